@@ -1,0 +1,93 @@
+"""The attention seam: what a backend receives and what it must do.
+
+Letters: t rows of the step (all sequences packed), s sequences, h query heads, g KV heads, d head size, p pages of a
+sequence, b independent short sequences of n tokens each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class PagedKV:
+    """The KV cache of one or more layers: k and v are [layers, pages, page_size, g, d]. Page 0 is scratch."""
+
+    k: Tensor
+    v: Tensor
+
+    @property
+    def page_size(self) -> int:
+        return self.k.shape[2]
+
+    def layers(self, start: int, stop: int) -> PagedKV:
+        """A view of some layers; writing to it writes to the cache."""
+        return PagedKV(self.k[start:stop], self.v[start:stop])
+
+
+@dataclass(frozen=True, slots=True)
+class PagedRows:
+    """Which rows of a step belong to which sequence, and where their keys live.
+
+    Row r of sequence i (cu_seqlens[i] <= r < cu_seqlens[i + 1]) has position context[i] - (cu_seqlens[i + 1] - r):
+    the rows are the last ones of their context, so position 0 is the first token of the sequence.
+    """
+
+    cu_seqlens: Tensor  # [s + 1] int32
+    context: Tensor  # [s] int32, positions of the sequence, this step's rows included
+    block_table: Tensor  # [s, p] int32, pages in order; entries past the context are undefined but valid page numbers
+    write: Tensor  # [t] int64, page * page_size + offset: where each row's K and V go
+    max_rows: int  # most rows of one sequence
+    max_context: int  # largest context (a bound is enough)
+    fresh: bool  # no sequence has cached context: this step's K and V are everything
+
+
+class Attention(Protocol):
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, layer: int, kv: PagedKV, rows: PagedRows) -> Tensor:
+        """Store k, v [t, g, d] of `layer` at rows.write, then causal attention of q [t, h, d] over each context.
+
+        Keys are stored after rotation. Scale is d**-0.5; query head j reads KV head j // (h // g). Returns [t, h, d].
+        """
+        ...
+
+    def attend_full(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Bidirectional attention inside each short sequence: q [b, n, h, d], k and v [b, n, g, d] -> [b, n, h, d]."""
+        ...
+
+
+def _reference() -> Attention:
+    from voxcpm_grpc.attention.reference import ReferenceAttention
+
+    return ReferenceAttention()
+
+
+def _triton() -> Attention:
+    from voxcpm_grpc.attention.paged_triton import TritonAttention
+
+    return TritonAttention()
+
+
+def _flash() -> Attention:
+    from voxcpm_grpc.attention.flash import FlashAttention
+
+    return FlashAttention()
+
+
+BACKENDS: dict[str, Callable[[], Attention]] = {"reference": _reference, "triton": _triton, "flash": _flash}
+
+
+def select_attention(name: str, device: torch.device) -> Attention:
+    """The backend called `name`; "auto" is the reference on a CPU, flash where installed on CUDA, else Triton."""
+    if name == "auto":
+        if device.type != "cuda":
+            name = "reference"
+        else:
+            from importlib.util import find_spec
+
+            name = "flash" if find_spec("flash_attn") else "triton"
+    return BACKENDS[name]()

@@ -1,0 +1,146 @@
+"""The family seam: everything the engine knows of a model.
+
+Letters: n slots, b sequences of a step, t rows of a prefill, a audio rows among them, P latent frames of a patch,
+D latent channels, m patches a slot can hold.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from voxcpm_grpc.attention import PagedKV, PagedRows
+from voxcpm_grpc.request import ModelInfo, Request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KVLayout:
+    """The KV cache a model wants: K and V of [layers, pages, page_size, heads, head_dim]."""
+
+    layers: int
+    heads: int
+    head_dim: int
+    dtype: torch.dtype
+
+    @property
+    def bytes_per_position(self) -> int:
+        return 2 * self.layers * self.heads * self.head_dim * self.dtype.itemsize
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptRows:
+    """A request laid out as positions, on the CPU.
+
+    tokens [T] int64 (0 at audio positions); audio [T] bool; patches float32 [A, P, D], one per audio position in
+    order. `cacheable` leading positions may be shared with other requests by content. `primer` trailing patches are
+    continued by the generation and prime the codec (0: the generation starts from silence). `max_steps` is the cap.
+    """
+
+    tokens: np.ndarray
+    audio: np.ndarray
+    patches: np.ndarray
+    cacheable: int
+    primer: int
+    max_steps: int
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class SlotState:
+    """Everything a step needs of a stream, on the device, indexed by slot. The last slot is scratch, for padding."""
+
+    seed: Tensor  # [n] int64
+    turn: Tensor  # [n] int64
+    segment: Tensor  # [n] int64
+    step: Tensor  # [n] int64, patches made so far: the index of the next one
+    cfg: Tensor  # [n] float32
+    temperature: Tensor  # [n] float32
+    position: Tensor  # [n] int64, filled KV positions: where the next patch goes
+    patches: Tensor  # [n] int64, entries of `history` in use
+    history: Tensor  # [n, m, P, D] model dtype: prompt patches, then generated ones
+    block_table: Tensor  # [n, p] int32
+    model: Any  # what the family adds: hidden states, condition, codec tails
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillRows:
+    """Rows of prompts (or of recomputed sequences) to enter into the KV cache."""
+
+    token: Tensor  # [t] int64, 0 at audio rows
+    position: Tensor  # [t] int64
+    audio: Tensor  # [a] int64, the rows that are audio
+    audio_slot: Tensor  # [a] int64
+    audio_patch: Tensor  # [a] int64, index into the slot's history
+    paged: PagedRows
+    last: Tensor  # [f] int64, rows that end a prompt: their hidden states start the generation
+    last_slot: Tensor  # [f] int64
+
+
+@dataclass(frozen=True, slots=True)
+class StepRows:
+    """One generated frame for each of these slots, which share a timestep count."""
+
+    slot: Tensor  # [b] int64
+    paged: PagedRows  # one row a sequence, at SlotState.position
+    timesteps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What a step made, on the device."""
+
+    audio: Tensor  # [b, samples_per_step] float32
+    stop: Tensor  # [b] bool: the model's wish that this frame be the last, before the rule of min_steps
+    finite: Tensor  # [b] bool: audio and latents are finite
+
+
+class Codec(ABC):
+    """Waveforms to latents and back, in bounded pieces so that an engine can step between them."""
+
+    @abstractmethod
+    def encode(self, waveform: np.ndarray, *, pad_left: bool) -> Iterator[np.ndarray]:
+        """Latents float32 [patches, P, D] of a mono waveform at the input rate, piece by piece in order.
+
+        Zeros fill the first (`pad_left`, for prompts) or the last patch (for references).
+        """
+
+    @abstractmethod
+    def decode(self, latents: np.ndarray) -> Iterator[np.ndarray]:
+        """Audio float32 [samples] at the output rate of latents [patches, P, D], piece by piece in order."""
+
+
+class SpeechModel(ABC):
+    """A family of models. Knows no scheduling; holds no state of a stream outside SlotState."""
+
+    info: ModelInfo
+    layout: KVLayout
+    codec: Codec
+
+    @abstractmethod
+    def prompt(self, request: Request) -> PromptRows:
+        """Lay a request out as positions (CPU only). Raises InvalidRequest on blank text or unfit latents."""
+
+    @abstractmethod
+    def allocate(self, slots: int) -> Any:
+        """The family's part of SlotState for `slots` slots."""
+
+    @abstractmethod
+    def open(self, slot: int, state: SlotState, primer: int) -> None:
+        """Make a slot ready for a new stream: clear its codec, or prime it with its last `primer` patches."""
+
+    @abstractmethod
+    def prefill(self, rows: PrefillRows, state: SlotState, kv: PagedKV) -> None:
+        """Fill the KV cache; for rows that end a prompt, leave the hidden states in their slots."""
+
+    @abstractmethod
+    def step(self, rows: StepRows, state: SlotState, kv: PagedKV) -> Frame:
+        """Make one frame for each slot, append its patch to the history, feed it to the language models, and advance
+        step, patches and position by one. Touches nothing of other slots; never synchronizes with the host."""
