@@ -1,0 +1,668 @@
+from google.protobuf import duration_pb2 as _duration_pb2
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class AudioEncoding(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    AUDIO_ENCODING_UNSPECIFIED: _ClassVar[AudioEncoding]
+    AUDIO_ENCODING_PCM_S16LE: _ClassVar[AudioEncoding]
+    AUDIO_ENCODING_PCM_F32LE: _ClassVar[AudioEncoding]
+    AUDIO_ENCODING_WAV: _ClassVar[AudioEncoding]
+
+class SegmentationMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SEGMENTATION_MODE_UNSPECIFIED: _ClassVar[SegmentationMode]
+    SEGMENTATION_MODE_MANUAL: _ClassVar[SegmentationMode]
+    SEGMENTATION_MODE_SENTENCE: _ClassVar[SegmentationMode]
+
+class ContinuityMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    CONTINUITY_MODE_UNSPECIFIED: _ClassVar[ContinuityMode]
+    CONTINUITY_MODE_INDEPENDENT: _ClassVar[ContinuityMode]
+    CONTINUITY_MODE_CARRY: _ClassVar[ContinuityMode]
+
+class AudioRole(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    AUDIO_ROLE_UNSPECIFIED: _ClassVar[AudioRole]
+    AUDIO_ROLE_PROMPT: _ClassVar[AudioRole]
+    AUDIO_ROLE_REFERENCE: _ClassVar[AudioRole]
+
+class PreviewMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    PREVIEW_MODE_UNSPECIFIED: _ClassVar[PreviewMode]
+    PREVIEW_MODE_NONE: _ClassVar[PreviewMode]
+    PREVIEW_MODE_RECONSTRUCTION: _ClassVar[PreviewMode]
+
+class VoiceKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    VOICE_KIND_UNSPECIFIED: _ClassVar[VoiceKind]
+    VOICE_KIND_PROMPT: _ClassVar[VoiceKind]
+    VOICE_KIND_REFERENCE: _ClassVar[VoiceKind]
+    VOICE_KIND_HIFI: _ClassVar[VoiceKind]
+
+class SegmentEventKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SEGMENT_EVENT_KIND_UNSPECIFIED: _ClassVar[SegmentEventKind]
+    SEGMENT_EVENT_KIND_STARTED: _ClassVar[SegmentEventKind]
+    SEGMENT_EVENT_KIND_FINISHED: _ClassVar[SegmentEventKind]
+    SEGMENT_EVENT_KIND_DROPPED: _ClassVar[SegmentEventKind]
+
+class FinishReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    FINISH_REASON_UNSPECIFIED: _ClassVar[FinishReason]
+    FINISH_REASON_COMPLETE: _ClassVar[FinishReason]
+    FINISH_REASON_MAX_STEPS: _ClassVar[FinishReason]
+    FINISH_REASON_INTERRUPTED: _ClassVar[FinishReason]
+AUDIO_ENCODING_UNSPECIFIED: AudioEncoding
+AUDIO_ENCODING_PCM_S16LE: AudioEncoding
+AUDIO_ENCODING_PCM_F32LE: AudioEncoding
+AUDIO_ENCODING_WAV: AudioEncoding
+SEGMENTATION_MODE_UNSPECIFIED: SegmentationMode
+SEGMENTATION_MODE_MANUAL: SegmentationMode
+SEGMENTATION_MODE_SENTENCE: SegmentationMode
+CONTINUITY_MODE_UNSPECIFIED: ContinuityMode
+CONTINUITY_MODE_INDEPENDENT: ContinuityMode
+CONTINUITY_MODE_CARRY: ContinuityMode
+AUDIO_ROLE_UNSPECIFIED: AudioRole
+AUDIO_ROLE_PROMPT: AudioRole
+AUDIO_ROLE_REFERENCE: AudioRole
+PREVIEW_MODE_UNSPECIFIED: PreviewMode
+PREVIEW_MODE_NONE: PreviewMode
+PREVIEW_MODE_RECONSTRUCTION: PreviewMode
+VOICE_KIND_UNSPECIFIED: VoiceKind
+VOICE_KIND_PROMPT: VoiceKind
+VOICE_KIND_REFERENCE: VoiceKind
+VOICE_KIND_HIFI: VoiceKind
+SEGMENT_EVENT_KIND_UNSPECIFIED: SegmentEventKind
+SEGMENT_EVENT_KIND_STARTED: SegmentEventKind
+SEGMENT_EVENT_KIND_FINISHED: SegmentEventKind
+SEGMENT_EVENT_KIND_DROPPED: SegmentEventKind
+FINISH_REASON_UNSPECIFIED: FinishReason
+FINISH_REASON_COMPLETE: FinishReason
+FINISH_REASON_MAX_STEPS: FinishReason
+FINISH_REASON_INTERRUPTED: FinishReason
+
+class GenerateRequest(_message.Message):
+    __slots__ = ("config", "text", "flush", "interrupt", "finish")
+    CONFIG_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    FLUSH_FIELD_NUMBER: _ClassVar[int]
+    INTERRUPT_FIELD_NUMBER: _ClassVar[int]
+    FINISH_FIELD_NUMBER: _ClassVar[int]
+    config: GenerateConfig
+    text: str
+    flush: Flush
+    interrupt: Interrupt
+    finish: Finish
+    def __init__(self, config: _Optional[_Union[GenerateConfig, _Mapping]] = ..., text: _Optional[str] = ..., flush: _Optional[_Union[Flush, _Mapping]] = ..., interrupt: _Optional[_Union[Interrupt, _Mapping]] = ..., finish: _Optional[_Union[Finish, _Mapping]] = ...) -> None: ...
+
+class GenerateConfig(_message.Message):
+    __slots__ = ("request_id", "conditioning", "turn", "output", "segmentation", "pacing", "max_queue_time")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    CONDITIONING_FIELD_NUMBER: _ClassVar[int]
+    TURN_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_FIELD_NUMBER: _ClassVar[int]
+    SEGMENTATION_FIELD_NUMBER: _ClassVar[int]
+    PACING_FIELD_NUMBER: _ClassVar[int]
+    MAX_QUEUE_TIME_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    conditioning: Conditioning
+    turn: TurnConfig
+    output: AudioFormat
+    segmentation: Segmentation
+    pacing: Pacing
+    max_queue_time: _duration_pb2.Duration
+    def __init__(self, request_id: _Optional[str] = ..., conditioning: _Optional[_Union[Conditioning, _Mapping]] = ..., turn: _Optional[_Union[TurnConfig, _Mapping]] = ..., output: _Optional[_Union[AudioFormat, _Mapping]] = ..., segmentation: _Optional[_Union[Segmentation, _Mapping]] = ..., pacing: _Optional[_Union[Pacing, _Mapping]] = ..., max_queue_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class TurnConfig(_message.Message):
+    __slots__ = ("sampling", "style")
+    SAMPLING_FIELD_NUMBER: _ClassVar[int]
+    STYLE_FIELD_NUMBER: _ClassVar[int]
+    sampling: Sampling
+    style: str
+    def __init__(self, sampling: _Optional[_Union[Sampling, _Mapping]] = ..., style: _Optional[str] = ...) -> None: ...
+
+class Sampling(_message.Message):
+    __slots__ = ("cfg_value", "temperature", "seed", "inference_timesteps", "min_steps", "max_steps")
+    CFG_VALUE_FIELD_NUMBER: _ClassVar[int]
+    TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    INFERENCE_TIMESTEPS_FIELD_NUMBER: _ClassVar[int]
+    MIN_STEPS_FIELD_NUMBER: _ClassVar[int]
+    MAX_STEPS_FIELD_NUMBER: _ClassVar[int]
+    cfg_value: float
+    temperature: float
+    seed: int
+    inference_timesteps: int
+    min_steps: int
+    max_steps: int
+    def __init__(self, cfg_value: _Optional[float] = ..., temperature: _Optional[float] = ..., seed: _Optional[int] = ..., inference_timesteps: _Optional[int] = ..., min_steps: _Optional[int] = ..., max_steps: _Optional[int] = ...) -> None: ...
+
+class Flush(_message.Message):
+    __slots__ = ("end_turn", "tag")
+    END_TURN_FIELD_NUMBER: _ClassVar[int]
+    TAG_FIELD_NUMBER: _ClassVar[int]
+    end_turn: bool
+    tag: str
+    def __init__(self, end_turn: bool = ..., tag: _Optional[str] = ...) -> None: ...
+
+class Interrupt(_message.Message):
+    __slots__ = ("tag",)
+    TAG_FIELD_NUMBER: _ClassVar[int]
+    tag: str
+    def __init__(self, tag: _Optional[str] = ...) -> None: ...
+
+class Finish(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Segmentation(_message.Message):
+    __slots__ = ("mode", "max_chars", "continuity")
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    MAX_CHARS_FIELD_NUMBER: _ClassVar[int]
+    CONTINUITY_FIELD_NUMBER: _ClassVar[int]
+    mode: SegmentationMode
+    max_chars: int
+    continuity: ContinuityMode
+    def __init__(self, mode: _Optional[_Union[SegmentationMode, str]] = ..., max_chars: _Optional[int] = ..., continuity: _Optional[_Union[ContinuityMode, str]] = ...) -> None: ...
+
+class Pacing(_message.Message):
+    __slots__ = ("max_lead",)
+    MAX_LEAD_FIELD_NUMBER: _ClassVar[int]
+    max_lead: _duration_pb2.Duration
+    def __init__(self, max_lead: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class Conditioning(_message.Message):
+    __slots__ = ("prompt_id", "inline_prompt", "reference_id", "inline_reference", "hifi_id")
+    PROMPT_ID_FIELD_NUMBER: _ClassVar[int]
+    INLINE_PROMPT_FIELD_NUMBER: _ClassVar[int]
+    REFERENCE_ID_FIELD_NUMBER: _ClassVar[int]
+    INLINE_REFERENCE_FIELD_NUMBER: _ClassVar[int]
+    HIFI_ID_FIELD_NUMBER: _ClassVar[int]
+    prompt_id: str
+    inline_prompt: InlinePrompt
+    reference_id: str
+    inline_reference: InlineReference
+    hifi_id: str
+    def __init__(self, prompt_id: _Optional[str] = ..., inline_prompt: _Optional[_Union[InlinePrompt, _Mapping]] = ..., reference_id: _Optional[str] = ..., inline_reference: _Optional[_Union[InlineReference, _Mapping]] = ..., hifi_id: _Optional[str] = ...) -> None: ...
+
+class InlinePrompt(_message.Message):
+    __slots__ = ("audio", "latents", "transcript")
+    AUDIO_FIELD_NUMBER: _ClassVar[int]
+    LATENTS_FIELD_NUMBER: _ClassVar[int]
+    TRANSCRIPT_FIELD_NUMBER: _ClassVar[int]
+    audio: EncodedAudio
+    latents: Latents
+    transcript: str
+    def __init__(self, audio: _Optional[_Union[EncodedAudio, _Mapping]] = ..., latents: _Optional[_Union[Latents, _Mapping]] = ..., transcript: _Optional[str] = ...) -> None: ...
+
+class InlineReference(_message.Message):
+    __slots__ = ("audio", "latents")
+    AUDIO_FIELD_NUMBER: _ClassVar[int]
+    LATENTS_FIELD_NUMBER: _ClassVar[int]
+    audio: EncodedAudio
+    latents: Latents
+    def __init__(self, audio: _Optional[_Union[EncodedAudio, _Mapping]] = ..., latents: _Optional[_Union[Latents, _Mapping]] = ...) -> None: ...
+
+class EncodedAudio(_message.Message):
+    __slots__ = ("data", "format")
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    FORMAT_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    format: AudioFormat
+    def __init__(self, data: _Optional[bytes] = ..., format: _Optional[_Union[AudioFormat, _Mapping]] = ...) -> None: ...
+
+class Latents(_message.Message):
+    __slots__ = ("data", "feat_dim", "model_fingerprint")
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    FEAT_DIM_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    feat_dim: int
+    model_fingerprint: str
+    def __init__(self, data: _Optional[bytes] = ..., feat_dim: _Optional[int] = ..., model_fingerprint: _Optional[str] = ...) -> None: ...
+
+class AudioFormat(_message.Message):
+    __slots__ = ("encoding", "sample_rate_hz")
+    ENCODING_FIELD_NUMBER: _ClassVar[int]
+    SAMPLE_RATE_HZ_FIELD_NUMBER: _ClassVar[int]
+    encoding: AudioEncoding
+    sample_rate_hz: int
+    def __init__(self, encoding: _Optional[_Union[AudioEncoding, str]] = ..., sample_rate_hz: _Optional[int] = ...) -> None: ...
+
+class AudioChunk(_message.Message):
+    __slots__ = ("audio", "sequence", "offset_samples", "sample_count", "turn_index", "segment_index", "header", "segment_events", "flush_done", "interrupted", "handle", "summary")
+    AUDIO_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    SAMPLE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    TURN_INDEX_FIELD_NUMBER: _ClassVar[int]
+    SEGMENT_INDEX_FIELD_NUMBER: _ClassVar[int]
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    SEGMENT_EVENTS_FIELD_NUMBER: _ClassVar[int]
+    FLUSH_DONE_FIELD_NUMBER: _ClassVar[int]
+    INTERRUPTED_FIELD_NUMBER: _ClassVar[int]
+    HANDLE_FIELD_NUMBER: _ClassVar[int]
+    SUMMARY_FIELD_NUMBER: _ClassVar[int]
+    audio: bytes
+    sequence: int
+    offset_samples: int
+    sample_count: int
+    turn_index: int
+    segment_index: int
+    header: StreamHeader
+    segment_events: _containers.RepeatedCompositeFieldContainer[SegmentEvent]
+    flush_done: FlushDone
+    interrupted: Interrupted
+    handle: VoiceHandle
+    summary: StreamSummary
+    def __init__(self, audio: _Optional[bytes] = ..., sequence: _Optional[int] = ..., offset_samples: _Optional[int] = ..., sample_count: _Optional[int] = ..., turn_index: _Optional[int] = ..., segment_index: _Optional[int] = ..., header: _Optional[_Union[StreamHeader, _Mapping]] = ..., segment_events: _Optional[_Iterable[_Union[SegmentEvent, _Mapping]]] = ..., flush_done: _Optional[_Union[FlushDone, _Mapping]] = ..., interrupted: _Optional[_Union[Interrupted, _Mapping]] = ..., handle: _Optional[_Union[VoiceHandle, _Mapping]] = ..., summary: _Optional[_Union[StreamSummary, _Mapping]] = ...) -> None: ...
+
+class StreamHeader(_message.Message):
+    __slots__ = ("request_id", "format", "model", "model_fingerprint", "seed", "queue_time")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    FORMAT_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_TIME_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    format: AudioFormat
+    model: str
+    model_fingerprint: str
+    seed: int
+    queue_time: _duration_pb2.Duration
+    def __init__(self, request_id: _Optional[str] = ..., format: _Optional[_Union[AudioFormat, _Mapping]] = ..., model: _Optional[str] = ..., model_fingerprint: _Optional[str] = ..., seed: _Optional[int] = ..., queue_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class SegmentEvent(_message.Message):
+    __slots__ = ("kind", "turn_index", "segment_index", "at_samples", "text", "input_start", "input_end", "finish_reason")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    TURN_INDEX_FIELD_NUMBER: _ClassVar[int]
+    SEGMENT_INDEX_FIELD_NUMBER: _ClassVar[int]
+    AT_SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    INPUT_START_FIELD_NUMBER: _ClassVar[int]
+    INPUT_END_FIELD_NUMBER: _ClassVar[int]
+    FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
+    kind: SegmentEventKind
+    turn_index: int
+    segment_index: int
+    at_samples: int
+    text: str
+    input_start: int
+    input_end: int
+    finish_reason: FinishReason
+    def __init__(self, kind: _Optional[_Union[SegmentEventKind, str]] = ..., turn_index: _Optional[int] = ..., segment_index: _Optional[int] = ..., at_samples: _Optional[int] = ..., text: _Optional[str] = ..., input_start: _Optional[int] = ..., input_end: _Optional[int] = ..., finish_reason: _Optional[_Union[FinishReason, str]] = ...) -> None: ...
+
+class FlushDone(_message.Message):
+    __slots__ = ("tag", "at_samples")
+    TAG_FIELD_NUMBER: _ClassVar[int]
+    AT_SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    tag: str
+    at_samples: int
+    def __init__(self, tag: _Optional[str] = ..., at_samples: _Optional[int] = ...) -> None: ...
+
+class Interrupted(_message.Message):
+    __slots__ = ("tag", "sent_samples")
+    TAG_FIELD_NUMBER: _ClassVar[int]
+    SENT_SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    tag: str
+    sent_samples: int
+    def __init__(self, tag: _Optional[str] = ..., sent_samples: _Optional[int] = ...) -> None: ...
+
+class StreamSummary(_message.Message):
+    __slots__ = ("finish_reason", "total_samples", "total_bytes", "turns", "segments", "input_chars", "generated_steps", "queue_time", "time_to_first_audio", "engine_time", "wall_time", "cached_prefix_tokens")
+    FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TURNS_FIELD_NUMBER: _ClassVar[int]
+    SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    INPUT_CHARS_FIELD_NUMBER: _ClassVar[int]
+    GENERATED_STEPS_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_TIME_FIELD_NUMBER: _ClassVar[int]
+    TIME_TO_FIRST_AUDIO_FIELD_NUMBER: _ClassVar[int]
+    ENGINE_TIME_FIELD_NUMBER: _ClassVar[int]
+    WALL_TIME_FIELD_NUMBER: _ClassVar[int]
+    CACHED_PREFIX_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    finish_reason: FinishReason
+    total_samples: int
+    total_bytes: int
+    turns: int
+    segments: int
+    input_chars: int
+    generated_steps: int
+    queue_time: _duration_pb2.Duration
+    time_to_first_audio: _duration_pb2.Duration
+    engine_time: _duration_pb2.Duration
+    wall_time: _duration_pb2.Duration
+    cached_prefix_tokens: int
+    def __init__(self, finish_reason: _Optional[_Union[FinishReason, str]] = ..., total_samples: _Optional[int] = ..., total_bytes: _Optional[int] = ..., turns: _Optional[int] = ..., segments: _Optional[int] = ..., input_chars: _Optional[int] = ..., generated_steps: _Optional[int] = ..., queue_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., time_to_first_audio: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., engine_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., wall_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., cached_prefix_tokens: _Optional[int] = ...) -> None: ...
+
+class AddPromptRequest(_message.Message):
+    __slots__ = ("config", "audio", "commit")
+    CONFIG_FIELD_NUMBER: _ClassVar[int]
+    AUDIO_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_FIELD_NUMBER: _ClassVar[int]
+    config: AddPromptConfig
+    audio: AudioPart
+    commit: UploadCommit
+    def __init__(self, config: _Optional[_Union[AddPromptConfig, _Mapping]] = ..., audio: _Optional[_Union[AudioPart, _Mapping]] = ..., commit: _Optional[_Union[UploadCommit, _Mapping]] = ...) -> None: ...
+
+class AddPromptConfig(_message.Message):
+    __slots__ = ("options", "transcript", "source", "preview")
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    TRANSCRIPT_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    PREVIEW_FIELD_NUMBER: _ClassVar[int]
+    options: VoiceOptions
+    transcript: str
+    source: AudioFormat
+    preview: Preview
+    def __init__(self, options: _Optional[_Union[VoiceOptions, _Mapping]] = ..., transcript: _Optional[str] = ..., source: _Optional[_Union[AudioFormat, _Mapping]] = ..., preview: _Optional[_Union[Preview, _Mapping]] = ...) -> None: ...
+
+class AddReferenceRequest(_message.Message):
+    __slots__ = ("config", "audio", "commit")
+    CONFIG_FIELD_NUMBER: _ClassVar[int]
+    AUDIO_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_FIELD_NUMBER: _ClassVar[int]
+    config: AddReferenceConfig
+    audio: AudioPart
+    commit: UploadCommit
+    def __init__(self, config: _Optional[_Union[AddReferenceConfig, _Mapping]] = ..., audio: _Optional[_Union[AudioPart, _Mapping]] = ..., commit: _Optional[_Union[UploadCommit, _Mapping]] = ...) -> None: ...
+
+class AddReferenceConfig(_message.Message):
+    __slots__ = ("options", "source", "preview")
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    PREVIEW_FIELD_NUMBER: _ClassVar[int]
+    options: VoiceOptions
+    source: AudioFormat
+    preview: Preview
+    def __init__(self, options: _Optional[_Union[VoiceOptions, _Mapping]] = ..., source: _Optional[_Union[AudioFormat, _Mapping]] = ..., preview: _Optional[_Union[Preview, _Mapping]] = ...) -> None: ...
+
+class AddHifiRequest(_message.Message):
+    __slots__ = ("config", "audio", "commit")
+    CONFIG_FIELD_NUMBER: _ClassVar[int]
+    AUDIO_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_FIELD_NUMBER: _ClassVar[int]
+    config: AddHifiConfig
+    audio: AudioPart
+    commit: UploadCommit
+    def __init__(self, config: _Optional[_Union[AddHifiConfig, _Mapping]] = ..., audio: _Optional[_Union[AudioPart, _Mapping]] = ..., commit: _Optional[_Union[UploadCommit, _Mapping]] = ...) -> None: ...
+
+class AddHifiConfig(_message.Message):
+    __slots__ = ("options", "prompt_id", "uploaded_prompt", "reference_id", "uploaded_reference", "same_as_prompt", "preview")
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_ID_FIELD_NUMBER: _ClassVar[int]
+    UPLOADED_PROMPT_FIELD_NUMBER: _ClassVar[int]
+    REFERENCE_ID_FIELD_NUMBER: _ClassVar[int]
+    UPLOADED_REFERENCE_FIELD_NUMBER: _ClassVar[int]
+    SAME_AS_PROMPT_FIELD_NUMBER: _ClassVar[int]
+    PREVIEW_FIELD_NUMBER: _ClassVar[int]
+    options: VoiceOptions
+    prompt_id: str
+    uploaded_prompt: UploadedPrompt
+    reference_id: str
+    uploaded_reference: UploadedReference
+    same_as_prompt: SameAsPrompt
+    preview: Preview
+    def __init__(self, options: _Optional[_Union[VoiceOptions, _Mapping]] = ..., prompt_id: _Optional[str] = ..., uploaded_prompt: _Optional[_Union[UploadedPrompt, _Mapping]] = ..., reference_id: _Optional[str] = ..., uploaded_reference: _Optional[_Union[UploadedReference, _Mapping]] = ..., same_as_prompt: _Optional[_Union[SameAsPrompt, _Mapping]] = ..., preview: _Optional[_Union[Preview, _Mapping]] = ...) -> None: ...
+
+class UploadedPrompt(_message.Message):
+    __slots__ = ("source", "transcript")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    TRANSCRIPT_FIELD_NUMBER: _ClassVar[int]
+    source: AudioFormat
+    transcript: str
+    def __init__(self, source: _Optional[_Union[AudioFormat, _Mapping]] = ..., transcript: _Optional[str] = ...) -> None: ...
+
+class UploadedReference(_message.Message):
+    __slots__ = ("source",)
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    source: AudioFormat
+    def __init__(self, source: _Optional[_Union[AudioFormat, _Mapping]] = ...) -> None: ...
+
+class SameAsPrompt(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class VoiceOptions(_message.Message):
+    __slots__ = ("request_id", "display_name", "labels", "ttl")
+    class LabelsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    DISPLAY_NAME_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    TTL_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    display_name: str
+    labels: _containers.ScalarMap[str, str]
+    ttl: _duration_pb2.Duration
+    def __init__(self, request_id: _Optional[str] = ..., display_name: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., ttl: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class AudioPart(_message.Message):
+    __slots__ = ("data", "offset_bytes", "role")
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    offset_bytes: int
+    role: AudioRole
+    def __init__(self, data: _Optional[bytes] = ..., offset_bytes: _Optional[int] = ..., role: _Optional[_Union[AudioRole, str]] = ...) -> None: ...
+
+class UploadCommit(_message.Message):
+    __slots__ = ("digests",)
+    DIGESTS_FIELD_NUMBER: _ClassVar[int]
+    digests: _containers.RepeatedCompositeFieldContainer[UploadDigest]
+    def __init__(self, digests: _Optional[_Iterable[_Union[UploadDigest, _Mapping]]] = ...) -> None: ...
+
+class UploadDigest(_message.Message):
+    __slots__ = ("role", "total_bytes", "sha256")
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    role: AudioRole
+    total_bytes: int
+    sha256: bytes
+    def __init__(self, role: _Optional[_Union[AudioRole, str]] = ..., total_bytes: _Optional[int] = ..., sha256: _Optional[bytes] = ...) -> None: ...
+
+class Preview(_message.Message):
+    __slots__ = ("mode", "output")
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_FIELD_NUMBER: _ClassVar[int]
+    mode: PreviewMode
+    output: AudioFormat
+    def __init__(self, mode: _Optional[_Union[PreviewMode, str]] = ..., output: _Optional[_Union[AudioFormat, _Mapping]] = ...) -> None: ...
+
+class VoiceHandle(_message.Message):
+    __slots__ = ("id", "kind", "display_name", "content_digest", "model_fingerprint", "transcript", "prompt_duration", "reference_duration", "prompt_id", "reference_id", "create_time", "expire_time", "labels", "reused")
+    class LabelsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    ID_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    DISPLAY_NAME_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    TRANSCRIPT_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_DURATION_FIELD_NUMBER: _ClassVar[int]
+    REFERENCE_DURATION_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_ID_FIELD_NUMBER: _ClassVar[int]
+    REFERENCE_ID_FIELD_NUMBER: _ClassVar[int]
+    CREATE_TIME_FIELD_NUMBER: _ClassVar[int]
+    EXPIRE_TIME_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    REUSED_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    kind: VoiceKind
+    display_name: str
+    content_digest: str
+    model_fingerprint: str
+    transcript: str
+    prompt_duration: _duration_pb2.Duration
+    reference_duration: _duration_pb2.Duration
+    prompt_id: str
+    reference_id: str
+    create_time: _timestamp_pb2.Timestamp
+    expire_time: _timestamp_pb2.Timestamp
+    labels: _containers.ScalarMap[str, str]
+    reused: bool
+    def __init__(self, id: _Optional[str] = ..., kind: _Optional[_Union[VoiceKind, str]] = ..., display_name: _Optional[str] = ..., content_digest: _Optional[str] = ..., model_fingerprint: _Optional[str] = ..., transcript: _Optional[str] = ..., prompt_duration: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., reference_duration: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., prompt_id: _Optional[str] = ..., reference_id: _Optional[str] = ..., create_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., expire_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., reused: bool = ...) -> None: ...
+
+class GetVoiceRequest(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...
+
+class GetVoiceResponse(_message.Message):
+    __slots__ = ("handle",)
+    HANDLE_FIELD_NUMBER: _ClassVar[int]
+    handle: VoiceHandle
+    def __init__(self, handle: _Optional[_Union[VoiceHandle, _Mapping]] = ...) -> None: ...
+
+class ListVoicesRequest(_message.Message):
+    __slots__ = ("kind", "page_size", "page_token", "labels")
+    class LabelsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    kind: VoiceKind
+    page_size: int
+    page_token: str
+    labels: _containers.ScalarMap[str, str]
+    def __init__(self, kind: _Optional[_Union[VoiceKind, str]] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class ListVoicesResponse(_message.Message):
+    __slots__ = ("handles", "next_page_token")
+    HANDLES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    handles: _containers.RepeatedCompositeFieldContainer[VoiceHandle]
+    next_page_token: str
+    def __init__(self, handles: _Optional[_Iterable[_Union[VoiceHandle, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
+class DeleteVoiceRequest(_message.Message):
+    __slots__ = ("id", "allow_missing", "cascade")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    ALLOW_MISSING_FIELD_NUMBER: _ClassVar[int]
+    CASCADE_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    allow_missing: bool
+    cascade: bool
+    def __init__(self, id: _Optional[str] = ..., allow_missing: bool = ..., cascade: bool = ...) -> None: ...
+
+class DeleteVoiceResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class EncodeLatentsRequest(_message.Message):
+    __slots__ = ("config", "audio", "commit")
+    CONFIG_FIELD_NUMBER: _ClassVar[int]
+    AUDIO_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_FIELD_NUMBER: _ClassVar[int]
+    config: EncodeLatentsConfig
+    audio: AudioPart
+    commit: UploadCommit
+    def __init__(self, config: _Optional[_Union[EncodeLatentsConfig, _Mapping]] = ..., audio: _Optional[_Union[AudioPart, _Mapping]] = ..., commit: _Optional[_Union[UploadCommit, _Mapping]] = ...) -> None: ...
+
+class EncodeLatentsConfig(_message.Message):
+    __slots__ = ("source", "role", "request_id")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    source: AudioFormat
+    role: AudioRole
+    request_id: str
+    def __init__(self, source: _Optional[_Union[AudioFormat, _Mapping]] = ..., role: _Optional[_Union[AudioRole, str]] = ..., request_id: _Optional[str] = ...) -> None: ...
+
+class EncodeLatentsResponse(_message.Message):
+    __slots__ = ("latents", "audio_duration")
+    LATENTS_FIELD_NUMBER: _ClassVar[int]
+    AUDIO_DURATION_FIELD_NUMBER: _ClassVar[int]
+    latents: Latents
+    audio_duration: _duration_pb2.Duration
+    def __init__(self, latents: _Optional[_Union[Latents, _Mapping]] = ..., audio_duration: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class GetModelInfoRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetModelInfoResponse(_message.Message):
+    __slots__ = ("model", "model_fingerprint", "input_sample_rate_hz", "output_sample_rate_hz", "feat_dim", "patch_size", "samples_per_step", "output_encodings", "output_sample_rates_hz", "limits", "default_sampling", "server_version", "architecture", "inference_timesteps", "max_model_len", "max_slots", "device", "dtype")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    INPUT_SAMPLE_RATE_HZ_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_SAMPLE_RATE_HZ_FIELD_NUMBER: _ClassVar[int]
+    FEAT_DIM_FIELD_NUMBER: _ClassVar[int]
+    PATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_PER_STEP_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_ENCODINGS_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_SAMPLE_RATES_HZ_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    DEFAULT_SAMPLING_FIELD_NUMBER: _ClassVar[int]
+    SERVER_VERSION_FIELD_NUMBER: _ClassVar[int]
+    ARCHITECTURE_FIELD_NUMBER: _ClassVar[int]
+    INFERENCE_TIMESTEPS_FIELD_NUMBER: _ClassVar[int]
+    MAX_MODEL_LEN_FIELD_NUMBER: _ClassVar[int]
+    MAX_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    DTYPE_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    model_fingerprint: str
+    input_sample_rate_hz: int
+    output_sample_rate_hz: int
+    feat_dim: int
+    patch_size: int
+    samples_per_step: int
+    output_encodings: _containers.RepeatedScalarFieldContainer[AudioEncoding]
+    output_sample_rates_hz: _containers.RepeatedScalarFieldContainer[int]
+    limits: Limits
+    default_sampling: Sampling
+    server_version: str
+    architecture: str
+    inference_timesteps: _containers.RepeatedScalarFieldContainer[int]
+    max_model_len: int
+    max_slots: int
+    device: str
+    dtype: str
+    def __init__(self, model: _Optional[str] = ..., model_fingerprint: _Optional[str] = ..., input_sample_rate_hz: _Optional[int] = ..., output_sample_rate_hz: _Optional[int] = ..., feat_dim: _Optional[int] = ..., patch_size: _Optional[int] = ..., samples_per_step: _Optional[int] = ..., output_encodings: _Optional[_Iterable[_Union[AudioEncoding, str]]] = ..., output_sample_rates_hz: _Optional[_Iterable[int]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., default_sampling: _Optional[_Union[Sampling, _Mapping]] = ..., server_version: _Optional[str] = ..., architecture: _Optional[str] = ..., inference_timesteps: _Optional[_Iterable[int]] = ..., max_model_len: _Optional[int] = ..., max_slots: _Optional[int] = ..., device: _Optional[str] = ..., dtype: _Optional[str] = ...) -> None: ...
+
+class Limits(_message.Message):
+    __slots__ = ("max_request_message_bytes", "max_buffered_text_chars", "max_segment_chars", "max_prompt_duration", "max_reference_duration", "max_upload_bytes", "max_inline_audio_bytes")
+    MAX_REQUEST_MESSAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MAX_BUFFERED_TEXT_CHARS_FIELD_NUMBER: _ClassVar[int]
+    MAX_SEGMENT_CHARS_FIELD_NUMBER: _ClassVar[int]
+    MAX_PROMPT_DURATION_FIELD_NUMBER: _ClassVar[int]
+    MAX_REFERENCE_DURATION_FIELD_NUMBER: _ClassVar[int]
+    MAX_UPLOAD_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MAX_INLINE_AUDIO_BYTES_FIELD_NUMBER: _ClassVar[int]
+    max_request_message_bytes: int
+    max_buffered_text_chars: int
+    max_segment_chars: int
+    max_prompt_duration: _duration_pb2.Duration
+    max_reference_duration: _duration_pb2.Duration
+    max_upload_bytes: int
+    max_inline_audio_bytes: int
+    def __init__(self, max_request_message_bytes: _Optional[int] = ..., max_buffered_text_chars: _Optional[int] = ..., max_segment_chars: _Optional[int] = ..., max_prompt_duration: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., max_reference_duration: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., max_upload_bytes: _Optional[int] = ..., max_inline_audio_bytes: _Optional[int] = ...) -> None: ...
