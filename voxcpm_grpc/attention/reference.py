@@ -19,27 +19,26 @@ class ReferenceAttention:
         return _attend_chunks(q, k, v, keys, values, kv.page_size, rows)
 
     def attend_full(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        groups = k.shape[2]
-        out = _attention(_group(q, groups), k.transpose(1, 2), v.transpose(1, 2), None)
-        return _ungroup(out, q.shape[1])
+        return _attention(q, k, v, None)
 
 
 def _attend_decode(q: Tensor, keys: Tensor, values: Tensor, page_size: int, rows: PagedRows) -> Tensor:
     """One row per sequence: all of them in one call, padded to the longest context."""
-    pages = rows.block_table.shape[1]
     # Reading the longest context would stall a GPU, where the bound does; on a CPU it saves the padding.
     longest = int(rows.context.max()) if q.device.type == "cpu" else rows.max_context
-    position = torch.arange(min(longest, pages * page_size), device=q.device)
-    inside = position < rows.context[:, None]  # [s, n]
-    # Positions past the context read its last one: what lies in the pages there may be NaN, which no mask stops.
-    position = position.minimum(rows.context[:, None] - 1).clamp(min=0)
-    page = rows.block_table.gather(1, position // page_size)
-    index = (page * page_size + position % page_size).flatten()
+    table = rows.block_table[:, : -(-longest // page_size)]
+    offset = torch.arange(page_size, device=q.device)
+    slot = (table[:, :, None] * page_size + offset).flatten(1)  # [s, n]
+    inside = torch.arange(slot.shape[1], device=q.device) < rows.context[:, None]
+    # Past its context a sequence reads its first position: what lies there may be NaN, which no mask stops.
+    slot = torch.where(inside, slot, slot[:, :1]).flatten()
     shape = (*inside.shape, *keys.shape[1:])
-    k = keys.index_select(0, index).view(shape).transpose(1, 2)  # [s, g, n, d]
-    v = values.index_select(0, index).view(shape).transpose(1, 2)
-    out = _attention(_group(q[:, None], keys.shape[1]), k, v, inside[:, None, None])
-    return _ungroup(out, 1)[:, 0]
+    k = keys.index_select(0, slot).view(shape).transpose(1, 2)  # [s, g, n, d]
+    v = values.index_select(0, slot).view(shape).transpose(1, 2)
+    # The heads that share keys become rows of one matrix, so keys are never repeated.
+    grouped = q.view(q.shape[0], keys.shape[1], -1, q.shape[2])  # [s, g, h / g, d]
+    out = scaled_dot_product_attention(grouped.float(), k.float(), v.float(), attn_mask=inside[:, None, None])
+    return out.reshape(q.shape).to(q.dtype)
 
 
 def _attend_chunks(
@@ -53,36 +52,20 @@ def _attend_chunks(
         n = span.stop - span.start
         if n == 0:
             continue
-        if n == context:  # nothing cached: the new rows are everything
-            ki, vi = k[span], v[span]
-        else:
+        ki, vi = k[span], v[span]
+        if n < context:  # part of the context was cached by earlier steps
             position = torch.arange(context, device=q.device)
-            index = rows.block_table[i, position // page_size] * page_size + position % page_size
-            ki, vi = keys.index_select(0, index), values.index_select(0, index)
-        groups, repeat = ki.shape[1], q.shape[1] // ki.shape[1]
+            slot = rows.block_table[i, position // page_size] * page_size + position % page_size
+            ki, vi = keys.index_select(0, slot), values.index_select(0, slot)
         causal = torch.ones(n, context, dtype=torch.bool, device=q.device).tril(context - n)
-        grouped = _attention(
-            _group(q[None, span], groups), ki.transpose(0, 1)[None], vi.transpose(0, 1)[None], causal.repeat(repeat, 1)
-        )
-        out[span] = _ungroup(grouped, n)[0]
+        out[span] = _attention(q[None, span], ki[None], vi[None], causal)[0]
     return out
 
 
 def _attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-    """q [b, g, m, d] over k, v [b, g, n, d] in float32; mask is True where a query sees a key. Returns q's type."""
-    return scaled_dot_product_attention(q.float(), k.float(), v.float(), attn_mask=mask).to(q.dtype)
-
-
-def _group(q: Tensor, groups: int) -> Tensor:
-    """[b, n, h, d] -> [b, g, (h / g) * n, d]: the heads that share keys become rows, so keys are never repeated."""
-    b, n, h, d = q.shape
-    return q.view(b, n, groups, h // groups, d).permute(0, 2, 3, 1, 4).reshape(b, groups, -1, d)
-
-
-def _ungroup(out: Tensor, n: int) -> Tensor:
-    """The inverse of `_group`: [b, g, r * n, d] -> [b, n, g * r, d]."""
-    b, groups, _, d = out.shape
-    return out.view(b, groups, -1, n, d).permute(0, 3, 1, 2, 4).reshape(b, n, -1, d)
+    """q [b, n, h, d] over k, v [b, m, g, d] in float32 -> [b, n, h, d] of q's type; mask [n, m] is True where seen."""
+    q32, k32, v32 = (x.transpose(1, 2).float() for x in (q, k, v))
+    return scaled_dot_product_attention(q32, k32, v32, attn_mask=mask, enable_gqa=True).transpose(1, 2).to(q.dtype)
 
 
 def _flat(pages: Tensor) -> Tensor:
