@@ -3,7 +3,7 @@
     python tools/make_checkpoint.py OUT                          the tiny demo model, a few hundred kB
     python tools/make_checkpoint.py OUT --full-size --never-stop the released dimensions, about 5 GB, for load tests
 
-Needs torch, safetensors and tokenizers; never the official package. The same seed, dtype and device give the same bytes.
+Needs torch, safetensors and tokenizers, never the official package. A seed, dtype and device give the same bytes.
 Untrained: it speaks noise. The weights are only scaled so that every hidden state stays healthy, latents have about
 unit scale, audio is neither silent nor saturated, and the stop predictor fires after a plausible number of patches.
 """
@@ -23,19 +23,40 @@ Shapes = Iterator[tuple[str, tuple[int, ...]]]
 
 DEMO_SEED = 1
 STOP_UNIT = 0  # unit of stop_proj that is constant, so that stop_head, which has no bias, can have a threshold
+STOP_THRESHOLD = 1.15  # with DEMO_SEED, utterances of 10 to 50 patches, whatever the text
 SPECIAL = {101: "<|audio_start|>", 102: "<|audio_end|>", 103: "<|audio_prompt_start|>", 104: "<|audio_prompt_end|>"}
-HAN = "你好世界今天气很中国语音合成我们的是在说话一二三不了人大小上下来去时间生活学习朋友谢再见吧呢请听春风花月山水，。！？、：；（）「」"
+HAN = (
+    "你好世界今天气很中国语音合成我们的是在说话一二三不了人大小上下来去时间生活学习朋"
+    "友谢再见吧呢请听春风花月山水，。！？、：；（）「」"
+)
 MODEL_GAIN = {
     "feat_decoder.estimator.out_proj.weight": 0.4,  # latents of about unit scale at the usual guidance
-    "feat_encoder.in_proj.weight": 2.0,  # what was just spoken outweighs the text, so that no text decides alone when to stop
+    "feat_encoder.in_proj.weight": 2.0,  # the last patch outweighs the text: no text decides alone when to stop
     "enc_to_lm_proj.weight": 2.0,
     "fsq_layer.in_proj.weight": 1.5,
     "stop_head.weight": 3.0,
 }
-WORDS = (
-    "▁the ▁and ▁of ▁to ▁in ▁is ▁it ▁you ▁for ▁with ▁this ▁that ▁hello ▁Hello ▁world ▁from ▁over ▁spoken ▁voice ▁old "
-    "▁warm ing tion er ed ▁你好 你好世界 世界 今天 天气 中国 语音合成 ▁我们 谢谢 好，"
-).split()
+LATIN_WORDS = (
+    "▁the ▁and ▁of ▁to ▁in ▁is ▁it ▁you ▁for ▁with ▁this ▁that ▁hello ▁Hello ▁world ▁from ▁over ▁spoken ▁voice ▁old"
+)
+WORDS = [
+    *LATIN_WORDS.split(),
+    "▁warm",
+    "ing",
+    "tion",
+    "er",
+    "ed",
+    "▁你好",
+    "你好世界",
+    "世界",
+    "今天",
+    "天气",
+    "中国",
+    "语音合成",
+    "▁我们",
+    "谢谢",
+    "好，",
+]
 
 
 def ramp(pairs: int, top: float) -> list[float]:
@@ -223,14 +244,14 @@ class Random:
     def model(self, name: str, shape: tuple[int, ...]) -> Tensor:
         if name.endswith("norm.weight"):
             return self.normal(shape, 0.1, mean=1.0)
-        if name.endswith("embed_tokens.weight") or name.endswith("special_token"):
+        if name.endswith(("embed_tokens.weight", "special_token")):
             return self.normal(shape, 1.0)
         if name.endswith(".bias"):
             return self.normal(shape, 0.1)
         return self.normal(shape, MODEL_GAIN.get(name, 1.0) / shape[-1] ** 0.5)
 
     def vae(self, name: str, shape: tuple[int, ...], gains: dict[str, float]) -> Tensor:
-        """weight_g comes after its weight_v in file order only by name, so its magnitude is chosen here alone."""
+        """The norm of weight_v does not matter, `gains` holds the magnitude of each weight_g."""
         if name.endswith(".alpha"):
             return 1 + 0.2 * torch.rand(shape, generator=self.generator, device=self.device)
         if "_embed." in name:
@@ -253,7 +274,7 @@ def vae_gains(c: dict) -> dict[str, float]:
             gain = 0.3
         elif name == "encoder.fc_mu.weight_v":
             gain = 4.0  # speech is quieter than unit scale, latents are not
-        elif shape[:2] == (1, c["decoder_dim"] >> len(c["decoder_rates"])):  # last conv: a loud noise, not a square wave
+        elif shape[:2] == (1, c["decoder_dim"] >> len(c["decoder_rates"])):  # last conv: noise, not a square wave
             gain = 0.03
         elif shape[2] > 3 and shape[2] % 2 == 0 and name.startswith("decoder"):  # transposed: norm is per input channel
             gain = (shape[1] * shape[2] / (2 * shape[0])) ** 0.5
@@ -263,7 +284,7 @@ def vae_gains(c: dict) -> dict[str, float]:
 
 def model_tensors(c: dict, random: Random, dtype: torch.dtype, never_stop: bool) -> dict[str, Tensor]:
     tensors = {name: random.model(name, shape).to(dtype) for name, shape in model_shapes(c)}
-    arrange_stop(tensors, threshold=None if never_stop else 0.5)
+    arrange_stop(tensors, threshold=None if never_stop else STOP_THRESHOLD)
     return tensors
 
 
@@ -325,11 +346,12 @@ def write_tokenizer(out: Path, vocab_size: int) -> None:
     if tok.get_vocab_size() > vocab_size:
         raise ValueError(f"the tokenizer has {tok.get_vocab_size()} entries, the embedding {vocab_size} rows")
     tok.save(str(out / "tokenizer.json"), pretty=False)
-    marks = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+    marks: dict[str, object] = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
     write_json(out / "special_tokens_map.json", marks)
     write_json(
         out / "tokenizer_config.json",
-        {"tokenizer_class": "LlamaTokenizerFast", **marks, "add_bos_token": True, "add_eos_token": False, "legacy": True},
+        marks
+        | {"tokenizer_class": "LlamaTokenizerFast", "add_bos_token": True, "add_eos_token": False, "legacy": True},
     )
 
 
