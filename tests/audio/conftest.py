@@ -1,0 +1,39 @@
+"""Recordings made on the spot, by the library that will have to read them."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+
+import av
+import numpy as np
+import pytest
+
+
+def sine(seconds: float, rate: int, hertz: float = 440.0) -> np.ndarray:
+    return (0.5 * np.sin(2 * np.pi * hertz * np.arange(round(seconds * rate)) / rate)).astype(np.float32)
+
+
+def encode_file(container: str, codec: str, rate: int, channels: np.ndarray) -> bytes:
+    """A media file of float32 channels [c, n]."""
+    layout = {1: "mono", 2: "stereo", 6: "5.1"}[len(channels)]
+    buffer = io.BytesIO()
+    with av.open(buffer, "w", format=container) as output:
+        stream = output.add_stream(codec, rate=rate, layout=layout)
+        frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(channels), format="fltp", layout=layout)
+        frame.sample_rate = rate
+        converter = av.AudioResampler(format=stream.codec_context.format, layout=layout, rate=rate)
+        for part in [*converter.resample(frame), *converter.resample(None), None]:
+            for packet in stream.encode(part):
+                output.mux(packet)
+    return buffer.getvalue()
+
+
+@pytest.fixture(scope="session")
+def make_sine() -> Callable[..., np.ndarray]:
+    return sine
+
+
+@pytest.fixture(scope="session")
+def make_file() -> Callable[..., bytes]:
+    return encode_file

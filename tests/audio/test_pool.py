@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import signal
+import time
+from contextlib import asynccontextmanager
+from itertools import islice
+
+import numpy as np
+import pytest
+
+from voxcpm_grpc.audio import AudioFormat, BadAudio, DecodePool, Encoding, decode, wav_bytes
+from voxcpm_grpc.errors import Unavailable
+
+LIMITS = {"target_rate": 16000, "max_seconds": 30.0, "max_bytes": 1 << 24}
+TONE = np.random.default_rng(3).uniform(-0.5, 0.5, 48000).astype(np.float32)
+RECORDING = wav_bytes(TONE, 48000)
+
+
+@asynccontextmanager
+async def pool_of(workers: int, **options: float):
+    pool = DecodePool(workers, **options)
+    try:
+        yield pool
+    finally:
+        await pool.close()
+
+
+def same(one, other) -> bool:
+    return (one.source_rate, one.seconds) == (other.source_rate, other.seconds) and np.array_equal(
+        one.waveform, other.waveform
+    )
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+async def test_results_and_errors_are_those_of_decode():
+    async with pool_of(2) as pool:
+        assert pool.pids == []  # lazy
+        hint = AudioFormat(Encoding.PCM_S16LE, 44100)
+        jobs = [pool.decode(RECORDING, **LIMITS), pool.decode(RECORDING[44:], format_hint=hint, **LIMITS)]
+        plain, raw = await asyncio.gather(*jobs)
+        assert same(plain, decode(RECORDING, **LIMITS))
+        assert same(raw, decode(RECORDING[44:], format_hint=hint, **LIMITS))
+        for data in (b"", b"no audio at all", wav_bytes(np.zeros(0, np.float32), 8000)):
+            with pytest.raises(BadAudio) as here:
+                decode(data, **LIMITS)
+            with pytest.raises(BadAudio) as there:
+                await pool.decode(data, **LIMITS)
+            assert (there.value.message, there.value.field) == (here.value.message, here.value.field)
+
+
+def test_errors_survive_pickling():
+    with pytest.raises(BadAudio) as caught:
+        decode(b"", **LIMITS)
+    copy = pickle.loads(pickle.dumps(caught.value))
+    assert (type(copy), copy.message, copy.field) == (BadAudio, caught.value.message, "audio")
+
+
+async def test_a_killed_worker_fails_its_own_job_only():
+    async with pool_of(2) as pool:
+        await pool.start()
+        victim, neighbour = pool.pids
+        os.kill(victim, signal.SIGSTOP)  # the job it takes cannot end
+        jobs = [asyncio.create_task(pool.decode(RECORDING, **LIMITS)) for _ in range(4)]
+        for finished in islice(asyncio.as_completed(jobs, timeout=10), 3):
+            await finished
+        os.kill(victim, signal.SIGKILL)
+        results = await asyncio.gather(*jobs, return_exceptions=True)
+        failures = [result for result in results if isinstance(result, BaseException)]
+        assert [type(failure) for failure in failures] == [BadAudio]
+        assert str(failures[0]) == "the audio could not be decoded"
+        expected = decode(RECORDING, **LIMITS)
+        assert all(same(result, expected) for result in results if result not in failures)
+        again = await asyncio.gather(*(pool.decode(RECORDING, **LIMITS) for _ in range(2)))
+        assert all(same(result, expected) for result in again)
+        assert victim not in pool.pids and neighbour in pool.pids
+
+
+async def test_a_worker_killed_while_idle_is_replaced_unnoticed():
+    async with pool_of(1) as pool:
+        await pool.start()
+        (pid,) = pool.pids
+        os.kill(pid, signal.SIGKILL)
+        await asyncio.sleep(0.2)
+        assert same(await pool.decode(RECORDING, **LIMITS), decode(RECORDING, **LIMITS))
+        assert pool.pids != [pid]
+
+
+async def test_a_job_beyond_the_timeout_is_ended():
+    async with pool_of(1, timeout=0.5) as pool:
+        await pool.start()
+        os.kill(pool.pids[0], signal.SIGSTOP)
+        started = time.monotonic()
+        with pytest.raises(BadAudio, match=r"longer than 0\.5 s"):
+            await pool.decode(bytes(1 << 22), **LIMITS)  # more than a pipe holds: sending blocks as well
+        assert time.monotonic() - started < 5
+        assert same(await pool.decode(RECORDING, **LIMITS), decode(RECORDING, **LIMITS))
+
+
+async def test_the_event_loop_goes_on_meanwhile():
+    async with pool_of(1) as pool:
+        job = asyncio.create_task(pool.decode(wav_bytes(np.tile(TONE, 20), 48000), **LIMITS))  # starts a process first
+        longest, last = 0.0, time.thread_time()
+        while not job.done():
+            await asyncio.sleep(0.002)
+            now = time.thread_time()
+            longest, last = max(longest, now - last), now
+        assert len((await job).waveform) == 20 * 16000
+        assert longest < 0.005  # CPU of this thread alone
+
+
+async def test_a_cancelled_caller_leaves_the_pool_usable():
+    async with pool_of(1) as pool:
+        await pool.start()
+        jobs = [asyncio.create_task(pool.decode(RECORDING, **LIMITS)) for _ in range(5)]
+        await asyncio.sleep(0)
+        for job in jobs:
+            job.cancel()
+        await asyncio.gather(*jobs, return_exceptions=True)
+        assert all(job.cancelled() for job in jobs)
+        assert same(await pool.decode(RECORDING, **LIMITS), decode(RECORDING, **LIMITS))
+
+
+async def test_close_ends_workers_and_jobs():
+    pool = DecodePool(1)
+    await pool.start()
+    pids = pool.pids
+    os.kill(pids[0], signal.SIGSTOP)
+    jobs = [asyncio.create_task(pool.decode(RECORDING, **LIMITS)) for _ in range(2)]
+    await asyncio.sleep(0.1)
+    await pool.close()
+    results = await asyncio.gather(*jobs, return_exceptions=True)
+    assert [type(result) for result in results] == [Unavailable, Unavailable]
+    assert not any(alive(pid) for pid in pids)
+    with pytest.raises(Unavailable):
+        await pool.decode(RECORDING, **LIMITS)
+    await pool.close()  # twice is once

@@ -1,0 +1,28 @@
+"""Audio in and out: decoding what callers send, resampling and encoding what the model makes, all of it streaming.
+
+Imports numpy only. PyAV and soxr are imported where a format or a rate needs them.
+"""
+
+from voxcpm_grpc.audio.decode import Decoded, decode
+from voxcpm_grpc.audio.encode import Encoder, OutputPipeline, encoder
+from voxcpm_grpc.audio.formats import SAMPLE_RATES, AudioFormat, BadAudio, Encoding
+from voxcpm_grpc.audio.pool import DecodePool
+from voxcpm_grpc.audio.resample import StreamResampler, resample
+from voxcpm_grpc.audio.wav import WavWriter, wav_bytes
+
+__all__ = [
+    "SAMPLE_RATES",
+    "AudioFormat",
+    "BadAudio",
+    "DecodePool",
+    "Decoded",
+    "Encoder",
+    "Encoding",
+    "OutputPipeline",
+    "StreamResampler",
+    "WavWriter",
+    "decode",
+    "encoder",
+    "resample",
+    "wav_bytes",
+]

@@ -1,0 +1,163 @@
+"""Whatever audio a caller sends, as mono float32 at the rate the model wants."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from voxcpm_grpc.audio import pcm, wav
+from voxcpm_grpc.audio.formats import AudioFormat, BadAudio, Encoding
+from voxcpm_grpc.audio.resample import resample
+from voxcpm_grpc.errors import FailedPrecondition
+
+MIN_RATE, MAX_RATE = 4000, 192000
+MAX_CHANNELS = 32
+MAX_PEAK = 16.0  # 24 dB over full scale: beyond it, float samples are integers in disguise
+RAW_WIDTHS = {Encoding.PCM_S16LE: 2, Encoding.PCM_F32LE: 4}
+# Demuxers and decoders that uploads may reach. The others include playlists, which open files and addresses that the
+# upload names, and image codecs, which cover art would feed.
+DEMUXERS = "aac,aiff,amr,au,caf,flac,mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,mp3,ogg,w64,wav"
+DECODERS = (
+    "aac,alac,adpcm_ima_wav,adpcm_ms,amrnb,amrwb,flac,gsm_ms,libgsm_ms,libopus,libvorbis,mp1float,mp2,mp2float,mp3,"
+    "mp3float,opus,pcm_alaw,pcm_f32be,pcm_f32le,pcm_f64be,pcm_f64le,pcm_mulaw,pcm_s16be,pcm_s16le,pcm_s24be,pcm_s24le,"
+    "pcm_s32be,pcm_s32le,pcm_s8,pcm_u8,vorbis"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Decoded:
+    """`waveform` is float32 mono [samples] at the target rate; `seconds` is the length at the source's own rate."""
+
+    waveform: np.ndarray
+    source_rate: int
+    seconds: float
+
+
+def decode(
+    data: bytes, *, format_hint: AudioFormat | None = None, target_rate: int, max_seconds: float, max_bytes: int
+) -> Decoded:
+    """Decode, mix to mono (mean of the channels) and resample a whole recording.
+
+    `format_hint` declares raw PCM; without it the container tells. WAV and raw PCM need numpy alone, other formats
+    PyAV. A file cut short counts as far as it goes. Memory is bounded by `max_seconds`, not by what a file promises.
+    Raises BadAudio, and FailedPrecondition when a needed package is not installed.
+    """
+    if not data:
+        raise BadAudio("the audio is empty: 0 bytes")
+    if len(data) > max_bytes:
+        raise BadAudio(
+            f"the audio has {len(data)} bytes and the limit is {max_bytes}; send a shorter or compressed one"
+        )
+    if format_hint is not None and format_hint.encoding in RAW_WIDTHS:
+        samples, rate = _raw(data, format_hint, max_seconds)
+    elif wav.is_wav(data) and (wave := wav.parse(data)) is not None:
+        samples, rate = _wav(wave, max_seconds)
+    else:
+        samples, rate = _container(data, max_seconds)
+    _check_samples(samples)
+    waveform = resample(samples, rate, target_rate)
+    return Decoded(waveform=waveform, source_rate=rate, seconds=len(samples) / rate)
+
+
+def _raw(data: bytes, format: AudioFormat, max_seconds: float) -> tuple[np.ndarray, int]:
+    width = RAW_WIDTHS[format.encoding]
+    if len(data) % width:
+        raise BadAudio(f"{len(data)} bytes are no whole number of {format.encoding} samples of {width} bytes")
+    _check_length(len(data) // width, format.sample_rate, max_seconds)
+    return pcm.decode_pcm(data, width=width, floating=format.encoding == Encoding.PCM_F32LE), format.sample_rate
+
+
+def _wav(wave: wav.Wave, max_seconds: float) -> tuple[np.ndarray, int]:
+    _check_layout(wave.sample_rate, wave.channels)
+    _check_length(len(wave.data) // (wave.width * wave.channels), wave.sample_rate, max_seconds)
+    samples = pcm.decode_pcm(wave.data, width=wave.width, floating=wave.floating)
+    return _mono(samples.reshape(-1, wave.channels).T), wave.sample_rate
+
+
+def _container(data: bytes, max_seconds: float) -> tuple[np.ndarray, int]:
+    try:
+        import av
+    except ImportError:
+        raise FailedPrecondition(
+            "this server reads WAV and raw PCM only: it lacks PyAV, which `pip install 'voxcpm-grpc[server]'` installs"
+        ) from None
+    options = {"format_whitelist": DEMUXERS, "codec_whitelist": DECODERS}
+    try:
+        with av.open(io.BytesIO(data), container_options=options, metadata_errors="replace") as container:
+            return _collect(container, max_seconds)
+    except BadAudio:
+        raise
+    except Exception as error:  # hostile bytes: whatever the library says, it is about the bytes
+        raise BadAudio("the audio could not be decoded: it is broken or of an unsupported format") from error
+
+
+def _collect(container: Any, max_seconds: float) -> tuple[np.ndarray, int]:
+    """Mono samples of the first audio stream and their rate; stops reading as soon as a limit is passed."""
+    stream = next(iter(container.streams.audio), None)
+    if stream is None:
+        raise BadAudio("the file has no audio stream")
+    if stream.codec_context is None or stream.codec_context.name not in DECODERS.split(","):
+        raise BadAudio("the file's audio codec is not supported")
+    chunks: list[np.ndarray] = []
+    rate = total = 0
+    for frame in _frames(container, stream):
+        if not chunks:
+            rate = frame.sample_rate
+        if frame.sample_rate != rate:
+            raise BadAudio(f"the sample rate changes from {rate} to {frame.sample_rate} Hz within the file")
+        channels = frame.layout.nb_channels
+        _check_layout(rate, channels)
+        total += frame.samples
+        _check_length(total, rate, max_seconds)
+        samples = pcm.to_float(frame.to_ndarray())
+        chunks.append(_mono(samples if frame.format.is_planar else samples.reshape(-1, channels).T))
+    if not chunks:
+        raise BadAudio("the file yields no audio: it is broken or cut short")
+    return np.concatenate(chunks), rate
+
+
+def _frames(container: Any, stream: Any) -> Iterator[Any]:
+    from av.error import FFmpegError, InvalidDataError
+
+    try:
+        for packet in container.demux(stream):
+            try:
+                yield from packet.decode()
+            except InvalidDataError:
+                continue  # one bad packet costs its own samples, as in any player
+    except FFmpegError:
+        return  # a cut file ends where it was cut
+
+
+def _mono(samples: np.ndarray) -> np.ndarray:
+    """[channels, n] -> [n]"""
+    with np.errstate(all="ignore"):  # infinities are reported by _check_samples
+        return samples[0] if len(samples) == 1 else samples.mean(axis=0, dtype=np.float32)
+
+
+def _check_layout(rate: int, channels: int) -> None:
+    if not MIN_RATE <= rate <= MAX_RATE:
+        raise BadAudio(f"the audio's sample rate is {rate} Hz; it must be from {MIN_RATE} to {MAX_RATE}")
+    if not 1 <= channels <= MAX_CHANNELS:
+        raise BadAudio(f"the audio has {channels} channels; it must have from 1 to {MAX_CHANNELS}")
+
+
+def _check_length(samples: int, rate: int, max_seconds: float) -> None:
+    if samples > max_seconds * rate:
+        raise BadAudio(
+            f"the audio lasts {samples / rate:.1f} s or more and the limit is {max_seconds:g} s; send a shorter one"
+        )
+
+
+def _check_samples(samples: np.ndarray) -> None:
+    if not len(samples):
+        raise BadAudio("the audio holds no samples")
+    peak = float(np.abs(samples).max())
+    if not np.isfinite(peak):
+        raise BadAudio("the audio holds samples that are not finite (NaN or infinity)")
+    if peak > MAX_PEAK:
+        raise BadAudio(f"the audio's float samples reach {peak:.3g}; full scale is 1 and the limit {MAX_PEAK:g}")

@@ -1,0 +1,127 @@
+"""RIFF WAVE, both ways, without a library: reading any PCM or float file, writing mono ones."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import BinaryIO
+
+import numpy as np
+
+from voxcpm_grpc.audio import pcm
+from voxcpm_grpc.audio.formats import BadAudio, Encoding
+
+OPEN = 0xFFFFFFFF  # the length of what is still being written
+PCM, FLOAT, EXTENSIBLE = 1, 3, 0xFFFE
+SUBFORMAT_TAIL = bytes.fromhex("000000001000800000aa00389b71")  # of the GUIDs that merely wrap a plain format tag
+HEADER_BYTES = 44
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wave:
+    """A parsed file; `data` is the payload, cut to whole frames of `channels` samples of `width` bytes."""
+
+    sample_rate: int
+    channels: int
+    width: int
+    floating: bool
+    data: memoryview
+
+
+def is_wav(data: bytes) -> bool:
+    return data[:4] == b"RIFF" and data[8:12] == b"WAVE"
+
+
+def parse(data: bytes) -> Wave | None:
+    """The samples of a WAV file, or None when its codec is neither integer nor float PCM.
+
+    A payload shorter than announced is taken as far as it goes, and open lengths (0xFFFFFFFF, or 0 by writers that
+    never came back) mean the rest of the file. Raises BadAudio for a file without format or payload.
+    """
+    fmt = b""
+    at = 12
+    while at + 8 <= len(data):
+        name, size = struct.unpack_from("<4sI", data, at)
+        at += 8
+        if name == b"fmt ":
+            fmt = data[at : at + size]
+        elif name == b"data":
+            return _wave(fmt, _payload(data, at, size))
+        at += size + size % 2
+    raise BadAudio("the WAV file ends before its audio: it has no data chunk")
+
+
+def _payload(data: bytes, at: int, size: int) -> memoryview:
+    (riff_size,) = struct.unpack_from("<I", data, 4)
+    # Nothing was recorded only if the file as a whole agrees; otherwise a streaming writer left the zero behind.
+    never_closed = size == 0 and riff_size != len(data) - 8
+    return memoryview(data)[at:] if never_closed else memoryview(data)[at : at + size]
+
+
+def _wave(fmt: bytes, payload: memoryview) -> Wave | None:
+    if len(fmt) < 16:
+        raise BadAudio("the WAV file has no usable fmt chunk before its data")
+    tag, channels, sample_rate, _, frame_bytes, _ = struct.unpack_from("<HHIIHH", fmt)
+    if tag == EXTENSIBLE and fmt[26:40] == SUBFORMAT_TAIL:
+        (tag,) = struct.unpack_from("<H", fmt, 24)
+    if tag not in (PCM, FLOAT):
+        return None
+    width, rest = divmod(frame_bytes, channels) if channels else (0, 0)
+    if rest or width not in (pcm.FLOAT_WIDTHS if tag == FLOAT else pcm.INT_WIDTHS):
+        raise BadAudio(f"the WAV file declares {channels} channels in frames of {frame_bytes} bytes, which do not fit")
+    whole = payload[: len(payload) // frame_bytes * frame_bytes]
+    return Wave(sample_rate=sample_rate, channels=channels, width=width, floating=tag == FLOAT, data=whole)
+
+
+def header(sample_rate: int, encoding: Encoding = Encoding.PCM_S16LE, data_bytes: int | None = None) -> bytes:
+    """The 44 bytes before mono PCM of that encoding; lengths stay open when `data_bytes` is None or beyond 4 GB."""
+    tag, width = (FLOAT, 4) if encoding == Encoding.PCM_F32LE else (PCM, 2)
+    if data_bytes is None or data_bytes > OPEN - HEADER_BYTES:
+        riff_size = data_size = OPEN
+    else:
+        riff_size, data_size = data_bytes + HEADER_BYTES - 8, data_bytes
+    fmt = struct.pack("<HHIIHH", tag, 1, sample_rate, sample_rate * width, width, width * 8)
+    return (
+        struct.pack("<4sI8sI", b"RIFF", riff_size, b"WAVEfmt ", len(fmt))
+        + fmt
+        + struct.pack("<4sI", b"data", data_size)
+    )
+
+
+def wav_bytes(samples: np.ndarray, sample_rate: int) -> bytes:
+    """A complete mono 16-bit WAV file of float samples [n]."""
+    body = pcm.s16_bytes(samples)
+    return header(sample_rate, data_bytes=len(body)) + body
+
+
+class WavWriter:
+    """Writes mono PCM bytes as a WAV file that is playable at any moment.
+
+    The lengths in the header are open until `close`, which fixes them when `file` can seek. The file stays open: it
+    belongs to the caller.
+    """
+
+    def __init__(self, file: BinaryIO, sample_rate: int, encoding: Encoding = Encoding.PCM_S16LE) -> None:
+        self._file = file
+        self._rate = sample_rate
+        self._encoding = encoding
+        self._start = file.tell() if file.seekable() else None
+        self._bytes = 0
+        file.write(header(sample_rate, encoding))
+
+    def write(self, pcm_bytes: bytes) -> None:
+        self._file.write(pcm_bytes)
+        self._bytes += len(pcm_bytes)
+
+    def close(self) -> None:
+        if self._start is not None:
+            self._file.seek(self._start)
+            self._file.write(header(self._rate, self._encoding, self._bytes))
+            self._file.seek(self._start + HEADER_BYTES + self._bytes)
+        self._file.flush()
+
+    def __enter__(self) -> WavWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
