@@ -1,0 +1,1 @@
+"""Triton kernels, and in `reference` the plain PyTorch each must agree with; only `reference` needs no Triton."""

@@ -1,0 +1,31 @@
+"""flash-attn where keys and values are contiguous; its pages are too large for prefix reuse, so ours serve the rest."""
+
+from __future__ import annotations
+
+import torch
+from flash_attn import flash_attn_func, flash_attn_varlen_func
+from torch import Tensor
+
+from voxcpm_grpc.attention.base import PagedKV, PagedRows
+from voxcpm_grpc.attention.paged_triton import TritonAttention
+from voxcpm_grpc.kernels.store import store_kv
+
+
+class FlashAttention:
+    """Types that flash-attn does not know, float32 above all, go the paged way too."""
+
+    def __init__(self) -> None:
+        self._paged = TritonAttention()
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, layer: int, kv: PagedKV, rows: PagedRows) -> Tensor:
+        if not rows.fresh or rows.max_rows == 1 or q.dtype == torch.float32:
+            return self._paged.attend(q, k, v, layer, kv, rows)
+        store_kv(k, v, kv.k[layer], kv.v[layer], rows.write)
+        return flash_attn_varlen_func(
+            q, k, v, rows.cu_seqlens, rows.cu_seqlens, rows.max_rows, rows.max_rows, causal=True
+        )
+
+    def attend_full(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        if q.dtype == torch.float32:
+            return self._paged.attend_full(q, k, v)
+        return flash_attn_func(q, k, v)

@@ -1,0 +1,231 @@
+"""Causal attention over a paged KV cache, for decode and chunks alike.
+
+One program owns a tile of queries of one sequence and one KV head: some rows times the h / g query heads that share
+the keys, so that a page is read once for all of them. Decode is a tile of one row. When the tiles are too few to fill
+the device, the context is split among several programs and a second kernel adds their parts up.
+"""
+
+# pyright: reportArgumentType=false, reportCallIssue=false
+# A launch passes plain integers for constexpr parameters, which the annotations of triton.jit do not allow.
+
+from __future__ import annotations
+
+import functools
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+_TILE_ROWS = {torch.float32: 32}  # query rows times heads of one program; narrower types take 64
+_SPLIT_POSITIONS = 128  # a shorter part of a context costs more to add up than it saves
+_MAX_SPLITS = 64
+
+
+def paged_attention(
+    q: Tensor,
+    k_pages: Tensor,
+    v_pages: Tensor,
+    cu_seqlens: Tensor,
+    context: Tensor,
+    block_table: Tensor,
+    max_rows: int,
+    max_context: int,
+    *,
+    splits: int | None = None,
+) -> Tensor:
+    """What `reference.paged_attention` says; rows of q outside every sequence are left undefined.
+
+    The launch depends on shapes, max_rows and max_context only, never on what the tensors hold, so it can be captured
+    in a CUDA graph. `splits` overrides into how many parts a context is cut.
+    """
+    rows, heads, size = q.shape
+    page_size, groups = k_pages.shape[1:3]
+    sequences = context.shape[0]
+    repeat = heads // groups
+    if k_pages.stride() != v_pages.stride() or q.stride()[1:] != (size, 1) or k_pages.stride()[2:] != (size, 1):
+        raise ValueError(
+            "the heads of q, k_pages and v_pages must be contiguous, and k_pages be laid out as v_pages is"
+        )
+    tile = max(16, min(_TILE_ROWS.get(q.dtype, 64), triton.next_power_of_2(max_rows * repeat)))
+    tile = max(tile, triton.next_power_of_2(repeat))
+    tiles = triton.cdiv(max_rows, tile // repeat)
+    if splits is None:
+        splits = _splits(tiles * sequences * groups, max_context, q.device)
+    out = torch.empty(rows, heads, size, dtype=q.dtype, device=q.device)
+    part = out if splits == 1 else q.new_empty(rows, splits, heads, size, dtype=torch.float32)
+    # Of each part the largest score and the sum of weights: what is needed to add parts up.
+    stats = q.new_empty(rows, splits, heads, 2, dtype=torch.float32) if splits > 1 else part
+    _attention_kernel[(tiles, sequences * groups, splits)](
+        q,
+        k_pages,
+        v_pages,
+        part,
+        stats,
+        cu_seqlens,
+        context,
+        block_table,
+        size**-0.5 * 1.4426950408889634,  # scores in powers of two: exp2 is the device's own instruction
+        q.stride(0),
+        k_pages.stride(0),
+        k_pages.stride(1),
+        block_table.stride(0),
+        splits,
+        GROUPS=groups,
+        REPEAT=repeat,
+        SIZE=size,
+        PAGE=page_size,
+        TILE=tile,
+        KEYS=32 if q.dtype == torch.float32 else 64,
+        WIDTH=max(16, triton.next_power_of_2(size)),
+        SPLIT=splits > 1,
+    )
+    if splits > 1:
+        _reduce_kernel[(rows, heads)](
+            part,
+            stats,
+            out,
+            splits,
+            HEADS=heads,
+            SIZE=size,
+            WIDTH=triton.next_power_of_2(size),
+            SPLITS=triton.next_power_of_2(splits),
+        )
+    return out
+
+
+def _splits(programs: int, max_context: int, device: torch.device) -> int:
+    """Enough parts for two programs on each multiprocessor, while every part keeps a worthwhile length."""
+    wanted = 2 * _multiprocessors(device) // programs
+    return max(1, min(wanted, max_context // _SPLIT_POSITIONS, _MAX_SPLITS))
+
+
+@functools.cache
+def _multiprocessors(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
+
+
+@triton.jit
+def _attention_kernel(
+    q,
+    k_pages,
+    v_pages,
+    out,
+    stats,
+    cu_seqlens,
+    context,
+    block_table,
+    scale,
+    q_row,
+    page_stride,
+    slot_stride,
+    table_row,
+    splits,
+    GROUPS: tl.constexpr,
+    REPEAT: tl.constexpr,
+    SIZE: tl.constexpr,
+    PAGE: tl.constexpr,
+    TILE: tl.constexpr,
+    KEYS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    SPLIT: tl.constexpr,
+):
+    ROWS: tl.constexpr = TILE // REPEAT
+    sequence = tl.program_id(1) // GROUPS
+    group = tl.program_id(1) % GROUPS
+    split = tl.program_id(2)
+    first = tl.load(cu_seqlens + sequence)
+    rows = tl.load(cu_seqlens + sequence + 1) - first
+    length = tl.load(context + sequence)
+    tile_row = tl.program_id(0) * ROWS
+    if tile_row >= rows:
+        return
+
+    # Tile entry i is query row tile_row + i // REPEAT of head group * REPEAT + i % REPEAT.
+    entry = tl.arange(0, TILE)
+    row = tile_row + entry // REPEAT
+    head = group * REPEAT + entry % REPEAT
+    valid = (entry < ROWS * REPEAT) & (row < rows)
+    column = tl.arange(0, WIDTH)
+    query = tl.load(
+        q + (first + row).to(tl.int64)[:, None] * q_row + head[:, None] * SIZE + column[None, :],
+        mask=valid[:, None] & (column < SIZE)[None, :],
+        other=0.0,
+    )
+    last = length - rows + row  # the last position each entry sees
+
+    # This program's part of what the tile sees, whole blocks of keys, cut by the true length and not by its bound.
+    end = tl.minimum(length, length - rows + tile_row + ROWS)
+    begin = 0
+    if SPLIT:
+        span = tl.cdiv(tl.cdiv(end, splits), KEYS) * KEYS
+        begin = split * span
+        end = tl.minimum(end, begin + span)
+
+    top = tl.full([TILE], float("-inf"), tl.float32)
+    total = tl.zeros([TILE], tl.float32)
+    acc = tl.zeros([TILE, WIDTH], tl.float32)
+    for start in tl.range(begin, end, KEYS, num_stages=2):  # pyright: ignore[reportGeneralTypeIssues]
+        position = start + tl.arange(0, KEYS)
+        inside = position < end
+        page = tl.load(block_table + sequence * table_row + position // PAGE, mask=inside, other=0).to(tl.int64)
+        slot = page * page_stride + (position % PAGE) * slot_stride + group * SIZE
+        where = slot[:, None] + column[None, :]
+        present = inside[:, None] & (column < SIZE)[None, :]  # what lies past the context may be NaN: never read it
+        key = tl.load(k_pages + where, mask=present, other=0.0)
+        score = tl.dot(query, tl.trans(key), input_precision="ieee") * scale
+        score = tl.where(inside[None, :] & (position[None, :] <= last[:, None]), score, float("-inf"))
+        new_top = tl.maximum(top, tl.max(score, 1))
+        base = tl.where(new_top == float("-inf"), 0.0, new_top)  # an entry may see nothing of a split
+        weight = tl.exp2(score - base[:, None])
+        decay = tl.exp2(top - base)
+        value = tl.load(v_pages + where, mask=present, other=0.0)
+        total = total * decay + tl.sum(weight, 1)
+        acc = acc * decay[:, None] + tl.dot(weight.to(value.dtype), value, input_precision="ieee")
+        top = new_top
+
+    token = (first + row).to(tl.int64)
+    if SPLIT:
+        place = (token * splits + split) * (GROUPS * REPEAT) + head
+        tl.store(stats + place * 2, top, mask=valid)
+        tl.store(stats + place * 2 + 1, total, mask=valid)
+        if begin < end:
+            written = valid[:, None] & (column < SIZE)[None, :]
+            tl.store(out + place[:, None] * SIZE + column[None, :], acc, mask=written)
+    else:
+        acc = acc / tl.where(total == 0.0, 1.0, total)[:, None]
+        tl.store(
+            out + (token * (GROUPS * REPEAT) + head)[:, None] * SIZE + column[None, :],
+            acc.to(out.dtype.element_ty),
+            mask=valid[:, None] & (column < SIZE)[None, :],
+        )
+
+
+@triton.jit
+def _reduce_kernel(
+    part,
+    stats,
+    out,
+    splits,
+    HEADS: tl.constexpr,
+    SIZE: tl.constexpr,
+    WIDTH: tl.constexpr,
+    SPLITS: tl.constexpr,
+):
+    token = tl.program_id(0).to(tl.int64)
+    head = tl.program_id(1)
+    split = tl.arange(0, SPLITS)
+    column = tl.arange(0, WIDTH)
+    place = (token * splits + split) * HEADS + head
+    top = tl.load(stats + place * 2, mask=split < splits, other=float("-inf"))
+    total = tl.load(stats + place * 2 + 1, mask=split < splits, other=0.0)
+    best = tl.max(top, 0)
+    factor = tl.exp2(top - tl.where(best == float("-inf"), 0.0, best))
+    acc = tl.load(
+        part + place[:, None] * SIZE + column[None, :],
+        mask=(total > 0.0)[:, None] & (column < SIZE)[None, :],  # an empty part was never written
+        other=0.0,
+    )
+    whole = tl.sum(total * factor, 0)
+    value = tl.sum(acc * factor[:, None], 0) / tl.where(whole == 0.0, 1.0, whole)
+    tl.store(out + (token * HEADS + head) * SIZE + column, value.to(out.dtype.element_ty), mask=column < SIZE)

@@ -1,0 +1,123 @@
+"""What each kernel computes, in plain PyTorch under the kernel's own name and signature. Imports no Triton.
+
+Letters: t rows, s sequences, h query heads, g KV heads, d head size, p pages of a sequence.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention, silu
+
+
+def store_kv(k: Tensor, v: Tensor, k_pages: Tensor, v_pages: Tensor, write: Tensor) -> None:
+    """Row r of k and v [t, g, d] goes to slot write[r] = page * page_size + offset of [pages, page_size, g, d]."""
+    _slots(k_pages).index_copy_(0, write, k)
+    _slots(v_pages).index_copy_(0, write, v)
+
+
+def paged_attention(
+    q: Tensor,
+    k_pages: Tensor,
+    v_pages: Tensor,
+    cu_seqlens: Tensor,
+    context: Tensor,
+    block_table: Tensor,
+    max_rows: int,
+    max_context: int,
+) -> Tensor:
+    """Causal attention of the last rows of each sequence, q [t, h, d], over its paged context, softmax in float32.
+
+    cu_seqlens [s + 1] bounds the rows of each sequence, context [s] counts its positions, block_table [s, p] names its
+    pages. Returns [t, h, d] of q's type. Slots past a context are never read: they may hold anything, NaN too.
+    """
+    if max_rows == 1 and q.shape[0] == context.shape[0]:
+        return _one_row_each(q, k_pages, v_pages, context, block_table, max_context)
+    keys, values, page_size = _slots(k_pages), _slots(v_pages), k_pages.shape[1]
+    starts = cu_seqlens.tolist()
+    out = torch.zeros_like(q)
+    for i, n in enumerate(context.tolist()):
+        span = slice(starts[i], starts[i + 1])
+        rows = span.stop - span.start
+        if rows == 0:
+            continue
+        position = torch.arange(n, device=q.device)
+        slot = block_table[i, position // page_size] * page_size + position % page_size
+        k, v = keys.index_select(0, slot), values.index_select(0, slot)
+        seen = torch.ones(rows, n, dtype=torch.bool, device=q.device).tril(n - rows)
+        out[span] = attention(q[None, span], k[None], v[None], seen)[0]
+    return out
+
+
+def _one_row_each(
+    q: Tensor, k_pages: Tensor, v_pages: Tensor, context: Tensor, block_table: Tensor, max_context: int
+) -> Tensor:
+    """Decode, all sequences in one call, padded to the longest context: no Python loop in the step of a CPU server."""
+    page_size = k_pages.shape[1]
+    # Reading the longest context would stall a GPU, where the bound does; on a CPU it saves the padding.
+    longest = int(context.max()) if q.device.type == "cpu" else max_context
+    table = block_table[:, : max(1, -(-longest // page_size))]
+    slot = (table[:, :, None] * page_size + torch.arange(page_size, device=q.device)).flatten(1)  # [s, n]
+    seen = torch.arange(slot.shape[1], device=q.device) < context[:, None]
+    # Past its context a sequence reads its first position: what lies there may be NaN, which no mask stops.
+    slot = torch.where(seen, slot, slot[:, :1]).flatten()
+    shape = (*seen.shape, *k_pages.shape[2:])
+    k = _slots(k_pages).index_select(0, slot).view(shape).transpose(1, 2)  # [s, g, n, d]
+    v = _slots(v_pages).index_select(0, slot).view(shape).transpose(1, 2)
+    # The heads that share keys become rows of one matrix, so keys are never repeated.
+    grouped = q.view(q.shape[0], k.shape[1], -1, q.shape[2])  # [s, g, h / g, d]
+    out = scaled_dot_product_attention(grouped.float(), k.float(), v.float(), attn_mask=seen[:, None, None])
+    return out.reshape(q.shape).to(q.dtype)
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None = None) -> Tensor:
+    """q [b, n, h, d] over k, v [b, m, g, d] in float32 -> [b, n, h, d] of q's type; seen [n, m], all when None."""
+    q32, k32, v32 = (x.transpose(1, 2).float() for x in (q, k, v))
+    return scaled_dot_product_attention(q32, k32, v32, attn_mask=seen, enable_gqa=True).transpose(1, 2).to(q.dtype)
+
+
+def rope_store_kv(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    positions: Tensor,
+    k_pages: Tensor,
+    v_pages: Tensor,
+    write: Tensor,
+) -> Tensor:
+    """Rotate q [t, h, d] and k [t, g, d], store k and v as `store_kv` does, return the rotated q.
+
+    cos and sin are tables [positions, d] whose halves are equal; the rotation is float32 and rounds once.
+    """
+
+    def rotate(x: Tensor) -> Tensor:
+        first, second = x.float().chunk(2, dim=-1)
+        turned = torch.cat((-second, first), dim=-1)
+        return (x.float() * cos[positions, None].float() + turned * sin[positions, None].float()).to(x.dtype)
+
+    store_kv(rotate(k), v, k_pages, v_pages, write)
+    return rotate(q)
+
+
+def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """total = x + residual [t, c]; returns (total normalized and scaled by weight [c], total).
+
+    Statistics are float32; the normalized row is rounded to x's type before the weight, as released models expect.
+    """
+    total = x + residual
+    wide = total.float()
+    normalized = (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)).to(x.dtype)
+    return normalized * weight, total
+
+
+def swiglu(gate_up: Tensor) -> Tensor:
+    """silu(gate) * up of gate_up [t, 2c], gate first -> [t, c]; silu in float32, rounded before the product."""
+    gate, up = gate_up.chunk(2, dim=-1)
+    return silu(gate.float()).to(gate.dtype) * up
+
+
+def _slots(pages: Tensor) -> Tensor:
+    """[pages, page_size, g, d] -> [pages * page_size, g, d], never a copy."""
+    return pages.view(-1, *pages.shape[2:])

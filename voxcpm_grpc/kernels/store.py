@@ -1,0 +1,147 @@
+"""Writing this step's keys and values into their pages, rotated on the way where the model rotates."""
+
+# pyright: reportArgumentType=false, reportCallIssue=false
+# A launch passes plain integers for constexpr parameters, which the annotations of triton.jit do not allow.
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+
+def store_kv(k: Tensor, v: Tensor, k_pages: Tensor, v_pages: Tensor, write: Tensor) -> None:
+    """What `reference.store_kv` says."""
+    _check(k, v, k_pages, v_pages)
+    rows, groups, size = k.shape
+    _store_kernel[(rows,)](
+        k,
+        v,
+        k_pages,
+        v_pages,
+        write,
+        k.stride(0),
+        v.stride(0),
+        k_pages.stride(1),
+        COUNT=groups * size,
+        BLOCK=triton.next_power_of_2(groups * size),
+    )
+
+
+def rope_store_kv(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    positions: Tensor,
+    k_pages: Tensor,
+    v_pages: Tensor,
+    write: Tensor,
+) -> Tensor:
+    """What `reference.rope_store_kv` says, in one launch."""
+    _check(k, v, k_pages, v_pages)
+    rows, heads, size = q.shape
+    groups = k.shape[1]
+    if q.stride()[1:] != (size, 1) or cos.stride() != (size, 1) or sin.stride() != (size, 1):
+        raise ValueError("the heads of q and the rows of cos and sin must be contiguous")
+    out = torch.empty(rows, heads, size, dtype=q.dtype, device=q.device)
+    _rope_store_kernel[(rows,)](
+        q,
+        k,
+        v,
+        cos,
+        sin,
+        positions,
+        out,
+        k_pages,
+        v_pages,
+        write,
+        q.stride(0),
+        k.stride(0),
+        v.stride(0),
+        k_pages.stride(1),
+        HEADS=heads,
+        GROUPS=groups,
+        HALF=size // 2,
+        HEAD_BLOCK=triton.next_power_of_2(heads),
+        GROUP_BLOCK=triton.next_power_of_2(groups),
+        HALF_BLOCK=triton.next_power_of_2(size // 2),
+        BLOCK=triton.next_power_of_2(groups * size),
+    )
+    return out
+
+
+def _check(k: Tensor, v: Tensor, k_pages: Tensor, v_pages: Tensor) -> None:
+    """The kernels walk rows of g * d contiguous elements; pages are one run of slots."""
+    size = k.shape[2]
+    if k.stride()[1:] != (size, 1) or v.stride()[1:] != (size, 1):
+        raise ValueError(f"the heads of k and v must be contiguous, their strides are {k.stride()} and {v.stride()}")
+    if not k_pages.is_contiguous() or not v_pages.is_contiguous():
+        raise ValueError(
+            "k_pages and v_pages must be contiguous: pass one layer of the cache, not a slice of its pages"
+        )
+
+
+@triton.jit
+def _store_kernel(k, v, k_pages, v_pages, write, k_row, v_row, slot_stride, COUNT: tl.constexpr, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    slot = tl.load(write + row)
+    element = tl.arange(0, BLOCK)
+    inside = element < COUNT
+    tl.store(k_pages + slot * slot_stride + element, tl.load(k + row * k_row + element, mask=inside), mask=inside)
+    tl.store(v_pages + slot * slot_stride + element, tl.load(v + row * v_row + element, mask=inside), mask=inside)
+
+
+@triton.jit
+def _rope_store_kernel(
+    q,
+    k,
+    v,
+    cos,
+    sin,
+    positions,
+    out,
+    k_pages,
+    v_pages,
+    write,
+    q_row,
+    k_row,
+    v_row,
+    slot_stride,
+    HEADS: tl.constexpr,
+    GROUPS: tl.constexpr,
+    HALF: tl.constexpr,
+    HEAD_BLOCK: tl.constexpr,
+    GROUP_BLOCK: tl.constexpr,
+    HALF_BLOCK: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    SIZE: tl.constexpr = HALF * 2
+    row = tl.program_id(0).to(tl.int64)
+    slot = tl.load(write + row) * slot_stride
+    position = tl.load(positions + row).to(tl.int64)
+    column = tl.arange(0, HALF_BLOCK)
+    c = tl.load(cos + position * SIZE + column, mask=column < HALF, other=0.0).to(tl.float32)[None, :]
+    s = tl.load(sin + position * SIZE + column, mask=column < HALF, other=0.0).to(tl.float32)[None, :]
+    _rotate(q + row * q_row, out + row * (HEADS * SIZE), c, s, HEADS, HALF, HEAD_BLOCK, HALF_BLOCK)
+    _rotate(k + row * k_row, k_pages + slot, c, s, GROUPS, HALF, GROUP_BLOCK, HALF_BLOCK)
+    element = tl.arange(0, BLOCK)
+    inside = element < GROUPS * SIZE
+    tl.store(v_pages + slot + element, tl.load(v + row * v_row + element, mask=inside), mask=inside)
+
+
+@triton.jit
+def _rotate(
+    source, target, c, s, HEADS: tl.constexpr, HALF: tl.constexpr, HEAD_BLOCK: tl.constexpr, HALF_BLOCK: tl.constexpr
+):
+    """(a, b) -> (a c - b s, b c + a s) for the halves a, b of each head."""
+    head = tl.arange(0, HEAD_BLOCK)[:, None]
+    column = tl.arange(0, HALF_BLOCK)[None, :]
+    inside = (head < HEADS) & (column < HALF)
+    where = head * (2 * HALF) + column
+    a = tl.load(source + where, mask=inside, other=0.0).to(tl.float32)
+    b = tl.load(source + where + HALF, mask=inside, other=0.0).to(tl.float32)
+    tl.store(target + where, (a * c - b * s).to(target.dtype.element_ty), mask=inside)
+    tl.store(target + where + HALF, (b * c + a * s).to(target.dtype.element_ty), mask=inside)
