@@ -1,0 +1,168 @@
+"""The scheduler alone, driven by a device that always does what it is told."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from voxcpm_grpc.engine.blocks import BlockManager
+from voxcpm_grpc.engine.scheduler import Scheduler
+from voxcpm_grpc.engine.sequence import Sequence
+from voxcpm_grpc.errors import Exhausted, TooLong
+from voxcpm_grpc.request import Request
+
+PAGE = 4
+
+
+class Rows:
+    """A prompt of so many text positions: all that the scheduler asks of one."""
+
+    def __init__(self, length, max_steps):
+        self.tokens = np.arange(length)
+        self.max_steps = max_steps
+
+    def __len__(self):
+        return len(self.tokens)
+
+
+def sequence(name, length, steps, credit=10**6):
+    prompt = Rows(length, steps)
+    return Sequence(
+        request=Request(id=name, text="x"), prompt=prompt, keys=[], credit=credit, max_steps=steps, arrived=0.0
+    )
+
+
+def scheduler(*, slots=4, pages=16, budget=8, max_queue=8, max_len=64):
+    return Scheduler(
+        slots=slots, blocks=BlockManager(pages), page_size=PAGE, budget=budget, max_queue=max_queue, max_len=max_len
+    )
+
+
+def run(sched, rounds=10_000, each=lambda batch: None):
+    """Rounds until nothing is left; the steps in order. Checks what must hold in every round."""
+    order = []
+    while sched.running or sched.waiting:
+        rounds -= 1
+        assert rounds, "the scheduler makes no progress"
+        assert sched.runnable
+        batch = sched.schedule()
+        assert batch
+        assert sum(chunk.stop - chunk.start for chunk in batch.chunks) <= sched.budget
+        assert len(set(map(id, batch.steps))) == len(batch.steps)
+        owned = [page for seq in sched.running for page in seq.pages]
+        assert len(owned) == len(set(owned)) == sched.blocks.used
+        slots = [seq.slot for seq in {*sched.running, *sched.waiting} if seq.slot is not None]
+        assert len(slots) == len(set(slots))
+        for seq in batch.steps:
+            assert seq in sched.running and seq.filled == seq.length
+            assert len(seq.pages) * PAGE >= seq.filled
+        each(batch)
+        for seq in batch.steps:
+            order.append(seq.id)
+            seq.delivered += 1
+            if seq.delivered == seq.max_steps:
+                sched.remove(seq)
+    assert sched.blocks.used == 0
+    return order
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=12),
+    st.integers(1, 5),
+    st.integers(8, 24),
+    st.integers(1, 40),
+)
+def test_everybody_gets_every_step_whatever_the_pressure(requests, slots, pages, budget):
+    sched = scheduler(slots=slots, pages=pages, budget=budget, max_queue=100)
+    expected = {}
+    for index, (length, steps) in enumerate(requests):
+        seq = sequence(str(index), length, steps)
+        try:
+            sched.add(seq)
+        except TooLong:
+            assert length + (steps + 2) // 3 > pages * PAGE
+            continue
+        expected[seq.id] = min(steps, min(64, pages * PAGE) - length)
+    order = run(sched)
+    assert {name: order.count(name) for name in set(order)} == expected
+
+
+def test_a_chunked_prefill_does_not_hold_up_running_streams():
+    sched = scheduler(budget=4, pages=64, max_len=128)
+    sched.add(sequence("first", 3, 20))
+    sched.schedule()
+    sched.add(sequence("long", 40, 5))
+    rounds = [sched.schedule() for _ in range(9)]
+    assert all("first" in [seq.id for seq in batch.steps] for batch in rounds)
+    assert [chunk.stop - chunk.start for batch in rounds for chunk in batch.chunks] == [4] * 9
+
+
+def test_a_fresh_prompt_joins_the_step_of_its_own_round():
+    sched = scheduler()
+    sched.add(sequence("a", 5, 2))
+    batch = sched.schedule()
+    assert batch.opened == [batch.chunks[0].sequence] == batch.steps
+    assert batch.chunks[0].starts_speech
+
+
+def test_preemption_takes_the_youngest_keeps_its_slot_and_enters_it_again_with_what_it_made():
+    sched = scheduler(slots=2, pages=6, budget=64)
+    old, young = sequence("old", 8, 12), sequence("young", 5, 6)
+    sched.add(old)
+    sched.add(young)
+    again = []
+    while not sched.preemptions:
+        sched.schedule()
+    assert sched.waiting[0] is young and young.slot is not None and not young.pages
+    made, slot = young.launched, young.slot
+
+    def watch(batch):
+        again.extend(chunk for chunk in batch.chunks if chunk.sequence is young)
+        assert not any(chunk.starts_speech for chunk in batch.chunks)
+
+    sched_steps = run_from(sched, [old, young], watch)
+    assert young.slot == slot and again[0].start == 0 and again[-1].stop == 5 + made
+    assert sched_steps == {"old": 12, "young": 6}
+
+
+def run_from(sched, sequences, each):
+    for seq in sequences:
+        seq.delivered = seq.launched
+    run(sched, each=each)
+    return {seq.id: seq.launched for seq in sequences}
+
+
+def test_a_stream_without_credit_rests_and_is_the_first_to_give_its_pages():
+    sched = scheduler(slots=2, pages=6, budget=64)
+    resting, busy = sequence("resting", 8, 12, credit=1), sequence("busy", 8, 12)
+    sched.add(resting)
+    sched.add(busy)
+    for _ in range(13):  # the first round is the resting stream's only one
+        for seq in sched.schedule().steps:
+            seq.delivered += 1
+    assert resting.launched == 1 and busy.launched == 12
+    sched.remove(busy)
+    assert not sched.runnable or not resting.prefilled
+    resting.credit += 100
+    assert run(sched).count("resting") == 11
+
+
+def test_the_queue_is_bounded_and_says_when_to_come_back():
+    sched = scheduler(slots=1, max_queue=2)
+    for name in "abc":
+        sched.add(sequence(name, 2, 2))
+    with pytest.raises(Exhausted, match="limit is 2") as refused:
+        sched.add(sequence("d", 2, 2))
+    assert refused.value.retry_after
+
+
+def test_a_removed_sequence_leaves_nothing_behind_wherever_it_was():
+    sched = scheduler(slots=1)
+    running, waiting = sequence("a", 2, 9), sequence("b", 2, 9)
+    sched.add(running)
+    sched.add(waiting)
+    sched.schedule()
+    sched.remove(waiting)
+    sched.remove(running)
+    assert not sched.runnable and sched.blocks.used == 0 and len(sched.free_slots) == 1

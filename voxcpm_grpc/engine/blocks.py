@@ -1,0 +1,104 @@
+"""Who owns which KV page, and which pages hold content that another request may share. No torch."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+
+import numpy as np
+
+SCRATCH_PAGE = 0  # padding rows write here; never owned
+
+
+class BlockManager:
+    """Counts references to pages 1..pages. A page without owners that holds known content stays until it is needed."""
+
+    def __init__(self, pages: int) -> None:
+        self.total = pages
+        self._owners: dict[int, int] = {}
+        self._blank: deque[int] = deque(range(1, pages + 1))
+        self._idle: OrderedDict[int, bytes] = OrderedDict()  # known content, no owner; oldest first
+        self._page_of: dict[bytes, int] = {}
+        self._key_of: dict[int, bytes] = {}
+
+    @property
+    def free(self) -> int:
+        return len(self._blank) + len(self._idle)
+
+    @property
+    def used(self) -> int:
+        return self.total - self.free
+
+    def match(self, keys: Sequence[bytes]) -> list[int]:
+        """Take a reference to the longest known run of pages with these contents."""
+        pages = []
+        for key in keys:
+            page = self._page_of.get(key)
+            if page is None:
+                break
+            self._idle.pop(page, None)
+            self._owners[page] = self._owners.get(page, 0) + 1
+            pages.append(page)
+        return pages
+
+    def allocate(self, count: int) -> list[int] | None:
+        """`count` pages of undefined content, or None, and nothing changed, if there are not so many."""
+        if count > self.free:
+            return None
+        pages = []
+        for _ in range(count):
+            page = self._blank.popleft() if self._blank else self._evict()
+            self._owners[page] = 1
+            pages.append(page)
+        return pages
+
+    def release(self, pages: Sequence[int]) -> None:
+        for page in reversed(pages):  # so that the end of a sequence is evicted before its beginning
+            self._owners[page] -= 1
+            if self._owners[page]:
+                continue
+            del self._owners[page]
+            if page in self._key_of:
+                self._idle[page] = self._key_of[page]
+            else:
+                self._blank.append(page)
+
+    def register(self, page: int, key: bytes) -> None:
+        """Announce the content of an owned page. The first page with a content serves it; later ones stay private."""
+        if key not in self._page_of and page not in self._key_of:
+            self._page_of[key] = page
+            self._key_of[page] = key
+
+    def forget(self) -> None:
+        """Drop all known content, after a fault that may have left pages unwritten."""
+        self._blank.extend(self._idle)
+        self._idle.clear()
+        self._page_of.clear()
+        self._key_of.clear()
+
+    def _evict(self) -> int:
+        page, key = self._idle.popitem(last=False)
+        del self._page_of[key], self._key_of[page]
+        return page
+
+
+def page_keys(tokens: np.ndarray, audio: np.ndarray, patches: np.ndarray, page_size: int) -> list[bytes]:
+    """A key for each full page of positions, chained: equal keys mean equal content from the very first position on.
+
+    tokens int64 [T], audio bool [T], patches float32 [A, P, D] for the audio positions in order.
+    """
+    keys: list[bytes] = []
+    first = 0
+    previous = b""
+    for start in range(0, len(tokens) - page_size + 1, page_size):
+        page = slice(start, start + page_size)
+        last = first + int(audio[page].sum())
+        digest = hashlib.blake2b(previous, digest_size=16)
+        digest.update(tokens[page].tobytes())
+        digest.update(audio[page].tobytes())
+        digest.update(patches[first:last].tobytes())
+        previous = digest.digest()
+        keys.append(previous)
+        first = last
+    return keys

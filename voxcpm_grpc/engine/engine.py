@@ -1,0 +1,243 @@
+"""Continuous batching over one model on one device. Knows no model family and no transport."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from time import monotonic
+
+import numpy as np
+import torch
+
+from voxcpm_grpc.config import EngineSettings
+from voxcpm_grpc.engine.blocks import BlockManager, page_keys
+from voxcpm_grpc.engine.kv_cache import allocate_kv, count_pages
+from voxcpm_grpc.engine.runner import HostCopy, Launch, Runner
+from voxcpm_grpc.engine.scheduler import Batch, Scheduler
+from voxcpm_grpc.engine.sequence import Sequence
+from voxcpm_grpc.engine.slots import Slots
+from voxcpm_grpc.errors import FailedPrecondition, Internal, InvalidRequest, VoxCPMError
+from voxcpm_grpc.models.base import SpeechModel
+from voxcpm_grpc.request import Admitted, AudioChunk, Event, Finished, FinishReason, Request, Stats
+
+logger = logging.getLogger(__name__)
+
+UNLIMITED = 1 << 62
+FAULTS_BEFORE_GIVING_UP = 3  # launches that fail in a row: the device is not coming back
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Part of a codec job's result: latents [patches, P, D] or audio [samples], float32, in order."""
+
+    array: np.ndarray
+    last: bool
+
+
+Result = tuple[str, Event | Piece | VoxCPMError]
+
+
+class Engine:
+    """Add requests, call `step` while `busy`, deliver what it returns. Not thread-safe: one loop owns it.
+
+    On a GPU the host runs one step behind: a step is launched before the results of the one before are read, and the
+    surplus step of a stream that turns out to have ended is dropped.
+    """
+
+    def __init__(self, model: SpeechModel, settings: EngineSettings, device: torch.device) -> None:
+        info = model.info
+        slots, max_len = info.max_slots, info.max_model_len
+        self.model = model
+        self.info = info
+        self.prefix_caching = settings.prefix_caching
+        on_device = Slots.allocate(model, slots, -(-max_len // settings.page_size), device)
+        pages = count_pages(model.layout, settings, device, slots=slots, max_len=max_len)
+        kv = allocate_kv(model.layout, pages, settings.page_size, device)
+        self.scheduler = Scheduler(
+            slots=slots,
+            blocks=BlockManager(pages),
+            page_size=settings.page_size,
+            budget=settings.prefill_tokens,
+            max_queue=settings.max_queue,
+            max_len=max_len,
+        )
+        self.runner = Runner(model, on_device, kv)
+        self._sequences: dict[str, Sequence] = {}
+        self._launches: deque[Launch] = deque()
+        self._keeping: deque[tuple[Sequence, Finished, HostCopy]] = deque()  # ended, their latents still on the way
+        self._jobs: dict[str, Iterator[np.ndarray]] = {}
+        self._results: list[Result] = []
+        self._faults_in_a_row = 0
+        self._counts = dict.fromkeys(
+            ("steps", "prefix_hit_tokens", "prefill_tokens", "finished", "cancelled", "failed"), 0
+        )
+
+    def add(self, request: Request, credit: int = UNLIMITED) -> None:
+        """Queue a request. `credit` is how many chunks its listener takes before it must `grant` more.
+
+        Raises InvalidRequest, TooLong, FailedPrecondition or Exhausted; nothing is kept then.
+        """
+        if request.id in self._sequences or request.id in self._jobs:
+            raise InvalidRequest(f"request id {request.id!r} is in use; choose another", field="request_id")
+        timesteps = request.sampling.inference_timesteps
+        if timesteps not in self.info.timesteps:
+            raise FailedPrecondition(
+                f"inference_timesteps is {timesteps}; this server allows {', '.join(map(str, self.info.timesteps))}",
+                field="inference_timesteps",
+            )
+        prompt = self.model.prompt(request)
+        keys = []
+        if self.prefix_caching:
+            shared = slice(0, prompt.cacheable)
+            keys = page_keys(prompt.tokens[shared], prompt.audio[shared], prompt.patches, self.scheduler.page_size)
+        sequence = Sequence(
+            request=request,
+            prompt=prompt,
+            keys=keys,
+            credit=credit,
+            max_steps=prompt.max_steps,
+            arrived=monotonic(),
+        )
+        self.scheduler.add(sequence)
+        self._sequences[request.id] = sequence
+
+    def cancel(self, id: str) -> None:
+        """Forget a request or codec job: no step launched from now on contains it. Unknown ids are ignored."""
+        self._jobs.pop(id, None)
+        if sequence := self._sequences.get(id):
+            self._counts["cancelled"] += 1
+            self._end(sequence)
+
+    def grant(self, id: str, chunks: int) -> None:
+        """The listener of a request takes `chunks` more."""
+        if sequence := self._sequences.get(id):
+            sequence.credit += chunks
+
+    def encode(self, id: str, waveform: np.ndarray, *, pad_left: bool) -> None:
+        """Start encoding a waveform; its latents come as Pieces out of `step`, beside the running streams."""
+        self._jobs[id] = self.model.codec.encode(waveform, pad_left=pad_left)
+
+    def decode(self, id: str, latents: np.ndarray) -> None:
+        """Start decoding latents; the audio comes as Pieces out of `step`."""
+        self._jobs[id] = self.model.codec.decode(latents)
+
+    @property
+    def busy(self) -> bool:
+        """Whether `step` has anything to do now. Streams whose listeners give no credit do not count."""
+        return bool(self._launches or self._keeping or self._jobs or self._results) or self.scheduler.runnable
+
+    def step(self) -> list[Result]:
+        """One round: a piece of a codec job, one launch, and what has arrived from earlier ones."""
+        self._advance_job()
+        batch = self.scheduler.schedule()
+        if batch:
+            self._launch(batch)
+        behind = self.runner.lookahead if batch.steps else 0
+        while self._launches and (len(self._launches) > behind or self._launches[0].ready()):
+            self._deliver(self._launches.popleft())
+        while self._keeping and (not batch or self._keeping[0][2].ready()):
+            self._hand_over(*self._keeping.popleft())
+        results, self._results = self._results, []
+        return results
+
+    def stats(self) -> Stats:
+        scheduler = self.scheduler
+        return Stats(
+            running=len(scheduler.running),
+            waiting=len(scheduler.waiting),
+            slots_used=self.info.max_slots - len(scheduler.free_slots),
+            slots_total=self.info.max_slots,
+            pages_used=scheduler.blocks.used,
+            pages_total=scheduler.blocks.total,
+            preemptions=scheduler.preemptions,
+            **self._counts,
+        )
+
+    def _launch(self, batch: Batch) -> None:
+        for sequence in batch.opened:
+            self._counts["prefix_hit_tokens"] += sequence.cached
+            event = Admitted(
+                queue_seconds=sequence.admitted - sequence.arrived,
+                prompt_tokens=len(sequence.prompt),
+                cached_tokens=sequence.cached,
+            )
+            self._results.append((sequence.id, event))
+        self._counts["prefill_tokens"] += sum(chunk.stop - chunk.start for chunk in batch.chunks)
+        self._counts["steps"] += bool(batch.steps)
+        try:
+            self._launches.append(self.runner.launch(batch))
+            self._faults_in_a_row = 0
+        except Exception:
+            self._faults_in_a_row += 1
+            ids = ", ".join(sequence.id for sequence in batch.sequences)
+            logger.exception("a step failed; it ends the requests %s", ids)
+            for sequence in batch.sequences:
+                self._fail(sequence, Internal())
+            self.scheduler.blocks.forget()
+            if self._faults_in_a_row >= FAULTS_BEFORE_GIVING_UP:
+                raise
+
+    def _deliver(self, launch: Launch) -> None:
+        launch.wait()
+        for group, copy in launch.frames:
+            audio, stop, finite = (tensor.numpy() for tensor in copy.tensors)
+            for row, sequence in enumerate(group):
+                if sequence.ended:
+                    continue
+                if not finite[row]:
+                    logger.error("request %s made audio that is not finite at step %d", sequence.id, sequence.delivered)
+                    self._fail(sequence, Internal())
+                    continue
+                index = sequence.delivered
+                sequence.delivered += 1
+                self._results.append((sequence.id, AudioChunk(index=index, samples=audio[row])))
+                if stop[row] and index > sequence.request.sampling.min_steps:
+                    self._finish(sequence, FinishReason.STOP)
+                elif sequence.delivered == sequence.max_steps:
+                    self._finish(sequence, FinishReason.MAX_STEPS)
+
+    def _finish(self, sequence: Sequence, reason: FinishReason) -> None:
+        self._counts["finished"] += 1
+        event = Finished(reason=reason, steps=sequence.delivered, engine_seconds=monotonic() - sequence.admitted)
+        if sequence.request.keep_latents:
+            self._keeping.append((sequence, event, self.runner.generated(sequence)))
+        else:
+            self._results.append((sequence.id, event))
+        self._end(sequence)
+
+    def _hand_over(self, sequence: Sequence, event: Finished, copy: HostCopy) -> None:
+        copy.wait()
+        self._results.append((sequence.id, replace(event, latents=copy.tensors[0].numpy())))
+
+    def _fail(self, sequence: Sequence, error: VoxCPMError) -> None:
+        self._counts["failed"] += 1
+        self._results.append((sequence.id, error))
+        self._end(sequence)
+
+    def _end(self, sequence: Sequence) -> None:
+        sequence.ended = True
+        del self._sequences[sequence.id]
+        self.scheduler.remove(sequence)
+
+    def _advance_job(self) -> None:
+        """One bounded piece of the oldest codec job; the jobs take turns."""
+        if not self._jobs:
+            return
+        id = next(iter(self._jobs))
+        job = self._jobs.pop(id)
+        try:
+            with torch.inference_mode():
+                piece = next(job, None)
+        except VoxCPMError as error:
+            self._results.append((id, error))
+        except Exception:
+            logger.exception("codec job %s failed", id)
+            self._results.append((id, Internal()))
+        else:
+            last = piece is None
+            array = np.zeros(0, np.float32) if piece is None else piece
+            self._results.append((id, Piece(array, last)))
+            if not last:
+                self._jobs[id] = job

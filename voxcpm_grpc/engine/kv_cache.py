@@ -1,0 +1,51 @@
+"""The page tensors, and how many pages a device has room for."""
+
+from __future__ import annotations
+
+import torch
+
+from voxcpm_grpc.attention import PagedKV
+from voxcpm_grpc.config import EngineSettings
+from voxcpm_grpc.errors import StartupError
+from voxcpm_grpc.models.base import KVLayout
+
+CPU_BUDGET = 2 << 30  # bytes
+ACTIVATIONS = 2 << 30  # bytes left on a GPU for a step's temporaries
+
+
+def allocate_kv(layout: KVLayout, pages: int, page_size: int, device: torch.device) -> PagedKV:
+    """Pages 1..pages and the scratch page 0, zeroed."""
+    shape = (layout.layers, pages + 1, page_size, layout.heads, layout.head_dim)
+    return PagedKV(
+        torch.zeros(shape, dtype=layout.dtype, device=device), torch.zeros(shape, dtype=layout.dtype, device=device)
+    )
+
+
+def count_pages(layout: KVLayout, settings: EngineSettings, device: torch.device, *, slots: int, max_len: int) -> int:
+    """Pages to make, after weights and slots are in memory. Raises StartupError if not even one stream fits."""
+    page_bytes = layout.bytes_per_position * settings.page_size
+    enough = -(-max_len // settings.page_size)  # for one stream of full length
+    wanted = -(-(settings.kv_positions or slots * max_len) // settings.page_size)
+    if device.type == "cuda":
+        free, total = torch.cuda.mem_get_info(device)
+        budget = int(total * settings.gpu_memory_utilization) - (total - free) - ACTIVATIONS
+        said = (
+            f"{settings.gpu_memory_utilization:.0%} of {total / 2**30:.1f} GiB, less {(total - free) / 2**30:.1f} GiB "
+            f"in use and {ACTIVATIONS / 2**30:.0f} GiB for a step"
+        )
+    else:
+        budget, said = CPU_BUDGET, "the budget on a CPU"
+    fits = budget // page_bytes
+    if settings.kv_positions and wanted > fits:
+        raise StartupError(
+            f"engine.kv_positions {settings.kv_positions} need {wanted * page_bytes / 2**30:.2f} GiB and "
+            f"{max(budget, 0) / 2**30:.2f} GiB are there ({said}); lower it or raise engine.gpu_memory_utilization"
+        )
+    pages = min(wanted, fits)
+    if pages < (enough if not settings.kv_positions else 1):
+        raise StartupError(
+            f"one stream of {max_len} positions needs {enough * page_bytes / 2**30:.2f} GiB of KV cache and "
+            f"{max(budget, 0) / 2**30:.2f} GiB are there ({said}); lower engine.max_model_len or engine.max_slots, or "
+            "raise engine.gpu_memory_utilization"
+        )
+    return pages
