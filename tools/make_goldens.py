@@ -1,0 +1,361 @@
+"""Write tests/goldens: what the official `voxcpm` package computes with the embedded demo checkpoint.
+
+It needs an environment of its own, because the official package pins libraries that the server does not use:
+
+    python3.11 -m venv /tmp/oracle
+    /tmp/oracle/bin/pip install torch==2.13.0
+    /tmp/oracle/bin/pip install --no-deps voxcpm==2.0.3
+    /tmp/oracle/bin/pip install "numpy<3" "transformers<5" tokenizers huggingface_hub einops pydantic tqdm safetensors \
+        soundfile librosa
+    OMP_NUM_THREADS=1 /tmp/oracle/bin/python tools/make_goldens.py
+
+Every run rewrites all files; a new checkpoint needs new goldens. The tool asserts what the tests rely on: no key is
+missing, no value before the rounding of the FSQ is near a boundary, no stop decision is near a tie, and rounding errors
+are not amplified (a case that fails moves on to its next noise seed). tests/goldens/README.md lists the keys.
+"""
+
+import argparse
+import importlib.machinery
+import json
+import os
+import platform
+import sys
+import tempfile
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+os.environ.update(HF_HUB_OFFLINE="1", TQDM_DISABLE="1", TRANSFORMERS_VERBOSITY="error")
+
+# The official package imports torchaudio for an older model only; VoxCPM2 never calls it. Other libraries probe for it.
+placeholder = types.ModuleType("torchaudio")
+placeholder.__spec__ = importlib.machinery.ModuleSpec("torchaudio", None)
+placeholder.__version__ = "0.0.0"  # type: ignore[attr-defined]
+sys.modules["torchaudio"] = placeholder
+
+import librosa  # noqa: E402  # pyright: ignore[reportMissingImports]
+import numpy as np  # noqa: E402
+import soundfile  # noqa: E402  # pyright: ignore[reportMissingImports]
+import torch  # noqa: E402
+from safetensors.torch import save_file  # noqa: E402
+from torch import Tensor, nn  # noqa: E402
+from voxcpm.model import voxcpm2  # noqa: E402  # pyright: ignore[reportMissingImports]
+
+ROOT = Path(__file__).resolve().parent.parent
+RATE = 16000
+FSQ_MARGIN, STOP_MARGIN = 1e-4, 1e-3
+NOISE_ERROR, LATENT_ERROR = 1e-6, 2e-5  # noise moved by the first may move latents by the second at most
+AUDIO_STRIDE = 7  # coprime to every rate: the samples kept of a long waveform visit all phases
+
+Tensors = dict[str, Tensor]
+Official = Any  # voxcpm2.VoxCPM2Model, whose module only exists in the other environment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One generation. `prompt` and `reference` are seconds of voice; `ended_by` is what its seed must give."""
+
+    name: str
+    text: str
+    prompt_text: str | None = None
+    prompt: float | None = None
+    reference: float | None = None
+    cfg_value: float = 2.0
+    timesteps: int = 10
+    min_len: int = 2
+    max_len: int = 2000
+    ended_by: str = "stop"
+    whole_audio: bool = False
+    min_patches: int = 8
+    max_patches: int = 16
+    seed: int = 0
+    vae_context: str = "official"
+
+
+ZERO_SHOT = Case(name="zero_shot", text="The old voice is from this world.")
+DESIGN = Case(name="design", text="(a warm old voice)Hello, you are spoken to.")
+PROMPT = Case(name="prompt", text="And this is new.", prompt_text="It is warm. ", prompt=0.45)  # 3 patches, padded
+REFERENCE = Case(name="reference", text="你好世界，今天 is a good day.", reference=0.73)
+HIFI = Case(name="hifi", text="今天天气很好。", prompt_text="Hello, ", prompt=0.41, reference=0.93)
+DEMO = Case(
+    name="demo", text="Hello from VoxCPM, spoken over gRPC.", whole_audio=True, min_patches=8, max_patches=60, seed=1
+)
+
+
+def cases() -> Iterator[Case]:
+    for cfg_value in (1.0, 2.0, 3.0):
+        for timesteps in (4, 10):
+            name = f"zero_shot_cfg{cfg_value:.0f}_n{timesteps}"
+            yield replace(ZERO_SHOT, name=name, cfg_value=cfg_value, timesteps=timesteps)
+    for case, cfg_value, timesteps in (
+        (DESIGN, 3.0, 4),
+        (PROMPT, 1.0, 10),
+        (REFERENCE, 3.0, 10),
+        (HIFI, 1.0, 4),
+    ):
+        yield replace(case, whole_audio=True)
+        other = replace(case, name=f"{case.name}_cfg{cfg_value:.0f}_n{timesteps}", cfg_value=cfg_value)
+        yield replace(other, timesteps=timesteps, max_len=9, ended_by="max_len", max_patches=9)
+    yield replace(PROMPT, name="prompt_two_patches", prompt=0.27, whole_audio=True)
+    # The official decoder sees 3 prompt patches at most, an exact one needs 5: here the whole prompt is decoded.
+    yield replace(PROMPT, name="prompt_primed", prompt=0.9, whole_audio=True, vae_context="whole prompt")
+    yield replace(HIFI, name="hifi_primed", prompt=0.9, whole_audio=True, vae_context="whole prompt")
+    yield Case(name="cap", text="Hi!", ended_by="cap", min_patches=8, max_patches=60)
+    yield replace(ZERO_SHOT, name="min_len", min_len=9, max_patches=11, min_patches=11, seed=100)
+
+
+@dataclass(slots=True)
+class Trace:
+    """What the official model did during one generation."""
+
+    sequence: Tensors = field(default_factory=dict)  # ids, text_mask, audio_mask
+    noise: list[Tensor] = field(default_factory=list)
+    stop_logits: list[Tensor] = field(default_factory=list)
+    fsq_margin: float = 0.5
+
+
+@contextmanager
+def hooked(module: nn.Module, hook: Callable[..., Any]) -> Iterator[None]:
+    handle = module.register_forward_hook(hook)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+@contextmanager
+def traced(model: Official, seed: int, noise_error: float) -> Iterator[Trace]:
+    """Record a generation and inject its noise: patch i takes the i-th draw of a generator of its own."""
+    trace, draws, errors = Trace(), torch.Generator().manual_seed(seed), torch.Generator().manual_seed(seed + 1)
+    inference = model._inference
+
+    def randn(shape: tuple[int, ...], **_: Any) -> Tensor:
+        trace.noise.append(torch.randn(shape, generator=draws))
+        return trace.noise[-1] + noise_error * torch.randn(shape, generator=errors)
+
+    def record_sequence(ids: Tensor, text_mask: Tensor, feat: Tensor, audio_mask: Tensor, **options: Any) -> Any:
+        trace.sequence = {"ids": ids[0].long(), "text_mask": text_mask[0].bool(), "audio_mask": audio_mask[0].bool()}
+        return inference(ids, text_mask, feat, audio_mask, **options)
+
+    def record_margin(_: nn.Module, __: Any, out: Tensor) -> None:
+        used = out[0][trace.sequence["audio_mask"]] if out.ndim == 3 else out  # the prefill quantises audio only
+        if used.numel():
+            levels = torch.tanh(used) * model.config.scalar_quantization_scale
+            trace.fsq_margin = min(trace.fsq_margin, (levels - levels.floor() - 0.5).abs().min().item())
+
+    def record_stop(_: nn.Module, __: Any, out: Tensor) -> None:
+        trace.stop_logits.append(out[0])
+
+    torch_in_cfm = types.SimpleNamespace(**{**vars(torch), "randn": randn})
+    with (
+        hooked(model.fsq_layer.in_proj, record_margin),
+        hooked(model.stop_head, record_stop),
+        mock.patch.object(model, "_inference", record_sequence),
+        mock.patch.dict(type(model.feat_decoder).forward.__globals__, {"torch": torch_in_cfm}),
+    ):
+        yield trace
+
+
+def voice(seconds: float, rate: int = RATE, channels: int = 1, seed: int = 0) -> np.ndarray:
+    """A synthetic voice: harmonics of a gliding pitch under a syllable envelope, and breath. [samples, channels]"""
+    random = np.random.default_rng(seed)
+    t = np.arange(round(seconds * rate))[:, None] / rate
+    pitch = 120 + 30 * np.sin(2 * np.pi * 1.7 * t + np.arange(channels))
+    phase = 2 * np.pi * np.cumsum(pitch, axis=0) / rate
+    tone = sum(np.sin(k * phase) / k for k in range(1, 20))
+    wave = (0.12 * tone + 0.02 * random.standard_normal((len(t), channels))) * (0.6 + 0.4 * np.sin(2 * np.pi * 4 * t))
+    return wave.astype(np.float32)
+
+
+def load_model(checkpoint: Path, dtype: str = "float32") -> Official:
+    """The official model, after proving that its silent loader missed nothing."""
+    results = []
+    load = nn.Module.load_state_dict
+
+    def strict(module: nn.Module, state: Tensors, strict: bool = True, assign: bool = False) -> Any:
+        results.append(load(module, state, strict=False, assign=assign))
+        return results[-1]
+
+    with tempfile.TemporaryDirectory() as folder:
+        for file in checkpoint.iterdir():
+            (Path(folder) / file.name).write_bytes(file.read_bytes())
+        config = json.loads((checkpoint / "config.json").read_text())
+        (Path(folder) / "config.json").write_text(json.dumps(config | {"dtype": dtype}))
+        with mock.patch.object(nn.Module, "load_state_dict", strict):
+            model = voxcpm2.VoxCPM2Model.from_local(folder, optimize=False, device="cpu")
+    missing = [key for result in results for key in (*result.missing_keys, *result.unexpected_keys)]
+    assert results and not missing, f"checkpoint and official model disagree about {missing}"
+    return model
+
+
+def run(model: Official, case: Case, seed: int, folder: Path, noise_error: float = 0.0) -> tuple[Tensors, Trace]:
+    """One generation of the official package, offline."""
+    waves = {"prompt": case.prompt, "reference": case.reference}
+    out, paths = {}, {}
+    for i, (role, seconds) in enumerate(waves.items()):
+        if seconds is not None:
+            wave = voice(seconds, seed=i)[:, 0]
+            paths[role] = str(folder / f"{role}.wav")
+            soundfile.write(paths[role], wave, RATE, subtype="FLOAT")
+            out[f"{role}_waveform"] = torch.from_numpy(wave)
+    cache = None
+    if paths:
+        cache = model.build_prompt_cache(case.prompt_text, paths.get("prompt"), paths.get("reference"))
+        names = {"audio_feat": "prompt_latents", "ref_audio_feat": "reference_latents"}
+        out |= {new: cache[old] for old, new in names.items() if old in cache}
+    with traced(model, seed, noise_error) as trace:
+        audio, _, latents = model.generate_with_prompt_cache(
+            case.text,
+            cache,
+            min_len=case.min_len,
+            max_len=case.max_len,
+            inference_timesteps=case.timesteps,
+            cfg_value=case.cfg_value,
+        )
+    out |= trace.sequence | {"latents": latents, "audio": audio[0]}
+    out |= {"noise": torch.cat(trace.noise), "stop_logits": torch.stack(trace.stop_logits)}
+    if case.vae_context == "whole prompt":
+        history = torch.cat([out["prompt_latents"], latents]).flatten(0, 1).T[None]
+        out["audio"] = model.audio_vae.decode(history)[0, 0, -len(out["audio"]) :]
+    return out, trace
+
+
+def cap(model: Official, case: Case) -> int:
+    return min(int(len(model.text_tokenizer(case.text)) * 6.0 + 10), case.max_len)
+
+
+def ending(model: Official, case: Case, out: Tensors) -> str:
+    patches, last = len(out["latents"]), out["stop_logits"][-1]
+    if patches - 1 > case.min_len and last.argmax() == 1:
+        return "stop"
+    assert patches == cap(model, case)
+    return "max_len" if patches == case.max_len else "cap"
+
+
+def objections(model: Official, case: Case, seed: int, out: Tensors, trace: Trace, folder: Path) -> Iterator[str]:
+    """Why this seed cannot be a golden."""
+    patches = len(out["latents"])
+    if ending(model, case, out) != case.ended_by or not case.min_patches <= patches <= case.max_patches:
+        yield f"{patches} patches, ended by {ending(model, case, out)}"
+    if case.name == "min_len" and not (out["stop_logits"][3:-1].diff() > 0).any():
+        yield "stop would not have fired earlier"
+    if trace.fsq_margin < FSQ_MARGIN:
+        yield f"a value before rounding is {trace.fsq_margin:.1e} from a boundary"
+    if (margin := out["stop_logits"].diff().abs().min().item()) < STOP_MARGIN:
+        yield f"a stop decision is {margin:.1e} from a tie"
+    moved, _ = run(model, case, seed, folder, NOISE_ERROR)
+    if moved["latents"].shape != out["latents"].shape:
+        yield "rounding decides the length"
+    elif (error := (moved["latents"] - out["latents"]).abs().max().item()) > LATENT_ERROR:
+        yield f"noise moved by {NOISE_ERROR:.0e} moves latents by {error:.1e}"
+
+
+def golden(model: Official, case: Case, path: Path) -> dict[str, Any]:
+    """Write the first seed of a case that has no objections; return its manifest entry."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for seed in range(case.seed, case.seed + 200):
+            out, trace = run(model, case, seed, folder)
+            reasons = list(objections(model, case, seed, out, trace, folder))
+            if not reasons:
+                break
+            print(f"{case.name}: seed {seed} refused: {'; '.join(reasons)}", file=sys.stderr)
+        else:
+            raise AssertionError(f"no seed gives case {case.name}")
+    rms = out["audio"].square().mean().sqrt().item()
+    assert 0.05 < rms < 0.3, f"{case.name}: audio has RMS {rms}"
+    modes = {(False, False): "zero_shot", (True, False): "prompt", (False, True): "reference", (True, True): "hifi"}
+    mode = modes[case.prompt is not None, case.reference is not None]
+    entry = asdict(case) | {
+        "file": f"{path.parent.name}/{path.name}" if path.parent.name == "cases" else path.name,
+        "mode": "design" if case.text.startswith("(") else mode,
+        "seed": seed,
+        "patches": len(out["latents"]),
+        "cap": cap(model, case),
+        "samples": len(out["audio"]),
+        "audio_stride": 1 if case.whole_audio else AUDIO_STRIDE,
+        "audio_rms": round(rms, 4),
+        "fsq_margin": trace.fsq_margin,
+        "stop_margin": out["stop_logits"].diff().abs().min().item(),
+    }
+    out["audio"] = out["audio"][:: entry["audio_stride"]]
+    write(path, out)
+    for internal in ("whole_audio", "min_patches", "max_patches"):
+        del entry[internal]
+    return entry
+
+
+def write(path: Path, tensors: Tensors) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for name, tensor in tensors.items():
+        assert not tensor.is_floating_point() or tensor.isfinite().all(), f"{path.name}: {name} is not finite"
+    widened = {k: t.detach().float() if t.dtype == torch.bfloat16 else t.detach() for k, t in tensors.items()}
+    save_file({name: tensor.contiguous().clone() for name, tensor in widened.items()}, path)
+    path.chmod(0o644)
+
+
+def resample(path: Path) -> None:
+    wave = voice(0.5, 44100, channels=2, seed=7)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "stereo.wav"
+        soundfile.write(file, wave, 44100, subtype="FLOAT")
+        loaded, _ = librosa.load(file, sr=RATE, mono=True)
+    write(path, {"input": torch.from_numpy(wave.T.copy()), "output": torch.from_numpy(loaded)})
+
+
+TEXTS = (
+    "Hello from VoxCPM, spoken over gRPC.", "hello world", "(a warm old voice)Hello.", "ALL CAPS and ing tion",
+    "你好世界", "你好", "hello 你好 hello", "今天天气很好。", "你", "你 好", "我们", "好，好，", "龘龘",
+    "我们在中国学习语音合成，谢谢！", "Hello, 世界! 今天 is 2025-01-01.", "ＡＢＣ１２３，（全角）",
+    "\U0001f642", "a\U0001f44d\U0001f3fdb \U0001f469\u200d\U0001f467 \U0001f1e8\U0001f1f3", "\u4f60\ufe00好",
+    "naïve café \u2013 \u201cquotes\u201d \u2026 €", "mc² ≈ 3.14 × 10⁻²", "㐀㐁 \U00020000\U00020001 \uf900",
+    "日本語のテスト", "한국어", "  two  spaces   three ", "line\nbreak\r\nand\ttab", " ", "", "▁", "a▁b ▁▁你好", "▁ ▁",
+    "\u200bzero\u00a0width\u3000space", "\x00\x7f", "e\u0301", "say <|audio_start|> aloud", "<s>",
+)  # fmt: skip
+
+
+def tokenizer(model: Official, path: Path) -> None:
+    wrapper = model.text_tokenizer
+    rows = [{"text": text, "tokens": wrapper.tokenize(text), "ids": wrapper(text)} for text in TEXTS]
+    assert max(i for row in rows for i in row["ids"]) < model.config.lm_config.vocab_size
+    path.write_text("[\n" + ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows) + "\n]\n", encoding="utf-8")
+
+
+def main() -> None:
+    from golden_modules import modules  # beside this file; it needs the official package too
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--checkpoint", type=Path, default=ROOT / "voxcpm_grpc" / "demo")
+    parser.add_argument("--out", type=Path, default=ROOT / "tests" / "goldens")
+    parser.add_argument("--only", choices=("modules", "cases"), help="write a part, while working on this tool")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    with torch.inference_mode():
+        model = load_model(args.checkpoint)
+        if args.only != "cases":
+            bf16, mixed = (load_model(args.checkpoint, "bfloat16") for _ in range(2))
+            write(args.out / "modules.safetensors", modules(model, bf16, mixed.float()))
+            tokenizer(model, args.out / "tokenizer.json")
+            resample(args.out / "resample.safetensors")
+        if args.only == "modules":
+            return
+        entries = [golden(model, case, args.out / "cases" / f"{case.name}.safetensors") for case in cases()]
+        entries.append(golden(model, DEMO, args.out / "demo.safetensors"))
+    stops = sum(entry["ended_by"] == "stop" for entry in entries)
+    assert stops >= 5, f"only {stops} cases end by stop"
+    packages = ("voxcpm", "torch", "transformers", "tokenizers", "librosa", "soxr", "numpy")
+    manifest = {
+        "command": "OMP_NUM_THREADS=1 python tools/make_goldens.py",
+        "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
+        "cases": entries,
+    }
+    (args.out / "manifest.json").write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
