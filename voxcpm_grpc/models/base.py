@@ -15,8 +15,27 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from voxcpm_grpc.attention import PagedKV, PagedRows
+from voxcpm_grpc.attention import Attention, PagedKV, PagedRows
 from voxcpm_grpc.request import ModelInfo, Request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadOptions:
+    """How to load a checkpoint.
+
+    `dtype` is that of the arithmetic, whatever the files hold. `timesteps` are the counts that a request may ask for.
+    None for `max_model_len` takes the checkpoint's own limit, for `name` that of its directory. `recorded_noise`
+    float32 [steps, D, P], indexed by SlotState.step, replaces the generator: for comparisons with recorded runs.
+    """
+
+    device: torch.device
+    dtype: torch.dtype
+    attention: Attention
+    timesteps: tuple[int, ...] = (4, 6, 10)
+    max_slots: int = 8
+    max_model_len: int | None = None
+    name: str | None = None
+    recorded_noise: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

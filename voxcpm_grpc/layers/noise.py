@@ -1,0 +1,52 @@
+"""Gaussian noise as a pure function of its coordinates, so that no batch neighbour, slot or replay can change it.
+
+Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011) in int64 arithmetic.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+WORD = 0xFFFFFFFF
+ROUNDS = 10
+
+
+class Philox:
+    """Constants on a device, where a captured graph can find them."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.multiplier = torch.tensor([0xD2511F53, 0xCD9E8D57], device=device)
+        self.weyl = torch.tensor([0x9E3779B9, 0xBB67AE85], device=device)
+        self.weyl = torch.arange(ROUNDS, device=device)[:, None] * self.weyl
+
+    def words(self, counter: Tensor, key: Tensor) -> Tensor:
+        """Four random words for each counter [..., 4] under key [..., 2]; int64 tensors of unsigned 32-bit words."""
+        # Words 0 and 2 are multiplied, 1 and 3 are mixed in: the two lanes go through each operation together.
+        even, odd = counter[..., 0::2], counter[..., 1::2]
+        for bump in self.weyl:
+            product = (even * self.multiplier).flip(-1)  # wraps at 64 bits, which leaves both halves right
+            even = ((product >> 32) & WORD) ^ odd ^ ((key + bump) & WORD)
+            odd = product & WORD
+        return torch.stack([even, odd], dim=-1).flatten(-2)
+
+
+class GaussianNoise:
+    """Standard normal values, `size` for each point (seed, turn, segment, step)."""
+
+    def __init__(self, size: int, device: torch.device) -> None:
+        self.size = size
+        self.philox = Philox(device)
+        self.block = torch.arange(-(-size // 4), device=device)
+
+    def __call__(self, seed: Tensor, turn: Tensor, segment: Tensor, step: Tensor) -> Tensor:
+        """Float32 [b, size] of int64 coordinates [b]: the seed is the key, block and the rest are the counter."""
+        shape = (len(seed), len(self.block))
+        words = [self.block.expand(shape), *((x & WORD)[:, None].expand(shape) for x in (step, segment, turn))]
+        key = torch.stack([seed & WORD, (seed >> 32) & WORD], dim=-1)[:, None]
+        uniform = (self.philox.words(torch.stack(words, dim=-1), key).float() + 1) * 2.0**-32  # in (0, 1]
+        radius, angle = torch.sqrt(-2 * torch.log(uniform[..., 0::2])), 2 * math.pi * uniform[..., 1::2]
+        pairs = torch.stack([radius * torch.cos(angle), radius * torch.sin(angle)], dim=-1)
+        return pairs.flatten(1)[:, : self.size]

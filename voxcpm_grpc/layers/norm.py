@@ -1,0 +1,26 @@
+"""Root mean square normalization."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from voxcpm_grpc.layers.weights import Weights
+
+
+@dataclass(frozen=True, slots=True)
+class RMSNorm:
+    weight: Tensor  # [c]
+    eps: float
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x [..., c]: statistics and scaling in float32, rounded to x's dtype before the weight applies."""
+        wide = x.float()
+        scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
+        return (wide * scale).to(x.dtype) * self.weight
+
+    @classmethod
+    def load(cls, weights: Weights, name: str, size: int, eps: float) -> RMSNorm:
+        return cls(weights.take(f"{name}.weight", size), eps)

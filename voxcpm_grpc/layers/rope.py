@@ -1,0 +1,62 @@
+"""Rotary positions, with the per-frequency divisors of LongRoPE."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """What turns queries and keys of some positions: float32 [t, 1, d / 2], the same for every head."""
+
+    cos: Tensor
+    sin: Tensor
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Rotate x [..., t, h, d] by halves, in float32."""
+        a, b = x.float().chunk(2, dim=-1)
+        return torch.cat([a * self.cos - b * self.sin, b * self.cos + a * self.sin], dim=-1).to(x.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Rope:
+    """The rotations of positions 0 to n - 1: float32 [n, 1, d / 2], holding values of the table dtype."""
+
+    cos: Tensor
+    sin: Tensor
+
+    def at(self, position: Tensor) -> Rotation:
+        """Of positions [t] int64. Those past the table read its last entry: only padding rows run that far."""
+        position = position.clamp(max=self.cos.shape[0] - 1)
+        return Rotation(self.cos[position], self.sin[position])
+
+    def first(self, n: int) -> Rotation:
+        return Rotation(self.cos[:n], self.sin[:n])
+
+    def to(self, device: torch.device) -> Rope:
+        return Rope(self.cos.to(device), self.sin.to(device))
+
+
+def build_rope(
+    positions: int, size: int, theta: float, divisors: tuple[float, ...] | None, amplitude: float, dtype: torch.dtype
+) -> Rope:
+    """Tables for head size `size`, on the CPU. `divisors` [size / 2] slow each frequency down; None leaves them.
+
+    Released models cast their tables to the dtype that config.json declares, and were trained so; the order of the
+    float32 operations is theirs too, since at high positions it shows.
+    """
+    frequency = 1.0 / theta ** (torch.arange(0, size, 2).float() / size)
+    position = torch.arange(positions).float()
+    stretch = torch.ones(size // 2) if divisors is None else torch.tensor(divisors, dtype=torch.float32)
+    angle = torch.outer(position, 1.0 / stretch) * frequency
+    cos, sin = ((f(angle) * amplitude).to(dtype).float()[:, None] for f in (torch.cos, torch.sin))
+    return Rope(cos, sin)
+
+
+def longrope_amplitude(longest: int, original: int) -> float:
+    """The factor on cosine and sine of a LongRoPE trained on `original` positions and used up to `longest`."""
+    return math.sqrt(1 + math.log(longest / original) / math.log(original))

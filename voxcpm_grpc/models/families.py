@@ -1,0 +1,37 @@
+"""Which code loads which checkpoint."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from voxcpm_grpc.errors import StartupError
+from voxcpm_grpc.models.base import LoadOptions, SpeechModel
+from voxcpm_grpc.models.voxcpm2.load import load_voxcpm2
+
+FAMILIES: dict[str, Callable[[Path, Any, LoadOptions], SpeechModel]] = {"voxcpm2": load_voxcpm2}
+
+
+def load_model(directory: Path, options: LoadOptions) -> SpeechModel:
+    """The model of a checkpoint directory, by the `architecture` that its config.json names.
+
+    Raises StartupError, with the remedy, for whatever is missing, broken or does not fit.
+    """
+    path = directory / "config.json"
+    try:
+        content = json.loads(path.read_bytes())
+    except OSError as error:
+        raise StartupError(
+            f"{path} cannot be read ({error.strerror}); name a directory that holds a checkpoint"
+        ) from error
+    except ValueError as error:
+        raise StartupError(f"{path} is not valid JSON ({error}); download the checkpoint again") from error
+    if not isinstance(content, dict):
+        raise StartupError(f"{path} holds no JSON object; download the checkpoint again")
+    architecture = str(content.get("architecture", "voxcpm")).lower()  # the first release had no such key
+    if architecture not in FAMILIES:
+        known = ", ".join(sorted(FAMILIES))
+        raise StartupError(f"{path} names the architecture {architecture!r}; this server knows {known}")
+    return FAMILIES[architecture](directory, content, options)

@@ -1,0 +1,86 @@
+"""A VoxCPM2 checkpoint directory to a model."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from voxcpm_grpc.errors import StartupError
+from voxcpm_grpc.layers.weights import Weights, check, read_tensors
+from voxcpm_grpc.models.base import LoadOptions
+from voxcpm_grpc.models.voxcpm2.config import VoxCPM2Config, parse_config
+from voxcpm_grpc.models.voxcpm2.model import VoxCPM2
+from voxcpm_grpc.models.voxcpm2.prompt import PromptLayout
+from voxcpm_grpc.models.voxcpm2.tokenizer import TextTokenizer
+from voxcpm_grpc.models.voxcpm2.vae import VoxCPM2Codec, decoder_context
+from voxcpm_grpc.request import ModelInfo
+
+MODEL_FILES = ("model.safetensors", "pytorch_model.bin", "pytorch_model.pth")
+CODEC_FILES = ("audiovae.safetensors", "audiovae.pth")
+
+
+def load_voxcpm2(directory: Path, content: Any, options: LoadOptions) -> VoxCPM2:
+    """The model in `directory`, whose config.json holds `content`. Raises StartupError with every fault at once."""
+    config = parse_config(content)
+    positions = options.max_model_len or config.max_length
+    if not 1 <= positions <= config.lm_config.max_position_embeddings:
+        raise StartupError(
+            f"max_model_len is {positions}, this model takes 1 to {config.lm_config.max_position_embeddings}"
+        )
+    options = _checked(options, config)
+    tokenizer = TextTokenizer(directory / "tokenizer.json", config.lm_config.vocab_size)
+    model_path, model_tensors = read_tensors(directory, MODEL_FILES)
+    codec_path, codec_tensors = read_tensors(directory, CODEC_FILES)
+    device, table = options.device, config.table_dtype
+    weights = Weights(model_path.name, model_tensors, device, options.dtype, table)
+    codec_weights = Weights(codec_path.name, codec_tensors, device, torch.float32, torch.float32)
+    codec = VoxCPM2Codec(config.vae, config.patch_size, codec_weights)
+    info = ModelInfo(
+        name=options.name or directory.resolve().name,
+        architecture="voxcpm2",
+        fingerprint=fingerprint(directory / "config.json", directory / "tokenizer.json", model_path, codec_path),
+        input_sample_rate=config.vae.sample_rate,
+        output_sample_rate=config.vae.out_sample_rate,
+        patch_size=config.patch_size,
+        latent_dim=config.feat_dim,
+        samples_per_step=config.patch_size * config.vae.decode_hop,
+        samples_per_patch=config.patch_size * config.vae.encode_hop,
+        max_model_len=positions,
+        max_slots=options.max_slots,
+        timesteps=options.timesteps,
+        device=str(device),
+        dtype=str(options.dtype).removeprefix("torch."),
+    )
+    layout = PromptLayout(
+        tokenize=tokenizer,
+        patch_shape=(config.patch_size, config.feat_dim),
+        context=-(-decoder_context(config.vae) // config.patch_size),
+    )
+    model = VoxCPM2(config, options, info, layout, codec, weights)
+    check(weights, codec_weights)
+    return model
+
+
+def fingerprint(*paths: Path) -> str:
+    """32 hex digits over the content of these files, whatever their names."""
+    whole = hashlib.sha256()
+    for path in paths:
+        with path.open("rb") as file:
+            whole.update(hashlib.file_digest(file, "sha256").digest())
+    return whole.hexdigest()[:32]
+
+
+def _checked(options: LoadOptions, config: VoxCPM2Config) -> LoadOptions:
+    if not options.timesteps or not all(1 <= n <= 100 for n in options.timesteps):
+        raise StartupError(f"timesteps are {options.timesteps}; name one or more counts from 1 to 100")
+    if options.recorded_noise is None:
+        return options
+    noise = options.recorded_noise.to(options.device, torch.float32)
+    if noise.ndim != 3 or noise.shape[1:] != (config.feat_dim, config.patch_size) or not len(noise):
+        expected = f"[steps, {config.feat_dim}, {config.patch_size}]"
+        raise StartupError(f"the recorded noise has shape {list(noise.shape)}, this model needs {expected}")
+    return replace(options, recorded_noise=noise)

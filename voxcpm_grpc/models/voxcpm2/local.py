@@ -1,0 +1,100 @@
+"""The two small bidirectional transformers round one patch: its encoder, and the diffusion that makes it.
+
+Letters: b sequences (or patches), P latent frames of a patch, D latent channels, e hidden size.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from voxcpm_grpc.attention import Attention
+from voxcpm_grpc.layers.flow import Schedule, build_schedule, embed_time, euler
+from voxcpm_grpc.layers.linear import Linear
+from voxcpm_grpc.layers.rope import Rope
+from voxcpm_grpc.layers.transformer import StackShape, Transformer
+from voxcpm_grpc.layers.weights import Weights
+
+MU_TOKENS = 2  # what the two language models say of the patch to make
+TIME_TOKENS = 1
+
+
+class LocEnc:
+    """A patch [b, P, D] to one vector [b, e], read off a token of its own in front."""
+
+    def __init__(self, shape: StackShape, latent_dim: int, rope: Rope, attention: Attention, weights: Weights) -> None:
+        self.rope, self.attention = rope, attention
+        self.token = weights.take("special_token", 1, 1, 1, shape.hidden)[0]  # [1, 1, e]
+        self.in_proj = Linear.load(weights, "in_proj", shape.hidden, latent_dim)
+        self.stack = Transformer(shape, weights.scope("encoder"))
+
+    def __call__(self, patches: Tensor) -> Tensor:
+        x = torch.cat([self.token.expand(len(patches), -1, -1), self.in_proj(patches)], dim=1)  # [b, 1 + P, e]
+        return self.stack(x, self.rope.first(x.shape[1]), self._attend)[:, 0]
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, layer: int) -> Tensor:
+        return self.attention.attend_full(q, k, v)
+
+
+class LocDiT:
+    """The velocity of a patch at a time, given what the language models say of it and the patch before."""
+
+    def __init__(self, shape: StackShape, latent_dim: int, rope: Rope, attention: Attention, weights: Weights) -> None:
+        self.rope, self.attention, self.hidden = rope, attention, shape.hidden
+        self.in_proj = Linear.load(weights, "in_proj", shape.hidden, latent_dim)
+        self.cond_proj = Linear.load(weights, "cond_proj", shape.hidden, latent_dim)
+        self.out_proj = Linear.load(weights, "out_proj", latent_dim, shape.hidden)
+        self.time_mlp, self.delta_mlp = (
+            tuple(Linear.load(weights, f"{name}.linear_{i}", shape.hidden, shape.hidden) for i in (1, 2))
+            for name in ("time_mlp", "delta_time_mlp")
+        )
+        self.stack = Transformer(shape, weights.scope("decoder"))
+
+    def time_tokens(self, time: Tensor) -> Tensor:
+        """Tokens [t, 1, e] of times [t]; the embedding is computed in the dtype of `time`, where it is."""
+        weight = self.in_proj.weight
+        tokens = []
+        for mlp, at in ((self.time_mlp, time), (self.delta_mlp, torch.zeros_like(time))):
+            embedded = embed_time(at, self.hidden).to(weight.device, weight.dtype)
+            tokens.append(mlp[1](F.silu(mlp[0](embedded))))
+        return (tokens[0] + tokens[1])[:, None]
+
+    def context(self, mu: Tensor, condition: Tensor) -> tuple[Tensor, Tensor]:
+        """What stays the same over all evaluations, for a conditional and an unconditional half.
+
+        mu [b, 2, e] and the patch before [b, P, D] -> [2b, 2, e] and [2b, P, e]. Only mu differs between the halves.
+        """
+        return torch.cat([mu, torch.zeros_like(mu)]), self.cond_proj(condition).repeat(2, 1, 1)
+
+    def __call__(self, x: Tensor, time_token: Tensor, mu: Tensor, condition: Tensor) -> Tensor:
+        """Velocities [2b, P, D] at x [b, P, D] and one time token [1, e]; mu and condition come from `context`."""
+        time = time_token.expand(len(mu), TIME_TOKENS, -1)
+        rows = torch.cat([mu, time, condition, self.in_proj(x).repeat(2, 1, 1)], dim=1)  # [2b, 2 + 1 + P + P, e]
+        out = self.stack(rows, self.rope.first(rows.shape[1]), self._attend)
+        return self.out_proj(out[:, -x.shape[1] :])
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, layer: int) -> Tensor:
+        return self.attention.attend_full(q, k, v)
+
+
+class PatchFlow:
+    """Noise to patches: the diffusion transformer under a schedule for each allowed count of timesteps."""
+
+    def __init__(self, dit: LocDiT, timesteps: tuple[int, ...], table: torch.dtype) -> None:
+        self.dit = dit
+        self.passes: dict[int, tuple[Schedule, Tensor]] = {}  # and a time token for each evaluation [t, 1, e]
+        for n in timesteps:
+            schedule = build_schedule(n, table)
+            self.passes[n] = schedule, dit.time_tokens(schedule.time)
+
+    def __call__(self, noise: Tensor, mu: Tensor, condition: Tensor, cfg: Tensor, timesteps: int) -> Tensor:
+        """Patches float32 [b, P, D] of noise float32 [b, P, D], mu [b, 2, e], patches before [b, P, D] and cfg [b]."""
+        schedule, tokens = self.passes[timesteps]
+        mu, condition = self.dit.context(mu, condition)
+
+        def velocity(x: Tensor, i: int) -> tuple[Tensor, Tensor]:
+            conditional, unconditional = self.dit(x.to(mu.dtype), tokens[i], mu, condition).chunk(2)
+            return conditional, unconditional
+
+        return euler(noise, schedule, velocity, cfg)

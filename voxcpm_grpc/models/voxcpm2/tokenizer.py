@@ -1,0 +1,61 @@
+"""Text to token ids: byte-pair encoding, then words of Chinese characters split into characters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+from voxcpm_grpc.errors import StartupError
+
+AUDIO_START = 101  # ends the text; the speech follows
+REFERENCE_START = 103
+REFERENCE_END = 104
+SPECIAL = {
+    AUDIO_START: "<|audio_start|>",
+    REFERENCE_START: "<|audio_prompt_start|>",
+    REFERENCE_END: "<|audio_prompt_end|>",
+}
+SPACE = "▁"  # how the vocabulary writes a space
+
+
+class TextTokenizer:
+    """Token ids of text without begin or end marks, as the model was trained to read it.
+
+    The model knows Chinese character by character. A token that is, spaces aside, a word of the vocabulary made of
+    two or more such characters becomes its characters, and loses the space; every other token stays.
+    """
+
+    def __init__(self, path: Path, vocab_size: int) -> None:
+        try:
+            self.bpe = Tokenizer.from_file(str(path))
+        except Exception as error:  # the library raises bare exceptions for a missing as for a broken file
+            raise StartupError(f"{path} cannot be read ({error}); download the checkpoint again") from error
+        self.bpe.no_truncation()
+        self.bpe.no_padding()
+        vocab = self.bpe.get_vocab()
+        top = max(max(vocab.values(), default=0), *SPECIAL)
+        if top >= vocab_size:
+            raise StartupError(
+                f"{path} has token {top} and the model holds {vocab_size} tokens; "
+                "take tokenizer.json and config.json from the same release"
+            )
+        for id, name in SPECIAL.items():
+            if vocab.get(name, id) != id:
+                raise StartupError(f"{path} gives {name} the id {vocab[name]}, the model expects {id}")
+        self.split = _character_splits(vocab)
+
+    def __call__(self, text: str) -> list[int]:
+        ids = self.bpe.encode(text, add_special_tokens=False).ids
+        return [part for id in ids for part in self.split.get(id, (id,))]
+
+
+def _character_splits(vocab: dict[str, int]) -> dict[int, tuple[int, ...]]:
+    """Which token ids stand for several Chinese characters, and the ids of those."""
+    words = {token for token in vocab if len(token) >= 2 and all("\u4e00" <= c <= "\u9fff" for c in token)}
+    unknown = vocab.get("<unk>", 0)
+    return {
+        id: tuple(vocab.get(c, unknown) for c in bare)
+        for token, id in vocab.items()
+        if (bare := token.replace(SPACE, "")) in words
+    }

@@ -1,0 +1,262 @@
+"""The audio codec: causal convolutions that remember their recent input, so that pieces of any length join exactly.
+
+Letters: b sequences, c channels, T samples or latent frames at whatever rate a module runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from voxcpm_grpc.layers.weights import Weights
+from voxcpm_grpc.models.base import Codec
+from voxcpm_grpc.models.voxcpm2.config import VAEConfig
+
+PIECE_SECONDS = 2.0  # of audio that the codec handles at once
+
+
+class DelayLine:
+    """The last inputs of each module that looks back, in the order in which the modules run."""
+
+    def __init__(self, tails: list[Tensor]) -> None:
+        self.before = iter(tails)
+        self.after: list[Tensor] = []
+
+    def extend(self, x: Tensor) -> Tensor:
+        """x [b, c, T] preceded by what this module remembers; from now on it remembers the end of both."""
+        tail = next(self.before)
+        x = torch.cat([tail, x], dim=-1)
+        self.after.append(x[..., -tail.shape[-1] :])
+        return x
+
+
+Module = Callable[[Tensor, DelayLine], Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class CausalConv:
+    weight: Tensor  # [out, in / groups, k]
+    bias: Tensor
+    stride: int = 1
+    dilation: int = 1
+    groups: int = 1
+
+    def __call__(self, x: Tensor, line: DelayLine) -> Tensor:
+        if self.weight.shape[-1] > 1:
+            x = line.extend(x)
+        return F.conv1d(x, self.weight, self.bias, self.stride, 0, self.dilation, self.groups)
+
+
+@dataclass(frozen=True, slots=True)
+class CausalUpsample:
+    """A transposed convolution of kernel 2s and stride s: an output depends on its own input and the one before."""
+
+    weight: Tensor  # [in, out, 2 * stride]
+    bias: Tensor
+    stride: int
+
+    def __call__(self, x: Tensor, line: DelayLine) -> Tensor:
+        y = F.conv_transpose1d(line.extend(x), self.weight, self.bias, self.stride)
+        return y[..., self.stride : -self.stride]
+
+
+@dataclass(frozen=True, slots=True)
+class Snake:
+    alpha: Tensor  # [1, c, 1]
+    inverse: Tensor
+
+    def __call__(self, x: Tensor, line: DelayLine) -> Tensor:
+        return x + self.inverse * torch.sin(self.alpha * x).square()
+
+
+@dataclass(frozen=True, slots=True)
+class Residual:
+    branch: tuple[Module, ...]
+
+    def __call__(self, x: Tensor, line: DelayLine) -> Tensor:
+        y = x
+        for module in self.branch:
+            y = module(y, line)
+        return x + y
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelAffine:
+    scale: Tensor  # [c, 1]
+    bias: Tensor
+
+    def __call__(self, x: Tensor, line: DelayLine) -> Tensor:
+        return x * self.scale + self.bias
+
+
+def saturate(x: Tensor, line: DelayLine) -> Tensor:
+    return torch.tanh(x)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamingNet:
+    """Modules in a row, and the size of what each one that looks back must remember: (channels, samples)."""
+
+    modules: tuple[Module, ...]
+    tails: tuple[tuple[int, int], ...]
+
+    @property
+    def memory(self) -> int:
+        """Floats that a stream must keep between two pieces; zeros before its first."""
+        return sum(channels * samples for channels, samples in self.tails)
+
+    def __call__(self, x: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """The next piece x [b, c, T] of streams with memory [b, m] -> their outputs [b, c', T'] and new memory.
+
+        Always float32: on CUDA the default of convolutions, TF32, is audibly less.
+        """
+        parts = memory.split([channels * samples for channels, samples in self.tails], dim=1)
+        line = DelayLine([part.unflatten(1, size) for part, size in zip(parts, self.tails, strict=True)])
+        with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+            for module in self.modules:
+                x = module(x, line)
+        return x, torch.cat([tail.flatten(1) for tail in line.after], dim=1)
+
+
+class NetBuilder:
+    """Takes modules out of a checkpoint in the order in which they run, and notes what they must remember."""
+
+    def __init__(self, weights: Weights) -> None:
+        self.weights = weights
+        self.modules: list[Module] = []
+        self.tails: list[tuple[int, int]] = []
+
+    def build(self) -> StreamingNet:
+        return StreamingNet(tuple(self.modules), tuple(self.tails))
+
+    def add(self, module: Module) -> None:
+        self.modules.append(module)
+
+    def conv(
+        self, name: str, size: int, inputs: int, kernel: int, *, stride: int = 1, dilation: int = 1, groups: int = 1
+    ) -> CausalConv:
+        weight, bias = self._normalized(name, (size, inputs // groups, kernel), size)
+        if kernel > 1:  # a strided kernel is twice its stride and reaches one stride back
+            self.tails.append((inputs, stride if stride > 1 else (kernel - 1) * dilation))
+        return CausalConv(weight, bias, stride, dilation, groups)
+
+    def upsample(self, name: str, size: int, inputs: int, stride: int) -> CausalUpsample:
+        weight, bias = self._normalized(name, (inputs, size, 2 * stride), size)
+        self.tails.append((inputs, 1))
+        return CausalUpsample(weight, bias, stride)
+
+    def snake(self, name: str, channels: int) -> Snake:
+        alpha = self.weights.take(f"{name}.alpha", 1, channels, 1)
+        return Snake(alpha, (alpha + 1e-9).reciprocal())
+
+    def residual(self, name: str, channels: int, dilation: int) -> Residual:
+        return Residual(
+            (
+                self.snake(f"{name}.block.0", channels),
+                self.conv(f"{name}.block.1", channels, channels, 7, dilation=dilation, groups=channels),
+                self.snake(f"{name}.block.2", channels),
+                self.conv(f"{name}.block.3", channels, channels, 1),
+            )
+        )
+
+    def _normalized(self, name: str, shape: tuple[int, int, int], size: int) -> tuple[Tensor, Tensor]:
+        """A weight from its magnitude and direction, per entry of its first dimension; and the bias."""
+        scope = self.weights.scope(name)
+        direction = scope.take("weight_v", *shape)
+        magnitude = scope.take("weight_g", shape[0], 1, 1)
+        return direction * (magnitude / direction.norm(dim=(1, 2), keepdim=True)), scope.take("bias", size)
+
+
+def build_encoder(config: VAEConfig, weights: Weights) -> StreamingNet:
+    """Waveforms [b, 1, T * hop] to latents [b, D, T]."""
+    net, channels = NetBuilder(weights.scope("encoder")), config.encoder_dim
+    net.add(net.conv("block.0", channels, 1, 7))
+    for i, rate in enumerate(config.encoder_rates):
+        block = f"block.{1 + i}.block"
+        for j, dilation in enumerate((1, 3, 9)):
+            net.add(net.residual(f"{block}.{j}", channels, dilation))
+        net.add(net.snake(f"{block}.3", channels))
+        net.add(net.conv(f"{block}.4", 2 * channels, channels, 2 * rate, stride=rate))
+        channels *= 2
+    net.add(net.conv("fc_mu", config.latent_dim, channels, 3))
+    net.weights.drop(*(f"fc_logvar.{part}" for part in ("weight_g", "weight_v", "bias")))
+    return net.build()
+
+
+def build_decoder(config: VAEConfig, weights: Weights) -> StreamingNet:
+    """Latents [b, D, T] to waveforms [b, 1, T * hop], conditioned on the output rate."""
+    net, channels = NetBuilder(weights.scope("decoder")), config.decoder_dim
+    net.add(net.conv("model.0", config.latent_dim, config.latent_dim, 7, groups=config.latent_dim))
+    net.add(net.conv("model.1", channels, config.latent_dim, 1))
+    for i, rate in enumerate(config.decoder_rates):
+        if config.sr_bin_boundaries is not None:
+            rows = len(config.sr_bin_boundaries) + 1
+            row = sum(config.out_sample_rate > edge for edge in config.sr_bin_boundaries)
+            scope = net.weights.scope(f"sr_cond_model.{2 + i}")
+            scale, bias = (scope.take(f"{part}_embed.weight", rows, channels)[row] for part in ("scale", "bias"))
+            net.add(ChannelAffine(scale[:, None].clone(), bias[:, None].clone()))
+        block = f"model.{2 + i}.block"
+        net.add(net.snake(f"{block}.0", channels))
+        net.add(net.upsample(f"{block}.1", channels // 2, channels, rate))
+        channels //= 2
+        for j, dilation in enumerate((1, 3, 9)):
+            net.add(net.residual(f"{block}.{2 + j}", channels, dilation))
+    last = 2 + len(config.decoder_rates)
+    net.add(net.snake(f"model.{last}", channels))
+    net.add(net.conv(f"model.{last + 1}", 1, channels, 7))
+    net.add(saturate)
+    net.weights.drop("sr_bin_boundaries")
+    return net.build()
+
+
+def decoder_context(config: VAEConfig) -> int:
+    """Latent frames before a frame that its audio depends on."""
+    first = -6  # sample index reached from sample 0, walking back: the last convolution,
+    for rate in reversed(config.decoder_rates):
+        first -= 6 * (1 + 3 + 9)  # the residual units,
+        first = first // rate - 1  # the upsampling,
+    return 6 - first  # and the first convolution
+
+
+class VoxCPM2Codec(Codec):
+    """Waveforms to latents and back, each piece continuing the last."""
+
+    def __init__(self, config: VAEConfig, patch_size: int, weights: Weights) -> None:
+        self.encoder, self.decoder = build_encoder(config, weights), build_decoder(config, weights)
+        self.patch_size, self.device = patch_size, weights.device
+        self.samples_per_patch = patch_size * config.encode_hop  # of input
+        self.piece = max(1, round(PIECE_SECONDS * config.sample_rate / self.samples_per_patch))  # patches
+
+    @torch.inference_mode()
+    def encode_piece(self, waveform: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """Latents [patches, P, D] of the next whole patches of one waveform [samples], and its memory [1, m]."""
+        latents, memory = self.encoder(waveform[None, None], memory)
+        return latents[0].T.unflatten(0, (-1, self.patch_size)), memory
+
+    @torch.inference_mode()
+    def decode_piece(self, patches: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """Audio [b, samples] of the next patches [b, n, P, D] of streams with memory [b, m], and their memory."""
+        frames = patches.flatten(1, 2).transpose(1, 2).float()  # [b, D, n * P]
+        audio, memory = self.decoder(frames, memory)
+        return audio[:, 0], memory
+
+    def encode(self, waveform: np.ndarray, *, pad_left: bool) -> Iterator[np.ndarray]:
+        missing = -len(waveform) % self.samples_per_patch
+        padded = np.pad(waveform.astype(np.float32, copy=False), (missing, 0) if pad_left else (0, missing))
+        memory = torch.zeros(1, self.encoder.memory, device=self.device)
+        for piece in torch.from_numpy(padded).split(self.piece * self.samples_per_patch):
+            if len(piece):
+                latents, memory = self.encode_piece(piece.to(self.device), memory)
+                yield latents.cpu().numpy()
+
+    def decode(self, latents: np.ndarray) -> Iterator[np.ndarray]:
+        memory = torch.zeros(1, self.decoder.memory, device=self.device)
+        for piece in torch.from_numpy(latents.astype(np.float32, copy=False)).split(self.piece):
+            if len(piece):
+                audio, memory = self.decode_piece(piece[None].to(self.device), memory)
+                yield audio[0].cpu().numpy()
