@@ -1,0 +1,68 @@
+# One command per verb; `make` alone lists them.
+
+PYTHON ?= python3
+VENV ?= .venv
+TORCH_VERSION ?= 2.13.0
+# Where torch alone comes from, for example https://download.pytorch.org/whl/cpu; empty means pip's own index.
+TORCH_INDEX ?=
+ARGS ?=
+
+PIP = $(VENV)/bin/python -m pip --disable-pip-version-check
+INSTALLED = $(VENV)/.installed
+PROTOC_VENV = .venv-protos
+# The oldest grpcio that pyproject.toml admits: stubs refuse a grpcio older than what generated them.
+GRPCIO_TOOLS = 1.71.2
+PROTOC = $(PROTOC_VENV)/bin/python -m grpc_tools.protoc -I protos protos/voxcpm_grpc/v1/tts.proto
+
+export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
+
+.PHONY: help demo test serve check protos test-gpu clean
+
+help: ## list the verbs
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{ printf "make %-9s %s\n", $$1, $$2 }'
+
+demo: $(INSTALLED) ## speak a sentence through a real server and client into demo.wav
+	$(VENV)/bin/voxcpm-grpc demo --out demo.wav
+
+test: $(INSTALLED) ## run the tests that need no GPU
+	$(VENV)/bin/python -m pytest $(ARGS)
+
+serve: $(INSTALLED) ## serve, with flags in ARGS: make serve ARGS="--model DIRECTORY --listen 0.0.0.0:50051"
+	$(VENV)/bin/voxcpm-grpc serve $(ARGS)
+
+check: $(INSTALLED) $(PROTOC_VENV)/.installed ## format, lint, types, layers, and stubs that match the contract
+	$(VENV)/bin/ruff format --check
+	$(VENV)/bin/ruff check
+	$(VENV)/bin/pyright
+	$(VENV)/bin/python -m pytest tests/test_layers.py
+	@new=$$(mktemp -d) && trap 'rm -r "$$new"' EXIT && \
+	$(PROTOC) --python_out="$$new" --pyi_out="$$new" --grpc_python_out="$$new" && \
+	for stub in tts_pb2.py tts_pb2.pyi tts_pb2_grpc.py; do \
+		diff -u voxcpm_grpc/v1/$$stub "$$new/voxcpm_grpc/v1/$$stub" || { echo "stale stub: run make protos"; exit 1; }; \
+	done
+
+protos: $(PROTOC_VENV)/.installed ## generate the stubs of the contract
+	$(PROTOC) --python_out=. --pyi_out=. --grpc_python_out=.
+
+test-gpu: ## run the GPU tests with $PYTHON as it is; installs nothing
+	PYTHONPATH=.:server:clients/python $(PYTHON) -m pytest -m gpu $(ARGS)
+
+clean: ## remove what these verbs made
+	rm -rf $(VENV) $(PROTOC_VENV) build dist demo.wav .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# torch goes first and by exact version: a range would let pip choose a build that brings gigabytes of CUDA libraries.
+$(INSTALLED): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "$(PYTHON) is older than 3.11; name another with PYTHON=")'
+	@test -x $(VENV)/bin/python || { echo "creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
+	@echo "installing torch $(TORCH_VERSION)"
+	@$(PIP) install -q $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch==$(TORCH_VERSION)
+	@echo "installing voxcpm-grpc with its server and test tools"
+	@$(PIP) install -q torch==$(TORCH_VERSION) -e '.[server,test]'
+	@touch $@
+
+$(PROTOC_VENV)/.installed: Makefile
+	@echo "installing grpcio-tools $(GRPCIO_TOOLS) into $(PROTOC_VENV)"
+	@test -x $(PROTOC_VENV)/bin/python || $(PYTHON) -m venv $(PROTOC_VENV)
+	@$(PROTOC_VENV)/bin/python -m pip --disable-pip-version-check install -q grpcio-tools==$(GRPCIO_TOOLS)
+	@touch $@
