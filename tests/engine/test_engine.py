@@ -1,0 +1,280 @@
+import random
+from collections import defaultdict
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.engines import Outcome, at_rest, collect, engine, mixed_requests, run, voice
+
+from voxcpm_grpc.errors import Exhausted, FailedPrecondition, Internal, InvalidRequest, TooLong
+from voxcpm_grpc.request import Conditioning, Prompt, Request, Sampling
+
+TOLERANCE = 1e-4
+
+
+@pytest.fixture(scope="module")
+def alone():
+    """What each request gives when it has an engine for itself."""
+    outcomes = {}
+    for request in mixed_requests():
+        eng = engine(slots=1)
+        eng.add(request)
+        outcomes[request.id] = run(eng)[request.id]
+        assert at_rest(eng)
+    assert len({outcome.finished.steps for outcome in outcomes.values()}) > 3, "the requests should differ in length"
+    return outcomes
+
+
+def assert_same(outcome, expected):
+    assert outcome.error is None
+    assert (outcome.finished.steps, outcome.finished.reason) == (expected.finished.steps, expected.finished.reason)
+    np.testing.assert_allclose(outcome.finished.latents, expected.finished.latents, atol=TOLERANCE)
+    np.testing.assert_allclose(outcome.waveform, expected.waveform, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("order", range(3))
+@pytest.mark.parametrize("options", [{}, {"prefill_tokens": 7}, {"page_size": 32}, {"prefix_caching": False}])
+def test_batched_equals_alone(alone, order, options):
+    eng = engine(**options)
+    requests = mixed_requests()
+    random.Random(order).shuffle(requests)
+    arrivals = iter(requests)
+
+    def arrive():
+        if order and (request := next(arrivals, None)):  # order 0: all at once
+            eng.add(request)
+
+    if not order:
+        for request in requests:
+            eng.add(request)
+    else:
+        eng.add(next(arrivals))
+    outcomes = run(eng, arrive)
+    assert set(outcomes) == set(alone)
+    for name, outcome in outcomes.items():
+        assert_same(outcome, alone[name])
+    stats = eng.stats()
+    assert at_rest(eng) and stats.finished == 8 and stats.preemptions == 0
+    if not options.get("prefix_caching", True):
+        assert stats.prefix_hit_tokens == 0
+    elif order:
+        assert stats.prefix_hit_tokens > 0
+
+
+@pytest.mark.parametrize("slots", [3, 8])
+def test_preemption_changes_nothing(alone, slots):
+    eng = engine(slots=slots, kv_positions=160, prefill_tokens=64)
+    for request in mixed_requests():
+        eng.add(request)
+    outcomes = run(eng)
+    for name, expected in alone.items():
+        assert_same(outcomes[name], expected)
+    assert eng.stats().preemptions > 0
+    assert at_rest(eng)
+
+
+def test_a_reference_is_entered_once_and_found_again(alone):
+    eng = engine()
+    requests = [request for request in mixed_requests() if request.conditioning.reference is not None]
+    for request in requests:
+        eng.add(request)
+        assert_same(run(eng)[request.id], alone[request.id])
+    assert eng.stats().prefix_hit_tokens >= (len(requests) - 1) * 16
+    assert at_rest(eng)
+
+
+def test_a_repeated_request_hits_up_to_its_last_position_only(alone):
+    eng = engine()
+    request = mixed_requests()[0]
+    text = "x" * 30  # with the audio_start token, pages are filled exactly
+    outcomes = []
+    for _ in range(2):
+        eng.add(replace(request, text=text))
+        outcomes.append(run(eng)[request.id])
+    first, second = outcomes
+    assert first.admitted.cached_tokens == 0
+    assert 0 < second.admitted.cached_tokens < second.admitted.prompt_tokens == 32
+    np.testing.assert_allclose(first.waveform, second.waveform, atol=TOLERANCE)
+
+
+def test_noise_depends_on_seed_turn_and_segment_only():
+    eng = engine()
+    base = Request(id="0", text="Hello.", sampling=Sampling(seed=5, max_steps=6))
+    variants = [
+        base,
+        replace(base, id="1"),
+        replace(base, id="2", turn=1),
+        replace(base, id="3", segment=1),
+        replace(base, id="4", sampling=Sampling(seed=6, max_steps=6)),
+    ]
+    for request in variants:
+        eng.add(request)
+    outcomes = run(eng)
+    waveforms = [outcomes[str(index)].waveform for index in range(5)]
+    np.testing.assert_allclose(waveforms[0], waveforms[1], atol=TOLERANCE)
+    for other in waveforms[2:]:
+        assert np.abs(waveforms[0] - other).max() > 100 * TOLERANCE
+
+
+def test_stop_is_honoured_only_after_min_steps(alone):
+    request = next(r for r in mixed_requests() if alone[r.id].finished.reason == "stop")
+    stopped = alone[request.id].finished.steps
+    eng = engine()
+    longer = replace(request.sampling, min_steps=stopped + 3, max_steps=stopped + 20)
+    eng.add(replace(request, sampling=longer))
+    assert run(eng)[request.id].finished.steps >= stopped + 5
+
+
+def test_cancel_frees_slot_and_pages_at_once_and_nothing_follows():
+    eng = engine(slots=2)
+    for request in mixed_requests(4):
+        eng.add(request)
+    outcomes = defaultdict(Outcome)
+    for _ in range(3):
+        collect(outcomes, eng.step())
+    heard = {name: len(outcome.audio) for name, outcome in outcomes.items()}
+    for request in mixed_requests(4):
+        eng.cancel(request.id)
+    assert at_rest(eng)
+    collect(outcomes, eng.step())
+    assert {name: len(outcome.audio) for name, outcome in outcomes.items()} == heard
+    assert not eng.busy and eng.stats().cancelled == 4
+    eng.cancel("r0")  # and once more: nothing happens
+    assert eng.stats().cancelled == 4
+
+
+@pytest.fixture(scope="module")
+def crowded():
+    return engine(slots=3, kv_positions=256)
+
+
+@settings(max_examples=8, deadline=None)
+@given(rng=st.randoms(use_true_random=False))
+def test_any_mix_of_arrivals_and_cancels_leaves_the_engine_empty(crowded, rng):
+    eng = crowded
+    requests = [replace(request, id=f"{request.id}-{rng.random()}") for request in mixed_requests()]
+    added = []
+    for _ in range(40):
+        if requests and rng.random() < 0.4:
+            added.append(requests.pop())
+            eng.add(added[-1])
+        if added and rng.random() < 0.3:
+            eng.cancel(rng.choice(added).id)
+        eng.step()
+    for request in added:
+        eng.cancel(request.id)
+    while eng.busy:
+        eng.step()
+    assert at_rest(eng)
+
+
+def test_a_listener_without_credit_holds_nobody_up(alone):
+    eng = engine()
+    slow, fast = mixed_requests(2)
+    eng.add(slow, credit=2)
+    eng.add(fast)
+    outcomes = run(eng)
+    assert len(outcomes[slow.id].audio) == 2 and outcomes[slow.id].finished is None
+    assert_same(outcomes[fast.id], alone[fast.id])
+    total = outcomes[slow.id]
+    while total.finished is None:
+        eng.grant(slow.id, 3)
+        while eng.busy:
+            collect(outcomes, eng.step())
+    assert_same(total, alone[slow.id])
+    assert at_rest(eng)
+
+
+def test_streams_that_start_later_are_not_held_up_by_a_long_prompt():
+    eng = engine(prefill_tokens=16)
+    eng.add(Request(id="running", text="Hello.", sampling=Sampling(max_steps=28)))
+    eng.step()
+    eng.add(Request(id="long", text="word " * 60, sampling=Sampling(max_steps=1, min_steps=0)))
+    rounds = [[name for name, _ in eng.step()] for _ in range(5)]
+    assert all("running" in names for names in rounds)
+
+
+def test_codec_jobs_run_beside_streams_and_match_the_codec_alone():
+    eng = engine()
+    waveform = np.random.default_rng(0).uniform(-0.3, 0.3, 16000 * 3).astype(np.float32)
+    eng.add(mixed_requests(1)[0])
+    eng.encode("enc", waveform, pad_left=True)
+    eng.decode("dec", voice(4, 12))
+    outcomes = run(eng)
+    latents = np.concatenate([piece.array for piece in outcomes["enc"].pieces if len(piece.array)])
+    audio = np.concatenate([piece.array for piece in outcomes["dec"].pieces])
+    assert latents.shape == (19, 4, 8) and audio.shape == (12 * 7680,)
+    with torch.inference_mode():
+        np.testing.assert_array_equal(latents, np.concatenate(list(eng.model.codec.encode(waveform, pad_left=True))))
+        np.testing.assert_array_equal(audio, np.concatenate(list(eng.model.codec.decode(voice(4, 12)))))
+    assert [piece.last for piece in outcomes["enc"].pieces][-1] and outcomes["r0"].finished
+
+
+def test_what_cannot_run_is_refused_with_number_and_limit_and_nothing_is_kept():
+    eng = engine(slots=1, max_queue=1)
+    ask = Request(id="a", text="Hello.")
+    with pytest.raises(FailedPrecondition, match="4, 6, 10"):
+        eng.add(replace(ask, sampling=Sampling(inference_timesteps=7)))
+    with pytest.raises(TooLong, match="2048"):
+        eng.add(replace(ask, text="long " * 600))
+    with pytest.raises(InvalidRequest):
+        eng.add(replace(ask, text="  \n "))
+    with pytest.raises(InvalidRequest):
+        eng.add(replace(ask, conditioning=Conditioning(reference=np.full((3, 4, 8), np.nan, np.float32))))
+    with pytest.raises(InvalidRequest):
+        eng.add(replace(ask, conditioning=Conditioning(prompt=Prompt(text="x", latents=np.zeros((3, 4, 9), "f4")))))
+    assert not eng.busy
+    eng.add(ask)
+    with pytest.raises(InvalidRequest, match="in use"):
+        eng.add(ask)
+    eng.add(replace(ask, id="b"))
+    with pytest.raises(Exhausted, match="limit is 1"):
+        eng.add(replace(ask, id="c"))
+
+
+def test_a_stream_whose_audio_is_not_finite_ends_alone(alone):
+    noise = torch.randn(64, 8, 4)
+    noise[3] = torch.inf
+    eng = engine(noise=noise)
+    eng.add(Request(id="broken", text="Hello.", sampling=Sampling(max_steps=9)))
+    eng.add(Request(id="short", text="Hello, world.", sampling=Sampling(max_steps=3)))
+    outcomes = run(eng)
+    assert isinstance(outcomes["broken"].error, Internal) and len(outcomes["broken"].audio) == 3
+    assert "finite" not in outcomes["broken"].error.message
+    assert outcomes["short"].finished.steps == 3 and at_rest(eng)
+
+
+def test_a_step_that_fails_ends_its_requests_and_the_next_ones_work(alone, monkeypatch):
+    eng = engine()
+    request = mixed_requests(2)[1]
+    eng.add(request)
+    eng.step()
+
+    def broken(*_):
+        raise RuntimeError("launch failed at /secret/path")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(eng.model, "step", broken)
+        outcome = run(eng)[request.id]
+    assert isinstance(outcome.error, Internal) and "secret" not in outcome.error.message
+    assert at_rest(eng)
+    eng.add(request)
+    assert_same(run(eng)[request.id], alone[request.id])
+
+
+def test_a_device_that_is_gone_is_given_up(monkeypatch):
+    eng = engine()
+
+    def broken(*_):
+        raise RuntimeError("device lost")
+
+    monkeypatch.setattr(eng.model, "prefill", broken)
+    for name in "abc":
+        eng.add(Request(id=name, text="Hello."))
+        if name < "c":
+            assert isinstance(run(eng)[name].error, Internal)
+    with pytest.raises(RuntimeError, match="lost"):
+        eng.step()

@@ -1,0 +1,120 @@
+"""What the engine's tests share: the demo model, requests of every conditioning mode, and a loop to run them."""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import voxcpm_grpc
+from voxcpm_grpc.attention import select_attention
+from voxcpm_grpc.config import EngineSettings
+from voxcpm_grpc.engine.engine import Engine, Piece
+from voxcpm_grpc.errors import VoxCPMError
+from voxcpm_grpc.models.base import LoadOptions
+from voxcpm_grpc.models.families import load_model
+from voxcpm_grpc.request import Admitted, AudioChunk, Conditioning, Finished, Prompt, Request, Sampling
+
+CPU = torch.device("cpu")
+DEMO = Path(voxcpm_grpc.__file__).parent / "demo"
+
+
+def engine(*, slots=8, noise=None, **settings) -> Engine:
+    options = LoadOptions(
+        device=CPU,
+        dtype=torch.float32,
+        attention=select_attention("auto", CPU),
+        max_slots=slots,
+        recorded_noise=noise,
+    )
+    return Engine(load_model(DEMO, options), EngineSettings(**settings), CPU)
+
+
+@dataclass
+class Outcome:
+    """All that came out for one request."""
+
+    audio: list[np.ndarray] = field(default_factory=list)
+    admitted: Admitted | None = None
+    finished: Finished | None = None
+    error: VoxCPMError | None = None
+    pieces: list[Piece] = field(default_factory=list)
+
+    @property
+    def waveform(self) -> np.ndarray:
+        return np.concatenate(self.audio)
+
+
+def run(eng: Engine, each=lambda: None, limit=5_000) -> dict[str, Outcome]:
+    """Step until nothing is left to do, calling `each` before every step."""
+    outcomes = defaultdict(Outcome)
+    while eng.busy:
+        limit -= 1
+        assert limit, "the engine makes no progress"
+        each()
+        collect(outcomes, eng.step())
+    return outcomes
+
+
+def collect(outcomes, results):
+    for name, event in results:
+        outcome = outcomes[name]
+        assert outcome.finished is None and outcome.error is None, "something came after the end"
+        match event:
+            case Admitted():
+                assert outcome.admitted is None and not outcome.audio
+                outcome.admitted = event
+            case AudioChunk():
+                assert event.index == len(outcome.audio)
+                outcome.audio.append(np.array(event.samples))
+            case Finished():
+                assert event.steps == len(outcome.audio)
+                outcome.finished = event
+            case Piece():
+                outcome.pieces.append(event)
+            case VoxCPMError():
+                outcome.error = event
+
+
+def at_rest(eng: Engine) -> bool:
+    stats = eng.stats()
+    return (stats.slots_used, stats.pages_used, stats.running, stats.waiting) == (0, 0, 0, 0)
+
+
+def voice(seed: int, patches: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((patches, 4, 8)).astype(np.float32)
+
+
+def mixed_requests(count: int = 8) -> list[Request]:
+    """Requests of different modes, texts, lengths, guidance and timesteps; two share a reference."""
+    texts = [
+        "Hello there.",
+        "(an old sailor)It was a dark night",
+        "你好世界, how are you?",
+        "The quick brown fox jumps over the lazy dog, again and again.",
+    ]
+    reference = voice(1, 34)
+    modes = [
+        Conditioning(),
+        Conditioning(reference=reference),
+        Conditioning(prompt=Prompt(text="As I said, ", latents=voice(2, 7))),
+        Conditioning(reference=reference, prompt=Prompt(text="Once more: ", latents=voice(3, 2))),
+    ]
+    return [
+        Request(
+            id=f"r{index}",
+            text=texts[index % 4],
+            sampling=Sampling(
+                seed=100 + index,
+                cfg_value=(2.0, 1.0, 3.0)[index % 3],
+                inference_timesteps=(10, 4)[index % 2],
+                min_steps=(2, 20)[index % 2],
+                max_steps=21 + 3 * index,
+            ),
+            conditioning=modes[(index + index // 4) % 4],
+            segment=index,
+            keep_latents=True,
+        )
+        for index in range(count)
+    ]
