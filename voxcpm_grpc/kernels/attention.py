@@ -105,7 +105,8 @@ def _multiprocessors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
 
 
-@triton.jit
+# Nothing is specialized on what changes from step to step: a compilation in between would stall every stream.
+@triton.jit(do_not_specialize=["cu_seqlens", "context", "block_table", "table_row", "splits"])
 def _attention_kernel(
     q,
     k_pages,
@@ -201,7 +202,7 @@ def _attention_kernel(
         )
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["splits"])
 def _reduce_kernel(
     part,
     stats,

@@ -84,7 +84,8 @@ def _check(k: Tensor, v: Tensor, k_pages: Tensor, v_pages: Tensor) -> None:
         )
 
 
-@triton.jit
+# A view of a static buffer may start anywhere: its alignment must not ask for another compilation.
+@triton.jit(do_not_specialize=["write"])
 def _store_kernel(k, v, k_pages, v_pages, write, k_row, v_row, slot_stride, COUNT: tl.constexpr, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     slot = tl.load(write + row)
@@ -94,7 +95,7 @@ def _store_kernel(k, v, k_pages, v_pages, write, k_row, v_row, slot_stride, COUN
     tl.store(v_pages + slot * slot_stride + element, tl.load(v + row * v_row + element, mask=inside), mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["positions", "write"])
 def _rope_store_kernel(
     q,
     k,

@@ -1,0 +1,32 @@
+"""Fused rows agree with the chains of operations they replace."""
+
+import pytest
+import torch
+
+from voxcpm_grpc.kernels import reference
+
+
+@pytest.fixture
+def rowwise():
+    pytest.importorskip("triton")
+    from voxcpm_grpc.kernels import rowwise
+
+    return rowwise
+
+
+@pytest.mark.parametrize("channels", [32, 200, 2048])
+def test_add_rms_norm(rowwise, place, agree, channels):
+    device, dtype = place
+    x, residual = torch.randn(2, 7, channels).to(device, dtype)
+    weight = torch.randn(channels).to(device, dtype)
+    expected, expected_total = reference.add_rms_norm(x, residual, weight, 1e-5)
+    out, total = rowwise.add_rms_norm(x, residual, weight, 1e-5)
+    agree(out, expected)
+    assert torch.equal(total, expected_total)
+
+
+@pytest.mark.parametrize("channels", [16, 1500])
+def test_swiglu(rowwise, place, agree, channels):
+    device, dtype = place
+    gate_up = torch.randn(5, 2 * channels).to(device, dtype)
+    agree(rowwise.swiglu(gate_up), reference.swiglu(gate_up))
