@@ -1,0 +1,310 @@
+"""Checkpoints from the package, from directories, and from a hub: a small one in this process."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from voxcpm_grpc.checkpoint import resolve
+from voxcpm_grpc.errors import StartupError
+
+CHECKPOINT = {
+    "config.json": b"{}",
+    "tokenizer.json": b"{}",
+    "tokenizer_config.json": b"{}",
+    "special_tokens_map.json": b"{}",
+    "model.safetensors": b"weights",
+    "audiovae.pth": b"codec",
+    "README.md": b"#",
+    "modeling_voxcpm.py": b"raise SystemExit('never runs')",
+    "sub/configuration.py": b"raise SystemExit('never runs')",
+}
+FETCHED = sorted(name for name in CHECKPOINT if not name.endswith((".py", ".md")))
+
+
+class Hub:
+    """Repositories by id, revision and file name, served as huggingface_hub asks for them."""
+
+    def __init__(self) -> None:
+        self.repositories: dict[str, dict[str, dict[str, bytes]]] = {}
+        self.asked: list[tuple[str, str, str | None]] = []  # method, path, Range
+        self.cut: dict[str, int] = {}  # a file's first transfer breaks after so many bytes
+        self.gone: set[str] = set()  # listed files that cannot be fetched
+        self.gated: set[str] = set()
+        hub = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                hub.answer(self)
+
+            do_HEAD = do_GET
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+    def answer(self, request: BaseHTTPRequestHandler) -> None:
+        path = unquote(urlsplit(request.path).path)
+        self.asked.append((request.command, path, request.headers.get("Range")))
+        api = path.startswith("/api/models/")
+        owner, name, *rest = path.removeprefix("/api/models/" if api else "/").split("/")
+        repository = self.repositories.get(f"{owner}/{name}")
+        if repository is None:
+            return self.send(request, 404, error="RepoNotFound")
+        verb, revision, file = (rest[0], rest[1], "/".join(rest[2:])) if rest else ("revision", "main", "")
+        commits = {commit(files): files for files in repository.values()}
+        files = repository.get(revision) or commits.get(revision)
+        if files is None:
+            return self.send(request, 404, error="RevisionNotFound")
+        if api and verb == "revision":
+            siblings = [{"rfilename": file} for file in files]
+            return self.send(request, 200, {"id": f"{owner}/{name}", "sha": commit(files), "siblings": siblings})
+        if api:
+            entries = [{"type": "file", "path": f, "size": len(b), "oid": digest(b)} for f, b in files.items()]
+            return self.send(request, 200, entries)
+        if f"{owner}/{name}" in self.gated:
+            return self.send(request, 403, error="GatedRepo")
+        if file not in files or file in self.gone:
+            return self.send(request, 404, error="EntryNotFound")
+        cut = self.cut.pop(file, None) if request.command == "GET" else None
+        return self.send(request, 200, files[file], commit(files), cut=cut)
+
+    def send(self, request, status: int, body=b"", sha: str = "", error: str = "", cut: int | None = None) -> None:
+        body = body if isinstance(body, bytes) else json.dumps(body).encode()
+        headers = {"X-Error-Code": error} if error else {}
+        if sha:
+            headers = {"X-Repo-Commit": sha, "ETag": f'"{digest(body)}"', "Accept-Ranges": "bytes"}
+        if sha and (wanted := request.headers.get("Range")):
+            start = int(wanted.removeprefix("bytes=").split("-")[0])
+            headers["Content-Range"] = f"bytes {start}-{len(body) - 1}/{len(body)}"
+            status, body = 206, body[start:]
+        request.send_response(status)
+        for name, value in {**headers, "Content-Length": str(len(body))}.items():
+            request.send_header(name, value)
+        request.end_headers()
+        if request.command != "HEAD":
+            request.wfile.write(body[:cut])
+        request.close_connection = cut is not None
+
+
+def digest(body: bytes) -> str:
+    return hashlib.sha1(body).hexdigest()
+
+
+def commit(files: dict[str, bytes]) -> str:
+    return digest(repr(sorted(files.items())).encode())
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    hub = Hub()
+    yield hub
+    hub.close()
+
+
+@pytest.fixture
+def fetch(hub: Hub, tmp_path: Path):
+    """`resolve` in a process of its own, which knows no other hub: the path it found, or the error's text."""
+    script = """
+import json, sys
+from voxcpm_grpc.checkpoint import resolve
+from voxcpm_grpc.errors import StartupError
+model, revision, cache, progress, limit = json.loads(sys.argv[1])
+if limit:
+    import resource
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+try:
+    print(resolve(model, revision, cache, progress))
+except StartupError as error:
+    print("StartupError:", error)
+"""
+    keep = {
+        name: value for name, value in os.environ.items() if not name.startswith("HF_") and "PROXY" not in name.upper()
+    }
+
+    def fetch(model: str, revision=None, cache=tmp_path / "cache", progress=False, limit=0, **env: str):
+        env = {
+            **keep,
+            "HF_ENDPOINT": hub.url,
+            "HF_HOME": str(tmp_path / "home"),
+            "HF_HUB_DISABLE_TELEMETRY": "1",
+            "HF_HUB_DISABLE_XET": "1",
+            **env,
+        }
+        wanted = json.dumps([model, revision, cache and str(cache), progress, limit])
+        return subprocess.run(
+            [sys.executable, "-c", script, wanted], env=env, capture_output=True, text=True, timeout=60, check=True
+        )
+
+    return fetch
+
+
+def found(run: subprocess.CompletedProcess[str]) -> Path:
+    assert not run.stdout.startswith("StartupError"), run.stdout
+    return Path(run.stdout.strip())
+
+
+def refusal(run: subprocess.CompletedProcess[str]) -> str:
+    kind, _, message = run.stdout.strip().partition(": ")
+    assert kind == "StartupError"
+    assert "\n" not in message
+    return message
+
+
+def test_demo_is_in_the_package():
+    path = resolve("demo")
+    assert path.is_dir()
+    assert json.loads((path / "config.json").read_text())["architecture"] == "voxcpm2"
+
+
+def test_a_directory_is_taken_as_it_is(tmp_path, monkeypatch):
+    for name in FETCHED:
+        (tmp_path / name).write_bytes(CHECKPOINT[name])
+    assert resolve(str(tmp_path)) == tmp_path
+    monkeypatch.setenv("HOME", str(tmp_path.parent))
+    assert resolve(f"~/{tmp_path.name}") == tmp_path
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ("./nowhere", ["'./nowhere'", "demo, a directory, or a Hugging Face repository"]),
+        ("/nowhere/at/all", ["'/nowhere/at/all'", "demo, a directory"]),
+        ("nowhere", ["'nowhere'", "demo, a directory"]),
+        ("", ["''", "demo, a directory"]),
+        ("../org/model", ["demo, a directory"]),
+        ("a" * 5000, ["cannot be read"]),
+        (__file__, ["is a file; name the directory"]),
+    ],
+)
+def test_what_is_nothing_is_refused_with_the_three_forms(model, said):
+    with pytest.raises(StartupError) as error:
+        resolve(model)
+    for part in said:
+        assert part in str(error.value)
+
+
+@pytest.mark.parametrize("missing", ["config.json", "tokenizer.json", "model.safetensors", "audiovae.pth"])
+def test_an_incomplete_directory_names_what_is_missing(tmp_path, missing):
+    for name in set(FETCHED) - {missing}:
+        (tmp_path / name).write_bytes(CHECKPOINT[name])
+    with pytest.raises(StartupError, match=f"has no .*{missing}") as error:
+        resolve(str(tmp_path))
+    assert str(tmp_path) in str(error.value)
+
+
+def test_a_revision_needs_a_repository():
+    with pytest.raises(StartupError, match="belongs to a repository"):
+        resolve("demo", revision="v2")
+
+
+def test_a_repository_is_fetched_without_its_code_and_served_offline_afterwards(hub, fetch, tmp_path):
+    hub.repositories["org/model"] = {"main": CHECKPOINT}
+    path = found(fetch("org/model"))
+    assert path.is_relative_to(tmp_path / "cache")
+    assert sorted(str(f.relative_to(path)) for f in path.rglob("*") if f.is_file()) == FETCHED
+    for name in FETCHED:
+        assert (path / name).read_bytes() == CHECKPOINT[name]
+    assert not [asked for asked in hub.asked if asked[1].endswith((".py", ".md"))]
+
+    again = len(hub.asked)
+    assert found(fetch("org/model")) == path
+    assert not [asked for asked in hub.asked[again:] if asked[0] == "GET" and "/resolve/" in asked[1]]
+    hub.close()
+    assert found(fetch("org/model")) == path
+    assert found(fetch("org/model", HF_HUB_OFFLINE="1")) == path
+    assert "not in the download cache" in refusal(fetch("org/other"))
+
+
+def test_progress_is_shown_on_stderr_or_not_at_all(hub, fetch):
+    hub.repositories["org/model"] = {"main": CHECKPOINT}
+    assert fetch("org/model").stderr == ""
+    shown = fetch("org/model", cache=None, progress=True)
+    assert "Fetching" in shown.stderr
+    assert shown.stdout.count("\n") == 1
+
+
+def test_a_revision_is_fetched_and_a_missing_one_is_named(hub, fetch):
+    older = {**CHECKPOINT, "config.json": b'{"older": true}'}
+    hub.repositories["org/model"] = {"main": CHECKPOINT, "v1": older}
+    assert (found(fetch("org/model", "v1")) / "config.json").read_bytes() == older["config.json"]
+    assert (found(fetch("org/model", commit(CHECKPOINT))) / "config.json").read_bytes() == b"{}"
+    assert "org/model has no revision v9" in refusal(fetch("org/model", "v9"))
+
+
+def test_a_broken_transfer_resumes_where_it_broke(hub, fetch):
+    weights = os.urandom(1 << 20) * 12  # huggingface_hub keeps what it has in pieces of 10 MiB
+    hub.repositories["org/model"] = {"main": {**CHECKPOINT, "model.safetensors": weights}}
+    hub.cut["model.safetensors"] = 11 << 20
+    path = found(fetch("org/model"))
+    assert (path / "model.safetensors").read_bytes() == weights
+    ranges = [int(asked[2].removeprefix("bytes=").rstrip("-")) for asked in hub.asked if asked[2]]
+    assert len(ranges) == 1
+    assert 0 < ranges[0] <= 11 << 20
+
+
+def test_a_second_try_keeps_the_files_that_arrived(hub, fetch):
+    hub.repositories["org/model"] = {"main": CHECKPOINT}
+    hub.gone.add("tokenizer.json")
+    assert "a file that org/model lists cannot be fetched" in refusal(fetch("org/model"))
+    hub.gone.clear()
+    fetched = {asked[1] for asked in hub.asked if asked[0] == "GET" and "/resolve/" in asked[1]}
+    before = len(hub.asked)
+    path = found(fetch("org/model"))
+    again = {asked[1] for asked in hub.asked[before:] if asked[0] == "GET" and "/resolve/" in asked[1]}
+    assert (path / "tokenizer.json").read_bytes() == b"{}"
+    assert not {name for name in fetched & again if not name.endswith("/tokenizer.json")}
+
+
+def test_a_half_fetched_checkpoint_is_not_served_offline(hub, fetch):
+    hub.repositories["org/model"] = {"main": CHECKPOINT}
+    hub.gone.add("audiovae.pth")
+    refusal(fetch("org/model"))
+    hub.close()
+    message = refusal(fetch("org/model"))
+    assert "not all of it" in message or "no audiovae.safetensors or audiovae.pth" in message
+
+
+def test_a_repository_without_a_needed_file_is_not_a_checkpoint(hub, fetch):
+    hub.repositories["org/model"] = {"main": {k: v for k, v in CHECKPOINT.items() if k != "audiovae.pth"}}
+    message = refusal(fetch("org/model"))
+    assert "the repository org/model is not a complete VoxCPM checkpoint" in message
+    assert "no audiovae.safetensors or audiovae.pth" in message
+
+
+def test_a_missing_and_a_gated_repository_say_what_to_do(hub, fetch):
+    assert "no repository org/nothing; check the spelling" in refusal(fetch("org/nothing"))
+    hub.repositories["org/model"] = {"main": CHECKPOINT}
+    hub.gated.add("org/model")
+    assert "org/model is gated: accept its terms" in refusal(fetch("org/model"))
+
+
+def test_a_file_name_that_leaves_the_snapshot_is_refused(hub, fetch, tmp_path):
+    hub.repositories["org/model"] = {"main": {**CHECKPOINT, "../../../../escaped.safetensors": b"evil"}}
+    refusal(fetch("org/model"))
+    assert not list(tmp_path.rglob("*escaped*"))
+    assert not list(tmp_path.parent.glob("*escaped*"))
+
+
+def test_a_full_disk_says_where_to_make_room(hub, fetch):
+    pytest.importorskip("resource", reason="file size limits stand for a full disk, and this system has none")
+    hub.repositories["org/model"] = {"main": {**CHECKPOINT, "model.safetensors": bytes(1 << 20)}}
+    assert "make room, or choose another place with --cache-dir" in refusal(fetch("org/model", limit=1 << 16))
