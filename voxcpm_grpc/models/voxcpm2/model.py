@@ -144,7 +144,7 @@ class VoxCPM2(SpeechModel):
         own: VoxCPM2State = state.model
         slot, position = rows.slot, state.position[rows.slot]
         semantic, acoustic = own.semantic[slot], own.acoustic[slot]  # [b, c]
-        choice = self.stop_head(F.silu(self.stop_proj(semantic)))  # [b, 2]: go on, stop
+        choice = self.stop_logits(semantic)
         mu = torch.stack([self.lm_to_dit(semantic), self.res_to_dit(acoustic)], dim=1)  # [b, 2, e]
         noise = self._noise(slot, state)
         latents = self.flow(noise, mu, own.condition[slot], state.cfg[slot], rows.timesteps)  # [b, P, D]
@@ -172,6 +172,10 @@ class VoxCPM2(SpeechModel):
         ):
             whole.index_copy_(0, slot, part)
         return Frame(audio=audio, stop=choice[:, 1] > choice[:, 0], finite=finite)
+
+    def stop_logits(self, semantic: Tensor) -> Tensor:
+        """[b, 2] of hidden states [b, c]: to go on, and to end with the patch that they make."""
+        return self.stop_head(F.silu(self.stop_proj(semantic)))
 
     def _noise(self, slot: Tensor, state: SlotState) -> Tensor:
         """Float32 [b, P, D]: where each stream starts from; the coordinates run channel by channel."""

@@ -1,0 +1,152 @@
+"""What a stream may not notice: its neighbours, its slot's past, how it was prefilled."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from voxcpm_grpc.models.base import StepRows
+from voxcpm_grpc.request import Conditioning, Prompt, Request, Sampling
+
+
+def requests() -> list[Request]:
+    """Different modes, lengths, seeds, strengths."""
+    draw = np.random.default_rng(0)
+    prompt, reference = (draw.normal(size=(n, 4, 8)).astype(np.float32) for n in (6, 3))
+    voices = (
+        Conditioning(),
+        Conditioning(prompt=Prompt(text="你好", latents=prompt)),
+        Conditioning(reference=reference),
+    )
+    return [
+        Request(id=str(i), text=text, conditioning=voice, sampling=Sampling(seed=i, cfg_value=1.5 + i))
+        for i, (text, voice) in enumerate(zip(("hello world", "你好世界, hello", "old"), voices, strict=True))
+    ]
+
+
+def test_streams_in_a_batch_equal_streams_alone(demo, driver):
+    together = driver(demo)
+    for slot, request in enumerate(requests()):
+        together.start(slot, demo.prompt(request), request.sampling)
+    batches = [together.step(0, 1, 2) for _ in range(3)]
+    batches += [together.step(2, 0, 1) for _ in range(2)]
+    order = [(0, 1, 2)] * 3 + [(2, 0, 1)] * 2
+    for slot, request in enumerate(requests()):
+        alone = driver(demo)
+        alone.start(2, demo.prompt(request), request.sampling, chunk=5)
+        for frame, slots in zip(batches, order, strict=True):
+            single = alone.step(2)
+            at = slots.index(slot)
+            assert (single.audio[0] - frame.audio[at]).abs().max() < 1e-4
+            assert single.stop[0] == frame.stop[at]
+        assert (alone.made(2) - together.made(slot)).abs().max() < 1e-4
+
+
+def test_a_step_touches_no_other_slot(demo, driver):
+    run = driver(demo)
+    for slot, request in enumerate(requests()):
+        run.start(slot, demo.prompt(request), request.sampling)
+    s = run.state
+    own = s.model
+    state = [s.step, s.position, s.patches, s.history, own.semantic, own.acoustic, own.condition, own.codec]
+    before = [x.clone() for x in state]
+    run.step(1)
+    for old, new in zip(before, state, strict=True):
+        assert torch.equal(old[[0, 2]], new[[0, 2]])
+        assert not torch.equal(old[1], new[1])
+
+
+def test_a_slot_forgets_its_last_stream(demo, driver):
+    first, second, third = requests()
+    fresh, used = driver(demo), driver(demo)
+    used.start(0, demo.prompt(second), second.sampling)
+    used.step(0)
+    for request in (first, third):
+        for run in (fresh, used):
+            run.start(0, demo.prompt(request), request.sampling)
+        assert torch.equal(fresh.step(0).audio, used.step(0).audio)
+
+
+def test_recomputing_the_cache_continues_where_it_was(demo, driver):
+    """Preemption drops the pages and keeps the slot: the prompt and what was made are entered again."""
+    request = requests()[1]
+    rows = demo.prompt(request)
+    kept, dropped = driver(demo), driver(demo)
+    for run in (kept, dropped):
+        run.start(0, rows, request.sampling)
+        for _ in range(4):
+            run.step(0)
+    dropped.kv.k.fill_(torch.nan)
+    dropped.kv.v.fill_(torch.nan)
+    dropped.enter(0, np.append(rows.tokens, [0] * 4), np.append(rows.audio, [True] * 4), chunk=6)
+    for _ in range(3):
+        assert (kept.step(0).audio - dropped.step(0).audio).abs().max() < 1e-4
+
+
+def test_a_prompt_primes_the_codec(demo, driver):
+    """The first audio continues that of the whole prompt; after silence it would differ audibly."""
+    request = requests()[1]
+    rows = demo.prompt(request)
+    run = driver(demo)
+    run.start(0, rows, request.sampling)
+    audio = torch.cat([run.step(0).audio[0] for _ in range(3)]).numpy()
+    made = run.made(0).numpy()
+    joined, alone = (np.concatenate(list(demo.codec.decode(x))) for x in (np.concatenate([rows.patches, made]), made))
+    assert np.abs(audio - joined[-len(audio) :]).max() < 1e-5
+    assert np.abs(audio - alone).max() > 1e-3
+
+
+def test_seed_turn_segment_and_temperature_shape_the_noise(demo, driver):
+    request = requests()[0]
+
+    def first(**columns: float) -> torch.Tensor:
+        run = driver(demo)
+        run.start(0, demo.prompt(request), request.sampling)
+        for name, value in columns.items():
+            getattr(run.state, name)[0] = value
+        return run.step(0).audio[0]
+
+    base = first()
+    assert torch.equal(base, first(seed=0, turn=0, segment=0, temperature=1))
+    assert torch.equal(first(temperature=0), first(temperature=0, seed=9))
+    for change in ({"seed": 9}, {"turn": 1}, {"segment": 1}, {"temperature": 0.5}):
+        assert (first(**change) - base).abs().max() > 1e-3
+
+
+def test_a_broken_stream_says_so_and_leaves_its_neighbour_alone(demo, driver):
+    first, second, _ = requests()
+    run, alone = driver(demo), driver(demo)
+    for d in (run, alone):
+        d.start(0, demo.prompt(first), first.sampling)
+        d.start(1, demo.prompt(second), second.sampling)
+    run.state.model.acoustic[0] = torch.nan
+    frame = run.step(0, 1)
+    assert frame.finite.tolist() == [False, True]
+    assert torch.allclose(frame.audio[1], alone.step(0, 1).audio[1], atol=1e-5)
+    assert run.state.history[0].isfinite().all()
+    assert run.kv.k.isfinite().all()
+    assert run.kv.v.isfinite().all()
+
+
+def test_padding_can_share_the_scratch_slot_for_ever(demo, driver):
+    run = driver(demo, positions=48)
+    request = requests()[0]
+    run.start(0, demo.prompt(request), request.sampling)
+    s = run.state
+    s.block_table[2] = 0
+    s.position[2] = 10**6
+    s.patches[2] = 10**6
+    paged = run.paged([0, 2, 2], torch.stack([s.position[0], torch.tensor(0), torch.tensor(0)]))
+    frame = demo.step(StepRows(torch.tensor([0, 2, 2]), paged, 4), s, run.kv)
+    assert frame.finite.all()
+    assert s.position[0] == len(demo.prompt(request)) + 1
+
+
+def test_bfloat16_runs(load, driver):
+    model = load(dtype=torch.bfloat16)
+    run = driver(model)
+    for slot, request in enumerate(requests()):
+        run.start(slot, model.prompt(request), request.sampling)
+    frames = [run.step(0, 1, 2) for _ in range(3)]
+    assert run.state.history.dtype == torch.bfloat16
+    assert all(frame.finite.all() and frame.audio.dtype == torch.float32 for frame in frames)

@@ -1,0 +1,116 @@
+"""Each module alone equals the official one, to 1e-5 in float32."""
+
+from functools import partial
+
+import pytest
+import torch
+
+from voxcpm_grpc.attention import PagedKV, PagedRows
+from voxcpm_grpc.layers.flow import build_schedule, embed_time
+
+TABLES = {"": torch.float32, "bfloat16.": torch.bfloat16}
+
+
+def close(a, b, tolerance=1e-5):
+    assert a.shape == b.shape
+    assert (a - b).abs().max() <= tolerance
+
+
+@pytest.mark.parametrize("name", ["base_lm", "residual_lm"])
+def test_language_models(demo, modules, name):
+    stack = demo.base if name == "base_lm" else demo.residual
+    x = modules[f"{name}.input"]
+    n, layers = len(x) - 1, stack.shape.layers
+    kv = PagedKV(*torch.zeros(2, layers, 3, 16, demo.layout.heads, demo.layout.head_dim))
+    table, position = torch.tensor([[2, 1]], dtype=torch.int32), torch.arange(n + 1)
+
+    def run(start: int, stop: int) -> torch.Tensor:
+        rows = PagedRows(
+            cu_seqlens=torch.tensor([0, stop - start], dtype=torch.int32),
+            context=torch.tensor([stop], dtype=torch.int32),
+            block_table=table,
+            write=32 + position[start:stop],
+            max_rows=stop - start,
+            max_context=stop,
+            fresh=start == 0,
+        )
+        rotate = demo.rope.at(position[start:stop]) if name == "base_lm" else None
+        return stack(x[start:stop], rotate, partial(demo.options.attention.attend, kv=kv, rows=rows))
+
+    close(run(0, n), modules[f"{name}.output"])
+    close(run(n, n + 1)[0], modules[f"{name}.step_output"])
+
+
+@pytest.mark.parametrize("name", ["fsq", "stop", "enc_to_lm", "lm_to_dit", "res_to_dit", "fusion"])
+def test_projections(demo, modules, name):
+    module = {"fsq": demo.quantize, "stop": demo.stop_logits}.get(name) or getattr(demo, name)
+    close(module(modules[f"{name}.input"]), modules[f"{name}.output"])
+
+
+@pytest.mark.parametrize("kind", ["", "mixed."])
+def test_local_encoder(demo, bfloat16, modules, kind):
+    model = bfloat16 if kind else demo
+    close(model.encode_patch(modules[f"{kind}locenc.input"]), modules[f"{kind}locenc.output"])
+
+
+@pytest.mark.parametrize("kind", ["", "mixed."])
+def test_diffusion_transformer(demo, bfloat16, modules, kind):
+    """One evaluation: the golden's batch is ours with the unconditional half left to itself."""
+    model, table = (bfloat16, torch.bfloat16) if kind else (demo, torch.float32)
+    dit = model.flow.dit
+    x, cond = (modules[f"{kind}locdit.{key}"].transpose(1, 2) for key in ("x", "cond"))
+    mu = modules[f"{kind}locdit.mu"].unflatten(1, (2, -1))
+    tokens = dit.time_tokens(modules[f"{kind}locdit.t"].to(table))
+    for i in range(len(x)):
+        row = slice(i, i + 1)
+        velocity = dit(x[row], tokens[i], *dit.context(mu[row], cond[row]))
+        close(velocity[:1].transpose(1, 2), modules[f"{kind}locdit.output"][row])
+
+
+@pytest.mark.parametrize("timesteps", [4, 10])
+@pytest.mark.parametrize("cfg", [1, 2, 3])
+def test_euler_loop(demo, modules, cfg, timesteps):
+    x, cond = (modules[f"euler.{key}"].T[None] for key in ("x", "cond"))
+    mu = modules["euler.mu"].unflatten(0, (2, -1))[None]
+    out = demo.flow(x, mu, cond, torch.tensor([float(cfg)]), timesteps)
+    close(out[0].T, modules[f"euler.cfg{cfg}_n{timesteps}"])
+
+
+@pytest.mark.parametrize("timesteps", [4, 10])
+@pytest.mark.parametrize("kind", TABLES)
+def test_schedule_and_time_embedding(modules, kind, timesteps):
+    """The tables are the official ones bit for bit: an ulp of bfloat16 in a time is another embedding."""
+    golden = {key: modules[f"{kind}schedule_n{timesteps}.{key}"] for key in ("t", "dt", "time_embedding")}
+    schedule = build_schedule(timesteps, TABLES[kind])
+    assert torch.equal(schedule.time.float(), golden["t"][1:])
+    assert torch.equal(torch.tensor(schedule.size), golden["dt"][1:])
+    embedded = embed_time(schedule.time, golden["time_embedding"].shape[1]).float()
+    close(embedded, golden["time_embedding"][1:], 0 if kind else 1e-6)
+
+
+@pytest.mark.parametrize("timesteps", [4, 10])
+def test_time_tokens(demo, modules, timesteps):
+    _, tokens = demo.flow.passes[timesteps]
+    close(tokens[:, 0], modules[f"schedule_n{timesteps}.time_vector"][1:])
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_rotary_tables(demo, bfloat16, modules, kind):
+    rotation = (bfloat16 if kind else demo).rope.at(modules["rope.positions"])
+    for ours, name in ((rotation.cos, "cos"), (rotation.sin, "sin")):
+        close(torch.cat([ours, ours], -1)[:, 0], modules[f"{kind}rope.{name}"], 0 if kind else 1e-6)
+
+
+def test_bfloat16_arithmetic_stays_near_the_official_one(load, bfloat16_checkpoint, modules):
+    model = load(bfloat16_checkpoint, dtype=torch.bfloat16)
+    golden = modules["bfloat16.locenc.output"]
+    ours = model.encode_patch(modules["bfloat16.locenc.input"].bfloat16())
+    assert ours.dtype == torch.bfloat16
+    assert torch.cosine_similarity(ours.float().flatten(), golden.flatten(), dim=0) > 0.999
+
+    x, cond = (modules[f"bfloat16.euler.{key}"].T[None] for key in ("x", "cond"))
+    mu = modules["bfloat16.euler.mu"].unflatten(0, (2, -1))[None].bfloat16()
+    out = model.flow(x, mu, cond.bfloat16(), torch.tensor([2.0]), 10)
+    assert out.dtype == torch.float32
+    golden = modules["bfloat16.euler.cfg2_n10"]
+    assert torch.cosine_similarity(out[0].T.flatten(), golden.flatten(), dim=0) > 0.999
