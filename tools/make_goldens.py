@@ -72,19 +72,18 @@ class Case:
     ended_by: str = "stop"
     whole_audio: bool = False
     min_patches: int = 8
-    max_patches: int = 16
-    seed: int = 0
+    max_patches: int = 40
+    seed: int = 0  # the first to try
     vae_context: str = "official"
 
 
 ZERO_SHOT = Case(name="zero_shot", text="The old voice is from this world.")
-DESIGN = Case(name="design", text="(a warm old voice)Hello, you are spoken to.")
-PROMPT = Case(name="prompt", text="And this is new.", prompt_text="It is warm. ", prompt=0.45)  # 3 patches, padded
-REFERENCE = Case(name="reference", text="你好世界，今天 is a good day.", reference=0.73)
-HIFI = Case(name="hifi", text="今天天气很好。", prompt_text="Hello, ", prompt=0.41, reference=0.93)
-DEMO = Case(
-    name="demo", text="Hello from VoxCPM, spoken over gRPC.", whole_audio=True, min_patches=8, max_patches=60, seed=1
-)
+DESIGN = Case(name="design", text="(a warm old voice)Hello, you are spoken to.", seed=156)
+# 0.45 s and 0.41 s are three patches, padded: what the official decoder takes as context is then the whole prompt.
+PROMPT = Case(name="prompt", text="And this is new.", prompt_text="It is warm. ", prompt=0.45, seed=19)
+REFERENCE = Case(name="reference", text="你好世界，今天 is a good day.", reference=0.73, seed=19)
+HIFI = Case(name="hifi", text="今天天气很好。", prompt_text="Hello, ", prompt=0.41, reference=0.93, seed=19)
+DEMO = Case(name="demo", text="Hello from VoxCPM, spoken over gRPC.", whole_audio=True, max_patches=60)
 
 
 def cases() -> Iterator[Case]:
@@ -98,15 +97,15 @@ def cases() -> Iterator[Case]:
         (REFERENCE, 3.0, 10),
         (HIFI, 1.0, 4),
     ):
-        yield replace(case, whole_audio=True)
+        yield replace(case, whole_audio=True, max_patches=12)
         other = replace(case, name=f"{case.name}_cfg{cfg_value:.0f}_n{timesteps}", cfg_value=cfg_value)
         yield replace(other, timesteps=timesteps, max_len=9, ended_by="max_len", max_patches=9)
-    yield replace(PROMPT, name="prompt_two_patches", prompt=0.27, whole_audio=True)
+    yield replace(PROMPT, name="prompt_two_patches", prompt=0.27)
     # The official decoder sees 3 prompt patches at most, an exact one needs 5: here the whole prompt is decoded.
-    yield replace(PROMPT, name="prompt_primed", prompt=0.9, whole_audio=True, vae_context="whole prompt")
-    yield replace(HIFI, name="hifi_primed", prompt=0.9, whole_audio=True, vae_context="whole prompt")
-    yield Case(name="cap", text="Hi!", ended_by="cap", min_patches=8, max_patches=60)
-    yield replace(ZERO_SHOT, name="min_len", min_len=9, max_patches=11, min_patches=11, seed=100)
+    yield replace(PROMPT, name="prompt_primed", prompt=0.9, vae_context="whole prompt")
+    yield replace(HIFI, name="hifi_primed", prompt=0.9, vae_context="whole prompt")
+    yield Case(name="cap", text="Hi!", ended_by="cap", seed=10)
+    yield replace(ZERO_SHOT, name="min_len", min_len=17)  # one more than the stop of the same seed needs
 
 
 @dataclass(slots=True)
@@ -156,7 +155,7 @@ def traced(model: Official, seed: int, noise_error: float) -> Iterator[Trace]:
         hooked(model.fsq_layer.in_proj, record_margin),
         hooked(model.stop_head, record_stop),
         mock.patch.object(model, "_inference", record_sequence),
-        mock.patch.dict(type(model.feat_decoder).forward.__globals__, {"torch": torch_in_cfm}),
+        mock.patch.object(sys.modules[type(model.feat_decoder).__module__], "torch", torch_in_cfm),
     ):
         yield trace
 
@@ -237,17 +236,21 @@ def ending(model: Official, case: Case, out: Tensors) -> str:
     return "max_len" if patches == case.max_len else "cap"
 
 
-def objections(model: Official, case: Case, seed: int, out: Tensors, trace: Trace, folder: Path) -> Iterator[str]:
+def objections(model: Official, case: Case, out: Tensors, trace: Trace) -> Iterator[str]:
     """Why this seed cannot be a golden."""
     patches = len(out["latents"])
     if ending(model, case, out) != case.ended_by or not case.min_patches <= patches <= case.max_patches:
         yield f"{patches} patches, ended by {ending(model, case, out)}"
-    if case.name == "min_len" and not (out["stop_logits"][3:-1].diff() > 0).any():
-        yield "stop would not have fired earlier"
+    if case.name == "min_len" and out["stop_logits"][case.min_len].argmax() != 1:
+        yield f"the stop predictor does not fire at {case.min_len}, where it must be ignored"
     if trace.fsq_margin < FSQ_MARGIN:
         yield f"a value before rounding is {trace.fsq_margin:.1e} from a boundary"
     if (margin := out["stop_logits"].diff().abs().min().item()) < STOP_MARGIN:
         yield f"a stop decision is {margin:.1e} from a tie"
+
+
+def instability(model: Official, case: Case, seed: int, out: Tensors, folder: Path) -> Iterator[str]:
+    """Whether rounding errors of another correct implementation would show."""
     moved, _ = run(model, case, seed, folder, NOISE_ERROR)
     if moved["latents"].shape != out["latents"].shape:
         yield "rounding decides the length"
@@ -261,7 +264,7 @@ def golden(model: Official, case: Case, path: Path) -> dict[str, Any]:
         folder = Path(name)
         for seed in range(case.seed, case.seed + 200):
             out, trace = run(model, case, seed, folder)
-            reasons = list(objections(model, case, seed, out, trace, folder))
+            reasons = list(objections(model, case, out, trace)) or list(instability(model, case, seed, out, folder))
             if not reasons:
                 break
             print(f"{case.name}: seed {seed} refused: {'; '.join(reasons)}", file=sys.stderr)
