@@ -28,6 +28,7 @@ _NEEDED = (  # the loader checks what is inside; this much tells a checkpoint fr
 )
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS}
+_ATTEMPTS = 3  # some versions of huggingface_hub resume a broken transfer only when called again
 
 
 def resolve(model: str, revision: str | None = None, cache_dir: Path | None = None, progress: bool = True) -> Path:
@@ -79,14 +80,24 @@ def _fetch(model: str, revision: str | None, cache_dir: Path | None, progress: b
         raise StartupError(
             f"to download {model}, install huggingface_hub: pip install 'voxcpm-grpc[download]'"
         ) from None
-    try:
-        with _progress_bars(progress):
-            return Path(snapshot_download(model, revision=revision, cache_dir=cache_dir, allow_patterns=list(FILES)))
-    except Exception as error:  # each version of huggingface_hub brings the errors of another HTTP library
-        raise StartupError(_remedy(error, model, revision)) from error
+    broken: Exception | None = None
+    for _ in range(_ATTEMPTS):
+        try:
+            with _progress_bars(progress):
+                return Path(snapshot_download(model, revision=revision, cache_dir=cache_dir, allow_patterns=[*FILES]))
+        except Exception as error:  # each version of huggingface_hub brings the errors of another HTTP library
+            if remedy := _remedy(error, model, revision):
+                raise StartupError(remedy) from error
+            broken = error
+    reason = str(broken).strip().partition("\n")[0]
+    raise StartupError(
+        f"downloading {model} failed {_ATTEMPTS} times, at last with {type(broken).__name__}: {reason}; try again later, "
+        "files that arrived whole are kept"
+    ) from broken
 
 
-def _remedy(error: Exception, model: str, revision: str | None) -> str:
+def _remedy(error: Exception, model: str, revision: str | None) -> str | None:
+    """What is wrong and helps; None for a transfer that broke, which may go through when tried again."""
     from huggingface_hub import errors
 
     match error:
@@ -111,8 +122,7 @@ def _remedy(error: Exception, model: str, revision: str | None) -> str:
                 f"{model} cannot be written to the download cache: {error.strerror}; make room, or choose "
                 "another place with --cache-dir"
             )
-    reason = str(error).strip().partition("\n")[0]
-    return f"downloading {model} failed: {type(error).__name__}: {reason}; try again, files that arrived whole are kept"
+    return None
 
 
 @contextmanager
