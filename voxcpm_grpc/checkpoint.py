@@ -91,8 +91,8 @@ def _fetch(model: str, revision: str | None, cache_dir: Path | None, progress: b
             broken = error
     reason = str(broken).strip().partition("\n")[0]
     raise StartupError(
-        f"downloading {model} failed {_ATTEMPTS} times, at last with {type(broken).__name__}: {reason}; try again later, "
-        "files that arrived whole are kept"
+        f"downloading {model} failed {_ATTEMPTS} times, at last with {type(broken).__name__}: {reason}; try again "
+        "later, files that arrived whole are kept"
     ) from broken
 
 
