@@ -36,12 +36,11 @@ def test_store_kv(store, place, groups, size):
 @pytest.mark.parametrize(("heads", "groups", "size"), [(4, 2, 8), (3, 1, 24), (16, 2, 128)])
 def test_rope_store_kv(store, place, agree, heads, groups, size):
     q, k, v, pages, write = random_rows(place, 19, heads, groups, size)
-    angle = torch.arange(300)[:, None] * 100 ** -torch.linspace(0, 1, size // 2)
-    cos, sin = (f(torch.cat((angle, angle), -1)).to(q.device) for f in (torch.cos, torch.sin))
-    positions = torch.randint(0, 300, (19,)).to(q.device)
+    angle = torch.randint(0, 300, (19, 1)) * 100 ** -torch.linspace(0, 1, size // 2)
+    cos, sin = (f(angle).to(q.device) for f in (torch.cos, torch.sin))
     expected = pages.clone()
-    rotated = reference.rope_store_kv(q, k, v, cos, sin, positions, *expected, write)
-    agree(store.rope_store_kv(q, k, v, cos, sin, positions, *pages, write), rotated)
+    rotated = reference.rope_store_kv(q, k, v, cos, sin, *expected, write)
+    agree(store.rope_store_kv(q, k, v, cos, sin, *pages, write), rotated)
     assert torch.equal(pages.isnan(), expected.isnan())
     agree(pages.nan_to_num(0), expected.nan_to_num(0))
 

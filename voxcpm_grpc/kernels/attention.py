@@ -19,7 +19,7 @@ from torch import Tensor
 
 _TILE_ROWS = {torch.float32: 32}  # query rows times heads of one program; narrower types take 64
 _SPLIT_POSITIONS = 128  # a shorter part of a context costs more to add up than it saves
-_MAX_SPLITS = 64
+_MAX_SPLITS = 32  # also the width that parts are added up with, whatever their count: one compilation for all
 
 
 def paged_attention(
@@ -89,7 +89,7 @@ def paged_attention(
             HEADS=heads,
             SIZE=size,
             WIDTH=triton.next_power_of_2(size),
-            SPLITS=triton.next_power_of_2(splits),
+            SPLITS=max(_MAX_SPLITS, triton.next_power_of_2(splits)),
         )
     return out
 

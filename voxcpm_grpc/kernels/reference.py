@@ -82,20 +82,19 @@ def rope_store_kv(
     v: Tensor,
     cos: Tensor,
     sin: Tensor,
-    positions: Tensor,
     k_pages: Tensor,
     v_pages: Tensor,
     write: Tensor,
 ) -> Tensor:
     """Rotate q [t, h, d] and k [t, g, d], store k and v as `store_kv` does, return the rotated q.
 
-    cos and sin are tables [positions, d] whose halves are equal; the rotation is float32 and rounds once.
+    cos and sin [t, d / 2] are those of each row's position; the rotation is by halves, float32, and rounds once.
     """
 
     def rotate(x: Tensor) -> Tensor:
-        first, second = x.float().chunk(2, dim=-1)
-        turned = torch.cat((-second, first), dim=-1)
-        return (x.float() * cos[positions, None].float() + turned * sin[positions, None].float()).to(x.dtype)
+        a, b = x.float().chunk(2, dim=-1)
+        c, s = cos[:, None].float(), sin[:, None].float()
+        return torch.cat((a * c - b * s, b * c + a * s), dim=-1).to(x.dtype)
 
     store_kv(rotate(k), v, k_pages, v_pages, write)
     return rotate(q)

@@ -35,7 +35,6 @@ def rope_store_kv(
     v: Tensor,
     cos: Tensor,
     sin: Tensor,
-    positions: Tensor,
     k_pages: Tensor,
     v_pages: Tensor,
     write: Tensor,
@@ -44,8 +43,8 @@ def rope_store_kv(
     _check(k, v, k_pages, v_pages)
     rows, heads, size = q.shape
     groups = k.shape[1]
-    if q.stride()[1:] != (size, 1) or cos.stride() != (size, 1) or sin.stride() != (size, 1):
-        raise ValueError("the heads of q and the rows of cos and sin must be contiguous")
+    if q.stride()[1:] != (size, 1) or not cos.is_contiguous() or not sin.is_contiguous():
+        raise ValueError("cos, sin and the heads of q must be contiguous")
     out = torch.empty(rows, heads, size, dtype=q.dtype, device=q.device)
     _rope_store_kernel[(rows,)](
         q,
@@ -53,7 +52,6 @@ def rope_store_kv(
         v,
         cos,
         sin,
-        positions,
         out,
         k_pages,
         v_pages,
@@ -95,14 +93,13 @@ def _store_kernel(k, v, k_pages, v_pages, write, k_row, v_row, slot_stride, COUN
     tl.store(v_pages + slot * slot_stride + element, tl.load(v + row * v_row + element, mask=inside), mask=inside)
 
 
-@triton.jit(do_not_specialize=["positions", "write"])
+@triton.jit(do_not_specialize=["write"])
 def _rope_store_kernel(
     q,
     k,
     v,
     cos,
     sin,
-    positions,
     out,
     k_pages,
     v_pages,
@@ -122,10 +119,9 @@ def _rope_store_kernel(
     SIZE: tl.constexpr = HALF * 2
     row = tl.program_id(0).to(tl.int64)
     slot = tl.load(write + row) * slot_stride
-    position = tl.load(positions + row).to(tl.int64)
     column = tl.arange(0, HALF_BLOCK)
-    c = tl.load(cos + position * SIZE + column, mask=column < HALF, other=0.0).to(tl.float32)[None, :]
-    s = tl.load(sin + position * SIZE + column, mask=column < HALF, other=0.0).to(tl.float32)[None, :]
+    c = tl.load(cos + row * HALF + column, mask=column < HALF, other=0.0).to(tl.float32)[None, :]
+    s = tl.load(sin + row * HALF + column, mask=column < HALF, other=0.0).to(tl.float32)[None, :]
     _rotate(q + row * q_row, out + row * (HEADS * SIZE), c, s, HEADS, HALF, HEAD_BLOCK, HALF_BLOCK)
     _rotate(k + row * k_row, k_pages + slot, c, s, GROUPS, HALF, GROUP_BLOCK, HALF_BLOCK)
     element = tl.arange(0, BLOCK)
