@@ -1,0 +1,75 @@
+"""Whole generations equal the official ones, given the noise that those drew."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from voxcpm_grpc.request import Conditioning, Prompt, Request, Sampling
+
+GOLDENS = Path(__file__).parents[2] / "goldens"
+CASES = json.loads((GOLDENS / "manifest.json").read_text())["cases"]
+
+
+def request_of(case: dict, golden: dict[str, torch.Tensor]) -> Request:
+    prompt, reference = (golden.get(f"{name}_latents") for name in ("prompt", "reference"))
+    return Request(
+        id=case["name"],
+        text=case["text"],
+        sampling=Sampling(
+            cfg_value=case["cfg_value"],
+            inference_timesteps=case["timesteps"],
+            min_steps=case["min_len"],
+            max_steps=case["max_len"],
+        ),
+        conditioning=Conditioning(
+            prompt=None if prompt is None else Prompt(text=case["prompt_text"], latents=prompt.numpy()),
+            reference=None if reference is None else reference.numpy(),
+        ),
+    )
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_official_generations(load, driver, case):
+    golden = load_file(GOLDENS / case["file"])
+    model = load(recorded_noise=golden["noise"], timesteps=(case["timesteps"],))
+    request = request_of(case, golden)
+    rows = model.prompt(request)
+    assert rows.tokens[~rows.audio].tolist() == golden["ids"][golden["text_mask"].bool()].tolist()
+    assert rows.audio.tolist() == golden["audio_mask"].bool().tolist()
+    assert rows.max_steps == case["cap"]
+
+    run = driver(model)
+    run.start(1, rows, request.sampling, chunk=7)
+    audio, ended = [], "cap"
+    for i in range(rows.max_steps):
+        frame = run.step(1, timesteps=case["timesteps"])
+        audio.append(frame.audio[0])
+        assert frame.stop.item() == golden["stop_logits"][i].diff().gt(0).item()
+        assert frame.finite.all()
+        if i > request.sampling.min_steps and frame.stop.item():
+            ended = "stop"
+            break
+    assert len(audio) == case["patches"]
+    assert (ended == "stop") == (case["ended_by"] == "stop")
+    assert (run.made(1) - golden["latents"]).abs().max() < 1e-4
+    samples = torch.cat(audio)
+    assert len(samples) == case["samples"]
+    assert (samples[:: case["audio_stride"]] - golden["audio"]).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize(
+    "case", [c for c in CASES if c["mode"] in ("prompt", "hifi", "reference")], ids=lambda c: c["name"]
+)
+def test_official_latents_of_recordings(demo, case):
+    golden = load_file(GOLDENS / case["file"])
+    heard = [name for name in ("prompt", "reference") if f"{name}_waveform" in golden]
+    assert heard
+    for name in heard:
+        pieces = demo.codec.encode(golden[f"{name}_waveform"].numpy(), pad_left=name == "prompt")
+        assert np.abs(np.concatenate(list(pieces)) - golden[f"{name}_latents"].numpy()).max() < 1e-4
