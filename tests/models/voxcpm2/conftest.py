@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -29,14 +29,11 @@ Load = Callable[..., VoxCPM2]
 
 
 def load(directory: Path = DEMO, **options) -> VoxCPM2:
-    defaults = {"device": CPU, "dtype": torch.float32, "attention": select_attention("reference", CPU)}
+    device = options.get("device", CPU)
+    defaults = {"device": device, "dtype": torch.float32, "attention": select_attention("auto", device)}
     model = load_model(directory, LoadOptions(**defaults | options))
     assert isinstance(model, VoxCPM2)
     return model
-
-
-def tensor32(*values: int) -> Tensor:
-    return torch.tensor(values, dtype=torch.int32)
 
 
 class Driver:
@@ -45,29 +42,26 @@ class Driver:
     def __init__(self, model: VoxCPM2, slots: int = 3, positions: int = 256) -> None:
         layout, info, pages = model.layout, model.info, positions // PAGE
         shape = (layout.layers, 1 + slots * pages, PAGE, layout.heads, layout.head_dim)
-        self.model, self.kv = (
-            model,
-            PagedKV(torch.zeros(shape, dtype=layout.dtype), torch.zeros(shape, dtype=layout.dtype)),
-        )
-        zeros = [torch.zeros(slots, dtype=torch.int64) for _ in range(6)]
+        self.model, self.device = model, model.options.device
+        self.kv = PagedKV(*(torch.zeros(shape, dtype=layout.dtype, device=self.device) for _ in range(2)))
+        table = 1 + torch.arange(slots * pages, dtype=torch.int32, device=self.device).view(slots, pages)
+        history = (slots, positions, info.patch_size, info.latent_dim)
         self.state = SlotState(
-            seed=zeros[0],
-            turn=zeros[1],
-            segment=zeros[2],
-            step=zeros[3],
-            cfg=torch.zeros(slots),
-            temperature=torch.zeros(slots),
-            position=zeros[4],
-            patches=zeros[5],
-            history=torch.zeros(slots, positions, info.patch_size, info.latent_dim, dtype=layout.dtype),
-            block_table=1 + torch.arange(slots * pages, dtype=torch.int32).view(slots, pages),
+            **{name: self.long([0] * slots) for name in ("seed", "turn", "segment", "step", "position", "patches")},
+            cfg=torch.zeros(slots, device=self.device),
+            temperature=torch.zeros(slots, device=self.device),
+            history=torch.zeros(history, dtype=layout.dtype, device=self.device),
+            block_table=table,
             model=model.allocate(slots),
         )
+
+    def long(self, values: Iterable[int]) -> Tensor:
+        return torch.tensor(list(values), dtype=torch.int64, device=self.device)
 
     def start(self, slot: int, rows: PromptRows, sampling: Sampling, chunk: int | None = None) -> None:
         """Open a slot and enter a prompt, `chunk` rows at a time."""
         s, patches = self.state, len(rows.patches)
-        s.history[slot, :patches] = torch.from_numpy(rows.patches)
+        s.history[slot, :patches] = torch.from_numpy(rows.patches).to(s.history)
         for column, value in (
             (s.seed, sampling.seed),
             (s.cfg, sampling.cfg_value),
@@ -84,42 +78,46 @@ class Driver:
         for begin in range(0, len(tokens), chunk):
             end = min(begin + chunk, len(tokens))
             heard, done = np.flatnonzero(audio[begin:end]), int(audio[:begin].sum())
-            last = [end - begin - 1] if end == len(tokens) else []
+            position, ends = self.long(range(begin, end)), end == len(tokens)
             rows = PrefillRows(
-                token=torch.from_numpy(tokens[begin:end]),
-                position=torch.arange(begin, end),
-                audio=torch.from_numpy(heard),
-                audio_slot=torch.full((len(heard),), slot),
-                audio_patch=done + torch.arange(len(heard)),
-                paged=self.paged([slot], torch.arange(begin, end), end, fresh=begin == 0),
-                last=torch.tensor(last, dtype=torch.int64),
-                last_slot=torch.tensor([slot for _ in last], dtype=torch.int64),
+                token=self.long(tokens[begin:end]),
+                position=position,
+                audio=self.long(heard),
+                audio_slot=self.long([slot] * len(heard)),
+                audio_patch=self.long(range(done, done + len(heard))),
+                paged=PagedRows(
+                    cu_seqlens=self.long([0, end - begin]).int(),
+                    context=self.long([end]).int(),
+                    block_table=self.state.block_table[slot : slot + 1],
+                    write=self.write(self.long([slot] * (end - begin)), position),
+                    max_rows=end - begin,
+                    max_context=end,
+                    fresh=begin == 0,
+                ),
+                last=self.long([end - begin - 1] if ends else []),
+                last_slot=self.long([slot] if ends else []),
             )
             self.model.prefill(rows, self.state, self.kv)
 
-    def step(self, *slots: int, timesteps: int = 10) -> Frame:
-        slot = torch.tensor(slots)
-        return self.model.step(
-            StepRows(slot, self.paged(list(slots), self.state.position[slot]), timesteps), self.state, self.kv
+    def rows(self, *slots: int, timesteps: int = 10) -> StepRows:
+        slot = self.long(slots)
+        position = self.state.position[slot]
+        paged = PagedRows(
+            cu_seqlens=self.long(range(len(slots) + 1)).int(),
+            context=(position + 1).int(),
+            block_table=self.state.block_table[slot],
+            write=self.write(slot, position),
+            max_rows=1,
+            max_context=self.state.block_table.shape[1] * PAGE,
+            fresh=False,
         )
+        return StepRows(slot, paged, timesteps)
 
-    def paged(self, slots: list[int], position: Tensor, context: int = 0, fresh: bool = False) -> PagedRows:
-        """A prefill of one slot up to `context`, or one row at the position of each slot."""
-        table = self.state.block_table[slots]
-        owner = (
-            torch.arange(len(slots)) if len(position) == len(slots) else torch.zeros(len(position), dtype=torch.int64)
-        )
-        return PagedRows(
-            cu_seqlens=tensor32(0, context - int(position[0]))
-            if context
-            else torch.arange(len(slots) + 1, dtype=torch.int32),
-            context=tensor32(context) if context else (position + 1).int(),
-            block_table=table,
-            write=table[owner, position // PAGE].long() * PAGE + position % PAGE,
-            max_rows=len(position) if context else 1,
-            max_context=int(position.max()) + 1,
-            fresh=fresh,
-        )
+    def write(self, slot: Tensor, position: Tensor) -> Tensor:
+        return self.state.block_table[slot, position // PAGE].long() * PAGE + position % PAGE
+
+    def step(self, *slots: int, timesteps: int = 10) -> Frame:
+        return self.model.step(self.rows(*slots, timesteps=timesteps), self.state, self.kv)
 
     def made(self, slot: int) -> Tensor:
         """Latents generated so far, [steps, P, D]."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from voxcpm_grpc.models.base import StepRows
 from voxcpm_grpc.request import Conditioning, Prompt, Request, Sampling
 
 
@@ -134,10 +133,9 @@ def test_padding_can_share_the_scratch_slot_for_ever(demo, driver):
     run.start(0, demo.prompt(request), request.sampling)
     s = run.state
     s.block_table[2] = 0
-    s.position[2] = 10**6
-    s.patches[2] = 10**6
-    paged = run.paged([0, 2, 2], torch.stack([s.position[0], torch.tensor(0), torch.tensor(0)]))
-    frame = demo.step(StepRows(torch.tensor([0, 2, 2]), paged, 4), s, run.kv)
+    rows = run.rows(0, 2, 2, timesteps=4)
+    s.position[2], s.patches[2] = 10**6, 10**6  # as after days of padding
+    frame = demo.step(rows, s, run.kv)
     assert frame.finite.all()
     assert s.position[0] == len(demo.prompt(request)) + 1
 
