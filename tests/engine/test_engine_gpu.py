@@ -1,0 +1,73 @@
+"""The engine on a GPU: the same code, graphs and kernels as on the CPU must give the same speech."""
+
+import numpy as np
+import pytest
+import torch
+from support import goldens
+from support.engines import DEMO, at_rest, mixed_requests, run
+
+from voxcpm_grpc.attention import select_attention
+from voxcpm_grpc.config import EngineSettings
+from voxcpm_grpc.engine.engine import Engine
+from voxcpm_grpc.models.base import LoadOptions
+from voxcpm_grpc.models.families import load_model
+
+pytestmark = pytest.mark.gpu
+
+
+def engine(*, slots=8, noise=None, attention="triton", **settings) -> Engine:
+    device = torch.device("cuda")
+    options = LoadOptions(
+        device=device,
+        dtype=torch.float32,
+        attention=select_attention(attention, device),
+        max_slots=slots,
+        recorded_noise=noise,
+    )
+    return Engine(load_model(DEMO, options), EngineSettings(**settings), device)
+
+
+@pytest.mark.parametrize("attention", ["reference", "triton"])
+@pytest.mark.parametrize("name", ["zero_shot_cfg2_n4", "design_cfg3_n4", "prompt", "reference", "hifi"])
+def test_the_engine_speaks_as_the_official_package(name, attention):
+    golden = goldens.load(name)
+    eng = engine(noise=torch.from_numpy(golden.noise), attention=attention)
+    eng.add(golden.request)
+    outcome = run(eng)[name]
+    assert outcome.error is None
+    np.testing.assert_allclose(outcome.finished.latents, golden.latents, atol=1e-3, rtol=0)
+    golden.same_audio(outcome.waveform, atol=1e-3)
+    assert at_rest(eng)
+
+
+@pytest.mark.parametrize("kv_positions", [None, 160])
+def test_batched_equals_alone_also_under_preemption(kv_positions):
+    alone = {}
+    for request in mixed_requests():
+        eng = engine(slots=1)
+        eng.add(request)
+        alone |= run(eng)
+    eng = engine(kv_positions=kv_positions)
+    for request in mixed_requests():
+        eng.add(request)
+    outcomes = run(eng)
+    for name, expected in alone.items():
+        outcome = outcomes[name]
+        assert outcome.finished.steps == expected.finished.steps
+        np.testing.assert_allclose(outcome.finished.latents, expected.finished.latents, atol=1e-3)
+        np.testing.assert_allclose(outcome.waveform, expected.waveform, atol=1e-3)
+    assert (eng.stats().preemptions > 0) == (kv_positions is not None)
+    assert at_rest(eng)
+
+
+def test_cancels_with_a_step_in_flight_leave_nothing():
+    eng = engine(slots=3)
+    for request in mixed_requests():
+        eng.add(request)
+    for _ in range(4):
+        eng.step()
+    for request in mixed_requests():
+        eng.cancel(request.id)
+    while eng.busy:
+        assert not eng.step()
+    assert at_rest(eng)

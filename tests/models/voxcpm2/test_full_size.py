@@ -1,0 +1,126 @@
+"""The released dimensions in bfloat16 on a GPU against the truth: float32 arithmetic over the same rounded weights.
+
+Every module is fed with the truth's own input, so that errors do not add up along the sequence.
+"""
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from support.full_size import full_size  # noqa: F401
+
+from voxcpm_grpc.attention import PagedKV, PagedRows, select_attention
+from voxcpm_grpc.engine.kv_cache import allocate_kv
+from voxcpm_grpc.models.base import LoadOptions
+from voxcpm_grpc.models.families import load_model
+from voxcpm_grpc.models.voxcpm2.model import VoxCPM2
+
+pytestmark = pytest.mark.gpu
+ROWS, STREAMS, COSINE = 70, 4, 0.999
+
+
+@dataclass
+class Pair:
+    fast: VoxCPM2
+    truth: VoxCPM2
+
+    def kv(self, model: VoxCPM2) -> PagedKV:
+        return allocate_kv(model.layout, 32, 16, torch.device("cuda"))
+
+
+@pytest.fixture(scope="module", params=["triton", "auto"])
+def pair(request, full_size):  # noqa: F811
+    device = torch.device("cuda")
+
+    def load(dtype, attention):
+        options = LoadOptions(
+            device=device, dtype=dtype, attention=select_attention(attention, device), max_slots=STREAMS
+        )
+        return load_model(full_size, options)
+
+    yield Pair(load(torch.bfloat16, request.param), load(torch.float32, "reference"))
+    torch.cuda.empty_cache()
+
+
+def cosine(fast, truth) -> float:
+    assert fast.isfinite().all() and truth.isfinite().all()
+    return torch.nn.functional.cosine_similarity(fast.float().flatten(1), truth.float().flatten(1)).min().item()
+
+
+def random(*shape):
+    generator = torch.Generator("cuda").manual_seed(sum(shape))
+    return torch.randn(shape, generator=generator, device="cuda").bfloat16().float()
+
+
+def rows(count: int, context: int) -> PagedRows:
+    device = torch.device("cuda")
+    first = context - count
+    return PagedRows(
+        cu_seqlens=torch.tensor([0, count], dtype=torch.int32, device=device),
+        context=torch.tensor([context], dtype=torch.int32, device=device),
+        block_table=torch.arange(1, 9, dtype=torch.int32, device=device)[None],
+        write=torch.arange(16 + first, 16 + context, device=device),
+        max_rows=count,
+        max_context=context,
+        fresh=first == 0,
+    )
+
+
+@torch.inference_mode()
+def test_patch_encoder(pair):
+    patches = random(16, 4, 64)
+    assert cosine(pair.fast.encode_patch(patches.bfloat16()), pair.truth.encode_patch(patches)) > COSINE
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("stack", ["base", "residual"])
+def test_language_models_over_a_prompt_and_a_step(pair, stack):
+    size = pair.truth.config.lm_config.hidden_size
+    x = random(ROWS + 1, size)
+    position = torch.arange(ROWS + 1, device="cuda")
+    results = []
+    for model in (pair.fast, pair.truth):
+        kv, mine = pair.kv(model), x.to(model.layout.dtype)
+        outputs = []
+        for part, paged in ((slice(0, ROWS), rows(ROWS, ROWS)), (slice(ROWS, ROWS + 1), rows(1, ROWS + 1))):
+            if stack == "base":
+                outputs.append(model._base(mine[part], model.rope.at(position[part]), kv, paged))
+            else:
+                outputs.append(model._residual(mine[part], mine[part].flip(0), position[part], kv, paged))
+        results.append(outputs)
+    for fast, truth in zip(*results, strict=True):
+        assert cosine(fast, truth) > COSINE
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("timesteps", [4, 10])
+def test_flow_evaluation_and_whole_pass(pair, timesteps):
+    noise, condition = random(STREAMS, 4, 64), random(STREAMS, 4, 64)
+    mu = random(STREAMS, 2, pair.truth.config.dit.hidden)
+    cfg = torch.tensor([1.0, 1.5, 2.0, 3.0], device="cuda")
+    velocities, latents = [], []
+    for model in (pair.fast, pair.truth):
+        dtype = model.layout.dtype
+        _, tokens = model.flow.passes[timesteps]
+        context = model.flow.dit.context(mu.to(dtype), condition.to(dtype))
+        velocities.append([model.flow.dit(noise.to(dtype), token, *context) for token in tokens])
+        latents.append(model.flow(noise, mu.to(dtype), condition.to(dtype), cfg, timesteps))
+    for fast, truth in zip(*velocities, strict=True):
+        assert cosine(fast, truth) > COSINE
+    assert cosine(*latents) > COSINE
+
+
+@torch.inference_mode()
+def test_codec_and_stop_head(pair):
+    patches = random(STREAMS, 1, 4, 64)
+    memory = torch.zeros(STREAMS, pair.truth.codec.decoder.memory, device="cuda")
+    fast, truth = (
+        model.codec.decode_piece(patches.to(model.layout.dtype), memory)[0] for model in (pair.fast, pair.truth)
+    )
+    assert (fast - truth).abs().max() < 1e-4
+    hidden = random(16, pair.truth.config.lm_config.hidden_size)
+    logits = [
+        model.stop_head(torch.nn.functional.silu(model.stop_proj(hidden.to(model.layout.dtype))))
+        for model in (pair.fast, pair.truth)
+    ]
+    assert cosine(*logits) > COSINE

@@ -1,0 +1,56 @@
+"""The official package's own results, and the requests that must reproduce them."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import load_file
+
+from voxcpm_grpc.request import Conditioning, Prompt, Request, Sampling
+
+GOLDENS = Path(__file__).parents[1] / "goldens"
+CASES = json.loads((GOLDENS / "manifest.json").read_text())["cases"]
+
+
+@dataclass(frozen=True)
+class Golden:
+    """One case: what was asked, in this project's words, and what came out."""
+
+    request: Request
+    tensors: dict[str, np.ndarray]
+    audio_stride: int
+    ended_by: str
+    cap: int
+
+    @property
+    def noise(self) -> np.ndarray:
+        return self.tensors["noise"]
+
+    @property
+    def latents(self) -> np.ndarray:
+        return self.tensors["latents"]
+
+    def same_audio(self, waveform: np.ndarray, atol: float) -> None:
+        np.testing.assert_allclose(waveform[:: self.audio_stride], self.tensors["audio"], atol=atol, rtol=0)
+
+
+def load(name: str) -> Golden:
+    entry = next(case for case in CASES if case["name"] == name)
+    tensors = load_file(GOLDENS / entry["file"])
+    prompt = None
+    if "prompt_latents" in tensors:
+        prompt = Prompt(text=entry["prompt_text"], latents=tensors["prompt_latents"])
+    request = Request(
+        id=name,
+        text=entry["text"],
+        sampling=Sampling(
+            cfg_value=entry["cfg_value"],
+            inference_timesteps=entry["timesteps"],
+            min_steps=entry["min_len"],
+            max_steps=entry["max_len"],
+        ),
+        conditioning=Conditioning(prompt=prompt, reference=tensors.get("reference_latents")),
+        keep_latents=True,
+    )
+    return Golden(request, tensors, entry["audio_stride"], entry["ended_by"], entry["cap"])
