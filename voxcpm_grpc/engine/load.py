@@ -1,0 +1,66 @@
+"""From settings to a running engine: which device, which arithmetic, which model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from voxcpm_grpc.attention import select_attention
+from voxcpm_grpc.config import EngineSettings
+from voxcpm_grpc.engine.engine import Engine
+from voxcpm_grpc.errors import StartupError
+from voxcpm_grpc.models.base import LoadOptions
+from voxcpm_grpc.models.families import load_model
+
+SLOTS_BY_DEVICE = {"cuda": 64, "cpu": 8}
+
+
+def load_engine(directory: Path, name: str, settings: EngineSettings) -> Engine:
+    """The engine of a checkpoint directory. Raises StartupError, with the remedy, if it cannot be."""
+    if settings.threads:
+        torch.set_num_threads(settings.threads)
+    device = _device(settings.device)
+    dtype = settings.dtype
+    if dtype == "auto":
+        dtype = "bfloat16" if device.type == "cuda" else "float32"
+    if dtype == "bfloat16" and device.type == "cpu":
+        raise StartupError("engine.dtype bfloat16 needs a GPU; a CPU computes in float32 over bfloat16 weights too")
+    options = LoadOptions(
+        device=device,
+        dtype=getattr(torch, dtype),
+        attention=select_attention(settings.attention, device),
+        timesteps=settings.timesteps,
+        max_slots=settings.max_slots or SLOTS_BY_DEVICE[device.type],
+        max_model_len=settings.max_model_len,
+        name=name,
+        recorded_noise=_recorded(settings.recorded_noise),
+    )
+    return Engine(load_model(directory, options), settings, device)
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        device = torch.device("meta")
+    if device.type not in SLOTS_BY_DEVICE:
+        raise StartupError(f"engine.device is {name!r}; it may be auto, cpu, cuda or cuda:N")
+    if device.type == "cuda":
+        count = torch.cuda.device_count()
+        if (device.index or 0) >= count:
+            raise StartupError(f"engine.device is {name!r} and PyTorch sees {count} GPUs; use cpu or another number")
+        torch.cuda.set_device(device)
+    return device
+
+
+def _recorded(path: Path | None) -> torch.Tensor | None:
+    if path is None:
+        return None
+    try:
+        return torch.from_numpy(np.load(path, allow_pickle=False)).float()
+    except (OSError, ValueError, TypeError) as error:
+        raise StartupError(f"engine.recorded_noise {path} cannot be read as an array ({error})") from error
