@@ -1,0 +1,178 @@
+"""Where an RPC ends: the one place that turns errors into statuses, counts what is open, and logs a line for each."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import math
+import re
+import time
+import unicodedata
+import uuid
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import DecodeError
+from google.rpc import error_details_pb2, status_pb2
+
+from voxcpm_grpc.errors import Exhausted, Internal, InvalidRequest, Unavailable, VoxCPMError, code_of
+
+log = logging.getLogger(__name__)
+
+MAX_MESSAGE_BYTES = 1000  # percent-encoded, base64 and repeated in a detail, a status stays under 8 kB
+MAX_FIELD_BYTES = 200
+STREAMS_RETRY_SECONDS = 1.0
+DRAIN_RETRY_SECONDS = 2.0
+
+
+@dataclass(slots=True)
+class Call:
+    """One RPC in progress: what its status and its log line say. The caller's config may rename it."""
+
+    method: str
+    request_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    audio_seconds: float = 0.0
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def elapsed(self) -> float:
+        return time.monotonic() - self.started
+
+
+class Gate:
+    """Lets RPCs in: `max_streams` streams at once, and nobody any more once the server drains."""
+
+    def __init__(self, max_streams: int) -> None:
+        self._max_streams = max_streams
+        self._streams = 0
+        self._open = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._draining = False
+
+    @property
+    def streams(self) -> int:
+        return self._streams
+
+    @contextmanager
+    def enter(self, *, stream: bool) -> Iterator[None]:
+        """Held for the length of an RPC. Raises Unavailable and Exhausted."""
+        if self._draining:
+            raise Unavailable("the server is shutting down; retry elsewhere", retry_after=DRAIN_RETRY_SECONDS)
+        if stream and self._streams >= self._max_streams:
+            raise Exhausted(
+                f"{self._streams} streams are open and the limit is {self._max_streams}; retry later",
+                retry_after=STREAMS_RETRY_SECONDS,
+            )
+        self._streams += stream
+        self._open += 1
+        self._idle.clear()
+        try:
+            yield
+        finally:
+            self._streams -= stream
+            self._open -= 1
+            if not self._open:
+                self._idle.set()
+
+    def close(self) -> None:
+        """Refuse every new RPC from now on."""
+        self._draining = True
+
+    async def idle(self) -> None:
+        """Returns when no RPC is open."""
+        await self._idle.wait()
+
+
+def rpc(*, stream: bool) -> Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[Any]]]:
+    """Wraps a servicer method `(self, request or iterator, call, context)`; `self.gate` admits it."""
+
+    def decorate(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        @functools.wraps(method)
+        async def handler(self: Any, request: Any, context: grpc.aio.ServicerContext) -> Any:
+            call = Call(method.__name__)
+            try:
+                with self.gate.enter(stream=stream):
+                    result = await method(self, request, call, context)
+            except asyncio.CancelledError:
+                if (task := asyncio.current_task()) is not None and task.cancelling():
+                    _log_end(call, "CANCELLED")  # by gRPC: the caller's cancel, its deadline, a lost connection
+                    raise
+                # Anything else that was cancelled would leave the caller without a status, hanging.
+                log.error("rpc id=%s method=%s cancelled from inside", _word(call.request_id), call.method)
+                error: VoxCPMError = Internal()
+            except VoxCPMError as caught:
+                error = caught
+            except DecodeError:
+                error = InvalidRequest("a message of the stream is no valid protobuf message of its type")
+            except Exception:
+                log.exception("rpc id=%s method=%s failed", _word(call.request_id), call.method)
+                error = Internal()
+            else:
+                _log_end(call, "OK")
+                return result
+            _log_end(call, code_of(error), error)
+            code, details, metadata = status_of(error, call.request_id)
+            return await context.abort(code, details, metadata)
+
+        return handler
+
+    return decorate
+
+
+def status_of(error: VoxCPMError, request_id: str) -> tuple[grpc.StatusCode, str, tuple[tuple[str, str | bytes], ...]]:
+    """Code, message and trailing metadata (google.rpc.Status with its details, retry pushback) of an error."""
+    code = grpc.StatusCode[code_of(error)]
+    message = clean(error.message, MAX_MESSAGE_BYTES)
+    details: list[Any] = [error_details_pb2.RequestInfo(request_id=clean(request_id, MAX_FIELD_BYTES))]
+    if isinstance(error, InvalidRequest):
+        violation = error_details_pb2.BadRequest.FieldViolation(
+            field=clean(error.field, MAX_FIELD_BYTES), description=message
+        )
+        details.append(error_details_pb2.BadRequest(field_violations=[violation]))
+    if error.retry_after is not None or isinstance(error, Exhausted | Unavailable):
+        milliseconds = max(
+            0, math.ceil(1000 * (STREAMS_RETRY_SECONDS if error.retry_after is None else error.retry_after))
+        )
+        delay = Duration()
+        delay.FromMilliseconds(milliseconds)
+        details.append(error_details_pb2.RetryInfo(retry_delay=delay))
+        metadata = (("grpc-retry-pushback-ms", str(milliseconds)),)
+    else:
+        metadata = ()
+    status = status_pb2.Status(code=code.value[0], message=message)
+    for detail in details:
+        packed = AnyMessage()
+        packed.Pack(detail)
+        status.details.append(packed)
+    return code, message, (*metadata, ("grpc-status-details-bin", status.SerializeToString()))
+
+
+def clean(text: str, max_bytes: int) -> str:
+    """The text without control characters, at most `max_bytes` of UTF-8."""
+    kept = "".join(" " if unicodedata.category(c) in ("Cc", "Cs") else c for c in text[:max_bytes])
+    encoded = kept.encode()
+    return kept if len(encoded) <= max_bytes else encoded[: max_bytes - 3].decode(errors="ignore") + "…"
+
+
+def _word(text: str) -> str:
+    """One word of a key=value line, whatever a caller sent."""
+    return re.sub(r"[^\w.:/@+-]", "_", text) or "-"
+
+
+def _log_end(call: Call, code: str, error: VoxCPMError | None = None) -> None:
+    log.info(
+        "rpc id=%s method=%s code=%s seconds=%.3f audio_seconds=%.3f%s",
+        _word(call.request_id),
+        call.method,
+        code,
+        call.elapsed,
+        call.audio_seconds,
+        f" field={_word(error.field)} error={clean(error.message, 300)!r}" if error else "",
+    )

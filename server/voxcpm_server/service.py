@@ -1,0 +1,181 @@
+"""VoxCPMService: what each RPC does, in a few lines each."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from voxcpm_grpc.config import LimitSettings
+from voxcpm_grpc.errors import NotFound
+from voxcpm_grpc.v1 import tts_pb2 as pb
+from voxcpm_grpc.v1 import tts_pb2_grpc
+from voxcpm_server import convert
+from voxcpm_server.chunks import ChunkWriter
+from voxcpm_server.inputs import GenerateConfig, GenerateInput, Role, UploadConfig, UploadInput
+from voxcpm_server.outputs import Header, Message, Summary
+from voxcpm_server.rpc import Call, Gate, rpc
+from voxcpm_server.sessions import Session
+from voxcpm_server.studio import Created, Studio
+from voxcpm_server.threads import Threads
+from voxcpm_server.uploads import read_config, receive
+from voxcpm_server.voices import VoiceStore
+
+if TYPE_CHECKING:
+    from voxcpm_grpc.engine.pool import EnginePool
+
+Context = grpc.aio.ServicerContext
+
+
+class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
+    """The RPCs. Nothing here knows a model family, and nothing blocks the event loop."""
+
+    def __init__(
+        self,
+        *,
+        pool: EnginePool,
+        studio: Studio,
+        store: VoiceStore,
+        threads: Threads,
+        gate: Gate,
+        limits: LimitSettings,
+    ) -> None:
+        self.gate = gate
+        self._pool = pool
+        self._studio = studio
+        self._store = store
+        self._threads = threads
+        self._limits = limits
+        self._reader = convert.RequestReader(pool.info, limits)
+
+    @rpc(stream=True)
+    async def Generate(self, requests: AsyncIterator[pb.GenerateRequest], call: Call, context: Context) -> None:
+        messages = self._generate_inputs(requests, call)
+        first = await anext(messages, None)
+        config = first if isinstance(first, GenerateConfig) else self._reader.generate_config(pb.GenerateConfig())
+        session = Session(
+            config,
+            await self._studio.conditioning(config.voice),
+            pool=self._pool,
+            max_text_chars=self._limits.max_text_chars,
+            max_carry_seconds=self._limits.max_carry_seconds,
+            request_id=call.request_id,
+            remaining=context.time_remaining,
+            send=_sender(context),
+        )
+        try:
+            await session.run(messages if first is config else _after(first, messages))
+        finally:
+            call.audio_seconds = session.audio_seconds
+
+    @rpc(stream=True)
+    async def AddPrompt(self, requests: AsyncIterator[pb.AddPromptRequest], call: Call, context: Context) -> None:
+        await self._add(requests, call, context)
+
+    @rpc(stream=True)
+    async def AddReference(self, requests: AsyncIterator[pb.AddReferenceRequest], call: Call, context: Context) -> None:
+        await self._add(requests, call, context)
+
+    @rpc(stream=True)
+    async def AddHifi(self, requests: AsyncIterator[pb.AddHifiRequest], call: Call, context: Context) -> None:
+        await self._add(requests, call, context)
+
+    @rpc(stream=True)
+    async def EncodeLatents(
+        self, requests: AsyncIterator[pb.EncodeLatentsRequest], call: Call, context: Context
+    ) -> pb.EncodeLatentsResponse:
+        config, recordings = await self._receive(requests, call)
+        (role,) = config.roles
+        upload = config.prompt if role is Role.PROMPT else config.reference
+        assert upload is not None and not isinstance(upload, str)
+        decoded = await self._studio.decode(recordings[role], upload, role)
+        latents = await self._studio.encode(decoded, role)
+        return convert.latents(latents, self._pool.info.fingerprint, decoded.seconds)
+
+    @rpc(stream=False)
+    async def GetVoice(self, request: pb.GetVoiceRequest, call: Call, context: Context) -> pb.GetVoiceResponse:
+        return pb.GetVoiceResponse(handle=convert.handle(await self._threads.run(self._store.find, request.id)))
+
+    @rpc(stream=False)
+    async def ListVoices(self, request: pb.ListVoicesRequest, call: Call, context: Context) -> pb.ListVoicesResponse:
+        kind, labels, size, token = convert.listing(request)
+        return convert.voice_page(
+            *await self._threads.run(self._store.page, kind=kind, labels=labels, size=size, token=token)
+        )
+
+    @rpc(stream=False)
+    async def DeleteVoice(self, request: pb.DeleteVoiceRequest, call: Call, context: Context) -> pb.DeleteVoiceResponse:
+        try:
+            await self._threads.run(self._store.delete, request.id, cascade=request.cascade)
+        except NotFound:
+            if not request.allow_missing:
+                raise
+        return pb.DeleteVoiceResponse()
+
+    @rpc(stream=False)
+    async def GetModelInfo(
+        self, request: pb.GetModelInfoRequest, call: Call, context: Context
+    ) -> pb.GetModelInfoResponse:
+        return convert.model_info(self._pool.info, self._limits)
+
+    # ----
+
+    async def _generate_inputs(self, requests: AsyncIterator[Any], call: Call) -> AsyncIterator[GenerateInput]:
+        async for request in requests:
+            call.request_id = convert.request_id(request) or call.request_id
+            yield self._reader.generate(request)
+
+    async def _upload_inputs(self, requests: AsyncIterator[Any], call: Call) -> AsyncIterator[UploadInput]:
+        async for request in requests:
+            call.request_id = convert.request_id(request) or call.request_id
+            yield self._reader.upload(request)
+
+    async def _receive(self, requests: AsyncIterator[Any], call: Call) -> tuple[UploadConfig, dict[Role, bytes]]:
+        messages = self._upload_inputs(requests, call)
+        idle = self._limits.upload_idle_seconds
+        config = await read_config(messages, idle)
+        recordings = await receive(
+            messages,
+            config.roles,
+            max_bytes=self._limits.max_upload_bytes,
+            idle_seconds=idle,
+            threads=self._threads,
+        )
+        return config, recordings
+
+    async def _add(self, requests: AsyncIterator[Any], call: Call, context: Context) -> None:
+        config, recordings = await self._receive(requests, call)
+        created = await self._studio.create(config, recordings)
+        await self._tell(created, config, call, context)
+
+    async def _tell(self, created: Created, config: UploadConfig, call: Call, context: Context) -> None:
+        """The handle, then what the model heard, if the caller wants to hear it too."""
+        info = self._pool.info
+        format = config.preview or self._reader.default_output
+        header = Header(request_id=call.request_id, format=format, model=info.name, fingerprint=info.fingerprint)
+        chunks = ChunkWriter(_sender(context), lambda: header, info.output_sample_rate, format)
+        await chunks.voice(created.stored.voice, created.reused)
+        for latents in (created.stored.prompt, created.stored.reference) if config.preview else ():
+            if latents is not None:
+                async with aclosing(self._pool.decode(latents)) as pieces:
+                    async for piece in pieces:
+                        await chunks.audio(piece)
+                await chunks.flush(None)
+        call.audio_seconds = chunks.offset / format.sample_rate
+        await chunks.finish(Summary(wall=call.elapsed))
+
+
+def _sender(context: Context) -> Any:
+    async def send(message: Message) -> None:
+        await context.write(convert.chunk(message))
+
+    return send
+
+
+async def _after(first: GenerateInput | None, rest: AsyncIterator[GenerateInput]) -> AsyncIterator[GenerateInput]:
+    if first is not None:
+        yield first
+        async for message in rest:
+            yield message

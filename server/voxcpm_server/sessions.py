@@ -1,0 +1,355 @@
+"""One Generate stream: text in, speech out, in turns that can be flushed and interrupted.
+
+Three tasks share the work. The reader takes messages, cuts text into segments and queues them. The speaker has them
+generated, one after the other (or one ahead, when they are independent). The writer encodes and sends. An interrupt
+cancels the speaker and empties the queues between them, and so does every other end of the stream: closing the
+engine's generator is the one way to free a slot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from voxcpm_grpc.errors import Aborted, Exhausted, Internal, InvalidRequest, Unavailable
+from voxcpm_grpc.request import Admitted, AudioChunk, Conditioning, Event, Finished, FinishReason, Request
+from voxcpm_server.chunks import ChunkWriter
+from voxcpm_server.continuity import Context
+from voxcpm_server.inputs import (
+    Continuity,
+    Finish,
+    Flush,
+    GenerateConfig,
+    GenerateInput,
+    Interrupt,
+    SegmentationMode,
+    Text,
+)
+from voxcpm_server.mailbox import Mailbox
+from voxcpm_server.outputs import EndReason, Header, Message, Segment, Summary
+from voxcpm_server.turns import Turns
+
+if TYPE_CHECKING:
+    from voxcpm_grpc.engine.pool import EnginePool
+
+REASONS = {FinishReason.STOP: EndReason.COMPLETE, FinishReason.MAX_STEPS: EndReason.MAX_STEPS}
+MERGED_SECONDS = 1.0  # audio that one message may take along when the client is slow
+DEADLINE_SHARE = 0.9  # of the time left, for the wait: a refusal that arrives after the deadline says nothing
+QUEUE_RETRY_SECONDS = 2.0
+
+
+# What waits for the speaker (with Segment), and for the writer.
+@dataclass(frozen=True, slots=True)
+class Flushed:
+    tag: str
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    segment: Segment
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spoken:
+    segment: Segment
+    samples: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    segment: Segment
+    reason: EndReason
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    tag: str
+    segments: tuple[Segment, ...]
+
+
+Work = Segment | Flushed | End
+Output = Started | Spoken | Ended | Flushed | Dropped | End
+
+
+class Session:
+    """Runs once. `remaining` gives the seconds until the caller's deadline, None without one."""
+
+    def __init__(
+        self,
+        config: GenerateConfig,
+        voice: Conditioning,
+        *,
+        pool: EnginePool,
+        max_text_chars: int,
+        max_carry_seconds: float,
+        request_id: str,
+        remaining: Callable[[], float | None],
+        send: Callable[[Message], Awaitable[None]],
+    ) -> None:
+        info = pool.info
+        self._config = config
+        self._pool = pool
+        self._max_text_chars = max_text_chars
+        self._remaining = remaining
+        self._key = uuid.uuid4().hex  # callers may repeat their request ids
+        self._turns = Turns(sentences=config.segmentation is SegmentationMode.SENTENCE, max_chars=config.max_chars)
+        self._context = Context(
+            voice,
+            style=config.style,
+            carry=config.continuity is Continuity.CARRY,
+            max_patches=int(max_carry_seconds * info.input_sample_rate / info.samples_per_patch),
+        )
+        self._header = Header(
+            request_id=request_id,
+            format=config.output,
+            model=info.name,
+            fingerprint=info.fingerprint,
+            seed=config.sampling.seed,
+        )
+        self._summary = Summary()
+        self._chunks = ChunkWriter(send, self._final_header, info.output_sample_rate, config.output)
+        self._rate = info.output_sample_rate
+        self._work: Mailbox[Work] = Mailbox()
+        self._output: Mailbox[Output] = Mailbox()
+        self._unfinished: dict[tuple[int, int], Segment] = {}  # heard, and their end not yet sent
+        self._lead = 0  # samples in `_output`
+        self._led = asyncio.Event()  # set when `_lead` fell
+        self._accepted: float | None = None  # when the first segment was complete
+        self._began = time.monotonic()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._speaker: asyncio.Task[None] | None = None
+
+    @property
+    def audio_seconds(self) -> float:
+        return self._chunks.offset / self._config.output.sample_rate
+
+    async def run(self, messages: AsyncIterator[GenerateInput]) -> None:
+        """Returns when the stream was answered completely. Raises VoxCPMError."""
+        self._speaker = self._spawn(self._speak())
+        self._spawn(self._read(messages))
+        self._spawn(self._write(), last=True)
+        try:
+            await self._outcome
+        except Unavailable as error:
+            if not self._chunks.offset:
+                raise
+            raise Aborted(f"{error.message}; part of the speech was already sent") from None
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _spawn(self, work: Coroutine[Any, Any, None], *, last: bool = False) -> asyncio.Task[None]:
+        """A task whose failure, or with `last` its success, ends the session."""
+
+        def done(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            if self._outcome.done() or task.cancelling():
+                return
+            error = Internal() if task.cancelled() else task.exception()  # cancelled by itself: nobody would notice
+            if error is not None:
+                self._outcome.set_exception(error)
+            elif last:
+                self._outcome.set_result(None)
+
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(done)
+        return task
+
+    # ---- the reader
+
+    async def _read(self, messages: AsyncIterator[GenerateInput]) -> None:
+        finished = False
+        async for message in messages:
+            if finished:
+                raise InvalidRequest("a message follows finish, which must be the last")
+            match message:
+                case Text(text):
+                    await self._hear(text)
+                case Flush(tag, end_turn):
+                    await self._flush()
+                    self._work.put(Flushed(tag))
+                    if end_turn:
+                        self._turns.end()
+                case Interrupt(tag):
+                    await self._interrupt(tag)
+                case Finish():
+                    await self._finish()
+                    finished = True
+                case GenerateConfig():
+                    raise InvalidRequest("config must be the first message of the stream", field="config")
+        if not finished:
+            await self._finish()
+
+    async def _hear(self, text: str) -> None:
+        queued = sum(work.end - work.start for work in self._work if isinstance(work, Segment))
+        waiting, limit = queued + self._turns.pending + len(text), self._max_text_chars
+        if waiting > limit:
+            raise InvalidRequest(
+                f"{waiting} characters wait to be spoken and the limit is {limit}; send text as it is spoken",
+                field="text",
+            )
+        async for segment in self._turns.hear(text):
+            self._submit(segment)
+
+    async def _flush(self) -> None:
+        async for segment in self._turns.flush():
+            self._submit(segment)
+
+    def _submit(self, segment: Segment) -> None:
+        if self._accepted is None:
+            self._accepted = time.monotonic()
+        self._unfinished[segment.turn, segment.index] = segment
+        self._work.put(segment)
+
+    async def _finish(self) -> None:
+        await self._flush()
+        if self._turns.chars and not self._turns.speakable:
+            raise InvalidRequest("there is nothing to speak: the text has no letter and no digit", field="text")
+        self._work.put(End())
+
+    async def _interrupt(self, tag: str) -> None:
+        assert self._speaker is not None
+        self._speaker.cancel()
+        self._work.keep(lambda work: False)
+        self._drop_output()
+        await asyncio.wait([self._speaker])
+        self._turns.end()
+        self._context.reset()
+        self._summary.reason = EndReason.INTERRUPTED
+        self._output.put(Dropped(tag, tuple(self._unfinished.values())))
+        self._unfinished.clear()
+        self._speaker = self._spawn(self._speak())
+
+    def _drop_output(self) -> None:
+        self._output.keep(lambda output: isinstance(output, Dropped))  # earlier interrupts keep their answers
+        self._lead = 0
+
+    # ---- the speaker
+
+    async def _speak(self) -> None:
+        ahead: AsyncGenerator[Event] | None = None
+        try:
+            while True:
+                work = await self._work.get()
+                if not isinstance(work, Segment):
+                    self._output.put(work)
+                    continue
+                while self._lead > self._config.max_lead * self._rate:
+                    self._led.clear()
+                    await self._led.wait()
+                events, ahead = ahead or self._generate(work), None
+                async with aclosing(events):
+                    await self._admission(work, events)
+                    async for event in events:
+                        self._take(work, event)
+                        following = self._work.peek()
+                        if ahead is None and not self._context.carry and isinstance(following, Segment):
+                            ahead = self._generate(following)
+        finally:
+            if ahead is not None:
+                await ahead.aclose()
+
+    def _generate(self, segment: Segment) -> AsyncGenerator[Event]:
+        text, conditioning = self._context.of(segment)
+        request = Request(
+            id=f"{self._key}.{segment.turn}.{segment.index}",
+            text=text,
+            sampling=self._config.sampling,
+            conditioning=conditioning,
+            turn=segment.turn,
+            segment=segment.index,
+            keep_latents=self._context.carry,
+        )
+        return self._pool.generate(request)
+
+    async def _admission(self, segment: Segment, events: AsyncGenerator[Event]) -> None:
+        """Raises Exhausted when the segment gets no slot in time."""
+        wait, remaining = self._config.max_queue, self._remaining()
+        if remaining is not None:
+            wait = min(wait, DEADLINE_SHARE * remaining)
+        try:
+            async with asyncio.timeout(wait):
+                event = await anext(events)
+        except TimeoutError:
+            raise Exhausted(
+                f"no slot became free within {wait:.1f} s; retry later or raise max_queue_time",
+                retry_after=QUEUE_RETRY_SECONDS,
+            ) from None
+        self._take(segment, event)
+
+    def _take(self, segment: Segment, event: Event) -> None:
+        summary = self._summary
+        match event:
+            case Admitted():
+                if summary.queue is None:
+                    summary.queue = event.queue_seconds
+                summary.cached_tokens += event.cached_tokens
+                summary.segments += 1
+                self._output.put(Started(segment))
+            case AudioChunk():
+                if summary.first_audio is None and self._accepted is not None:
+                    summary.first_audio = time.monotonic() - self._accepted
+                self._lead += len(event.samples)
+                self._output.put(Spoken(segment, event.samples))
+            case Finished():
+                summary.steps += event.steps
+                summary.engine += event.engine_seconds
+                summary.reason = REASONS[event.reason]
+                self._context.spoke(segment, event)
+                self._output.put(Ended(segment, summary.reason))
+
+    # ---- the writer
+
+    def _final_header(self) -> Header:
+        return replace(self._header, queue=self._summary.queue or 0.0)
+
+    async def _write(self) -> None:
+        chunks = self._chunks
+        while True:
+            match await self._output.get():
+                case Started(segment):
+                    await chunks.begin()
+                    chunks.segment_started(segment)
+                case Spoken(segment, samples):
+                    await chunks.audio(self._merged(segment, samples), segment.turn, segment.index)
+                case Ended(segment, reason):
+                    self._unfinished.pop((segment.turn, segment.index), None)
+                    await chunks.segment_finished(segment, reason)
+                case Flushed(tag):
+                    await chunks.flush(tag)
+                case Dropped(tag, segments):
+                    await chunks.interrupted(tag, segments)
+                case End():
+                    summary = self._summary
+                    summary.turns, summary.chars = self._turns.opened, self._turns.chars
+                    summary.wall = time.monotonic() - self._began
+                    await chunks.finish(summary)
+                    return
+
+    def _merged(self, segment: Segment, samples: np.ndarray) -> np.ndarray:
+        """This audio and what already waits behind it: fewer messages for a client that falls behind."""
+        pieces, total = [samples], len(samples)
+        while isinstance(following := self._output.peek(), Spoken) and following.segment is segment:
+            total += len(following.samples)
+            if total > MERGED_SECONDS * self._rate:
+                break
+            pieces.append(following.samples)
+            self._output.pop()
+        self._lead = max(0, self._lead - sum(map(len, pieces)))
+        self._led.set()
+        return np.concatenate(pieces) if len(pieces) > 1 else samples

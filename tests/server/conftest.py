@@ -1,0 +1,231 @@
+"""A served front over a pool that makes up audio: deterministic, quick, and countable."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+
+from voxcpm_grpc.audio import DecodePool
+from voxcpm_grpc.config import LimitSettings, VoiceSettings
+from voxcpm_grpc.errors import VoxCPMError
+from voxcpm_grpc.request import Admitted, AudioChunk, Event, Finished, FinishReason, ModelInfo, Request
+from voxcpm_grpc.v1 import tts_pb2 as pb
+from voxcpm_grpc.v1 import tts_pb2_grpc
+from voxcpm_server.rpc import Gate
+from voxcpm_server.service import VoxCPMService
+from voxcpm_server.studio import Studio
+from voxcpm_server.threads import Threads
+from voxcpm_server.voices import VoiceStore
+
+INFO = ModelInfo(
+    name="fake",
+    architecture="voxcpm2",
+    fingerprint="f" * 40,
+    input_sample_rate=16000,
+    output_sample_rate=48000,
+    patch_size=4,
+    latent_dim=8,
+    samples_per_step=960,
+    samples_per_patch=320,
+    max_model_len=4096,
+    max_slots=4,
+    timesteps=(4, 6, 10),
+    device="cpu",
+    dtype="float32",
+)
+
+
+@dataclass
+class FakePool:
+    """EnginePool's interface. Speech of a request: one step of noise for each character, a function of all it says."""
+
+    info: ModelInfo = INFO
+    slots: int = 4
+    step_seconds: float = 0.0
+    requests: list[Request] = field(default_factory=list)
+    running: set[str] = field(default_factory=set)
+    waiting: set[str] = field(default_factory=set)
+    failures: dict[str, tuple[int, BaseException]] = field(default_factory=dict)  # by text: after how many steps, what
+    encoded: int = 0
+    decoding: int = 0
+    healthy: bool = True
+
+    def generate(self, request: Request) -> AsyncGenerator[Event]:
+        self.requests.append(request)
+        self.waiting.add(request.id)
+        return _Stream(self, request)  # type: ignore[return-value]
+
+    async def encode(self, waveform: np.ndarray, *, pad_left: bool) -> np.ndarray:
+        await asyncio.sleep(0)
+        self.encoded += 1
+        per_patch = self.info.samples_per_patch
+        missing = -len(waveform) % per_patch
+        padded = np.pad(waveform, (missing, 0) if pad_left else (0, missing)).reshape(-1, 4, per_patch // 4)
+        return np.repeat(padded.mean(axis=2, keepdims=True), self.info.latent_dim, axis=2).astype(np.float32)
+
+    async def decode(self, latents: np.ndarray) -> AsyncGenerator[np.ndarray]:
+        self.decoding += 1
+        try:
+            for patch in latents:
+                await asyncio.sleep(0)
+                yield np.full(self.info.samples_per_step, patch.mean(), np.float32)
+        finally:
+            self.decoding -= 1
+
+
+def speech(request: Request, step: int) -> np.ndarray:
+    """float32 [960]: what the fake engine says at a step."""
+    heard = [request.text, request.turn, request.segment, request.sampling.seed, step]
+    for latents in (request.conditioning.prompt and request.conditioning.prompt.latents, request.conditioning.reference):
+        heard.append(0.0 if latents is None else float(latents.sum()))
+    key = int.from_bytes(hashlib.blake2b(repr(heard).encode(), digest_size=8).digest(), "little")
+    return (np.random.default_rng(key).random(INFO.samples_per_step, np.float32) - 0.5) * 0.5
+
+
+class _Stream:
+    """An async generator by hand: like the pool's, it is submitted before it is iterated and `aclose` cancels."""
+
+    def __init__(self, pool: FakePool, request: Request) -> None:
+        self.pool = pool
+        self.request = request
+        self.events = self._run()
+        self.closed = False
+
+    def __aiter__(self) -> _Stream:
+        return self
+
+    async def __anext__(self) -> Event:
+        return await anext(self.events)
+
+    async def aclose(self) -> None:
+        await self.events.aclose()
+        self.pool.waiting.discard(self.request.id)
+
+    async def _run(self) -> AsyncGenerator[Event]:
+        pool, request = self.pool, self.request
+        after, failure = pool.failures.get(request.text, (-1, None))
+        try:
+            while len(pool.running) >= pool.slots:
+                await asyncio.sleep(0.002)
+            pool.waiting.discard(request.id)
+            pool.running.add(request.id)
+            if failure and after < 0:
+                raise failure
+            yield Admitted(queue_seconds=0.01, prompt_tokens=len(request.text), cached_tokens=2)
+            count = min(len(request.text), request.sampling.max_steps or 10**6)
+            for step in range(count):
+                await asyncio.sleep(pool.step_seconds)
+                if failure and step == after:
+                    raise failure
+                yield AudioChunk(index=step, samples=speech(request, step))
+            reason = FinishReason.MAX_STEPS if count < len(request.text) else FinishReason.STOP
+            latents = np.full((count, 4, 8), len(request.text), np.float32) if request.keep_latents else None
+            yield Finished(reason=reason, steps=count, engine_seconds=0.02, latents=latents)
+        finally:
+            pool.waiting.discard(request.id)
+            pool.running.discard(request.id)
+
+
+@dataclass
+class Served:
+    """A running front and a client's view of it."""
+
+    pool: FakePool
+    store: VoiceStore
+    gate: Gate
+    address: str
+    channel: grpc.aio.Channel
+    stub: Any
+    directory: Path
+
+    async def generate(self, *messages: Any, **options: Any) -> list[pb.AudioChunk]:
+        """All chunks of a Generate stream of these messages: texts, or anything a GenerateRequest holds."""
+        return [chunk async for chunk in self.stub.Generate(iter([request(m) for m in messages]), **options)]
+
+    async def idle(self) -> None:
+        """Returns when no request is left in the pool and no RPC is open."""
+        async with asyncio.timeout(5):
+            while self.pool.running or self.pool.waiting or self.gate.streams:
+                await asyncio.sleep(0.005)
+
+
+WRAPPED = {pb.GenerateConfig: "config", pb.Flush: "flush", pb.Interrupt: "interrupt", pb.Finish: "finish"}
+
+
+def request(message: Any) -> pb.GenerateRequest:
+    if isinstance(message, pb.GenerateRequest):
+        return message
+    return pb.GenerateRequest(**{"text" if isinstance(message, str) else WRAPPED[type(message)]: message})
+
+
+ServeFront = Callable[..., AbstractAsyncContextManager[Served]]
+
+
+@pytest.fixture
+def serve_front(tmp_path: Path, decode_pool: DecodePool) -> ServeFront:
+    """`async with serve_front(**limits) as served`"""
+
+    @asynccontextmanager
+    async def serve(pool: FakePool | None = None, max_voices: int = 100, **limits: Any) -> AsyncIterator[Served]:
+        pool = pool or FakePool()
+        settings = LimitSettings(**limits)
+        threads = Threads()
+        directory = tmp_path / "voices"
+        store = VoiceStore(directory, VoiceSettings(max_voices=max_voices), pool.info.fingerprint)
+        gate = Gate(settings.max_streams)
+        service = VoxCPMService(
+            pool=pool,  # type: ignore[arg-type]
+            studio=Studio(pool, decode_pool, store, threads, settings),  # type: ignore[arg-type]
+            store=store,
+            threads=threads,
+            gate=gate,
+            limits=settings,
+        )
+        size = [("grpc.max_receive_message_length", settings.max_message_bytes)]
+        server = grpc.aio.server(options=size)
+        tts_pb2_grpc.add_VoxCPMServiceServicer_to_server(service, server)
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        try:
+            async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+                stub = tts_pb2_grpc.VoxCPMServiceStub(channel)
+                yield Served(pool, store, gate, f"127.0.0.1:{port}", channel, stub, directory)
+        finally:
+            await server.stop(0)
+            threads.close()
+
+    return serve
+
+
+@pytest.fixture(scope="session")
+def decode_pool() -> DecodePool:
+    return DecodePool(1)
+
+
+@pytest.fixture
+async def served(serve_front: ServeFront) -> AsyncIterator[Served]:
+    async with serve_front() as front:
+        yield front
+
+
+@pytest.fixture
+def fake() -> type[FakePool]:
+    return FakePool
+
+
+@pytest.fixture
+def spoken_by() -> Callable[[Request, int], np.ndarray]:
+    """(request, step) -> what the fake engine says."""
+    return speech
+
+
+assert VoxCPMError  # re-exported for tests that inject failures
