@@ -1,0 +1,82 @@
+"""Speak with a VoxCPM server: `AsyncClient`, and `Client` for code without asyncio. Imports no torch.
+
+from voxcpm_client import Client
+
+with Client("127.0.0.1:50051") as client:
+    client.say("Hello.").save("hello.wav")
+"""
+
+from voxcpm_client.client import DEFAULT_TARGET, DEFAULT_TIMEOUT, AsyncClient
+from voxcpm_client.connection import tls_credentials
+from voxcpm_client.errors import (
+    Aborted,
+    Cancelled,
+    DeadlineExceeded,
+    Exhausted,
+    FailedPrecondition,
+    InternalError,
+    InvalidArgument,
+    NotFound,
+    PermissionDenied,
+    SpeechError,
+    Unauthenticated,
+    Unavailable,
+    Unimplemented,
+)
+from voxcpm_client.options import Prompt, SpeechOptions
+from voxcpm_client.results import (
+    Chunk,
+    Flushed,
+    Header,
+    Interrupted,
+    Latents,
+    ModelInfo,
+    SegmentEvent,
+    Speech,
+    Summary,
+    Voice,
+)
+from voxcpm_client.stream import AsyncSession, AsyncStream
+from voxcpm_client.sync import Client, Session, Stream
+from voxcpm_client.upload import VoiceOptions
+from voxcpm_grpc.audio import AudioFormat, Encoding
+
+__all__ = [
+    "DEFAULT_TARGET",
+    "DEFAULT_TIMEOUT",
+    "Aborted",
+    "AsyncClient",
+    "AsyncSession",
+    "AsyncStream",
+    "AudioFormat",
+    "Cancelled",
+    "Chunk",
+    "Client",
+    "DeadlineExceeded",
+    "Encoding",
+    "Exhausted",
+    "FailedPrecondition",
+    "Flushed",
+    "Header",
+    "InternalError",
+    "Interrupted",
+    "InvalidArgument",
+    "Latents",
+    "ModelInfo",
+    "NotFound",
+    "PermissionDenied",
+    "Prompt",
+    "SegmentEvent",
+    "Session",
+    "Speech",
+    "SpeechError",
+    "SpeechOptions",
+    "Stream",
+    "Summary",
+    "Unauthenticated",
+    "Unavailable",
+    "Unimplemented",
+    "Voice",
+    "VoiceOptions",
+    "tls_credentials",
+]

@@ -1,0 +1,90 @@
+"""`voxcpm-grpc demo`: a server and a client, start to finish."""
+
+from __future__ import annotations
+
+import collections
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from voxcpm_client import Client
+from voxcpm_client.cli.output import Output
+from voxcpm_client.cli.speech import speak_to, tell
+
+TEXT = "Hello from VoxCPM, spoken over gRPC."
+LISTENING = re.compile(r"listening on (\S+:\d+)")
+START_SECONDS = 180.0  # a cold start of the engine on a slow machine
+STOP_SECONDS = 15.0
+
+
+@click.command()
+@click.option(
+    "--out",
+    "-o",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default="demo.wav",
+    show_default=True,
+    help="WAV file to write.",
+)
+@click.option("--text", default=TEXT, show_default=True, help="What to say.")
+@click.option("--model", default="demo", show_default=True, help="Model to serve.")
+@click.option("--json", "as_json", is_flag=True, help="Report as JSON.")
+def demo(out: Path, text: str, model: str, as_json: bool) -> None:
+    """Start a server, speak one sentence through it, write it to a file and stop the server."""
+    with local_server(model) as target, Client(target) as client:
+        output = Output(path=out, raw=False, play=False)
+        tell(speak_to(output, client, text, {}), output, as_json=as_json)
+
+
+@contextmanager
+def local_server(model: str) -> Iterator[str]:
+    """The address of a server in a child process that lives as long as the block."""
+    command = [sys.executable, "-m", "voxcpm_client", "serve", "--model", model, "--listen", "127.0.0.1:0"]
+    # A session of its own: Ctrl-C is for us, and we stop the server.
+    child = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True
+    )
+    try:
+        yield _Log(child).address()
+    finally:
+        child.terminate()
+        try:
+            child.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+
+
+class _Log:
+    """What the child prints: drained for as long as it runs, the end of it kept for an error."""
+
+    def __init__(self, child: subprocess.Popen[str]) -> None:
+        self._child = child
+        self._last: collections.deque[str] = collections.deque(maxlen=20)
+        self._address = ""
+        self._settled = threading.Event()
+        self._reader = threading.Thread(target=self._drain, daemon=True)
+        self._reader.start()
+
+    def address(self) -> str:
+        """Where the server listens. Raises ClickException with its last words if it does not get that far."""
+        in_time = self._settled.wait(START_SECONDS)
+        if self._address:
+            return self._address
+        why = f"the server did not start within {START_SECONDS:g} s" if not in_time else "the server did not start"
+        raise click.ClickException("\n".join([why, *self._last]))
+
+    def _drain(self) -> None:
+        assert self._child.stdout is not None
+        for line in self._child.stdout:
+            self._last.append(line.rstrip())
+            if not self._address and (found := LISTENING.search(line)):
+                self._address = found[1]
+                self._settled.set()
+        self._settled.set()

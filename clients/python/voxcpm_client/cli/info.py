@@ -1,0 +1,26 @@
+"""`voxcpm-grpc info`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import click
+
+from voxcpm_client import Client
+from voxcpm_client.cli.connect import with_client
+from voxcpm_client.cli.layout import fields
+from voxcpm_client.cli.voices import as_json_option
+
+
+@click.command()
+@as_json_option
+@with_client
+def info(client: Client, as_json: bool) -> None:
+    """Print what the server speaks with: its model, rates and limits."""
+    found = dataclasses.asdict(client.model_info())
+    if as_json:
+        click.echo(json.dumps(found, ensure_ascii=False))
+        return
+    limits = found.pop("limits")
+    click.echo(f"{fields(found)}\n\nlimits\n{fields(limits)}")

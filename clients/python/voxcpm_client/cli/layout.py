@@ -1,0 +1,34 @@
+"""Values as text for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Left-aligned columns, two spaces apart."""
+    lines = [headings, *rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
+
+
+def fields(values: dict[str, Any]) -> str:
+    """One line for each value that there is: its name in words, then the value."""
+    shown = {name.replace("_", " "): _plain(value) for name, value in values.items() if value not in (None, "", {})}
+    width = max(map(len, shown), default=0)
+    return "\n".join(f"{name:{width}}  {value}" for name, value in shown.items())
+
+
+def _plain(value: Any) -> str:
+    match value:
+        case dict():
+            return ", ".join(f"{key}={_plain(inner)}" for key, inner in value.items())
+        case list() | tuple():
+            return ", ".join(map(str, value))
+        case bool():
+            return "yes" if value else "no"
+        case float():
+            return f"{value:g}"
+        case _:
+            return str(value)

@@ -1,0 +1,107 @@
+"""Where audio goes: a WAV or raw file, stdout, the speakers."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+import click
+
+from voxcpm_client import Header
+from voxcpm_grpc.audio import Encoding, WavWriter
+
+DEFAULT_FILE = Path("speech.wav")
+STDOUT = Path("-")
+RAW_SUFFIXES = (".pcm", ".raw")
+PLAY_REMEDY = "install the sound library with: pip install 'voxcpm-grpc[play]'"
+
+
+class Sink(Protocol):
+    def write(self, pcm: bytes, /) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A file, stdout or neither, and the speakers or not. Nothing is opened before there is audio to write."""
+
+    path: Path | None
+    raw: bool
+    play: bool
+
+    @property
+    def stdout(self) -> bool:
+        return self.path == STDOUT
+
+    @property
+    def name(self) -> str:
+        names = [("stdout" if self.stdout else str(self.path))] if self.path else []
+        return " and ".join(names + ["speakers"] * self.play)
+
+    @contextmanager
+    def open(self, header: Header) -> Iterator[list[Sink]]:
+        """The opened sinks for PCM of that header's rate and encoding. On an error a file stays playable."""
+        with ExitStack() as stack:
+            sinks: list[Sink] = []
+            if self.path is not None:
+                file: BinaryIO = sys.stdout.buffer if self.stdout else stack.enter_context(self.path.open("wb"))
+                wav = not self.raw
+                sinks.append(stack.enter_context(WavWriter(file, header.sample_rate, header.encoding)) if wav else file)
+            if self.play:
+                sinks.append(stack.enter_context(_speakers(header)))
+            yield sinks
+            if self.stdout:
+                sys.stdout.buffer.flush()
+
+
+def choose(out: Path | None, *, play: bool, raw: bool) -> Output:
+    """What the flags mean. With none of them: the speakers if there are any, else a file."""
+    if play:
+        _sound_library()  # a missing one is reported before anything is spoken
+    if out is None and not play:
+        play = _can_play()
+        out = None if play else DEFAULT_FILE
+    if out is not None and out != STDOUT:
+        if out.suffix.lower() not in (".wav", *RAW_SUFFIXES):
+            raise click.BadParameter(f"{out} ends in neither .wav, .pcm nor .raw; - is stdout", param_hint="--out")
+        raw = raw or out.suffix.lower() in RAW_SUFFIXES
+    return Output(path=out, raw=raw, play=play)
+
+
+def _sound_library() -> Any:
+    try:
+        return importlib.import_module("sounddevice")
+    except ImportError:
+        raise click.ClickException(f"cannot play: {PLAY_REMEDY}") from None
+    except OSError:  # the wheel is there, the C library behind it is not
+        raise click.ClickException(
+            "cannot play: the PortAudio library is missing; install it (Debian: apt install libportaudio2) or use --out"
+        ) from None
+
+
+def _can_play() -> bool:
+    try:
+        _sound_library().query_devices(kind="output")
+    except Exception:  # whatever is wrong with the sound system, there is still the file
+        return False
+    return True
+
+
+@contextmanager
+def _speakers(header: Header) -> Iterator[Sink]:
+    library = _sound_library()
+    dtype = "float32" if header.encoding == Encoding.PCM_F32LE else "int16"
+    try:
+        stream = library.RawOutputStream(samplerate=header.sample_rate, channels=1, dtype=dtype)
+        stream.start()
+    except library.PortAudioError as error:
+        raise click.ClickException(f"cannot play: {error}; use --out FILE.wav") from None
+    try:
+        yield stream
+        stream.stop()  # waits until all of it has been heard
+    finally:
+        stream.close()

@@ -1,0 +1,73 @@
+"""`voxcpm-grpc say`."""
+
+from __future__ import annotations
+
+import codecs
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Protocol
+
+import click
+from click.core import ParameterSource
+
+from voxcpm_client import Client, SpeechOptions
+from voxcpm_client.cli.connect import InputFile, with_client
+from voxcpm_client.cli.output import Output
+from voxcpm_client.cli.speech import DELIVERY, VOICE, speak_to, speaks, tell
+from voxcpm_client.text import Text
+
+READ_BYTES = 4096
+
+
+@click.command()
+@click.argument("text", required=False)
+@click.option("--file", "-f", type=InputFile, help="Read the text from a UTF-8 file.")
+@speaks(VOICE, DELIVERY)
+@with_client
+@click.pass_context
+def say(
+    context: click.Context,
+    client: Client,
+    *,
+    text: str | None,
+    file: Path | None,
+    speech: SpeechOptions,
+    choose_output: Callable[[], Output],
+    as_json: bool,
+) -> None:
+    """Speak TEXT, or a file, or what comes on stdin while it comes.
+
+    \b
+    voxcpm-grpc say "Hello." --out hello.wav
+    voxcpm-grpc say "Hello." --out - | aplay
+    tail -f story.txt | voxcpm-grpc say --play
+    """
+    source, output = _source(text, file), choose_output()
+    if not isinstance(source, str) and context.get_parameter_source("timeout") == ParameterSource.DEFAULT:
+        speech["timeout"] = None  # whoever writes may take all the time there is
+    tell(speak_to(output, client, source, speech), output, as_json=as_json)
+
+
+def _source(text: str | None, file: Path | None) -> Text:
+    if file is not None:
+        if text is not None:
+            raise click.UsageError("give TEXT or --file, not both")
+        return file.read_text("utf-8", errors="replace")
+    if text is None and sys.stdin.isatty():
+        raise click.UsageError("nothing to say: give TEXT, --file FILE, or text on stdin (- reads a terminal)")
+    return _as_it_comes(sys.stdin.buffer) if text in (None, "-") else str(text)
+
+
+class Arriving(Protocol):
+    """A byte stream that can return what has arrived without waiting for more."""
+
+    def read1(self, size: int, /) -> bytes: ...
+
+
+def _as_it_comes(stream: Arriving) -> Iterator[str]:
+    """Whatever has arrived, as soon as it has, cut between characters."""
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    while data := stream.read1(READ_BYTES):
+        yield decoder.decode(data)
+    yield decoder.decode(b"", final=True)

@@ -1,0 +1,70 @@
+"""`voxcpm-grpc serve` and `voxcpm-grpc download`: the two commands that need more than the client."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import click
+
+from voxcpm_grpc.errors import StartupError
+
+OWN = ("voxcpm_grpc", "voxcpm_server")
+INSTALL_SERVER = "pip install 'voxcpm-grpc[server]'"
+INSTALL_DOWNLOAD = "pip install 'voxcpm-grpc[download]'"
+
+
+@click.command(
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
+    options_metavar="[--SETTING VALUE]...",
+    short_help="Serve a model; `serve --help` lists every setting.",
+)
+@click.argument("settings", nargs=-1, type=click.UNPROCESSED)
+def serve(settings: tuple[str, ...]) -> None:
+    """Serve a model. The flags are those of the settings schema."""
+    config = _import("voxcpm_grpc.config", INSTALL_SERVER)
+    flags = [word for word in settings if word != "--print-config"]
+    if {"-h", "--help"} & set(flags):
+        click.echo(f"Usage: voxcpm-grpc serve [--SETTING VALUE]...\n\n{config.help_text()}", nl=False)
+        return
+    try:
+        effective = config.load(flags)
+        if "--print-config" in settings:
+            click.echo(config.to_toml(effective), nl=False)
+            return
+        app = _import("voxcpm_server.app", INSTALL_SERVER)
+        if importlib.util.find_spec("torch") is None:  # only the engine's process imports it
+            raise _missing(INSTALL_SERVER)
+        app.serve(effective)
+    except StartupError as error:
+        raise click.ClickException(str(error)) from None
+
+
+@click.command()
+@click.argument("model")
+@click.option("--revision", metavar="NAME", help="Branch, tag or commit.")
+@click.option("--cache-dir", type=click.Path(file_okay=False, path_type=Path), help="Default: Hugging Face's own.")
+def download(model: str, revision: str | None, cache_dir: Path | None) -> None:
+    """Fetch MODEL, a Hugging Face repository id, and print the directory it is in."""
+    checkpoint = _import("voxcpm_grpc.checkpoint", INSTALL_DOWNLOAD)
+    try:
+        click.echo(checkpoint.resolve(model, revision, cache_dir))
+    except ModuleNotFoundError as error:
+        raise _missing(INSTALL_DOWNLOAD) from error
+    except StartupError as error:
+        raise click.ClickException(str(error)) from None
+
+
+def _import(name: str, remedy: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] in OWN:  # a broken installation, not a missing extra
+            raise
+        raise _missing(remedy) from error
+
+
+def _missing(remedy: str) -> click.ClickException:
+    return click.ClickException(f"this command needs packages that are not installed; install them with: {remedy}")

@@ -1,0 +1,77 @@
+"""`voxcpm-grpc voices`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import textwrap
+from datetime import datetime
+from typing import Any
+
+import click
+
+from voxcpm_client import Client, Voice
+from voxcpm_client.cli.connect import labels, with_client
+from voxcpm_client.cli.layout import fields, table
+from voxcpm_client.client import VoiceKind
+
+KINDS = ("prompt", "reference", "hifi")
+TRANSCRIPT_CHARS = 48
+as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.group()
+def voices() -> None:
+    """List, show and delete stored voices."""
+
+
+@voices.command("list")
+@click.option("--kind", type=click.Choice(KINDS), help="Only voices of this kind.")
+@click.option("--label", "label", multiple=True, callback=labels, metavar="KEY=VALUE", help="Only with this label.")
+@as_json_option
+@with_client
+def list_voices(client: Client, kind: VoiceKind | None, label: dict[str, str], as_json: bool) -> None:
+    """Print your voices, newest first."""
+    found = client.voices(kind=kind, labels=label)
+    if as_json:
+        click.echo(json.dumps([as_dict(voice) for voice in found], ensure_ascii=False))
+    elif not found:
+        click.echo("no voices; `voxcpm-grpc clone` makes one", err=True)
+    else:
+        click.echo(table(("ID", "KIND", "NAME", "SECONDS", "EXPIRES", "TRANSCRIPT"), map(_row, found)))
+
+
+@voices.command()
+@click.argument("id")
+@as_json_option
+@with_client
+def show(client: Client, id: str, as_json: bool) -> None:
+    """Print everything about the voice ID."""
+    found = as_dict(client.get_voice(id))
+    click.echo(json.dumps(found, ensure_ascii=False) if as_json else fields(found))
+
+
+@voices.command()
+@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@click.option("--missing-ok", is_flag=True, help="Do not mind voices that are not there.")
+@click.option("--cascade", is_flag=True, help="Delete a hifi voice's prompt and reference too.")
+@with_client
+def delete(client: Client, ids: tuple[str, ...], missing_ok: bool, cascade: bool) -> None:
+    """Delete voices."""
+    for id in ids:
+        client.delete_voice(id, missing_ok=missing_ok, cascade=cascade)
+        click.echo(f"deleted {id}", err=True)
+
+
+def as_dict(voice: Voice) -> dict[str, Any]:
+    """A voice as JSON knows it."""
+    found = dataclasses.asdict(dataclasses.replace(voice, preview=None))
+    del found["preview"]
+    return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in found.items()}
+
+
+def _row(voice: Voice) -> tuple[str, ...]:
+    seconds = voice.prompt_seconds or voice.reference_seconds
+    expires = voice.expires.strftime("%Y-%m-%d") if voice.expires else "-"
+    transcript = textwrap.shorten(voice.transcript, TRANSCRIPT_CHARS, placeholder="...")
+    return (voice.id, voice.kind, voice.name or "-", f"{seconds:.1f}", expires, transcript)

@@ -1,0 +1,99 @@
+"""The channel to one server, and how its calls are made: deadline, retries, errors."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import grpc
+
+from voxcpm_client.errors import SpeechError, from_rpc
+from voxcpm_client.retry import Attempts
+from voxcpm_grpc.v1 import tts_pb2_grpc
+
+OPTIONS = (
+    ("grpc.enable_retries", 0),  # the client's own retries know what may be repeated
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2000),
+    ("grpc.max_receive_message_length", 64 << 20),
+    ("grpc.max_send_message_length", 64 << 20),
+    ("grpc.keepalive_time_ms", 60_000),  # a server that vanished without a word is noticed
+)
+SERVING = 1  # grpc.health.v1.HealthCheckResponse.ServingStatus
+T = TypeVar("T")
+
+
+class Connection:
+    """Connects when it is first used, in the event loop that uses it."""
+
+    def __init__(
+        self,
+        target: str,
+        *,
+        credentials: grpc.ChannelCredentials | None = None,
+        metadata: Mapping[str, str] | None = None,
+        retries: int,
+    ) -> None:
+        self.target = target
+        self.metadata = tuple((metadata or {}).items())
+        self._credentials = credentials
+        self._retries = retries
+        self._channel: Any = None
+        self._stub: Any = None
+
+    @property
+    def channel(self) -> Any:
+        if self._channel is None:
+            if self._credentials is None:
+                self._channel = grpc.aio.insecure_channel(self.target, OPTIONS)
+            else:
+                self._channel = grpc.aio.secure_channel(self.target, self._credentials, OPTIONS)
+        return self._channel
+
+    @property
+    def stub(self) -> Any:
+        if self._stub is None:
+            self._stub = tts_pb2_grpc.VoxCPMServiceStub(self.channel)
+        return self._stub
+
+    async def close(self) -> None:
+        """Cancel the calls under way and disconnect."""
+        if self._channel is not None:
+            await self._channel.close()
+
+    def attempts(self, timeout: float | None) -> Attempts:
+        """For one call that begins now and may take `timeout` seconds."""
+        return Attempts(timeout=timeout, retries=self._retries)
+
+    def failure(self, error: grpc.aio.AioRpcError, attempts: Attempts, request_id: str = "") -> SpeechError:
+        return from_rpc(error, target=self.target, request_id=request_id, timeout=attempts.timeout)
+
+    async def repeat(
+        self, attempt: Callable[[float | None], Awaitable[T]], attempts: Attempts, request_id: str = ""
+    ) -> T:
+        """The result of `attempt(seconds left)`, an RPC that may be repeated as a whole."""
+        while True:
+            try:
+                return await attempt(attempts.remaining())
+            except grpc.aio.AioRpcError as error:
+                failure = self.failure(error, attempts, request_id)
+            await attempts.pause(failure)
+
+    async def unary(self, method: str, request: Any, attempts: Attempts) -> Any:
+        call = getattr(self.stub, method)
+        return await self.repeat(lambda remaining: call(request, timeout=remaining, metadata=self.metadata), attempts)
+
+    async def health(self, attempts: Attempts) -> bool:
+        """grpc.health.v1 without its package: both messages are a single field."""
+        check = self.channel.unary_unary("/grpc.health.v1.Health/Check")
+        answer: bytes = await self.repeat(
+            lambda remaining: check(b"", timeout=remaining, metadata=self.metadata), attempts
+        )
+        return answer == bytes([0x08, SERVING])
+
+
+def tls_credentials(ca: str | Path | None = None) -> grpc.ChannelCredentials:
+    """Server-side TLS, trusting the system's authorities, or those in the PEM file `ca` alone."""
+    return grpc.ssl_channel_credentials(Path(ca).read_bytes() if ca else None)

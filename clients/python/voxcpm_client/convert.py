@@ -1,0 +1,159 @@
+"""Messages of the wire to results: nothing else reads their fields."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from voxcpm_client import results
+from voxcpm_grpc.audio import Encoding
+from voxcpm_grpc.v1 import tts_pb2 as pb
+
+
+def header(message: pb.StreamHeader) -> results.Header:
+    return results.Header(
+        request_id=message.request_id,
+        encoding=results.BY_NUMBER.get(message.format.encoding, Encoding.PCM_S16LE),
+        sample_rate=message.format.sample_rate_hz,
+        model=message.model,
+        model_fingerprint=message.model_fingerprint,
+        seed=message.seed,
+        queue_seconds=_seconds(message.queue_time),
+    )
+
+
+def chunk(message: pb.AudioChunk, header: results.Header) -> results.Chunk:
+    flushed = message.flush_done if message.HasField("flush_done") else None
+    interrupted = message.interrupted if message.HasField("interrupted") else None
+    return results.Chunk(
+        audio=message.audio,
+        sequence=message.sequence,
+        offset=message.offset_samples,
+        sample_count=message.sample_count,
+        sample_rate=header.sample_rate,
+        encoding=header.encoding,
+        turn=message.turn_index,
+        segment=message.segment_index,
+        events=tuple(map(_event, message.segment_events)),
+        flushed=flushed and results.Flushed(tag=flushed.tag, at_samples=flushed.at_samples),
+        interrupted=interrupted and results.Interrupted(tag=interrupted.tag, sent_samples=interrupted.sent_samples),
+    )
+
+
+def _event(message: pb.SegmentEvent) -> results.SegmentEvent:
+    return results.SegmentEvent(
+        kind=_name(pb.SegmentEventKind, message.kind),
+        turn=message.turn_index,
+        segment=message.segment_index,
+        at_samples=message.at_samples,
+        text=message.text,
+        input_start=message.input_start,
+        input_end=message.input_end,
+        finish_reason=_name(pb.FinishReason, message.finish_reason),
+    )
+
+
+def summary(message: pb.StreamSummary) -> results.Summary:
+    return results.Summary(
+        finish_reason=_name(pb.FinishReason, message.finish_reason),
+        total_samples=message.total_samples,
+        total_bytes=message.total_bytes,
+        turns=message.turns,
+        segments=message.segments,
+        input_chars=message.input_chars,
+        generated_steps=message.generated_steps,
+        queue_seconds=_seconds(message.queue_time),
+        time_to_first_audio_seconds=_seconds(message.time_to_first_audio),
+        engine_seconds=_seconds(message.engine_time),
+        wall_seconds=_seconds(message.wall_time),
+        cached_prefix_tokens=message.cached_prefix_tokens,
+    )
+
+
+def speech(chunks: Iterable[results.Chunk], header: results.Header, summary: results.Summary | None) -> results.Speech:
+    dtype = np.float32 if header.encoding == Encoding.PCM_F32LE else np.int16
+    samples = np.concatenate([np.zeros(0, dtype), *(chunk.samples for chunk in chunks)])
+    return results.Speech(samples=samples, sample_rate=header.sample_rate, header=header, summary=summary)
+
+
+def voice(message: pb.VoiceHandle, preview: results.Speech | None = None) -> results.Voice:
+    return results.Voice(
+        id=message.id,
+        kind=_name(pb.VoiceKind, message.kind),
+        name=message.display_name,
+        transcript=message.transcript,
+        prompt_seconds=_seconds(message.prompt_duration),
+        reference_seconds=_seconds(message.reference_duration),
+        prompt_id=message.prompt_id,
+        reference_id=message.reference_id,
+        labels=dict(message.labels),
+        content_digest=message.content_digest,
+        model_fingerprint=message.model_fingerprint,
+        created=_time(message.create_time) if message.HasField("create_time") else None,
+        expires=_time(message.expire_time) if message.HasField("expire_time") else None,
+        reused=message.reused,
+        preview=preview,
+    )
+
+
+def latents(message: pb.EncodeLatentsResponse) -> results.Latents:
+    inner = message.latents
+    return results.Latents(
+        data=np.frombuffer(inner.data, "<f4").reshape(-1, inner.feat_dim),
+        model_fingerprint=inner.model_fingerprint,
+        seconds=_seconds(message.audio_duration),
+    )
+
+
+def model_info(message: pb.GetModelInfoResponse) -> results.ModelInfo:
+    limits = message.limits
+    return results.ModelInfo(
+        model=message.model,
+        architecture=message.architecture,
+        model_fingerprint=message.model_fingerprint,
+        input_sample_rate=message.input_sample_rate_hz,
+        output_sample_rate=message.output_sample_rate_hz,
+        feat_dim=message.feat_dim,
+        patch_size=message.patch_size,
+        samples_per_step=message.samples_per_step,
+        encodings=tuple(_name(pb.AudioEncoding, number) for number in message.output_encodings),
+        sample_rates=tuple(message.output_sample_rates_hz),
+        inference_timesteps=tuple(message.inference_timesteps),
+        default_cfg_value=message.default_sampling.cfg_value,
+        default_timesteps=message.default_sampling.inference_timesteps,
+        max_model_len=message.max_model_len,
+        max_slots=message.max_slots,
+        device=message.device,
+        dtype=message.dtype,
+        server_version=message.server_version,
+        limits=results.Limits(
+            max_request_message_bytes=limits.max_request_message_bytes,
+            max_buffered_text_chars=limits.max_buffered_text_chars,
+            max_segment_chars=limits.max_segment_chars,
+            max_prompt_seconds=_seconds(limits.max_prompt_duration),
+            max_reference_seconds=_seconds(limits.max_reference_duration),
+            max_upload_bytes=limits.max_upload_bytes,
+            max_inline_audio_bytes=limits.max_inline_audio_bytes,
+        ),
+    )
+
+
+def _name(enum: Any, number: int) -> str:
+    """FINISH_REASON_MAX_STEPS -> max_steps; empty for unspecified, the number for one that a newer server knows."""
+    if number not in enum.values():
+        return str(number)
+    prefix = enum.Name(0).removesuffix("UNSPECIFIED")
+    return "" if number == 0 else enum.Name(number).removeprefix(prefix).lower()
+
+
+def _seconds(duration: Duration) -> float:
+    return duration.seconds + duration.nanos / 1e9
+
+
+def _time(timestamp: Timestamp) -> datetime:
+    return timestamp.ToDatetime(tzinfo=UTC)

@@ -1,0 +1,114 @@
+"""Recordings on their way to the server: parts with offsets, then a commit with lengths and digests."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypedDict, TypeVar
+
+from voxcpm_client import convert
+from voxcpm_client.connection import Connection
+from voxcpm_client.errors import SpeechError
+from voxcpm_client.results import ENCODINGS, Header, Voice
+from voxcpm_client.retry import Attempts
+from voxcpm_grpc.audio import AudioFormat
+from voxcpm_grpc.v1 import tts_pb2 as pb
+
+PART_BYTES = 64 << 10
+Message = TypeVar("Message", pb.AddPromptRequest, pb.AddReferenceRequest, pb.AddHifiRequest, pb.EncodeLatentsRequest)
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """One recording's bytes. The role tells two recordings of one stream apart."""
+
+    data: bytes
+    role: Any = pb.AUDIO_ROLE_UNSPECIFIED
+
+    def parts(self) -> Iterator[pb.AudioPart]:
+        for offset in range(0, len(self.data), PART_BYTES):
+            yield pb.AudioPart(data=self.data[offset : offset + PART_BYTES], offset_bytes=offset, role=self.role)
+
+    def digest(self) -> pb.UploadDigest:
+        return pb.UploadDigest(role=self.role, total_bytes=len(self.data), sha256=hashlib.sha256(self.data).digest())
+
+
+async def messages(kind: type[Message], config: Any, uploads: Iterable[Upload]) -> AsyncIterator[Message]:
+    """The whole request stream; without its commit a server stores nothing."""
+    yield kind(config=config)
+    for upload in uploads:
+        for part in upload.parts():
+            yield kind(audio=part)
+    yield kind(commit=pb.UploadCommit(digests=[upload.digest() for upload in uploads]))
+
+
+def source_format(options: VoiceOptions) -> pb.AudioFormat:
+    """What raw PCM is; without it the container speaks for itself."""
+    source = options.get("source")
+    if source is None:
+        return pb.AudioFormat()
+    return pb.AudioFormat(encoding=ENCODINGS[source.encoding], sample_rate_hz=source.sample_rate)
+
+
+class VoiceOptions(TypedDict, total=False):
+    """How to store a voice.
+
+    name, labels: for the owner's own use; ttl: life in seconds since its last use, by default the server's
+    preview: also return what the model heard; source: what raw PCM is, files say so themselves
+    request_id: your name for the call in logs and errors; timeout: seconds for the whole call, None for no limit
+    """
+
+    name: str
+    labels: Mapping[str, str]
+    ttl: float
+    preview: bool
+    source: AudioFormat
+    request_id: str
+    timeout: float | None
+
+
+def stored_as(options: VoiceOptions) -> pb.VoiceOptions:
+    stored = pb.VoiceOptions(
+        request_id=options.get("request_id") or uuid.uuid4().hex,
+        display_name=options.get("name") or "",
+        labels=options.get("labels") or {},
+    )
+    if (ttl := options.get("ttl")) is not None:
+        stored.ttl.FromTimedelta(timedelta(seconds=ttl))
+    return stored
+
+
+def preview(options: VoiceOptions) -> pb.Preview:
+    return pb.Preview(mode=pb.PREVIEW_MODE_RECONSTRUCTION if options.get("preview") else pb.PREVIEW_MODE_NONE)
+
+
+async def add_voice(
+    connection: Connection, kind: type[Message], config: Any, uploads: list[Upload], attempts: Attempts
+) -> Voice:
+    """Send an Add* stream and collect its answer. Repeating it is safe: the same content has the same id."""
+    method = getattr(connection.stub, kind.__name__.removesuffix("Request"))
+
+    async def attempt(remaining: float | None) -> Voice:
+        call = method(messages(kind, config, uploads), timeout=remaining, metadata=connection.metadata)
+        return await _collect(call, config.options.request_id)
+
+    return await connection.repeat(attempt, attempts, config.options.request_id)
+
+
+async def _collect(call: AsyncIterator[pb.AudioChunk], request_id: str) -> Voice:
+    header: Header | None = None
+    handle: pb.VoiceHandle | None = None
+    chunks = []
+    async for message in call:
+        if message.HasField("header"):
+            header = convert.header(message.header)
+        if message.HasField("handle"):
+            handle = message.handle
+        if message.audio and header is not None:
+            chunks.append(convert.chunk(message, header))
+    if handle is None:
+        raise SpeechError("the server ended the upload without a voice", request_id=request_id)
+    return convert.voice(handle, convert.speech(chunks, header, None) if header and chunks else None)
