@@ -113,6 +113,14 @@ class Finished:
     latents: np.ndarray | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Part of a codec job's result: latents [patches, P, D] or audio [samples], float32, in order."""
+
+    array: np.ndarray
+    last: bool
+
+
 Event = Admitted | AudioChunk | Finished
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import monotonic
 
 import numpy as np
@@ -20,20 +20,12 @@ from voxcpm_grpc.engine.sequence import Sequence
 from voxcpm_grpc.engine.slots import Slots
 from voxcpm_grpc.errors import FailedPrecondition, Internal, InvalidRequest, VoxCPMError
 from voxcpm_grpc.models.base import SpeechModel
-from voxcpm_grpc.request import Admitted, AudioChunk, Event, Finished, FinishReason, Request, Stats
+from voxcpm_grpc.request import Admitted, AudioChunk, Event, Finished, FinishReason, Piece, Request, Stats
 
 logger = logging.getLogger(__name__)
 
 UNLIMITED = 1 << 62
 FAULTS_BEFORE_GIVING_UP = 3  # launches that fail in a row: the device is not coming back
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Part of a codec job's result: latents [patches, P, D] or audio [samples], float32, in order."""
-
-    array: np.ndarray
-    last: bool
 
 
 Result = tuple[str, Event | Piece | VoxCPMError]

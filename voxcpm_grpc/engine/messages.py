@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 
 from voxcpm_grpc.errors import VoxCPMError, code_of, from_code
-from voxcpm_grpc.request import Admitted, AudioChunk, Finished, ModelInfo, Request, Stats
+from voxcpm_grpc.request import Admitted, AudioChunk, Finished, ModelInfo, Piece, Request, Stats
 
 
 class _Message(msgspec.Struct, frozen=True, tag=True):
@@ -16,17 +16,27 @@ class _Message(msgspec.Struct, frozen=True, tag=True):
 # ---- to the engine
 
 
-class Submit(_Message):
+class Submit(_Message, frozen=True):
+    """Speak a request. `credit` chunks may be made before more is granted."""
+
     request: Request
+    credit: int
 
 
-class Cancel(_Message):
+class Credit(_Message, frozen=True):
+    """The listener of a request has read on: that many chunks more may be made."""
+
+    id: str
+    chunks: int
+
+
+class Cancel(_Message, frozen=True):
     """Stop a request or a codec job. Unknown ids are ignored: it may have ended meanwhile."""
 
     id: str
 
 
-class Encode(_Message):
+class Encode(_Message, frozen=True):
     """Latents of a waveform float32 [samples] at the model's input rate."""
 
     id: str
@@ -34,71 +44,62 @@ class Encode(_Message):
     pad_left: bool
 
 
-class Decode(_Message):
+class Decode(_Message, frozen=True):
     """Audio of latents float32 [patches, P, D]."""
 
     id: str
     latents: np.ndarray
 
 
-class GetStats(_Message):
+class GetStats(_Message, frozen=True):
     id: str
 
 
-class Stop(_Message):
+class Stop(_Message, frozen=True):
     """End the process once the current step is done."""
 
 
-Command = Submit | Cancel | Encode | Decode | GetStats | Stop
+Command = Submit | Credit | Cancel | Encode | Decode | GetStats | Stop
 
 
 # ---- from the engine
 
 
-class Ready(_Message):
+class Ready(_Message, frozen=True):
     """The model is loaded; the first message of an engine that started."""
 
     info: ModelInfo
 
 
-class StartFailed(_Message):
+class StartFailed(_Message, frozen=True):
     """The engine could not start; the message is for the operator."""
 
     message: str
 
 
-class Began(_Message):
+class Began(_Message, frozen=True):
     id: str
     event: Admitted
 
 
-class Spoke(_Message):
+class Spoke(_Message, frozen=True):
     id: str
     event: AudioChunk
 
 
-class Ended(_Message):
+class Ended(_Message, frozen=True):
     id: str
     event: Finished
 
 
-class Encoded(_Message):
-    """One piece of the latents asked for; `last` ends the job."""
+class Coded(_Message, frozen=True):
+    """A piece of what a codec job makes; the one marked `last` ends it."""
 
     id: str
-    latents: np.ndarray
-    last: bool
+    event: Piece
 
 
-class Decoded(_Message):
-    """One piece of the audio asked for; `last` ends the job."""
-
-    id: str
-    samples: np.ndarray
-    last: bool
-
-
-class Failed(_Message):
+class Failed(_Message, frozen=True):
     """A request or job ended with an error."""
 
     id: str
@@ -115,19 +116,19 @@ class Failed(_Message):
         return from_code(self.code, self.message, field=self.field, retry_after=self.retry_after)
 
 
-class Statistics(_Message):
+class Statistics(_Message, frozen=True):
     id: str
     stats: Stats
 
 
-Report = Ready | StartFailed | Began | Spoke | Ended | Encoded | Decoded | Failed | Statistics
+Report = Ready | StartFailed | Began | Spoke | Ended | Coded | Failed | Statistics
 
 
 # ---- wire
 
 
 def _pack(value: object) -> object:
-    if isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
         return value.dtype.str, value.shape, np.ascontiguousarray(value).data
     raise NotImplementedError(f"{type(value).__name__} does not cross processes")
 
@@ -137,8 +138,16 @@ def _unpack(kind: type, value: object) -> object:
     return np.frombuffer(data, dtype).reshape(shape)
 
 
+class _Envelope(msgspec.Struct):
+    """What names the request in any command."""
+
+    id: str = ""
+    request: _Envelope | None = None
+
+
 _encoder = msgspec.msgpack.Encoder(enc_hook=_pack)
 _commands = msgspec.msgpack.Decoder(Command, dec_hook=_unpack)
+_envelopes = msgspec.msgpack.Decoder(_Envelope)
 _reports = msgspec.msgpack.Decoder(list[Report], dec_hook=_unpack)
 
 
@@ -146,8 +155,18 @@ def encode_command(command: Command) -> bytes:
     return _encoder.encode(command)
 
 
-def decode_command(data: bytes) -> Command:
+def decode_command(data: bytes | memoryview) -> Command:
+    """The command of a message; its arrays are read-only. Raises msgspec.DecodeError or ValueError if it is none."""
     return _commands.decode(data)
+
+
+def command_id(data: bytes | memoryview) -> str:
+    """The request or job that a command is about, even if the rest of it does not decode; empty if it names none."""
+    try:
+        envelope = _envelopes.decode(data)
+    except msgspec.DecodeError:
+        return ""
+    return envelope.request.id if envelope.request else envelope.id
 
 
 def encode_reports(reports: list[Report]) -> bytes:
@@ -155,5 +174,6 @@ def encode_reports(reports: list[Report]) -> bytes:
     return _encoder.encode(reports)
 
 
-def decode_reports(data: bytes) -> list[Report]:
+def decode_reports(data: bytes | memoryview) -> list[Report]:
+    """The reports of a message; their arrays are read-only."""
     return _reports.decode(data)
