@@ -7,6 +7,7 @@ messages' borders never enter, and what was emitted for a prefix is never revise
 
 from __future__ import annotations
 
+import logging
 import re
 import unicodedata
 from collections import deque
@@ -15,6 +16,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 import sentencex
+
+log = logging.getLogger(__name__)
 
 LANGUAGE = "en"  # its rules know the sentence ends of all scripts, and most abbreviations met in mixed text
 WINDOW = 1000  # spoken text, in code points, that is looked at again: quotes and brackets span sentences
@@ -27,6 +30,8 @@ _CJK_CLOSE = str.maketrans(dict.fromkeys("」』”）】》〉", ")"))
 _CLAUSE = re.compile(r"[,;:،؛…–—](?=\s)|[、，；：—]")
 _SIGN = re.compile(r"[^\w\s]|[\n\r\u2028\u2029]")
 _SPACE = re.compile(r"\s")
+# The library fails on white space of more than one byte behind initials.
+_PLAIN = {c: "\n" if chr(c) in "\x85\u2028\u2029" else " " for c in range(128, 0x3001) if chr(c).isspace()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,7 @@ class Segmenter:
         self._sentences = sentences
         self._max_chars = max_chars
         self._text = ""  # the turn from `_base` on
+        self._plain = ""  # the same with plain white space
         self._base = 0
         self._at = 0  # in `_text`: everything before it was emitted
         self._cuts: deque[int] = deque([0])  # of the turn, oldest first, within WINDOW of `_at`
@@ -63,6 +69,7 @@ class Segmenter:
         """Take more text; yields the segments that are now certain. Must be exhausted."""
         done = len(self._text)
         self._text += text
+        self._plain += text.translate(_PLAIN)
         if not self._sentences:
             return
         while done < len(self._text):
@@ -126,7 +133,7 @@ class Segmenter:
     def _sentence_ends(self, stop: int) -> list[int]:
         """Ends of the sentences after `_at`, the last one being `stop`; the first holds something to speak."""
         start = self._cuts[0] - self._base
-        sentences = sentencex.segment(LANGUAGE, self._text[start:stop])  # together they are the text
+        sentences = _sentences(self._plain[start:stop])
         ends = [end for end in accumulate(map(len, sentences), initial=start) if end > self._at]
         while ends and not is_speakable(self._text[self._at : ends[0]]):
             del ends[0]
@@ -166,7 +173,19 @@ class Segmenter:
         while at - self._cuts[0] > WINDOW:
             self._cuts.popleft()
         gone = self._cuts[0] - self._base
-        self._text, self._base, self._at = self._text[gone:], self._base + gone, self._at - gone
+        self._text, self._plain = self._text[gone:], self._plain[gone:]
+        self._base, self._at = self._base + gone, self._at - gone
+
+
+def _sentences(text: str) -> list[str]:
+    """The text in pieces, one for each sentence or paragraph break."""
+    try:
+        return sentencex.segment(LANGUAGE, text)  # pyright: ignore[reportAttributeAccessIssue]
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # of a library in Rust, and no subclass of Exception
+            raise
+        log.error("sentence segmentation failed on %d characters", len(text))
+        return [text]
 
 
 def spoken(text: str) -> str:

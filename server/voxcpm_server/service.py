@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import grpc
 
 from voxcpm_grpc.config import LimitSettings
+from voxcpm_grpc.engine.pool import EnginePool
 from voxcpm_grpc.errors import NotFound
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
@@ -22,9 +23,6 @@ from voxcpm_server.studio import Created, Studio
 from voxcpm_server.threads import Threads
 from voxcpm_server.uploads import read_config, receive
 from voxcpm_server.voices import VoiceStore
-
-if TYPE_CHECKING:
-    from voxcpm_grpc.engine.pool import EnginePool
 
 Context = grpc.aio.ServicerContext
 

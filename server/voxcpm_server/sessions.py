@@ -11,13 +11,14 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from voxcpm_grpc.engine.pool import EnginePool, Stream
 from voxcpm_grpc.errors import Aborted, Exhausted, Internal, InvalidRequest, Unavailable
 from voxcpm_grpc.request import Admitted, AudioChunk, Conditioning, Event, Finished, FinishReason, Request
 from voxcpm_server.chunks import ChunkWriter
@@ -35,9 +36,6 @@ from voxcpm_server.inputs import (
 from voxcpm_server.mailbox import Mailbox
 from voxcpm_server.outputs import EndReason, Header, Message, Segment, Summary
 from voxcpm_server.turns import Turns
-
-if TYPE_CHECKING:
-    from voxcpm_grpc.engine.pool import EnginePool
 
 REASONS = {FinishReason.STOP: EndReason.COMPLETE, FinishReason.MAX_STEPS: EndReason.MAX_STEPS}
 MERGED_SECONDS = 1.0  # audio that one message may take along when the client is slow
@@ -124,6 +122,8 @@ class Session:
         self._work: Mailbox[Work] = Mailbox()
         self._output: Mailbox[Output] = Mailbox()
         self._unfinished: dict[tuple[int, int], Segment] = {}  # heard, and their end not yet sent
+        self._max_lead = config.max_lead * info.output_sample_rate / 2  # the other half may wait behind the engine
+        self._lead_chunks = max(1, int(self._max_lead / info.samples_per_step))
         self._lead = 0  # samples in `_output`
         self._led = asyncio.Event()  # set when `_lead` fell
         self._accepted: float | None = None  # when the first segment was complete
@@ -242,21 +242,19 @@ class Session:
     # ---- the speaker
 
     async def _speak(self) -> None:
-        ahead: AsyncGenerator[Event] | None = None
+        ahead: Stream[Event] | None = None
         try:
             while True:
                 work = await self._work.get()
                 if not isinstance(work, Segment):
                     self._output.put(work)
                     continue
-                while self._lead > self._config.max_lead * self._rate:
-                    self._led.clear()
-                    await self._led.wait()
                 events, ahead = ahead or self._generate(work), None
                 async with aclosing(events):
                     await self._admission(work, events)
                     async for event in events:
                         self._take(work, event)
+                        await self._room()
                         following = self._work.peek()
                         if ahead is None and not self._context.carry and isinstance(following, Segment):
                             ahead = self._generate(following)
@@ -264,7 +262,13 @@ class Session:
             if ahead is not None:
                 await ahead.aclose()
 
-    def _generate(self, segment: Segment) -> AsyncGenerator[Event]:
+    async def _room(self) -> None:
+        """Returns when the client has taken enough of what waits for it."""
+        while self._lead > self._max_lead:
+            self._led.clear()
+            await self._led.wait()
+
+    def _generate(self, segment: Segment) -> Stream[Event]:
         text, conditioning = self._context.of(segment)
         request = Request(
             id=f"{self._key}.{segment.turn}.{segment.index}",
@@ -275,9 +279,9 @@ class Session:
             segment=segment.index,
             keep_latents=self._context.carry,
         )
-        return self._pool.generate(request)
+        return self._pool.generate(request, lead_chunks=self._lead_chunks)
 
-    async def _admission(self, segment: Segment, events: AsyncGenerator[Event]) -> None:
+    async def _admission(self, segment: Segment, events: Stream[Event]) -> None:
         """Raises Exhausted when the segment gets no slot in time."""
         wait, remaining = self._config.max_queue, self._remaining()
         if remaining is not None:

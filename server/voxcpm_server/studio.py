@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from voxcpm_grpc.audio import BadAudio, Decoded, DecodePool
 from voxcpm_grpc.config import LimitSettings
+from voxcpm_grpc.engine.pool import EnginePool
 from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, NotFound, VoxCPMError
 from voxcpm_grpc.request import Conditioning, ModelInfo, Prompt
 from voxcpm_server.inputs import (
@@ -24,9 +24,6 @@ from voxcpm_server.inputs import (
 )
 from voxcpm_server.threads import Threads
 from voxcpm_server.voices import Kind, StoredVoice, Voice, VoiceStore, voice_id
-
-if TYPE_CHECKING:
-    from voxcpm_grpc.engine.pool import EnginePool
 
 KINDS = {Role.PROMPT: Kind.PROMPT, Role.REFERENCE: Kind.REFERENCE}
 FLOAT_BYTES = 4

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from voxcpm_grpc.v1 import tts_pb2 as pb
-
 
 def audio(chunks) -> np.ndarray:
     return np.frombuffer(b"".join(c.audio for c in chunks), "<i2")
