@@ -57,6 +57,7 @@ class EngineSettings(_Frozen):
     )
     prefill_tokens: Positive = Field(default=512, description="prompt positions entered between two steps, at most")
     prefix_caching: bool = Field(default=True, description="share the pages of equal prompt beginnings")
+    graphs: bool = Field(True, description="replay steps as CUDA graphs; false runs the same code eagerly")
     threads: Positive | None = Field(
         default=None, description="CPU threads of the engine; default: PyTorch's own choice"
     )

@@ -257,7 +257,7 @@ def test_a_step_that_fails_ends_its_requests_and_the_next_ones_work(alone, monke
         raise RuntimeError("launch failed at /secret/path")
 
     with monkeypatch.context() as patch:
-        patch.setattr(eng.model, "step", broken)
+        patch.setattr(eng.model, "speak", broken)
         outcome = run(eng)[request.id]
     assert isinstance(outcome.error, Internal) and "secret" not in outcome.error.message
     assert at_rest(eng)

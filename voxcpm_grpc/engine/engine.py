@@ -14,7 +14,7 @@ import torch
 from voxcpm_grpc.config import EngineSettings
 from voxcpm_grpc.engine.blocks import BlockManager, page_keys
 from voxcpm_grpc.engine.kv_cache import allocate_kv, count_pages
-from voxcpm_grpc.engine.runner import HostCopy, Launch, Runner
+from voxcpm_grpc.engine.runner import HostCopy, Launch, Runner, working_memory
 from voxcpm_grpc.engine.scheduler import Batch, Scheduler
 from voxcpm_grpc.engine.sequence import Sequence
 from voxcpm_grpc.engine.slots import Slots
@@ -45,7 +45,8 @@ class Engine:
         self.info = info
         self.prefix_caching = settings.prefix_caching
         on_device = Slots.allocate(model, slots, -(-max_len // settings.page_size), device)
-        pages = count_pages(model.layout, settings, device, slots=slots, max_len=max_len)
+        working = working_memory(model, on_device, settings) if device.type == "cuda" else 0
+        pages = count_pages(model.layout, settings, device, slots=slots, max_len=max_len, working=working)
         kv = allocate_kv(model.layout, pages, settings.page_size, device)
         self.scheduler = Scheduler(
             slots=slots,
@@ -56,6 +57,8 @@ class Engine:
             max_len=max_len,
         )
         self.runner = Runner(model, on_device, kv)
+        if device.type == "cuda" and settings.graphs:
+            self.runner.capture(prefill_tokens=settings.prefill_tokens)
         self._sequences: dict[str, Sequence] = {}
         self._launches: deque[Launch] = deque()
         self._keeping: deque[tuple[Sequence, Finished, HostCopy]] = deque()  # ended, their latents still on the way

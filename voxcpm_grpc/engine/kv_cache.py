@@ -10,7 +10,6 @@ from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.models.base import KVLayout
 
 CPU_BUDGET = 2 << 30  # bytes
-ACTIVATIONS = 2 << 30  # bytes left on a GPU for a step's temporaries
 
 
 def allocate_kv(layout: KVLayout, pages: int, page_size: int, device: torch.device) -> PagedKV:
@@ -21,17 +20,22 @@ def allocate_kv(layout: KVLayout, pages: int, page_size: int, device: torch.devi
     )
 
 
-def count_pages(layout: KVLayout, settings: EngineSettings, device: torch.device, *, slots: int, max_len: int) -> int:
-    """Pages to make, after weights and slots are in memory. Raises StartupError if not even one stream fits."""
+def count_pages(
+    layout: KVLayout, settings: EngineSettings, device: torch.device, *, slots: int, max_len: int, working: int
+) -> int:
+    """Pages to make, after weights and slots are in memory and with `working` bytes left for steps and their graphs.
+
+    Raises StartupError, with the arithmetic, if not even one stream fits.
+    """
     page_bytes = layout.bytes_per_position * settings.page_size
     enough = -(-max_len // settings.page_size)  # for one stream of full length
     wanted = -(-(settings.kv_positions or slots * max_len) // settings.page_size)
     if device.type == "cuda":
         free, total = torch.cuda.mem_get_info(device)
-        budget = int(total * settings.gpu_memory_utilization) - (total - free) - ACTIVATIONS
+        budget = int(total * settings.gpu_memory_utilization) - (total - free) - working
         said = (
             f"{settings.gpu_memory_utilization:.0%} of {total / 2**30:.1f} GiB, less {(total - free) / 2**30:.1f} GiB "
-            f"in use and {ACTIVATIONS / 2**30:.0f} GiB for a step"
+            f"in use and {working / 2**30:.1f} GiB for steps and graphs"
         )
     else:
         budget, said = CPU_BUDGET, "the budget on a CPU"

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
-from itertools import accumulate
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from voxcpm_grpc.attention import PagedKV, PagedRows
+from voxcpm_grpc.attention import PagedKV
+from voxcpm_grpc.config import EngineSettings
+from voxcpm_grpc.engine.graph import StepGraph, batch_buckets, token_buckets
+from voxcpm_grpc.engine.kv_cache import allocate_kv
+from voxcpm_grpc.engine.rows import PackedChunks, pack, prefill_rows, step_rows
 from voxcpm_grpc.engine.scheduler import Batch, Chunk
 from voxcpm_grpc.engine.sequence import Sequence
 from voxcpm_grpc.engine.slots import Slots, upload
-from voxcpm_grpc.models.base import Frame, PrefillRows, SpeechModel, StepRows
+from voxcpm_grpc.models.base import EmbedRows, SpeechModel, StepRows
+
+LIBRARIES = 512 << 20  # bytes that kernels' modules and library workspaces take, beside PyTorch's own allocations
 
 
 class HostCopy:
@@ -61,6 +66,11 @@ class Runner:
         self.slots = slots
         self.kv = kv
         self.lookahead = 1 if slots.device.type == "cuda" else 0  # launches that may be under way unread
+        self._graphs: _Graphs | None = None
+
+    def capture(self, *, prefill_tokens: int) -> None:
+        """Record steps and prefills of every size as CUDA graphs; from now on they are replayed."""
+        self._graphs = _Graphs(self.model, self.slots, self.kv, prefill_tokens)
 
     @torch.inference_mode()
     def launch(self, batch: Batch) -> Launch:
@@ -70,7 +80,7 @@ class Runner:
             self.slots.open(sequence)
             self.model.open(sequence.slot, self.slots.state, sequence.prompt.primer)
         if batch.chunks:
-            self.model.prefill(self._prefill_rows(batch.chunks), self.slots.state, self.kv)
+            self._prefill(batch.chunks)
         groups: defaultdict[int, list[Sequence]] = defaultdict(list)
         for sequence in batch.steps:
             groups[sequence.request.sampling.inference_timesteps].append(sequence)
@@ -83,69 +93,127 @@ class Runner:
         history = self.slots.state.history[sequence.slot, start : start + sequence.delivered]
         return HostCopy(history.float().clone())
 
-    def _step(self, group: list[Sequence], timesteps: int) -> HostCopy:
-        slot = self._device(np.array([sequence.slot for sequence in group]))
-        state = self.slots.state
-        page_size = self.kv.page_size
-        longest = max(sequence.length for sequence in group)  # the launched step is counted already
-        table = state.block_table[slot, : -(-longest // page_size)]
-        position = state.position[slot]
-        page = state.block_table[slot, position // page_size].long()
-        paged = PagedRows(
-            cu_seqlens=torch.arange(len(group) + 1, dtype=torch.int32, device=slot.device),
-            context=(position + 1).int(),
-            block_table=table,
-            write=page * page_size + position % page_size,
-            max_rows=1,
-            max_context=longest,
-            fresh=False,
-        )
-        frame: Frame = self.model.step(StepRows(slot=slot, paged=paged, timesteps=timesteps), state, self.kv)
-        return HostCopy(frame.audio, frame.stop, frame.finite)
-
-    def _prefill_rows(self, chunks: list[Chunk]) -> PrefillRows:
-        """Pack the chunks: a position below the prompt's length is the prompt's, one above is a generated patch."""
-        tokens, positions, writes, audio, audio_slots, audio_patches = [], [], [], [], [], []
-        page_size = self.kv.page_size
-        counts = [chunk.stop - chunk.start for chunk in chunks]
-        offsets = [0, *accumulate(counts)]
-        for chunk, offset in zip(chunks, offsets, strict=False):
-            sequence, prompt = chunk.sequence, chunk.sequence.prompt
-            position = np.arange(chunk.start, chunk.stop)
-            generated = max(0, sequence.length - len(prompt))
-            token = np.concatenate([prompt.tokens, np.zeros(generated, np.int64)])[chunk.start : chunk.stop]
-            is_audio = np.concatenate([prompt.audio, np.ones(generated, bool)])
-            patch = (np.cumsum(is_audio) - 1)[chunk.start : chunk.stop]
-            rows = np.flatnonzero(is_audio[chunk.start : chunk.stop])
-            pages = np.asarray(sequence.pages)
-            tokens.append(token)
-            positions.append(position)
-            writes.append(pages[position // page_size] * page_size + position % page_size)
-            audio.append(rows + offset)
-            audio_slots.append(np.full(len(rows), sequence.slot))
-            audio_patches.append(patch[rows])
-        speaking = [index for index, chunk in enumerate(chunks) if chunk.starts_speech]
-        longest = max(chunk.stop for chunk in chunks)
-        slot = self._device(np.array([chunk.sequence.slot for chunk in chunks]))
-        paged = PagedRows(
-            cu_seqlens=self._device(np.array(offsets), torch.int32),
-            context=self._device(np.array([chunk.stop for chunk in chunks]), torch.int32),
-            block_table=self.slots.state.block_table[slot, : -(-longest // page_size)],
-            write=self._device(np.concatenate(writes)),
-            max_rows=max(counts),
-            max_context=longest,
+    def _prefill(self, chunks: list[Chunk]) -> None:
+        packed, state = pack(chunks, self.kv.page_size), self.slots.state
+        embedded = self.model.embed(packed.embed_rows(self.slots.device), state)
+        if self._graphs is not None:
+            self._graphs.prefill(embedded, packed)
+            return
+        flat = upload(torch.from_numpy(packed.padded(len(packed), len(chunks), 0)), self.slots.device)
+        rows = prefill_rows(
+            flat,
+            len(packed),
+            len(chunks),
+            state,
+            self.kv.page_size,
+            longest=max(chunk.stop for chunk in chunks),
             fresh=all(chunk.start == 0 for chunk in chunks),
         )
-        return PrefillRows(
-            token=self._device(np.concatenate(tokens)),
-            position=self._device(np.concatenate(positions)),
-            audio=self._device(np.concatenate(audio)),
-            audio_slot=self._device(np.concatenate(audio_slots)),
-            audio_patch=self._device(np.concatenate(audio_patches)),
-            paged=paged,
-            last=self._device(np.array([offsets[index + 1] - 1 for index in speaking])),
-            last_slot=self._device(np.array([chunks[index].sequence.slot for index in speaking])),
-        )
+        # Only as many sequences start to speak as there are; the padding of `last` must not reach a slot.
+        speaking = len(packed.last)
+        rows = replace(rows, last=rows.last[:speaking], last_slot=rows.last_slot[:speaking])
+        self.model.prefill(embedded, rows, state, self.kv)
 
-    def _device(self, values: np.ndarray, dtype: torch.dtype = torch.int64) -> Tensor:
-        return upload(torch.from_numpy(values).to(dtype), self.slots.device)
+    def _step(self, group: list[Sequence], timesteps: int) -> HostCopy:
+        """One frame for each of the group; the copy to the host goes before the language models."""
+        slots = np.array([sequence.slot for sequence in group])
+        if self._graphs is not None:
+            return self._graphs.step(slots, timesteps)
+        state = self.slots.state
+        slot = upload(torch.from_numpy(slots), self.slots.device)
+        longest = max(sequence.length for sequence in group)  # the launched step is counted already
+        rows = step_rows(slot, state, self.kv.page_size, longest, timesteps)
+        frame = self.model.speak(rows, state)
+        copy = HostCopy(frame.audio, frame.stop, frame.finite)
+        self.model.listen(rows, state, self.kv)
+        return copy
+
+
+@torch.inference_mode()
+def working_memory(model: SpeechModel, slots: Slots, settings: EngineSettings) -> int:
+    """Bytes of GPU memory that steps and their graphs need beside weights, slots and KV cache.
+
+    Measured on a step of all slots and the largest prefill, run on the scratch slot over a KV cache of one page.
+    Graphs keep a pool of that size of their own.
+    """
+    device, state, page_size = slots.device, slots.state, settings.page_size
+    kv = allocate_kv(model.layout, 0, page_size, device)
+    scratch = len(state.seed) - 1
+    before = torch.cuda.memory_allocated(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    rows = step_rows(
+        torch.full((scratch,), scratch, device=device), state, page_size, page_size, max(model.info.timesteps)
+    )
+    model.step(rows, state, kv)
+    state.position[-1].zero_()
+    packed = pack([], page_size)
+    count = settings.prefill_tokens
+    flat = torch.from_numpy(packed.padded(count, 1, scratch)).to(device)
+    where = prefill_rows(flat, count, 1, state, page_size, page_size, fresh=False)
+    tokens = torch.zeros(count, dtype=torch.int64, device=device)
+    everything = EmbedRows(tokens, torch.arange(count, device=device), tokens + scratch, tokens)
+    model.prefill(model.embed(everything, state), where, state, kv)
+    torch.cuda.synchronize(device)
+    peak = torch.cuda.max_memory_allocated(device) - before
+    return (2 if settings.graphs else 1) * peak + LIBRARIES
+
+
+class _Graphs:
+    """The captured halves of a step by batch size (and timestep count), and prefills by token count."""
+
+    @torch.inference_mode()
+    def __init__(self, model: SpeechModel, slots: Slots, kv: PagedKV, prefill_tokens: int) -> None:
+        self.slots = slots
+        self.scratch = len(slots.state.seed) - 1
+        state, device = slots.state, slots.device
+        longest = state.block_table.shape[1] * kv.page_size
+        self._slot = torch.full((self.scratch,), self.scratch, dtype=torch.int64, device=device)
+        nothing = EmbedRows(*(torch.zeros(n, dtype=torch.int64, device=device) for n in (prefill_tokens, 0, 0, 0)))
+        self._embedded = tuple(torch.zeros_like(part) for part in model.embed(nothing, state))
+        self._flat = {
+            count: torch.from_numpy(pack([], kv.page_size).padded(count, self._sequences(count), self.scratch)).to(
+                device
+            )
+            for count in token_buckets(prefill_tokens)
+        }
+
+        def rows(count: int, timesteps: int = 0) -> StepRows:
+            state.position[-1].zero_()  # padding rows must not wander off the block table
+            return step_rows(self._slot[:count], state, kv.page_size, longest, timesteps)
+
+        def prefill(count: int) -> None:
+            where = prefill_rows(
+                self._flat[count], count, self._sequences(count), state, kv.page_size, longest, fresh=False
+            )
+            model.prefill(tuple(part[:count] for part in self._embedded), where, state, kv)
+
+        pool = torch.cuda.graph_pool_handle()
+        sizes = batch_buckets(self.scratch)
+        self._prefill = StepGraph(prefill, list(self._flat), pool)
+        self._speak = {
+            n: StepGraph(lambda count, n=n: model.speak(rows(count, n), state), sizes, pool)
+            for n in model.info.timesteps
+        }
+        self._listen = StepGraph(lambda count: model.listen(rows(count), state, kv), sizes, pool)
+
+    def _sequences(self, tokens: int) -> int:
+        """Most prompts that a prefill of so many rows can hold."""
+        return min(tokens, self.scratch)
+
+    def prefill(self, embedded: tuple[Tensor, ...], packed: PackedChunks) -> None:
+        count = self._prefill.bucket(len(packed))
+        padded = packed.padded(count, self._sequences(count), self.scratch)
+        self._flat[count].copy_(upload(torch.from_numpy(padded), self.slots.device))
+        for static, part in zip(self._embedded, embedded, strict=True):
+            static[: len(packed)].copy_(part)
+        self._prefill.replay(count)
+
+    def step(self, slots: np.ndarray, timesteps: int) -> HostCopy:
+        count = len(slots)
+        padded = np.full(self._listen.bucket(count), self.scratch)
+        padded[:count] = slots
+        self._slot[: len(padded)].copy_(upload(torch.from_numpy(padded), self.slots.device))
+        frame = self._speak[timesteps].replay(count)
+        copy = HostCopy(frame.audio[:count], frame.stop[:count], frame.finite[:count])
+        self._listen.replay(count)
+        return copy

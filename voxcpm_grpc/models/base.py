@@ -90,14 +90,21 @@ class SlotState:
 
 
 @dataclass(frozen=True, slots=True)
-class PrefillRows:
-    """Rows of prompts (or of recomputed sequences) to enter into the KV cache."""
+class EmbedRows:
+    """What stands at the rows of a prefill."""
 
     token: Tensor  # [t] int64, 0 at audio rows
-    position: Tensor  # [t] int64
     audio: Tensor  # [a] int64, the rows that are audio
     audio_slot: Tensor  # [a] int64
     audio_patch: Tensor  # [a] int64, index into the slot's history
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillRows:
+    """Where the rows of prompts (or of recomputed sequences) go in the KV cache."""
+
+    position: Tensor  # [t] int64
+    is_audio: Tensor  # [t] bool
     paged: PagedRows
     last: Tensor  # [f] int64, rows that end a prompt: their hidden states start the generation
     last_slot: Tensor  # [f] int64
@@ -156,10 +163,27 @@ class SpeechModel(ABC):
         """Make a slot ready for a new stream: clear its codec, or prime it with its last `primer` patches."""
 
     @abstractmethod
-    def prefill(self, rows: PrefillRows, state: SlotState, kv: PagedKV) -> None:
+    def embed(self, rows: EmbedRows, state: SlotState) -> tuple[Tensor, ...]:
+        """What the language models read at prompt rows: tensors [t, ...], for `prefill`."""
+
+    @abstractmethod
+    def prefill(self, embedded: tuple[Tensor, ...], rows: PrefillRows, state: SlotState, kv: PagedKV) -> None:
         """Fill the KV cache; for rows that end a prompt, leave the hidden states in their slots."""
 
     @abstractmethod
+    def speak(self, rows: StepRows, state: SlotState) -> Frame:
+        """The first half of a step: make one frame for each slot and append its patch to the history.
+
+        Touches nothing of other slots and never synchronizes with the host; nor does `listen`.
+        """
+
+    @abstractmethod
+    def listen(self, rows: StepRows, state: SlotState, kv: PagedKV) -> None:
+        """The second half: feed the patches just made to the language models, and advance step, patches and position
+        by one. The host may read the frame meanwhile."""
+
     def step(self, rows: StepRows, state: SlotState, kv: PagedKV) -> Frame:
-        """Make one frame for each slot, append its patch to the history, feed it to the language models, and advance
-        step, patches and position by one. Touches nothing of other slots; never synchronizes with the host."""
+        """One whole step."""
+        frame = self.speak(rows, state)
+        self.listen(rows, state, kv)
+        return frame

@@ -15,7 +15,7 @@ from torch import Tensor
 
 import voxcpm_grpc
 from voxcpm_grpc.attention import PagedKV, PagedRows, select_attention
-from voxcpm_grpc.models.base import Frame, LoadOptions, PrefillRows, PromptRows, SlotState, StepRows
+from voxcpm_grpc.models.base import EmbedRows, Frame, LoadOptions, PrefillRows, PromptRows, SlotState, StepRows
 from voxcpm_grpc.models.families import load_model
 from voxcpm_grpc.models.voxcpm2.model import VoxCPM2
 from voxcpm_grpc.request import Sampling
@@ -79,12 +79,15 @@ class Driver:
             end = min(begin + chunk, len(tokens))
             heard, done = np.flatnonzero(audio[begin:end]), int(audio[:begin].sum())
             position, ends = self.long(range(begin, end)), end == len(tokens)
-            rows = PrefillRows(
+            content = EmbedRows(
                 token=self.long(tokens[begin:end]),
-                position=position,
                 audio=self.long(heard),
                 audio_slot=self.long([slot] * len(heard)),
                 audio_patch=self.long(range(done, done + len(heard))),
+            )
+            rows = PrefillRows(
+                position=position,
+                is_audio=torch.from_numpy(audio[begin:end].copy()).to(position.device),
                 paged=PagedRows(
                     cu_seqlens=self.long([0, end - begin]).int(),
                     context=self.long([end]).int(),
@@ -97,7 +100,7 @@ class Driver:
                 last=self.long([end - begin - 1] if ends else []),
                 last_slot=self.long([slot] if ends else []),
             )
-            self.model.prefill(rows, self.state, self.kv)
+            self.model.prefill(self.model.embed(content, self.state), rows, self.state, self.kv)
 
     def rows(self, *slots: int, timesteps: int = 10) -> StepRows:
         slot = self.long(slots)

@@ -19,6 +19,7 @@ from voxcpm_grpc.layers.rope import Rotation
 from voxcpm_grpc.layers.transformer import Transformer
 from voxcpm_grpc.layers.weights import Weights
 from voxcpm_grpc.models.base import (
+    EmbedRows,
     Frame,
     KVLayout,
     LoadOptions,
@@ -123,26 +124,31 @@ class VoxCPM2(SpeechModel):
             own.condition[slot] = patches[-1]
 
     @torch.inference_mode()
-    def prefill(self, rows: PrefillRows, state: SlotState, kv: PagedKV) -> None:
-        own: VoxCPM2State = state.model
-        x = F.embedding(rows.token, self.embedding)  # [t, c]
-        heard = torch.zeros_like(x)  # [t, c], zeros at text
+    def embed(self, rows: EmbedRows, state: SlotState) -> tuple[Tensor, Tensor]:
+        """Inputs of the base LM, and the part of them that was heard (zeros at text): both [t, c]."""
+        x = F.embedding(rows.token, self.embedding)
+        heard = torch.zeros_like(x)
         if rows.audio.shape[0]:
             patches = state.history[rows.audio_slot, rows.audio_patch].to(x.dtype)
             heard.index_copy_(0, rows.audio, self.enc_to_lm(self.encode_patch(patches)))
             x.index_copy_(0, rows.audio, heard[rows.audio])
+        return x, heard
+
+    @torch.inference_mode()
+    def prefill(self, embedded: tuple[Tensor, ...], rows: PrefillRows, state: SlotState, kv: PagedKV) -> None:
+        own: VoxCPM2State = state.model
+        x, heard = embedded
         rotate = None if self.config.lm_config.no_rope else self.rope.at(rows.position)
         semantic = self._base(x, rotate, kv, rows.paged)
-        if rows.audio.shape[0]:
-            semantic.index_copy_(0, rows.audio, self.quantize(semantic[rows.audio]))
+        semantic = torch.where(rows.is_audio[:, None], self.quantize(semantic), semantic)
         acoustic = self._residual(semantic, heard, rows.position, kv, rows.paged)
         own.semantic.index_copy_(0, rows.last_slot, semantic[rows.last])
         own.acoustic.index_copy_(0, rows.last_slot, acoustic[rows.last])
 
     @torch.inference_mode()
-    def step(self, rows: StepRows, state: SlotState, kv: PagedKV) -> Frame:
+    def speak(self, rows: StepRows, state: SlotState) -> Frame:
         own: VoxCPM2State = state.model
-        slot, position = rows.slot, state.position[rows.slot]
+        slot = rows.slot
         semantic, acoustic = own.semantic[slot], own.acoustic[slot]  # [b, c]
         choice = self.stop_logits(semantic)
         mu = torch.stack([self.lm_to_dit(semantic), self.res_to_dit(acoustic)], dim=1)  # [b, 2, e]
@@ -153,25 +159,30 @@ class VoxCPM2(SpeechModel):
         finite = audio.isfinite().all(1) & latents.isfinite().flatten(1).all(1)
         # A broken stream ends here; its neighbours must not inherit what it would leave in the pages of the KV cache.
         patch = torch.where(finite[:, None, None], patch, 0)
-
-        made = state.patches[slot]
+        own.condition.index_copy_(0, slot, patch)
+        own.codec.index_copy_(0, slot, memory)
         # Padding rows share the scratch slot, whose counters nobody resets.
-        state.history[slot, made.clamp(max=state.history.shape[1] - 1)] = patch.to(state.history.dtype)
-        heard = self.enc_to_lm(self.encode_patch(patch))
+        made = state.patches[slot].clamp(max=state.history.shape[1] - 1)
+        state.history[slot, made] = patch.to(state.history.dtype)
+        return Frame(audio=audio, stop=choice[:, 1] > choice[:, 0], finite=finite)
+
+    @torch.inference_mode()
+    def listen(self, rows: StepRows, state: SlotState, kv: PagedKV) -> None:
+        own: VoxCPM2State = state.model
+        slot = rows.slot
+        position = state.position[slot]
+        heard = self.enc_to_lm(self.encode_patch(own.condition[slot]))
         rotate = None if self.config.lm_config.no_rope else self.rope.at(position)
         semantic = self.quantize(self._base(heard, rotate, kv, rows.paged))
         acoustic = self._residual(semantic, heard, position, kv, rows.paged)
         for whole, part in (
             (own.semantic, semantic),
             (own.acoustic, acoustic),
-            (own.condition, patch),
-            (own.codec, memory),
             (state.position, position + 1),
-            (state.patches, made + 1),
+            (state.patches, state.patches[slot] + 1),
             (state.step, state.step[slot] + 1),
         ):
             whole.index_copy_(0, slot, part)
-        return Frame(audio=audio, stop=choice[:, 1] > choice[:, 0], finite=finite)
 
     def stop_logits(self, semantic: Tensor) -> Tensor:
         """[b, 2] of hidden states [b, c]: to go on, and to end with the patch that they make."""

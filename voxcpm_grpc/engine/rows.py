@@ -1,0 +1,130 @@
+"""From sequences to the index tensors of a step, with one upload each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from voxcpm_grpc.attention import PagedRows
+from voxcpm_grpc.engine.blocks import SCRATCH_PAGE
+from voxcpm_grpc.engine.scheduler import Chunk
+from voxcpm_grpc.engine.slots import upload
+from voxcpm_grpc.models.base import EmbedRows, PrefillRows, SlotState, StepRows
+
+
+def step_rows(slot: Tensor, state: SlotState, page_size: int, longest: int, timesteps: int) -> StepRows:
+    """One row for each slot [b], from what the device knows itself; no context is over `longest` positions."""
+    position = state.position[slot]
+    page = state.block_table[slot, position // page_size].long()
+    paged = PagedRows(
+        cu_seqlens=torch.arange(slot.shape[0] + 1, dtype=torch.int32, device=slot.device),
+        context=(position + 1).int(),
+        block_table=state.block_table[slot, : -(-longest // page_size)],
+        write=page * page_size + position % page_size,
+        max_rows=1,
+        max_context=longest,
+        fresh=False,
+    )
+    return StepRows(slot=slot, paged=paged, timesteps=timesteps)
+
+
+@dataclass(frozen=True, slots=True)
+class PackedChunks:
+    """Chunks of prompts on the host. A position below a prompt's length is the prompt's, above it a patch made since.
+
+    t rows, s sequences, a audio rows, f sequences whose speech starts; all int64.
+    """
+
+    token: np.ndarray  # [t]
+    audio: np.ndarray  # [a]
+    audio_slot: np.ndarray  # [a]
+    audio_patch: np.ndarray  # [a]
+    position: np.ndarray  # [t]
+    write: np.ndarray  # [t]
+    offsets: np.ndarray  # [s + 1]
+    slot: np.ndarray  # [s]
+    context: np.ndarray  # [s]
+    last: np.ndarray  # [f]
+    last_slot: np.ndarray  # [f]
+
+    def __len__(self) -> int:
+        return len(self.token)
+
+    def embed_rows(self, device: torch.device) -> EmbedRows:
+        return EmbedRows(*_upload([self.token, self.audio, self.audio_slot, self.audio_patch], device))
+
+    def padded(self, rows: int, sequences: int, scratch: int) -> np.ndarray:
+        """What `prefill_rows` reads, filled up with rows that write to the scratch page and belong to nobody."""
+        is_audio = np.zeros(rows, np.int64)
+        is_audio[self.audio] = 1
+        parts = [
+            _pad(self.position, rows, 0),
+            _pad(self.write, rows, SCRATCH_PAGE),
+            is_audio,
+            _pad(self.offsets, sequences + 1, len(self)),
+            _pad(self.slot, sequences, scratch),
+            _pad(self.context, sequences, 0),
+            _pad(self.last, sequences, 0),
+            _pad(self.last_slot, sequences, scratch),
+        ]
+        return np.concatenate(parts)
+
+
+def pack(chunks: list[Chunk], page_size: int) -> PackedChunks:
+    counts = [chunk.stop - chunk.start for chunk in chunks]
+    offsets = [0, *accumulate(counts)]
+    columns = [[np.zeros(0, np.int64)] for _ in range(6)]
+    for chunk, offset in zip(chunks, offsets, strict=False):
+        sequence, prompt = chunk.sequence, chunk.sequence.prompt
+        part, position = slice(chunk.start, chunk.stop), np.arange(chunk.start, chunk.stop)
+        generated = max(0, chunk.stop - len(prompt))
+        token = np.concatenate([prompt.tokens, np.zeros(generated, np.int64)])[part]
+        audio = np.concatenate([prompt.audio, np.ones(generated, bool)])
+        patch = (np.cumsum(audio) - 1)[part]
+        heard = np.flatnonzero(audio[part])
+        pages = np.asarray(sequence.pages)
+        write = pages[position // page_size] * page_size + position % page_size
+        fresh = (token, heard + offset, np.full(len(heard), sequence.slot), patch[heard], position, write)
+        for column, values in zip(columns, fresh, strict=True):
+            column.append(values)
+    speaking = [index for index, chunk in enumerate(chunks) if chunk.starts_speech]
+    slot = np.array([chunk.sequence.slot for chunk in chunks], np.int64)
+    return PackedChunks(
+        *(np.concatenate(column).astype(np.int64) for column in columns),
+        offsets=np.array(offsets, np.int64),
+        slot=slot,
+        context=np.array([chunk.stop for chunk in chunks], np.int64),
+        last=np.array([offsets[index + 1] - 1 for index in speaking], np.int64),
+        last_slot=slot[speaking],
+    )
+
+
+def prefill_rows(
+    flat: Tensor, rows: int, sequences: int, state: SlotState, page_size: int, longest: int, fresh: bool
+) -> PrefillRows:
+    """The rows that `PackedChunks.padded` wrote into `flat`, int64 on the device."""
+    sizes = [rows, rows, rows, sequences + 1, sequences, sequences, sequences, sequences]
+    position, write, is_audio, offsets, slot, context, last, last_slot = flat.split(sizes)
+    paged = PagedRows(
+        cu_seqlens=offsets.int(),
+        context=context.int(),
+        block_table=state.block_table[slot, : -(-longest // page_size)],
+        write=write,
+        max_rows=rows,
+        max_context=longest,
+        fresh=fresh,
+    )
+    return PrefillRows(position=position, is_audio=is_audio.bool(), paged=paged, last=last, last_slot=last_slot)
+
+
+def _pad(values: np.ndarray, size: int, fill: int) -> np.ndarray:
+    return np.concatenate([values, np.full(size - len(values), fill, np.int64)])
+
+
+def _upload(arrays: list[np.ndarray], device: torch.device) -> tuple[Tensor, ...]:
+    flat = upload(torch.from_numpy(np.concatenate(arrays)), device)
+    return flat.split([len(array) for array in arrays])
