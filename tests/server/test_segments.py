@@ -7,6 +7,7 @@ import time
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+
 from voxcpm_server.segments import Piece, Segmenter, is_joined, is_speakable, spoken
 
 LIMIT = 60
@@ -17,7 +18,28 @@ WORDS = [
     *("👍🏽", "👩‍👩‍👧", "🇩🇪🇫🇷", "😀", "...", "—", "“quoted.”", '"said."', "(see p. 3)", "x" * 70, "汉" * 70),
 ]
 ENDS = [
-    *". ! ? ; : , … 。 ！ ？ 、 ， । ؟ \n \n\n \r\n \u2028 \u3000 \t".split(" "),
+    *[
+        ".",
+        "!",
+        "?",
+        ";",
+        ":",
+        ",",
+        "…",
+        "。",
+        "！",
+        "？",
+        "、",
+        "，",
+        "।",
+        "؟",
+        "\n",
+        "\n\n",
+        "\r\n",
+        "\u2028",
+        "\u3000",
+        "\t",
+    ],
     " ",
     "",
     "\x00",

@@ -1,0 +1,197 @@
+"""From settings to a server that answers, and back down without cutting anyone off."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+
+from voxcpm_grpc import checkpoint
+from voxcpm_grpc.audio import DecodePool
+from voxcpm_grpc.config import LimitSettings, Settings
+from voxcpm_grpc.engine.pool import EnginePool
+from voxcpm_grpc.errors import StartupError
+from voxcpm_grpc.v1 import tts_pb2_grpc
+from voxcpm_server.health import Health, enable_reflection
+from voxcpm_server.rpc import Gate
+from voxcpm_server.service import VoxCPMService
+from voxcpm_server.studio import Studio
+from voxcpm_server.threads import Threads
+from voxcpm_server.voices import VoiceStore
+
+log = logging.getLogger(__name__)
+
+DATA = ".local/share/voxcpm-grpc/voices"  # under the user's home
+STOP_SECONDS = 1.0  # what is left after draining are health watches, which never end by themselves
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A server that answers. `address` has the real port."""
+
+    address: str
+    pool: EnginePool
+    gate: Gate
+
+
+def serve(settings: Settings) -> None:
+    """Serve until SIGTERM or SIGINT; a second one does not wait for open streams.
+
+    Prints one line to stdout when ready. Raises StartupError with one line for the operator.
+    """
+    logging.basicConfig(
+        level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s", force=True
+    )
+    directory = _resolve(settings)
+    with suppress(asyncio.CancelledError), asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(_serve(settings, directory))
+
+
+@asynccontextmanager
+async def running_server(
+    settings: Settings, *, directory: Path | None = None, pool: EnginePool | None = None
+) -> AsyncIterator[Running]:
+    """A server for the length of the block, drained at its end. Raises StartupError.
+
+    `directory` is the resolved checkpoint; `pool`, not yet started, replaces the engine that settings describe.
+    """
+    async with AsyncExitStack() as stack:
+        threads = Threads()
+        stack.callback(threads.close)
+        server = grpc.aio.server(options=_options(settings.limits))
+        address = _bind(server, settings.listen)  # before the model loads: a taken port should not cost minutes
+        stack.push_async_callback(server.stop, 0)
+        if pool is None:
+            path = directory or await threads.run(_resolve, settings)
+            pool = EnginePool.of_processes(path, _name(settings), settings.engine, log_level=settings.log_level)
+        stack.push_async_callback(pool.close)
+        decoder = DecodePool(settings.decode_workers)
+        stack.push_async_callback(decoder.close)
+        await asyncio.gather(pool.start(), decoder.start())
+        store = await threads.run(_open_store, settings, pool.info.fingerprint)
+        gate, health = Gate(settings.limits.max_streams), Health()
+        tts_pb2_grpc.add_VoxCPMServiceServicer_to_server(
+            VoxCPMService(
+                pool=pool,
+                studio=Studio(pool, decoder, store, threads, settings.limits),
+                store=store,
+                threads=threads,
+                gate=gate,
+                limits=settings.limits,
+            ),
+            server,
+        )
+        await health.register(server)
+        enable_reflection(server)
+        await server.start()
+        await health.say(serving=True)
+        watch = asyncio.create_task(_watch(pool, health))
+        stack.callback(watch.cancel)
+        try:
+            yield Running(address, pool, gate)
+        finally:
+            watch.cancel()
+            await _drain(server, gate, health, settings.drain_seconds)
+
+
+async def _drain(server: grpc.aio.Server, gate: Gate, health: Health, seconds: float) -> None:
+    await health.shut_down()  # first, so that balancers look elsewhere: stopping closes the listener at once
+    gate.close()
+    if gate.streams:
+        log.info("draining streams=%d seconds=%g", gate.streams, seconds)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await gate.idle()
+    await server.stop(STOP_SECONDS if not gate.streams else 0)
+
+
+async def _watch(pool: EnginePool, health: Health) -> None:
+    await pool.closed_or_lost()
+    log.error("the engine is lost; health is NOT_SERVING from now on")
+    await health.say(serving=False)
+
+
+async def _serve(settings: Settings, directory: Path) -> None:
+    stop, is_ready, main = asyncio.Event(), False, asyncio.current_task()
+
+    def on_signal() -> None:
+        if stop.is_set() or not is_ready:
+            assert main is not None
+            main.cancel()
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, on_signal)
+    async with running_server(settings, directory=directory) as running:
+        is_ready = True
+        info = running.pool.info
+        note = f" ({card})" if (card := _card_note(settings, directory)) else ""
+        print(
+            f"listening on {running.address} model={info.name}{note} device={info.device} dtype={info.dtype}",
+            flush=True,
+        )
+        await stop.wait()
+
+
+def _resolve(settings: Settings) -> Path:
+    return checkpoint.resolve(settings.model, settings.revision, settings.cache_dir)
+
+
+def _name(settings: Settings) -> str:
+    """What callers see of where the model came from: never a path."""
+    path = Path(settings.model)
+    return path.resolve().name if path.is_dir() else settings.model
+
+
+def _card_note(settings: Settings, directory: Path) -> str:
+    """The embedded model's own card says whether it was ever trained."""
+    card = directory / "README.md"
+    if settings.model == "demo" and card.is_file() and "untrained" in card.read_text(encoding="utf-8"):
+        return "untrained: it makes noise, not speech"
+    return ""
+
+
+def _open_store(settings: Settings, fingerprint: str) -> VoiceStore:
+    directory = settings.voices.directory or Path.home() / DATA
+    try:
+        return VoiceStore(directory, settings.voices, fingerprint)
+    except OSError as error:
+        raise StartupError(
+            f"the voice store {directory} cannot be used: {error.strerror}; set voices.directory to a writable one"
+        ) from None
+
+
+def _options(limits: LimitSettings) -> list[tuple[str, int]]:
+    return [
+        ("grpc.max_receive_message_length", limits.max_message_bytes),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.so_reuseport", 0),  # two servers on one port would each get some of the calls
+        ("grpc.keepalive_time_ms", 60_000),
+        ("grpc.keepalive_timeout_ms", 20_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+    ]
+
+
+def _bind(server: grpc.aio.Server, listen: str) -> str:
+    try:
+        port = server.add_insecure_port(listen)
+    except RuntimeError:
+        port = 0
+    if not port:
+        raise StartupError(f"cannot listen on {listen}: the port is taken, or the address is not this host's")
+    return listen if listen.startswith("unix:") else f"{listen.rpartition(':')[0]}:{port}"
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
