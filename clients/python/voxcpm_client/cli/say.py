@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import codecs
+import io
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import cast
 
 import click
 from click.core import ParameterSource
@@ -56,16 +57,10 @@ def _source(text: str | None, file: Path | None) -> Text:
         return file.read_text("utf-8", errors="replace")
     if text is None and sys.stdin.isatty():
         raise click.UsageError("nothing to say: give TEXT, --file FILE, or text on stdin (- reads a terminal)")
-    return _as_it_comes(sys.stdin.buffer) if text in (None, "-") else str(text)
+    return _as_it_comes(cast(io.BufferedReader, sys.stdin.buffer)) if text in (None, "-") else str(text)
 
 
-class Arriving(Protocol):
-    """A byte stream that can return what has arrived without waiting for more."""
-
-    def read1(self, size: int, /) -> bytes: ...
-
-
-def _as_it_comes(stream: Arriving) -> Iterator[str]:
+def _as_it_comes(stream: io.BufferedReader) -> Iterator[str]:
     """Whatever has arrived, as soon as it has, cut between characters."""
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     while data := stream.read1(READ_BYTES):

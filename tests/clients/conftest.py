@@ -1,0 +1,305 @@
+"""A server with the real contract and a voice of its own: each character becomes a tone-less run of samples."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+import grpc
+import numpy as np
+import pytest
+from google.protobuf.any_pb2 import Any
+from google.rpc.error_details_pb2 import BadRequest, RequestInfo, RetryInfo
+from google.rpc.status_pb2 import Status
+
+from voxcpm_grpc.audio.wav import header as wav_header
+from voxcpm_grpc.v1 import tts_pb2 as pb
+from voxcpm_grpc.v1 import tts_pb2_grpc
+
+RATE = 16000
+RUN = 160  # samples of one character
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """How the next call fails, and after how many chunks of audio."""
+
+    code: grpc.StatusCode
+    message: str = "as told"
+    after_chunks: int = 0
+    field: str = ""
+    retry_after: float | None = None
+    pushback: str | None = None
+    request_id: str = ""
+    garbage: bool = False
+
+    def abort(self, context: grpc.ServicerContext) -> None:
+        details = []
+        if self.request_id:
+            details.append(RequestInfo(request_id=self.request_id))
+        if self.field:
+            details.append(BadRequest(field_violations=[BadRequest.FieldViolation(field=self.field)]))
+        if self.retry_after is not None:
+            info = RetryInfo()
+            info.retry_delay.FromMilliseconds(round(1000 * self.retry_after))
+            details.append(info)
+        packed = [Any() for _ in details]
+        for box, detail in zip(packed, details, strict=True):
+            box.Pack(detail)
+        status = Status(code=self.code.value[0], message=self.message, details=packed)
+        trailers: list[tuple[str, str | bytes]] = []
+        if details or self.garbage:
+            trailers.append(("grpc-status-details-bin", b"\xff" if self.garbage else status.SerializeToString()))
+        if self.pushback is not None:
+            trailers.append(("grpc-retry-pushback-ms", self.pushback))
+        context.set_trailing_metadata(tuple(trailers))
+        context.abort(self.code, self.message)
+
+
+@dataclass
+class Call:
+    """What the server saw of one RPC."""
+
+    method: str
+    received: list = field(default_factory=list)
+    cancelled: threading.Event = field(default_factory=threading.Event)
+    ended: bool = False
+
+    @property
+    def text(self) -> str:
+        return "".join(message.text for message in self.received if message.HasField("text"))
+
+    @property
+    def config(self) -> pb.GenerateConfig:
+        return self.received[0].config
+
+
+class Servicer(tts_pb2_grpc.VoxCPMServiceServicer):
+    """`faults` are taken by calls in turn; `calls` remembers everything; `hold` keeps Generate from answering."""
+
+    def __init__(self) -> None:
+        self.faults: deque[Fault] = deque()
+        self.calls: list[Call] = []
+        self.handles: dict[str, pb.VoiceHandle] = {}
+        self.recordings: dict[str, bytes] = {}
+        self.hold = threading.Event()
+        self.hold.set()
+        self.arrived = threading.Condition()
+
+    def fail(self, code: str, times: int = 1, **details) -> None:
+        self.faults.extend([Fault(code=grpc.StatusCode[code], **details)] * times)
+
+    def samples(self, text: str) -> np.ndarray:
+        """int16 [160 * len(text)]"""
+        return np.repeat(np.array([100 + 7 * (ord(char) % 4000) for char in text], np.int16), RUN)
+
+    def wait_for_text(self, text: str, seconds: float = 10) -> bool:
+        """Whether the newest call received exactly `text` within that time."""
+        with self.arrived:
+            return self.arrived.wait_for(lambda: bool(self.calls) and self.calls[-1].text == text, seconds)
+
+    def wait_for_calls(self, number: int, seconds: float = 10) -> bool:
+        """Whether that many calls were made within that time."""
+        with self.arrived:
+            return self.arrived.wait_for(lambda: len(self.calls) >= number, seconds)
+
+    def Generate(self, requests, context):
+        call, fault = self._begin("Generate", context)
+        chunks, at, sequence, turn = 0, 0, 1, 0
+        encoding = pb.AUDIO_ENCODING_PCM_S16LE
+        for request in requests:
+            with self.arrived:
+                call.received.append(request)
+                self.arrived.notify_all()
+            match request.WhichOneof("request"):
+                case "config":
+                    encoding = request.config.output.encoding or encoding
+                    rate = request.config.output.sample_rate_hz or RATE
+                    yield pb.AudioChunk(
+                        header=pb.StreamHeader(
+                            request_id=request.config.request_id,
+                            format=pb.AudioFormat(encoding=encoding, sample_rate_hz=rate),
+                            model="fake",
+                            seed=request.config.turn.sampling.seed or 99,
+                        )
+                    )
+                    while not self.hold.wait(0.02) and context.is_active():
+                        pass
+                case "text":
+                    if fault and chunks == fault.after_chunks:
+                        fault.abort(context)
+                    audio = self._encode(request.text, encoding, first=at == 0)
+                    count = RUN * len(request.text)
+                    started = pb.SegmentEvent(
+                        kind=pb.SEGMENT_EVENT_KIND_STARTED, text=request.text, segment_index=chunks, at_samples=at
+                    )
+                    yield pb.AudioChunk(
+                        audio=audio,
+                        sequence=sequence,
+                        offset_samples=at,
+                        sample_count=count,
+                        turn_index=turn,
+                        segment_index=chunks,
+                        segment_events=[started],
+                    )
+                    chunks, at, sequence = chunks + 1, at + count, sequence + 1
+                case "flush":
+                    turn += request.flush.end_turn
+                    yield pb.AudioChunk(
+                        sequence=sequence, flush_done=pb.FlushDone(tag=request.flush.tag, at_samples=at)
+                    )
+                    sequence += 1
+                case "interrupt":
+                    yield pb.AudioChunk(
+                        sequence=sequence, interrupted=pb.Interrupted(tag=request.interrupt.tag, sent_samples=at)
+                    )
+                    sequence += 1
+                case "finish":
+                    break
+        if context.is_active():
+            call.ended = True
+            summary = pb.StreamSummary(finish_reason=pb.FINISH_REASON_COMPLETE, total_samples=at, segments=chunks)
+            summary.time_to_first_audio.FromMilliseconds(250)
+            yield pb.AudioChunk(sequence=sequence, offset_samples=at, summary=summary)
+
+    def _encode(self, text: str, encoding: int, *, first: bool) -> bytes:
+        samples = self.samples(text)
+        if encoding == pb.AUDIO_ENCODING_PCM_F32LE:
+            return (samples / np.float32(32768)).astype("<f4").tobytes()
+        header = wav_header(RATE) if first and encoding == pb.AUDIO_ENCODING_WAV else b""
+        return header + samples.astype("<i2").tobytes()
+
+    def AddPrompt(self, requests, context):
+        config, recordings = self._upload("AddPrompt", requests, context)
+        yield from self._stored("prm_", pb.VOICE_KIND_PROMPT, config, recordings, config.transcript)
+
+    def AddReference(self, requests, context):
+        config, recordings = self._upload("AddReference", requests, context)
+        yield from self._stored("ref_", pb.VOICE_KIND_REFERENCE, config, recordings)
+
+    def AddHifi(self, requests, context):
+        config, recordings = self._upload("AddHifi", requests, context)
+        yield from self._stored("hifi_", pb.VOICE_KIND_HIFI, config, recordings, config.uploaded_prompt.transcript)
+
+    def EncodeLatents(self, requests, context):
+        _, recordings = self._upload("EncodeLatents", requests, context)
+        frames = np.frombuffer(recordings[0][:64], np.uint8).astype("<f4").reshape(-1, 16)
+        return pb.EncodeLatentsResponse(
+            latents=pb.Latents(data=frames.tobytes(), feat_dim=16, model_fingerprint="fake-1")
+        )
+
+    def _upload(self, method, requests, context):
+        call, fault = self._begin(method, context)
+        parts: dict[int, bytearray] = {}
+        for request in requests:
+            call.received.append(request)
+            match request.WhichOneof("request"):
+                case "audio":
+                    part = parts.setdefault(request.audio.role, bytearray())
+                    if request.audio.offset_bytes != len(part):
+                        context.abort(grpc.StatusCode.INVALID_ARGUMENT, "gap")
+                    part += request.audio.data
+                case "commit":
+                    for digest in request.commit.digests:
+                        part = parts[digest.role]
+                        if digest.total_bytes != len(part) or digest.sha256 != sha256(part).digest():
+                            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "digest mismatch")
+                    if fault:
+                        fault.abort(context)
+                    return call.received[0].config, {role: bytes(part) for role, part in parts.items()}
+        return context.abort(grpc.StatusCode.INVALID_ARGUMENT, "no commit")
+
+    def _stored(self, prefix, kind, config, recordings, transcript=""):
+        id = prefix + sha256(b"".join(recordings.values()) + transcript.encode()).hexdigest()[:16]
+        options = config.options
+        handle = pb.VoiceHandle(
+            id=id,
+            kind=kind,
+            display_name=options.display_name,
+            labels=options.labels,
+            transcript=transcript,
+            reused=id in self.handles,
+        )
+        handle.create_time.FromSeconds(1_700_000_000)
+        if options.HasField("ttl"):
+            handle.expire_time.FromSeconds(1_700_000_000 + options.ttl.seconds)
+        self.handles[id] = handle
+        self.recordings[id] = b"".join(recordings.values())
+        format = pb.AudioFormat(encoding=pb.AUDIO_ENCODING_PCM_S16LE, sample_rate_hz=RATE)
+        yield pb.AudioChunk(header=pb.StreamHeader(request_id=options.request_id, format=format))
+        yield pb.AudioChunk(handle=handle, sequence=1)
+        if config.preview.mode == pb.PREVIEW_MODE_RECONSTRUCTION:
+            yield pb.AudioChunk(audio=self.samples("preview").tobytes(), sample_count=7 * RUN, sequence=2)
+
+    def GetVoice(self, request, context):
+        self._begin("GetVoice", context)
+        if request.id not in self.handles:
+            Fault(code=grpc.StatusCode.NOT_FOUND, message="no such voice", field="id", request_id="r-7").abort(context)
+        return pb.GetVoiceResponse(handle=self.handles[request.id])
+
+    def ListVoices(self, request, context):
+        self._begin("ListVoices", context)
+        found = [handle for handle in self.handles.values() if request.kind in (0, handle.kind)]
+        found = [handle for handle in found if dict(request.labels).items() <= dict(handle.labels).items()]
+        start = int(request.page_token or 0)  # pages of two, so that there are several
+        token = str(start + 2) if len(found) > start + 2 else ""
+        return pb.ListVoicesResponse(handles=found[start : start + 2], next_page_token=token)
+
+    def DeleteVoice(self, request, context):
+        self._begin("DeleteVoice", context)
+        if self.handles.pop(request.id, None) is None and not request.allow_missing:
+            context.abort(grpc.StatusCode.NOT_FOUND, "no such voice")
+        return pb.DeleteVoiceResponse()
+
+    def GetModelInfo(self, request, context):
+        _, fault = self._begin("GetModelInfo", context)
+        if fault:
+            fault.abort(context)
+        info = pb.GetModelInfoResponse(
+            model="fake",
+            output_sample_rate_hz=RATE,
+            output_encodings=[pb.AUDIO_ENCODING_PCM_S16LE],
+            inference_timesteps=[4, 10],
+        )
+        info.limits.max_prompt_duration.FromMilliseconds(60_500)
+        return info
+
+    def _begin(self, method: str, context) -> tuple[Call, Fault | None]:
+        call = Call(method)
+
+        def ended() -> None:
+            if context.code() is None and not call.ended:
+                call.cancelled.set()
+
+        with self.arrived:
+            self.calls.append(call)
+            self.arrived.notify_all()
+        context.add_callback(ended)
+        return call, self.faults.popleft() if self.faults else None
+
+
+class FakeServer(Servicer):
+    target: str
+
+    def health(self, request: bytes, context) -> bytes:
+        return b"\x08\x01"
+
+
+@pytest.fixture
+def server() -> Iterator[FakeServer]:
+    fake = FakeServer()
+    grpc_server = grpc.server(ThreadPoolExecutor(8))
+    tts_pb2_grpc.add_VoxCPMServiceServicer_to_server(fake, grpc_server)
+    check = grpc.unary_unary_rpc_method_handler(fake.health)
+    grpc_server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler("grpc.health.v1.Health", {"Check": check}),)
+    )
+    fake.target = f"127.0.0.1:{grpc_server.add_insecure_port('127.0.0.1:0')}"
+    grpc_server.start()
+    yield fake
+    fake.hold.set()
+    grpc_server.stop(0).wait(5)

@@ -1,0 +1,316 @@
+import json
+import sys
+import types
+import wave
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from voxcpm_client.cli import main
+from voxcpm_grpc import __version__
+
+TEXT = "Hello, 你好!"
+
+
+@pytest.fixture
+def run(server, tmp_path, monkeypatch):
+    """Runs the program against the server, in an empty directory, on a machine without a sound library."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("VOXCPM_CLIENT_TARGET", server.target)
+    monkeypatch.setitem(sys.modules, "sounddevice", None)
+
+    def run(*arguments, **options):
+        return CliRunner().invoke(main, [str(argument) for argument in arguments], **options)
+
+    return run
+
+
+def frames(path) -> np.ndarray:
+    with wave.open(str(path)) as file:
+        assert (file.getnchannels(), file.getsampwidth(), file.getframerate()) == (1, 2, 16000)
+        return np.frombuffer(file.readframes(file.getnframes()), "<i2")
+
+
+def test_say_writes_a_wav_file_and_tells_about_it(run, server, tmp_path):
+    result = run("say", TEXT, "--out", "hello.wav")
+    assert result.exit_code == 0, result.output
+    np.testing.assert_array_equal(frames(tmp_path / "hello.wav"), server.samples(TEXT))
+    assert result.stdout.startswith("hello.wav: 0.10 s of audio, first audio after ")
+    assert "real-time factor" in result.stdout
+    assert result.stderr == ""
+
+
+def test_say_without_speakers_writes_speech_wav(run, server, tmp_path):
+    assert run("say", TEXT).exit_code == 0
+    np.testing.assert_array_equal(frames(tmp_path / "speech.wav"), server.samples(TEXT))
+
+
+@pytest.mark.parametrize("arguments", [["-"], []])
+def test_say_reads_stdin(run, server, tmp_path, arguments):
+    assert run("say", *arguments, input=TEXT).exit_code == 0
+    np.testing.assert_array_equal(frames(tmp_path / "speech.wav"), server.samples(TEXT))
+
+
+def test_say_reads_a_file(run, server, tmp_path):
+    (tmp_path / "text.txt").write_text(TEXT, "utf-8")
+    assert run("say", "--file", "text.txt").exit_code == 0
+    assert server.calls[-1].text == TEXT
+    assert run("say", "too", "--file", "text.txt").exit_code == 2
+
+
+def test_say_writes_raw_samples(run, server, tmp_path):
+    assert run("say", TEXT, "--out", "hello.pcm").exit_code == 0
+    assert (tmp_path / "hello.pcm").read_bytes() == server.samples(TEXT).tobytes()
+    assert run("say", TEXT, "--out", "hello.wav", "--raw").exit_code == 0
+    assert (tmp_path / "hello.wav").read_bytes() == server.samples(TEXT).tobytes()
+
+
+def test_say_writes_to_stdout_and_reports_on_stderr(run, server):
+    result = run("say", TEXT, "--out", "-")
+    assert result.stdout_bytes[:4] == b"RIFF"
+    assert result.stdout_bytes[44:] == server.samples(TEXT).tobytes()
+    assert "stdout: 0.10 s of audio" in result.stderr
+    assert run("say", TEXT, "--out", "-", "--raw").stdout_bytes == server.samples(TEXT).tobytes()
+
+
+def test_say_writes_float_wav(run, server, tmp_path):
+    assert run("say", TEXT, "--out", "f.wav", "--encoding", "pcm_f32le").exit_code == 0
+    written = (tmp_path / "f.wav").read_bytes()
+    assert written[20] == 3  # IEEE float
+    np.testing.assert_array_equal(np.frombuffer(written[44:], "<f4"), server.samples(TEXT) / np.float32(32768))
+
+
+def test_say_reports_as_json(run):
+    report = json.loads(run("say", TEXT, "--json", "--seed", 11).stdout)
+    assert report["output"] == "speech.wav"
+    assert report["header"]["seed"] == 11
+    assert report["summary"]["finish_reason"] == "complete"
+    assert 0 < report["time_to_first_audio_seconds"] <= report["wall_seconds"]
+    assert report["rtf"] == pytest.approx(report["wall_seconds"] / report["audio_seconds"])
+
+
+def test_say_sends_every_option(run, server, tmp_path):
+    (tmp_path / "p.wav").write_bytes(b"prompt")
+    (tmp_path / "r.wav").write_bytes(b"reference")
+    options = "--seed 1 --cfg 3 --timesteps 4 --temperature 0.5 --min-steps 3 --max-steps 30 --rate 8000"
+    modes = "--segmentation manual --continuity independent --prompt p.wav --prompt-text said --reference r.wav"
+    result = run("say", TEXT, *options.split(), *modes.split())
+    assert result.exit_code == 0, result.output
+    config = server.calls[-1].config
+    sampling = config.turn.sampling
+    assert (sampling.seed, sampling.cfg_value, sampling.inference_timesteps) == (1, 3.0, 4)
+    assert (sampling.temperature, sampling.min_steps, sampling.max_steps) == (0.5, 3, 30)
+    assert config.output.sample_rate_hz == 8000
+    assert config.segmentation.mode == 1 and config.segmentation.continuity == 1
+    assert config.conditioning.inline_prompt.transcript == "said"
+    assert config.conditioning.inline_reference.audio.data == b"reference"
+    assert run("say", TEXT, "--voice", "prm_1", "--voice", "ref_1").exit_code == 0
+    assert server.calls[-1].config.conditioning.prompt_id == "prm_1"
+    assert run("say", TEXT, "--style", "calm").exit_code == 0
+    assert server.calls[-1].config.turn.style == "calm"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["say", TEXT, "--out", "hello.mp3"], "neither .wav, .pcm nor .raw"),
+        (["say", TEXT, "--prompt-text", "said"], "go together"),
+        (["say", TEXT, "--cfg", "much"], "not a valid float"),
+        (["say", TEXT, "--no-such"], "No such option"),
+        (["clone", __file__], "--transcript"),
+        (["clone", __file__, "--reference-only", "--hifi"], "goes with neither"),
+        (["clone", __file__, "--reference-only", "--label", "x"], "KEY=VALUE"),
+        (["voices", "show"], "Missing argument"),
+        (["nonsense"], "No such command"),
+    ],
+)
+def test_wrong_usage_exits_with_2_before_any_call(run, server, arguments, message):
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert not server.calls
+
+
+def test_a_failure_is_one_line_with_the_request_id(run, server, tmp_path):
+    server.fail("INVALID_ARGUMENT", message="seed is odd;\nsend an even one", request_id="r-9", field="seed")
+    result = run("say", TEXT, "--out", "hello.wav")
+    assert result.exit_code == 1
+    assert result.stderr == "Error: seed is odd; send an even one (request r-9)\n"
+    assert not (tmp_path / "hello.wav").exists()
+
+
+def test_a_failure_in_mid_speech_leaves_what_was_heard(run, server, tmp_path):
+    server.fail("ABORTED", after_chunks=1)
+    result = run("say", "--out", "hello.wav", input="x" * 5000)
+    assert result.exit_code == 1
+    np.testing.assert_array_equal(frames(tmp_path / "hello.wav"), server.samples("x" * 4096))
+
+
+def test_a_contradiction_and_an_unreachable_server_are_failures(run):
+    result = run("say", TEXT, "--voice", "anna")
+    assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
+    assert "no voice id" in result.stderr
+    result = run("info", "--target", "127.0.0.1:1", "--timeout", "2")
+    assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
+    assert "no server answers at 127.0.0.1:1" in result.stderr
+
+
+def test_a_file_that_cannot_be_written_is_a_failure(run):
+    result = run("say", TEXT, "--out", "no/such/directory.wav")
+    assert (result.exit_code, result.stderr) == (1, "Error: no/such/directory.wav: No such file or directory\n")
+
+
+class Speakers:
+    """What the sound library would have played."""
+
+    def __init__(self, **options):
+        self.options, self.played, self.state = options, b"", "made"
+
+    def start(self):
+        self.state = "started"
+
+    def write(self, data):
+        self.played += data
+
+    def stop(self):
+        self.state = "drained"
+
+    def close(self):
+        self.state += ", closed"
+
+
+@pytest.fixture
+def speakers(monkeypatch):
+    opened = []
+
+    def open_stream(**options):
+        opened.append(Speakers(**options))
+        return opened[-1]
+
+    library = types.SimpleNamespace(
+        query_devices=lambda kind: {},
+        RawOutputStream=open_stream,
+        PortAudioError=type("PortAudioError", (Exception,), {}),
+    )
+    return lambda: (monkeypatch.setitem(sys.modules, "sounddevice", library), opened)[1]
+
+
+def test_say_plays_on_the_speakers_if_there_are_any(run, server, speakers, tmp_path):
+    opened = speakers()
+    result = run("say", TEXT)
+    assert result.exit_code == 0, result.output
+    assert opened[0].options == {"samplerate": 16000, "channels": 1, "dtype": "int16"}
+    assert (opened[0].played, opened[0].state) == (server.samples(TEXT).tobytes(), "drained, closed")
+    assert result.stdout.startswith("speakers: ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_say_plays_and_writes_at_once_and_stops_playing_on_a_failure(run, server, speakers, tmp_path):
+    opened = speakers()
+    assert run("say", TEXT, "--play", "--out", "too.wav").stdout.startswith("too.wav and speakers: ")
+    np.testing.assert_array_equal(frames(tmp_path / "too.wav"), server.samples(TEXT))
+    server.fail("ABORTED", after_chunks=1)
+    assert run("say", "--play", input="x" * 5000).exit_code == 1
+    assert opened[1].state == "started, closed"  # not drained
+
+
+def test_play_without_a_sound_library_says_how_to_get_one(run, server):
+    result = run("say", TEXT, "--play")
+    assert result.exit_code == 1
+    assert result.stderr == "Error: cannot play: install the sound library with: pip install 'voxcpm-grpc[play]'\n"
+    assert not server.calls
+
+
+def test_clone_prints_the_id_of_the_voice(run, server, tmp_path):
+    (tmp_path / "anna.wav").write_bytes(b"recording")
+    result = run("clone", "anna.wav", "--transcript", "said", "--name", "anna", "--label", "a=b", "--label", "c=d")
+    id = result.stdout.strip()
+    assert server.handles[id].transcript == "said"
+    assert dict(server.handles[id].labels) == {"a": "b", "c": "d"}
+    assert server.recordings[id] == b"recording"
+    again = run("clone", "anna.wav", "--transcript", "said")
+    assert again.stdout.strip() == id
+    assert "stored before" in again.stderr
+    assert run("clone", "anna.wav", "--hifi", "--transcript", "said").stdout.startswith("hifi_")
+    shown = json.loads(run("clone", "anna.wav", "--reference-only", "--json", "--preview", "heard.wav").stdout)
+    assert shown["id"].startswith("ref_")
+    np.testing.assert_array_equal(frames(tmp_path / "heard.wav"), server.samples("preview"))
+
+
+def test_clone_speaks_with_the_new_voice(run, server, tmp_path):
+    (tmp_path / "anna.wav").write_bytes(b"recording")
+    result = run("clone", "anna.wav", "--reference-only", "--say", TEXT, "--out", "hello.wav", "--seed", "3")
+    id, report = result.stdout.splitlines()
+    assert server.calls[-1].config.conditioning.reference_id == id
+    assert server.calls[-1].config.turn.sampling.seed == 3
+    assert report.startswith("hello.wav: ")
+    np.testing.assert_array_equal(frames(tmp_path / "hello.wav"), server.samples(TEXT))
+
+
+def test_voices_are_listed_in_columns_shown_and_deleted(run, server, tmp_path):
+    assert "no voices" in run("voices", "list").stderr
+    (tmp_path / "anna.wav").write_bytes(b"recording")
+    prompt = run("clone", "anna.wav", "-t", "What Anna says. " * 9, "--name", "anna").stdout.strip()
+    reference = run("clone", "anna.wav", "--reference-only").stdout.strip()
+    lines = run("voices", "list").stdout.splitlines()
+    assert lines[0].split() == ["ID", "KIND", "NAME", "SECONDS", "EXPIRES", "TRANSCRIPT"]
+    assert {line.split()[0] for line in lines[1:]} == {prompt, reference}
+    assert {line.index(" prompt ") for line in lines[1:] if prompt in line} == {lines[0].index(" KIND ")}
+    assert max(map(len, lines)) < 120
+    assert run("voices", "list", "--kind", "reference").stdout.split()[6] == reference
+    assert [voice["id"] for voice in json.loads(run("voices", "list", "--json").stdout)] == [prompt, reference]
+    assert "transcript" in run("voices", "show", prompt).stdout
+    assert json.loads(run("voices", "show", prompt, "--json").stdout)["name"] == "anna"
+    assert run("voices", "delete", prompt, reference).exit_code == 0
+    assert not server.handles
+    assert run("voices", "delete", prompt).exit_code == 1
+    assert run("voices", "delete", prompt, "--missing-ok").exit_code == 0
+
+
+def test_info_tells_the_model_and_its_limits(run):
+    shown = run("info").stdout
+    assert "model " in shown and "fake" in shown and "60.5" in shown
+    assert json.loads(run("info", "--json").stdout)["limits"]["max_prompt_seconds"] == 60.5
+
+
+def test_version(run):
+    assert __version__ in run("--version").stdout
+
+
+def test_serve_prints_the_effective_settings(run, tmp_path, monkeypatch):
+    (tmp_path / "file.toml").write_text("drain_seconds = 3\n[engine]\nmax_slots = 2\n")
+    result = run("serve", "--model", "demo", "--engine.max-slots", "8", "--config", "file.toml", "--print-config")
+    assert result.exit_code == 0, result.output
+    assert "max_slots = 8" in result.stdout and "drain_seconds = 3" in result.stdout
+
+
+def test_serve_help_lists_the_settings(run):
+    result = run("serve", "--help")
+    assert result.exit_code == 0
+    assert "--engine.max-slots" in result.stdout
+
+
+def test_serve_refuses_an_unknown_setting(run):
+    result = run("serve", "--engine.max-slot", "8")
+    assert result.exit_code == 1
+    assert "--engine.max-slots" in result.stderr
+
+
+@pytest.mark.parametrize("missing", ["pydantic", "torch"])
+def test_serve_without_its_packages_names_one_command(run, monkeypatch, missing):
+    for name in [name for name in sys.modules if name.startswith(("voxcpm_grpc.config", "voxcpm_server"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, missing, None)
+    result = run("serve", "--model", "demo", "--listen", "127.0.0.1:0")
+    assert result.exit_code == 1
+    assert result.stderr.count("pip install 'voxcpm-grpc[server]'") == 1
+    assert result.stderr.count("\n") == 1
+
+
+def test_download_needs_its_package_only_for_a_repository(run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    result = run("download", "someone/some-model")
+    assert result.exit_code == 1
+    assert "huggingface_hub" in result.stderr or "voxcpm-grpc[download]" in result.stderr
+    assert run("download", "demo").exit_code == 0

@@ -1,0 +1,214 @@
+import asyncio
+import math
+import socket
+import time
+
+import numpy as np
+import pytest
+
+from voxcpm_client import (
+    Aborted,
+    AsyncClient,
+    DeadlineExceeded,
+    Exhausted,
+    InternalError,
+    InvalidArgument,
+    NotFound,
+    SpeechError,
+    Unavailable,
+)
+
+
+@pytest.fixture
+async def client(server):
+    async with AsyncClient(server.target, timeout=20) as client:
+        yield client
+
+
+async def test_a_stream_lost_before_its_first_audio_is_begun_again(client, server):
+    server.fail("UNAVAILABLE", times=2)
+    consumed = []
+
+    def once():
+        for piece in ("He", "llo"):
+            consumed.append(piece)
+            yield piece
+
+    speech = await client.say(once(), seed=4)
+    np.testing.assert_array_equal(speech.samples, server.samples("Hello"))
+    assert consumed == ["He", "llo"]
+    assert len(server.calls) == 3
+    assert {call.config.turn.sampling.seed for call in server.calls} == {4}
+    assert len({call.config.request_id for call in server.calls}) == 1
+
+
+async def test_a_session_is_replayed_with_everything_in_its_order(client, server):
+    server.fail("UNAVAILABLE")
+    async with client.session() as session:
+        await session.send_text("a")
+        await session.flush(tag="t")
+        await session.send_text("b")
+        await session.finish()
+        chunks = [chunk async for chunk in session]
+    assert [message.WhichOneof("request") for message in server.calls[1].received] == [
+        "config",
+        "text",
+        "flush",
+        "text",
+        "finish",
+    ]
+    np.testing.assert_array_equal(np.concatenate([chunk.samples for chunk in chunks]), server.samples("ab"))
+
+
+async def test_text_that_comes_after_the_first_attempt_goes_to_the_second(client, server):
+    server.fail("UNAVAILABLE")
+
+    async def slow():
+        yield "one "
+        await asyncio.to_thread(server.wait_for_calls, 2)
+        yield "two"
+
+    speech = await client.say(slow())
+    np.testing.assert_array_equal(speech.samples, server.samples("one two"))
+
+
+async def test_nothing_is_repeated_after_the_first_audio(client, server):
+    server.fail("UNAVAILABLE", after_chunks=1)
+    async with client.speak(["one", "two"]) as stream:
+        first = await anext(stream)
+        with pytest.raises(Unavailable, match="as told"):
+            await anext(stream)
+    assert first.sample_count == 480
+    assert len(server.calls) == 1
+
+
+@pytest.mark.parametrize("code", ["ABORTED", "INVALID_ARGUMENT", "INTERNAL", "NOT_FOUND", "RESOURCE_EXHAUSTED"])
+async def test_other_failures_are_not_repeated(client, server, code):
+    server.fail(code)
+    with pytest.raises(SpeechError) as raised:
+        await client.say("a")
+    assert raised.value.code == code
+    assert len(server.calls) == 1
+
+
+@pytest.mark.parametrize("code", ["RESOURCE_EXHAUSTED", "UNAVAILABLE"])
+@pytest.mark.parametrize("how", [{"retry_after": 0.4}, {"pushback": "400"}, {"retry_after": 9.0, "pushback": "400"}])
+async def test_the_server_says_when_to_come_back(client, server, code, how):
+    server.fail(code, **how)
+    begun = time.monotonic()
+    await client.say("a")
+    assert 0.4 <= time.monotonic() - begun < 3
+    assert len(server.calls) == 2
+
+
+async def test_a_server_that_wants_no_retry_gets_none(client, server):
+    server.fail("UNAVAILABLE", pushback="-1")
+    with pytest.raises(Unavailable) as raised:
+        await client.say("a")
+    assert raised.value.retry_after == math.inf
+    assert len(server.calls) == 1
+
+
+async def test_a_wait_beyond_the_deadline_is_not_begun(client, server):
+    server.fail("RESOURCE_EXHAUSTED", retry_after=5.0)
+    begun = time.monotonic()
+    with pytest.raises(Exhausted) as raised:
+        await client.say("a", timeout=2.0)
+    assert time.monotonic() - begun < 1
+    assert raised.value.retry_after == 5.0
+
+
+async def test_the_number_of_retries_is_bounded(server):
+    server.fail("UNAVAILABLE", times=9, retry_after=0.01)
+    async with AsyncClient(server.target, retries=2) as client:
+        with pytest.raises(Unavailable):
+            await client.say("a")
+    assert len(server.calls) == 3
+
+
+async def test_too_much_text_to_keep_is_not_repeated(client, server):
+    server.hold.clear()
+    server.fail("UNAVAILABLE")
+    with pytest.raises(Unavailable):
+        task = asyncio.create_task(client.say(["x" * 15_000] * 80))
+        await asyncio.sleep(0.3)
+        server.hold.set()
+        await task
+    assert len(server.calls) == 1
+
+
+async def test_a_silent_server_meets_the_deadline(client, server):
+    server.hold.clear()
+    begun = time.monotonic()
+    with pytest.raises(DeadlineExceeded, match=r"timeout of 0\.5 s") as raised:
+        await client.say("a", timeout=0.5, request_id="late")
+    assert 0.4 < time.monotonic() - begun < 3
+    assert raised.value.request_id == "late"
+
+
+async def test_the_clients_own_deadline_holds_for_every_call(server):
+    server.hold.clear()
+    async with AsyncClient(server.target, timeout=0.5) as client:
+        with pytest.raises(DeadlineExceeded):
+            await client.say("a")
+
+
+async def test_unary_calls_and_uploads_are_repeated(client, server, tmp_path):
+    server.fail("UNAVAILABLE", times=2)
+    assert (await client.model_info()).model == "fake"
+    server.fail("UNAVAILABLE", times=2)
+    voice = await client.add_reference(b"r" * 100_000)
+    assert server.recordings[voice.id] == b"r" * 100_000
+    server.fail("UNAVAILABLE")
+    assert (await client.encode_latents(b"l" * 64, role="prompt")).data.shape == (4, 16)
+    assert len(server.calls) == 8
+
+
+async def test_no_server_at_all_is_told_with_its_address():
+    with socket.socket() as taken:  # bound, so that nobody else listens there
+        taken.bind(("127.0.0.1", 0))
+        target = f"127.0.0.1:{taken.getsockname()[1]}"
+        async with AsyncClient(target, retries=1) as client:
+            with pytest.raises(Unavailable, match=f"no server answers at {target}"):
+                await client.say("a")
+            with pytest.raises(Unavailable, match=f"no server answers at {target}"):
+                await client.health()
+
+
+async def test_an_error_tells_all_that_the_server_said(client, server):
+    server.fail("INVALID_ARGUMENT", message="seed is too odd", field="turn.sampling.seed", request_id="r-1")
+    with pytest.raises(InvalidArgument) as raised:
+        await client.say("a")
+    error = raised.value
+    assert (error.code, error.message, error.field, error.request_id) == (
+        "INVALID_ARGUMENT",
+        "seed is too odd",
+        "turn.sampling.seed",
+        "r-1",
+    )
+    assert str(error) == "seed is too odd (request r-1)"
+
+
+async def test_an_error_without_details_still_has_the_request_id(client, server):
+    server.fail("ABORTED", garbage=True)
+    with pytest.raises(Aborted) as raised:
+        await client.say("a", request_id="own")
+    assert (raised.value.message, raised.value.request_id) == ("as told", "own")
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"), [("INTERNAL", InternalError), ("NOT_FOUND", NotFound), ("DATA_LOSS", SpeechError)]
+)
+async def test_one_tree_holds_all_errors(client, server, code, kind):
+    server.fail(code)
+    with pytest.raises(SpeechError) as raised:
+        await client.add_prompt(b"audio", "text")
+    assert type(raised.value) is kind
+    assert raised.value.code == code
+
+
+async def test_an_error_that_was_handled_leaves_a_usable_client(client, server):
+    server.fail("INTERNAL")
+    with pytest.raises(InternalError):
+        await client.say("a")
+    assert len((await client.say("a")).samples) == 160

@@ -1,0 +1,280 @@
+import asyncio
+import gc
+import itertools
+import threading
+import time
+import wave
+
+import numpy as np
+import pytest
+
+from voxcpm_client import AsyncClient, Cancelled, Client, Encoding, SpeechError
+
+TEXT = "Hello, 你好!"
+
+
+@pytest.fixture
+async def client(server):
+    async with AsyncClient(server.target, timeout=20) as client:
+        yield client
+
+
+async def test_say_returns_the_speech_with_its_header_and_summary(client, server):
+    speech = await client.say(TEXT, request_id="mine", seed=5)
+    np.testing.assert_array_equal(speech.samples, server.samples(TEXT))
+    assert speech.samples.dtype == np.int16
+    assert (speech.header.request_id, speech.header.seed, speech.sample_rate) == ("mine", 5, 16000)
+    assert speech.header.encoding == Encoding.PCM_S16LE
+    assert speech.summary is not None
+    assert speech.summary.finish_reason == "complete"
+    assert speech.summary.total_samples == len(speech.samples)
+    assert speech.summary.time_to_first_audio_seconds == 0.25
+
+
+@pytest.mark.parametrize("format", ["pcm_s16le", "pcm_f32le", "wav"])
+async def test_samples_are_the_same_in_every_format(client, server, format):
+    async with client.speak(["ab", "c"], format=format) as stream:
+        chunks = [chunk async for chunk in stream]
+    samples = np.concatenate([chunk.samples for chunk in chunks])
+    expected = server.samples("abc")
+    if format == "pcm_f32le":
+        assert samples.dtype == np.float32
+        np.testing.assert_array_equal(samples, expected / np.float32(32768))
+    else:
+        np.testing.assert_array_equal(samples, expected)
+    assert b"".join(chunk.audio for chunk in chunks).startswith(b"RIFF") == (format == "wav")
+
+
+async def test_chunks_tell_their_place_and_their_segments(client):
+    async with client.speak(["ab", "c"], sample_rate=8000) as stream:
+        chunks = [chunk async for chunk in stream]
+    assert [(chunk.sequence, chunk.offset, chunk.sample_count, chunk.segment) for chunk in chunks] == [
+        (1, 0, 320, 0),
+        (2, 320, 160, 1),
+    ]
+    assert [event.text for chunk in chunks for event in chunk.events] == ["ab", "c"]
+    assert chunks[0].events[0].kind == "started"
+    assert chunks[0].seconds == 320 / 8000
+
+
+async def _async_pieces():
+    for piece in ("He", "", "llo, ", "你好!"):
+        await asyncio.sleep(0)
+        yield piece
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        lambda: ["He", "llo, ", "", "你好!"],
+        lambda: iter(["He", "llo, 你好!"]),
+        _async_pieces,
+        lambda: (c for c in TEXT),
+    ],
+    ids=["list", "iterator", "async generator", "characters"],
+)
+async def test_text_comes_in_pieces_of_any_kind(client, server, text):
+    speech = await client.say(text())
+    np.testing.assert_array_equal(speech.samples, server.samples(TEXT))
+    assert server.calls[-1].text == TEXT
+
+
+async def test_a_long_string_travels_in_several_messages(client, server):
+    text = "x" * 40_000
+    server.fail("INVALID_ARGUMENT", after_chunks=1)  # its audio is of no interest
+    with pytest.raises(SpeechError):
+        await client.say(text)
+    assert max(len(message.text) for message in server.calls[-1].received) < 20_000
+
+
+async def test_audio_comes_while_text_is_still_being_written(client, server):
+    heard = asyncio.Event()
+
+    async def written():
+        yield "first"
+        await asyncio.wait_for(heard.wait(), 10)
+        yield "second"
+
+    async with client.speak(written()) as stream:
+        async for chunk in stream:
+            heard.set()
+            last = chunk
+    np.testing.assert_array_equal(last.samples, server.samples("second"))
+
+
+async def test_an_iterable_that_blocks_does_not_block_the_loop(client, server):
+    release = threading.Event()
+
+    def blocking():
+        yield "one"
+        assert release.wait(10)
+        yield "two"
+
+    async with client.speak(blocking()) as stream:
+        first = await anext(stream)
+        release.set()  # only a loop that is free gets here
+        rest = [chunk async for chunk in stream]
+    np.testing.assert_array_equal(first.samples, server.samples("one"))
+    np.testing.assert_array_equal(rest[0].samples, server.samples("two"))
+
+
+@pytest.mark.parametrize("asynchronous", [True, False])
+async def test_the_error_of_a_text_iterator_reaches_the_reader_and_ends_the_call(client, server, asynchronous):
+    def broken():
+        yield "one"
+        server.wait_for_text("one")
+        raise LookupError("no more words")
+
+    async def broken_async():
+        yield "one"
+        await asyncio.to_thread(server.wait_for_text, "one")
+        raise LookupError("no more words")
+
+    with pytest.raises(LookupError, match="no more words"):
+        await client.say(broken_async() if asynchronous else broken())
+    assert await asyncio.to_thread(server.calls[-1].cancelled.wait, 10)
+
+
+async def test_text_that_is_no_text_is_a_type_error(client):
+    with pytest.raises(TypeError, match="must be str"):
+        await client.say([b"bytes"])  # pyright: ignore
+
+
+async def test_leaving_early_cancels_the_call(client, server):
+    async with client.speak(itertools.repeat("on and on ")) as stream:
+        await anext(stream)
+    assert await asyncio.to_thread(server.calls[-1].cancelled.wait, 10)
+    assert [chunk async for chunk in stream] == []
+
+
+async def test_cancelling_the_task_cancels_the_call(client, server):
+    server.hold.clear()
+    task = asyncio.create_task(client.say(TEXT))
+    assert await asyncio.to_thread(server.wait_for_calls, 1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await asyncio.to_thread(server.calls[-1].cancelled.wait, 10)
+
+
+async def test_a_stream_works_without_a_with_block_and_ends_once(client, server):
+    stream = client.speak("ab")
+    assert [chunk.sample_count async for chunk in stream] == [320]
+    assert [chunk async for chunk in stream] == []
+    await stream.aclose()
+
+
+async def test_a_session_talks_while_it_listens(client, server):
+    async with client.session(voice="ref_1") as session:
+        await session.send_text("one")
+        first = await anext(session)
+        await session.flush(end_turn=True, tag="f")
+        flushed = (await anext(session)).flushed
+        await session.send_text("two")
+        await anext(session)
+        await session.interrupt(tag="i")
+        interrupted = (await anext(session)).interrupted
+        await session.finish()
+        assert [chunk async for chunk in session] == []
+        assert session.summary is not None
+        assert session.summary.total_samples == 960
+    np.testing.assert_array_equal(first.samples, server.samples("one"))
+    assert flushed is not None and (flushed.tag, flushed.at_samples) == ("f", 480)
+    assert interrupted is not None and (interrupted.tag, interrupted.sent_samples) == ("i", 960)
+    assert server.calls[-1].config.conditioning.reference_id == "ref_1"
+
+
+async def test_a_finished_session_takes_no_more_text(client):
+    async with client.session() as session:
+        await session.finish()
+        with pytest.raises(Cancelled, match="finished"):
+            await session.send_text("late")
+
+
+async def test_text_sent_before_a_session_starts_follows_its_config(client, server):
+    session = client.session(seed=3)
+    await session.send_text("early")
+    await session.finish()
+    assert len((await session.speech()).samples) == 800
+    assert server.calls[-1].config.turn.sampling.seed == 3
+
+
+async def test_many_streams_share_a_client(client, server):
+    texts = [f"stream {number}" for number in range(6)]
+    for speech, text in zip(await asyncio.gather(*map(client.say, texts)), texts, strict=True):
+        np.testing.assert_array_equal(speech.samples, server.samples(text))
+
+
+def test_the_blocking_client_does_the_same(server, tmp_path):
+    with Client(server.target, timeout=20) as client:
+        speech = client.say(iter(["He", "llo, 你好!"]), seed=1)
+        np.testing.assert_array_equal(speech.samples, server.samples(TEXT))
+        speech.save(tmp_path / "speech.wav")
+        with client.speak("ab") as stream:
+            assert [chunk.sample_count for chunk in stream] == [320]
+            assert stream.header is not None and stream.summary is not None
+            assert stream.request_id == stream.header.request_id
+        with pytest.raises(LookupError):
+            client.say(_broken())
+        assert client.health()
+    with wave.open(str(tmp_path / "speech.wav")) as file:
+        assert (file.getframerate(), file.getnframes(), file.getsampwidth()) == (16000, 160 * len(TEXT), 2)
+
+
+def _broken():
+    yield "one"
+    raise LookupError
+
+
+def test_a_blocking_session_is_written_by_one_thread_and_read_by_another(server):
+    with Client(server.target, timeout=20) as client, client.session() as session:
+
+        def write() -> None:
+            for piece in ("a", "b", "c"):
+                session.send_text(piece)
+            session.flush(tag="t")
+            session.interrupt()
+            session.finish()
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        chunks = list(session)
+        writer.join(10)
+    samples = np.concatenate([chunk.samples for chunk in chunks])
+    np.testing.assert_array_equal(samples, server.samples("abc"))
+    assert sum(chunk.flushed is not None for chunk in chunks) == 1
+
+
+def test_a_blocking_client_leaves_no_thread_behind(server):
+    def ours() -> list[threading.Thread]:
+        return [thread for thread in threading.enumerate() if thread.name.startswith("voxcpm-client")]
+
+    before = len(ours())
+    with Client(server.target) as client:
+        client.health()
+        assert len(ours()) == before + 1
+    assert len(ours()) == before
+    forgotten = Client(server.target)
+    del forgotten
+    gc.collect()
+    deadline = time.monotonic() + 5
+    while len(ours()) > before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert len(ours()) == before
+
+
+async def test_input_waits_when_the_connection_is_far_behind(client, server):
+    server.hold.clear()
+    sent = 0
+    async with client.session() as session:
+
+        async def write() -> None:
+            nonlocal sent
+            for _ in range(5000):
+                await session.send_text("word " * 200)
+                sent += 1
+
+        writer = asyncio.create_task(write())
+        await asyncio.sleep(0.5)
+        assert 0 < sent < 5000
+        writer.cancel()
