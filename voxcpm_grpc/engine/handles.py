@@ -117,7 +117,7 @@ class ProcessHandle:
                 await asyncio.wait((receive, exited), return_when=asyncio.FIRST_COMPLETED)
                 if not receive.done():  # the engine is gone, but what it said last may still be under way
                     await asyncio.wait((receive,), timeout=LAST_WORDS_SECONDS)
-                if not receive.done():
+                if not receive.done() or receive.cancelled():  # the latter by close
                     return
                 yield messages.decode_reports(receive.result().buffer)
         finally:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing import connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 import zmq
@@ -22,9 +22,6 @@ from voxcpm_grpc.engine import messages
 from voxcpm_grpc.engine.messages import Cancel, Credit, Decode, Encode, Failed, GetStats, Report, Stop, Submit
 from voxcpm_grpc.errors import Internal, StartupError, VoxCPMError
 from voxcpm_grpc.request import Admitted, AudioChunk, Event, Finished, ModelInfo, Piece, Request, Stats
-
-if TYPE_CHECKING:
-    import torch
 
 logger = logging.getLogger(__name__)
 
@@ -57,54 +54,9 @@ class LoadEngine:
 
     def __call__(self) -> EngineLike:
         # Imported here: only engine processes know torch, and the front imports this module to spawn them.
-        import torch
+        from voxcpm_grpc.engine.load import load_engine
 
-        from voxcpm_grpc.attention import select_attention
-        from voxcpm_grpc.engine.engine import Engine
-        from voxcpm_grpc.models.base import LoadOptions
-        from voxcpm_grpc.models.families import load_model
-
-        settings = self.settings
-        if settings.threads:
-            torch.set_num_threads(settings.threads)
-        device = _device(settings.device)
-        on_gpu = device.type == "cuda"
-        dtype = ("bfloat16" if on_gpu else "float32") if settings.dtype == "auto" else settings.dtype
-        options = LoadOptions(
-            device=device,
-            dtype=getattr(torch, dtype),
-            attention=select_attention(settings.attention, device),
-            timesteps=settings.timesteps,
-            max_slots=settings.max_slots or (64 if on_gpu else 8),
-            max_model_len=settings.max_model_len,
-            name=self.name,
-            recorded_noise=_noise(settings.recorded_noise) if settings.recorded_noise else None,
-        )
-        return Engine(load_model(self.directory, options), settings, device)
-
-
-def _device(name: str) -> torch.device:
-    import torch
-
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-        if device.type == "cuda":
-            device = torch.device("cuda", device.index or 0)
-            torch.cuda.set_device(device)  # kernels are launched on the current one
-    except RuntimeError as error:
-        raise StartupError(f"engine.device is {name!r}, which is not there; name auto, cpu, cuda or cuda:N") from error
-    return device
-
-
-def _noise(path: Path) -> torch.Tensor:
-    import torch
-
-    try:
-        return torch.from_numpy(np.load(path).astype(np.float32))
-    except (OSError, ValueError) as error:
-        raise StartupError(f"engine.recorded_noise {path} cannot be read as a .npy file: {error}") from error
+        return load_engine(self.directory, self.name, self.settings)
 
 
 def main(address: str, make_engine: Callable[[], EngineLike], log_level: str) -> None:

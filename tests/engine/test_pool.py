@@ -1,0 +1,389 @@
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import signal
+import time
+from collections.abc import AsyncIterator
+
+import numpy as np
+import psutil
+import pytest
+import pytest_asyncio
+import uvloop
+from support.fake_engine import MakeFake, refuse_to_start, request
+
+from voxcpm_grpc.engine.handles import ProcessHandle
+from voxcpm_grpc.engine.pool import EnginePool
+from voxcpm_grpc.errors import Aborted, Exhausted, Internal, InvalidRequest, StartupError, Unavailable, VoxCPMError
+from voxcpm_grpc.request import Admitted, AudioChunk, Finished, FinishReason
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@contextlib.asynccontextmanager
+async def pool_of(*engines: MakeFake) -> AsyncIterator[EnginePool]:
+    """A started pool of these engines, each in its process."""
+    pool = EnginePool([ProcessHandle(make, name=f"engine-{i}", stop_seconds=2.0) for i, make in enumerate(engines)])
+    await pool.start()
+    try:
+        yield pool
+    finally:
+        await pool.close()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def pool():
+    async with pool_of(MakeFake()) as pool:
+        yield pool
+
+
+@contextlib.asynccontextmanager
+async def doomed(step_seconds: float = 0.002):
+    """A pool of one engine, and what kills that engine."""
+    handle = ProcessHandle(MakeFake(step_seconds))
+    pool = EnginePool([handle])
+    await pool.start()
+    try:
+        yield pool, lambda: os.kill(handle.pid, signal.SIGKILL)
+    finally:
+        await pool.close()
+
+
+async def everything(stream, seconds: float = 20):
+    async with asyncio.timeout(seconds), contextlib.aclosing(stream) as items:
+        return [item async for item in items]
+
+
+async def steps_reach(pool: EnginePool, steps: int):
+    """Wait until the engine has made that many steps, and see that it then rests."""
+    async with asyncio.timeout(5):
+        while (await pool.stats()).steps < steps:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    await asyncio.sleep(0.05)
+    assert (await pool.stats()).steps == steps
+
+
+async def at_rest(pool: EnginePool, seconds: float = 5.0):
+    """The engine's last word on its load, once nothing is left; the test fails if something stays."""
+    async with asyncio.timeout(seconds):
+        while (stats := await pool.stats()).running:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    return stats
+
+
+async def test_a_request_from_admission_to_its_end(pool):
+    admitted, *chunks, finished = await everything(pool.generate(request("a", 5)))
+    assert isinstance(admitted, Admitted)
+    assert [chunk.index for chunk in chunks] == [0, 1, 2, 3, 4]
+    assert all(np.array_equal(chunk.samples, np.full(960, chunk.index, np.float32)) for chunk in chunks)
+    assert isinstance(finished, Finished)
+    assert (finished.reason, finished.steps) == (FinishReason.MAX_STEPS, 5)
+
+
+async def test_fifty_at_once_do_not_mix(pool):
+    streams = [pool.generate(request(f"many-{i}", 3 + i), lead_chunks=1 + i % 7) for i in range(50)]
+    results = await asyncio.gather(*(everything(stream) for stream in streams))
+    for i, (_, *chunks, finished) in enumerate(results):
+        assert [chunk.index for chunk in chunks] == list(range(3 + i))
+        assert finished.steps == 3 + i
+
+
+async def test_the_engine_is_told_before_anyone_reads(pool):
+    before = (await at_rest(pool)).steps
+    stream = pool.generate(request("eager", 3))
+    await asyncio.sleep(0.1)
+    assert (await pool.stats()).steps > before
+    assert len(await everything(stream)) == 5
+
+
+async def test_errors_come_from_iteration(pool):
+    stream = pool.generate(request("r", 3, "refuse"))
+    with pytest.raises(Exhausted, match="queue is full") as caught:
+        await anext(stream)
+    assert caught.value.retry_after == 2.5
+    with pytest.raises(StopAsyncIteration):
+        await anext(stream)
+    with pytest.raises(Internal):
+        await everything(pool.generate(request("f", 3, "fail")))
+
+
+async def test_an_id_in_use_is_refused_and_a_used_one_is_not(pool):
+    first = pool.generate(request("same", 3))
+    with pytest.raises(InvalidRequest, match="'same' is in use"):
+        await anext(pool.generate(request("same", 3)))
+    assert len(await everything(first)) == 5
+    assert len(await everything(pool.generate(request("same", 3)))) == 5
+
+
+async def test_a_request_that_cannot_be_sent_fails_alone(pool, caplog):
+    with pytest.raises(Internal):
+        await everything(pool.generate(request("surrogate", 3, "\ud800")))
+    assert "surrogate" in caplog.text
+    assert len(await everything(pool.generate(request("next", 3)))) == 5
+
+
+async def test_nothing_of_a_cancelled_request_reaches_its_successor(pool):
+    for _ in range(20):
+        stream = pool.generate(request("again", 1000))
+        for _ in range(4):
+            await anext(stream)
+        await stream.aclose()
+    _, *chunks, _ = await everything(pool.generate(request("again", 10)))
+    assert [chunk.index for chunk in chunks] == list(range(10))
+    await at_rest(pool)
+
+
+async def test_closing_a_stream_cancels_it(pool):
+    before = (await at_rest(pool)).cancelled
+    stream = pool.generate(request("c", 100_000))
+    async with contextlib.aclosing(stream):
+        async for event in stream:
+            if isinstance(event, AudioChunk) and event.index == 3:
+                break
+    assert (await at_rest(pool)).cancelled == before + 1
+    with pytest.raises(StopAsyncIteration):
+        await anext(stream)
+
+
+async def test_cancelling_the_reader_cancels_the_stream(pool):
+    before = (await at_rest(pool)).cancelled
+    started = asyncio.Event()
+
+    async def read():
+        async for _ in pool.generate(request("c", 100_000), lead_chunks=10**6):
+            started.set()
+
+    task = asyncio.create_task(read())
+    await started.wait()
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+    assert (await at_rest(pool)).cancelled == before + 1
+
+
+@pytest.mark.parametrize("how", ["close", "drop", "drop after a chunk"])
+async def test_a_stream_that_is_left_alone_frees_its_place(pool, how):
+    before = (await at_rest(pool)).cancelled
+    stream = pool.generate(request("left", 100_000))
+    if how == "close":
+        await stream.aclose()
+    elif how == "drop after a chunk":
+        await anext(stream)
+    del stream
+    gc.collect()
+    await asyncio.sleep(0)
+    assert (await at_rest(pool)).cancelled == before + 1
+
+
+async def test_closing_wakes_a_reader_in_another_task():
+    async with pool_of(MakeFake(step_seconds=1.0)) as pool:
+        stream = pool.generate(request("w", 100_000))
+        reader = asyncio.create_task(everything(stream))
+        await asyncio.sleep(0.1)
+        await stream.aclose()
+        assert await asyncio.wait_for(reader, 1) == []
+
+
+async def test_an_end_that_nobody_read_needs_no_cancel(pool):
+    before = (await at_rest(pool)).cancelled
+    stream = pool.generate(request("e", 3))
+    await asyncio.sleep(0.1)
+    await at_rest(pool)
+    await stream.aclose()
+    assert (await pool.stats()).cancelled == before
+
+
+async def test_a_slow_reader_bounds_its_stream():
+    async with pool_of(MakeFake()) as pool:
+        slow = pool.generate(request("slow", 64), lead_chunks=8)
+        assert isinstance(await anext(slow), Admitted)
+        await steps_reach(pool, 1 + 8)
+        for index in range(8):
+            assert (await anext(slow)).index == index
+        await steps_reach(pool, 1 + 8 + 8)
+        rest = await everything(slow)  # who reads on gets it all
+        assert [chunk.index for chunk in rest[:-1]] == list(range(8, 64))
+
+
+async def test_a_slow_reader_holds_nobody_else(pool):
+    slow = pool.generate(request("slow", 64), lead_chunks=8)
+    await anext(slow)
+    assert len(await everything(pool.generate(request("fast", 500), lead_chunks=64))) == 502
+    assert len(await everything(slow)) == 65
+
+
+async def test_encode_and_decode(pool):
+    waveform = np.repeat(np.arange(10, dtype=np.float32), 320)
+    latents = await pool.encode(waveform[:-80], pad_left=False)
+    assert (latents.shape, latents.dtype) == ((10, 4, 8), np.float32)
+    assert np.allclose(latents[-1, :, 0], [9, 9, 9, 0])
+    assert np.allclose((await pool.encode(waveform[80:], pad_left=True))[1], 1)
+    pieces = await everything(pool.decode(latents))
+    assert [piece.shape for piece in pieces] == [(960,)] * 10
+    assert np.allclose(pieces[5], 5)
+    assert (await pool.encode(waveform[:0], pad_left=True)).shape == (0, 4, 8)
+
+
+@pytest.fixture
+def callback_cpu(monkeypatch):
+    """CPU seconds of each callback that the event loop ran."""
+    spent: list[float] = []
+    run = asyncio.Handle._run
+
+    def timed(handle):
+        before = time.thread_time()
+        run(handle)
+        spent.append(time.thread_time() - before)
+
+    monkeypatch.setattr(asyncio.Handle, "_run", timed)
+    return spent
+
+
+async def test_large_messages_do_not_hold_the_loop(pool, callback_cpu):
+    waveform = np.zeros(1_500_000, np.float32)  # 6 MB
+    for _ in range(3):
+        latents = await pool.encode(waveform, pad_left=False)
+        assert latents.shape == (4688, 4, 8)
+    assert len(callback_cpu) > 10
+    assert sorted(callback_cpu)[-2] < 0.005, "two callbacks in a row are no accident"
+
+
+async def test_many_streams_do_not_hold_the_loop(pool, callback_cpu):
+    await asyncio.gather(*(everything(pool.generate(request(f"busy-{i}", 100))) for i in range(50)))
+    assert sorted(callback_cpu)[-2] < 0.005
+
+
+async def test_an_engine_killed_before_the_first_audio_may_be_asked_again():
+    async with doomed() as (pool, kill):
+        stream = pool.generate(request("a", 3, "hang"))
+        assert isinstance(await anext(stream), Admitted)
+        kill()
+        with pytest.raises(Unavailable) as caught:
+            await everything(stream)
+        assert caught.value.retry_after == 1.0
+
+
+async def test_an_engine_killed_after_audio_aborts_and_the_pool_is_down():
+    async with doomed() as (pool, kill):
+        speaking = pool.generate(request("a", 100_000))
+        for _ in range(5):
+            await anext(speaking)
+        decoding = pool.decode(np.zeros((1000, 4, 8), np.float32))
+        await anext(decoding)
+        encoding = asyncio.create_task(pool.encode(np.zeros(320), pad_left=True))
+        kill()
+        with pytest.raises(Aborted):
+            await everything(speaking)
+        with pytest.raises(Unavailable):
+            await everything(decoding)
+        await asyncio.wait([encoding])
+        assert isinstance(encoding.exception(), Unavailable | None)  # it may have been done just before
+        assert not pool.healthy
+        await asyncio.wait_for(pool.closed_or_lost(), 1)
+        for call in (anext(pool.generate(request("b", 1))), pool.encode(np.zeros(320), pad_left=True), pool.stats()):
+            with pytest.raises(Unavailable) as caught:
+                await asyncio.wait_for(call, 1)
+            assert caught.value.retry_after == 1.0
+
+
+async def test_audio_that_waited_in_the_front_counts_as_sent():
+    async with doomed() as (pool, kill):
+        stream = pool.generate(request("a", 100_000), lead_chunks=5)
+        await steps_reach(pool, 1 + 5)
+        kill()
+        await pool.closed_or_lost()
+        got = []
+        with pytest.raises(Aborted):
+            async for event in stream:
+                got.append(event)
+        assert [event.index for event in got[1:]] == [0, 1, 2, 3, 4]
+
+
+async def test_a_crash_in_a_step_ends_everything_and_the_pool_says_so():
+    async with pool_of(MakeFake()) as pool:
+        good = pool.generate(request("good", 100_000), lead_chunks=10**6)
+        await anext(good)
+        await anext(good)
+        bad = pool.generate(request("bad", 3, "crash"))
+        with pytest.raises(Aborted):
+            await everything(good)
+        with pytest.raises(Unavailable):
+            await everything(bad)
+        await asyncio.wait_for(pool.closed_or_lost(), 1)
+
+
+async def test_closing_the_pool_ends_what_is_under_way():
+    async with pool_of(MakeFake()) as pool:
+        stream = pool.generate(request("a", 100_000))
+        await anext(stream)
+        await anext(stream)
+        await pool.close()
+        assert not pool.healthy
+        await asyncio.wait_for(pool.closed_or_lost(), 1)
+        with pytest.raises(Aborted):
+            await everything(stream)
+        with pytest.raises(Unavailable):
+            await anext(pool.generate(request("b", 1)))
+
+
+async def test_calls_go_to_the_least_loaded_engine_and_one_lost_leaves_the_other():
+    handles = [ProcessHandle(MakeFake(), name=f"engine-{i}") for i in range(2)]
+    pool = EnginePool(handles)
+    await pool.start()
+    try:
+        streams = [pool.generate(request(f"s{i}", 100_000)) for i in range(6)]
+        for stream in streams:
+            await anext(stream)
+            await anext(stream)
+        assert (await pool.stats()).running == 6
+        os.kill(handles[0].pid, signal.SIGKILL)
+        outcomes = await asyncio.gather(*(until_error(stream, 300) for stream in streams))
+        assert sum(isinstance(outcome, Aborted) for outcome in outcomes) == 3
+        assert pool.healthy
+        assert len(await everything(pool.generate(request("next", 3)))) == 5
+        assert (await pool.stats()).running <= 3
+    finally:
+        await pool.close()
+    assert not [child for child in psutil.Process().children() if child.pid in {handle.pid for handle in handles}]
+
+
+async def until_error(stream, chunks: int) -> Exception | None:
+    """Read up to that many chunks, slower than they are made."""
+    try:
+        async with asyncio.timeout(10), contextlib.aclosing(stream):
+            for _ in range(chunks):
+                await anext(stream)
+                await asyncio.sleep(0.001)
+    except VoxCPMError as error:
+        return error
+    return None
+
+
+async def test_a_pool_with_an_engine_that_cannot_start_does_not_start():
+    good = ProcessHandle(MakeFake())
+    pool = EnginePool([good, ProcessHandle(MakeFake(before=refuse_to_start))])
+    with pytest.raises(StartupError, match=r"model.safetensors is missing"):
+        await pool.start()
+    assert not pool.healthy
+    assert not good.pid or not psutil.pid_exists(good.pid)
+
+
+async def test_engines_of_different_models_do_not_start():
+    pool = EnginePool([ProcessHandle(MakeFake()), ProcessHandle(MakeFake(fingerprint="1" * 32))])
+    with pytest.raises(StartupError, match="different models"):
+        await pool.start()
+
+
+async def test_it_serves_on_uvloop():
+    async def main():
+        async with pool_of(MakeFake()) as pool:
+            return await asyncio.gather(*(everything(pool.generate(request(str(i), 30))) for i in range(10)))
+
+    def run():
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(main())
+
+    assert [len(events) for events in await asyncio.to_thread(run)] == [32] * 10

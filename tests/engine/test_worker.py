@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import zmq
+from support.fake_engine import FakeEngine, request
+
+from voxcpm_grpc.config import EngineSettings
+from voxcpm_grpc.engine import messages as m
+from voxcpm_grpc.engine import worker
+from voxcpm_grpc.errors import Exhausted, Internal, StartupError
+from voxcpm_grpc.request import Request, Sampling
+
+
+class Front:
+    """The other end of the mailbox of a worker loop that runs in a thread."""
+
+    def __init__(self, engine: FakeEngine, context: zmq.Context) -> None:
+        self.socket = context.socket(zmq.PAIR)
+        self.socket.rcvtimeo = 5000
+        self.socket.linger = 0
+        self.socket.bind("inproc://worker")
+        self.fault: Exception | None = None
+        self.thread = threading.Thread(target=self._run, args=(engine, context), daemon=True)
+        self.thread.start()
+
+    def _run(self, engine, context):
+        with context.socket(zmq.PAIR) as socket:
+            socket.connect("inproc://worker")
+            try:
+                worker.run(engine, socket)
+            except Exception as error:
+                self.fault = error
+
+    def post(self, *commands: m.Command) -> None:
+        for command in commands:
+            self.socket.send(m.encode_command(command))
+
+    def batch(self) -> list[m.Report]:
+        return m.decode_reports(self.socket.recv())
+
+    def until_end_of(self, *ids: str) -> list[m.Report]:
+        reports, open_ids = [], set(ids)
+        while open_ids:
+            batch = self.batch()
+            reports += batch
+            open_ids -= {report.id for report in batch if isinstance(report, m.Ended | m.Failed)}
+        return reports
+
+
+@pytest.fixture
+def engine():
+    return FakeEngine()
+
+
+@pytest.fixture
+def front(engine):
+    with zmq.Context() as context:
+        front = Front(engine, context)
+        yield front
+        front.post(m.Stop())
+        front.thread.join(5)
+        assert not front.thread.is_alive()
+        front.socket.close()
+
+
+def kinds(reports):
+    return [type(report).__name__ for report in reports]
+
+
+def test_a_request_is_admitted_speaks_and_ends(front):
+    front.post(m.Submit(request("a", 3), 10))
+    reports = front.until_end_of("a")
+    assert kinds(reports) == ["Began", "Spoke", "Spoke", "Spoke", "Ended"]
+    assert [report.event.index for report in reports if isinstance(report, m.Spoke)] == [0, 1, 2]
+
+
+def test_what_a_step_brings_comes_in_one_message(front, engine):
+    engine.step_seconds = 0.05  # so that all are there before the second step
+    front.post(*(m.Submit(request(f"r{i}", 2), 10) for i in range(5)))
+    sizes = []
+    while sum(sizes) < 5 * 4:
+        sizes.append(len(front.batch()))
+    assert max(sizes) >= 5
+    assert len(sizes) <= engine.steps
+
+
+def test_an_idle_loop_sleeps(front, engine):
+    front.post(m.Submit(request("a", 1), 10))
+    front.until_end_of("a")
+    time.sleep(0.05)
+    looks = engine.looks
+    time.sleep(0.3)
+    assert engine.looks == looks
+    front.post(m.Submit(request("b", 1), 10))  # and wakes
+    front.until_end_of("b")
+
+
+def test_a_stream_without_credit_rests_and_lets_the_loop_sleep(front, engine):
+    front.post(m.Submit(request("a", 10), 4))
+    spoken = 0
+    while spoken < 4:
+        spoken += sum(isinstance(report, m.Spoke) for report in front.batch())
+    time.sleep(0.1)
+    looks = engine.looks
+    time.sleep(0.2)
+    assert engine.looks == looks
+    assert engine.streams["a"].made == 4
+    front.post(m.Credit("a", 6))
+    assert kinds(front.until_end_of("a")) == ["Spoke"] * 6 + ["Ended"]
+
+
+def test_cancel_ends_a_stream(front, engine):
+    engine.step_seconds = 0.005
+    front.post(m.Submit(request("a", 100_000), 100_000))
+    front.batch()
+    front.post(m.Cancel("a"), m.Cancel("unknown"), m.GetStats("s"))
+    while not isinstance(last := front.batch()[0], m.Statistics):
+        pass
+    assert (last.stats.running, last.stats.cancelled) == (0, 1)
+
+
+def test_a_refusal_keeps_its_words(front):
+    front.post(m.Submit(request("a", 3, "refuse"), 10))
+    [failed] = front.until_end_of("a")
+    assert isinstance(failed.error(), Exhausted)
+    assert failed.error().retry_after == 2.5
+
+
+def test_a_fault_in_a_command_ends_that_request_only(front, engine, caplog):
+    front.post(m.Submit(request("good", 20), 100), m.Submit(request("bad", 20, "fault"), 100))
+    reports = front.until_end_of("good", "bad")
+    [failed] = [report for report in reports if isinstance(report, m.Failed)]
+    assert failed.id == "bad"
+    assert isinstance(failed.error(), Internal)
+    assert "secret" not in failed.message
+    assert sum(isinstance(report, m.Spoke) and report.id == "good" for report in reports) == 20
+    assert "bad" not in engine.streams, "nobody listens: it must not keep its slot"
+    [record] = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert "bad" in record.getMessage()
+    assert "a secret of the implementation" in caplog.text
+
+
+def test_a_command_that_cannot_be_read_ends_that_request_only(front):
+    good = m.encode_command(m.Submit(Request(id="x", text="", sampling=Sampling(cfg_value=2.0)), 5))
+    broken = good.replace(b"cfg_value", b"cfg_velue").replace(b"\xa4text", b"\xa4taxt")
+    assert broken != good
+    front.socket.send(broken)
+    front.socket.send(b"\xc1")  # names nobody: there is nobody to tell but the log
+    front.post(m.Submit(request("b", 1), 5))
+    reports = front.until_end_of("x", "b")
+    assert [report.id for report in reports if isinstance(report, m.Failed) and report.id] == ["x"]
+
+
+def test_a_request_that_fails_is_told(front):
+    front.post(m.Submit(request("a", 3, "fail"), 10))
+    _, failed = front.until_end_of("a")
+    assert isinstance(failed, m.Failed)
+    assert failed.code == "INTERNAL"
+
+
+def test_what_a_step_raises_ends_the_loop(engine):
+    with zmq.Context() as context:
+        front = Front(engine, context)
+        front.post(m.Submit(request("a", 3, "crash"), 10))
+        front.thread.join(5)
+        assert isinstance(front.fault, RuntimeError)
+        front.socket.close()
+
+
+def test_a_checkpoint_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(StartupError, match="nowhere"):
+        worker.LoadEngine(Path(tmp_path / "nowhere"), "x", EngineSettings(device="cpu"))()

@@ -1,0 +1,181 @@
+"""An Engine without a model: it counts where the real one speaks, so that the way there and back can be tested."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from voxcpm_grpc.errors import Exhausted, Internal, StartupError, VoxCPMError
+from voxcpm_grpc.request import (
+    Admitted,
+    AudioChunk,
+    Event,
+    Finished,
+    FinishReason,
+    ModelInfo,
+    Piece,
+    Request,
+    Sampling,
+    Stats,
+)
+
+INFO = ModelInfo(
+    name="fake",
+    architecture="fake",
+    fingerprint="0" * 32,
+    input_sample_rate=16000,
+    output_sample_rate=48000,
+    patch_size=4,
+    latent_dim=8,
+    samples_per_step=960,
+    samples_per_patch=320,
+    max_model_len=1024,
+    max_slots=64,
+    timesteps=(4, 10),
+    device="cpu",
+    dtype="float32",
+)
+
+
+def request(id: str, steps: int, text: str = "Hello.") -> Request:
+    """Chunk i of its speech is full of the number i."""
+    return Request(id=id, text=text, sampling=Sampling(max_steps=steps, min_steps=0))
+
+
+@dataclass
+class _Stream:
+    request: Request
+    credit: int
+    made: int = 0
+    admitted: bool = False
+
+    @property
+    def runnable(self) -> bool:
+        return not self.admitted or self.credit > 0
+
+
+@dataclass
+class FakeEngine:
+    """What a request's text says happens: refuse, fault, fail, crash (a step raises), exit, hang."""
+
+    info: ModelInfo = INFO
+    step_seconds: float = 0.0005
+    streams: dict[str, _Stream] = field(default_factory=dict)
+    jobs: dict[str, list[np.ndarray]] = field(default_factory=dict)
+    steps: int = 0
+    cancelled: int = 0
+    looks: int = 0  # how often the loop has asked whether there is work
+
+    @property
+    def busy(self) -> bool:
+        self.looks += 1
+        return bool(self.jobs) or any(stream.runnable for stream in self.streams.values())
+
+    def add(self, request: Request, credit: int) -> None:
+        if request.text == "refuse":
+            raise Exhausted("the queue is full", retry_after=2.5)
+        self.streams[request.id] = _Stream(request, credit)
+        if request.text == "fault":
+            raise RuntimeError("a secret of the implementation")
+
+    def grant(self, id: str, chunks: int) -> None:
+        if stream := self.streams.get(id):
+            stream.credit += chunks
+
+    def cancel(self, id: str) -> None:
+        self.jobs.pop(id, None)
+        self.cancelled += self.streams.pop(id, None) is not None
+
+    def encode(self, id: str, waveform: np.ndarray, *, pad_left: bool) -> None:
+        per_patch = self.info.samples_per_patch
+        missing = -len(waveform) % per_patch
+        padded = np.pad(waveform, (missing, 0) if pad_left else (0, missing))
+        means = padded.reshape(-1, 4, per_patch // 4).mean(axis=2, keepdims=True)
+        self.jobs[id] = np.array_split(np.repeat(means, 8, axis=2).astype(np.float32), 3)
+
+    def decode(self, id: str, latents: np.ndarray) -> None:
+        self.jobs[id] = [np.full(self.info.samples_per_step, patch.mean(), np.float32) for patch in latents]
+
+    def step(self) -> list[tuple[str, Event | Piece | VoxCPMError]]:
+        time.sleep(self.step_seconds)
+        self.steps += 1
+        results: list[tuple[str, Event | Piece | VoxCPMError]] = []
+        for id, pieces in list(self.jobs.items()):
+            if pieces:
+                results.append((id, Piece(pieces.pop(0), last=False)))
+            else:
+                results.append((id, Piece(np.zeros(0, np.float32), last=True)))
+                del self.jobs[id]
+        for id, stream in list(self.streams.items()):
+            if not stream.admitted:
+                stream.admitted = True
+                results.append((id, Admitted(queue_seconds=0.0, prompt_tokens=3, cached_tokens=0)))
+            elif stream.credit > 0:
+                results += self._speak(id, stream)
+        return results
+
+    def stats(self) -> Stats:
+        return Stats(
+            running=len(self.streams), slots_used=len(self.streams), steps=self.steps, cancelled=self.cancelled
+        )
+
+    def _speak(self, id: str, stream: _Stream) -> list[tuple[str, Event | Piece | VoxCPMError]]:
+        match stream.request.text:
+            case "crash":
+                raise RuntimeError("a kernel went wrong")
+            case "exit":
+                os._exit(3)
+            case "hang":
+                time.sleep(60)
+            case "fail":
+                del self.streams[id]
+                return [(id, Internal())]
+        samples = np.full(self.info.samples_per_step, stream.made, np.float32)
+        stream.credit -= 1
+        stream.made += 1
+        results: list[tuple[str, Event | Piece | VoxCPMError]] = [
+            (id, AudioChunk(index=stream.made - 1, samples=samples))
+        ]
+        if stream.made == stream.request.sampling.max_steps:
+            del self.streams[id]
+            reason = FinishReason.MAX_STEPS
+            results.append((id, Finished(reason=reason, steps=stream.made, engine_seconds=0.1)))
+        return results
+
+
+@dataclass(frozen=True)
+class MakeFake:
+    """Picklable, as ProcessHandle wants it."""
+
+    step_seconds: float = 0.0005
+    fingerprint: str = INFO.fingerprint
+    before: Callable[[], object] | None = None
+
+    def __call__(self) -> FakeEngine:
+        logging.getLogger(__name__).debug("made in process %d", os.getpid())
+        if self.before:
+            self.before()
+        from dataclasses import replace
+
+        return FakeEngine(info=replace(INFO, fingerprint=self.fingerprint), step_seconds=self.step_seconds)
+
+
+def refuse_to_start() -> None:
+    raise StartupError("model.safetensors is missing; download the checkpoint again")
+
+
+def start_with_a_bug() -> None:
+    raise ZeroDivisionError("division by zero")
+
+
+def die_early() -> None:
+    os._exit(7)
+
+
+def load_forever() -> None:
+    time.sleep(60)
