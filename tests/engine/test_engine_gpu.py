@@ -16,15 +16,17 @@ pytestmark = pytest.mark.gpu
 
 
 def engine(*, slots=8, noise=None, attention="triton", **settings) -> Engine:
-    device = torch.device("cuda")
+    device = torch.device("cuda", 0)
+    backend = select_attention(attention, device)
     options = LoadOptions(
         device=device,
         dtype=torch.float32,
-        attention=select_attention(attention, device),
+        attention=backend,
         max_slots=slots,
         recorded_noise=noise,
     )
-    return Engine(load_model(DEMO, options), EngineSettings(**settings), device)
+    wanted = EngineSettings(**settings)
+    return Engine(load_model(DEMO, options), wanted, device, graphs=wanted.graphs and backend.capturable)
 
 
 @pytest.mark.parametrize("attention", ["reference", "triton"])
@@ -40,14 +42,15 @@ def test_the_engine_speaks_as_the_official_package(name, attention):
     assert at_rest(eng)
 
 
+@pytest.mark.parametrize("graphs", [False, True])
 @pytest.mark.parametrize("kv_positions", [None, 160])
-def test_batched_equals_alone_also_under_preemption(kv_positions):
+def test_batched_equals_alone_also_under_preemption(kv_positions, graphs):
     alone = {}
     for request in mixed_requests():
-        eng = engine(slots=1)
+        eng = engine(slots=1, graphs=False)
         eng.add(request)
         alone |= run(eng)
-    eng = engine(kv_positions=kv_positions)
+    eng = engine(kv_positions=kv_positions, graphs=graphs)
     for request in mixed_requests():
         eng.add(request)
     outcomes = run(eng)

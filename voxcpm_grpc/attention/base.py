@@ -48,6 +48,8 @@ class PagedRows:
 
 
 class Attention(Protocol):
+    capturable: bool  # never waits for the host: may be recorded in a CUDA graph
+
     def attend(self, q: Tensor, k: Tensor, v: Tensor, layer: int, kv: PagedKV, rows: PagedRows) -> Tensor:
         """Store k, v [t, g, d] of `layer` at rows.write, then causal attention of q [t, h, d] over each context.
 

@@ -14,6 +14,8 @@ from voxcpm_grpc.kernels.store import store_kv
 class FlashAttention:
     """Types that flash-attn does not know, float32 above all, go the paged way too."""
 
+    capturable = True
+
     def __init__(self) -> None:
         self._paged = TritonAttention()
 

@@ -11,6 +11,8 @@ from voxcpm_grpc.kernels.store import store_kv
 
 
 class TritonAttention:
+    capturable = True
+
     def attend(self, q: Tensor, k: Tensor, v: Tensor, layer: int, kv: PagedKV, rows: PagedRows) -> Tensor:
         keys, values = kv.k[layer], kv.v[layer]
         store_kv(k, v, keys, values, rows.write)

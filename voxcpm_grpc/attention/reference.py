@@ -9,6 +9,8 @@ from voxcpm_grpc.kernels import reference
 
 
 class ReferenceAttention:
+    capturable = False
+
     def attend(self, q: Tensor, k: Tensor, v: Tensor, layer: int, kv: PagedKV, rows: PagedRows) -> Tensor:
         keys, values = kv.k[layer], kv.v[layer]
         reference.store_kv(k, v, keys, values, rows.write)

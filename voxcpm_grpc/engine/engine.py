@@ -38,14 +38,16 @@ class Engine:
     surplus step of a stream that turns out to have ended is dropped.
     """
 
-    def __init__(self, model: SpeechModel, settings: EngineSettings, device: torch.device) -> None:
+    def __init__(
+        self, model: SpeechModel, settings: EngineSettings, device: torch.device, *, graphs: bool = False
+    ) -> None:
         info = model.info
         slots, max_len = info.max_slots, info.max_model_len
         self.model = model
         self.info = info
         self.prefix_caching = settings.prefix_caching
         on_device = Slots.allocate(model, slots, -(-max_len // settings.page_size), device)
-        working = working_memory(model, on_device, settings) if device.type == "cuda" else 0
+        working = working_memory(model, on_device, settings, graphs=graphs) if device.type == "cuda" else 0
         pages = count_pages(model.layout, settings, device, slots=slots, max_len=max_len, working=working)
         kv = allocate_kv(model.layout, pages, settings.page_size, device)
         self.scheduler = Scheduler(
@@ -57,7 +59,7 @@ class Engine:
             max_len=max_len,
         )
         self.runner = Runner(model, on_device, kv)
-        if device.type == "cuda" and settings.graphs:
+        if graphs:
             self.runner.capture(prefill_tokens=settings.prefill_tokens)
         self._sequences: dict[str, Sequence] = {}
         self._launches: deque[Launch] = deque()

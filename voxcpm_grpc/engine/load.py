@@ -27,17 +27,19 @@ def load_engine(directory: Path, name: str, settings: EngineSettings) -> Engine:
         dtype = "bfloat16" if device.type == "cuda" else "float32"
     if dtype == "bfloat16" and device.type == "cpu":
         raise StartupError("engine.dtype bfloat16 needs a GPU; a CPU computes in float32 over bfloat16 weights too")
+    attention = select_attention(settings.attention, device)
     options = LoadOptions(
         device=device,
         dtype=getattr(torch, dtype),
-        attention=select_attention(settings.attention, device),
+        attention=attention,
         timesteps=settings.timesteps,
         max_slots=settings.max_slots or SLOTS_BY_DEVICE[device.type],
         max_model_len=settings.max_model_len,
         name=name,
         recorded_noise=_recorded(settings.recorded_noise),
     )
-    return Engine(load_model(directory, options), settings, device)
+    graphs = settings.graphs and device.type == "cuda" and attention.capturable
+    return Engine(load_model(directory, options), settings, device, graphs=graphs)
 
 
 def _device(name: str) -> torch.device:
@@ -51,7 +53,8 @@ def _device(name: str) -> torch.device:
         raise StartupError(f"engine.device is {name!r}; it may be auto, cpu, cuda or cuda:N")
     if device.type == "cuda":
         count = torch.cuda.device_count()
-        if (device.index or 0) >= count:
+        device = torch.device("cuda", device.index or 0)
+        if device.index >= count:
             raise StartupError(f"engine.device is {name!r} and PyTorch sees {count} GPUs; use cpu or another number")
         torch.cuda.set_device(device)
     return device

@@ -130,7 +130,7 @@ class Runner:
 
 
 @torch.inference_mode()
-def working_memory(model: SpeechModel, slots: Slots, settings: EngineSettings) -> int:
+def working_memory(model: SpeechModel, slots: Slots, settings: EngineSettings, *, graphs: bool) -> int:
     """Bytes of GPU memory that steps and their graphs need beside weights, slots and KV cache.
 
     Measured on a step of all slots and the largest prefill, run on the scratch slot over a KV cache of one page.
@@ -155,7 +155,7 @@ def working_memory(model: SpeechModel, slots: Slots, settings: EngineSettings) -
     model.prefill(model.embed(everything, state), where, state, kv)
     torch.cuda.synchronize(device)
     peak = torch.cuda.max_memory_allocated(device) - before
-    return (2 if settings.graphs else 1) * peak + LIBRARIES
+    return (2 if graphs else 1) * peak + LIBRARIES
 
 
 class _Graphs:
