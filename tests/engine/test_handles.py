@@ -12,7 +12,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-import zmq
 from support.fake_engine import INFO, MakeFake, die_early, load_forever, refuse_to_start, request, start_with_a_bug
 
 from voxcpm_grpc.engine import messages as m
@@ -78,8 +77,10 @@ async def test_the_socket_is_private_and_a_start_can_be_cancelled(tmp_path, monk
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_loopback_serves_where_unix_sockets_do_not(monkeypatch):
-    monkeypatch.setattr(zmq, "has", lambda feature: False)
+async def test_loopback_serves_where_a_unix_socket_cannot_be(tmp_path, monkeypatch):
+    deep = tmp_path / ("d" * 120)  # longer than the address of a Unix socket may be
+    deep.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(deep))
     async with started() as handle:
         handle.post(m.GetStats("s"))
         async with contextlib.aclosing(handle.reports()) as batches:
@@ -197,8 +198,9 @@ if __name__ == "__main__":
 async def test_an_engine_ends_when_its_front_is_killed(tmp_path, before, wait):
     script = tmp_path / "front.py"
     script.write_text(FRONT.format(tests=str(Path(__file__).parents[1]), before=before, wait=wait))
+    environment = os.environ | {"TMPDIR": str(tmp_path)}  # a killed front leaves its socket's directory behind
     front = await asyncio.create_subprocess_exec(
-        sys.executable, str(script), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        sys.executable, str(script), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
     )
     try:
         assert front.stdout

@@ -101,6 +101,12 @@ def test_an_error_keeps_its_kind_and_its_words(error, kind):
     assert (str(back), back.field, back.retry_after) == (error.message, error.field, error.retry_after)
 
 
+def test_arrays_arrive_writable():
+    command = m.decode_command(m.encode_command(m.Encode("e", np.zeros(3, np.float32), True)))
+    assert isinstance(command, m.Encode)
+    command.waveform[:] = 1  # PyTorch warns of memory that it must not write to
+
+
 def test_objects_do_not_cross():
     with pytest.raises(NotImplementedError, match="ndarray does not cross"):
         m.encode_command(m.Encode("e", np.array([object()]), True))

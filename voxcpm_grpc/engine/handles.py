@@ -54,8 +54,8 @@ class Handle(Protocol):
 class ProcessHandle:
     """An engine in a spawned process of this host.
 
-    `make_engine` is called there and must be picklable. Messages travel over a Unix socket in a private directory,
-    or over the loopback interface where there are no Unix sockets.
+    `make_engine` is called there and must be picklable. Messages travel over a Unix socket in a private directory, or
+    over the loopback interface where that cannot be.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class ProcessHandle:
     async def _spawn(self, address: str) -> SpawnProcess:
         arguments = (address, self._make_engine, self._log_level)
         self._process = process = SPAWN.Process(target=worker.main, args=arguments, name=self.name, daemon=True)
-        await asyncio.to_thread(process.start)  # imports nothing, but waits for a fork and fills a pipe
+        await asyncio.to_thread(process.start)  # waits for a fork and fills a pipe
         asyncio.get_running_loop().add_reader(process.sentinel, self._on_exit, process)
         return process
 
@@ -160,14 +160,13 @@ class ProcessHandle:
 @contextlib.contextmanager
 def _address(socket: zmq.asyncio.Socket) -> Iterator[str]:
     """An address for the socket's one peer. Its file goes with the context: nobody else can connect later."""
-    if not zmq.has("ipc"):
-        port = socket.bind_to_random_port("tcp://127.0.0.1")
-        yield f"tcp://127.0.0.1:{port}"
-        return
     directory = tempfile.mkdtemp(prefix="voxcpm-")  # made with mode 0700
     try:
-        address = f"ipc://{directory}/engine"
-        socket.bind(address)
+        try:
+            address = f"ipc://{directory}/engine"
+            socket.bind(address)
+        except zmq.ZMQError:  # no Unix sockets here, or the path is longer than they allow
+            address = f"tcp://127.0.0.1:{socket.bind_to_random_port('tcp://127.0.0.1')}"
         yield address
     finally:
         shutil.rmtree(directory, ignore_errors=True)

@@ -135,7 +135,7 @@ def _pack(value: object) -> object:
 
 def _unpack(kind: type, value: object) -> object:
     dtype, shape, data = value  # type: ignore[misc]
-    return np.frombuffer(data, dtype).reshape(shape)
+    return np.frombuffer(bytearray(data), dtype).reshape(shape)  # a copy, for PyTorch takes writable memory only
 
 
 class _Envelope(msgspec.Struct):
@@ -156,7 +156,7 @@ def encode_command(command: Command) -> bytes:
 
 
 def decode_command(data: bytes | memoryview) -> Command:
-    """The command of a message; its arrays are read-only. Raises msgspec.DecodeError or ValueError if it is none."""
+    """The command of a message. Raises msgspec.DecodeError or ValueError if it is none."""
     return _commands.decode(data)
 
 
@@ -175,5 +175,4 @@ def encode_reports(reports: list[Report]) -> bytes:
 
 
 def decode_reports(data: bytes | memoryview) -> list[Report]:
-    """The reports of a message; their arrays are read-only."""
     return _reports.decode(data)
