@@ -25,6 +25,13 @@ def test_add_rms_norm(rowwise, place, agree, channels):
     assert torch.equal(total, expected_total)
 
 
+@pytest.mark.parametrize("channels", [32, 200, 2048])
+def test_rms_norm(rowwise, place, agree, channels):
+    device, dtype = place
+    x, weight = torch.randn(7, channels).to(device, dtype), torch.randn(channels).to(device, dtype)
+    agree(rowwise.rms_norm(x, weight, 1e-5), reference.rms_norm(x, weight, 1e-5))
+
+
 @pytest.mark.parametrize("channels", [16, 1500])
 def test_swiglu(rowwise, place, agree, channels):
     device, dtype = place

@@ -10,12 +10,12 @@ the device, the context is split among several programs and a second kernel adds
 
 from __future__ import annotations
 
-import functools
-
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+from voxcpm_grpc.kernels.launch import launch_next, multiprocessors, overlaps, wait
 
 _TILE_ROWS = {torch.float32: 32}  # query rows times heads of one program; narrower types take 64
 _SPLIT_POSITIONS = 128  # a shorter part of a context costs more to add up than it saves
@@ -56,6 +56,8 @@ def paged_attention(
     part = out if splits == 1 else q.new_empty(rows, splits, heads, size, dtype=torch.float32)
     # Of each part the largest score and the sum of weights: what is needed to add parts up.
     stats = q.new_empty(rows, splits, heads, 2, dtype=torch.float32) if splits > 1 else part
+    overlap = overlaps(q.device)
+    chained = {"launch_pdl": True} if overlap else {}
     _attention_kernel[(tiles, sequences * groups, splits)](
         q,
         k_pages,
@@ -79,6 +81,8 @@ def paged_attention(
         KEYS=32 if q.dtype == torch.float32 else 64,
         WIDTH=max(16, triton.next_power_of_2(size)),
         SPLIT=splits > 1,
+        OVERLAP=overlap,
+        **chained,
     )
     if splits > 1:
         _reduce_kernel[(rows, heads)](
@@ -90,19 +94,16 @@ def paged_attention(
             SIZE=size,
             WIDTH=triton.next_power_of_2(size),
             SPLITS=max(_MAX_SPLITS, triton.next_power_of_2(splits)),
+            OVERLAP=overlap,
+            **chained,
         )
     return out
 
 
 def _splits(programs: int, max_context: int, device: torch.device) -> int:
     """Enough parts for two programs on each multiprocessor, while every part keeps a worthwhile length."""
-    wanted = 2 * _multiprocessors(device) // programs
+    wanted = 2 * multiprocessors(device) // programs
     return max(1, min(wanted, max_context // _SPLIT_POSITIONS, _MAX_SPLITS))
-
-
-@functools.cache
-def _multiprocessors(device: torch.device) -> int:
-    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
 
 
 # Nothing is specialized on what changes from step to step: a compilation in between would stall every stream.
@@ -130,7 +131,10 @@ def _attention_kernel(
     KEYS: tl.constexpr,
     WIDTH: tl.constexpr,
     SPLIT: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ):
+    launch_next(OVERLAP)
+    wait(OVERLAP)
     ROWS: tl.constexpr = TILE // REPEAT
     sequence = tl.program_id(1) // GROUPS
     group = tl.program_id(1) % GROUPS
@@ -212,7 +216,10 @@ def _reduce_kernel(
     SIZE: tl.constexpr,
     WIDTH: tl.constexpr,
     SPLITS: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ):
+    launch_next(OVERLAP)
+    wait(OVERLAP)
     token = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1)
     split = tl.arange(0, SPLITS)

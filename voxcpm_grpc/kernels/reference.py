@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention, silu
+from torch.nn.functional import linear, scaled_dot_product_attention, silu
 
 
 def store_kv(k: Tensor, v: Tensor, k_pages: Tensor, v_pages: Tensor, write: Tensor) -> None:
@@ -91,13 +91,47 @@ def rope_store_kv(
     cos and sin [t, d / 2] are those of each row's position; the rotation is by halves, float32, and rounds once.
     """
 
-    def rotate(x: Tensor) -> Tensor:
-        a, b = x.float().chunk(2, dim=-1)
-        c, s = cos[:, None].float(), sin[:, None].float()
-        return torch.cat((a * c - b * s, b * c + a * s), dim=-1).to(x.dtype)
+    store_kv(rotate(k, cos, sin), v, k_pages, v_pages, write)
+    return rotate(q, cos, sin)
 
-    store_kv(rotate(k), v, k_pages, v_pages, write)
-    return rotate(q)
+
+def norm_linear(x: Tensor, norm: Tensor, eps: float, weight: Tensor) -> Tensor:
+    """x [t, c], each row over its root mean square and times norm [c], through weight [o, c] -> [t, o].
+
+    Statistics and sums are float32; how often the product is rounded on the way is the kernel's own affair.
+    """
+    return linear(rms_norm(x, norm, eps), weight).to(x.dtype)
+
+
+def norm_gated(x: Tensor, norm: Tensor, eps: float, weight: Tensor) -> Tensor:
+    """silu(gate) * up of what `norm_linear` gives for weight [2f, c], gate first -> [t, f]."""
+    return swiglu(norm_linear(x, norm, eps, weight))
+
+
+def linear_add(x: Tensor, weight: Tensor, residual: Tensor, scale: float) -> Tensor:
+    """residual [t, o] + scale * what x [t, c] gives through weight [o, c]."""
+    return residual + scale * linear(x, weight)
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """x [t, c] over the root mean square of each row, rounded to x's type before weight [c] applies."""
+    wide = x.float()
+    return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)).to(x.dtype) * weight
+
+
+def local_attention(q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Attention both ways inside each sequence, q [b, n, h, d] over k, v [b, n, g, d] -> [b, n, h, d].
+
+    q and k are rotated first, by halves, with cos and sin [n, d / 2] of each token; softmax in float32.
+    """
+    return attention(rotate(q, cos, sin), rotate(k, cos, sin), v)
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """x [..., t, h, d] by halves with cos and sin [t, d / 2], in float32, rounded once."""
+    a, b = x.float().chunk(2, dim=-1)
+    c, s = cos[:, None].float(), sin[:, None].float()
+    return torch.cat((a * c - b * s, b * c + a * s), dim=-1).to(x.dtype)
 
 
 def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
@@ -106,9 +140,7 @@ def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tup
     Statistics are float32; the normalized row is rounded to x's type before the weight, as released models expect.
     """
     total = x + residual
-    wide = total.float()
-    normalized = (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)).to(x.dtype)
-    return normalized * weight, total
+    return rms_norm(total, weight, eps), total
 
 
 def swiglu(gate_up: Tensor) -> Tensor:

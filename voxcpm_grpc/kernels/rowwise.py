@@ -10,15 +10,44 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from voxcpm_grpc.kernels.launch import launch_next, overlaps, wait
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """What `reference.rms_norm` says, for contiguous x [t, c]."""
+    if not x.is_contiguous():
+        raise ValueError("x must be contiguous")
+    (rows, channels), out, overlap = x.shape, torch.empty_like(x), overlaps(x.device)
+    _rms_norm_kernel[(rows,)](
+        x,
+        weight,
+        out,
+        eps,
+        CHANNELS=channels,
+        BLOCK=triton.next_power_of_2(channels),
+        OVERLAP=overlap,
+        **({"launch_pdl": True} if overlap else {}),
+    )
+    return out
+
 
 def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     """What `reference.add_rms_norm` says, for contiguous x and residual [t, c]."""
     if not (x.is_contiguous() and residual.is_contiguous()):
         raise ValueError("x and residual must be contiguous")
     rows, channels = x.shape
-    out, total = torch.empty_like(x), torch.empty_like(x)
+    out, total, overlap = torch.empty_like(x), torch.empty_like(x), overlaps(x.device)
     _add_rms_norm_kernel[(rows,)](
-        x, residual, weight, out, total, eps, CHANNELS=channels, BLOCK=triton.next_power_of_2(channels)
+        x,
+        residual,
+        weight,
+        out,
+        total,
+        eps,
+        CHANNELS=channels,
+        BLOCK=triton.next_power_of_2(channels),
+        OVERLAP=overlap,
+        **({"launch_pdl": True} if overlap else {}),
     )
     return out, total
 
@@ -29,28 +58,54 @@ def swiglu(gate_up: Tensor) -> Tensor:
         raise ValueError("gate_up must be contiguous")
     rows, channels = gate_up.shape[0], gate_up.shape[1] // 2
     out = gate_up.new_empty(rows, channels)
-    _swiglu_kernel[(rows, triton.cdiv(channels, 1024))](gate_up, out, channels, BLOCK=1024)
+    overlap = overlaps(gate_up.device)
+    _swiglu_kernel[(rows, triton.cdiv(channels, 1024))](
+        gate_up, out, channels, BLOCK=1024, OVERLAP=overlap, **({"launch_pdl": True} if overlap else {})
+    )
     return out
 
 
 @triton.jit
-def _add_rms_norm_kernel(x, residual, weight, out, total, eps, CHANNELS: tl.constexpr, BLOCK: tl.constexpr):
+def _rms_norm_kernel(x, weight, out, eps, CHANNELS: tl.constexpr, BLOCK: tl.constexpr, OVERLAP: tl.constexpr):
+    launch_next(OVERLAP)
     column = tl.arange(0, BLOCK)
     inside = column < CHANNELS
     where = tl.program_id(0).to(tl.int64) * CHANNELS + column
+    scale = tl.load(weight + column, mask=inside, other=0.0).to(tl.float32)
+    wait(OVERLAP)
+    wide = tl.load(x + where, mask=inside, other=0.0).to(tl.float32)
+    _store_normalized(out, where, wide, scale, eps, inside, CHANNELS)
+
+
+@triton.jit
+def _add_rms_norm_kernel(
+    x, residual, weight, out, total, eps, CHANNELS: tl.constexpr, BLOCK: tl.constexpr, OVERLAP: tl.constexpr
+):
+    launch_next(OVERLAP)
+    column = tl.arange(0, BLOCK)
+    inside = column < CHANNELS
+    where = tl.program_id(0).to(tl.int64) * CHANNELS + column
+    scale = tl.load(weight + column, mask=inside, other=0.0).to(tl.float32)
+    wait(OVERLAP)
     kind = out.dtype.element_ty
     # Rounded before the statistics: they are those of the sum that the next block adds to.
     added = tl.load(x + where, mask=inside, other=0.0).to(tl.float32)
     added = (added + tl.load(residual + where, mask=inside, other=0.0).to(tl.float32)).to(kind)
     tl.store(total + where, added, mask=inside)
-    wide = added.to(tl.float32)
-    normalized = (wide * tl.rsqrt(tl.sum(wide * wide, 0) / CHANNELS + eps)).to(kind)
-    scaled = normalized.to(tl.float32) * tl.load(weight + column, mask=inside, other=0.0).to(tl.float32)
-    tl.store(out + where, scaled.to(kind), mask=inside)
+    _store_normalized(out, where, added.to(tl.float32), scale, eps, inside, CHANNELS)
 
 
 @triton.jit
-def _swiglu_kernel(gate_up, out, channels, BLOCK: tl.constexpr):
+def _store_normalized(out, where, wide, scale, eps, inside, CHANNELS: tl.constexpr):
+    kind = out.dtype.element_ty
+    normalized = (wide * tl.rsqrt(tl.sum(wide * wide, 0) / CHANNELS + eps)).to(kind)
+    tl.store(out + where, (normalized.to(tl.float32) * scale).to(kind), mask=inside)
+
+
+@triton.jit
+def _swiglu_kernel(gate_up, out, channels, BLOCK: tl.constexpr, OVERLAP: tl.constexpr):
+    launch_next(OVERLAP)
+    wait(OVERLAP)
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = column < channels

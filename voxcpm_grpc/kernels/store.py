@@ -10,11 +10,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from voxcpm_grpc.kernels.launch import launch_next, overlaps, wait
+
 
 def store_kv(k: Tensor, v: Tensor, k_pages: Tensor, v_pages: Tensor, write: Tensor) -> None:
     """What `reference.store_kv` says."""
     _check(k, v, k_pages, v_pages)
     rows, groups, size = k.shape
+    overlap = overlaps(k.device)
     _store_kernel[(rows,)](
         k,
         v,
@@ -26,6 +29,8 @@ def store_kv(k: Tensor, v: Tensor, k_pages: Tensor, v_pages: Tensor, write: Tens
         k_pages.stride(1),
         COUNT=groups * size,
         BLOCK=triton.next_power_of_2(groups * size),
+        OVERLAP=overlap,
+        **({"launch_pdl": True} if overlap else {}),
     )
 
 
@@ -46,6 +51,7 @@ def rope_store_kv(
     if q.stride()[1:] != (size, 1) or not cos.is_contiguous() or not sin.is_contiguous():
         raise ValueError("cos, sin and the heads of q must be contiguous")
     out = torch.empty(rows, heads, size, dtype=q.dtype, device=q.device)
+    overlap = overlaps(q.device)
     _rope_store_kernel[(rows,)](
         q,
         k,
@@ -67,6 +73,8 @@ def rope_store_kv(
         GROUP_BLOCK=triton.next_power_of_2(groups),
         HALF_BLOCK=triton.next_power_of_2(size // 2),
         BLOCK=triton.next_power_of_2(groups * size),
+        OVERLAP=overlap,
+        **({"launch_pdl": True} if overlap else {}),
     )
     return out
 
@@ -84,7 +92,21 @@ def _check(k: Tensor, v: Tensor, k_pages: Tensor, v_pages: Tensor) -> None:
 
 # A view of a static buffer may start anywhere: its alignment must not ask for another compilation.
 @triton.jit(do_not_specialize=["write"])
-def _store_kernel(k, v, k_pages, v_pages, write, k_row, v_row, slot_stride, COUNT: tl.constexpr, BLOCK: tl.constexpr):
+def _store_kernel(
+    k,
+    v,
+    k_pages,
+    v_pages,
+    write,
+    k_row,
+    v_row,
+    slot_stride,
+    COUNT: tl.constexpr,
+    BLOCK: tl.constexpr,
+    OVERLAP: tl.constexpr,
+):
+    launch_next(OVERLAP)
+    wait(OVERLAP)
     row = tl.program_id(0).to(tl.int64)
     slot = tl.load(write + row)
     element = tl.arange(0, BLOCK)
@@ -115,7 +137,10 @@ def _rope_store_kernel(
     GROUP_BLOCK: tl.constexpr,
     HALF_BLOCK: tl.constexpr,
     BLOCK: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ):
+    launch_next(OVERLAP)
+    wait(OVERLAP)
     SIZE: tl.constexpr = HALF * 2
     row = tl.program_id(0).to(tl.int64)
     slot = tl.load(write + row) * slot_stride

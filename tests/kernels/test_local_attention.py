@@ -1,0 +1,45 @@
+"""Attention inside short sequences agrees with its definition, rotated, read from slices of one projection."""
+
+import pytest
+import torch
+
+from voxcpm_grpc.kernels import reference
+
+
+@pytest.fixture
+def kernel():
+    pytest.importorskip("triton")
+    from voxcpm_grpc.kernels.local_attention import local_attention
+
+    return local_attention
+
+
+def projected(place, sequences, tokens, heads, groups, size):
+    device, dtype = place
+    fused = torch.randn(sequences, tokens, heads + 2 * groups, size).to(device, dtype)
+    angle = torch.arange(tokens)[:, None] * 10 ** -torch.linspace(0, 2, size // 2)
+    return *fused.split([heads, groups, groups], dim=2), angle.cos().to(device), angle.sin().to(device)
+
+
+@pytest.mark.parametrize("tokens", [1, 5, 11, 16])
+@pytest.mark.parametrize("shape", [(16, 2, 128), (4, 1, 24), (3, 3, 8)], ids=str)
+def test_agrees_with_the_reference(kernel, place, agree, tokens, shape):
+    arguments = projected(place, 3, tokens, *shape)
+    agree(kernel(*arguments), reference.local_attention(*(x.float() for x in arguments)))
+
+
+@pytest.mark.parametrize("heads", [2, 4, 8])
+def test_heads_may_share_a_program(kernel, place, agree, heads):
+    arguments = projected(place, 2, 11, 16, 2, 32)
+    agree(kernel(*arguments, heads=heads), reference.local_attention(*(x.float() for x in arguments)))
+
+
+def test_longer_sequences_are_refused(kernel, place):
+    with pytest.raises(ValueError, match="17 tokens"):
+        kernel(*projected(place, 1, 17, 2, 1, 8))
+
+
+def test_uneven_slices_are_refused(kernel, place):
+    q, k, v, cos, sin = projected(place, 2, 4, 2, 1, 8)
+    with pytest.raises(ValueError, match="evenly"):
+        kernel(q.transpose(0, 1), k, v, cos, sin)

@@ -1,0 +1,55 @@
+"""What the fused kernels share: the device's size, and launches that overlap the kernel before.
+
+On Hopper and later a kernel may start while the one before still runs, fetch what no kernel writes, its weights, into
+the cache, and wait only then. Every kernel of such a chain waits before it touches anything else and before it ends,
+so that the end of one means the end of all before it.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+import triton
+import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+
+@functools.cache
+def multiprocessors(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
+
+
+@functools.cache
+def overlaps(device: torch.device) -> bool:
+    """Whether kernels on this device can start before the one ahead has ended."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
+
+
+@triton.jit
+def launch_next(OVERLAP: tl.constexpr):
+    """Let the next kernel start: it will wait for the end of this one."""
+    if OVERLAP:
+        gdc_launch_dependents()
+
+
+@triton.jit
+def wait(OVERLAP: tl.constexpr):
+    """Return once everything before is in memory."""
+    if OVERLAP:
+        gdc_wait()
+
+
+@triton.jit
+def prefetch_rows(matrix, first, row_bytes, ROWS: tl.constexpr, PIECES: tl.constexpr, PIECE: tl.constexpr):
+    """Ask for PIECES * PIECE bytes of each of ROWS rows, from byte `matrix` on, to be brought into the L2 cache."""
+    row = first + tl.arange(0, ROWS)
+    where = row.to(tl.int64)[:, None] * row_bytes + tl.arange(0, PIECES)[None, :] * PIECE
+    tl.inline_asm_elementwise(
+        "cp.async.bulk.prefetch.L2.global [$1], $2; // $0",
+        "=r,l,r",
+        [matrix.to(tl.pointer_type(tl.int8), bitcast=True) + where, tl.full(where.shape, PIECE, tl.int32)],
+        dtype=tl.int32,
+        is_pure=False,
+        pack=1,
+    )
