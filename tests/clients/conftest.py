@@ -278,7 +278,8 @@ class Servicer(tts_pb2_grpc.VoxCPMServiceServicer):
         with self.arrived:
             self.calls.append(call)
             self.arrived.notify_all()
-        context.add_callback(ended)
+        if not context.add_callback(ended):  # it was over before it began
+            ended()
         return call, self.faults.popleft() if self.faults else None
 
 

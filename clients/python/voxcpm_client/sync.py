@@ -127,7 +127,7 @@ class Client:
 
     with Client("127.0.0.1:50051") as client:
         client.say("Hello.").save("hello.wav")
-        with client.speak(sys.stdin) as stream:
+        with client.speak(model_output) as stream:
             for chunk in stream:
                 play(chunk.samples)
     """

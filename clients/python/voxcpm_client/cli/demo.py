@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import collections
 import re
+import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
+from typing import NoReturn
 
 import click
 
@@ -44,21 +48,32 @@ def demo(out: Path, text: str, model: str, as_json: bool) -> None:
 
 @contextmanager
 def local_server(model: str) -> Iterator[str]:
-    """The address of a server in a child process that lives as long as the block."""
-    command = [sys.executable, "-m", "voxcpm_client", "serve", "--model", model, "--listen", "127.0.0.1:0"]
-    # A session of its own: Ctrl-C is for us, and we stop the server.
-    child = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True
-    )
-    try:
-        yield _Log(child).address()
-    finally:
-        child.terminate()
+    """The address of a server in a child process that lives as long as the block and leaves nothing behind."""
+    with tempfile.TemporaryDirectory(prefix="voxcpm-") as voices:
+        command = [sys.executable, "-m", "voxcpm_client", "serve", "--model", model, "--listen", "127.0.0.1:0"]
+        child = subprocess.Popen(
+            [*command, "--voices.directory", voices],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,  # Ctrl-C is for us, and we stop the server
+        )
+        previous = signal.signal(signal.SIGTERM, _leave)
         try:
-            child.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
+            yield _Log(child).address()
+        finally:
+            child.terminate()
+            try:
+                child.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+            signal.signal(signal.SIGTERM, previous)
+
+
+def _leave(number: int, frame: FrameType | None) -> NoReturn:
+    raise SystemExit(128 + number)
 
 
 class _Log:
@@ -86,5 +101,6 @@ class _Log:
             self._last.append(line.rstrip())
             if not self._address and (found := LISTENING.search(line)):
                 self._address = found[1]
+                click.echo(line.rstrip(), err=True)
                 self._settled.set()
         self._settled.set()

@@ -49,13 +49,23 @@ class Output:
             sinks: list[Sink] = []
             if self.path is not None:
                 file: BinaryIO = sys.stdout.buffer if self.stdout else stack.enter_context(self.path.open("wb"))
-                wav = not self.raw
-                sinks.append(stack.enter_context(WavWriter(file, header.sample_rate, header.encoding)) if wav else file)
+                wav = None if self.raw else WavWriter(file, header.sample_rate, header.encoding)
+                sinks.append(_Live(file, stack.enter_context(wav) if wav else file))
             if self.play:
                 sinks.append(stack.enter_context(_speakers(header)))
             yield sinks
-            if self.stdout:
-                sys.stdout.buffer.flush()
+
+
+@dataclass(frozen=True, slots=True)
+class _Live:
+    """A file that whoever reads along sees grow with every chunk."""
+
+    file: BinaryIO
+    writer: Sink
+
+    def write(self, pcm: bytes, /) -> None:
+        self.writer.write(pcm)
+        self.file.flush()
 
 
 def choose(out: Path | None, *, play: bool, raw: bool) -> Output:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import codecs
 import io
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import cast
 
 import click
 from click.core import ParameterSource
@@ -57,12 +57,22 @@ def _source(text: str | None, file: Path | None) -> Text:
         return file.read_text("utf-8", errors="replace")
     if text is None and sys.stdin.isatty():
         raise click.UsageError("nothing to say: give TEXT, --file FILE, or text on stdin (- reads a terminal)")
-    return _as_it_comes(cast(io.BufferedReader, sys.stdin.buffer)) if text in (None, "-") else str(text)
+    return _as_it_comes() if text in (None, "-") else str(text)
 
 
-def _as_it_comes(stream: io.BufferedReader) -> Iterator[str]:
-    """Whatever has arrived, as soon as it has, cut between characters."""
+def _as_it_comes() -> Iterator[str]:
+    """Whatever has arrived on stdin, as soon as it has, cut between characters."""
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-    while data := stream.read1(READ_BYTES):
+    read = _reader()
+    while data := read():
         yield decoder.decode(data)
     yield decoder.decode(b"", final=True)
+
+
+def _reader() -> Callable[[], bytes]:
+    """Past Python's own buffer: its lock, held by a thread that waits for input, would abort the program's end."""
+    try:
+        descriptor = sys.stdin.fileno()
+    except io.UnsupportedOperation:  # not a file of the system's
+        return lambda: sys.stdin.buffer.read(READ_BYTES)
+    return lambda: os.read(descriptor, READ_BYTES)

@@ -1,0 +1,138 @@
+"""The program as a process: what it imports, what it does with signals, pipes and terminals."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+import wave
+
+import numpy as np
+import pytest
+
+PROGRAM = [sys.executable, "-m", "voxcpm_client"]
+FORBIDDEN = {"torch", "pydantic", "msgspec", "zmq", "av", "soxr", "huggingface_hub", "voxcpm_server", "sounddevice"}
+
+
+@pytest.fixture
+def start(server, tmp_path):
+    """Starts the program against the server, and ends it with the test."""
+    started = []
+
+    def start(*arguments, **options):
+        environment = {**os.environ, "VOXCPM_CLIENT_TARGET": server.target, "PYTHONUNBUFFERED": ""}
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        child = subprocess.Popen([*PROGRAM, *arguments], cwd=tmp_path, env=environment, **{**pipes, **options})
+        started.append(child)
+        return child
+
+    yield start
+    for child in started:
+        child.kill()
+        child.wait(10)
+        for pipe in (child.stdin, child.stdout, child.stderr):
+            if pipe is not None:
+                pipe.close()
+
+
+LOADED = "import sys, json; {0}; print(json.dumps(sorted({{name.partition('.')[0] for name in sys.modules}})))"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import voxcpm_client",
+        "import voxcpm_client.cli as c; c.main(['--help'], standalone_mode=False)",
+        "import voxcpm_client.cli as c; c.main(['say', 'Hi.', '--out', 'x.wav'], standalone_mode=False)",
+    ],
+    ids=["import", "help", "say"],
+)
+def test_the_client_loads_nothing_of_the_server(server, tmp_path, code):
+    environment = {**os.environ, "VOXCPM_CLIENT_TARGET": server.target}
+    command = [sys.executable, "-c", LOADED.format(code)]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=True
+    )
+    loaded = set(json.loads(done.stdout.splitlines()[-1]))
+    assert "voxcpm_client" in loaded
+    assert not loaded & FORBIDDEN
+
+
+def test_text_is_spoken_while_it_is_still_being_written(start, server, tmp_path):
+    child = start("say", "--out", "-", "--raw")
+    for piece in ("One. ", "Zwei ä. "):
+        child.stdin.write(piece.encode())
+        child.stdin.flush()
+        expected = server.samples(piece).tobytes()
+        assert child.stdout.read(len(expected)) == expected  # before stdin ends
+    child.stdin.write("ü".encode()[:1])  # a character cut in two
+    child.stdin.flush()
+    time.sleep(0.2)
+    child.stdin.write("ü".encode()[1:])
+    output, errors = child.communicate(timeout=20)
+    assert output == server.samples("ü").tobytes()
+    assert child.returncode == 0
+    assert errors.startswith(b"stdout: ")
+
+
+def test_ctrl_c_cancels_the_call_and_closes_the_file(start, server, tmp_path):
+    child = start("say", "--out", "hello.wav")
+    child.stdin.write(b"Hello.")
+    child.stdin.flush()
+    assert server.wait_for_text("Hello.")
+    file = tmp_path / "hello.wav"
+    _wait_until(lambda: file.exists() and file.stat().st_size > 44)
+    child.send_signal(signal.SIGINT)
+    assert child.wait(20) == 130
+    assert server.calls[-1].cancelled.wait(10)
+    assert child.stderr.read() == b""
+    with wave.open(str(file)) as wav:
+        assert np.array_equal(np.frombuffer(wav.readframes(wav.getnframes()), "<i2"), server.samples("Hello."))
+
+
+def test_ctrl_c_works_before_the_first_audio(start, server):
+    server.hold.clear()
+    child = start("say", "Hello.", "--out", "hello.wav")
+    assert server.wait_for_calls(1)
+    child.send_signal(signal.SIGINT)
+    assert child.wait(20) == 130
+    assert server.calls[-1].cancelled.wait(10)
+
+
+def test_a_reader_that_leaves_ends_the_program_quietly(start, server):
+    child = start("say", "--out", "-")
+    child.stdout.close()
+    child.stdin.write(b"Hello. " * 2000)
+    child.stdin.close()
+    assert child.wait(20) == 1
+    assert b"Traceback" not in child.stderr.read()
+
+
+def test_progress_is_one_line_that_goes_away_on_a_terminal(start, server):
+    terminal, theirs = pty.openpty()
+    child = start("say", "Hello.", "--out", "hello.wav", stderr=theirs)
+    os.close(theirs)
+    assert child.wait(20) == 0
+    shown = os.read(terminal, 4096).decode()
+    os.close(terminal)
+    assert "s of audio, the first after" in shown
+    assert "\n" not in shown
+    assert shown.endswith("\r\x1b[K")
+
+
+def test_say_with_nothing_to_say_on_a_terminal_is_wrong_usage(start, server):
+    terminal, theirs = pty.openpty()
+    child = start("say", stdin=theirs)
+    os.close(theirs)
+    assert child.wait(20) == 2
+    os.close(terminal)
+    assert b"nothing to say" in child.stderr.read()
+
+
+def _wait_until(condition, seconds: float = 10) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
