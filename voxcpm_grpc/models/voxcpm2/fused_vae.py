@@ -1,0 +1,174 @@
+"""The codec's decoder in few launches: `vae.StreamingNet` holds the truth, this holds the same weights for kernels.
+
+All windows of a stream lie one after another in one row of a workspace: what a module remembers, then its new input,
+rows of contiguous channels. A step copies the memory of its streams there, runs the modules from window to window and
+copies the ends of the windows back, so no module reads memory that another is writing.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from voxcpm_grpc.kernels import conv
+from voxcpm_grpc.kernels.conv_reference import Depthwise, Pointwise, Snake
+from voxcpm_grpc.models.voxcpm2 import vae
+
+FUSED_CHANNELS = 256  # up to here a residual unit is one launch: wider, its programs would repeat too much work
+GROUP = 64  # streams whose windows exist at once
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The input of a module that looks back: `reach` samples of c channels, then `rate` new ones per latent frame."""
+
+    channels: int
+    reach: int
+    rate: int
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """An upsampling, as a product with the present and the previous sample, and residual units."""
+
+    upsample: Pointwise
+    stride: int
+    units: tuple[tuple[Depthwise, Pointwise], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where the windows of a stream lie for a number of frames."""
+
+    starts: tuple[int, ...]
+    width: int
+    runs: Tensor  # as `conv_reference.recall` wants them
+
+
+class FusedDecoder:
+    """Latents to audio. The memory of a stream is that of the truth with the samples of each module in rows."""
+
+    def __init__(self, net: vae.StreamingNet, dtype: torch.dtype) -> None:
+        self.dtype = dtype
+        self.memory = net.memory
+        modules = list(net.modules)
+        first, widen = (_take(modules, vae.CausalConv) for _ in range(2))
+        self.first = _depthwise(first, None)
+        self.widen = _pointwise(widen.weight[..., 0], widen.bias, *_entry(modules), dtype)
+        windows, rate = [Window(len(self.first.bias), self.first.reach, 1)], 1
+        blocks = []
+        while isinstance(modules[0], vae.CausalUpsample):
+            block = _block(modules, dtype)
+            windows.append(Window(block.upsample.weight.shape[1] // 2, 1, rate))
+            rate *= block.stride
+            windows += [Window(len(d.bias), d.reach, rate) for d, _ in block.units]
+            blocks.append(block)
+        last = _take(modules, vae.CausalConv)
+        self.taps, self.bias = last.weight[0].T.contiguous(), last.bias
+        windows.append(Window(self.taps.shape[1], len(self.taps) - 1, rate))
+        self.blocks, self.windows, self.rate = tuple(blocks), tuple(windows), rate
+        if sum(w.channels * w.reach for w in windows) != net.memory or modules != [vae.saturate]:
+            raise ValueError("the fused decoder does not know these modules")
+        self._layout = functools.cache(self._lay_out)
+
+    def __call__(self, patches: Tensor, state: Tensor, slot: Tensor) -> Tensor:
+        """Audio [b, samples] of the next patches [b, n, P, D] of the streams in slots `slot` [b] of state [slots, m]."""
+        groups = zip(patches.flatten(1, 2).split(GROUP), slot.split(GROUP), strict=True)
+        audio = [self._decode(frames.contiguous(), state, rows) for frames, rows in groups]
+        return audio[0] if len(audio) == 1 else torch.cat(audio)
+
+    def _decode(self, frames: Tensor, state: Tensor, slot: Tensor) -> Tensor:
+        streams, count = frames.shape[:2]
+        layout = self._layout(count, state.device)
+        workspace = torch.empty(streams, layout.width, dtype=self.dtype, device=state.device)
+        # [b, reach + T, c] each
+        past = [
+            workspace[:, start : start + (w.reach + count * w.rate) * w.channels].unflatten(1, (-1, w.channels))
+            for start, w in zip(layout.starts, self.windows, strict=True)
+        ]
+        new = [x[:, w.reach :] for x, w in zip(past, self.windows, strict=True)]
+        conv.recall(state, slot, frames, workspace, layout.runs, self.first.reach * frames.shape[2])
+        i = 1
+        conv.depthwise_pointwise(past[0], self.first, self.widen, new[i], None, False)
+        for block in self.blocks:
+            pairs = past[i].as_strided(  # each sample with the one before it
+                (streams, past[i].shape[1] - 1, 2 * past[i].shape[2]), past[i].stride(), past[i].storage_offset()
+            )
+            x = conv.pointwise(pairs, block.upsample, new[i + 1].view(*pairs.shape[:2], -1), None, True)
+            i += 1
+            for depthwise, pointwise in block.units:
+                residual = x.view(new[i].shape)
+                x = self._unit(past[i], depthwise, pointwise, new[i + 1], residual, pointwise is not block.units[-1][1])
+                i += 1
+        audio = conv.mix_down(past[i], self.taps, self.bias)
+        conv.remember(state, slot, workspace, layout.runs)
+        return audio
+
+    def _unit(
+        self, past: Tensor, first: Depthwise, second: Pointwise, out: Tensor, residual: Tensor, keep: bool
+    ) -> Tensor | None:
+        if past.shape[2] <= FUSED_CHANNELS:
+            return conv.depthwise_pointwise(past, first, second, out, residual, keep)
+        return conv.pointwise(conv.depthwise(past, first), second, out, residual, keep)
+
+    def _lay_out(self, frames: int, device: torch.device) -> Layout:
+        starts, runs, place, start = [], [], 0, 0
+        for w in self.windows:
+            starts.append(start)
+            size, new = w.reach * w.channels, frames * w.rate * w.channels
+            for begin in range(0, size, conv.BLOCK):
+                runs.append((place + begin, start + begin, start + new + begin, min(conv.BLOCK, size - begin)))
+            place, start = place + size, -(-(start + size + new) // ALIGNED) * ALIGNED
+        return Layout(tuple(starts), start, torch.tensor(runs, dtype=torch.int32).to(device))
+
+
+ALIGNED = 64  # elements: windows start at addresses that a kernel may read 16 bytes at a time
+
+
+def _take(modules: list, kind: type):
+    if not isinstance(modules[0], kind):
+        raise ValueError(f"the fused decoder expects {kind.__name__}, the checkpoint has {type(modules[0]).__name__}")
+    return modules.pop(0)
+
+
+def _entry(modules: list) -> tuple[vae.Snake, vae.ChannelAffine | None]:
+    """What comes before an upsampling or the last convolution."""
+    affine = modules.pop(0) if isinstance(modules[0], vae.ChannelAffine) else None
+    return _take(modules, vae.Snake), affine
+
+
+def _block(modules: list, dtype: torch.dtype) -> Block:
+    up = _take(modules, vae.CausalUpsample)
+    branches = []
+    while isinstance(modules[0], vae.Residual):
+        branches.append(modules.pop(0).branch)
+    present, previous = up.weight.permute(2, 1, 0).chunk(2)  # [s, out, in] each
+    weight = torch.cat([previous, present], dim=-1).flatten(0, 1)
+    snake = _snake(branches[0][0], repeat=up.stride)
+    upsample = Pointwise(weight.to(dtype).contiguous(), up.bias.repeat(up.stride), snake)
+    units = []
+    for branch, after in zip(branches, [*branches[1:], None], strict=True):
+        _, wide, snake, narrow = branch
+        following = (after[0], None) if after else _entry(modules)
+        units.append(
+            (_depthwise(wide, _snake(snake)), _pointwise(narrow.weight[..., 0], narrow.bias, *following, dtype))
+        )
+    return Block(upsample, up.stride, tuple(units))
+
+
+def _depthwise(module: vae.CausalConv, snake: Snake | None) -> Depthwise:
+    return Depthwise(module.weight[:, 0].T.contiguous(), module.bias, module.dilation, snake)
+
+
+def _pointwise(
+    weight: Tensor, bias: Tensor, snake: vae.Snake, affine: vae.ChannelAffine | None, dtype: torch.dtype
+) -> Pointwise:
+    scale, shift = (affine.scale[:, 0].contiguous(), affine.bias[:, 0].contiguous()) if affine else (None, None)
+    return Pointwise(weight.to(dtype).contiguous(), bias, _snake(snake), scale, shift)
+
+
+def _snake(module: vae.Snake, repeat: int = 1) -> Snake:
+    return Snake(module.alpha.flatten().repeat(repeat), module.inverse.flatten().repeat(repeat))
