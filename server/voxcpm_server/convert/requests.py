@@ -149,8 +149,9 @@ class RequestReader:
         raise InvalidRequest(f"{name} is empty; set audio or latents", field=name)
 
     def _transcript(self, transcript: str, field: str) -> str:
+        """As the caller wrote it: the text to speak follows without a separator, so a space at its end counts."""
         limit = self._limits.max_transcript_chars
-        kept = "".join(c for c in transcript if c.isspace() or c.isprintable() or c in "\u200c\u200d").strip()
+        kept = "".join(c for c in transcript if c.isspace() or c.isprintable() or c in "\u200c\u200d")
         if not any(c.isalnum() for c in kept):
             raise InvalidRequest("the transcript is empty; write what is said in the recording", field=field)
         if len(kept) > limit:

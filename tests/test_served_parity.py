@@ -1,0 +1,65 @@
+"""What leaves a real server, through gRPC and a process boundary, is what the official package makes."""
+
+import struct
+
+import numpy as np
+import pytest
+from support import goldens
+
+from voxcpm_client import AsyncClient, Prompt
+from voxcpm_client.cli.demo import TEXT
+from voxcpm_client.results import Latents
+from voxcpm_grpc.config import EngineSettings, Settings, VoiceSettings
+from voxcpm_server.app import running_server
+
+
+def float_wav(waveform: np.ndarray, rate: int = 16000) -> bytes:
+    """A WAV file of float32 samples: nothing is lost on the way to the encoder."""
+    data = waveform.astype("<f4").tobytes()
+    header = struct.pack("<4sIHHIIHH4sI", b"fmt ", 16, 3, 1, rate, 4 * rate, 4, 32, b"data", len(data))
+    return struct.pack("<4sI4s", b"RIFF", 4 + len(header) + len(data), b"WAVE") + header + data
+
+
+async def compare(tmp_path, name: str, source: str) -> None:
+    """Speak a golden case through a server of its own; its recordings go along as `source`: latents or audio."""
+    golden = goldens.load(name)
+    np.save(tmp_path / "noise.npy", golden.noise)
+    settings = Settings(
+        listen="127.0.0.1:0",
+        engine=EngineSettings(recorded_noise=tmp_path / "noise.npy", max_slots=2),
+        voices=VoiceSettings(directory=tmp_path / "voices"),
+    )
+    sampling, conditioning = golden.request.sampling, {}
+    async with running_server(settings) as server, AsyncClient(server.address, timeout=60) as client:
+        fingerprint = (await client.model_info()).model_fingerprint
+        for role in ("prompt", "reference"):
+            if f"{role}_latents" not in golden.tensors:
+                continue
+            latents = golden.tensors[f"{role}_latents"].reshape(-1, golden.latents.shape[-1])
+            as_latents = Latents(data=latents, model_fingerprint=fingerprint)
+            conditioning[role] = as_latents if source == "latents" else float_wav(golden.tensors[f"{role}_waveform"])
+        if "prompt" in conditioning:
+            conditioning["prompt"] = Prompt(conditioning["prompt"], golden.request.conditioning.prompt.text)
+        speech = await client.say(
+            golden.request.text,
+            format="pcm_f32le",
+            segmentation="manual",
+            cfg_value=sampling.cfg_value,
+            timesteps=sampling.inference_timesteps,
+            min_steps=sampling.min_steps,
+            max_steps=sampling.max_steps,
+            **conditioning,
+        )
+    assert speech.summary.generated_steps == len(golden.latents)
+    assert speech.summary.total_samples == len(speech.samples)
+    golden.same_audio(speech.samples, atol=1e-4)
+
+
+async def test_the_demo_sentence(tmp_path):
+    assert goldens.load("demo").request.text == TEXT
+    await compare(tmp_path, "demo", "latents")
+
+
+@pytest.mark.parametrize("source", ["latents", "audio"])
+async def test_prompt_and_reference_sent_along(tmp_path, source):
+    await compare(tmp_path, "hifi", source)
