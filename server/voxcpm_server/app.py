@@ -18,8 +18,8 @@ from voxcpm_grpc.config import LimitSettings, Settings
 from voxcpm_grpc.engine.pool import EnginePool
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.v1 import tts_pb2_grpc
+from voxcpm_server.calls import Gate
 from voxcpm_server.health import Health, enable_reflection
-from voxcpm_server.rpc import Gate
 from voxcpm_server.service import VoxCPMService
 from voxcpm_server.studio import Studio
 from voxcpm_server.threads import Threads

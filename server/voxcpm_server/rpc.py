@@ -1,4 +1,4 @@
-"""Where an RPC ends: the one place that turns errors into statuses, counts what is open, and logs a line for each."""
+"""Where an RPC ends: the one place that turns errors into statuses and logs a line for each."""
 
 from __future__ import annotations
 
@@ -7,12 +7,8 @@ import functools
 import logging
 import math
 import re
-import time
 import unicodedata
-import uuid
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
@@ -22,84 +18,27 @@ from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
 from voxcpm_grpc.errors import Exhausted, Internal, InvalidRequest, Unavailable, VoxCPMError, code_of
+from voxcpm_server.calls import STREAMS_RETRY_SECONDS, Call, Requests
 
 log = logging.getLogger(__name__)
 
 MAX_MESSAGE_BYTES = 1000  # percent-encoded, base64 and repeated in a detail, a status stays under 8 kB
 MAX_FIELD_BYTES = 200
-STREAMS_RETRY_SECONDS = 1.0
-DRAIN_RETRY_SECONDS = 2.0
-
-
-@dataclass(slots=True)
-class Call:
-    """One RPC in progress: what its status and its log line say. The caller's config may rename it."""
-
-    method: str
-    request_id: str = field(default_factory=lambda: uuid.uuid4().hex)
-    audio_seconds: float = 0.0
-    started: float = field(default_factory=time.monotonic)
-
-    @property
-    def elapsed(self) -> float:
-        return time.monotonic() - self.started
-
-
-class Gate:
-    """Lets RPCs in: `max_streams` streams at once, and nobody any more once the server drains."""
-
-    def __init__(self, max_streams: int) -> None:
-        self._max_streams = max_streams
-        self._streams = 0
-        self._open = 0
-        self._idle = asyncio.Event()
-        self._idle.set()
-        self._draining = False
-
-    @property
-    def streams(self) -> int:
-        return self._streams
-
-    @contextmanager
-    def enter(self, *, stream: bool) -> Iterator[None]:
-        """Held for the length of an RPC. Raises Unavailable and Exhausted."""
-        if self._draining:
-            raise Unavailable("the server is shutting down; retry elsewhere", retry_after=DRAIN_RETRY_SECONDS)
-        if stream and self._streams >= self._max_streams:
-            raise Exhausted(
-                f"{self._streams} streams are open and the limit is {self._max_streams}; retry later",
-                retry_after=STREAMS_RETRY_SECONDS,
-            )
-        self._streams += stream
-        self._open += 1
-        self._idle.clear()
-        try:
-            yield
-        finally:
-            self._streams -= stream
-            self._open -= 1
-            if not self._open:
-                self._idle.set()
-
-    def close(self) -> None:
-        """Refuse every new RPC from now on."""
-        self._draining = True
-
-    async def idle(self) -> None:
-        """Returns when no RPC is open."""
-        await self._idle.wait()
 
 
 def rpc(*, stream: bool) -> Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[Any]]]:
-    """Wraps a servicer method `(self, request or iterator, call, context)`; `self.gate` admits it."""
+    """Wraps a servicer method `(self, request or iterator, call)`; `self.gate` admits it."""
 
     def decorate(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         @functools.wraps(method)
         async def handler(self: Any, request: Any, context: grpc.aio.ServicerContext) -> Any:
-            call = Call(method.__name__)
+            call = Call(method.__name__, context)
+            requests = Requests(request) if stream else None
             try:
                 with self.gate.enter(stream=stream):
-                    result = await method(self, request, call, context)
+                    result = await method(self, requests or request, call)
+                _log_end(call, "OK")
+                return result
             except asyncio.CancelledError:
                 if (task := asyncio.current_task()) is not None and task.cancelling():
                     _log_end(call, "CANCELLED")  # by gRPC: the caller's cancel, its deadline, a lost connection
@@ -114,12 +53,11 @@ def rpc(*, stream: bool) -> Callable[[Callable[..., Awaitable[Any]]], Callable[.
             except Exception:
                 log.exception("rpc id=%s method=%s failed", _word(call.request_id), call.method)
                 error = Internal()
-            else:
-                _log_end(call, "OK")
-                return result
             _log_end(call, code_of(error), error)
-            code, details, metadata = status_of(error, call.request_id)
-            return await context.abort(code, details, metadata)
+            await call.settle()
+            if requests is not None:
+                await requests.linger()
+            return await context.abort(*status_of(error, call.request_id))
 
         return handler
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any
-
-import grpc
 
 from voxcpm_grpc.config import LimitSettings
 from voxcpm_grpc.engine.pool import EnginePool
@@ -14,17 +12,16 @@ from voxcpm_grpc.errors import NotFound
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
 from voxcpm_server import convert
+from voxcpm_server.calls import Call, Gate
 from voxcpm_server.chunks import ChunkWriter
 from voxcpm_server.inputs import GenerateConfig, GenerateInput, Role, UploadConfig, UploadInput
 from voxcpm_server.outputs import Header, Message, Summary
-from voxcpm_server.rpc import Call, Gate, rpc
+from voxcpm_server.rpc import rpc
 from voxcpm_server.sessions import Session
 from voxcpm_server.studio import Created, Studio
 from voxcpm_server.threads import Threads
 from voxcpm_server.uploads import read_config, receive
 from voxcpm_server.voices import VoiceStore
-
-Context = grpc.aio.ServicerContext
 
 
 class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
@@ -49,7 +46,7 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
         self._reader = convert.RequestReader(pool.info, limits)
 
     @rpc(stream=True)
-    async def Generate(self, requests: AsyncIterator[pb.GenerateRequest], call: Call, context: Context) -> None:
+    async def Generate(self, requests: AsyncIterator[pb.GenerateRequest], call: Call) -> None:
         messages = self._generate_inputs(requests, call)
         first = await anext(messages, None)
         config = first if isinstance(first, GenerateConfig) else self._reader.generate_config(pb.GenerateConfig())
@@ -60,8 +57,8 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
             max_text_chars=self._limits.max_text_chars,
             max_carry_seconds=self._limits.max_carry_seconds,
             request_id=call.request_id,
-            remaining=context.time_remaining,
-            send=_sender(context),
+            remaining=call.context.time_remaining,
+            send=_sender(call),
         )
         try:
             await session.run(messages if first is config else _after(first, messages))
@@ -69,20 +66,20 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
             call.audio_seconds = session.audio_seconds
 
     @rpc(stream=True)
-    async def AddPrompt(self, requests: AsyncIterator[pb.AddPromptRequest], call: Call, context: Context) -> None:
-        await self._add(requests, call, context)
+    async def AddPrompt(self, requests: AsyncIterator[pb.AddPromptRequest], call: Call) -> None:
+        await self._add(requests, call)
 
     @rpc(stream=True)
-    async def AddReference(self, requests: AsyncIterator[pb.AddReferenceRequest], call: Call, context: Context) -> None:
-        await self._add(requests, call, context)
+    async def AddReference(self, requests: AsyncIterator[pb.AddReferenceRequest], call: Call) -> None:
+        await self._add(requests, call)
 
     @rpc(stream=True)
-    async def AddHifi(self, requests: AsyncIterator[pb.AddHifiRequest], call: Call, context: Context) -> None:
-        await self._add(requests, call, context)
+    async def AddHifi(self, requests: AsyncIterator[pb.AddHifiRequest], call: Call) -> None:
+        await self._add(requests, call)
 
     @rpc(stream=True)
     async def EncodeLatents(
-        self, requests: AsyncIterator[pb.EncodeLatentsRequest], call: Call, context: Context
+        self, requests: AsyncIterator[pb.EncodeLatentsRequest], call: Call
     ) -> pb.EncodeLatentsResponse:
         config, recordings = await self._receive(requests, call)
         (role,) = config.roles
@@ -93,18 +90,18 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
         return convert.latents(latents, self._pool.info.fingerprint, decoded.seconds)
 
     @rpc(stream=False)
-    async def GetVoice(self, request: pb.GetVoiceRequest, call: Call, context: Context) -> pb.GetVoiceResponse:
+    async def GetVoice(self, request: pb.GetVoiceRequest, call: Call) -> pb.GetVoiceResponse:
         return pb.GetVoiceResponse(handle=convert.handle(await self._threads.run(self._store.find, request.id)))
 
     @rpc(stream=False)
-    async def ListVoices(self, request: pb.ListVoicesRequest, call: Call, context: Context) -> pb.ListVoicesResponse:
+    async def ListVoices(self, request: pb.ListVoicesRequest, call: Call) -> pb.ListVoicesResponse:
         kind, labels, size, token = convert.listing(request)
         return convert.voice_page(
             *await self._threads.run(self._store.page, kind=kind, labels=labels, size=size, token=token)
         )
 
     @rpc(stream=False)
-    async def DeleteVoice(self, request: pb.DeleteVoiceRequest, call: Call, context: Context) -> pb.DeleteVoiceResponse:
+    async def DeleteVoice(self, request: pb.DeleteVoiceRequest, call: Call) -> pb.DeleteVoiceResponse:
         try:
             await self._threads.run(self._store.delete, request.id, cascade=request.cascade)
         except NotFound:
@@ -113,9 +110,7 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
         return pb.DeleteVoiceResponse()
 
     @rpc(stream=False)
-    async def GetModelInfo(
-        self, request: pb.GetModelInfoRequest, call: Call, context: Context
-    ) -> pb.GetModelInfoResponse:
+    async def GetModelInfo(self, request: pb.GetModelInfoRequest, call: Call) -> pb.GetModelInfoResponse:
         return convert.model_info(self._pool.info, self._limits)
 
     # ----
@@ -143,17 +138,17 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
         )
         return config, recordings
 
-    async def _add(self, requests: AsyncIterator[Any], call: Call, context: Context) -> None:
+    async def _add(self, requests: AsyncIterator[Any], call: Call) -> None:
         config, recordings = await self._receive(requests, call)
         created = await self._studio.create(config, recordings)
-        await self._tell(created, config, call, context)
+        await self._tell(created, config, call)
 
-    async def _tell(self, created: Created, config: UploadConfig, call: Call, context: Context) -> None:
+    async def _tell(self, created: Created, config: UploadConfig, call: Call) -> None:
         """The handle, then what the model heard, if the caller wants to hear it too."""
         info = self._pool.info
         format = config.preview or self._reader.default_output
         header = Header(request_id=call.request_id, format=format, model=info.name, fingerprint=info.fingerprint)
-        chunks = ChunkWriter(_sender(context), lambda: header, info.output_sample_rate, format)
+        chunks = ChunkWriter(_sender(call), lambda: header, info.output_sample_rate, format)
         await chunks.voice(created.stored.voice, created.reused)
         for latents in (created.stored.prompt, created.stored.reference) if config.preview else ():
             if latents is not None:
@@ -165,9 +160,9 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
         await chunks.finish(Summary(wall=call.elapsed))
 
 
-def _sender(context: Context) -> Any:
+def _sender(call: Call) -> Callable[[Message], Awaitable[None]]:
     async def send(message: Message) -> None:
-        await context.write(convert.chunk(message))
+        await call.write(convert.chunk(message))
 
     return send
 

@@ -21,7 +21,7 @@ from voxcpm_grpc.config import LimitSettings, VoiceSettings
 from voxcpm_grpc.request import Admitted, AudioChunk, Event, Finished, FinishReason, ModelInfo, Request
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
-from voxcpm_server.rpc import Gate
+from voxcpm_server.calls import Gate
 from voxcpm_server.service import VoxCPMService
 from voxcpm_server.studio import Studio
 from voxcpm_server.threads import Threads

@@ -386,6 +386,7 @@ async def test_the_engine_s_errors_end_the_stream(served, details_of, spoken, fa
 
 
 async def test_an_engine_lost_between_segments_is_not_safe_to_retry(served):
+    served.pool.step_seconds = 0.005
     served.pool.failures[" Two."] = -1, Unavailable("the engine was lost", retry_after=1.0)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await served.generate(config(), "One. Two.")
