@@ -55,7 +55,10 @@ class EngineSettings(_Frozen):
     gpu_memory_utilization: float = Field(
         default=0.85, gt=0, le=1, description="share of the GPU's memory that the engine may fill in all"
     )
-    prefill_tokens: Positive = Field(default=512, description="prompt positions entered between two steps, at most")
+    prefill_tokens: Positive | None = Field(
+        default=None,
+        description="prompt positions entered between two steps, at most; default 2048 on CUDA, 256 on a CPU",
+    )
     prefix_caching: bool = Field(default=True, description="share the pages of equal prompt beginnings")
     graphs: bool = Field(True, description="replay steps as CUDA graphs; false runs the same code eagerly")
     threads: Positive | None = Field(

@@ -188,15 +188,6 @@ def test_a_listener_without_credit_holds_nobody_up(alone):
     assert at_rest(eng)
 
 
-def test_streams_that_start_later_are_not_held_up_by_a_long_prompt():
-    eng = engine(prefill_tokens=16)
-    eng.add(Request(id="running", text="Hello.", sampling=Sampling(max_steps=28)))
-    eng.step()
-    eng.add(Request(id="long", text="word " * 60, sampling=Sampling(max_steps=1, min_steps=0)))
-    rounds = [[name for name, _ in eng.step()] for _ in range(5)]
-    assert all("running" in names for names in rounds)
-
-
 def test_codec_jobs_run_beside_streams_and_match_the_codec_alone():
     eng = engine()
     waveform = np.random.default_rng(0).uniform(-0.3, 0.3, 16000 * 3).astype(np.float32)

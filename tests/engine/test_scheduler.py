@@ -12,6 +12,7 @@ from voxcpm_grpc.errors import Exhausted, TooLong
 from voxcpm_grpc.request import Request
 
 PAGE = 4
+DRY = 1e9  # a time when every listener has heard all
 
 
 class Rows:
@@ -34,7 +35,13 @@ def sequence(name, length, steps, credit=10**6):
 
 def scheduler(*, slots=4, pages=16, budget=8, max_queue=8, max_len=64):
     return Scheduler(
-        slots=slots, blocks=BlockManager(pages), page_size=PAGE, budget=budget, max_queue=max_queue, max_len=max_len
+        slots=slots,
+        blocks=BlockManager(pages),
+        page_size=PAGE,
+        budget=budget,
+        max_queue=max_queue,
+        max_len=max_len,
+        step_seconds=0.16,
     )
 
 
@@ -45,7 +52,7 @@ def run(sched, rounds=10_000, each=lambda batch: None):
         rounds -= 1
         assert rounds, "the scheduler makes no progress"
         assert sched.runnable
-        batch = sched.schedule()
+        batch = sched.schedule(DRY)
         assert batch
         assert sum(chunk.stop - chunk.start for chunk in batch.chunks) <= sched.budget
         assert len(set(map(id, batch.steps))) == len(batch.steps)
@@ -88,20 +95,36 @@ def test_everybody_gets_every_step_whatever_the_pressure(requests, slots, pages,
     assert {name: order.count(name) for name in set(order)} == expected
 
 
-def test_a_chunked_prefill_does_not_hold_up_running_streams():
+def test_a_chunked_prefill_does_not_hold_up_streams_whose_audio_runs_low():
     sched = scheduler(budget=4, pages=64, max_len=128)
-    sched.add(sequence("first", 3, 20))
-    sched.schedule()
+    first = sequence("first", 3, 20)
+    sched.add(first)
+    sched.schedule(0.0)
+    first.speaking_since = 0.0
     sched.add(sequence("long", 40, 5))
-    rounds = [sched.schedule() for _ in range(9)]
+    rounds = [sched.schedule(0.16 * turn) for turn in range(1, 10)]
     assert all("first" in [seq.id for seq in batch.steps] for batch in rounds)
     assert [chunk.stop - chunk.start for batch in rounds for chunk in batch.chunks] == [4] * 9
+
+
+def test_streams_that_are_ahead_of_their_listeners_stand_back_while_prompts_are_entered():
+    sched = scheduler(budget=4, pages=64, max_len=128)
+    first = sequence("first", 3, 20)
+    sched.add(first)
+    for _ in range(4):
+        sched.schedule(0.0)
+    first.speaking_since = 0.0  # 0.64 s of audio made
+    sched.add(sequence("long", 12, 5))
+    assert [seq.id for seq in sched.schedule(0.1).steps] == []
+    assert [seq.id for seq in sched.schedule(0.6).steps] == ["first"]  # 40 ms left to hear
+    assert {seq.id for seq in sched.schedule(0.6).steps} == {"long"}  # 200 ms left; the prompt is complete
+    assert {seq.id for seq in sched.schedule(0.6).steps} == {"first", "long"}
 
 
 def test_a_fresh_prompt_joins_the_step_of_its_own_round():
     sched = scheduler()
     sched.add(sequence("a", 5, 2))
-    batch = sched.schedule()
+    batch = sched.schedule(DRY)
     assert batch.opened == [batch.chunks[0].sequence] == batch.steps
     assert batch.chunks[0].starts_speech
 
@@ -113,7 +136,7 @@ def test_preemption_takes_the_youngest_keeps_its_slot_and_enters_it_again_with_w
     sched.add(young)
     again = []
     while not sched.preemptions:
-        sched.schedule()
+        sched.schedule(DRY)
     assert sched.waiting[0] is young and young.slot is not None and not young.pages
     made, slot = young.launched, young.slot
 
@@ -139,7 +162,7 @@ def test_a_stream_without_credit_rests_and_is_the_first_to_give_its_pages():
     sched.add(resting)
     sched.add(busy)
     for _ in range(13):  # the first round is the resting stream's only one
-        for seq in sched.schedule().steps:
+        for seq in sched.schedule(DRY).steps:
             seq.delivered += 1
     assert resting.launched == 1 and busy.launched == 12
     sched.remove(busy)
@@ -162,7 +185,7 @@ def test_a_removed_sequence_leaves_nothing_behind_wherever_it_was():
     running, waiting = sequence("a", 2, 9), sequence("b", 2, 9)
     sched.add(running)
     sched.add(waiting)
-    sched.schedule()
+    sched.schedule(DRY)
     sched.remove(waiting)
     sched.remove(running)
     assert not sched.runnable and sched.blocks.used == 0 and len(sched.free_slots) == 1

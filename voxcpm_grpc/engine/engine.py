@@ -25,6 +25,7 @@ from voxcpm_grpc.request import Admitted, AudioChunk, Event, Finished, FinishRea
 logger = logging.getLogger(__name__)
 
 UNLIMITED = 1 << 62
+PREFILL_TOKENS = {"cuda": 2048, "cpu": 256}  # a few milliseconds of a GPU, a few steps of a CPU
 FAULTS_BEFORE_GIVING_UP = 3  # launches that fail in a row: the device is not coming back
 
 
@@ -43,24 +44,28 @@ class Engine:
     ) -> None:
         info = model.info
         slots, max_len = info.max_slots, info.max_model_len
+        budget = settings.prefill_tokens or PREFILL_TOKENS[device.type]
         self.model = model
         self.info = info
         self.prefix_caching = settings.prefix_caching
         on_device = Slots.allocate(model, slots, -(-max_len // settings.page_size), device)
-        working = working_memory(model, on_device, settings, graphs=graphs) if device.type == "cuda" else 0
+        working = (
+            working_memory(model, on_device, settings.page_size, budget, graphs=graphs) if device.type == "cuda" else 0
+        )
         pages = count_pages(model.layout, settings, device, slots=slots, max_len=max_len, working=working)
         kv = allocate_kv(model.layout, pages, settings.page_size, device)
         self.scheduler = Scheduler(
             slots=slots,
             blocks=BlockManager(pages),
             page_size=settings.page_size,
-            budget=settings.prefill_tokens,
+            budget=budget,
             max_queue=settings.max_queue,
             max_len=max_len,
+            step_seconds=info.samples_per_step / info.output_sample_rate,
         )
         self.runner = Runner(model, on_device, kv)
         if graphs:
-            self.runner.capture(prefill_tokens=settings.prefill_tokens)
+            self.runner.capture(prefill_tokens=budget)
         self._sequences: dict[str, Sequence] = {}
         self._launches: deque[Launch] = deque()
         self._keeping: deque[tuple[Sequence, Finished, HostCopy]] = deque()  # ended, their latents still on the way
@@ -128,7 +133,7 @@ class Engine:
     def step(self) -> list[Result]:
         """One round: a piece of a codec job, one launch, and what has arrived from earlier ones."""
         self._advance_job()
-        batch = self.scheduler.schedule()
+        batch = self.scheduler.schedule(monotonic())
         if batch:
             self._launch(batch)
         behind = self.runner.lookahead if batch.steps else 0
@@ -188,6 +193,7 @@ class Engine:
                     self._fail(sequence, Internal())
                     continue
                 index = sequence.delivered
+                sequence.speaking_since = sequence.speaking_since or monotonic()
                 sequence.delivered += 1
                 self._results.append((sequence.id, AudioChunk(index=index, samples=audio[row])))
                 if stop[row] and index > sequence.request.sampling.min_steps:

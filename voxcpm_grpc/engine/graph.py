@@ -53,4 +53,6 @@ def batch_buckets(most: int) -> list[int]:
 
 def token_buckets(most: int) -> list[int]:
     """Prompt rows of one prefill: fine where prompts are short."""
-    return sorted({size for size in (16, 32, 48, 64, 96, 128, 192, 256, 384, 512) if size < most} | {most})
+    return sorted(
+        {size for size in (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536) if size < most} | {most}
+    )

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from voxcpm_grpc.attention import PagedKV
-from voxcpm_grpc.config import EngineSettings
 from voxcpm_grpc.engine.graph import StepGraph, batch_buckets, token_buckets
 from voxcpm_grpc.engine.kv_cache import allocate_kv
 from voxcpm_grpc.engine.rows import PackedChunks, pack, prefill_rows, step_rows
@@ -130,13 +129,13 @@ class Runner:
 
 
 @torch.inference_mode()
-def working_memory(model: SpeechModel, slots: Slots, settings: EngineSettings, *, graphs: bool) -> int:
+def working_memory(model: SpeechModel, slots: Slots, page_size: int, prefill_tokens: int, *, graphs: bool) -> int:
     """Bytes of GPU memory that steps and their graphs need beside weights, slots and KV cache.
 
     Measured on a step of all slots and the largest prefill, run on the scratch slot over a KV cache of one page.
     Graphs keep a pool of that size of their own.
     """
-    device, state, page_size = slots.device, slots.state, settings.page_size
+    device, state = slots.device, slots.state
     kv = allocate_kv(model.layout, 0, page_size, device)
     scratch = len(state.seed) - 1
     before = torch.cuda.memory_allocated(device)
@@ -147,11 +146,10 @@ def working_memory(model: SpeechModel, slots: Slots, settings: EngineSettings, *
     model.step(rows, state, kv)
     state.position[-1].zero_()
     packed = pack([], page_size)
-    count = settings.prefill_tokens
-    flat = torch.from_numpy(packed.padded(count, 1, scratch)).to(device)
-    where = prefill_rows(flat, count, 1, state, page_size, page_size, fresh=False)
-    tokens = torch.zeros(count, dtype=torch.int64, device=device)
-    everything = EmbedRows(tokens, torch.arange(count, device=device), tokens + scratch, tokens)
+    flat = torch.from_numpy(packed.padded(prefill_tokens, 1, scratch)).to(device)
+    where = prefill_rows(flat, prefill_tokens, 1, state, page_size, page_size, fresh=False)
+    tokens = torch.zeros(prefill_tokens, dtype=torch.int64, device=device)
+    everything = EmbedRows(tokens, torch.arange(prefill_tokens, device=device), tokens + scratch, tokens)
     model.prefill(model.embed(everything, state), where, state, kv)
     torch.cuda.synchronize(device)
     peak = torch.cuda.max_memory_allocated(device) - before

@@ -40,17 +40,33 @@ class Batch:
         return {*self.opened, *(chunk.sequence for chunk in self.chunks), *self.steps}
 
 
+MARGIN = 0.1  # seconds of audio that a listener must have left for a stream to stand back
+
+
 class Scheduler:
-    """First come, first served. Running streams come before new ones; when pages run out the youngest stream gives
-    its pages back, keeps its slot, and is entered again later."""
+    """First come, first served, with an eye on the listeners' clocks.
+
+    While prompts wait to be entered, streams that are ahead of their playback stand back, so that first audio comes
+    soon; one whose audio runs low never does. When pages run out the youngest stream gives its pages back, keeps its
+    slot, and is entered again later. `step_seconds` is the audio of one step.
+    """
 
     def __init__(
-        self, *, slots: int, blocks: BlockManager, page_size: int, budget: int, max_queue: int, max_len: int
+        self,
+        *,
+        slots: int,
+        blocks: BlockManager,
+        page_size: int,
+        budget: int,
+        max_queue: int,
+        max_len: int,
+        step_seconds: float,
     ) -> None:
         self.blocks = blocks
         self.page_size = page_size
         self.budget = budget
         self.max_queue = max_queue
+        self.step_seconds = step_seconds
         self.max_len = min(max_len, blocks.total * page_size)
         self.free_slots = list(reversed(range(slots)))
         self.waiting: deque[Sequence] = deque()
@@ -88,15 +104,15 @@ class Scheduler:
     @property
     def runnable(self) -> bool:
         """Whether `schedule` would find something to do."""
-        if any(not sequence.prefilled or sequence.steppable for sequence in self.running):
-            return True
-        candidate = self._candidate()
-        return candidate is not None and self._admissible(candidate)
+        return self._entering or any(sequence.steppable for sequence in self.running)
 
-    def schedule(self) -> Batch:
-        batch = Batch()
+    def schedule(self, now: float) -> Batch:
+        """The next round, at monotonic time `now`."""
+        batch, entering = Batch(), self._entering
         for sequence in list(self.running):
-            if sequence.prefilled and sequence.steppable and self._grow(sequence):
+            if not (sequence.prefilled and sequence.steppable) or (entering and self._ahead(sequence, now)):
+                continue
+            if self._grow(sequence):
                 batch.steps.append(sequence)
         batch.steps[:] = [sequence for sequence in batch.steps if sequence in self.running]  # not preempted meanwhile
         self._admit(batch)
@@ -106,6 +122,22 @@ class Scheduler:
             sequence.filled += 1
             sequence.credit -= 1
         return batch
+
+    @property
+    def _entering(self) -> bool:
+        """Whether there are prompts to enter, now."""
+        if any(not sequence.prefilled for sequence in self.running):
+            return True
+        candidate = self._candidate()
+        return candidate is not None and self._admissible(candidate)
+
+    def _ahead(self, sequence: Sequence, now: float) -> bool:
+        """Whether its listener still has something to hear if it skips a round."""
+        if not sequence.launched:
+            return False
+        if sequence.speaking_since is None:
+            return True  # its first chunk is on the way
+        return sequence.speaking_since + sequence.launched * self.step_seconds > now + MARGIN
 
     def _grow(self, sequence: Sequence) -> bool:
         """Make room for one more position, at the cost of younger streams; False if it cost the sequence itself."""

@@ -32,6 +32,7 @@ class Sequence:
     cached: int = 0  # of these, found in the prefix cache at admission
     launched: int = 0
     delivered: int = 0
+    speaking_since: float | None = None  # when the first chunk reached the host
     ended: bool = False
 
     @property
