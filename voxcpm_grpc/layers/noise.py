@@ -6,6 +6,9 @@ Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 201
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
+from importlib.util import find_spec
 
 import torch
 from torch import Tensor
@@ -50,3 +53,12 @@ class GaussianNoise:
         radius, angle = torch.sqrt(-2 * torch.log(uniform[..., 0::2])), 2 * math.pi * uniform[..., 1::2]
         pairs = torch.stack([radius * torch.cos(angle), radius * torch.sin(angle)], dim=-1)
         return pairs.flatten(1)[:, : self.size]
+
+
+def select_noise(size: int, device: torch.device) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
+    """GaussianNoise, as one launch where a GPU and Triton are."""
+    if device.type == "cuda" and find_spec("triton"):
+        from voxcpm_grpc.kernels.noise import gaussian
+
+        return partial(gaussian, size=size)
+    return GaussianNoise(size, device)

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from voxcpm_grpc.attention import PagedKV, PagedRows
 from voxcpm_grpc.layers.linear import Linear
-from voxcpm_grpc.layers.noise import GaussianNoise
+from voxcpm_grpc.layers.noise import select_noise
 from voxcpm_grpc.layers.rope import Rotation
 from voxcpm_grpc.layers.transformer import Transformer
 from voxcpm_grpc.layers.weights import Weights
@@ -98,7 +98,7 @@ class VoxCPM2(SpeechModel):
         self.fusion = Linear.load(weights, "fusion_concat_proj", c, 2 * c)
         self.stop_proj = Linear.load(weights, "stop_proj", c, c)
         self.stop_head = Linear.load(weights, "stop_head", 2, c, bias=False)
-        self.gaussian = GaussianNoise(config.patch_size * d, options.device)
+        self.gaussian = select_noise(config.patch_size * d, options.device)
 
     def prompt(self, request: Request) -> PromptRows:
         return self.prompt_layout(request)
