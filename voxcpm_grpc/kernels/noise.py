@@ -1,6 +1,6 @@
 """Philox and Box-Muller in one launch. The plain version is `layers.noise.GaussianNoise`, which this must equal."""
 
-# pyright: reportArgumentType=false, reportCallIssue=false
+# pyright: reportArgumentType=false, reportCallIssue=false, reportGeneralTypeIssues=false
 # A launch passes plain integers for constexpr parameters, which the annotations of triton.jit do not allow.
 
 from __future__ import annotations
