@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 from collections.abc import AsyncIterator, Callable
@@ -90,6 +91,8 @@ async def running_server(
         await health.register(server)
         enable_reflection(server)
         await server.start()
+        gc.collect()
+        gc.freeze()  # nothing loaded so far ever goes away; walking it again would hold up the event loop
         await health.say(serving=True)
         watch = asyncio.create_task(_watch(pool, health))
         stack.callback(watch.cancel)

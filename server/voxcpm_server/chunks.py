@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,9 @@ from voxcpm_server.outputs import (
     Summary,
 )
 from voxcpm_server.voices import Voice
+
+with suppress(ImportError):  # needed by some streams only, but loading it in the middle of one would hold up the others
+    import soxr  # noqa: F401
 
 
 class ChunkWriter:

@@ -38,7 +38,7 @@ from voxcpm_server.outputs import EndReason, Header, Message, Segment, Summary
 from voxcpm_server.turns import Turns
 
 REASONS = {FinishReason.STOP: EndReason.COMPLETE, FinishReason.MAX_STEPS: EndReason.MAX_STEPS}
-MERGED_SECONDS = 1.0  # audio that one message may take along when the client is slow
+MERGED_SECONDS = 0.5  # audio that one message may take along when the client is slow
 DEADLINE_SHARE = 0.9  # of the time left, for the wait: a refusal that arrives after the deadline says nothing
 QUEUE_RETRY_SECONDS = 2.0
 

@@ -128,7 +128,7 @@ class Studio:
         """A prompt or reference, its latents taken from the store if they are there."""
         kind = KINDS[role]
         fingerprint = self._pool.info.fingerprint
-        id = await self._threads.run(voice_id, kind, fingerprint, transcript, decoded.waveform.tobytes())
+        id = await self._threads.run(voice_id, kind, fingerprint, transcript, decoded.waveform.data)
         try:
             return await self._threads.run(self._store.load, id)
         except NotFound:

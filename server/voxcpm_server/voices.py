@@ -74,12 +74,12 @@ class StoredVoice:
     reference: np.ndarray | None = None
 
 
-def voice_id(kind: Kind, *content: bytes | str) -> str:
+def voice_id(kind: Kind, *content: str | memoryview) -> str:
     """The id of what makes a voice what it is; the same content gives the same id."""
     digest = hashlib.blake2b(digest_size=20, person=kind.value.encode())
     for part in content:
-        data = part.encode() if isinstance(part, str) else part
-        digest.update(len(data).to_bytes(8, "little"))
+        data = memoryview(part.encode()) if isinstance(part, str) else part
+        digest.update(data.nbytes.to_bytes(8, "little"))
         digest.update(data)
     return f"{kind.value}_{base64.b32encode(digest.digest()).decode().lower()}"
 

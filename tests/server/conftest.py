@@ -27,6 +27,8 @@ from voxcpm_server.studio import Studio
 from voxcpm_server.threads import Threads
 from voxcpm_server.voices import VoiceStore
 
+np.random.default_rng(0)  # loads what the first call would load in the middle of a test
+
 INFO = ModelInfo(
     name="fake",
     architecture="voxcpm2",
@@ -66,12 +68,8 @@ class FakePool:
         return _Stream(self, request)  # type: ignore[return-value]
 
     async def encode(self, waveform: np.ndarray, *, pad_left: bool) -> np.ndarray:
-        await asyncio.sleep(0)
         self.encoded += 1
-        per_patch = self.info.samples_per_patch
-        missing = -len(waveform) % per_patch
-        padded = np.pad(waveform, (missing, 0) if pad_left else (0, missing)).reshape(-1, 4, per_patch // 4)
-        return np.repeat(padded.mean(axis=2, keepdims=True), self.info.latent_dim, axis=2).astype(np.float32)
+        return await asyncio.to_thread(_encoded, waveform, pad_left)
 
     async def decode(self, latents: np.ndarray) -> AsyncGenerator[np.ndarray]:
         self.decoding += 1
@@ -81,6 +79,13 @@ class FakePool:
                 yield np.full(self.info.samples_per_step, patch.mean(), np.float32)
         finally:
             self.decoding -= 1
+
+
+def _encoded(waveform: np.ndarray, pad_left: bool) -> np.ndarray:
+    missing = -len(waveform) % INFO.samples_per_patch
+    padded = np.pad(waveform, (missing, 0) if pad_left else (0, missing))
+    frames = padded.reshape(-1, INFO.patch_size, INFO.samples_per_patch // INFO.patch_size)
+    return np.repeat(frames.mean(axis=2, keepdims=True), INFO.latent_dim, axis=2).astype(np.float32)
 
 
 def speech(request: Request, step: int) -> np.ndarray:

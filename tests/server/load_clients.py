@@ -1,0 +1,78 @@
+"""Blocking clients that load a front from outside its process: `python load_clients.py ADDRESS`."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+import numpy as np
+
+from voxcpm_grpc.audio import wav_bytes
+from voxcpm_grpc.v1 import tts_pb2 as pb
+from voxcpm_grpc.v1 import tts_pb2_grpc
+
+SENTENCES = "A sentence, with Dr. Smith's 3.50 in it; quite ordinary. 这是一个句子，很普通。And “one more”! 👍🏽 "
+TEXT = SENTENCES * 40
+
+
+def speak(stub: Any, size: int, **segmentation: Any) -> None:
+    """Sends text in pieces of a size, resampled; more than 15,000 characters more are interrupted."""
+    output = pb.AudioFormat(encoding=pb.AUDIO_ENCODING_PCM_S16LE, sample_rate_hz=24000)
+    config = pb.GenerateConfig(output=output, segmentation=pb.Segmentation(**segmentation))
+
+    def requests() -> Iterator[pb.GenerateRequest]:
+        yield pb.GenerateRequest(config=config)
+        for at in range(0, len(TEXT), size):
+            yield pb.GenerateRequest(text=TEXT[at : at + size])
+        yield pb.GenerateRequest(flush=pb.Flush())
+        yield pb.GenerateRequest(text=TEXT * 4)
+        yield pb.GenerateRequest(flush=pb.Flush())
+        yield pb.GenerateRequest(interrupt=pb.Interrupt())
+        yield pb.GenerateRequest(text=TEXT)
+
+    assert list(stub.Generate(requests()))[-1].summary.segments
+
+
+def speak_inline(stub: Any, recording: bytes) -> None:
+    prompt = pb.InlinePrompt(audio=pb.EncodedAudio(data=recording), transcript="Hi.")
+    config = pb.GenerateConfig(conditioning=pb.Conditioning(inline_prompt=prompt))
+    list(stub.Generate(iter([pb.GenerateRequest(config=config), pb.GenerateRequest(text="Hello.")])))
+
+
+def upload(stub: Any, recording: bytes, size: int) -> None:
+    digest = pb.UploadDigest(total_bytes=len(recording), sha256=hashlib.sha256(recording).digest())
+    preview = pb.Preview(mode=pb.PREVIEW_MODE_RECONSTRUCTION)
+
+    def requests() -> Iterator[pb.AddReferenceRequest]:
+        yield pb.AddReferenceRequest(config=pb.AddReferenceConfig(preview=preview))
+        for at in range(0, len(recording), size):
+            yield pb.AddReferenceRequest(audio=pb.AudioPart(data=recording[at : at + size], offset_bytes=at))
+        yield pb.AddReferenceRequest(commit=pb.UploadCommit(digests=[digest]))
+
+    assert next(iter(stub.AddReference(requests()))).handle.id
+    list(stub.ListVoices(pb.ListVoicesRequest()).handles)
+
+
+def main(address: str) -> None:
+    waveform = np.random.default_rng(0).uniform(-0.5, 0.5, 50 * 48000).astype(np.float32)
+    recording, small = wav_bytes(waveform, 48000), wav_bytes(waveform[: 50 * 16000], 16000)
+    with ThreadPoolExecutor(12) as threads, grpc.insecure_channel(address) as channel:
+        stub = tts_pb2_grpc.VoxCPMServiceStub(channel)
+        work = [threads.submit(speak, stub, size) for size in (1000, 20_000, 3, 100)]
+        for size in (31, 5000):
+            work.append(threads.submit(speak, stub, size, continuity=pb.CONTINUITY_MODE_INDEPENDENT))
+            work.append(threads.submit(speak, stub, size, mode=pb.SEGMENTATION_MODE_MANUAL))
+        work.append(threads.submit(upload, stub, recording, 64 << 10))
+        work.append(threads.submit(upload, stub, recording + bytes(2 << 20), 1 << 20))
+        # gRPC itself copies a message on the loop at more than 1 ms for each megabyte, whoever serves.
+        work.append(threads.submit(speak_inline, stub, small))
+        for job in work:
+            job.result()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
