@@ -16,7 +16,7 @@ from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
 
 SENTENCES = "A sentence, with Dr. Smith's 3.50 in it; quite ordinary. 这是一个句子，很普通。And “one more”! 👍🏽 "
-TEXT = SENTENCES * 40
+TEXT = SENTENCES * 20
 
 
 def speak(stub: Any, size: int, **segmentation: Any) -> None:
@@ -29,7 +29,7 @@ def speak(stub: Any, size: int, **segmentation: Any) -> None:
         for at in range(0, len(TEXT), size):
             yield pb.GenerateRequest(text=TEXT[at : at + size])
         yield pb.GenerateRequest(flush=pb.Flush())
-        yield pb.GenerateRequest(text=TEXT * 4)
+        yield pb.GenerateRequest(text=TEXT * 8)
         yield pb.GenerateRequest(flush=pb.Flush())
         yield pb.GenerateRequest(interrupt=pb.Interrupt())
         yield pb.GenerateRequest(text=TEXT)
