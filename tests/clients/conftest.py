@@ -67,7 +67,6 @@ class Call:
     method: str
     received: list = field(default_factory=list)
     cancelled: threading.Event = field(default_factory=threading.Event)
-    ended: bool = False
 
     @property
     def text(self) -> str:
@@ -161,7 +160,6 @@ class Servicer(tts_pb2_grpc.VoxCPMServiceServicer):
                 case "finish":
                     break
         if context.is_active():
-            call.ended = True
             summary = pb.StreamSummary(finish_reason=pb.FINISH_REASON_COMPLETE, total_samples=at, segments=chunks)
             summary.time_to_first_audio.FromMilliseconds(250)
             yield pb.AudioChunk(sequence=sequence, offset_samples=at, summary=summary)
@@ -272,7 +270,7 @@ class Servicer(tts_pb2_grpc.VoxCPMServiceServicer):
         call = Call(method)
 
         def ended() -> None:
-            if context.code() is None and not call.ended:
+            if context._state.client == "cancelled":  # nothing public tells it from a half-close for certain
                 call.cancelled.set()
 
         with self.arrived:

@@ -184,6 +184,34 @@ async def test_a_session_talks_while_it_listens(client, server):
     assert server.calls[-1].config.conditioning.reference_id == "ref_1"
 
 
+async def test_waiting_for_a_chunk_can_be_given_up_and_begun_again(client, server):
+    async with client.session() as session:
+        for piece in ("one", "two"):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(anext(session), 0.1)
+            await session.send_text(piece)
+            np.testing.assert_array_equal((await anext(session)).samples, server.samples(piece))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(anext(session), 0.1)
+    assert await asyncio.to_thread(server.calls[-1].cancelled.wait, 10)
+
+
+async def test_waiting_can_be_given_up_between_two_attempts(client, server):
+    server.fail("UNAVAILABLE", retry_after=0.4)
+    async with client.speak("one") as stream:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(anext(stream), 0.2)
+        np.testing.assert_array_equal((await anext(stream)).samples, server.samples("one"))
+    assert len(server.calls) == 2
+
+
+async def test_giving_up_outside_of_a_with_block_cancels_the_call(client, server):
+    server.hold.clear()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(anext(client.speak(TEXT)), 0.1)
+    assert await asyncio.to_thread(server.calls[-1].cancelled.wait, 10)
+
+
 async def test_a_finished_session_takes_no_more_text(client):
     async with client.session() as session:
         await session.finish()
@@ -261,6 +289,15 @@ def test_a_blocking_client_leaves_no_thread_behind(server):
     while len(ours()) > before and time.monotonic() < deadline:
         time.sleep(0.01)
     assert len(ours()) == before
+
+
+def test_closing_a_blocking_client_ends_streams_that_were_left_open(server, caplog, recwarn):
+    with Client(server.target) as client:
+        stream = client.speak(itertools.repeat("on and on "))
+        next(stream)
+    assert server.calls[-1].cancelled.wait(10)
+    gc.collect()
+    assert not caplog.records and not recwarn.list
 
 
 async def test_input_waits_when_the_connection_is_far_behind(client, server):

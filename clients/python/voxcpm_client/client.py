@@ -156,16 +156,8 @@ class AsyncClient:
             role=roles[role],
             request_id=uuid.uuid4().hex,
         )
-        uploads = [Upload(await _load(audio))]
-        response = await self._connection.repeat(
-            lambda remaining: self._connection.stub.EncodeLatents(
-                upload.messages(pb.EncodeLatentsRequest, config, uploads),
-                timeout=remaining,
-                metadata=self._connection.metadata,
-            ),
-            self._connection.attempts(self._timeout),
-            config.request_id,
-        )
+        attempts = self._connection.attempts(self._timeout)
+        response = await upload.encode(self._connection, config, Upload(await _load(audio)), attempts)
         return convert.latents(response)
 
     async def voices(self, *, kind: VoiceKind | None = None, labels: Mapping[str, str] | None = None) -> list[Voice]:

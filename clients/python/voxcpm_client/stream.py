@@ -15,6 +15,7 @@ from voxcpm_client.connection import Connection
 from voxcpm_client.errors import Cancelled, SpeechError
 from voxcpm_client.results import Chunk, Header, Speech, Summary
 from voxcpm_client.retry import Attempts
+from voxcpm_client.status import Outcome
 from voxcpm_client.text import Text, pieces
 from voxcpm_grpc.v1 import tts_pb2 as pb
 
@@ -84,7 +85,8 @@ class AsyncStream:
     """Speech as it is made: iterate over it once; each item is a Chunk.
 
     `header` is there from the first chunk on, `summary` after the last one. Leaving the `async with` block, or
-    `aclose()`, cancels what is still under way. Raises SpeechError; before the first audio a lost connection, or a
+    `aclose()`, cancels what is still under way; inside the block a wait for a chunk may be given up and begun again
+    (`asyncio.timeout`), which loses nothing. Raises SpeechError; before the first audio a lost connection, or a
     full server that says when to come back, leads to another attempt.
     """
 
@@ -102,6 +104,9 @@ class AsyncStream:
         self._feeder: asyncio.Task[None] | None = None
         self._call: Any = None
         self._responses: AsyncGenerator[pb.AudioChunk] | None = None
+        self._outcome: Outcome | None = None
+        self._reading: asyncio.Task[pb.AudioChunk | None] | None = None
+        self._entered = False
         self._ended = False
 
     async def start(self) -> None:
@@ -113,6 +118,7 @@ class AsyncStream:
             self._dial(self._attempts)
 
     async def __aenter__(self) -> Self:
+        self._entered = True
         await self.start()
         return self
 
@@ -127,9 +133,10 @@ class AsyncStream:
         if self._call is not None:
             self._call.cancel()
         await self._outbox.close()
-        if self._feeder is not None:
-            self._feeder.cancel()
-            await asyncio.gather(self._feeder, return_exceptions=True)
+        tasks = [task for task in (self._feeder, self._reading) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def __aiter__(self) -> Self:
         return self
@@ -159,34 +166,49 @@ class AsyncStream:
         return convert.speech(chunks, self.header, self.summary)
 
     async def _read(self) -> pb.AudioChunk | None:
-        """The next message, over as many attempts as it takes; None at the end."""
-        while not self._ended:
-            assert self._responses is not None and self._attempts is not None
+        """The next message; None at the end."""
+        if self._ended:
+            return None
+        # A task of its own: in grpc.aio, a reader that is cancelled takes the whole call with it.
+        reading = self._reading = self._reading or asyncio.create_task(self._receive())
+        try:
+            return await asyncio.shield(reading)
+        except asyncio.CancelledError:
+            if not reading.cancelled():  # only whoever waits for it
+                if not self._entered:  # and nobody else will close the stream
+                    await self.aclose()
+                raise
+            self._raise_feeder_error()
+            if self._ended:  # by another task
+                return None
+            raise
+        except BaseException:
+            await self.aclose()
+            raise
+        finally:
+            if reading.done():
+                self._reading = None
+
+    async def _receive(self) -> pb.AudioChunk | None:
+        """The next message, over as many attempts as it takes."""
+        while True:
+            assert self._responses is not None and self._outcome is not None and self._attempts is not None
             try:
                 return await anext(self._responses, None)
-            except asyncio.CancelledError:
-                self._raise_feeder_error()
-                if self._ended:  # by another task
-                    return None
-                raise
             except grpc.aio.AioRpcError as error:
+                error = await self._outcome.error(error)
                 failure = self._connection.failure(error, self._attempts, self.request_id)
-            try:
-                if not self._outbox.replayable:
-                    raise failure
-                await self._attempts.pause(failure)
-                self._raise_feeder_error()
-            except BaseException:
-                await self.aclose()
-                raise
-            if not self._ended:
-                self._dial(self._attempts)
-        return None
+            if not self._outbox.replayable:
+                raise failure
+            await self._attempts.pause(failure)
+            self._raise_feeder_error()
+            self._dial(self._attempts)
 
     def _dial(self, attempts: Attempts) -> None:
         self._call = self._connection.stub.Generate(
             self._outbox.messages(), timeout=attempts.remaining(), metadata=self._connection.metadata
         )
+        self._outcome = Outcome(self._call)
         self._responses = aiter(self._call)
 
     async def _feed(self, text: Text) -> None:

@@ -19,6 +19,7 @@ from voxcpm_client.text import Text
 from voxcpm_client.upload import VoiceOptions
 from voxcpm_grpc.audio import AudioFormat
 
+STOP_SECONDS = 5.0
 T = TypeVar("T")
 
 
@@ -27,7 +28,7 @@ class LoopThread:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="voxcpm-client", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="voxcpm-client", daemon=True)
         self._thread.start()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -40,11 +41,21 @@ class LoopThread:
             raise
 
     def stop(self) -> None:
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join(timeout=5)
-            if not self._thread.is_alive():
-                self._loop.close()
+        """Cancel what still runs and end the thread. Any thread may call this, also the garbage collector in ours."""
+        asyncio.run_coroutine_threadsafe(self._finish(), self._loop)
+        if threading.current_thread() is not self._thread:
+            self._thread.join(STOP_SECONDS)
+
+    def _run(self) -> None:
+        self._loop.run_forever()
+        self._loop.close()
+
+    async def _finish(self) -> None:
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+        self._loop.stop()
 
 
 class Stream:

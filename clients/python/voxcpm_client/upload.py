@@ -9,11 +9,14 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypedDict, TypeVar
 
+import grpc
+
 from voxcpm_client import convert
 from voxcpm_client.connection import Connection
 from voxcpm_client.errors import SpeechError
 from voxcpm_client.results import ENCODINGS, Header, Voice
 from voxcpm_client.retry import Attempts
+from voxcpm_client.status import Outcome
 from voxcpm_grpc.audio import AudioFormat
 from voxcpm_grpc.v1 import tts_pb2 as pb
 
@@ -93,9 +96,30 @@ async def add_voice(
 
     async def attempt(remaining: float | None) -> Voice:
         call = method(messages(kind, config, uploads), timeout=remaining, metadata=connection.metadata)
-        return await _collect(call, config.options.request_id)
+        outcome = Outcome(call)
+        try:
+            return await _collect(call, config.options.request_id)
+        except grpc.aio.AioRpcError as error:
+            raise await outcome.error(error) from None
 
     return await connection.repeat(attempt, attempts, config.options.request_id)
+
+
+async def encode(
+    connection: Connection, config: pb.EncodeLatentsConfig, recording: Upload, attempts: Attempts
+) -> pb.EncodeLatentsResponse:
+    """Send an EncodeLatents stream. Nothing is stored, so it may be repeated."""
+
+    async def attempt(remaining: float | None) -> pb.EncodeLatentsResponse:
+        requests = messages(pb.EncodeLatentsRequest, config, [recording])
+        call = connection.stub.EncodeLatents(requests, timeout=remaining, metadata=connection.metadata)
+        outcome = Outcome(call)
+        try:
+            return await call
+        except grpc.aio.AioRpcError as error:
+            raise await outcome.error(error) from None
+
+    return await connection.repeat(attempt, attempts, config.request_id)
 
 
 async def _collect(call: AsyncIterator[pb.AudioChunk], request_id: str) -> Voice:

@@ -97,10 +97,11 @@ class _Log:
 
     def _drain(self) -> None:
         assert self._child.stdout is not None
-        for line in self._child.stdout:
-            self._last.append(line.rstrip())
-            if not self._address and (found := LISTENING.search(line)):
-                self._address = found[1]
-                click.echo(line.rstrip(), err=True)
-                self._settled.set()
+        with self._child.stdout as lines:
+            for line in lines:
+                self._last.append(line.rstrip())
+                if not self._address and (found := LISTENING.search(line)):
+                    self._address = found[1]
+                    click.echo(line.rstrip(), err=True)
+                    self._settled.set()
         self._settled.set()
