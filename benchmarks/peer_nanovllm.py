@@ -1,0 +1,111 @@
+"""The same bursts through nano-vllm-voxcpm, as published, for comparison in the same run on the same GPU.
+
+    python -m venv peer && peer/bin/pip install torch
+    peer/bin/pip install --no-build-isolation flash-attn 'nano-vllm-voxcpm==2.0.5'
+    PYTHONPATH=. peer/bin/python -m benchmarks.peer_nanovllm --model DIR --streams 1,8,16,32,64 --steps 100
+
+It needs an environment of its own, without this project's packages; of this project it runs only this file and what
+that imports, none of which is the engine. It runs as it comes: CUDA graphs, flash-attn, its asynchronous server with
+the engine in a process of its own. Requests end by their length, so the checkpoint must never stop by itself
+(`tools/make_checkpoint.py --full-size --never-stop`). Its prefix cache works on pages of 256 positions: texts shorter
+than that cannot hit it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from dataclasses import asdict
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from benchmarks import burst
+from benchmarks.hardware import command, gpu_memory_gib, versions
+
+
+async def speak(server: Any, first: int, streams: int, options: argparse.Namespace, rate: int) -> burst.Row:
+    """Submit all at once and run to the end."""
+    began = perf_counter()
+
+    async def one(serial: int) -> tuple[list[float], int]:
+        times, samples = [], 0
+        chunks = server.generate(
+            target_text=burst.text(serial, options.chars),
+            max_generate_length=options.steps,
+            temperature=1.0,
+            cfg_value=options.cfg,
+        )
+        async for chunk in chunks:
+            times.append(perf_counter() - began)
+            samples += len(chunk)
+        if len(times) != options.steps:
+            raise SystemExit(f"stream {serial} ended after {len(times)} of {options.steps} steps: use --never-stop")
+        return times, samples
+
+    heard = await asyncio.gather(*(one(first + index) for index in range(streams)))
+    return burst.row([times for times, _ in heard], heard[0][1] / options.steps / rate)
+
+
+async def run(options: argparse.Namespace) -> dict[str, Any]:
+    from nanovllm_voxcpm import VoxCPM
+
+    began = perf_counter()
+    server: Any = VoxCPM.from_pretrained(
+        model=options.model,
+        inference_timesteps=options.timesteps,
+        max_num_seqs=max(options.streams),
+        max_model_len=options.max_model_len,
+        gpu_memory_utilization=options.gpu_memory_utilization,
+    )
+    rows, first = [], 0
+    try:
+        await server.wait_for_ready()
+        start_seconds = perf_counter() - began
+        rate = int((await server.get_model_info())["sample_rate"])
+        print(f"ready in {start_seconds:.0f} s\n{burst.HEADINGS}", flush=True)
+        for count in options.streams:
+            bursts = []
+            for _ in range(options.repeats + 1):
+                bursts.append(await speak(server, first, count, options, rate))
+                first += count
+            rows.append(burst.median(bursts[1:]))
+            print(burst.line(rows[-1]), flush=True)
+        memory = gpu_memory_gib()
+    finally:
+        await server.stop()
+    import flash_attn
+
+    return {
+        "command": command(),
+        "versions": versions("nano-vllm-voxcpm", "torch", "triton", "transformers")
+        | {"flash-attn": flash_attn.__version__},
+        "memory_gib": memory,
+        "start_seconds": start_seconds,
+        "rows": [asdict(row) for row in rows],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", required=True, help="a checkpoint directory")
+    parser.add_argument(
+        "--streams", type=lambda text: [int(count) for count in text.split(",")], default=[1, 8, 16, 32, 64]
+    )
+    parser.add_argument("--steps", type=int, default=100, help="steps of each stream")
+    parser.add_argument("--timesteps", type=int, default=10, help="flow-matching steps")
+    parser.add_argument("--cfg", type=float, default=2.0, help="strength of the guidance")
+    parser.add_argument("--chars", type=int, default=110, help="characters of each text")
+    parser.add_argument("--repeats", type=int, default=3, help="bursts per row, after one to warm up")
+    parser.add_argument("--max-model-len", type=int, default=4096)
+    parser.add_argument("--gpu-memory-utilization", type=float, default=0.6)
+    parser.add_argument("--json", type=Path, help="write the table here too")
+    options = parser.parse_args()
+    table = asyncio.run(run(options))
+    if options.json:
+        options.json.write_text(json.dumps(table, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

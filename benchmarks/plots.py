@@ -1,0 +1,99 @@
+"""Pictures of the tables. Nothing else imports matplotlib, which the `bench` extra brings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+from matplotlib import pyplot as plt
+
+if TYPE_CHECKING:
+    from benchmarks import trace
+
+INK = {"ours": "#1f6f8b", "peer": "#c8553d", "floor": "#8a8a8a", "p50": "#1f6f8b", "p99": "#c8553d"}
+COLOURS = {"kernels": "#1f6f8b", "copies": "#c8553d", "memsets": "#e0a458"}
+
+
+def burst(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Step time and time to first audio against streams, of this project, the peer and the floor."""
+    streams = [row["streams"] for row in rows]
+    figure, axes = plt.subplots(1, 3, figsize=(13, 4), layout="constrained")
+    panels = (
+        ("step_p50_ms", "step, ms (median)", "floor_ms"),
+        ("ttfb_p50_ms", "time to first audio, ms (median)", None),
+        ("audio_s_per_s", "seconds of audio per second", None),
+    )
+    for axis, (column, label, floor) in zip(axes, panels, strict=True):
+        axis.plot(streams, [row[column] for row in rows], "o-", color=INK["ours"], label="voxcpm-grpc")
+        if any(row[f"peer_{column}"] is not None for row in rows):
+            peer = [row[f"peer_{column}"] for row in rows]
+            axis.plot(streams, peer, "s-", color=INK["peer"], label="nano-vllm-voxcpm")
+        if floor:
+            axis.plot(streams, [row[floor] for row in rows], "--", color=INK["floor"], label="floor")
+        _frame(axis, "streams", label)
+        axis.set_xscale("log", base=2)
+        axis.set_xticks(streams, list(map(str, streams)))
+    _save(figure, path)
+
+
+def serving(table: Mapping[str, Any], path: Path) -> None:
+    """For each loop: time to first audio, gaps, and what it carried."""
+    loops = [loop for loop in ("closed", "open") if any(row["loop"] == loop for row in table["rows"])]
+    figure, grid = plt.subplots(len(loops), 3, figsize=(13, 4 * len(loops)), layout="constrained", squeeze=False)
+    for axes, loop in zip(grid, loops, strict=True):
+        rows = sorted((row for row in table["rows"] if row["loop"] == loop), key=lambda row: row["level"])
+        levels = [row["level"] for row in rows]
+        what = "users" if loop == "closed" else "requests per second"
+        for name in ("p50", "p99"):
+            axes[0].plot(levels, [row[f"ttfb_{name}_ms"] for row in rows], "o-", color=INK[name], label=name)
+            server = [row[f"server_ttfb_{name}_ms"] for row in rows]
+            axes[0].plot(levels, server, ":", color=INK[name], label=f"{name} at the server")
+        _frame(axes[0], what, "time to first audio, ms")
+        axes[1].plot(
+            levels, [row["longest_gap_p99_ms"] for row in rows], "o-", color=INK["p99"], label="longest gap, p99"
+        )
+        _frame(axes[1], what, "ms")
+        shares = axes[1].twinx()
+        for column, style, label in (("late_streams", "s--", "late"), ("refused", "^--", "refused")):
+            share = [100 * row[column] / row["requests"] for row in rows]
+            shares.plot(levels, share, style, color=INK["floor"], label=label)
+        shares.set_ylabel("% of requests")
+        shares.set_ylim(-2, 102)
+        shares.legend(loc="upper right")
+        axes[2].plot(levels, [row["audio_s_per_s"] for row in rows], "o-", color=INK["ours"], label="audio")
+        _frame(axes[2], what, "seconds of audio per second")
+    _save(figure, path)
+
+
+def timeline(traces: Mapping[int, tuple[trace.Row, Sequence[trace.Activity]]], path: Path) -> None:
+    """What the GPU ran during two steps of each count of streams."""
+    figure, axes = plt.subplots(
+        len(traces), 1, figsize=(13, 1.6 * len(traces) + 0.6), layout="constrained", squeeze=False
+    )
+    for axis, (streams, (row, ran)) in zip(axes[:, 0], traces.items(), strict=True):
+        begin = ran[0].start
+        shown = [activity for activity in ran if activity.start < begin + 2e3 * row.traced_ms]
+        for lane, (kind, colour) in enumerate(COLOURS.items()):
+            bars = [((a.start - begin) / 1e3, (a.end - a.start) / 1e3) for a in shown if a.kind == kind]
+            axis.broken_barh(bars, (lane, 0.8), facecolors=colour)
+        axis.set_yticks([lane + 0.4 for lane in range(len(COLOURS))], list(COLOURS))
+        axis.set_title(f"{streams} streams: idle {row.idle_share:.1%}, starved {row.starved_share:.1%}", loc="left")
+        axis.set_xlabel("ms")
+    _save(figure, path)
+
+
+def _frame(axis: Any, x: str, y: str) -> None:
+    axis.set_xlabel(x)
+    axis.set_ylabel(y)
+    axis.set_ylim(bottom=0)
+    axis.grid(alpha=0.3)
+    axis.legend(loc="upper left")
+
+
+def _save(figure: Any, path: Path) -> None:
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
