@@ -1,0 +1,275 @@
+"""The server as an operator meets it: a process that says when it is ready, and ends without cutting anyone off."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import numpy as np
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2
+
+from voxcpm_grpc.audio import wav_bytes
+from voxcpm_grpc.config import EngineSettings, Settings, VoiceSettings
+from voxcpm_grpc.errors import StartupError
+from voxcpm_grpc.v1 import tts_pb2 as pb
+from voxcpm_grpc.v1 import tts_pb2_grpc
+from voxcpm_server.app import running_server
+
+SERVE = (
+    "import sys; from voxcpm_grpc import config; from voxcpm_server.app import serve; serve(config.load(sys.argv[1:]))"
+)
+SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
+SERVICE = "voxcpm_grpc.v1.VoxCPMService"
+
+
+@dataclass
+class Process:
+    process: subprocess.Popen[str]
+    line: str
+    address: str
+    channel: grpc.Channel
+
+    @property
+    def stub(self) -> tts_pb2_grpc.VoxCPMServiceStub:
+        return tts_pb2_grpc.VoxCPMServiceStub(self.channel)
+
+
+def start(voices: Path, *flags: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", SERVE, "--listen", "127.0.0.1:0", "--voices.directory", str(voices), *flags]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.fixture(scope="module")
+def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    running = start(tmp_path_factory.mktemp("voices"), "--decode-workers", "1")
+    try:
+        assert running.stdout is not None
+        line = running.stdout.readline()
+        found = re.match(r"listening on (127\.0\.0\.1:\d+) ", line)
+        assert found, running.communicate(timeout=10)
+        with grpc.insecure_channel(found[1]) as channel:
+            yield Process(running, line, found[1], channel)
+    finally:
+        running.kill()
+        running.communicate(timeout=20)
+
+
+def text(*pieces: str) -> Iterator[pb.GenerateRequest]:
+    return iter([pb.GenerateRequest(text=piece) for piece in pieces])
+
+
+def test_it_says_what_it_serves(process):
+    assert "model=demo" in process.line
+    assert "untrained" in process.line
+    assert "device=cpu" in process.line
+
+
+def test_it_speaks(process):
+    chunks = list(process.stub.Generate(text("Hello there. ", "How are you?")))
+    summary = chunks[-1].summary
+    assert summary.segments == 2
+    assert summary.total_samples == sum(c.sample_count for c in chunks) > 0
+    assert chunks[0].header.model == "demo"
+    info = process.stub.GetModelInfo(pb.GetModelInfoRequest())
+    assert summary.total_samples == summary.generated_steps * info.samples_per_step
+
+
+def test_health_and_reflection(process):
+    health = health_pb2_grpc.HealthStub(process.channel)
+    for name in ("", SERVICE):
+        assert health.Check(health_pb2.HealthCheckRequest(service=name)).status == SERVING
+    for version in ("v1alpha", "v1"):
+        method = process.channel.stream_stream(
+            f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo",
+            request_serializer=reflection_pb2.ServerReflectionRequest.SerializeToString,
+            response_deserializer=reflection_pb2.ServerReflectionResponse.FromString,
+        )
+        asked = [
+            reflection_pb2.ServerReflectionRequest(list_services=""),
+            reflection_pb2.ServerReflectionRequest(file_containing_symbol=SERVICE),
+        ]
+        listing, file = method(iter(asked))
+        assert SERVICE in [service.name for service in listing.list_services_response.service]
+        assert file.file_descriptor_response.file_descriptor_proto
+
+
+def test_a_taken_port_is_one_line_and_an_error(process, tmp_path):
+    other = start(tmp_path, "--listen", process.address)
+    _, stderr = other.communicate(timeout=60)
+    assert other.returncode == 1
+    assert f"cannot listen on {process.address}" in stderr.strip().splitlines()[-1]
+
+
+def test_termination_lets_open_streams_finish(process):
+    """The last test of this process."""
+    updates = health_pb2_grpc.HealthStub(process.channel).Watch(health_pb2.HealthCheckRequest())
+    assert next(updates).status == SERVING
+    released: list[bool] = []
+
+    def slowly() -> Iterator[pb.GenerateRequest]:
+        yield pb.GenerateRequest(text="Hello there.")
+        yield pb.GenerateRequest(flush=pb.Flush())
+        deadline = time.monotonic() + 20
+        while not released and time.monotonic() < deadline:
+            time.sleep(0.01)
+        yield pb.GenerateRequest(text="Goodbye.")
+
+    speech = process.stub.Generate(slowly())
+    next(speech)
+    process.process.send_signal(signal.SIGTERM)
+    assert next(updates).status == NOT_SERVING
+    with pytest.raises(grpc.RpcError) as caught:
+        process.stub.GetModelInfo(pb.GetModelInfoRequest())
+    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+    assert "grpc-retry-pushback-ms" in dict(caught.value.trailing_metadata())
+    released.append(True)
+    assert list(speech)[-1].summary.segments == 2
+    assert process.process.wait(timeout=20) == 0
+
+
+def test_a_missing_checkpoint_is_an_error_before_anything_starts(tmp_path):
+    failed = start(tmp_path, "--model", str(tmp_path / "nowhere"))
+    _, stderr = failed.communicate(timeout=60)
+    assert failed.returncode == 1
+    assert "nowhere" in stderr
+
+
+def settings(tmp_path: Path, **fields) -> Settings:
+    engine = EngineSettings(max_slots=4, device="cpu")
+    return Settings(
+        listen="127.0.0.1:0",
+        engine=engine,
+        voices=VoiceSettings(directory=tmp_path / "voices"),
+        decode_workers=1,
+        drain_seconds=5,
+        **fields,
+    )
+
+
+async def test_a_voice_store_that_cannot_be_is_an_error(tmp_path):
+    (tmp_path / "voices").write_text("a file")
+    with pytest.raises(StartupError, match="voice store"):
+        async with running_server(settings(tmp_path)):
+            pass
+
+
+async def test_a_port_is_checked_before_the_model_loads(tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        listen = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(StartupError, match="cannot listen"):
+            async with running_server(settings(tmp_path).model_copy(update={"listen": listen}), directory=tmp_path):
+                pass
+
+
+async def spoken(stub, *messages: pb.GenerateRequest) -> list[pb.AudioChunk]:
+    return [chunk async for chunk in stub.Generate(iter(messages))]
+
+
+def recording(seconds: float = 0.5) -> bytes:
+    return wav_bytes(np.random.default_rng(0).uniform(-0.3, 0.3, int(16000 * seconds)).astype(np.float32), 16000)
+
+
+async def test_streams_of_all_kinds_at_once_leave_nothing_behind(tmp_path):
+    async with (
+        running_server(settings(tmp_path)) as running,
+        grpc.aio.insecure_channel(running.address) as channel,
+    ):
+        stub = tts_pb2_grpc.VoxCPMServiceStub(channel)
+        data = recording()
+        messages = [
+            pb.AddHifiRequest(
+                config=pb.AddHifiConfig(
+                    uploaded_prompt=pb.UploadedPrompt(transcript="Hello."),
+                    same_as_prompt=pb.SameAsPrompt(),
+                    preview=pb.Preview(mode=pb.PREVIEW_MODE_RECONSTRUCTION),
+                )
+            ),
+            pb.AddHifiRequest(audio=pb.AudioPart(data=data)),
+            pb.AddHifiRequest(commit=pb.UploadCommit(digests=[pb.UploadDigest(total_bytes=len(data))])),
+        ]
+        chunks = [chunk async for chunk in stub.AddHifi(iter(messages))]
+        handle = chunks[0].handle
+        patches = -(-len(data) // 2 // 2560)
+        assert sum(c.sample_count for c in chunks) == chunks[-1].summary.total_samples >= 2 * (patches - 1) * 7680
+
+        def request(seed: int, **fields) -> pb.GenerateRequest:
+            turn = pb.TurnConfig(sampling=pb.Sampling(seed=seed, max_steps=6), style=fields.pop("style", ""))
+            return pb.GenerateRequest(config=pb.GenerateConfig(turn=turn, **fields))
+
+        said = pb.GenerateRequest(text="One is here. Two is here.")
+        inline = pb.InlineReference(audio=pb.EncodedAudio(data=data))
+        configs = [
+            request(1),
+            request(2, style="calm"),
+            request(3, conditioning=pb.Conditioning(hifi_id=handle.id)),
+            request(4, conditioning=pb.Conditioning(prompt_id=handle.prompt_id)),
+            request(5, conditioning=pb.Conditioning(reference_id=handle.reference_id)),
+            request(6, conditioning=pb.Conditioning(inline_reference=inline)),
+            request(7, segmentation=pb.Segmentation(continuity=pb.CONTINUITY_MODE_INDEPENDENT)),
+        ]
+        alone = [await spoken(stub, config, said) for config in configs]
+
+        async def cancelled() -> None:
+            call = stub.Generate()
+            await call.write(said)
+            await call.write(pb.GenerateRequest(flush=pb.Flush()))
+            while not (await call.read()).sample_count:
+                pass
+            call.cancel()
+
+        async def interrupted() -> None:
+            flush, stop = pb.GenerateRequest(flush=pb.Flush()), pb.GenerateRequest(interrupt=pb.Interrupt(tag="x"))
+            chunks = await spoken(stub, said, flush, stop, said, stop)
+            assert [c.interrupted.tag for c in chunks if c.HasField("interrupted")] == ["x", "x"]
+
+        together = await asyncio.gather(
+            *(spoken(stub, config, said) for config in configs), cancelled(), interrupted(), cancelled(), interrupted()
+        )
+        for before, after in zip(alone, together, strict=False):
+            ours, theirs = (np.frombuffer(b"".join(c.audio for c in chunks), "<i2") for chunks in (before, after))
+            assert len(ours) == len(theirs) == before[-1].summary.total_samples
+            assert np.abs(ours.astype(int) - theirs).max() <= 4  # of 32768
+        async with asyncio.timeout(10):
+            while (stats := await running.pool.stats()).slots_used or stats.running or stats.waiting:  # noqa: ASYNC110 - looks from outside
+                await asyncio.sleep(0.02)
+        assert stats.cancelled >= 2
+
+
+async def test_a_lost_engine_is_told_to_callers_and_balancers(tmp_path):
+    async with (
+        running_server(settings(tmp_path)) as running,
+        grpc.aio.insecure_channel(running.address) as channel,
+    ):
+        stub = tts_pb2_grpc.VoxCPMServiceStub(channel)
+        health = health_pb2_grpc.HealthStub(channel)
+        call = stub.Generate()
+        await call.write(pb.GenerateRequest(text="A sentence that takes its time to be spoken, as it is long. " * 4))
+        await call.write(pb.GenerateRequest(flush=pb.Flush()))
+        while not (await call.read()).sample_count:
+            pass
+        (engine,) = [child for child in multiprocessing.active_children() if child.name.startswith("engine")]
+        engine.kill()
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            while await call.read() is not grpc.aio.EOF:
+                pass
+        assert caught.value.code() is grpc.StatusCode.ABORTED
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await spoken(stub, pb.GenerateRequest(text="Hello."))
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+        async with asyncio.timeout(5):
+            while (await health.Check(health_pb2.HealthCheckRequest(service=SERVICE))).status != NOT_SERVING:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
