@@ -37,6 +37,10 @@ class EngineSettings(_Frozen):
     dtype: Literal["auto", "float32", "bfloat16"] = Field(
         default="auto", description="compute type; auto is bfloat16 on CUDA and float32 on a CPU"
     )
+    codec_dtype: Literal["auto", "float32", "float16"] = Field(
+        default="auto",
+        description="what the codec multiplies to make audio; auto is float16 beside bfloat16, else float32",
+    )
     attention: Literal["auto", "reference", "triton", "flash"] = Field(default="auto", description="attention kernels")
     timesteps: tuple[Positive, ...] = Field(
         default=(4, 6, 10), min_length=1, description="flow-matching step counts that requests may ask"

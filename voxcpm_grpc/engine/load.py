@@ -27,6 +27,8 @@ def load_engine(directory: Path, name: str, settings: EngineSettings) -> Engine:
         dtype = "bfloat16" if device.type == "cuda" else "float32"
     if dtype == "bfloat16" and device.type == "cpu":
         raise StartupError("engine.dtype bfloat16 needs a GPU; a CPU computes in float32 over bfloat16 weights too")
+    if settings.codec_dtype == "float16" and device.type == "cpu":
+        raise StartupError("engine.codec_dtype float16 needs a GPU; a CPU decodes audio in float32")
     attention = select_attention(settings.attention, device)
     options = LoadOptions(
         device=device,
@@ -37,6 +39,7 @@ def load_engine(directory: Path, name: str, settings: EngineSettings) -> Engine:
         max_model_len=settings.max_model_len,
         name=name,
         recorded_noise=_recorded(settings.recorded_noise),
+        codec_dtype=None if settings.codec_dtype == "auto" else getattr(torch, settings.codec_dtype),
     )
     graphs = settings.graphs and device.type == "cuda" and attention.capturable
     return Engine(load_model(directory, options), settings, device, graphs=graphs)

@@ -46,8 +46,7 @@ class Pointwise:
     weight: Tensor  # [n, c], of the type that its inputs have
     bias: Tensor  # [n] float32
     snake: Snake
-    scale: Tensor | None = None  # [n] float32, with shift or not at all
-    shift: Tensor | None = None
+    affine: tuple[Tensor, Tensor] | None = None  # scale and shift, [n] float32
 
 
 def depthwise(past: Tensor, conv: Depthwise) -> Tensor:
@@ -67,7 +66,8 @@ def pointwise(x: Tensor, conv: Pointwise, out: Tensor, residual: Tensor | None, 
     y = x.float() @ conv.weight.float().T + conv.bias
     if residual is not None:
         y = y + residual
-    out.copy_(conv.snake(y if conv.scale is None else y * conv.scale + conv.shift))
+    scale, shift = conv.affine or (1.0, 0.0)
+    out.copy_(conv.snake(y * scale + shift))
     return y if keep else None
 
 

@@ -26,6 +26,7 @@ class LoadOptions:
     `dtype` is that of the arithmetic, whatever the files hold. `timesteps` are the counts that a request may ask for.
     None for `max_model_len` takes the checkpoint's own limit, for `name` that of its directory. `recorded_noise`
     float32 [steps, D, P], indexed by SlotState.step, replaces the generator: for comparisons with recorded runs.
+    `codec_dtype` None leaves the arithmetic of the codec's decoder to `decoder_dtype`; float16 needs a GPU.
     """
 
     device: torch.device
@@ -36,6 +37,13 @@ class LoadOptions:
     max_model_len: int | None = None
     name: str | None = None
     recorded_noise: Tensor | None = None
+    codec_dtype: torch.dtype | None = None
+
+    @property
+    def decoder_dtype(self) -> torch.dtype:
+        """Of the codec's decoder: where speed counts, on a GPU that computes in less than float32, it is float16."""
+        fast = self.device.type == "cuda" and self.dtype != torch.float32
+        return self.codec_dtype or (torch.float16 if fast else torch.float32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

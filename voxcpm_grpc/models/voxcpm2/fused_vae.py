@@ -17,8 +17,9 @@ from voxcpm_grpc.kernels import conv
 from voxcpm_grpc.kernels.conv_reference import Depthwise, Pointwise, Snake
 from voxcpm_grpc.models.voxcpm2 import vae
 
-FUSED_CHANNELS = 256  # up to here a residual unit is one launch: wider, its programs would repeat too much work
-GROUP = 64  # streams whose windows exist at once
+FUSED_CHANNELS = 128  # up to here a residual unit is one launch: wider, its programs would repeat too much work
+GROUP = 64  # streams whose windows exist at once: 8 MB each at the released size
+ALIGNED = 64  # elements: windows start at addresses that a kernel may read 16 bytes at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +75,9 @@ class FusedDecoder:
             raise ValueError("the fused decoder does not know these modules")
         self._layout = functools.cache(self._lay_out)
 
-    def __call__(self, patches: Tensor, state: Tensor, slot: Tensor) -> Tensor:
-        """Audio [b, samples] of the next patches [b, n, P, D] of the streams in slots `slot` [b] of state [slots, m]."""
+    @torch.inference_mode()
+    def decode(self, patches: Tensor, state: Tensor, slot: Tensor) -> Tensor:
+        """What `vae.StreamingDecoder.decode` says. Its first call for a number of frames must not be captured."""
         groups = zip(patches.flatten(1, 2).split(GROUP), slot.split(GROUP), strict=True)
         audio = [self._decode(frames.contiguous(), state, rows) for frames, rows in groups]
         return audio[0] if len(audio) == 1 else torch.cat(audio)
@@ -97,22 +99,23 @@ class FusedDecoder:
             pairs = past[i].as_strided(  # each sample with the one before it
                 (streams, past[i].shape[1] - 1, 2 * past[i].shape[2]), past[i].stride(), past[i].storage_offset()
             )
-            x = conv.pointwise(pairs, block.upsample, new[i + 1].view(*pairs.shape[:2], -1), None, True)
+            kept = conv.pointwise(pairs, block.upsample, new[i + 1].view(*pairs.shape[:2], -1), None, True)
             i += 1
+            x = None if kept is None else kept.view(new[i].shape)
             for depthwise, pointwise in block.units:
-                residual = x.view(new[i].shape)
-                x = self._unit(past[i], depthwise, pointwise, new[i + 1], residual, pointwise is not block.units[-1][1])
+                last = pointwise is block.units[-1][1]
+                x = self._unit(past[i], depthwise, pointwise, new[i + 1], x, keep=not last)
                 i += 1
         audio = conv.mix_down(past[i], self.taps, self.bias)
         conv.remember(state, slot, workspace, layout.runs)
         return audio
 
     def _unit(
-        self, past: Tensor, first: Depthwise, second: Pointwise, out: Tensor, residual: Tensor, keep: bool
+        self, past: Tensor, first: Depthwise, second: Pointwise, out: Tensor, x: Tensor | None, keep: bool
     ) -> Tensor | None:
         if past.shape[2] <= FUSED_CHANNELS:
-            return conv.depthwise_pointwise(past, first, second, out, residual, keep)
-        return conv.pointwise(conv.depthwise(past, first), second, out, residual, keep)
+            return conv.depthwise_pointwise(past, first, second, out, x, keep)
+        return conv.pointwise(conv.depthwise(past, first), second, out, x, keep)
 
     def _lay_out(self, frames: int, device: torch.device) -> Layout:
         starts, runs, place, start = [], [], 0, 0
@@ -123,9 +126,6 @@ class FusedDecoder:
                 runs.append((place + begin, start + begin, start + new + begin, min(conv.BLOCK, size - begin)))
             place, start = place + size, -(-(start + size + new) // ALIGNED) * ALIGNED
         return Layout(tuple(starts), start, torch.tensor(runs, dtype=torch.int32).to(device))
-
-
-ALIGNED = 64  # elements: windows start at addresses that a kernel may read 16 bytes at a time
 
 
 def _take(modules: list, kind: type):
@@ -166,8 +166,8 @@ def _depthwise(module: vae.CausalConv, snake: Snake | None) -> Depthwise:
 def _pointwise(
     weight: Tensor, bias: Tensor, snake: vae.Snake, affine: vae.ChannelAffine | None, dtype: torch.dtype
 ) -> Pointwise:
-    scale, shift = (affine.scale[:, 0].contiguous(), affine.bias[:, 0].contiguous()) if affine else (None, None)
-    return Pointwise(weight.to(dtype).contiguous(), bias, _snake(snake), scale, shift)
+    both = (affine.scale[:, 0].contiguous(), affine.bias[:, 0].contiguous()) if affine else None
+    return Pointwise(weight.to(dtype).contiguous(), bias, _snake(snake), both)
 
 
 def _snake(module: vae.Snake, repeat: int = 1) -> Snake:

@@ -16,7 +16,14 @@ from voxcpm_grpc.models.voxcpm2.config import VoxCPM2Config, parse_config
 from voxcpm_grpc.models.voxcpm2.model import VoxCPM2
 from voxcpm_grpc.models.voxcpm2.prompt import PromptLayout
 from voxcpm_grpc.models.voxcpm2.tokenizer import TextTokenizer
-from voxcpm_grpc.models.voxcpm2.vae import VoxCPM2Codec, decoder_context
+from voxcpm_grpc.models.voxcpm2.vae import (
+    Decoder,
+    StreamingDecoder,
+    VoxCPM2Codec,
+    build_decoder,
+    build_encoder,
+    decoder_context,
+)
 from voxcpm_grpc.request import ModelInfo
 
 MODEL_FILES = ("model.safetensors", "pytorch_model.bin", "pytorch_model.pth")
@@ -38,7 +45,8 @@ def load_voxcpm2(directory: Path, content: Any, options: LoadOptions) -> VoxCPM2
     device, table = options.device, config.table_dtype
     weights = Weights(model_path.name, model_tensors, device, options.dtype, table)
     codec_weights = Weights(codec_path.name, codec_tensors, device, torch.float32, torch.float32)
-    codec = VoxCPM2Codec(config.vae, config.patch_size, codec_weights)
+    encoder, decoder = build_encoder(config.vae, codec_weights), build_decoder(config.vae, codec_weights)
+    codec = VoxCPM2Codec(config.vae, config.patch_size, encoder, fitting(decoder, options.decoder_dtype), device)
     info = ModelInfo(
         name=options.name or directory.resolve().name,
         architecture="voxcpm2",
@@ -63,6 +71,15 @@ def load_voxcpm2(directory: Path, content: Any, options: LoadOptions) -> VoxCPM2
     model = VoxCPM2(config, options, info, layout, codec, weights)
     check(weights, codec_weights)
     return model
+
+
+def fitting(decoder: StreamingDecoder, dtype: torch.dtype) -> Decoder:
+    """The decoder that computes in `dtype`."""
+    if dtype == torch.float32:
+        return decoder
+    from voxcpm_grpc.models.voxcpm2.fused_vae import FusedDecoder  # Triton is no part of a CPU installation
+
+    return FusedDecoder(decoder, dtype)
 
 
 def fingerprint(*paths: Path) -> str:

@@ -43,7 +43,7 @@ class VoxCPM2State:
     semantic: Tensor  # [n, c] of the base LM, quantized after audio
     acoustic: Tensor  # [n, c] of the residual LM
     condition: Tensor  # [n, P, D]; zeros when the generation starts from text
-    codec: Tensor  # [n, m] float32
+    codec: Tensor  # [n, m] of the decoder's type
 
 
 class ScalarQuantizer:
@@ -109,8 +109,7 @@ class VoxCPM2(SpeechModel):
             (slots, self.config.patch_size, self.config.feat_dim),
         )
         zeros = partial(torch.zeros, device=self.options.device, dtype=self.options.dtype)
-        codec = torch.zeros(slots, self._codec.decoder.memory, device=self.options.device)
-        return VoxCPM2State(zeros(hidden), zeros(hidden), zeros(patch), codec)
+        return VoxCPM2State(zeros(hidden), zeros(hidden), zeros(patch), self._codec.allocate(slots))
 
     @torch.inference_mode()
     def open(self, slot: int, state: SlotState, primer: int) -> None:
@@ -120,7 +119,7 @@ class VoxCPM2(SpeechModel):
         if primer:
             recent = state.patches[slot] - primer + torch.arange(primer, device=self.options.device)
             patches = state.history[slot].index_select(0, recent)  # [primer, P, D]
-            _, own.codec[slot : slot + 1] = self._codec.decode_piece(patches[None], own.codec[slot : slot + 1])
+            self._codec.decode_one(patches, own.codec[slot : slot + 1])
             own.condition[slot] = patches[-1]
 
     @torch.inference_mode()
@@ -155,12 +154,11 @@ class VoxCPM2(SpeechModel):
         noise = self._noise(slot, state)
         latents = self.flow(noise, mu, own.condition[slot], state.cfg[slot], rows.timesteps)  # [b, P, D]
         patch = latents.to(own.condition.dtype)
-        audio, memory = self._codec.decode_piece(patch[:, None], own.codec[slot])  # [b, samples]
+        audio = self._codec.decoder.decode(patch[:, None], own.codec, slot)  # [b, samples]
         finite = audio.isfinite().all(1) & latents.isfinite().flatten(1).all(1)
         # A broken stream ends here; its neighbours must not inherit what it would leave in the pages of the KV cache.
         patch = torch.where(finite[:, None, None], patch, 0)
         own.condition.index_copy_(0, slot, patch)
-        own.codec.index_copy_(0, slot, memory)
         # Padding rows share the scratch slot, whose counters nobody resets.
         made = state.patches[slot].clamp(max=state.history.shape[1] - 1)
         state.history[slot, made] = patch.to(state.history.dtype)

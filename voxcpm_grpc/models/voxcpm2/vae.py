@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -123,6 +124,26 @@ class StreamingNet:
         return x, torch.cat([tail.flatten(1) for tail in line.after], dim=1)
 
 
+class StreamingDecoder(StreamingNet):
+    """A net from latents to audio whose streams keep their memory in slots. The truth of every faster decoder."""
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the memory."""
+        return torch.float32
+
+    @torch.inference_mode()
+    def decode(self, patches: Tensor, state: Tensor, slot: Tensor) -> Tensor:
+        """Audio [b, samples] of the next patches [b, n, P, D] of the streams in `slot` [b] of state [slots, m].
+
+        Moves their memory on. Never synchronizes with the host. Streams that share a slot leave it to chance.
+        """
+        frames = patches.flatten(1, 2).transpose(1, 2).float()  # [b, D, n * P]
+        audio, memory = self(frames, state[slot])
+        state.index_copy_(0, slot, memory)
+        return audio[:, 0]
+
+
 class NetBuilder:
     """Takes modules out of a checkpoint in the order in which they run, and notes what they must remember."""
 
@@ -188,7 +209,7 @@ def build_encoder(config: VAEConfig, weights: Weights) -> StreamingNet:
     return net.build()
 
 
-def build_decoder(config: VAEConfig, weights: Weights) -> StreamingNet:
+def build_decoder(config: VAEConfig, weights: Weights) -> StreamingDecoder:
     """Latents [b, D, T] to waveforms [b, 1, T * hop], conditioned on the output rate."""
     net, channels = NetBuilder(weights.scope("decoder")), config.decoder_dim
     net.add(net.conv("model.0", config.latent_dim, config.latent_dim, 7, groups=config.latent_dim))
@@ -211,7 +232,7 @@ def build_decoder(config: VAEConfig, weights: Weights) -> StreamingNet:
     net.add(net.conv(f"model.{last + 1}", 1, channels, 7))
     net.add(saturate)
     net.weights.drop("sr_bin_boundaries")
-    return net.build()
+    return StreamingDecoder(tuple(net.modules), tuple(net.tails))
 
 
 def decoder_context(config: VAEConfig) -> int:
@@ -223,14 +244,31 @@ def decoder_context(config: VAEConfig) -> int:
     return 6 - first  # and the first convolution
 
 
+class Decoder(Protocol):
+    """What `StreamingDecoder` says, however it is done."""
+
+    @property
+    def memory(self) -> int: ...
+
+    @property
+    def dtype(self) -> torch.dtype: ...
+
+    def decode(self, patches: Tensor, state: Tensor, slot: Tensor) -> Tensor: ...
+
+
 class VoxCPM2Codec(Codec):
     """Waveforms to latents and back, each piece continuing the last."""
 
-    def __init__(self, config: VAEConfig, patch_size: int, weights: Weights) -> None:
-        self.encoder, self.decoder = build_encoder(config, weights), build_decoder(config, weights)
-        self.patch_size, self.device = patch_size, weights.device
+    def __init__(
+        self, config: VAEConfig, patch_size: int, encoder: StreamingNet, decoder: Decoder, device: torch.device
+    ) -> None:
+        self.encoder, self.decoder, self.patch_size, self.device = encoder, decoder, patch_size, device
         self.samples_per_patch = patch_size * config.encode_hop  # of input
         self.piece = max(1, round(PIECE_SECONDS * config.sample_rate / self.samples_per_patch))  # patches
+
+    def allocate(self, slots: int) -> Tensor:
+        """The memory [slots, m] of decoders that have not begun."""
+        return torch.zeros(slots, self.decoder.memory, dtype=self.decoder.dtype, device=self.device)
 
     @torch.inference_mode()
     def encode_piece(self, waveform: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
@@ -238,12 +276,9 @@ class VoxCPM2Codec(Codec):
         latents, memory = self.encoder(waveform[None, None], memory)
         return latents[0].T.unflatten(0, (-1, self.patch_size)), memory
 
-    @torch.inference_mode()
-    def decode_piece(self, patches: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Audio [b, samples] of the next patches [b, n, P, D] of streams with memory [b, m], and their memory."""
-        frames = patches.flatten(1, 2).transpose(1, 2).float()  # [b, D, n * P]
-        audio, memory = self.decoder(frames, memory)
-        return audio[:, 0], memory
+    def decode_one(self, patches: Tensor, state: Tensor) -> Tensor:
+        """Audio [samples] of the next patches [n, P, D] of the one stream in state [1, m]."""
+        return self.decoder.decode(patches[None], state, torch.zeros(1, dtype=torch.int64, device=self.device))[0]
 
     def encode(self, waveform: np.ndarray, *, pad_left: bool) -> Iterator[np.ndarray]:
         missing = -len(waveform) % self.samples_per_patch
@@ -255,8 +290,7 @@ class VoxCPM2Codec(Codec):
                 yield latents.cpu().numpy()
 
     def decode(self, latents: np.ndarray) -> Iterator[np.ndarray]:
-        memory = torch.zeros(1, self.decoder.memory, device=self.device)
+        state = self.allocate(1)
         for piece in torch.from_numpy(latents.astype(np.float32, copy=False)).split(self.piece):
             if len(piece):
-                audio, memory = self.decode_piece(piece[None].to(self.device), memory)
-                yield audio[0].cpu().numpy()
+                yield self.decode_one(piece.to(self.device), state).cpu().numpy()
