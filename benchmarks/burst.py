@@ -9,6 +9,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
+from typing import Any
 
 SENTENCE = "the quick brown fox jumps over the lazy dog while seven wizards quietly mix a box of toxic jelly "
 SETTLED = 3  # chunks of every stream after which a burst is in its stride
@@ -73,8 +74,11 @@ def late(times: Sequence[float], seconds: Sequence[float]) -> bool:
 
 def median(rows: Sequence[Row]) -> Row:
     """Each column's median; they are bursts of the same kind."""
-    columns = {field.name: [getattr(row, field.name) for row in rows] for field in fields(Row)}
-    return Row(**{name: None if None in values else statistics.median(values) for name, values in columns.items()})
+    columns: dict[str, Any] = {}
+    for field in fields(Row):
+        values = [getattr(row, field.name) for row in rows]
+        columns[field.name] = None if None in values else statistics.median(values)
+    return Row(**columns)
 
 
 def quantile(ordered: Sequence[float], q: float) -> float:

@@ -1,0 +1,137 @@
+"""What a step may cost in operations, counted where there is no GPU, and in launches, as last counted on one.
+
+    python -m benchmarks.budget             counts, and says what is over budget.json
+    python -m benchmarks.budget --accept    makes what is counted the budget
+
+`ops` are the operations that PyTorch dispatches in one step of the demo model on a CPU, where the plain path runs;
+`calls` are the calls of a step, by name, into attention and kernels, whichever backend serves them. `gpu` holds, by
+batch size, what `results/launches.json` may hold; it is there as soon as that file is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from benchmarks.engine import requests
+from voxcpm_grpc.checkpoint import resolve
+from voxcpm_grpc.config import EngineSettings
+from voxcpm_grpc.engine.engine import Engine
+from voxcpm_grpc.engine.load import load_engine
+from voxcpm_grpc.request import AudioChunk
+
+BUDGET = Path(__file__).parent / "budget.json"
+LAUNCHES = Path(__file__).parent / "results" / "launches.json"
+STREAMS, TIMESTEPS = (1, 8), 10
+SEAMS = ("voxcpm_grpc.attention", "voxcpm_grpc.kernels")
+VALUES = "voxcpm_grpc.attention.base"  # what backends are handed, not a backend
+
+Counts = dict[str, Any]  # numbers, or counts of what is inside by name
+
+
+class _Operations(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += 1
+        return func(*args, **(kwargs or {}))
+
+
+class _Calls:
+    """Counts, while entered, calls of public functions of the seams' modules from outside them."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+
+    def __enter__(self) -> _Calls:
+        sys.setprofile(self._see)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+
+    def _see(self, frame: FrameType, event: str, _: object) -> None:
+        if event != "call" or not _within(frame) or (frame.f_back is not None and _within(frame.f_back)):
+            return
+        name = frame.f_code.co_name
+        if not name.startswith(("_", "<")):
+            self.counts[name] += 1
+
+
+def _within(frame: FrameType) -> bool:
+    module = frame.f_globals.get("__name__", "")
+    return module.startswith(SEAMS) and module != VALUES
+
+
+def count() -> Counts:
+    """Of one step of the demo model on a CPU, by streams."""
+    settings = EngineSettings(device="cpu", max_slots=max(STREAMS), timesteps=(TIMESTEPS,), graphs=False)
+    engine = load_engine(resolve("demo"), "demo", settings)
+    return {str(streams): _count(engine, streams) for streams in STREAMS}
+
+
+@torch.inference_mode()
+def _count(engine: Engine, streams: int) -> Counts:
+    together = requests(0, streams, steps=8, timesteps=TIMESTEPS, chars=40)
+    for request in together:
+        engine.add(request)
+    heard: Counter[str] = Counter()
+    while len(heard) < streams:
+        heard.update(id for id, event in engine.step() if isinstance(event, AudioChunk))
+    with _Operations() as operations, _Calls() as calls:
+        engine.step()
+    for request in together:
+        engine.cancel(request.id)
+    while engine.busy:
+        engine.step()
+    return {"ops": operations.count, "calls": dict(sorted(calls.counts.items()))}
+
+
+def over(counted: Mapping[str, Any], budget: Mapping[str, Any], where: str = "") -> list[str]:
+    """Every number that exceeds its budget, or has none."""
+    found = []
+    for name, value in counted.items():
+        place, limit = f"{where}{name}", budget.get(name)
+        if isinstance(value, Mapping):
+            found += over(value, limit or {}, f"{place}: ")
+        elif limit is None or value > limit:
+            found.append(f"{place} is {value}, its budget {'is missing' if limit is None else limit}")
+    return found
+
+
+def _whole(counted: Counts) -> Counts:
+    """The next whole number above each mean: only some steps upload page numbers, and how many are traced varies."""
+    return {
+        name: _whole(value) if isinstance(value, dict) else value if isinstance(value, int) else int(value) + 1
+        for name, value in counted.items()
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--accept", action="store_true", help="make what is counted the budget")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    counted: Counts = {"cpu": count()}
+    if LAUNCHES.is_file():
+        counted["gpu"] = json.loads(LAUNCHES.read_text())["buckets"]
+    print(json.dumps(counted, indent=1))
+    if options.accept:
+        BUDGET.write_text(json.dumps(_whole(counted), indent=1) + "\n")
+    elif excess := over(counted, json.loads(BUDGET.read_text())):
+        sys.exit("\n".join(excess))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+"""What the tables say, from times and events made up by hand."""
+
+import importlib.util
+
+import pytest
+
+from benchmarks import burst, page, report, roofline, serving, trace
+from benchmarks.load import Call, Speech, arrivals, users
+from benchmarks.roofline import Ceilings, floor_seconds
+
+SPEECH = Speech(steps=6, timesteps=4, chars=40)
+
+
+def test_texts_differ_in_their_first_word_and_nowhere_else():
+    one, other = burst.text(1, 60), burst.text(23, 60)
+    assert len(one) == len(other) == 60
+    assert one.split()[0] != other.split()[0] and one.split()[1:] == other.split()[1:]
+
+
+def test_a_row_measures_steps_while_all_streams_run():
+    fast = [0.1 + 0.010 * i for i in range(10)]
+    slow = [0.3 + 0.020 * i for i in range(10)]  # in its stride at 0.34, when the other has ended
+    together = burst.row([fast, [t + 0.001 for t in fast]], 0.16)
+    assert together.step_p50_ms == pytest.approx(10)
+    assert together.ttfb_p50_ms == pytest.approx(100) and together.ttfb_p99_ms == pytest.approx(101)
+    assert together.audio_s_per_s == pytest.approx(20 * 0.16 / 0.191)
+    assert together.rtf == pytest.approx(0.1905 / 1.6)
+    apart = burst.row([fast, slow], 0.16)  # no such time: all gaps count
+    assert apart.step_p99_ms == pytest.approx(20)
+
+
+def test_a_stream_is_late_when_its_playback_runs_dry():
+    assert not burst.late([5.0, 5.1, 5.3], [0.1, 0.2, 0.1])
+    assert burst.late([5.0, 5.1, 5.31], [0.1, 0.2, 0.1])
+
+
+def test_the_median_row_keeps_what_nobody_told():
+    rows = [burst.row([[0.1, 0.1 + gap]], 0.16, prompt_tokens=90) for gap in (0.01, 0.03, 0.02)]
+    assert burst.median(rows).step_p50_ms == pytest.approx(20)
+    assert burst.median(rows).prompt_tokens == 90 and burst.median(rows).cached_prefix_tokens is None
+
+
+@pytest.fixture(scope="module")
+def released() -> dict:
+    """config.json of the released dimensions."""
+    path = report.ROOT / "tools" / "make_checkpoint.py"
+    spec = importlib.util.spec_from_file_location("make_checkpoint", path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.config(full=True, dtype="bfloat16")
+
+
+def test_the_floor_of_the_released_model(released):
+    ceilings = Ceilings(4.3, 687)
+    floor = {n: 1e3 * floor_seconds(released, n, ceilings) for n in (1, 16, 64)}
+    assert floor[1] == pytest.approx(7595.5e6 / 4.3e12 * 1e3, rel=1e-4)  # every weight once per evaluation
+    assert floor[16] == pytest.approx(2.813, rel=1e-3) and floor[64] == pytest.approx(8.660, rel=1e-3)
+    cached = 1e3 * floor_seconds(released, 64, ceilings, context=500) - floor[64]
+    assert cached == pytest.approx(64 * 500 * 36_864 / 4.3e12 * 1e3)  # bytes of KV cache per position
+    assert roofline.modules(released, 4)["LocDiT"].reads == 3
+
+
+def test_users_speak_in_turn_and_arrivals_keep_their_rate():
+    lines = users(3, 2, SPEECH, first=10, seed=1)
+    serials = [task.serial for line in lines for task in line]
+    assert serials == list(range(10, 19))
+    assert all([task.counts for task in line] == [False, True, True] for line in lines)
+    due = [line[0].at for line in arrivals(20, 2000, SPEECH, first=0, seed=1)]
+    assert due == sorted(due) and due[-1] == pytest.approx(100, rel=0.1)
+    assert due == [line[0].at for line in arrivals(20, 2000, SPEECH, first=0, seed=1)]
+
+
+def call(due: float, *times: float, code: str = "OK", counts: bool = True) -> Call:
+    return Call(
+        due=due, sent=due, counts=counts, times=list(times), seconds=[0.16] * len(times), server_ttfb=0.01, code=code
+    )
+
+
+def test_a_serving_row_counts_who_waited_who_heard_a_gap_and_who_was_refused():
+    calls = [
+        call(0.0, 0.05, 0.10, 0.15),
+        call(1.0, 1.10, 1.50, 1.60),  # its second chunk is 240 ms late
+        call(2.0, code="RESOURCE_EXHAUSTED"),
+        call(3.0, 3.1, code="INTERNAL"),
+    ]
+    row = serving.row("open", 1, calls)
+    assert (row.requests, row.refused, row.failed, row.late_streams) == (4, 1, 1, 1)
+    assert row.ttfb_p99_ms == pytest.approx(100) and row.longest_gap_p99_ms == pytest.approx(400)
+    assert row.audio_s_per_s == pytest.approx(7 * 0.16 / 3.1)
+    with pytest.raises(RuntimeError, match="no request of open 1 succeeded"):
+        serving.row("open", 1, calls[2:])
+
+
+def test_a_closed_loop_is_measured_while_all_users_speak():
+    calls = [
+        call(0.0, 0.1, counts=False),
+        call(0.1, 0.2, 0.3, 0.4, 0.5),
+        call(0.0, 0.2, counts=False),
+        call(0.2, 0.3, 0.4),
+    ]
+    # From 0.2, when the second user's warm-up ends, to 0.4, when the same user has ended: four chunks.
+    assert serving.row("closed", 2, calls).audio_s_per_s == pytest.approx(4 * 0.16 / 0.2)
+
+
+def event(cat: str, start: float, length: float, correlation: int) -> dict:
+    return {"cat": cat, "name": f"{cat}{correlation}", "ts": start, "dur": length, "args": {"correlation": correlation}}
+
+
+def test_idle_is_what_no_kernel_covers():
+    launch = {"cat": "cuda_runtime", "name": "cudaGraphLaunch", "ts": 0, "dur": 5, "args": {"correlation": 1}}
+    events = [
+        launch,
+        {"ph": "M", "name": "process_name"},
+        event("kernel", 100, 40, 1),
+        event("kernel", 120, 40, 1),  # overlaps by 20
+        event("kernel", 162, 18, 1),  # after a gap of 2
+        event("gpu_memcpy", 200, 20, 2),  # after a gap of 20, from outside the graph
+    ]
+    ran = trace.activities(events)
+    row = trace.row(4, 1.0, ran, 1, steps=2)
+    assert (row.kernels, row.copies, row.memsets, row.graph_nodes, row.graph_launches) == (1.5, 0.5, 0, 1.5, 0.5)
+    assert row.busy_ms == pytest.approx(98 / 2 / 1e3) and row.traced_ms == pytest.approx(120 / 2 / 1e3)
+    assert row.idle_share == pytest.approx(22 / 120) and row.starved_share == pytest.approx(20 / 120)
+    assert trace.heaviest(ran, 2, 1) == [{"name": "kernel1", "ms": pytest.approx(98 / 2 / 1e3), "runs": 1.5}]
+
+
+def details(peer_step: float, peer_run: str = "now") -> dict:
+    """What a run leaves that measured one and 64 streams."""
+    own = burst.row([[0.008, 0.011, 0.014, 0.017]], 0.16, prompt_tokens=90, cached_prefix_tokens=0)
+    peer = burst.row([[0.0365 + i * peer_step for i in range(5)]], 0.16)
+    return {
+        "command": "python -m benchmarks.report",
+        "shape": {"steps": 4, "timesteps": 10},
+        "ceilings": {"run": "now", "copy_tb_per_s": 4.3, "matmul_tflop_per_s": 687.0},
+        "engine": {"run": "now", "versions": {"torch": "2"}, "rows": [burst_row(own)]},
+        "peer": {"run": peer_run, "versions": {"torch": "2"}, "rows": [burst_row(peer)]},
+    }
+
+
+def burst_row(row: burst.Row) -> dict:
+    return {name: getattr(row, name) for name in burst.Row.__dataclass_fields__}
+
+
+def test_the_table_holds_both_sides_and_the_floor(released):
+    table = report.table(details(0.0122), released)
+    (row,) = table["rows"]
+    assert list(row) == [
+        "streams",
+        "step_p50_ms",
+        "ttfb_p50_ms",
+        "audio_s_per_s",
+        "floor_ms",
+        "peer_step_p50_ms",
+        "peer_ttfb_p50_ms",
+        "peer_audio_s_per_s",
+    ]
+    assert row["step_p50_ms"] == pytest.approx(3) and row["peer_step_p50_ms"] == pytest.approx(12.2)
+    assert row["floor_ms"] == pytest.approx(1.767, rel=1e-3)
+    assert page.ratio(row, "step_p50_ms") == pytest.approx(12.2 / 3)
+    assert "4.1x" in page.render(table, details(0.0122), "here")
+
+
+@pytest.mark.parametrize("peer_step", [0.0150, 0.0100])
+def test_no_ratio_to_a_peer_that_is_not_itself(released, peer_step):
+    table = report.table(details(peer_step), released)
+    assert page.ratio(table["rows"][0], "step_p50_ms") is None
+    assert page.ratio(table["rows"][0], "ttfb_p50_ms") == pytest.approx(36.5 / 8)
+    assert "no ratio is claimed for: step at 1 streams" in page.render(table, details(peer_step), "here")
+
+
+def test_no_ratio_to_a_peer_of_another_run(released):
+    table = report.table(details(0.0122, peer_run="yesterday"), released)
+    assert table["rows"][0]["peer_step_p50_ms"] is None and "peer" not in table["versions"]
+    assert "not measured in this run" in page.render(table, details(0.0122, "yesterday"), "here")
