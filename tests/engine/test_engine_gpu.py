@@ -1,5 +1,8 @@
 """The engine on a GPU: the same code, graphs and kernels as on the CPU must give the same speech."""
 
+import random
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -74,3 +77,31 @@ def test_cancels_with_a_step_in_flight_leave_nothing():
     while eng.busy:
         assert not eng.step()
     assert at_rest(eng)
+
+
+@pytest.mark.timeout(300)
+def test_ten_thousand_submits_and_cancels_leave_slots_pages_and_memory_where_they_began():
+    eng, rng = engine(slots=16, kv_positions=1024, max_queue=64), random.Random(0)
+    templates = mixed_requests()
+    alive: list[str] = []
+    held = None
+    for serial in range(10_000):
+        template = templates[serial % len(templates)]
+        eng.add(replace(template, id=str(serial), keep_latents=serial % 3 == 0))
+        alive.append(str(serial))
+        while len(alive) > 40 or (alive and rng.random() < 0.4):
+            eng.cancel(alive.pop(rng.randrange(len(alive))))
+        if rng.random() < 0.3:
+            eng.step()
+        if serial in (2_000, 9_999):
+            for id in alive:
+                eng.cancel(id)
+            alive.clear()
+            while eng.busy:
+                eng.step()
+            assert at_rest(eng)
+            torch.cuda.synchronize()
+            now = torch.cuda.memory_allocated()
+            assert held is None or now <= held
+            held = now
+    assert eng.stats().cancelled + eng.stats().finished == 10_000
