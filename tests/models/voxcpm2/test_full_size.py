@@ -10,7 +10,10 @@ import torch
 from support.full_size import full_size  # noqa: F401
 
 from voxcpm_grpc.attention import PagedKV, PagedRows, select_attention
+from voxcpm_grpc.engine.graph import StepGraph, batch_buckets
 from voxcpm_grpc.engine.kv_cache import allocate_kv
+from voxcpm_grpc.engine.rows import step_rows
+from voxcpm_grpc.engine.slots import Slots
 from voxcpm_grpc.models.base import LoadOptions
 from voxcpm_grpc.models.families import load_model
 from voxcpm_grpc.models.voxcpm2.model import VoxCPM2
@@ -126,3 +129,64 @@ def test_codec_and_stop_head(pair):
         for model in (pair.fast, pair.truth)
     ]
     assert cosine(*logits) > COSINE
+
+
+def clone_state(state, model):
+    """The same stream state for a model of another type."""
+    own = state.model
+    moved = model.allocate(len(state.seed))
+    for name in ("semantic", "acoustic", "condition"):
+        getattr(moved, name).copy_(getattr(own, name))
+    fields = {name: getattr(state, name).clone() for name in state.__dataclass_fields__ if name != "model"}
+    return type(state)(**{**fields, "history": state.history.to(model.layout.dtype)}, model=moved)
+
+
+@torch.inference_mode()
+def test_a_captured_step_of_every_size(pair):
+    """Whole steps from the same state, as graphs, full and padded, against the truth run eagerly."""
+    device, most, context = torch.device("cuda", 0), 64, 50
+    scratch = most
+    slots = Slots.allocate(pair.fast, most, 8, device)
+    state = slots.state
+    state.model.semantic.copy_(random(most + 1, pair.truth.config.lm_config.hidden_size))
+    state.model.acoustic.copy_(random(most + 1, pair.truth.config.lm_config.hidden_size))
+    state.model.condition.copy_(random(most + 1, 4, 64))
+    state.seed.copy_(torch.arange(most + 1))
+    state.cfg.fill_(2.0)
+    state.temperature.fill_(1.0)
+    state.position.fill_(context)
+    state.block_table[:most] = torch.arange(1, 4 * most + 1, device=device).view(most, 4).repeat(1, 2)
+    caches = [allocate_kv(model.layout, 4 * most, 16, device) for model in (pair.fast, pair.truth)]
+    for fast, truth in ((caches[0].k, caches[1].k), (caches[0].v, caches[1].v)):
+        fast.copy_(random(*fast.shape[1:])[None])
+        truth.copy_(fast)
+    expected = clone_state(state, pair.truth)
+    everyone = torch.arange(most, device=device)
+    frame = pair.truth.step(step_rows(everyone, expected, 16, 128, 4), expected, caches[1])
+
+    fresh = clone_state(state, pair.fast)
+    slot = torch.full((most,), scratch, device=device)
+
+    def step(count):
+        return pair.fast.step(step_rows(slot[:count], state, 16, 128, 4), state, caches[0])
+
+    graph = StepGraph(step, batch_buckets(most), torch.cuda.graph_pool_handle())
+    for count in (*graph.sizes, 9, 33, 63):
+        copy_state(fresh, state)
+        slot.fill_(scratch)
+        slot[:count] = everyone[:count]
+        made = graph.replay(count)
+        assert made.finite[:count].all()
+        at = state.patches[:count] - 1
+        latents, truth = state.history[everyone[:count], at], expected.history[everyone[:count], at]
+        assert cosine(latents, truth) > COSINE, count
+        assert cosine(made.audio[:count], frame.audio[:count]) > COSINE, count
+        assert cosine(state.model.acoustic[:count], expected.model.acoustic[:count]) > 0.98, count  # quantized before
+
+
+def copy_state(source, target):
+    for name in source.__dataclass_fields__:
+        if name != "model":
+            getattr(target, name).copy_(getattr(source, name))
+    for name in source.model.__dataclass_fields__:
+        getattr(target.model, name).copy_(getattr(source.model, name))
