@@ -17,10 +17,11 @@ from voxcpm_grpc import checkpoint
 from voxcpm_grpc.audio import DecodePool
 from voxcpm_grpc.config import LimitSettings, Settings
 from voxcpm_grpc.engine.pool import EnginePool
-from voxcpm_grpc.errors import StartupError
+from voxcpm_grpc.errors import StartupError, VoxCPMError
 from voxcpm_grpc.v1 import tts_pb2_grpc
 from voxcpm_server.calls import Gate
 from voxcpm_server.health import Health, enable_reflection
+from voxcpm_server.rpc import Parsing
 from voxcpm_server.service import VoxCPMService
 from voxcpm_server.studio import Studio
 from voxcpm_server.threads import Threads
@@ -65,7 +66,7 @@ async def running_server(
     async with AsyncExitStack() as stack:
         threads = Threads()
         stack.callback(threads.close)
-        server = grpc.aio.server(options=_options(settings.limits))
+        server = grpc.aio.server(interceptors=(Parsing(),), options=_options(settings.limits))
         address = _bind(server, settings.listen)  # before the model loads: a taken port should not cost minutes
         stack.push_async_callback(server.stop, 0)
         if pool is None:
@@ -74,7 +75,11 @@ async def running_server(
         stack.push_async_callback(pool.close)
         decoder = DecodePool(settings.decode_workers)
         stack.push_async_callback(decoder.close)
-        await asyncio.gather(pool.start(), decoder.start())
+        await pool.start()
+        try:
+            await decoder.start()
+        except VoxCPMError:
+            raise StartupError("the processes that decode uploads did not start; the log may say why") from None
         store = await threads.run(_open_store, settings, pool.info.fingerprint)
         gate, health = Gate(settings.limits.max_streams), Health()
         tts_pb2_grpc.add_VoxCPMServiceServicer_to_server(

@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 from google.protobuf.message import Message
 
-from voxcpm_grpc.errors import Exhausted, Unavailable
+from voxcpm_grpc.errors import Exhausted, InvalidRequest, Unavailable
 
 STREAMS_RETRY_SECONDS = 1.0
 DRAIN_RETRY_SECONDS = 2.0
@@ -52,6 +52,13 @@ class Call:
             self._writing.cancel()
 
 
+class Malformed:
+    """In place of a message whose bytes are none."""
+
+    def error(self) -> InvalidRequest:
+        return InvalidRequest("a message is no valid protobuf message of its type")
+
+
 class Requests:
     """The messages of a caller. A read that began goes on when its reader is cancelled, for the next one."""
 
@@ -74,6 +81,8 @@ class Requests:
         if message is None:
             self._ended = True
             raise StopAsyncIteration
+        if isinstance(message, Malformed):
+            raise message.error()
         return message
 
     async def linger(self) -> None:

@@ -6,9 +6,8 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
-from voxcpm_grpc.v1 import tts_pb2
+from voxcpm_server.rpc import SERVICE
 
-SERVICE = tts_pb2.DESCRIPTOR.services_by_name["VoxCPMService"].full_name
 STATUS = health_pb2.HealthCheckResponse
 
 

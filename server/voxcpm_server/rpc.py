@@ -18,9 +18,12 @@ from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
 from voxcpm_grpc.errors import Exhausted, Internal, InvalidRequest, Unavailable, VoxCPMError, code_of
-from voxcpm_server.calls import STREAMS_RETRY_SECONDS, Call, Requests
+from voxcpm_grpc.v1 import tts_pb2
+from voxcpm_server.calls import STREAMS_RETRY_SECONDS, Call, Malformed, Requests
 
 log = logging.getLogger(__name__)
+
+SERVICE = tts_pb2.DESCRIPTOR.services_by_name["VoxCPMService"].full_name
 
 MAX_MESSAGE_BYTES = 1000  # percent-encoded, base64 and repeated in a detail, a status stays under 8 kB
 MAX_FIELD_BYTES = 200
@@ -35,6 +38,8 @@ def rpc(*, stream: bool) -> Callable[[Callable[..., Awaitable[Any]]], Callable[.
             call = Call(method.__name__, context)
             requests = Requests(request) if stream else None
             try:
+                if isinstance(request, Malformed):
+                    raise request.error()
                 with self.gate.enter(stream=stream):
                     result = await method(self, requests or request, call)
                 _log_end(call, "OK")
@@ -48,8 +53,6 @@ def rpc(*, stream: bool) -> Callable[[Callable[..., Awaitable[Any]]], Callable[.
                 error: VoxCPMError = Internal()
             except VoxCPMError as caught:
                 error = caught
-            except DecodeError:
-                error = InvalidRequest("a message of the stream is no valid protobuf message of its type")
             except Exception:
                 log.exception("rpc id=%s method=%s failed", _word(call.request_id), call.method)
                 error = Internal()
@@ -62,6 +65,24 @@ def rpc(*, stream: bool) -> Callable[[Callable[..., Awaitable[Any]]], Callable[.
         return handler
 
     return decorate
+
+
+class Parsing(grpc.aio.ServerInterceptor):
+    """Hands bytes that are no message to the RPC, to refuse: gRPC would end it with the parser's own words."""
+
+    async def intercept_service(self, continuation: Any, handler_call_details: grpc.HandlerCallDetails) -> Any:
+        handler = await continuation(handler_call_details)
+        if handler is None or not handler_call_details.method.startswith(f"/{SERVICE}/"):
+            return handler
+        parse = handler.request_deserializer
+
+        def parse_or_report(data: bytes) -> Any:
+            try:
+                return parse(data)
+            except DecodeError:
+                return Malformed()
+
+        return handler._replace(request_deserializer=parse_or_report)
 
 
 def status_of(error: VoxCPMError, request_id: str) -> tuple[grpc.StatusCode, str, tuple[tuple[str, str | bytes], ...]]:

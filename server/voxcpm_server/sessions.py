@@ -13,7 +13,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -35,50 +35,13 @@ from voxcpm_server.inputs import (
 )
 from voxcpm_server.mailbox import Mailbox
 from voxcpm_server.outputs import EndReason, Header, Message, Segment, Summary
+from voxcpm_server.queued import Dropped, End, Ended, Flushed, Output, Spoken, Started, Work
 from voxcpm_server.turns import Turns
 
 REASONS = {FinishReason.STOP: EndReason.COMPLETE, FinishReason.MAX_STEPS: EndReason.MAX_STEPS}
 MERGED_SECONDS = 0.5  # audio that one message may take along when the client is slow
 DEADLINE_SHARE = 0.9  # of the time left, for the wait: a refusal that arrives after the deadline says nothing
 QUEUE_RETRY_SECONDS = 2.0
-
-
-# What waits for the speaker (with Segment), and for the writer.
-@dataclass(frozen=True, slots=True)
-class Flushed:
-    tag: str
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class Started:
-    segment: Segment
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Spoken:
-    segment: Segment
-    samples: np.ndarray
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    segment: Segment
-    reason: EndReason
-
-
-@dataclass(frozen=True, slots=True)
-class Dropped:
-    tag: str
-    segments: tuple[Segment, ...]
-
-
-Work = Segment | Flushed | End
-Output = Started | Spoken | Ended | Flushed | Dropped | End
 
 
 class Session:
@@ -218,7 +181,7 @@ class Session:
 
     async def _finish(self) -> None:
         await self._flush()
-        if self._turns.chars and not self._turns.speakable:
+        if self._turns.heard and not self._turns.speakable:
             raise InvalidRequest("there is nothing to speak: the text has no letter and no digit", field="text")
         self._work.put(End())
 

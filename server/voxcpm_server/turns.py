@@ -26,7 +26,8 @@ class Turns:
         self._segment = 0
         self._is_open = False
         self._last = ""  # character spoken last
-        self.chars = 0  # heard in all
+        self.heard = False  # whether any text came, were it empty
+        self.chars = 0  # in all
         self.speakable = False  # whether anything of it can be spoken
 
     @property
@@ -41,6 +42,7 @@ class Turns:
 
     async def hear(self, text: str) -> AsyncIterator[Segment]:
         """Segments that are complete now that this text followed."""
+        self.heard = True
         self._is_open |= bool(text)
         self.chars += len(text)
         self.speakable = self.speakable or is_speakable(text)

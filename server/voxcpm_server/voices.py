@@ -96,7 +96,7 @@ class VoiceStore:
         self._clock = clock
         self._lock = threading.RLock()
         self._known: dict[str, tuple[int, Voice | None]] = {}  # by file name: its mtime in ns, None if unreadable
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)  # voices are personal data
         for leftover in directory.glob(f"*{SUFFIX}.tmp*"):
             if self._clock() - leftover.stat().st_mtime > TOUCH_SECONDS:  # nobody writes for that long
                 leftover.unlink(missing_ok=True)

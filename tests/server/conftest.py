@@ -22,6 +22,7 @@ from voxcpm_grpc.request import Admitted, AudioChunk, Event, Finished, FinishRea
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
 from voxcpm_server.calls import Gate
+from voxcpm_server.rpc import Parsing
 from voxcpm_server.service import VoxCPMService
 from voxcpm_server.studio import Studio
 from voxcpm_server.threads import Threads
@@ -201,7 +202,7 @@ def serve_front(tmp_path: Path, decode_pool: DecodePool) -> ServeFront:
             limits=settings,
         )
         size = [("grpc.max_receive_message_length", settings.max_message_bytes)]
-        server = grpc.aio.server(options=size)
+        server = grpc.aio.server(interceptors=(Parsing(),), options=size)
         tts_pb2_grpc.add_VoxCPMServiceServicer_to_server(service, server)
         port = server.add_insecure_port("127.0.0.1:0")
         await server.start()

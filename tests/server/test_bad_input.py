@@ -115,6 +115,7 @@ BAD_STREAMS: list[tuple[list[Any], str]] = [
     ([pb.GenerateRequest()], ""),
     (["Hello.", pb.GenerateRequest()], ""),
     ([pb.Finish(), "Hello."], ""),
+    ([""], "text"),
     (["\x00\x07 \n"], "text"),
     (["?!... 😀", pb.Flush()], "text"),
     (["x" * 1_000_000], "text"),
@@ -148,6 +149,14 @@ async def test_malformed_messages(served, details_of, message):
     await call.write(message)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await call.read()
+    assert caught.value.code() is INVALID
+    assert details_of(caught.value).request_id
+    assert "google" not in caught.value.details()
+
+
+async def test_malformed_unary_requests(served, details_of):
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await served.channel.unary_unary("/voxcpm_grpc.v1.VoxCPMService/GetVoice")(b"\xff\xff\xff\x12")
     assert caught.value.code() is INVALID
     assert details_of(caught.value).request_id
     assert "google" not in caught.value.details()
