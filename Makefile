@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 TORCH_VERSION ?= 2.13.0
-# Where torch alone comes from, for example https://download.pytorch.org/whl/cpu; empty means pip's own index.
+# An index for torch alone, such as one of CPU builds; empty means the index that pip uses anyway.
 TORCH_INDEX ?=
 ARGS ?=
 
