@@ -59,6 +59,7 @@ class FakePool:
     running: set[str] = field(default_factory=set)
     waiting: set[str] = field(default_factory=set)
     failures: dict[str, tuple[int, BaseException]] = field(default_factory=dict)  # by text: after how many steps, what
+    steps: int = 0
     encoded: int = 0
     decoding: int = 0
     healthy: bool = True
@@ -135,6 +136,7 @@ class _Stream:
                 await asyncio.sleep(pool.step_seconds)
                 if failure and step == after:
                     raise failure
+                pool.steps += 1
                 yield AudioChunk(index=step, samples=speech(request, step))
             reason = FinishReason.MAX_STEPS if count < len(request.text) else FinishReason.STOP
             latents = np.full((count, 4, 8), len(request.text), np.float32) if request.keep_latents else None

@@ -134,6 +134,27 @@ async def test_bad_streams(served, details_of, messages, field):
     await served.generate("Still serving.")
 
 
+async def test_a_refusal_that_meets_the_first_chunk_arrives(served):
+    for _ in range(30):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await served.generate("?!", pb.Flush(), timeout=5)
+        assert caught.value.code() is INVALID
+
+
+@pytest.mark.parametrize("control", [pb.Flush(tag="x" * 128), pb.Interrupt()])
+async def test_unanswered_controls_are_bounded(serve_front, fake, control):
+    async with serve_front(fake(step_seconds=0.05)) as served:
+        call = served.stub.Generate(iter([request(m) for m in (MANUAL, "x" * 300, pb.Flush(), *[control] * 1100)]))
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            if isinstance(control, pb.Interrupt):
+                await asyncio.sleep(1)
+            async for _ in call:
+                pass
+        assert caught.value.code() is INVALID
+        assert "1000" in caught.value.details()
+        await served.idle()
+
+
 async def test_a_request_id_is_bounded_and_echoed(served, details_of):
     chunks = await served.generate(pb.GenerateConfig(request_id=ID))
     assert chunks[0].header.request_id == ID
@@ -194,6 +215,16 @@ async def test_a_bug_is_logged_and_not_told(served, details_of, monkeypatch, cap
     assert details_of(caught.value).request_id == ID
     assert "secret" in caplog.text
     assert f"id={ID} method=Generate code=INTERNAL" in caplog.text
+
+
+async def test_a_cancellation_from_inside_does_not_leave_the_caller_hanging(served, monkeypatch):
+    async def cancelled(*_: Any, **__: Any) -> None:
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(served.pool, "encode", cancelled)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await served.generate(pb.GenerateConfig(**prompt_of(RECORDING)), "Hello.", timeout=5)
+    assert caught.value.code() is grpc.StatusCode.INTERNAL
 
 
 async def test_every_rpc_leaves_one_line(served, caplog):

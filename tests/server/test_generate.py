@@ -275,6 +275,56 @@ async def test_an_interrupt_ends_the_turn_and_the_next_one_works(serve_front, fa
         await served.idle()
 
 
+async def test_speech_before_an_interrupt_is_not_carried_and_told_once(serve_front, fake):
+    async with serve_front(fake(step_seconds=0.002)) as served:
+        call = served.stub.Generate()
+        await call.write(pb.GenerateRequest(config=config()))
+        await call.write(pb.GenerateRequest(text="First one. " + "Second one is so long that it cannot be over. " * 3))
+        chunks = await read_until(call, lambda c: c.segment_index == 1 and c.sample_count)
+        for _ in range(2):
+            await call.write(pb.GenerateRequest(interrupt=pb.Interrupt()))
+            chunks += await read_until(call, lambda c: c.HasField("interrupted"))
+        assert served.pool.requests[-1].conditioning.prompt is not None
+        assert not chunks[-1].segment_events
+        await call.write(pb.GenerateRequest(text="Anew."))
+        await call.done_writing()
+        check_numbers(chunks + await rest_of(call))
+        assert served.pool.requests[-1].text == "Anew."
+        assert served.pool.requests[-1].conditioning.prompt is None
+
+
+async def test_an_interrupt_drops_audio_that_waits_for_a_slow_client(serve_front, fake):
+    async with serve_front() as served:
+        call = served.stub.Generate()
+        output = pb.AudioFormat(encoding=pb.AUDIO_ENCODING_PCM_F32LE)
+        await call.write(pb.GenerateRequest(config=config(output=output)))
+        for _ in range(12):
+            await call.write(pb.GenerateRequest(text="x" * 399 + ". "))  # 8 s, 1.5 MB, of which gRPC takes 6
+        await asyncio.sleep(0.5)
+        made = served.pool.steps * STEP
+        await call.write(pb.GenerateRequest(interrupt=pb.Interrupt()))
+        chunks = await read_until(call, lambda c: c.HasField("interrupted"))
+        assert chunks[-1].interrupted.sent_samples < made - 48000
+        await call.done_writing()
+        check_numbers(chunks + await rest_of(call))
+
+
+async def test_what_a_resampler_held_back_is_dropped_too(serve_front, fake, spoken_by):
+    async with serve_front(fake(step_seconds=0.005)) as served:
+        call = served.stub.Generate()
+        output = pb.AudioFormat(encoding=pb.AUDIO_ENCODING_PCM_F32LE, sample_rate_hz=16000)
+        await call.write(pb.GenerateRequest(config=config(output=output)))
+        await call.write(pb.GenerateRequest(text="A sentence that is very long and goes on and on and on. Two. T"))
+        await read_until(call, lambda c: c.offset_samples > 1000)
+        await call.write(pb.GenerateRequest(interrupt=pb.Interrupt()))
+        await read_until(call, lambda c: c.HasField("interrupted"))
+        await call.write(pb.GenerateRequest(text="Next turn."))
+        await call.done_writing()
+        rest = await rest_of(call)
+        alone = soxr.resample(said(spoken_by, served.pool.requests[-1]), 48000, 16000, quality="HQ")
+        assert np.abs(audio(rest, "<f4") - alone).max() < 1e-4
+
+
 async def test_an_interrupt_before_anything_and_twice_is_answered(served):
     chunks = await served.generate(config(), pb.Interrupt(tag="a"), pb.Interrupt(tag="b"), "Hello there.")
     check_numbers(chunks)
