@@ -26,6 +26,12 @@ def overlaps(device: torch.device) -> bool:
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
 
 
+def chained(device: torch.device) -> dict[str, bool]:
+    """Arguments of a launch whose kernel waits by itself for the one ahead, where the device can do that."""
+    overlap = overlaps(device)
+    return {"OVERLAP": overlap} | ({"launch_pdl": True} if overlap else {})
+
+
 @triton.jit
 def launch_next(OVERLAP: tl.constexpr):
     """Let the next kernel start: it will wait for the end of this one."""

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from voxcpm_grpc.kernels import conv
 from voxcpm_grpc.kernels.conv_reference import Depthwise, Pointwise, Snake
+from voxcpm_grpc.kernels.windows import BLOCK, recall, remember
 from voxcpm_grpc.models.voxcpm2 import vae
 
 FUSED_CHANNELS = 128  # up to here a residual unit is one launch: wider, its programs would repeat too much work
@@ -46,7 +47,7 @@ class Layout:
 
     starts: tuple[int, ...]
     width: int
-    runs: Tensor  # as `conv_reference.recall` wants them
+    runs: Tensor  # as `recall` wants them
 
 
 class FusedDecoder:
@@ -92,7 +93,7 @@ class FusedDecoder:
             for start, w in zip(layout.starts, self.windows, strict=True)
         ]
         new = [x[:, w.reach :] for x, w in zip(past, self.windows, strict=True)]
-        conv.recall(state, slot, frames, workspace, layout.runs, self.first.reach * frames.shape[2])
+        recall(state, slot, frames, workspace, layout.runs, self.first.reach * frames.shape[2])
         i = 1
         conv.depthwise_pointwise(past[0], self.first, self.widen, new[i], None, False)
         for block in self.blocks:
@@ -107,7 +108,7 @@ class FusedDecoder:
                 x = self._unit(past[i], depthwise, pointwise, new[i + 1], x, keep=not last)
                 i += 1
         audio = conv.mix_down(past[i], self.taps, self.bias)
-        conv.remember(state, slot, workspace, layout.runs)
+        remember(state, slot, workspace, layout.runs)
         return audio
 
     def _unit(
@@ -122,8 +123,8 @@ class FusedDecoder:
         for w in self.windows:
             starts.append(start)
             size, new = w.reach * w.channels, frames * w.rate * w.channels
-            for begin in range(0, size, conv.BLOCK):
-                runs.append((place + begin, start + begin, start + new + begin, min(conv.BLOCK, size - begin)))
+            for begin in range(0, size, BLOCK):
+                runs.append((place + begin, start + begin, start + new + begin, min(BLOCK, size - begin)))
             place, start = place + size, -(-(start + size + new) // ALIGNED) * ALIGNED
         return Layout(tuple(starts), start, torch.tensor(runs, dtype=torch.int32).to(device))
 
