@@ -7,7 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voxcpm_grpc.config import FIELDS, EngineSettings, Settings, VoiceSettings, describe, help_text, load, to_toml
+from voxcpm_grpc.config import (
+    FIELDS,
+    MAX_SECONDS,
+    EngineSettings,
+    Settings,
+    VoiceSettings,
+    describe,
+    help_text,
+    load,
+    to_toml,
+)
 from voxcpm_grpc.errors import StartupError
 
 
@@ -107,6 +117,7 @@ def test_an_unknown_key_is_named_with_its_nearest_neighbour(tmp_path, argv, env,
         ([], {}, "[voices]\ndirectory = 3", ["voices.directory", "must be a path"]),
         ([], {}, "engine = 3", ["engine", "section", "[engine]"]),
         ([], {}, "model = x", ["settings.toml", "not valid TOML", "line 1"]),
+        (["--limits.max-lead-seconds", "inf"], {}, "", ["limits.max_lead_seconds", "'inf'", "less than or equal to"]),
         (["--model"], {}, "", ["--model needs a value"]),
         (["--model", "--listen", "x:1"], {}, "", ["--model needs a value"]),
         (["serve"], {}, "", ["unexpected argument 'serve'"]),
@@ -138,7 +149,7 @@ def test_an_unreadable_file_is_named(tmp_path):
 text = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 
 
-@given(text, text, st.lists(st.integers(1, 10**6), min_size=1), st.booleans(), st.floats(1e-9, allow_nan=False))
+@given(text, text, st.lists(st.integers(1, 10**6), min_size=1), st.booleans(), st.floats(1e-9, MAX_SECONDS))
 def test_printed_settings_read_back_equal(tmp_path_factory, model, folder, timesteps, caching, seconds):
     settings = Settings(
         model=model,

@@ -23,7 +23,9 @@ from pydantic.fields import FieldInfo
 from voxcpm_grpc.errors import StartupError
 
 Positive = Annotated[int, Field(gt=0)]
-Seconds = Annotated[float, Field(gt=0)]
+MAX_SECONDS = 100 * 365 * 86400.0
+"""The longest time that anything here may take: what counts from now stays a date that all can write."""
+Seconds = Annotated[float, Field(gt=0, le=MAX_SECONDS)]
 
 
 class _Frozen(BaseModel):
@@ -64,7 +66,7 @@ class EngineSettings(_Frozen):
         description="prompt positions entered between two steps, at most; default 2048 on CUDA, 256 on a CPU",
     )
     prefix_caching: bool = Field(default=True, description="share the pages of equal prompt beginnings")
-    graphs: bool = Field(True, description="replay steps as CUDA graphs; false runs the same code eagerly")
+    graphs: bool = Field(default=True, description="replay steps as CUDA graphs; false runs the same code eagerly")
     threads: Positive | None = Field(
         default=None, description="CPU threads of the engine; default: PyTorch's own choice"
     )

@@ -42,6 +42,7 @@ REASONS = {FinishReason.STOP: EndReason.COMPLETE, FinishReason.MAX_STEPS: EndRea
 MERGED_SECONDS = 0.5  # audio that one message may take along when the client is slow
 DEADLINE_SHARE = 0.9  # of the time left, for the wait: a refusal that arrives after the deadline says nothing
 QUEUE_RETRY_SECONDS = 2.0
+MAX_UNANSWERED = 1000  # flushes and interrupts
 
 
 class Session:
@@ -144,11 +145,13 @@ class Session:
                 case Text(text):
                     await self._hear(text)
                 case Flush(tag, end_turn):
+                    self._check_unanswered()
                     await self._flush()
                     self._work.put(Flushed(tag))
                     if end_turn:
                         self._turns.end()
                 case Interrupt(tag):
+                    self._check_unanswered()
                     await self._interrupt(tag)
                 case Finish():
                     await self._finish()
@@ -157,6 +160,11 @@ class Session:
                     raise InvalidRequest("config must be the first message of the stream", field="config")
         if not finished:
             await self._finish()
+
+    def _check_unanswered(self) -> None:
+        waiting = sum(isinstance(item, Flushed | Dropped) for box in (self._work, self._output) for item in box)
+        if waiting >= MAX_UNANSWERED:
+            raise InvalidRequest(f"{waiting} flushes and interrupts wait for their answers; read these first")
 
     async def _hear(self, text: str) -> None:
         queued = sum(work.end - work.start for work in self._work if isinstance(work, Segment))

@@ -265,5 +265,5 @@ def _parse_token(token: str) -> tuple[float, str]:
     try:
         negated, id = json.loads(base64.urlsafe_b64decode(token.encode()))
         return float(negated), str(id)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError, RecursionError):
         raise InvalidRequest("page_token is none that this server gave out", field="page_token") from None

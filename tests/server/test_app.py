@@ -244,7 +244,7 @@ async def test_streams_of_all_kinds_at_once_leave_nothing_behind(tmp_path):
             assert len(ours) == len(theirs) == before[-1].summary.total_samples
             assert np.abs(ours.astype(int) - theirs).max() <= 4  # of 32768
         async with asyncio.timeout(10):
-            while (stats := await running.pool.stats()).slots_used or stats.running or stats.waiting:  # noqa: ASYNC110 - looks from outside
+            while (stats := await running.pool.stats()).slots_used or stats.pages_used or stats.waiting:  # noqa: ASYNC110 - looks from outside
                 await asyncio.sleep(0.02)
         assert stats.cancelled >= 2
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import hashlib
 import os
 import signal
@@ -193,6 +194,7 @@ async def test_raw_pcm_needs_no_container(served):
 
 
 GOOD = recording()
+FOREVER = pb.VoiceOptions(ttl=Duration(seconds=300_000_000_000))
 NAMED = pb.VoiceOptions(display_name="y" * 201)
 HALF = [
     pb.AddPromptRequest(config=pb.AddPromptConfig(transcript="Hi.")),
@@ -230,6 +232,10 @@ BAD_UPLOADS = [
     ([pb.AddPromptRequest(config=pb.AddPromptConfig(transcript="x" * 2001))], "config.transcript"),
     (
         [pb.AddPromptRequest(config=pb.AddPromptConfig(transcript="x", options=pb.VoiceOptions(ttl=Duration())))],
+        "config.options.ttl",
+    ),
+    (
+        [pb.AddPromptRequest(config=pb.AddPromptConfig(transcript="x", options=FOREVER))],
         "config.options.ttl",
     ),
     (
@@ -361,7 +367,9 @@ async def test_voices_are_listed_newest_first_in_pages(served):
     assert seen == list(reversed(ids))
     even = await served.stub.ListVoices(pb.ListVoicesRequest(labels={"even": "True"}))
     assert [h.id for h in even.handles] == [ids[4], ids[2], ids[0]]
-    for bad in ({"page_token": "junk"}, {"page_size": -1}, {"kind": 9}):
+    tokens = [base64.urlsafe_b64encode(text).decode() for text in (b"[" * 100_000, b'[1%s, "x"]' % (b"0" * 400), b"7")]
+    junk = [{"page_token": token} for token in ("junk", *tokens)]
+    for bad in (*junk, {"page_size": -1}, {"kind": 9}):
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await served.stub.ListVoices(pb.ListVoicesRequest(**bad))
         assert caught.value.code() is INVALID

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from voxcpm_grpc.audio import AudioFormat
-from voxcpm_grpc.config import LimitSettings
+from voxcpm_grpc.config import MAX_SECONDS, LimitSettings
 from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, VoxCPMError
 from voxcpm_grpc.request import MAX_SEED, ModelInfo, Sampling
 from voxcpm_grpc.v1 import tts_pb2 as pb
@@ -19,7 +19,7 @@ from voxcpm_server.voices import Kind
 
 T = TypeVar("T")
 
-MAX_REQUEST_ID = 128
+MAX_REQUEST_ID = MAX_TAG = 128
 MAX_NAME, MAX_LABELS, MAX_LABEL = 200, 32, 200
 
 
@@ -40,9 +40,9 @@ class RequestReader:
             case "text":
                 return inputs.Text(message.text)
             case "flush":
-                return inputs.Flush(message.flush.tag, message.flush.end_turn)
+                return inputs.Flush(_tag(message.flush.tag, "flush.tag"), message.flush.end_turn)
             case "interrupt":
-                return inputs.Interrupt(message.interrupt.tag)
+                return inputs.Interrupt(_tag(message.interrupt.tag, "interrupt.tag"))
             case "finish":
                 return inputs.Finish()
         raise InvalidRequest("a message of the stream is empty; set config, text, flush, interrupt or finish")
@@ -91,12 +91,11 @@ class RequestReader:
         return checked
 
     def _style(self, style: str) -> str:
-        bare = " ".join(style.translate(str.maketrans("", "", "()（）")).split())
-        bare = "".join(c for c in bare if c.isprintable())
         limit = self._limits.max_style_chars
-        if len(bare) > limit:
-            raise InvalidRequest(f"the style has {len(bare)} characters and the limit is {limit}", field="turn.style")
-        return bare
+        if len(style) > limit:  # before anything walks over it
+            raise InvalidRequest(f"the style has {len(style)} characters and the limit is {limit}", field="turn.style")
+        bare = " ".join(style.translate(str.maketrans("", "", "()（）")).split())
+        return "".join(c for c in bare if c.isprintable())
 
     def _voice(self, conditioning: pb.Conditioning) -> inputs.VoiceChoice:
         prompt, reference = conditioning.WhichOneof("prompt"), conditioning.WhichOneof("reference")
@@ -151,11 +150,13 @@ class RequestReader:
     def _transcript(self, transcript: str, field: str) -> str:
         """As the caller wrote it: the text to speak follows without a separator, so a space at its end counts."""
         limit = self._limits.max_transcript_chars
+        if len(transcript) > limit:  # before anything walks over it
+            raise InvalidRequest(
+                f"the transcript has {len(transcript)} characters and the limit is {limit}", field=field
+            )
         kept = "".join(c for c in transcript if c.isspace() or c.isprintable() or c in "\u200c\u200d")
         if not any(c.isalnum() for c in kept):
             raise InvalidRequest("the transcript is empty; write what is said in the recording", field=field)
-        if len(kept) > limit:
-            raise InvalidRequest(f"the transcript has {len(kept)} characters and the limit is {limit}", field=field)
         return kept
 
     def _output(self, format: pb.AudioFormat, name: str) -> AudioFormat:
@@ -184,6 +185,11 @@ class RequestReader:
                 part = message.audio
                 return inputs.Part(part.data, part.offset_bytes, _enum(ROLES, part.role, "audio.role"))
             case "commit":
+                if len(message.commit.digests) > len(Role):
+                    raise InvalidRequest(
+                        f"the commit has {len(message.commit.digests)} digests; there are {len(Role)} roles at most",
+                        field="commit.digests",
+                    )
                 return inputs.Commit(
                     tuple(
                         inputs.Digest(d.total_bytes, d.sha256, _enum(ROLES, d.role, "commit.digests.role"))
@@ -269,15 +275,20 @@ def _request_id(message: Any, name: str = "request_id") -> str:
     return message.request_id
 
 
+def _tag(tag: str, field: str) -> str:
+    if len(tag) > MAX_TAG:
+        raise InvalidRequest(f"the tag has {len(tag)} characters and the limit is {MAX_TAG}", field=field)
+    return tag
+
+
 def default_timesteps(info: ModelInfo) -> int:
     """The official count, or the nearest one that this server runs."""
     return min(info.timesteps, key=lambda count: abs(count - Sampling().inference_timesteps))
 
 
 def _options(options: pb.VoiceOptions) -> inputs.VoiceOptions:
-    labels = dict(options.labels)
-    long = [text for text in (*labels, *labels.values()) if len(text) > MAX_LABEL]
-    if len(labels) > MAX_LABELS or long:
+    labels = dict(options.labels) if len(options.labels) <= MAX_LABELS else None
+    if labels is None or any(len(text) > MAX_LABEL for text in (*labels, *labels.values())):
         raise InvalidRequest(
             f"there may be {MAX_LABELS} labels, with keys and values of at most {MAX_LABEL} characters",
             field="options.labels",
@@ -288,6 +299,8 @@ def _options(options: pb.VoiceOptions) -> inputs.VoiceOptions:
             field="options.display_name",
         )
     ttl = _seconds(options, "ttl", "options.ttl")
+    if ttl is not None and ttl > MAX_SECONDS:
+        raise InvalidRequest(f"ttl is {ttl:g} s and the limit is {MAX_SECONDS:g}", field="options.ttl")
     return inputs.VoiceOptions(display_name=options.display_name, labels=labels, ttl=ttl)
 
 
