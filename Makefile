@@ -45,7 +45,7 @@ protos: $(PROTOC_VENV)/.installed ## generate the stubs of the contract
 	$(PROTOC) --python_out=. --pyi_out=. --grpc_python_out=.
 
 test-gpu: ## run the GPU tests with $PYTHON as it is; installs nothing
-	PYTHONPATH="$(CURDIR):$(CURDIR)/server:$(CURDIR)/clients/python" $(PYTHON) -m pytest -m gpu $(ARGS)
+	PYTHONPATH="$(CURDIR):$(CURDIR)/server:$(CURDIR)/clients/python$${PYTHONPATH:+:$$PYTHONPATH}" $(PYTHON) -m pytest -m gpu $(ARGS)
 
 clean: ## remove what these verbs made
 	rm -rf $(VENV) $(PROTOC_VENV) build dist demo.wav .pytest_cache .ruff_cache .hypothesis
