@@ -3,8 +3,8 @@
     python -m benchmarks.vae [--streams 1,8,16,32,64] [--dtype float16]
 
 Random weights of the released size; every replay finds the weights outside the cache, as it does after the language
-models of a step. The floor is the larger of two times: weights and memories read and written once, and the products
-at half the rate that the device reaches with large matrices.
+models of a step. The floor is the larger of two times: weights and memories moved once, and the products at the rate
+that an H200 reaches with large matrices.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from voxcpm_grpc.models.voxcpm2.vae import Decoder, StreamingDecoder, build_deco
 
 TOOL = Path(__file__).parents[1] / "tools" / "make_checkpoint.py"
 PRODUCTS = 2.83e9  # floating-point operations of the products of a patch
-BANDWIDTH, RATE = 4.2e12, 350e12  # bytes and operations a second that an H200 is known to reach
+WEIGHTS = 45.5e6  # of the products
+BANDWIDTH, RATE = 4.2e12, 687e12  # bytes and operations a second
 CACHE = 256 << 20  # bytes that push everything else out of it
 
 
@@ -111,8 +112,6 @@ def floor(decoder: Decoder, net: StreamingDecoder, streams: int) -> float:
     moved = WEIGHTS * size + streams * 2 * net.memory * size
     return 1e3 * max(moved / BANDWIDTH, streams * PRODUCTS / RATE)
 
-
-WEIGHTS = 45.5e6  # of the products
 
 if __name__ == "__main__":
     main()
