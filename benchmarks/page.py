@@ -94,7 +94,7 @@ def _peer(table: Mapping[str, Any], details: Mapping[str, Any]) -> str:
     """What keeps the peer's columns from being a comparison."""
     peer = details.get("peer", {})
     if "error" in peer:
-        return f"The peer did not run: {peer['error']}."
+        return f"The peer gave no result: {peer['error']}."
     if any(row["peer_step_p50_ms"] is None for row in table["rows"]):
         return "The peer was not measured in this run at every count of streams, so there is no ratio there."
     faults = []
@@ -162,9 +162,9 @@ def _serving(details: Mapping[str, Any], name: str) -> str:
     if "rows" not in serving:
         return ""
     text = (
-        f"## Through the server\n\nRun {serving['run']}: `{serving['command']}`. Clients in other processes, requests "
-        "of a fixed length. Times to first audio in ms, at the client from when a request was due, and at the server "
-        "from its arrival there. A stream is late if playback begun with its first chunk ran dry."
+        f"## Through the server\n\nRun {serving['run']}. Clients in other processes; every request has a text of its "
+        "own and a fixed length. Times to first audio in ms, at the client from when a request was due, and at the "
+        "server from its arrival there. A stream is late if playback begun with its first chunk ran dry."
     )
     titles = (("closed", "users", "Users who speak request after request"), ("open", "requests/s", "Random arrivals"))
     for loop, level, title in titles:

@@ -47,12 +47,16 @@ def measure(part: str, model: Path, options: argparse.Namespace, scratch: Path) 
     python, environment = sys.executable, dict(os.environ)
     if part == "peer":
         python = options.peer_python
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [options.peer_path, str(ROOT)]))
+        environment["PYTHONPATH"] = str(ROOT)  # and nothing of this project's own environment
     print(f"\n{part}: {' '.join(words)}", flush=True)
     try:
         subprocess.run([python, "-m", *words, "--json", str(output)], env=environment, check=True, timeout=TIMEOUT)
-    except (OSError, subprocess.SubprocessError) as error:
-        return {"error": f"{type(error).__name__}: {error}"}
+    except OSError as error:
+        return {"error": f"{python} cannot be run: {error.strerror}"}
+    except subprocess.CalledProcessError as error:
+        return {"error": f"it ended with status {error.returncode}"}
+    except subprocess.TimeoutExpired:
+        return {"error": f"it took longer than {TIMEOUT} s"}
     return json.loads(output.read_text())
 
 
@@ -95,6 +99,21 @@ def launches(trace: Mapping[str, Any]) -> dict[str, Any]:
     return {"buckets": buckets, "versions": trace["versions"], "command": trace["command"]}
 
 
+def publish(details: Mapping[str, Any], model: Path, options: argparse.Namespace) -> None:
+    """Write everything that these details allow."""
+    out, name = options.out, options.name
+    write(out / f"{name}-details.json", details)
+    if "rows" in details.get("trace", {}):
+        write(out / "launches.json", launches(details["trace"]))
+    if "rows" in details.get("engine", {}):
+        burst = table(details, json.loads((model / "config.json").read_text()))
+        write(out / f"{name}.json", burst)
+        (out / f"{name}.md").write_text(page.render(burst, details, name))
+        from benchmarks import plots
+
+        plots.burst(burst["rows"], out / f"{name}-burst.png")
+
+
 def write(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content, indent=1) + "\n")
 
@@ -103,7 +122,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, help="a checkpoint that never stops by itself")
     parser.add_argument("--name", default="h200", help="of the files to write")
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     parser.add_argument("--parts", default=",".join(PARTS), help="what to measure now")
     parser.add_argument("--streams", default="1,8,16,32,64")
     parser.add_argument("--steps", type=int, default=100, help="steps of each stream of a burst")
@@ -113,15 +132,13 @@ def main() -> None:
     parser.add_argument("--closed", default="1,8,16,32,64")
     parser.add_argument("--open", default="4,8,16,24,32,40,48,64")
     parser.add_argument("--requests", type=int, default=300)
-    parser.add_argument("--peer-python", default=sys.executable)
-    parser.add_argument("--peer-path", default="", help="PYTHONPATH of the peer, if its Python does not have it all")
+    parser.add_argument("--peer-python", default="peer/bin/python", help="of the peer's environment")
     options = parser.parse_args()
     parts = [part for part in options.parts.split(",") if part]
     if unknown := set(parts) - set(PARTS):
         parser.error(f"no such part: {', '.join(unknown)}; there are {', '.join(PARTS)}")
 
     options.out.mkdir(parents=True, exist_ok=True)
-    options.out = options.out.resolve()
     model = resolve(options.model).resolve()
     details_path = options.out / f"{options.name}-details.json"
     details = json.loads(details_path.read_text()) if details_path.is_file() else {}
@@ -134,17 +151,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         for part in parts:
             details[part] = {"run": run} | measure(part, model, options, Path(scratch))
-            write(details_path, details)  # a part that hangs does not lose those before it
-    if "rows" in details.get("trace", {}):
-        write(options.out / "launches.json", launches(details["trace"]))
-    if "rows" in details.get("engine", {}):
-        config = json.loads((model / "config.json").read_text())
-        burst = table(details, config)
-        write(options.out / f"{options.name}.json", burst)
-        (options.out / f"{options.name}.md").write_text(page.render(burst, details, options.name))
-        from benchmarks import plots
-
-        plots.burst(burst["rows"], options.out / f"{options.name}-burst.png")
+            publish(details, model, options)  # a part that hangs does not lose those before it
     if failed := [f"{part}: {details[part]['error']}" for part in parts if "error" in details[part]]:
         sys.exit("\n".join(failed))
 

@@ -70,7 +70,7 @@ class Row:
 def activities(events: Iterable[Mapping[str, Any]]) -> list[Activity]:
     """Of a trace in Chrome's format, in the order of their start."""
     events = list(events)
-    graphs = {e["args"]["correlation"] for e in events if _is_graph_launch(e)}
+    graphs = {e["args"].get("correlation") for e in events if _is_graph_launch(e)}
     found = [
         Activity(KINDS[e["cat"]], e["name"], e["ts"], e["ts"] + e["dur"], e["args"].get("correlation") in graphs)
         for e in events

@@ -32,7 +32,7 @@ def test_serving(tmp_path):
     loads = ("--closed", "2", "--closed-requests", "4", "--open", "20", "--requests", "6", "--clients", "2")
     table = run(tmp_path, "benchmarks.serving", *loads, "--steps", "4", "--timesteps", "4", "--chars", "40")
     closed, opened = table["rows"]
-    assert (closed["loop"], closed["level"], closed["requests"]) == ("closed", 2, 4)
+    assert (closed["loop"], closed["level"], closed["requests"]) == ("closed", 2, 8)
     assert (opened["loop"], opened["level"], opened["requests"]) == ("open", 20, 6)
     for row in table["rows"]:
         assert row["failed"] == row["refused"] == 0
