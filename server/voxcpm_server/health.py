@@ -31,9 +31,12 @@ class Health:
 
 
 def enable_reflection(server: grpc.aio.Server) -> None:
-    """Reflection under both names that clients ask for; the two versions are the same on the wire."""
+    """Reflection under both names that clients ask for; the two versions are the same on the wire.
+
+    It lists only what it can describe, which v1 is not: tools give up at the first service without a description.
+    """
     v1 = "grpc.reflection.v1.ServerReflection"
-    names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME, v1)
+    names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
     reflection.enable_server_reflection(names, server)
     answer = grpc.stream_stream_rpc_method_handler(
         reflection.aio.ReflectionServicer(names).ServerReflectionInfo,

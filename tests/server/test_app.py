@@ -101,8 +101,11 @@ def test_health_and_reflection(process):
             reflection_pb2.ServerReflectionRequest(file_containing_symbol=SERVICE),
         ]
         listing, file = method(iter(asked))
-        assert SERVICE in [service.name for service in listing.list_services_response.service]
         assert file.file_descriptor_response.file_descriptor_proto
+        names = [service.name for service in listing.list_services_response.service]
+        assert SERVICE in names
+        for described in method(reflection_pb2.ServerReflectionRequest(file_containing_symbol=name) for name in names):
+            assert described.file_descriptor_response.file_descriptor_proto, described
 
 
 def test_a_taken_port_is_one_line_and_an_error(process, tmp_path):
