@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from voxcpm_grpc.attention import select_attention
+from voxcpm_grpc.attention import Attention, select_attention
 from voxcpm_grpc.config import EngineSettings
 from voxcpm_grpc.engine.engine import Engine
 from voxcpm_grpc.errors import StartupError
@@ -29,7 +29,7 @@ def load_engine(directory: Path, name: str, settings: EngineSettings) -> Engine:
         raise StartupError("engine.dtype bfloat16 needs a GPU; a CPU computes in float32 over bfloat16 weights too")
     if settings.codec_dtype == "float16" and device.type == "cpu":
         raise StartupError("engine.codec_dtype float16 needs a GPU; a CPU decodes audio in float32")
-    attention = select_attention(settings.attention, device)
+    attention = _attention(settings.attention, device)
     options = LoadOptions(
         device=device,
         dtype=getattr(torch, dtype),
@@ -61,6 +61,17 @@ def _device(name: str) -> torch.device:
             raise StartupError(f"engine.device is {name!r} and PyTorch sees {count} GPUs; use cpu or another number")
         torch.cuda.set_device(device)
     return device
+
+
+def _attention(name: str, device: torch.device) -> Attention:
+    if device.type == "cpu" and name not in ("auto", "reference"):
+        raise StartupError(f"engine.attention {name} needs a GPU; a CPU takes auto or reference")
+    try:
+        return select_attention(name, device)
+    except ImportError as error:
+        raise StartupError(
+            f"engine.attention {name} cannot be loaded ({error}); install what is missing, or take auto"
+        ) from error
 
 
 def _recorded(path: Path | None) -> torch.Tensor | None:

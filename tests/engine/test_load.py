@@ -1,0 +1,78 @@
+"""Every setting of an engine has its effect, and one that cannot be ends the start with the remedy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from voxcpm_grpc.checkpoint import resolve
+from voxcpm_grpc.config import EngineSettings
+from voxcpm_grpc.engine.engine import Engine
+from voxcpm_grpc.engine.load import load_engine
+from voxcpm_grpc.errors import StartupError, TooLong
+from voxcpm_grpc.request import Request
+
+DEMO = resolve("demo")
+
+
+def load(**settings: Any) -> Engine:
+    return load_engine(DEMO, "demo", EngineSettings(device="cpu", **settings))
+
+
+def test_sizes():
+    engine = load(
+        max_slots=3, kv_positions=100, page_size=32, prefill_tokens=48, timesteps=(5,), max_queue=1, max_model_len=90
+    )
+    stats = engine.stats()
+    assert (stats.slots_total, stats.pages_total) == (3, 4)
+    assert engine.scheduler.budget == 48
+    assert engine.info.timesteps == (5,)
+    assert engine.info.max_model_len == 90
+    assert engine.scheduler.max_queue == 1
+
+
+def test_a_stream_is_bounded_by_its_own_limit_and_by_all_positions():
+    for settings in ({"max_model_len": 12}, {"kv_positions": 16}):
+        engine = load(**settings)
+        with pytest.raises(TooLong):
+            engine.add(Request(id="a", text="A text that needs more than that, for it is not short. " * 3))
+
+
+def test_threads():
+    before = torch.get_num_threads()
+    try:
+        load(threads=before + 1)
+        assert torch.get_num_threads() == before + 1
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"device": "toaster"}, "auto, cpu, cuda or cuda:N"),
+        ({"device": "meta"}, "auto, cpu, cuda or cuda:N"),
+        ({"device": "cuda:99"}, "use cpu or another number"),
+        ({"dtype": "bfloat16"}, "engine.dtype bfloat16 needs a GPU"),
+        ({"codec_dtype": "float16"}, "engine.codec_dtype float16 needs a GPU"),
+        ({"attention": "triton"}, "auto or reference"),
+        ({"attention": "flash"}, "auto or reference"),
+        ({"recorded_noise": Path("nowhere.npy")}, "nowhere.npy cannot be read"),
+        ({"kv_positions": 10**9}, "lower it"),
+    ],
+)
+def test_what_cannot_be_ends_the_start(settings, words):
+    with pytest.raises(StartupError, match=words):
+        load_engine(DEMO, "demo", EngineSettings(**{"device": "cpu", **settings}))
+
+
+def test_noise_that_is_no_array_ends_the_start(tmp_path):
+    (tmp_path / "broken.npy").write_bytes(b"not an array")
+    np.save(tmp_path / "pickled.npy", np.array([{}], dtype=object))
+    for name in ("broken.npy", "pickled.npy"):
+        with pytest.raises(StartupError, match=name):
+            load(recorded_noise=tmp_path / name)
