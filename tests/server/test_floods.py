@@ -1,4 +1,4 @@
-"""What a caller may pile up: refused before it costs memory or time of the event loop."""
+"""What a caller may pile up and ask for: refused by the settings' limits, before it costs memory or the loop's time."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import grpc
 import pytest
+from google.protobuf.duration_pb2 import Duration
 
 from voxcpm_grpc.v1 import tts_pb2 as pb
 
@@ -16,6 +17,10 @@ MANUAL = pb.GenerateConfig(segmentation=pb.Segmentation(mode=pb.SEGMENTATION_MOD
 def spoken_like(transcript: str) -> pb.GenerateConfig:
     prompt = pb.InlinePrompt(transcript=transcript, audio=pb.EncodedAudio(data=b"x"))
     return pb.GenerateConfig(conditioning=pb.Conditioning(inline_prompt=prompt))
+
+
+def like(**source: Any) -> pb.GenerateConfig:
+    return pb.GenerateConfig(conditioning=pb.Conditioning(inline_reference=pb.InlineReference(**source)))
 
 
 @pytest.mark.parametrize(
@@ -62,3 +67,54 @@ async def test_uploads_are_bounded_too(served, details_of, message, field):
             pass
     assert caught.value.code() is INVALID
     assert details_of(caught.value).field == field
+
+
+LATENTS = pb.Latents(data=bytes(4 * 32 * 100), feat_dim=8)  # 100 patches of 20 ms
+LONG = "Five words are in here. "
+
+
+@pytest.mark.parametrize(
+    ("limits", "messages", "field"),
+    [
+        ({"max_text_chars": 30}, ["x" * 31], "text"),
+        ({"max_style_chars": 4}, [pb.GenerateConfig(turn=pb.TurnConfig(style="quiet"))], "config.turn.style"),
+        ({"max_transcript_chars": 3}, [spoken_like("long")], "config.conditioning.inline_prompt.transcript"),
+        (
+            {"max_inline_audio_bytes": 3},
+            [like(audio=pb.EncodedAudio(data=bytes(4)))],
+            "config.conditioning.inline_reference.audio.data",
+        ),
+        ({"max_reference_seconds": 1.9}, [like(latents=LATENTS)], "config.conditioning.inline_reference.latents"),
+    ],
+)
+async def test_each_limit_is_the_setting(serve_front, details_of, limits, messages, field):
+    async with serve_front(**limits) as served:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await served.generate(*messages)
+        assert caught.value.code() is INVALID
+        assert details_of(caught.value).field == field
+
+
+async def test_the_server_cuts_and_refuses_before_its_callers_would(serve_front, fake):
+    """What a caller asks for counts below the server's own limit only."""
+    pool = fake()
+    async with serve_front(pool, max_segment_chars=10, max_queue_seconds=0.1) as served:
+        eager = pb.GenerateConfig(max_queue_time=Duration(seconds=60), segmentation=pb.Segmentation(max_chars=300))
+        await served.generate(eager, LONG)
+        assert max(len(request.text) for request in pool.requests) <= 10
+        for _ in range(4):
+            await pool.slots.acquire()
+        with pytest.raises(grpc.aio.AioRpcError, match=r"within 0\.1 s") as caught:
+            await served.generate(eager, LONG, timeout=10)
+        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+async def test_the_lead_over_a_client_that_does_not_read_is_the_server_s_at_most(serve_front, fake):
+    pool, leads = fake(), list[int]()
+    generate = pool.generate
+    pool.generate = lambda request, *, lead_chunks: leads.append(lead_chunks) or generate(request)
+    async with serve_front(pool, max_lead_seconds=0.2) as served:
+        far = pb.GenerateConfig(pacing=pb.Pacing(max_lead=Duration(seconds=60)))
+        chunks = await served.generate(far, LONG)
+        assert sum(chunk.sample_count for chunk in chunks) == 960 * (len(LONG) - 1)
+        assert leads == [5]  # 20 ms each; the other half waits in the front
