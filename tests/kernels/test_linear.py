@@ -7,6 +7,8 @@ from voxcpm_grpc.kernels import reference
 
 NARROW = {"rows": 16, "columns": 16, "depth": 32, "ways": 2}
 WIDE = {"rows": 16, "columns": 32, "depth": 64}
+SWAPPED = {**WIDE, "swap": True}
+every_cut = pytest.mark.parametrize("cut", [NARROW, WIDE, SWAPPED], ids=["narrow", "wide", "swapped"])
 
 
 @pytest.fixture
@@ -20,8 +22,8 @@ def linear():
 def operands(place, rows, inputs, outputs):
     device, dtype = place
     x, residual = torch.randn(rows, inputs), torch.randn(rows, outputs)
-    weight, norm = torch.randn(outputs, inputs) * inputs**-0.5, torch.rand(inputs) + 0.5
-    return (part.to(device, dtype) for part in (x, residual, weight, norm))
+    weight = torch.randn(outputs, inputs) * inputs**-0.5
+    return (part.to(device, dtype) for part in (x, residual, weight))
 
 
 def exact(function, *arguments):
@@ -29,42 +31,51 @@ def exact(function, *arguments):
 
 
 @pytest.mark.parametrize("rows", [1, 16, 22])
-@pytest.mark.parametrize("cut", [NARROW, WIDE], ids=["narrow", "wide"])
+@every_cut
 def test_norm_linear(linear, place, agree, rows, cut):
-    x, _, weight, norm = operands(place, rows, 128, 96)
-    out = linear.norm_linear(x, norm, 1e-5, weight, linear.Tile(**cut))
-    agree(out, exact(reference.norm_linear, x, norm, 1e-5, weight))
+    x, _, weight = operands(place, rows, 128, 96)
+    squares = x.float().square().view(rows, 2, -1).sum(-1).t().contiguous()
+    out = linear.norm_linear(x, squares, 1e-5, weight, linear.Tile(**cut))
+    agree(out, exact(reference.norm_linear, x, 1e-5, weight))
 
 
 @pytest.mark.parametrize("rows", [1, 22])
-@pytest.mark.parametrize("cut", [NARROW, WIDE], ids=["narrow", "wide"])
+@every_cut
 def test_norm_gated(linear, place, agree, rows, cut):
-    x, _, weight, norm = operands(place, rows, 128, 192)
-    out = linear.norm_gated(x, norm, 1e-5, weight, linear.Tile(**cut))
-    agree(out, exact(reference.norm_gated, x, norm, 1e-5, weight))
+    x, _, weight = operands(place, rows, 128, 192)
+    squares = x.float().square().view(rows, 2, -1).sum(-1).t().contiguous()
+    out = linear.norm_gated(x, squares, 1e-5, weight, linear.Tile(**cut))
+    agree(out, exact(reference.norm_gated, x, 1e-5, weight))
+
+
+def test_what_is_normalized_already_is_left_alone(linear, place, agree):
+    x, _, weight = operands(place, 5, 128, 96)
+    out = linear.norm_linear(x, None, 1e-5, weight, linear.Tile(**WIDE))
+    agree(out, exact(torch.nn.functional.linear, x, weight))
 
 
 @pytest.mark.parametrize("rows", [1, 22])
 @pytest.mark.parametrize("splits", [1, 3])
-@pytest.mark.parametrize("cut", [NARROW, WIDE], ids=["narrow", "wide"])
+@every_cut
 def test_linear_add(linear, place, agree, rows, splits, cut):
-    x, residual, weight, _ = operands(place, rows, 192, 64)
+    x, residual, weight = operands(place, rows, 192, 64)
     counters = torch.zeros(8, dtype=torch.int32, device=x.device)
     tile = linear.Tile(**cut, splits=splits)
     for _ in range(2):  # a launch leaves the counters as the next one needs them
-        out = linear.linear_add(x, weight, residual, 0.5, tile, counters)
+        out, squares = linear.linear_add(x, weight, residual, 0.5, tile, counters)
         agree(out, exact(reference.linear_add, x, weight, residual, 0.5))
+        torch.testing.assert_close(squares.sum(0), out.float().square().sum(1))
         assert not counters.any()
 
 
 def test_a_tile_that_does_not_divide_the_weights_is_refused(linear, place):
-    x, residual, weight, _ = operands(place, 1, 96, 64)
+    x, residual, weight = operands(place, 1, 96, 64)
     with pytest.raises(ValueError, match="96 inputs"):
         linear.linear_add(x, weight, residual, 1.0, linear.Tile(**WIDE))
 
 
 def test_too_few_counters_are_refused(linear, place):
-    x, residual, weight, _ = operands(place, 17, 128, 64)
+    x, residual, weight = operands(place, 17, 128, 64)
     tile = linear.Tile(**NARROW, splits=2)
     with pytest.raises(ValueError, match="8 counters"):
         linear.linear_add(x, weight, residual, 1.0, tile, torch.zeros(7, dtype=torch.int32, device=x.device))

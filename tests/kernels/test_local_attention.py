@@ -28,6 +28,11 @@ def test_agrees_with_the_reference(kernel, place, agree, tokens, shape):
     agree(kernel(*arguments), reference.local_attention(*(x.float() for x in arguments)))
 
 
+def test_without_rotation(kernel, place, agree):
+    q, k, v, *_ = projected(place, 2, 5, 4, 2, 16)
+    agree(kernel(q, k, v, None, None), reference.local_attention(q.float(), k.float(), v.float(), None, None))
+
+
 @pytest.mark.parametrize("heads", [2, 4, 8])
 def test_heads_may_share_a_program(kernel, place, agree, heads):
     arguments = projected(place, 2, 11, 16, 2, 32)

@@ -26,9 +26,11 @@ def test_add_rms_norm(rowwise, place, agree, channels):
 
 
 @pytest.mark.parametrize("channels", [32, 200, 2048])
-def test_rms_norm(rowwise, place, agree, channels):
+@pytest.mark.parametrize("weighted", [True, False])
+def test_rms_norm(rowwise, place, agree, channels, weighted):
     device, dtype = place
-    x, weight = torch.randn(7, channels).to(device, dtype), torch.randn(channels).to(device, dtype)
+    x = torch.randn(7, channels).to(device, dtype)
+    weight = torch.randn(channels).to(device, dtype) if weighted else None
     agree(rowwise.rms_norm(x, weight, 1e-5), reference.rms_norm(x, weight, 1e-5))
 
 

@@ -47,17 +47,45 @@ class PagedRows:
     fresh: bool  # no sequence has cached context: this step's K and V are everything
 
 
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """What turns queries and keys of some positions: float32 [t, 1, d / 2], the same for every head."""
+
+    cos: Tensor
+    sin: Tensor
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Rotate x [..., t, h, d] by halves, in float32."""
+        a, b = x.float().chunk(2, dim=-1)
+        return torch.cat([a * self.cos - b * self.sin, b * self.cos + a * self.sin], dim=-1).to(x.dtype)
+
+
+def rotated(q: Tensor, k: Tensor, rotate: Rotation | None) -> tuple[Tensor, Tensor]:
+    return (q, k) if rotate is None else (rotate(q), rotate(k))
+
+
 class Attention(Protocol):
+    """q, k and v may be strided views with contiguous heads. `rotate` turns q and k first; None leaves them alone."""
+
     capturable: bool  # never waits for the host: may be recorded in a CUDA graph
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, layer: int, kv: PagedKV, rows: PagedRows) -> Tensor:
+    def attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        layer: int,
+        kv: PagedKV,
+        rows: PagedRows,
+        rotate: Rotation | None = None,
+    ) -> Tensor:
         """Store k, v [t, g, d] of `layer` at rows.write, then causal attention of q [t, h, d] over each context.
 
         Keys are stored after rotation. Scale is d**-0.5; query head j reads KV head j // (h // g). Returns [t, h, d].
         """
         ...
 
-    def attend_full(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def attend_full(self, q: Tensor, k: Tensor, v: Tensor, rotate: Rotation | None = None) -> Tensor:
         """Bidirectional attention inside each short sequence: q [b, n, h, d], k and v [b, n, g, d] -> [b, n, h, d]."""
         ...
 

@@ -6,8 +6,9 @@ import torch
 from flash_attn import flash_attn_func, flash_attn_varlen_func
 from torch import Tensor
 
-from voxcpm_grpc.attention.base import PagedKV, PagedRows
+from voxcpm_grpc.attention.base import PagedKV, PagedRows, Rotation, rotated
 from voxcpm_grpc.attention.paged_triton import TritonAttention
+from voxcpm_grpc.kernels.local_attention import MAX_TOKENS
 from voxcpm_grpc.kernels.store import store_kv
 
 
@@ -19,15 +20,25 @@ class FlashAttention:
     def __init__(self) -> None:
         self._paged = TritonAttention()
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, layer: int, kv: PagedKV, rows: PagedRows) -> Tensor:
+    def attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        layer: int,
+        kv: PagedKV,
+        rows: PagedRows,
+        rotate: Rotation | None = None,
+    ) -> Tensor:
         if not rows.fresh or rows.max_rows == 1 or q.dtype == torch.float32:
-            return self._paged.attend(q, k, v, layer, kv, rows)
+            return self._paged.attend(q, k, v, layer, kv, rows, rotate)
+        q, k = rotated(q, k, rotate)
         store_kv(k, v, kv.k[layer], kv.v[layer], rows.write)
         return flash_attn_varlen_func(
             q, k, v, rows.cu_seqlens, rows.cu_seqlens, rows.max_rows, rows.max_rows, causal=True
         )
 
-    def attend_full(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        if q.dtype == torch.float32:
-            return self._paged.attend_full(q, k, v)
-        return flash_attn_func(q, k, v)
+    def attend_full(self, q: Tensor, k: Tensor, v: Tensor, rotate: Rotation | None = None) -> Tensor:
+        if q.dtype == torch.float32 or q.shape[1] <= MAX_TOKENS:
+            return self._paged.attend_full(q, k, v, rotate)
+        return flash_attn_func(*rotated(q, k, rotate), v)

@@ -4,19 +4,30 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from voxcpm_grpc.attention.base import PagedKV, PagedRows
+from voxcpm_grpc.attention.base import PagedKV, PagedRows, Rotation, rotated
 from voxcpm_grpc.kernels import reference
 
 
 class ReferenceAttention:
     capturable = False
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, layer: int, kv: PagedKV, rows: PagedRows) -> Tensor:
+    def attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        layer: int,
+        kv: PagedKV,
+        rows: PagedRows,
+        rotate: Rotation | None = None,
+    ) -> Tensor:
+        q, k = rotated(q, k, rotate)
         keys, values = kv.k[layer], kv.v[layer]
         reference.store_kv(k, v, keys, values, rows.write)
         return reference.paged_attention(
             q, keys, values, rows.cu_seqlens, rows.context, rows.block_table, rows.max_rows, rows.max_context
         )
 
-    def attend_full(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def attend_full(self, q: Tensor, k: Tensor, v: Tensor, rotate: Rotation | None = None) -> Tensor:
+        q, k = rotated(q, k, rotate)
         return reference.attention(q, k, v)

@@ -51,7 +51,7 @@ def paged_attention(
     tile = max(tile, triton.next_power_of_2(repeat))
     tiles = triton.cdiv(max_rows, tile // repeat)
     if splits is None:
-        splits = _splits(tiles * sequences * groups, max_context, q.device)
+        splits = count_splits(tiles * sequences * groups, max_context, q.device)
     out = torch.empty(rows, heads, size, dtype=q.dtype, device=q.device)
     part = out if splits == 1 else q.new_empty(rows, splits, heads, size, dtype=torch.float32)
     # Of each part the largest score and the sum of weights: what is needed to add parts up.
@@ -85,22 +85,30 @@ def paged_attention(
         **chained,
     )
     if splits > 1:
-        _reduce_kernel[(rows, heads)](
-            part,
-            stats,
-            out,
-            splits,
-            HEADS=heads,
-            SIZE=size,
-            WIDTH=triton.next_power_of_2(size),
-            SPLITS=max(_MAX_SPLITS, triton.next_power_of_2(splits)),
-            OVERLAP=overlap,
-            **chained,
-        )
+        add_parts(part, stats, out, splits)
     return out
 
 
-def _splits(programs: int, max_context: int, device: torch.device) -> int:
+def add_parts(part: Tensor, stats: Tensor, out: Tensor, splits: int) -> None:
+    """out [t, h, d] of part [t, splits, h, d] and stats [t, splits, h, 2]: largest score and sum of weights, which is
+    0 where a part was never written."""
+    rows, heads, size = out.shape
+    overlap = overlaps(out.device)
+    _reduce_kernel[(rows, heads)](
+        part,
+        stats,
+        out,
+        splits,
+        HEADS=heads,
+        SIZE=size,
+        WIDTH=triton.next_power_of_2(size),
+        SPLITS=max(_MAX_SPLITS, triton.next_power_of_2(splits)),
+        OVERLAP=overlap,
+        **({"launch_pdl": True} if overlap else {}),
+    )
+
+
+def count_splits(programs: int, max_context: int, device: torch.device) -> int:
     """Enough parts for two programs on each multiprocessor, while every part keeps a worthwhile length."""
     wanted = 2 * multiprocessors(device) // programs
     return max(1, min(wanted, max_context // _SPLIT_POSITIONS, _MAX_SPLITS))

@@ -47,15 +47,10 @@ def wait(OVERLAP: tl.constexpr):
 
 
 @triton.jit
-def prefetch_rows(matrix, first, row_bytes, ROWS: tl.constexpr, PIECES: tl.constexpr, PIECE: tl.constexpr):
-    """Ask for PIECES * PIECE bytes of each of ROWS rows, from byte `matrix` on, to be brought into the L2 cache."""
-    row = first + tl.arange(0, ROWS)
-    where = row.to(tl.int64)[:, None] * row_bytes + tl.arange(0, PIECES)[None, :] * PIECE
+def prefetch_rows(matrix, row, stride, COUNT: tl.constexpr):
+    """Have the first COUNT elements of these rows of a matrix brought into the L2 cache, a line of 128 bytes each."""
+    LINE: tl.constexpr = 128 // (matrix.dtype.element_ty.primitive_bitwidth // 8)
+    where = row[:, None] * stride + tl.arange(0, COUNT // LINE)[None, :] * LINE
     tl.inline_asm_elementwise(
-        "cp.async.bulk.prefetch.L2.global [$1], $2; // $0",
-        "=r,l,r",
-        [matrix.to(tl.pointer_type(tl.int8), bitcast=True) + where, tl.full(where.shape, PIECE, tl.int32)],
-        dtype=tl.int32,
-        is_pure=False,
-        pack=1,
+        "prefetch.global.L2 [$1]; // $0", "=r,l", [matrix + where], dtype=tl.int32, is_pure=False, pack=1
     )

@@ -24,7 +24,9 @@ class Tile:
     """How one launch is cut: a program takes `rows` rows of the input, `columns` outputs and `depth` inputs at a time.
 
     `ways` groups of warps share the inputs of a program among them, `splits` programs those of an output; both add up
-    in a fixed order. `ahead` bytes of each weight row are asked for before the input exists.
+    in a fixed order. `swap` gives the weights the first side of the product, which the matrix unit wants 64 wide, and
+    the input the second. The first `ahead` lines of 128 bytes of each weight row are asked for before the input
+    exists.
     """
 
     rows: int
@@ -34,25 +36,33 @@ class Tile:
     splits: int = 1
     stages: int = 4
     warps: int = 4
-    ahead: int = 2048
+    swap: bool = False
+    ahead: int = 0
 
 
-def norm_linear(x: Tensor, norm: Tensor, eps: float, weight: Tensor, tile: Tile) -> Tensor:
-    """What `reference.norm_linear` says."""
-    return _launch(x, weight, tile, outputs=weight.shape[0], norm=norm, eps=eps)
+def norm_linear(x: Tensor, squares: Tensor | None, eps: float, weight: Tensor, tile: Tile) -> Tensor:
+    """What `reference.norm_linear` says. `squares` [parts, t] float32 add up to the sum of squares of each row of x;
+    None: x is normalized already."""
+    return _launch(x, weight, tile, outputs=weight.shape[0], squares=squares, eps=eps)
 
 
-def norm_gated(x: Tensor, norm: Tensor, eps: float, weight: Tensor, tile: Tile) -> Tensor:
-    """What `reference.norm_gated` says."""
-    return _launch(x, weight, tile, outputs=weight.shape[0] // 2, norm=norm, eps=eps, gated=True)
+def norm_gated(x: Tensor, squares: Tensor | None, eps: float, weight: Tensor, tile: Tile) -> Tensor:
+    """What `reference.norm_gated` says; `squares` as for `norm_linear`."""
+    return _launch(x, weight, tile, outputs=weight.shape[0] // 2, squares=squares, eps=eps, gated=True)
 
 
 def linear_add(
     x: Tensor, weight: Tensor, residual: Tensor, scale: float, tile: Tile, counters: Tensor | None = None
-) -> Tensor:
-    """What `reference.linear_add` says. A tile that splits needs zeroed int32 `counters`, one per tile of the output,
-    and leaves them zero."""
-    return _launch(x, weight, tile, outputs=weight.shape[0], residual=residual, scale=scale, counters=counters)
+) -> tuple[Tensor, Tensor]:
+    """What `reference.linear_add` says, and the `squares` of it that a norm after it wants.
+
+    A tile that splits needs zeroed int32 `counters`, one for each tile of the output, and leaves them zero.
+    """
+    made = x.new_empty(weight.shape[0] // tile.columns, x.shape[0], dtype=torch.float32)
+    out = _launch(
+        x, weight, tile, outputs=weight.shape[0], residual=residual, scale=scale, counters=counters, made=made
+    )
+    return out, made
 
 
 def _launch(
@@ -61,30 +71,33 @@ def _launch(
     tile: Tile,
     *,
     outputs: int,
-    norm: Tensor | None = None,
+    squares: Tensor | None = None,
     eps: float = 0.0,
     gated: bool = False,
     residual: Tensor | None = None,
     scale: float = 1.0,
     counters: Tensor | None = None,
+    made: Tensor | None = None,
 ) -> Tensor:
-    (rows, inputs), share = x.shape, x.shape[1] // tile.splits
+    rows, inputs = x.shape
     if inputs % (tile.splits * tile.ways * tile.depth) or outputs % tile.columns:
         raise ValueError(f"{tile} does not divide {inputs} inputs and {outputs} outputs")
-    if not x.is_contiguous() or not weight.is_contiguous() or (residual is not None and not residual.is_contiguous()):
-        raise ValueError("x, weight and residual must be contiguous")
+    if not all(part.is_contiguous() for part in (x, weight, residual, squares) if part is not None):
+        raise ValueError("x, weight, residual and squares must be contiguous")
     tiles, blocks = outputs // tile.columns, triton.cdiv(rows, tile.rows)
     if tile.splits > 1 and (counters is None or counters.numel() < tiles * blocks):
         raise ValueError(f"{tiles * blocks} counters are needed")
     out = x.new_empty(rows, outputs)
     part = x.new_empty(tile.splits, rows, outputs, dtype=torch.float32) if tile.splits > 1 else out
-    overlap, piece = overlaps(x.device), _piece(min(tile.ahead, share * x.element_size()))
+    parts = 0 if squares is None else squares.shape[0]
+    overlap = overlaps(x.device)
     _linear_kernel[(tiles, blocks, tile.splits)](
         x,
-        out if norm is None else norm,
+        out if squares is None else squares,
         weight,
         out if residual is None else residual,
         out,
+        out if made is None else made,
         part,
         out if counters is None else counters,
         rows,
@@ -98,31 +111,28 @@ def _launch(
         WAYS=tile.ways,
         SPLITS=tile.splits,
         STAGES=tile.stages,
-        NORM=norm is not None,
+        PARTS=parts,
+        PART_BLOCK=triton.next_power_of_2(max(parts, 1)),
         GATED=gated,
         ADD=residual is not None,
+        SWAP=tile.swap,
+        AHEAD=tile.ahead * 128 // x.element_size(),
         OVERLAP=overlap,
-        PIECE=piece,
-        PIECES=min(tile.ahead, share * x.element_size()) // piece if piece else 0,
         num_warps=tile.warps,
         **({"launch_pdl": True} if overlap else {}),
     )
     return out
 
 
-def _piece(ahead: int) -> int:
-    """The bytes of one prefetch instruction: enough of them that every thread of a program has one."""
-    return min(ahead, 256)
-
-
 # A view of a static buffer may start anywhere, and rows change from step to step: neither may ask for a compilation.
 @triton.jit(do_not_specialize=["rows"])
 def _linear_kernel(
     x,
-    norm,
+    squares,
     weight,
     residual,
     out,
+    made,
     part,
     counters,
     rows,
@@ -136,68 +146,72 @@ def _linear_kernel(
     WAYS: tl.constexpr,
     SPLITS: tl.constexpr,
     STAGES: tl.constexpr,
-    NORM: tl.constexpr,
+    PARTS: tl.constexpr,
+    PART_BLOCK: tl.constexpr,
     GATED: tl.constexpr,
     ADD: tl.constexpr,
+    SWAP: tl.constexpr,
+    AHEAD: tl.constexpr,
     OVERLAP: tl.constexpr,
-    PIECE: tl.constexpr,
-    PIECES: tl.constexpr,
 ):
     SHARE: tl.constexpr = INPUTS // SPLITS
+    WIDE: tl.constexpr = COLUMNS * 2 if GATED else COLUMNS
     launch_next(OVERLAP)
-    first = tl.program_id(0) * COLUMNS
     start = tl.program_id(2) * SHARE
-    if OVERLAP and PIECES > 0:  # noqa: SIM102 - decided at compilation, the next at run time
-        if tl.program_id(1) == 0:
-            prefetch_rows(weight + start, first, INPUTS * 2, COLUMNS, PIECES, PIECE)
-            if GATED:
-                prefetch_rows(weight + start, first + OUTPUTS, INPUTS * 2, COLUMNS, PIECES, PIECE)
-    wait(OVERLAP)
-
     row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
-    column = first + tl.arange(0, COLUMNS)
-    step = tl.arange(0, DEPTH)
     present = row < rows
+    # Gates and the values they gate are one product, side by side.
+    wide = tl.arange(0, WIDE)
+    source = tl.program_id(0) * COLUMNS + wide % COLUMNS + wide // COLUMNS * OUTPUTS
+    step = tl.arange(0, DEPTH)
     if WAYS == 1:
-        x_where = start + row[:, None] * INPUTS + step[None, :]
-        norm_where = start + step[None, :]
-        weight_where = start + column[None, :] * INPUTS + step[:, None]
+        x_where = x + start + row[:, None] * INPUTS + step[None, :]
+        weight_where = weight + start + source[None, :] * INPUTS + step[:, None]
         x_mask = present[:, None]
-        acc = tl.zeros([ROWS, COLUMNS], tl.float32)
-        squares = tl.zeros([ROWS], tl.float32)
     else:
         way = start + tl.arange(0, WAYS)[:, None, None] * (SHARE // WAYS)
-        x_where = way + row[None, :, None] * INPUTS + step[None, None, :]
-        norm_where = way + step[None, None, :]
-        weight_where = way + column[None, None, :] * INPUTS + step[None, :, None]
+        x_where = x + way + row[None, :, None] * INPUTS + step[None, None, :]
+        weight_where = weight + way + source[None, None, :] * INPUTS + step[None, :, None]
         x_mask = present[None, :, None]
-        acc = tl.zeros([WAYS, ROWS, COLUMNS], tl.float32)
-        squares = tl.zeros([WAYS, ROWS], tl.float32)
-    up = acc
+    if SWAP:
+        acc = tl.zeros([WIDE, ROWS], tl.float32)
+    elif WAYS == 1:
+        acc = tl.zeros([ROWS, WIDE], tl.float32)
+    else:
+        acc = tl.zeros([WAYS, ROWS, WIDE], tl.float32)
+    if OVERLAP and AHEAD > 0:
+        prefetch_rows(weight + start, source, INPUTS, AHEAD)
+    wait(OVERLAP)
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    where = row[:, None] * OUTPUTS + column[None, :]
+    mask = present[:, None]
+    added = acc
+    if ADD:
+        added = tl.load(residual + where, mask=mask, other=0.0)
+    parts = acc
+    if PARTS > 0:
+        index = tl.arange(0, PART_BLOCK)
+        known = (index < PARTS)[:, None] & present[None, :]
+        parts = tl.load(squares + index[:, None] * rows + row[None, :], mask=known, other=0.0)
     for k in tl.range(0, SHARE // WAYS, DEPTH, num_stages=STAGES):  # pyright: ignore[reportGeneralTypeIssues]
-        entry = tl.load(x + x_where + k, mask=x_mask, other=0.0)
-        tile = tl.load(weight + weight_where + k)
-        if NORM:
-            wide = entry.to(tl.float32)
-            squares += tl.sum(wide * wide, 1 if WAYS == 1 else 2)
-            entry = (wide * tl.load(norm + norm_where + k).to(tl.float32)).to(entry.dtype)
-        acc = tl.dot(entry, tile, acc, input_precision="ieee")
-        if GATED:
-            up = tl.dot(entry, tl.load(weight + OUTPUTS * INPUTS + weight_where + k), up, input_precision="ieee")
+        entry = tl.load(x_where + k, mask=x_mask, other=0.0)
+        tile = tl.load(weight_where + k)
+        if SWAP:
+            acc = tl.dot(tl.trans(tile), tl.trans(entry), acc, input_precision="ieee")
+        else:
+            acc = tl.dot(entry, tile, acc, input_precision="ieee")
 
     if WAYS > 1:
         acc = tl.sum(acc, 0)
-        squares = tl.sum(squares, 0)
-        if GATED:
-            up = tl.sum(up, 0)
-    if NORM:
-        factor = tl.rsqrt(squares / INPUTS + eps)[:, None]
+    if SWAP:
+        acc = tl.trans(acc)
+    if PARTS > 0:
+        # The norm's scale is the same for all inputs of a row, so it may as well apply to the sum.
+        factor = tl.rsqrt(tl.sum(parts, 0) / INPUTS + eps)[:, None]
         acc *= factor
-        up *= factor
     if GATED:
-        acc = acc * tl.sigmoid(acc) * up
-    where = row[:, None] * OUTPUTS + column[None, :]
-    mask = present[:, None]
+        gate, up = tl.split(tl.permute(tl.reshape(acc, [ROWS, 2, COLUMNS]), [0, 2, 1]))
+        acc = gate * tl.sigmoid(gate) * up
     if SPLITS > 1:
         # The last program of an output adds all parts, in their own order: the sum never depends on who was late.
         tl.store(part + tl.program_id(2) * rows * OUTPUTS + where, acc, mask=mask)
@@ -207,8 +221,12 @@ def _linear_kernel(
             return
         tl.store(counter, 0)
         acc = tl.zeros([ROWS, COLUMNS], tl.float32)
-        for split in tl.static_range(SPLITS):
+        for split in tl.static_range(SPLITS):  # pyright: ignore[reportGeneralTypeIssues]
             acc += tl.load(part + split * rows * OUTPUTS + where, mask=mask, other=0.0, cache_modifier=".cg")
     if ADD:
-        acc = acc * scale + tl.load(residual + where, mask=mask, other=0.0).to(tl.float32)
-    tl.store(out + where, acc.to(out.dtype.element_ty), mask=mask)
+        acc = acc * scale + added.to(tl.float32)
+    result = acc.to(out.dtype.element_ty)
+    tl.store(out + where, result, mask=mask)
+    if ADD:
+        wide = result.to(tl.float32)  # of what was stored: the norm is that of the rounded row
+        tl.store(made + tl.program_id(0) * rows + row, tl.sum(wide * wide, 1), mask=present)

@@ -15,7 +15,15 @@ from voxcpm_grpc.kernels.launch import launch_next, multiprocessors, overlaps, w
 MAX_TOKENS = 16
 
 
-def local_attention(q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor, *, heads: int | None = None) -> Tensor:
+def local_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cos: Tensor | None,
+    sin: Tensor | None,
+    *,
+    heads: int | None = None,
+) -> Tensor:
     """What `reference.local_attention` says, for up to MAX_TOKENS tokens; q, k and v may be slices of one projection.
 
     `heads` overrides how many query heads share one program.
@@ -26,7 +34,7 @@ def local_attention(q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor, *
         raise ValueError(f"a sequence has {tokens} tokens, this kernel takes {MAX_TOKENS}")
     if not all(x.stride()[2:] == (size, 1) and x.stride(0) == tokens * x.stride(1) for x in (q, k, v)):
         raise ValueError("the heads of q, k and v must be contiguous, and the tokens of all sequences evenly spaced")
-    if not (cos.is_contiguous() and sin.is_contiguous()):
+    if cos is not None and sin is not None and not (cos.is_contiguous() and sin.is_contiguous()):
         raise ValueError("cos and sin must be contiguous")
     repeat = count // groups
     if heads is None:
@@ -37,8 +45,8 @@ def local_attention(q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor, *
         q,
         k,
         v,
-        cos,
-        sin,
+        q if cos is None else cos,
+        q if sin is None else sin,
         out,
         size**-0.5 * 1.4426950408889634,  # scores in powers of two: exp2 is the device's own instruction
         q.stride(1),
@@ -53,7 +61,8 @@ def local_attention(q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor, *
         KEYS=MAX_TOKENS,
         WIDTH=max(16, triton.next_power_of_2(size // 2)),
         OVERLAP=overlap,
-        num_warps=4 if tokens * heads > 32 else 2,
+        ROTATE=cos is not None,
+        num_warps=2 if tokens * heads <= 32 else 4 if tokens * heads <= 64 else 8,
         **({"launch_pdl": True} if overlap else {}),
     )
     return out
@@ -88,6 +97,7 @@ def _local_attention_kernel(
     KEYS: tl.constexpr,
     WIDTH: tl.constexpr,
     OVERLAP: tl.constexpr,
+    ROTATE: tl.constexpr,
 ):
     SIZE: tl.constexpr = HALF * 2
     launch_next(OVERLAP)
@@ -102,34 +112,44 @@ def _local_attention_kernel(
     column = tl.arange(0, WIDTH)
     inside = (entry < TOKENS * HEADS)[:, None] & (column < HALF)[None, :]
     present = (key < TOKENS)[:, None] & (column < HALF)[None, :]
-    q_cos = tl.load(cos + token[:, None] * HALF + column[None, :], mask=inside, other=0.0).to(tl.float32)
-    q_sin = tl.load(sin + token[:, None] * HALF + column[None, :], mask=inside, other=0.0).to(tl.float32)
-    k_cos = tl.load(cos + key[:, None] * HALF + column[None, :], mask=present, other=0.0).to(tl.float32)
-    k_sin = tl.load(sin + key[:, None] * HALF + column[None, :], mask=present, other=0.0).to(tl.float32)
+    q_cos, q_sin, k_cos, k_sin = entry, entry, key, key
+    if ROTATE:
+        where = token[:, None] * HALF + column[None, :]
+        q_cos = tl.load(cos + where, mask=inside, other=0.0).to(tl.float32)
+        q_sin = tl.load(sin + where, mask=inside, other=0.0).to(tl.float32)
+        where = key[:, None] * HALF + column[None, :]
+        k_cos = tl.load(cos + where, mask=present, other=0.0).to(tl.float32)
+        k_sin = tl.load(sin + where, mask=present, other=0.0).to(tl.float32)
     wait(OVERLAP)
 
     where = q + (sequence * TOKENS + token)[:, None] * q_row + head[:, None] * SIZE + column[None, :]
-    q1, q2 = _rotated(where, inside, q_cos, q_sin, HALF)
+    q1, q2 = _rotated(where, inside, q_cos, q_sin, HALF, ROTATE)
     where = k + (sequence * TOKENS + key)[:, None] * k_row + group * SIZE + column[None, :]
-    k1, k2 = _rotated(where, present, k_cos, k_sin, HALF)
+    k1, k2 = _rotated(where, present, k_cos, k_sin, HALF, ROTATE)
+    where = v + (sequence * TOKENS + key)[:, None] * v_row + group * SIZE + column[None, :]
+    v1 = tl.load(where, mask=present, other=0.0)
+    v2 = tl.load(where + HALF, mask=present, other=0.0)
     score = tl.dot(q1, tl.trans(k1), input_precision="ieee")
     score = tl.dot(q2, tl.trans(k2), score, input_precision="ieee") * scale
     score = tl.where((key < TOKENS)[None, :], score, float("-inf"))
     weight = tl.exp2(score - tl.max(score, 1)[:, None])
     total = tl.sum(weight, 1)[:, None]
-    where = v + (sequence * TOKENS + key)[:, None] * v_row + group * SIZE + column[None, :]
-    target = out + ((sequence * TOKENS + token)[:, None] * COUNT + head[:, None]) * SIZE + column[None, :]
-    for half in tl.static_range(2):
-        value = tl.load(where + half * HALF, mask=present, other=0.0)
-        mixed = tl.dot(weight.to(value.dtype), value, input_precision="ieee") / total
-        tl.store(target + half * HALF, mixed.to(out.dtype.element_ty), mask=inside)
+    weight = weight.to(v1.dtype)
+    where = out + ((sequence * TOKENS + token)[:, None] * COUNT + head[:, None]) * SIZE + column[None, :]
+    mixed = tl.dot(weight, v1, input_precision="ieee") / total
+    tl.store(where, mixed.to(out.dtype.element_ty), mask=inside)
+    mixed = tl.dot(weight, v2, input_precision="ieee") / total
+    tl.store(where + HALF, mixed.to(out.dtype.element_ty), mask=inside)
 
 
 @triton.jit
-def _rotated(where, mask, cos, sin, HALF: tl.constexpr):
+def _rotated(where, mask, cos, sin, HALF: tl.constexpr, ROTATE: tl.constexpr):
     """The rotated halves of each head, rounded to its own type."""
     a = tl.load(where, mask=mask, other=0.0)
     b = tl.load(where + HALF, mask=mask, other=0.0)
-    kind = a.dtype
-    a, b = a.to(tl.float32), b.to(tl.float32)
-    return (a * cos - b * sin).to(kind), (b * cos + a * sin).to(kind)
+    if ROTATE:
+        kind = a.dtype
+        wide_a, wide_b = a.to(tl.float32), b.to(tl.float32)
+        a = (wide_a * cos - wide_b * sin).to(kind)
+        b = (wide_b * cos + wide_a * sin).to(kind)
+    return a, b

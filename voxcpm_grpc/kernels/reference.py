@@ -95,17 +95,37 @@ def rope_store_kv(
     return rotate(q, cos, sin)
 
 
-def norm_linear(x: Tensor, norm: Tensor, eps: float, weight: Tensor) -> Tensor:
-    """x [t, c], each row over its root mean square and times norm [c], through weight [o, c] -> [t, o].
+def decode_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cos: Tensor | None,
+    sin: Tensor | None,
+    k_pages: Tensor,
+    v_pages: Tensor,
+    context: Tensor,
+    block_table: Tensor,
+    write: Tensor,
+    max_context: int,
+) -> Tensor:
+    """Store one new row of each sequence as `rope_store_kv` does (unrotated when cos and sin are None), then
+    `paged_attention` of q [s, h, d] over each context, the new row included. A context of 0 gives zeros."""
+    if cos is None or sin is None:
+        store_kv(k, v, k_pages, v_pages, write)
+    else:
+        q = rope_store_kv(q, k, v, cos, sin, k_pages, v_pages, write)
+    starts = torch.arange(len(q) + 1, device=q.device)
+    return paged_attention(q, k_pages, v_pages, starts, context, block_table, 1, max_context)
 
-    Statistics and sums are float32; how often the product is rounded on the way is the kernel's own affair.
-    """
-    return linear(rms_norm(x, norm, eps), weight).to(x.dtype)
+
+def norm_linear(x: Tensor, eps: float, weight: Tensor) -> Tensor:
+    """Each row of x [t, c] over its root mean square, through weight [o, c] -> [t, o]; sums in float32."""
+    return linear(rms_norm(x, None, eps), weight)
 
 
-def norm_gated(x: Tensor, norm: Tensor, eps: float, weight: Tensor) -> Tensor:
+def norm_gated(x: Tensor, eps: float, weight: Tensor) -> Tensor:
     """silu(gate) * up of what `norm_linear` gives for weight [2f, c], gate first -> [t, f]."""
-    return swiglu(norm_linear(x, norm, eps, weight))
+    return swiglu(norm_linear(x, eps, weight))
 
 
 def linear_add(x: Tensor, weight: Tensor, residual: Tensor, scale: float) -> Tensor:
@@ -113,18 +133,21 @@ def linear_add(x: Tensor, weight: Tensor, residual: Tensor, scale: float) -> Ten
     return residual + scale * linear(x, weight)
 
 
-def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """x [t, c] over the root mean square of each row, rounded to x's type before weight [c] applies."""
+def rms_norm(x: Tensor, weight: Tensor | None, eps: float) -> Tensor:
+    """x [t, c] over the root mean square of each row, rounded to x's type before weight [c], if any, applies."""
     wide = x.float()
-    return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)).to(x.dtype) * weight
+    normalized = (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)).to(x.dtype)
+    return normalized if weight is None else normalized * weight
 
 
-def local_attention(q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def local_attention(q: Tensor, k: Tensor, v: Tensor, cos: Tensor | None, sin: Tensor | None) -> Tensor:
     """Attention both ways inside each sequence, q [b, n, h, d] over k, v [b, n, g, d] -> [b, n, h, d].
 
-    q and k are rotated first, by halves, with cos and sin [n, d / 2] of each token; softmax in float32.
+    q and k are first rotated by halves with cos and sin [n, d / 2] of each token, if any; softmax in float32.
     """
-    return attention(rotate(q, cos, sin), rotate(k, cos, sin), v)
+    if cos is not None and sin is not None:
+        q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+    return attention(q, k, v)
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

@@ -13,18 +13,19 @@ from torch import Tensor
 from voxcpm_grpc.kernels.launch import launch_next, overlaps, wait
 
 
-def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+def rms_norm(x: Tensor, weight: Tensor | None, eps: float) -> Tensor:
     """What `reference.rms_norm` says, for contiguous x [t, c]."""
     if not x.is_contiguous():
         raise ValueError("x must be contiguous")
     (rows, channels), out, overlap = x.shape, torch.empty_like(x), overlaps(x.device)
     _rms_norm_kernel[(rows,)](
         x,
-        weight,
+        x if weight is None else weight,
         out,
         eps,
         CHANNELS=channels,
         BLOCK=triton.next_power_of_2(channels),
+        WEIGHT=weight is not None,
         OVERLAP=overlap,
         **({"launch_pdl": True} if overlap else {}),
     )
@@ -66,12 +67,23 @@ def swiglu(gate_up: Tensor) -> Tensor:
 
 
 @triton.jit
-def _rms_norm_kernel(x, weight, out, eps, CHANNELS: tl.constexpr, BLOCK: tl.constexpr, OVERLAP: tl.constexpr):
+def _rms_norm_kernel(
+    x,
+    weight,
+    out,
+    eps,
+    CHANNELS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    WEIGHT: tl.constexpr,
+    OVERLAP: tl.constexpr,
+):
     launch_next(OVERLAP)
     column = tl.arange(0, BLOCK)
     inside = column < CHANNELS
     where = tl.program_id(0).to(tl.int64) * CHANNELS + column
-    scale = tl.load(weight + column, mask=inside, other=0.0).to(tl.float32)
+    scale = tl.full([BLOCK], 1.0, tl.float32)
+    if WEIGHT:
+        scale = tl.load(weight + column, mask=inside, other=0.0).to(tl.float32)
     wait(OVERLAP)
     wide = tl.load(x + where, mask=inside, other=0.0).to(tl.float32)
     _store_normalized(out, where, wide, scale, eps, inside, CHANNELS)

@@ -12,14 +12,15 @@ from voxcpm_grpc.layers.weights import Weights
 
 @dataclass(frozen=True, slots=True)
 class RMSNorm:
-    weight: Tensor  # [c]
+    weight: Tensor | None  # [c]; None: the map behind has it in its own weight
     eps: float
 
     def __call__(self, x: Tensor) -> Tensor:
         """x [..., c]: statistics and scaling in float32, rounded to x's dtype before the weight applies."""
         wide = x.float()
         scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
-        return (wide * scale).to(x.dtype) * self.weight
+        normalized = (wide * scale).to(x.dtype)
+        return normalized if self.weight is None else normalized * self.weight
 
     @classmethod
     def load(cls, weights: Weights, name: str, size: int, eps: float) -> RMSNorm:

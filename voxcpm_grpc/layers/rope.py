@@ -8,18 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-
-@dataclass(frozen=True, slots=True)
-class Rotation:
-    """What turns queries and keys of some positions: float32 [t, 1, d / 2], the same for every head."""
-
-    cos: Tensor
-    sin: Tensor
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Rotate x [..., t, h, d] by halves, in float32."""
-        a, b = x.float().chunk(2, dim=-1)
-        return torch.cat([a * self.cos - b * self.sin, b * self.cos + a * self.sin], dim=-1).to(x.dtype)
+from voxcpm_grpc.attention import Rotation
 
 
 @dataclass(frozen=True, slots=True)

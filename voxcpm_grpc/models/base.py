@@ -26,12 +26,14 @@ class LoadOptions:
     `dtype` is that of the arithmetic, whatever the files hold. `timesteps` are the counts that a request may ask for.
     None for `max_model_len` takes the checkpoint's own limit, for `name` that of its directory. `recorded_noise`
     float32 [steps, D, P], indexed by SlotState.step, replaces the generator: for comparisons with recorded runs.
+    `fused` picks our kernels for the transformers, or plain operations; None: kernels on a GPU in half precision.
     `codec_dtype` None leaves the arithmetic of the codec's decoder to `decoder_dtype`; float16 needs a GPU.
     """
 
     device: torch.device
     dtype: torch.dtype
     attention: Attention
+    fused: bool | None = None
     timesteps: tuple[int, ...] = (4, 6, 10)
     max_slots: int = 8
     max_model_len: int | None = None

@@ -35,7 +35,8 @@ def test_language_models(demo, modules, name):
             fresh=start == 0,
         )
         rotate = demo.rope.at(position[start:stop]) if name == "base_lm" else None
-        return stack(x[start:stop], rotate, partial(demo.options.attention.attend, kv=kv, rows=rows))
+        attend = partial(demo.options.attention.attend, kv=kv, rows=rows, rotate=rotate)
+        return stack(x[start:stop], attend)
 
     close(run(0, n), modules[f"{name}.output"])
     close(run(n, n + 1)[0], modules[f"{name}.step_output"])

@@ -5,13 +5,16 @@ Letters: b sequences (or patches), P latent frames of a patch, D latent channels
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from voxcpm_grpc.attention import Attention
+from voxcpm_grpc.attention import Attention, Rotation
 from voxcpm_grpc.layers.flow import Schedule, build_schedule, embed_time, euler
 from voxcpm_grpc.layers.linear import Linear
+from voxcpm_grpc.layers.ops import Ops
 from voxcpm_grpc.layers.rope import Rope
 from voxcpm_grpc.layers.transformer import StackShape, Transformer
 from voxcpm_grpc.layers.weights import Weights
@@ -23,24 +26,25 @@ TIME_TOKENS = 1
 class LocEnc:
     """A patch [b, P, D] to one vector [b, e], read off a token of its own in front."""
 
-    def __init__(self, shape: StackShape, latent_dim: int, rope: Rope, attention: Attention, weights: Weights) -> None:
+    def __init__(
+        self, shape: StackShape, latent_dim: int, rope: Rope, attention: Attention, ops: Ops, weights: Weights
+    ) -> None:
         self.rope, self.attention = rope, attention
         self.token = weights.take("special_token", 1, 1, 1, shape.hidden)[0]  # [1, 1, e]
         self.in_proj = Linear.load(weights, "in_proj", shape.hidden, latent_dim)
-        self.stack = Transformer(shape, weights.scope("encoder"))
+        self.stack = Transformer(shape, weights.scope("encoder"), ops)
 
     def __call__(self, patches: Tensor) -> Tensor:
         x = torch.cat([self.token.expand(len(patches), -1, -1), self.in_proj(patches)], dim=1)  # [b, 1 + P, e]
-        return self.stack(x, self.rope.first(x.shape[1]), self._attend)[:, 0]
-
-    def _attend(self, q: Tensor, k: Tensor, v: Tensor, layer: int) -> Tensor:
-        return self.attention.attend_full(q, k, v)
+        return self.stack(x, partial(_attend, self.attention, self.rope.first(x.shape[1])))[:, 0]
 
 
 class LocDiT:
     """The velocity of a patch at a time, given what the language models say of it and the patch before."""
 
-    def __init__(self, shape: StackShape, latent_dim: int, rope: Rope, attention: Attention, weights: Weights) -> None:
+    def __init__(
+        self, shape: StackShape, latent_dim: int, rope: Rope, attention: Attention, ops: Ops, weights: Weights
+    ) -> None:
         self.rope, self.attention, self.hidden = rope, attention, shape.hidden
         self.in_proj = Linear.load(weights, "in_proj", shape.hidden, latent_dim)
         self.cond_proj = Linear.load(weights, "cond_proj", shape.hidden, latent_dim)
@@ -49,7 +53,7 @@ class LocDiT:
             tuple(Linear.load(weights, f"{name}.linear_{i}", shape.hidden, shape.hidden) for i in (1, 2))
             for name in ("time_mlp", "delta_time_mlp")
         )
-        self.stack = Transformer(shape, weights.scope("decoder"))
+        self.stack = Transformer(shape, weights.scope("decoder"), ops)
 
     def time_tokens(self, time: Tensor) -> Tensor:
         """Tokens [t, 1, e] of times [t]; the embedding is computed in the dtype of `time`, where it is."""
@@ -71,11 +75,12 @@ class LocDiT:
         """Velocities [2b, P, D] at x [b, P, D] and one time token [1, e]; mu and condition come from `context`."""
         time = time_token.expand(len(mu), TIME_TOKENS, -1)
         rows = torch.cat([mu, time, condition, self.in_proj(x).repeat(2, 1, 1)], dim=1)  # [2b, 2 + 1 + P + P, e]
-        out = self.stack(rows, self.rope.first(rows.shape[1]), self._attend)
+        out = self.stack(rows, partial(_attend, self.attention, self.rope.first(rows.shape[1])))
         return self.out_proj(out[:, -x.shape[1] :])
 
-    def _attend(self, q: Tensor, k: Tensor, v: Tensor, layer: int) -> Tensor:
-        return self.attention.attend_full(q, k, v)
+
+def _attend(attention: Attention, rotate: Rotation, q: Tensor, k: Tensor, v: Tensor, layer: int) -> Tensor:
+    return attention.attend_full(q, k, v, rotate)
 
 
 class PatchFlow:

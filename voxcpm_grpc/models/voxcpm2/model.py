@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from voxcpm_grpc.attention import PagedKV, PagedRows
+from voxcpm_grpc.attention import PagedKV, PagedRows, Rotation
 from voxcpm_grpc.layers.linear import Linear
 from voxcpm_grpc.layers.noise import select_noise
-from voxcpm_grpc.layers.rope import Rotation
+from voxcpm_grpc.layers.ops import select_ops
 from voxcpm_grpc.layers.transformer import Transformer
 from voxcpm_grpc.layers.weights import Weights
 from voxcpm_grpc.models.base import (
@@ -84,10 +84,11 @@ class VoxCPM2(SpeechModel):
         local = [rope(shape.head_dim, short).to(options.device) for shape in (config.encoder, dit)]
 
         self.embedding = weights.take("base_lm.embed_tokens.weight", lm.vocab_size, c) * lm.embedding_scale
-        self.base = Transformer(config.base, weights.scope("base_lm"))
-        self.residual = Transformer(config.residual, weights.scope("residual_lm"))
-        self.encode_patch = LocEnc(config.encoder, d, local[0], options.attention, weights.scope("feat_encoder"))
-        estimator = LocDiT(dit, d, local[1], options.attention, weights.scope("feat_decoder.estimator"))
+        ops, attention = select_ops(options.fused, options.device, options.dtype), options.attention
+        self.base = Transformer(config.base, weights.scope("base_lm"), ops)
+        self.residual = Transformer(config.residual, weights.scope("residual_lm"), ops)
+        self.encode_patch = LocEnc(config.encoder, d, local[0], attention, ops, weights.scope("feat_encoder"))
+        estimator = LocDiT(dit, d, local[1], attention, ops, weights.scope("feat_decoder.estimator"))
         self.flow = PatchFlow(estimator, options.timesteps, table)
         self.quantize = ScalarQuantizer(
             c, config.scalar_quantization_latent_dim, config.scalar_quantization_scale, weights.scope("fsq_layer")
@@ -198,10 +199,10 @@ class VoxCPM2(SpeechModel):
 
     def _base(self, x: Tensor, rotate: Rotation | None, kv: PagedKV, rows: PagedRows) -> Tensor:
         layers = kv.layers(0, self.config.base.layers)
-        return self.base(x, rotate, partial(self.options.attention.attend, kv=layers, rows=rows))
+        return self.base(x, partial(self.options.attention.attend, kv=layers, rows=rows, rotate=rotate))
 
     def _residual(self, semantic: Tensor, heard: Tensor, position: Tensor, kv: PagedKV, rows: PagedRows) -> Tensor:
         rotate = None if self.config.residual_lm_no_rope else self.rope.at(position)
         layers = kv.layers(self.config.base.layers, self.layout.layers)
         x = self.fusion(torch.cat([semantic, heard], dim=-1))
-        return self.residual(x, rotate, partial(self.options.attention.attend, kv=layers, rows=rows))
+        return self.residual(x, partial(self.options.attention.attend, kv=layers, rows=rows, rotate=rotate))

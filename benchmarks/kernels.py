@@ -1,0 +1,184 @@
+"""Time of the transformer stacks of a step, each in a captured graph, fused and plain, beside what the machine allows.
+
+    python -m benchmarks.kernels [--streams 1,2,4,8,16,32,64] [--ops fused,plain]
+
+Random weights of the released sizes, more of them than the cache holds. Rows: one evaluation of the diffusion
+transformer sees 22 a stream (11 tokens, with and without condition), the patch encoder 5, the 28 + 8 layers of the
+language models 1. The floor is the larger of two times: weights read once at the bandwidth of a large copy, and the
+products at the rate of a large matrix product, both measured in the same run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from benchmarks.hardware import command, versions
+from voxcpm_grpc.attention import Attention, PagedKV, PagedRows, Rotation, select_attention
+from voxcpm_grpc.layers.ops import Ops, select_ops
+from voxcpm_grpc.layers.transformer import StackShape, Transformer
+from voxcpm_grpc.layers.weights import Weights
+
+LOCAL = StackShape(hidden=1024, ffn=4096, heads=16, kv_heads=2, head_dim=128, layers=12, eps=1e-5)
+LANGUAGE = StackShape(hidden=2048, ffn=6144, heads=16, kv_heads=2, head_dim=128, layers=36, eps=1e-5)
+CONTEXT, LONGEST = 500, 8192  # positions of a stream, and the bound that a captured graph is made for
+DEVICE, DTYPE = torch.device("cuda"), torch.bfloat16
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    module: str
+    ops: str
+    streams: int
+    rows: int
+    us: float
+    floor_us: float
+    tb_s: float  # weights read once, over the time
+    tflop_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ceilings:
+    bandwidth: float  # bytes a second, read and written, of a large copy
+    rate: float  # operations a second of a large bfloat16 product
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--streams", default="1,2,4,8,16,32,64")
+    parser.add_argument("--ops", default="fused,plain")
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    streams = [int(n) for n in args.streams.split(",")]
+    ceilings = measure_ceilings()
+    print(f"copy {ceilings.bandwidth / 1e12:.2f} TB/s, product {ceilings.rate / 1e12:.0f} TFLOP/s\n")
+    print("| module | ops | streams | rows | us | floor us | TB/s | TFLOP/s |\n|---|---|---:|---:|---:|---:|---:|---:|")
+    rows = []
+    for name in args.ops.split(","):
+        for row in measure(name, streams, ceilings):
+            rows.append(row)
+            print(
+                f"| {row.module} | {row.ops} | {row.streams} | {row.rows} | {row.us:.1f} | {row.floor_us:.1f} "
+                f"| {row.tb_s:.2f} | {row.tflop_s:.0f} |",
+                flush=True,
+            )
+    if args.json:
+        record = {"command": command(), "versions": versions("torch", "triton"), "ceilings": asdict(ceilings)}
+        args.json.write_text(json.dumps(record | {"rows": [asdict(row) for row in rows]}, indent=1) + "\n")
+
+
+@torch.inference_mode()
+def measure(name: str, streams: list[int], ceilings: Ceilings) -> list[Row]:
+    """Rows of every module for these counts of streams, with ops "fused" or "plain"."""
+    ops = select_ops(name == "fused", DEVICE, DTYPE)
+    attention = select_attention("triton", DEVICE)
+    found: list[Row] = []
+
+    def add(module: str, n: int, stack: Transformer, shape: tuple[int, ...], attend: Callable[..., Tensor]) -> None:
+        x = torch.randn(*shape, stack.shape.hidden, device=DEVICE).to(DTYPE)
+        rows = x.numel() // stack.shape.hidden
+        seconds = median(partial(stack, x, attend))
+        size = parameters(stack.shape)
+        floor = max(size * DTYPE.itemsize / ceilings.bandwidth, 2 * size * rows / ceilings.rate)
+        speed = (size * DTYPE.itemsize / seconds / 1e12, 2 * size * rows / seconds / 1e12)
+        found.append(Row(module, name, n, rows, seconds * 1e6, floor * 1e6, *speed))
+
+    local = random_stack(LOCAL, ops)
+    for n in streams:
+        add("LocDiT", n, local, (2 * n, 11), partial(attend_local, attention, rotation(11)))
+    for n in streams:
+        add("LocEnc", n, local, (n, 5), partial(attend_local, attention, rotation(5)))
+    del local
+    language = random_stack(LANGUAGE, ops)
+    for n in streams:
+        kv, rows = pages(n)
+        add("LMs", n, language, (n,), partial(attention.attend, kv=kv, rows=rows, rotate=rotation(n)))
+    return found
+
+
+def attend_local(attention: Attention, rotate: Rotation, q: Tensor, k: Tensor, v: Tensor, layer: int) -> Tensor:
+    return attention.attend_full(q, k, v, rotate)
+
+
+def random_stack(shape: StackShape, ops: Ops) -> Transformer:
+    heads, groups = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    widths = {"q": heads, "k": groups, "v": groups}
+    sizes = {f"self_attn.{name}_proj": (width, shape.hidden) for name, width in widths.items()}
+    sizes |= {"self_attn.o_proj": (shape.hidden, heads), "mlp.down_proj": (shape.hidden, shape.ffn)}
+    sizes |= {f"mlp.{name}_proj": (shape.ffn, shape.hidden) for name in ("gate", "up")}
+    tensors = {"norm.weight": torch.ones(shape.hidden, device=DEVICE)}
+    for i in range(shape.layers):
+        for norm in ("input_layernorm", "post_attention_layernorm"):
+            tensors[f"layers.{i}.{norm}.weight"] = torch.rand(shape.hidden, device=DEVICE) + 0.5
+        for name, (outputs, inputs) in sizes.items():
+            weight = torch.randn(outputs, inputs, device=DEVICE) * (0.5 * inputs**-0.5)
+            tensors[f"layers.{i}.{name}.weight"] = weight.to(DTYPE)
+    return Transformer(shape, Weights("random", tensors, DEVICE, DTYPE, DTYPE), ops)
+
+
+def parameters(shape: StackShape) -> int:
+    """Of the products of a stack."""
+    heads, groups = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    return shape.layers * shape.hidden * (2 * heads + 2 * groups + 3 * shape.ffn)
+
+
+def rotation(positions: int) -> Rotation:
+    angle = torch.arange(positions, device=DEVICE)[:, None, None] * 10 ** -torch.linspace(0, 4, 64, device=DEVICE)
+    return Rotation(angle.cos(), angle.sin())
+
+
+def pages(streams: int) -> tuple[PagedKV, PagedRows]:
+    """One row a stream at position CONTEXT - 1, every stream with pages of its own."""
+    own = -(-CONTEXT // 16)
+    table = torch.zeros(streams, LONGEST // 16, dtype=torch.int32, device=DEVICE)
+    table[:, :own] = 1 + torch.arange(streams * own, dtype=torch.int32, device=DEVICE).view(streams, own)
+    kv = torch.randn(2, LANGUAGE.layers, streams * own + 1, 16, LANGUAGE.kv_heads, LANGUAGE.head_dim, device=DEVICE)
+    rows = PagedRows(
+        cu_seqlens=torch.arange(streams + 1, dtype=torch.int32, device=DEVICE),
+        context=torch.full((streams,), CONTEXT, dtype=torch.int32, device=DEVICE),
+        block_table=table,
+        write=table[:, own - 1].long() * 16 + (CONTEXT - 1) % 16,
+        max_rows=1,
+        max_context=LONGEST,
+        fresh=False,
+    )
+    return PagedKV(*kv.to(DTYPE)), rows
+
+
+def measure_ceilings() -> Ceilings:
+    source = torch.randn(1 << 30, device=DEVICE)
+    target = torch.empty_like(source)
+    a, b = (torch.randn(8192, 8192, device=DEVICE).to(DTYPE) for _ in range(2))
+    bandwidth = 2 * source.nbytes / median(lambda: target.copy_(source))
+    return Ceilings(bandwidth, 2 * 8192**3 / median(lambda: a @ b))
+
+
+def median(work: Callable[[], Tensor], repeats: int = 31) -> float:
+    """Seconds of one replay of what `work` launches, captured after a first run for compilation."""
+    work()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = work()  # lives as long as the graph
+    times = []
+    for _ in range(repeats + 5):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        graph.replay()
+        end.record()
+        times.append((start, end))
+    torch.cuda.synchronize()
+    del result
+    return statistics.median(start.elapsed_time(end) for start, end in times[5:]) / 1e3
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""One new row of each sequence is rotated, stored and attends over its pages, as the separate definitions say."""
+
+import pytest
+import torch
+
+from voxcpm_grpc.kernels import reference
+
+SHAPES = [(2, 1, 8), (4, 2, 8), (16, 2, 128), (3, 1, 24)]  # query heads, KV heads, head size
+
+
+@pytest.fixture
+def kernel():
+    pytest.importorskip("triton")
+    from voxcpm_grpc.kernels.decode_attention import decode_attention
+
+    return decode_attention
+
+
+def step(place, contexts, heads, groups, size, *, rotated=True):
+    """Arguments of `decode_attention`, the slot of the new position and all past it NaN."""
+    device, dtype = place
+    context = torch.tensor(contexts)
+    used = (context + 15) // 16
+    pages = torch.randn(2, int(used.sum()) + 1, 16, groups, size)
+    table, write = torch.zeros(len(contexts), int(used.max()) + 1, dtype=torch.int32), torch.zeros(len(contexts))
+    owned, start = torch.zeros(pages.shape[1] * 16, dtype=torch.bool), 1
+    for i, (n, count) in enumerate(zip(contexts, used.tolist(), strict=True)):
+        table[i, :count] = torch.arange(start, start + count)
+        write[i] = start * 16 + n - 1
+        owned[start * 16 : start * 16 + n - 1] = True
+        start += count
+    pages.flatten(1, 2)[:, ~owned] = float("nan")
+    fused = torch.randn(len(contexts), heads + 2 * groups, size).to(device, dtype)
+    angle = torch.randint(0, 300, (len(contexts), 1)) * 100 ** -torch.linspace(0, 1, size // 2)
+    turn = (angle.cos().to(device), angle.sin().to(device)) if rotated else (None, None)
+    integers = (context.to(device, torch.int32), table.to(device), write.to(device, torch.int64))
+    return [*fused.split([heads, groups, groups], dim=1), *turn, *pages.to(device, dtype), *integers, max(contexts) + 9]
+
+
+def check(kernel, agree, arguments, **options):
+    exact = [x.float() if torch.is_tensor(x) and x.is_floating_point() else x for x in arguments]
+    exact[5:7] = (pages.clone() for pages in exact[5:7])
+    truth = reference.decode_attention(*exact)
+    agree(kernel(*arguments, **options), truth)
+    for stored, expected in zip(arguments[5:7], exact[5:7], strict=True):
+        assert torch.equal(stored.isnan(), expected.isnan())
+        agree(stored.nan_to_num(0), expected.nan_to_num(0))
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("splits", [None, 1, 3])
+def test_agrees_with_the_reference(kernel, place, agree, shape, splits):
+    check(kernel, agree, step(place, [1, 2, 16, 17, 131], *shape), splits=splits)
+
+
+@pytest.mark.parametrize("splits", [1, 2])
+def test_rows_without_positions(kernel, place, agree, splits):
+    check(kernel, agree, step(place, [40, 3], 4, 2, 8, rotated=False), splits=splits)
+
+
+def test_long_contexts(kernel, place, agree):
+    check(kernel, agree, step(place, [1500, 600], 16, 2, 16))
+
+
+@pytest.mark.parametrize("splits", [1, 2])
+def test_an_idle_row_gives_zeros(kernel, place, splits):
+    arguments = step(place, [20, 5], 4, 2, 8)
+    arguments[7][1] = 0
+    arguments[9][1] = 3  # the scratch page
+    out = kernel(*arguments, splits=splits)
+    assert out[1].abs().max() == 0
+    assert out.isfinite().all()

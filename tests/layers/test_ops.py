@@ -1,0 +1,85 @@
+"""A stack over fused kernels agrees with the same stack over plain operations, for every count of rows."""
+
+from functools import partial
+
+import pytest
+import torch
+
+from voxcpm_grpc.attention import Rotation, select_attention
+from voxcpm_grpc.layers.ops import TorchOps, select_ops
+from voxcpm_grpc.layers.transformer import StackShape, Transformer
+from voxcpm_grpc.layers.weights import Weights
+
+SHAPE = StackShape(hidden=256, ffn=1024, heads=8, kv_heads=2, head_dim=128, layers=2, eps=1e-5, residual_scale=0.7)
+ODD = StackShape(hidden=40, ffn=72, heads=2, kv_heads=1, head_dim=24, layers=2, eps=1e-5)
+
+
+def stack(shape: StackShape, ops, device: str, dtype: torch.dtype) -> Transformer:
+    """The same random weights whatever the ops; norms away from one, so that a weight applied twice or never shows."""
+    generator = torch.Generator().manual_seed(shape.hidden)
+    qkv, kv = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    sizes = {"self_attn.q_proj": (qkv, shape.hidden), "self_attn.k_proj": (kv, shape.hidden)}
+    sizes |= {"self_attn.v_proj": (kv, shape.hidden), "self_attn.o_proj": (shape.hidden, qkv)}
+    sizes |= {"mlp.gate_proj": (shape.ffn, shape.hidden), "mlp.up_proj": (shape.ffn, shape.hidden)}
+    sizes |= {"mlp.down_proj": (shape.hidden, shape.ffn)}
+    tensors = {"norm.weight": torch.rand(shape.hidden, generator=generator) + 0.5}
+    for i in range(shape.layers):
+        for norm in ("input_layernorm", "post_attention_layernorm"):
+            tensors[f"layers.{i}.{norm}.weight"] = torch.rand(shape.hidden, generator=generator) + 0.5
+        for name, (outputs, inputs) in sizes.items():
+            weight = torch.randn(outputs, inputs, generator=generator) * inputs**-0.5
+            tensors[f"layers.{i}.{name}.weight"] = weight
+    return Transformer(shape, Weights("random", tensors, torch.device(device), dtype, torch.bfloat16), ops)
+
+
+def run(transformer: Transformer, x: torch.Tensor, name: str) -> torch.Tensor:
+    angle = torch.arange(x.shape[1])[:, None, None] * 10 ** -torch.linspace(0, 2, transformer.shape.head_dim // 2)
+    rotate = Rotation(angle.cos().to(x.device), angle.sin().to(x.device))
+    attention = select_attention(name, x.device)
+    return transformer(x, partial(lambda q, k, v, layer, rotate: attention.attend_full(q, k, v, rotate), rotate=rotate))
+
+
+def check(shape: StackShape, rows: tuple[int, int], device: str, dtype: torch.dtype, *, tiled: bool) -> None:
+    ops = select_ops(True, torch.device(device), dtype)
+    ops.tiled = tiled  # in the interpreter too
+    x = torch.randn(*rows, shape.hidden).to(dtype).to(device)
+    out = run(stack(shape, ops, device, dtype), x, "triton")
+    truth = run(stack(shape, TorchOps(), device, torch.float32), x.float(), "reference")
+    assert out.shape == x.shape
+    assert out.dtype == dtype
+    assert (out.float() - truth).norm() / truth.norm() < (1e-2 if dtype == torch.bfloat16 else 5e-3)
+
+
+@pytest.fixture
+def interpreter():
+    pytest.importorskip("triton")
+    if torch.cuda.is_available():
+        pytest.skip("with a GPU the kernels run there, not interpreted")
+
+
+@pytest.mark.parametrize("rows", [(1, 1), (1, 5), (2, 11)], ids=str)
+@pytest.mark.parametrize("tiled", [True, False])
+def test_agrees_in_the_interpreter(interpreter, rows, tiled):
+    check(SHAPE, rows, "cpu", torch.float32, tiled=tiled)
+
+
+def test_sizes_that_no_tile_fits_take_other_kernels(interpreter):
+    check(ODD, (1, 3), "cpu", torch.float32, tiled=True)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("streams", [1, 2, 3, 5, 6, 8, 9, 16, 64])
+@pytest.mark.parametrize("tokens", [1, 5, 11])
+@pytest.mark.parametrize("hidden", [1024, 2048])
+def test_agrees_on_a_gpu(streams, tokens, hidden):
+    if not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+    ffn = {1024: 4096, 2048: 6144}[hidden]
+    shape = StackShape(hidden=hidden, ffn=ffn, heads=16, kv_heads=2, head_dim=128, layers=2, eps=1e-5)
+    tiled = torch.cuda.get_device_capability()[0] == 9
+    check(shape, (streams * (2 if tokens == 11 else 1), tokens), "cuda", torch.bfloat16, tiled=tiled)
+
+
+def test_a_cpu_and_float32_take_plain_operations():
+    for device, dtype in (("cpu", torch.float32), ("cpu", torch.bfloat16), ("cuda", torch.float32)):
+        assert isinstance(select_ops(None, torch.device(device), dtype), TorchOps)

@@ -1,0 +1,214 @@
+"""Attention of one new row for each sequence over its paged context: rotation, store and attention in one launch.
+
+The keys of a context, all but the newest, are older than this step, so a program loads its first block of them before
+its queries exist (see `launch`).
+"""
+
+# pyright: reportArgumentType=false, reportCallIssue=false
+# A launch passes plain integers for constexpr parameters, which the annotations of triton.jit do not allow.
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from voxcpm_grpc.kernels.attention import add_parts, count_splits
+from voxcpm_grpc.kernels.launch import launch_next, overlaps, wait
+
+
+def decode_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cos: Tensor | None,
+    sin: Tensor | None,
+    k_pages: Tensor,
+    v_pages: Tensor,
+    context: Tensor,
+    block_table: Tensor,
+    write: Tensor,
+    max_context: int,
+    *,
+    splits: int | None = None,
+) -> Tensor:
+    """What `reference.decode_attention` says; q, k and v may be slices of one projection.
+
+    The launch depends on shapes and max_context only, never on what the tensors hold, so it can be captured in a CUDA
+    graph. `splits` overrides into how many parts a context is cut.
+    """
+    sequences, heads, size = q.shape
+    page_size, groups = k_pages.shape[1:3]
+    if any(x.stride()[1:] != (size, 1) for x in (q, k, v)):
+        raise ValueError("the heads of q, k and v must be contiguous")
+    if not (k_pages.is_contiguous() and v_pages.is_contiguous()):
+        raise ValueError(
+            "k_pages and v_pages must be contiguous: pass one layer of the cache, not a slice of its pages"
+        )
+    if cos is not None and sin is not None and not (cos.is_contiguous() and sin.is_contiguous()):
+        raise ValueError("cos and sin must be contiguous")
+    repeat = heads // groups
+    if splits is None:
+        splits = count_splits(sequences * groups, max_context, q.device)
+    out = torch.empty(sequences, heads, size, dtype=q.dtype, device=q.device)
+    part = out if splits == 1 else q.new_empty(sequences, splits, heads, size, dtype=torch.float32)
+    # Of each part the largest score and the sum of weights: what is needed to add parts up.
+    stats = q.new_empty(sequences, splits, heads, 2, dtype=torch.float32) if splits > 1 else part
+    overlap = overlaps(q.device)
+    _decode_kernel[(splits, sequences * groups)](
+        q,
+        k,
+        v,
+        q if cos is None else cos,
+        q if sin is None else sin,
+        k_pages,
+        v_pages,
+        part,
+        stats,
+        context,
+        block_table,
+        write,
+        size**-0.5 * 1.4426950408889634,  # scores in powers of two: exp2 is the device's own instruction
+        q.stride(0),
+        k.stride(0),
+        v.stride(0),
+        block_table.stride(0),
+        splits,
+        GROUPS=groups,
+        REPEAT=repeat,
+        SIZE=size,
+        PAGE=page_size,
+        TILE=max(16, triton.next_power_of_2(repeat)),
+        KEYS=32 if q.dtype == torch.float32 else 64,
+        WIDTH=max(16, triton.next_power_of_2(size)),
+        ROTATE=cos is not None,
+        SPLIT=splits > 1,
+        OVERLAP=overlap,
+        **({"launch_pdl": True} if overlap else {}),
+    )
+    if splits > 1:
+        add_parts(part, stats, out, splits)
+    return out
+
+
+# Nothing is specialized on what changes from step to step: a compilation in between would stall every stream.
+@triton.jit(do_not_specialize=["cos", "sin", "context", "block_table", "write", "table_row", "splits"])
+def _decode_kernel(
+    q,
+    k,
+    v,
+    cos,
+    sin,
+    k_pages,
+    v_pages,
+    out,
+    stats,
+    context,
+    block_table,
+    write,
+    scale,
+    q_row,
+    k_row,
+    v_row,
+    table_row,
+    splits,
+    GROUPS: tl.constexpr,
+    REPEAT: tl.constexpr,
+    SIZE: tl.constexpr,
+    PAGE: tl.constexpr,
+    TILE: tl.constexpr,
+    KEYS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    ROTATE: tl.constexpr,
+    SPLIT: tl.constexpr,
+    OVERLAP: tl.constexpr,
+):
+    launch_next(OVERLAP)
+    split = tl.program_id(0)
+    sequence = tl.program_id(1) // GROUPS
+    group = tl.program_id(1) % GROUPS
+    old = tl.load(context + sequence) - 1  # positions stored before; -1: an idle row, which has none at all
+    first = 0
+    end = old
+    if SPLIT:
+        span = tl.cdiv(tl.cdiv(old, splits), KEYS) * KEYS
+        first = split * span
+        end = tl.minimum(old, first + span)
+    column = tl.arange(0, WIDTH)
+    wide = column < SIZE
+    table = block_table + sequence * table_row
+    k_from, v_from = k_pages + group * SIZE + column, v_pages + group * SIZE + column
+    key, value = _block(k_from, v_from, table, first, end, wide, PAGE, KEYS, GROUPS * SIZE)
+    wait(OVERLAP)
+
+    entry = tl.arange(0, TILE)
+    head = group * REPEAT + entry
+    valid = (entry < REPEAT)[:, None] & wide[None, :]
+    turn_cos, turn_sin = column, column
+    if ROTATE:
+        HALF: tl.constexpr = SIZE // 2
+        turn_cos = tl.load(cos + sequence * HALF + column % HALF, mask=wide, other=0.0).to(tl.float32)
+        turn_sin = tl.load(sin + sequence * HALF + column % HALF, mask=wide, other=0.0).to(tl.float32)
+        turn_sin = tl.where(column < HALF, -turn_sin, turn_sin)
+    where = sequence * q_row + head[:, None] * SIZE
+    query = _turned(q + where, column[None, :], valid, turn_cos[None, :], turn_sin[None, :], SIZE, ROTATE)
+    top = tl.full([TILE], float("-inf"), tl.float32)
+    total = tl.zeros([TILE], tl.float32)
+    acc = tl.zeros([TILE, WIDTH], tl.float32)
+    if split == 0:
+        # The newest position goes to its page for later steps, and from registers into this one.
+        new_key = _turned(k + sequence * k_row + group * SIZE, column, wide, turn_cos, turn_sin, SIZE, ROTATE)
+        new_value = tl.load(v + sequence * v_row + group * SIZE + column, mask=wide, other=0.0)
+        slot = tl.load(write + sequence).to(tl.int64) * (GROUPS * SIZE)
+        tl.store(k_from + slot, new_key, mask=wide)
+        tl.store(v_from + slot, new_value, mask=wide)
+        if old >= 0:
+            top = tl.sum(query.to(tl.float32) * new_key.to(tl.float32)[None, :], 1) * scale
+            total = tl.full([TILE], 1.0, tl.float32)
+            acc += new_value.to(tl.float32)[None, :]
+    for start in tl.range(first, end, KEYS, num_stages=1):  # pyright: ignore[reportGeneralTypeIssues]
+        next_key, next_value = _block(k_from, v_from, table, start + KEYS, end, wide, PAGE, KEYS, GROUPS * SIZE)
+        inside = start + tl.arange(0, KEYS) < end
+        score = tl.dot(query, tl.trans(key), input_precision="ieee") * scale
+        score = tl.where(inside[None, :], score, float("-inf"))
+        new_top = tl.maximum(top, tl.max(score, 1))
+        weight = tl.exp2(score - new_top[:, None])
+        decay = tl.exp2(top - new_top)
+        total = total * decay + tl.sum(weight, 1)
+        acc = acc * decay[:, None] + tl.dot(weight.to(value.dtype), value, input_precision="ieee")
+        top = new_top
+        key, value = next_key, next_value
+
+    if SPLIT:
+        place = (sequence * splits + split).to(tl.int64) * (GROUPS * REPEAT) + head
+        tl.store(stats + place * 2, top, mask=entry < REPEAT)
+        tl.store(stats + place * 2 + 1, total, mask=entry < REPEAT)
+        if (first < end) | (split == 0):
+            tl.store(out + place[:, None] * SIZE + column[None, :], acc, mask=valid)
+    else:
+        acc = acc / tl.where(total == 0.0, 1.0, total)[:, None]
+        where = (sequence * (GROUPS * REPEAT) + head)[:, None] * SIZE + column[None, :]
+        tl.store(out + where, acc.to(out.dtype.element_ty), mask=valid)
+
+
+@triton.jit
+def _block(k_from, v_from, table, start, end, wide, PAGE: tl.constexpr, KEYS: tl.constexpr, SLOT: tl.constexpr):
+    """Keys and values of positions from `start` on; what lies past `end` may be NaN and is never read."""
+    position = start + tl.arange(0, KEYS)
+    inside = position < end
+    page = tl.load(table + position // PAGE, mask=inside, other=0).to(tl.int64)
+    where = ((page * PAGE + position % PAGE) * SLOT)[:, None]
+    present = inside[:, None] & wide[None, :]
+    key = tl.load(k_from[None, :] + where, mask=present, other=0.0)
+    return key, tl.load(v_from[None, :] + where, mask=present, other=0.0)
+
+
+@triton.jit
+def _turned(head, column, mask, cos, sin, SIZE: tl.constexpr, ROTATE: tl.constexpr):
+    """The head at `head`, rotated by halves (sin is negative in the first), rounded to its own type."""
+    own = tl.load(head + column, mask=mask, other=0.0)
+    if ROTATE:
+        other = tl.load(head + (column + SIZE // 2) % SIZE, mask=mask, other=0.0)
+        own = (own.to(tl.float32) * cos + other.to(tl.float32) * sin).to(own.dtype)
+    return own

@@ -1,0 +1,114 @@
+"""Products of one row with a large weight, fused with what surrounds them in a transformer layer.
+
+A program owns a few rows of the weight, whole, and holds them in registers before its input exists (see `launch`):
+what remains after the wait is one load of the input and a sum.
+"""
+
+# pyright: reportArgumentType=false, reportCallIssue=false
+# A launch passes plain integers for constexpr parameters, which the annotations of triton.jit do not allow.
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from voxcpm_grpc.kernels.launch import launch_next, overlaps, wait
+
+_HELD = 64  # weights that a thread holds: eight loads of 16 bytes in flight
+
+
+def vector_norm_linear(x: Tensor, eps: float, weight: Tensor) -> Tensor:
+    """What `reference.norm_linear` says, for one row."""
+    return _launch(x, weight, weight.shape[0], eps=eps)
+
+
+def vector_norm_gated(x: Tensor, eps: float, weight: Tensor) -> Tensor:
+    """What `reference.norm_gated` says, for one row."""
+    return _launch(x, weight, weight.shape[0] // 2, eps=eps, gated=True)
+
+
+def vector_linear_add(x: Tensor, weight: Tensor, residual: Tensor, scale: float) -> Tensor:
+    """What `reference.linear_add` says, for one row."""
+    return _launch(x, weight, weight.shape[0], residual=residual, scale=scale)
+
+
+def _launch(
+    x: Tensor,
+    weight: Tensor,
+    outputs: int,
+    *,
+    eps: float | None = None,
+    gated: bool = False,
+    residual: Tensor | None = None,
+    scale: float = 1.0,
+) -> Tensor:
+    rows, inputs = x.shape
+    if rows != 1:
+        raise ValueError(f"x has {rows} rows, this kernel takes one")
+    if not x.is_contiguous() or not weight.is_contiguous() or (residual is not None and not residual.is_contiguous()):
+        raise ValueError("x, weight and residual must be contiguous")
+    block = triton.next_power_of_2(inputs)
+    warps = 8 if block > 4096 else 4
+    columns = max(1, _HELD * 32 * warps // block // (2 if gated else 1))
+    out = x.new_empty(1, outputs)
+    overlap = overlaps(x.device)
+    _vector_kernel[(triton.cdiv(outputs, columns),)](
+        x,
+        weight,
+        out if residual is None else residual,
+        out,
+        eps or 0.0,
+        scale,
+        OUTPUTS=outputs,
+        INPUTS=inputs,
+        COLUMNS=columns,
+        BLOCK=block,
+        NORM=eps is not None,
+        GATED=gated,
+        ADD=residual is not None,
+        OVERLAP=overlap,
+        num_warps=warps,
+        **({"launch_pdl": True} if overlap else {}),
+    )
+    return out
+
+
+@triton.jit
+def _vector_kernel(
+    x,
+    weight,
+    residual,
+    out,
+    eps,
+    scale,
+    OUTPUTS: tl.constexpr,
+    INPUTS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    NORM: tl.constexpr,
+    GATED: tl.constexpr,
+    ADD: tl.constexpr,
+    OVERLAP: tl.constexpr,
+):
+    launch_next(OVERLAP)
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    present = column < OUTPUTS
+    k = tl.arange(0, BLOCK)
+    inside = (k < INPUTS)[None, :]
+    where = column.to(tl.int64)[:, None] * INPUTS + k[None, :]
+    mask = present[:, None] & inside
+    gate = tl.load(weight + where, mask=mask, other=0.0)
+    up = gate
+    if GATED:
+        up = tl.load(weight + OUTPUTS * INPUTS + where, mask=mask, other=0.0)
+    wait(OVERLAP)
+    entry = tl.load(x + k[None, :], mask=inside, other=0.0).to(tl.float32)
+    if NORM:
+        entry *= tl.rsqrt(tl.sum(entry * entry, 1)[:, None] / INPUTS + eps)
+    acc = tl.sum(gate.to(tl.float32) * entry, 1)
+    if GATED:
+        acc = acc * tl.sigmoid(acc) * tl.sum(up.to(tl.float32) * entry, 1)
+    if ADD:
+        acc = acc * scale + tl.load(residual + column, mask=present, other=0.0).to(tl.float32)
+    tl.store(out + column, acc.to(out.dtype.element_ty), mask=present)

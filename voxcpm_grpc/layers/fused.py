@@ -1,0 +1,77 @@
+"""Layers in few launches: for few rows our own kernels, which stream the weights once and fuse all around them; for
+many a library's products, with our kernels between them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from voxcpm_grpc.kernels.linear import linear_add, norm_gated, norm_linear
+from voxcpm_grpc.kernels.rowwise import rms_norm, swiglu
+from voxcpm_grpc.kernels.tiles import MAX_TILES, Role, Tile, choose_tile
+from voxcpm_grpc.kernels.vector import vector_linear_add, vector_norm_gated, vector_norm_linear
+from voxcpm_grpc.layers.linear import Linear
+from voxcpm_grpc.layers.norm import RMSNorm
+from voxcpm_grpc.layers.ops import Residual
+
+
+class TritonOps:
+    """Which kernel serves a call depends on its shapes alone, so that a captured graph does what a call would.
+
+    The weight of a norm is multiplied into the map behind it at load, rounded once. The same rows may differ in their
+    last bits when their number does: another number is another kernel.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        # Programs that share an output count themselves here; a model runs on one stream, so one set is enough.
+        self.counters = torch.zeros(MAX_TILES, dtype=torch.int32, device=device)
+        # The tiles want Hopper's shared memory and matrix unit; elsewhere the library's products serve from two rows.
+        self.tiled = device.type == "cuda" and torch.cuda.get_device_capability(device)[0] == 9
+
+    def prepare(self, norm: RMSNorm, linear: Linear) -> tuple[RMSNorm, Linear]:
+        if norm.weight is None or linear.bias is not None:
+            return norm, linear
+        return RMSNorm(None, norm.eps), Linear(linear.weight * norm.weight)
+
+    def norm_linear(self, stream: Residual, norm: RMSNorm, linear: Linear) -> Tensor:
+        x, weight = stream.x, linear.weight
+        if len(x) == 1 and norm.weight is None and linear.bias is None:
+            return vector_norm_linear(x, norm.eps, weight)
+        tile = self._tile(Role.LINEAR, x, norm, linear)
+        if tile is None:
+            return linear(rms_norm(x, norm.weight, norm.eps))
+        return norm_linear(*self._counted(stream, norm), norm.eps, weight, tile)
+
+    def norm_gated(self, stream: Residual, norm: RMSNorm, gate_up: Linear) -> Tensor:
+        x, weight = stream.x, gate_up.weight
+        if len(x) == 1 and norm.weight is None and gate_up.bias is None:
+            return vector_norm_gated(x, norm.eps, weight)
+        tile = self._tile(Role.GATED, x, norm, gate_up)
+        if tile is None:
+            return swiglu(gate_up(rms_norm(x, norm.weight, norm.eps)))
+        return norm_gated(*self._counted(stream, norm), norm.eps, weight, tile)
+
+    def linear_add(self, x: Tensor, linear: Linear, stream: Residual, scale: float) -> Residual:
+        if linear.bias is not None:
+            return Residual(stream.x + linear(x) * scale)
+        if len(x) == 1:
+            return Residual(vector_linear_add(x, linear.weight, stream.x, scale))
+        tile = self._tile(Role.ADD, x, None, linear)
+        if tile is None:
+            return Residual(torch.addmm(stream.x, x, linear.weight.t(), alpha=scale))
+        return Residual(*linear_add(x, linear.weight, stream.x, scale, tile, self.counters))
+
+    def norm(self, stream: Residual, norm: RMSNorm) -> Tensor:
+        return rms_norm(stream.x, norm.weight, norm.eps)
+
+    def _tile(self, role: Role, x: Tensor, norm: RMSNorm | None, linear: Linear) -> Tile | None:
+        if not self.tiled or linear.bias is not None:
+            return None
+        outputs, inputs = linear.weight.shape
+        return choose_tile(role, len(x), outputs // 2 if role is Role.GATED else outputs, inputs)
+
+    def _counted(self, stream: Residual, norm: RMSNorm) -> tuple[Tensor, Tensor | None]:
+        """The stream with its squares, which the kernel divides by; without them, or with a weight, normalized."""
+        if stream.squares is None or norm.weight is not None:
+            return rms_norm(stream.x, norm.weight, norm.eps), None
+        return stream.x, stream.squares

@@ -1,0 +1,79 @@
+"""What a transformer layer is made of besides attention, and the one place that decides how it is computed.
+
+Letters: t rows, c hidden size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from voxcpm_grpc.layers.linear import Linear
+from voxcpm_grpc.layers.norm import RMSNorm
+
+
+@dataclass(frozen=True, slots=True)
+class Residual:
+    """The stream that the branches of a stack add to, [t, c], and the partial sums of its squares where some were
+    left on the way: float32 [parts, t], for a norm that need not read the stream twice."""
+
+    x: Tensor
+    squares: Tensor | None = None
+
+
+class Ops(Protocol):
+    def prepare(self, norm: RMSNorm, linear: Linear) -> tuple[RMSNorm, Linear]:
+        """At load: the pair as the calls below want it. May overwrite the weights."""
+        ...
+
+    def norm_linear(self, stream: Residual, norm: RMSNorm, linear: Linear) -> Tensor:
+        """The stream normalized and mapped: [t, outputs]."""
+        ...
+
+    def norm_gated(self, stream: Residual, norm: RMSNorm, gate_up: Linear) -> Tensor:
+        """silu(gate) * up of the stream normalized and mapped to both halves: [t, ffn]."""
+        ...
+
+    def linear_add(self, x: Tensor, linear: Linear, stream: Residual, scale: float) -> Residual:
+        """The stream plus `scale` times what x [t, inputs] is mapped to."""
+        ...
+
+    def norm(self, stream: Residual, norm: RMSNorm) -> Tensor:
+        """The stream normalized: [t, c]."""
+        ...
+
+
+class TorchOps:
+    """The truth: one PyTorch operation after the other."""
+
+    def prepare(self, norm: RMSNorm, linear: Linear) -> tuple[RMSNorm, Linear]:
+        return norm, linear
+
+    def norm_linear(self, stream: Residual, norm: RMSNorm, linear: Linear) -> Tensor:
+        return linear(norm(stream.x))
+
+    def norm_gated(self, stream: Residual, norm: RMSNorm, gate_up: Linear) -> Tensor:
+        gate, up = gate_up(norm(stream.x)).chunk(2, dim=-1)
+        return F.silu(gate) * up
+
+    def linear_add(self, x: Tensor, linear: Linear, stream: Residual, scale: float) -> Residual:
+        mixed = linear(x)
+        return Residual(stream.x + (mixed if scale == 1 else mixed * scale))
+
+    def norm(self, stream: Residual, norm: RMSNorm) -> Tensor:
+        return norm(stream.x)
+
+
+def select_ops(fused: bool | None, device: torch.device, dtype: torch.dtype) -> Ops:
+    """Fused kernels or plain operations; None takes the kernels where they pay, on a GPU in half precision."""
+    if fused is None:
+        fused = device.type == "cuda" and dtype.itemsize == 2
+    if not fused:
+        return TorchOps()
+    from voxcpm_grpc.layers.fused import TritonOps  # Triton is no part of a CPU installation
+
+    return TritonOps(device)
