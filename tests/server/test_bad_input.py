@@ -141,20 +141,6 @@ async def test_a_refusal_that_meets_the_first_chunk_arrives(served):
         assert caught.value.code() is INVALID
 
 
-@pytest.mark.parametrize("control", [pb.Flush(tag="x" * 128), pb.Interrupt()])
-async def test_unanswered_controls_are_bounded(serve_front, fake, control):
-    async with serve_front(fake(step_seconds=0.05)) as served:
-        call = served.stub.Generate(iter([request(m) for m in (MANUAL, "x" * 300, pb.Flush(), *[control] * 1100)]))
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            if isinstance(control, pb.Interrupt):
-                await asyncio.sleep(1)
-            async for _ in call:
-                pass
-        assert caught.value.code() is INVALID
-        assert "1000" in caught.value.details()
-        await served.idle()
-
-
 async def test_a_request_id_is_bounded_and_echoed(served, details_of):
     chunks = await served.generate(pb.GenerateConfig(request_id=ID))
     assert chunks[0].header.request_id == ID
