@@ -172,11 +172,17 @@ async def test_every_option_has_its_place_on_the_wire(client, server):
         ({"continuity": "some"}, "carry"),
         ({"seed": -1}, "seed=-1"),
         ({"timesteps": 2.5}, "timesteps=2.5"),
+        ({"sample_rate": -1}, "sample_rate is -1"),
+        ({"max_segment_chars": 1.5}, "max_segment_chars is 1.5"),
+        ({"max_lead": float("inf")}, "max_lead is inf"),
+        ({"max_queue_time": 1e30}, "max_queue_time is 1e"),
     ],
 )
 async def test_options_that_cannot_be_are_refused_before_anything_is_sent(client, server, options, message):
     with pytest.raises(InvalidArgument, match=message):
         client.speak("a", **options)
+    with pytest.raises(InvalidArgument, match="ttl is nan"):
+        await client.add_reference(b"x", ttl=float("nan"))
     assert not server.calls
 
 

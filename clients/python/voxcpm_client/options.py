@@ -6,10 +6,12 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal, TypedDict, get_args
 
 import numpy as np
+from google.protobuf.duration_pb2 import Duration
 
 from voxcpm_client.errors import InvalidArgument
 from voxcpm_client.results import ENCODINGS, Latents
@@ -78,25 +80,42 @@ def generate_config(options: SpeechOptions) -> pb.GenerateConfig:
         conditioning=_conditioning(options),
         turn=pb.TurnConfig(sampling=_sampling(options), style=options.get("style") or ""),
         output=pb.AudioFormat(
-            encoding=_encoding(options.get("format")), sample_rate_hz=options.get("sample_rate") or 0
+            encoding=_encoding(options.get("format")), sample_rate_hz=_count(options, "sample_rate") or 0
         ),
         segmentation=pb.Segmentation(
             mode=segmentation
             and _choice(pb.SegmentationMode, segmentation, get_args(SegmentationMode), "segmentation"),
             continuity=continuity and _choice(pb.ContinuityMode, continuity, get_args(Continuity), "continuity"),
-            max_chars=options.get("max_segment_chars"),
+            max_chars=_count(options, "max_segment_chars"),
         ),
     )
     if (lead := options.get("max_lead")) is not None:
-        config.pacing.max_lead.FromTimedelta(timedelta(seconds=lead))
+        config.pacing.max_lead.CopyFrom(duration("max_lead", lead))
     if (wait := options.get("max_queue_time")) is not None:
-        config.max_queue_time.FromTimedelta(timedelta(seconds=wait))
+        config.max_queue_time.CopyFrom(duration("max_queue_time", wait))
     return config
+
+
+def duration(name: str, seconds: float) -> Duration:
+    """An option in seconds as it travels. Raises InvalidArgument for what no duration can hold."""
+    message = Duration()
+    try:
+        message.FromTimedelta(timedelta(seconds=seconds))
+    except (OverflowError, ValueError, TypeError):
+        raise InvalidArgument(f"{name} is {seconds!r}; it must be a number of seconds", field=name) from None
+    return message
 
 
 def read(recording: Recording) -> bytes:
     """The bytes of a recording. Blocks on the file system; raises OSError when there is no such file."""
     return recording if isinstance(recording, bytes) else Path(recording).read_bytes()
+
+
+def _count(options: SpeechOptions, name: str) -> int | None:
+    value: Any = options.get(name)
+    if value is None or (isinstance(value, Integral) and 0 <= int(value) < 1 << 32):
+        return value
+    raise InvalidArgument(f"{name} is {value!r}; it must be a whole number, 0 or more", field=name)
 
 
 def _sampling(options: SpeechOptions) -> pb.Sampling:

@@ -6,7 +6,6 @@ import hashlib
 import uuid
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any, TypedDict, TypeVar
 
 import grpc
@@ -14,6 +13,7 @@ import grpc
 from voxcpm_client import convert
 from voxcpm_client.connection import Connection
 from voxcpm_client.errors import SpeechError
+from voxcpm_client.options import duration
 from voxcpm_client.results import ENCODINGS, Header, Voice
 from voxcpm_client.retry import Attempts
 from voxcpm_client.status import Outcome
@@ -80,7 +80,7 @@ def stored_as(options: VoiceOptions) -> pb.VoiceOptions:
         labels=options.get("labels") or {},
     )
     if (ttl := options.get("ttl")) is not None:
-        stored.ttl.FromTimedelta(timedelta(seconds=ttl))
+        stored.ttl.CopyFrom(duration("ttl", ttl))
     return stored
 
 
