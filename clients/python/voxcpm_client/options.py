@@ -113,8 +113,10 @@ def read(recording: Recording) -> bytes:
 
 def _count(options: SpeechOptions, name: str) -> int | None:
     value: Any = options.get(name)
-    if value is None or (isinstance(value, Integral) and 0 <= int(value) < 1 << 32):
-        return value
+    if value is None:
+        return None
+    if isinstance(value, Integral) and 0 <= int(value) < 1 << 32:
+        return int(value)
     raise InvalidArgument(f"{name} is {value!r}; it must be a whole number, 0 or more", field=name)
 
 
