@@ -23,16 +23,14 @@ from voxcpm_grpc.kernels.launch import launch_next, overlaps, prefetch_rows, wai
 class Tile:
     """How one launch is cut: a program takes `rows` rows of the input, `columns` outputs and `depth` inputs at a time.
 
-    `ways` groups of warps share the inputs of a program among them, `splits` programs those of an output; both add up
-    in a fixed order. `swap` gives the weights the first side of the product, which the matrix unit wants 64 wide, and
-    the input the second. The first `ahead` lines of 128 bytes of each weight row are asked for before the input
-    exists.
+    `splits` programs share the inputs of an output and add up in a fixed order. `swap` gives the weights the first
+    side of the product, which the matrix unit wants 64 wide, and the input the second. The first `ahead` lines of 128
+    bytes of each weight row are asked for before the input exists.
     """
 
     rows: int
     columns: int
     depth: int
-    ways: int = 1
     splits: int = 1
     stages: int = 4
     warps: int = 4
@@ -80,7 +78,7 @@ def _launch(
     made: Tensor | None = None,
 ) -> Tensor:
     rows, inputs = x.shape
-    if inputs % (tile.splits * tile.ways * tile.depth) or outputs % tile.columns:
+    if inputs % (tile.splits * tile.depth) or outputs % tile.columns:
         raise ValueError(f"{tile} does not divide {inputs} inputs and {outputs} outputs")
     if not all(part.is_contiguous() for part in (x, weight, residual, squares) if part is not None):
         raise ValueError("x, weight, residual and squares must be contiguous")
@@ -108,7 +106,6 @@ def _launch(
         ROWS=tile.rows,
         COLUMNS=tile.columns,
         DEPTH=tile.depth,
-        WAYS=tile.ways,
         SPLITS=tile.splits,
         STAGES=tile.stages,
         PARTS=parts,
@@ -116,12 +113,17 @@ def _launch(
         GATED=gated,
         ADD=residual is not None,
         SWAP=tile.swap,
-        AHEAD=tile.ahead * 128 // x.element_size(),
+        AHEAD=min(tile.ahead, _power(inputs // tile.splits * x.element_size() // 128)) * 128 // x.element_size(),
         OVERLAP=overlap,
         num_warps=tile.warps,
         **({"launch_pdl": True} if overlap else {}),
     )
     return out
+
+
+def _power(lines: int) -> int:
+    """The largest power of two that is not more, 0 of 0."""
+    return 1 << lines.bit_length() - 1 if lines else 0
 
 
 # A view of a static buffer may start anywhere, and rows change from step to step: neither may ask for a compilation.
@@ -143,7 +145,6 @@ def _linear_kernel(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     DEPTH: tl.constexpr,
-    WAYS: tl.constexpr,
     SPLITS: tl.constexpr,
     STAGES: tl.constexpr,
     PARTS: tl.constexpr,
@@ -164,21 +165,9 @@ def _linear_kernel(
     wide = tl.arange(0, WIDE)
     source = tl.program_id(0) * COLUMNS + wide % COLUMNS + wide // COLUMNS * OUTPUTS
     step = tl.arange(0, DEPTH)
-    if WAYS == 1:
-        x_where = x + start + row[:, None] * INPUTS + step[None, :]
-        weight_where = weight + start + source[None, :] * INPUTS + step[:, None]
-        x_mask = present[:, None]
-    else:
-        way = start + tl.arange(0, WAYS)[:, None, None] * (SHARE // WAYS)
-        x_where = x + way + row[None, :, None] * INPUTS + step[None, None, :]
-        weight_where = weight + way + source[None, None, :] * INPUTS + step[None, :, None]
-        x_mask = present[None, :, None]
-    if SWAP:
-        acc = tl.zeros([WIDE, ROWS], tl.float32)
-    elif WAYS == 1:
-        acc = tl.zeros([ROWS, WIDE], tl.float32)
-    else:
-        acc = tl.zeros([WAYS, ROWS, WIDE], tl.float32)
+    x_where = x + start + row[:, None] * INPUTS + step[None, :]
+    weight_where = weight + start + source[None, :] * INPUTS + step[:, None]
+    acc = tl.zeros([WIDE, ROWS] if SWAP else [ROWS, WIDE], tl.float32)
     if OVERLAP and AHEAD > 0:
         prefetch_rows(weight + start, source, INPUTS, AHEAD)
     wait(OVERLAP)
@@ -193,16 +182,14 @@ def _linear_kernel(
         index = tl.arange(0, PART_BLOCK)
         known = (index < PARTS)[:, None] & present[None, :]
         parts = tl.load(squares + index[:, None] * rows + row[None, :], mask=known, other=0.0)
-    for k in tl.range(0, SHARE // WAYS, DEPTH, num_stages=STAGES):  # pyright: ignore[reportGeneralTypeIssues]
-        entry = tl.load(x_where + k, mask=x_mask, other=0.0)
+    for k in tl.range(0, SHARE, DEPTH, num_stages=STAGES):  # pyright: ignore[reportGeneralTypeIssues]
+        entry = tl.load(x_where + k, mask=mask, other=0.0)
         tile = tl.load(weight_where + k)
         if SWAP:
             acc = tl.dot(tl.trans(tile), tl.trans(entry), acc, input_precision="ieee")
         else:
             acc = tl.dot(entry, tile, acc, input_precision="ieee")
 
-    if WAYS > 1:
-        acc = tl.sum(acc, 0)
     if SWAP:
         acc = tl.trans(acc)
     if PARTS > 0:

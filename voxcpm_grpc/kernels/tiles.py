@@ -23,9 +23,9 @@ _TILES: tuple[tuple[int, dict[Role, Tile]], ...] = (
     (
         16,
         {
-            Role.LINEAR: Tile(rows=16, columns=64, depth=256, swap=True, ahead=16),
-            Role.GATED: Tile(rows=16, columns=32, depth=256, swap=True, ahead=8),
-            Role.ADD: Tile(rows=16, columns=64, depth=256, splits=4, swap=True, ahead=4),
+            Role.LINEAR: Tile(rows=16, columns=64, depth=128, stages=8, swap=True, ahead=16),
+            Role.GATED: Tile(rows=16, columns=32, depth=128, stages=5, swap=True, ahead=8),
+            Role.ADD: Tile(rows=16, columns=64, depth=256, splits=4, swap=True, ahead=8),
         },
     ),
     (
@@ -33,7 +33,7 @@ _TILES: tuple[tuple[int, dict[Role, Tile]], ...] = (
         {
             Role.LINEAR: Tile(rows=32, columns=64, depth=128, stages=5, swap=True, ahead=16),
             Role.GATED: Tile(rows=32, columns=32, depth=128, stages=5, swap=True, ahead=8),
-            Role.ADD: Tile(rows=64, columns=32, depth=128, splits=4, stages=5, ahead=4),
+            Role.ADD: Tile(rows=64, columns=32, depth=128, splits=4, stages=5, ahead=8),
         },
     ),
     (
@@ -41,7 +41,7 @@ _TILES: tuple[tuple[int, dict[Role, Tile]], ...] = (
         {
             Role.LINEAR: Tile(rows=64, columns=32, depth=128, stages=5, ahead=16),
             Role.GATED: Tile(rows=64, columns=32, depth=128, ahead=8),
-            Role.ADD: Tile(rows=64, columns=32, depth=128, splits=4, stages=5, ahead=4),
+            Role.ADD: Tile(rows=64, columns=32, depth=128, splits=4, stages=5, ahead=8),
         },
     ),
     (
