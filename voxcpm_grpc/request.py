@@ -69,7 +69,8 @@ class Request:
     """One segment of text to speak.
 
     `turn` and `segment` enter the noise beside the seed, so that segments differ and a replay does not.
-    `keep_latents` asks for the generated latents at the end, for the next segment's continuity.
+    `keep_latents` asks for the generated latents at the end, for the next segment's continuity. `continues` says that
+    its listener has heard a segment before: it waits ahead of newcomers, and a full queue does not refuse it.
     """
 
     id: str
@@ -79,6 +80,7 @@ class Request:
     turn: int = 0
     segment: int = 0
     keep_latents: bool = False
+    continues: bool = False
 
 
 class FinishReason(StrEnum):

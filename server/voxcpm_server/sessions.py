@@ -249,6 +249,7 @@ class Session:
             turn=segment.turn,
             segment=segment.index,
             keep_latents=self._context.carry,
+            continues=self._summary.segments > 0,
         )
         return self._pool.generate(request, lead_chunks=self._lead_chunks)
 

@@ -26,11 +26,10 @@ class Rows:
         return len(self.tokens)
 
 
-def sequence(name, length, steps, credit=10**6):
+def sequence(name, length, steps, credit=10**6, continues=False):
+    request = Request(id=name, text="x", continues=continues)
     prompt = Rows(length, steps)
-    return Sequence(
-        request=Request(id=name, text="x"), prompt=prompt, keys=[], credit=credit, max_steps=steps, arrived=0.0
-    )
+    return Sequence(request=request, prompt=prompt, keys=[], credit=credit, max_steps=steps, arrived=0.0)
 
 
 def scheduler(*, slots=4, pages=16, budget=8, max_queue=8, max_len=64):
@@ -178,6 +177,17 @@ def test_the_queue_is_bounded_and_says_when_to_come_back():
     with pytest.raises(Exhausted, match="limit is 2") as refused:
         sched.add(sequence("d", 2, 2))
     assert refused.value.retry_after
+
+
+def test_a_stream_that_has_spoken_goes_on_before_newcomers_and_is_never_refused():
+    sched = scheduler(slots=1, max_queue=1)
+    for name in ("first", "new"):
+        sched.add(sequence(name, 2, 2))
+    for name in ("next", "after"):
+        sched.add(sequence(name, 2, 2, continues=True))
+    with pytest.raises(Exhausted):
+        sched.add(sequence("late", 2, 2))
+    assert list(dict.fromkeys(run(sched))) == ["next", "after", "first", "new"]
 
 
 def test_a_removed_sequence_leaves_nothing_behind_wherever_it_was():

@@ -222,6 +222,7 @@ async def test_sampling_and_counters_reach_the_engine(served):
     await served.generate(config(sampling=sampling), "One. Two.", pb.Flush(end_turn=True), "Three.")
     assert {r.sampling for r in served.pool.requests} == {Sampling(seed=7, **sampling)}
     assert [(r.turn, r.segment) for r in served.pool.requests] == [(0, 0), (0, 1), (1, 0)]
+    assert [r.continues for r in served.pool.requests] == [False, True, True]
     assert len({r.id for r in served.pool.requests}) == 3
 
 

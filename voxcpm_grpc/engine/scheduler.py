@@ -44,7 +44,7 @@ MARGIN = 0.1  # seconds of audio that a listener must have left for a stream to 
 
 
 class Scheduler:
-    """First come, first served, with an eye on the listeners' clocks.
+    """First come, first served, with an eye on the listeners' clocks; who has begun to speak goes on before others.
 
     While prompts wait to be entered, streams that are ahead of their playback stand back, so that first audio comes
     soon; one whose audio runs low never does. When pages run out the youngest stream gives its pages back, keeps its
@@ -74,7 +74,7 @@ class Scheduler:
         self.preemptions = 0
 
     def add(self, sequence: Sequence) -> None:
-        """Queue a sequence. Raises TooLong if it could never run, Exhausted if the queue is full.
+        """Queue a sequence. Raises TooLong if it could never run, Exhausted for a newcomer if the queue is full.
 
         The cap by text length is generous, about three times what speech takes: what does not fit of it is cut off,
         but a third must fit.
@@ -83,6 +83,9 @@ class Scheduler:
         if least > self.max_len:
             raise TooLong(least, self.max_len)
         sequence.max_steps = min(sequence.max_steps, self.max_len - len(sequence.prompt))
+        if sequence.request.continues:  # newcomers can come back later, a listener in mid-speech cannot
+            self.waiting.insert(sum(not other.is_newcomer for other in self.waiting), sequence)
+            return
         if len(self.waiting) >= self.max_queue + len(self.free_slots):
             raise Exhausted(
                 f"all slots are taken and {len(self.waiting)} requests wait, the limit is {self.max_queue}; "

@@ -40,6 +40,11 @@ class Sequence:
         return self.request.id
 
     @property
+    def is_newcomer(self) -> bool:
+        """Nobody has heard anything of its stream so far."""
+        return self.slot is None and not self.request.continues
+
+    @property
     def length(self) -> int:
         """Positions that must be in the KV cache before the next step."""
         return len(self.prompt) + self.launched
