@@ -182,9 +182,9 @@ class Engine:
                 raise
 
     def _deliver(self, launch: Launch) -> None:
-        launch.wait()
         for group, copy in launch.frames:
-            audio, stop, finite = (tensor.numpy() for tensor in copy.tensors)
+            frames = copy.wait()
+            audio, stop, finite = frames[:, :-2], frames[:, -2], frames[:, -1]
             for row, sequence in enumerate(group):
                 if sequence.ended:
                     continue
@@ -211,8 +211,7 @@ class Engine:
         self._end(sequence)
 
     def _hand_over(self, sequence: Sequence, event: Finished, copy: HostCopy) -> None:
-        copy.wait()
-        self._results.append((sequence.id, replace(event, latents=copy.tensors[0].numpy())))
+        self._results.append((sequence.id, replace(event, latents=copy.wait())))
 
     def _fail(self, sequence: Sequence, error: VoxCPMError) -> None:
         self._counts["failed"] += 1

@@ -16,45 +16,39 @@ from voxcpm_grpc.engine.rows import PackedChunks, pack, prefill_rows, step_rows
 from voxcpm_grpc.engine.scheduler import Batch, Chunk
 from voxcpm_grpc.engine.sequence import Sequence
 from voxcpm_grpc.engine.slots import Slots, upload
-from voxcpm_grpc.models.base import EmbedRows, SpeechModel, StepRows
+from voxcpm_grpc.models.base import EmbedRows, Frame, SpeechModel, StepRows
 
 LIBRARIES = 512 << 20  # bytes that kernels' modules and library workspaces take, beside PyTorch's own allocations
 
 
 class HostCopy:
-    """Tensors on their way to the host. `ready` asks, `wait` waits; only then may `tensors` be read."""
+    """A float32 tensor on its way to the host. `ready` asks; `wait` waits for it and returns it."""
 
-    def __init__(self, *tensors: Tensor) -> None:
+    def __init__(self, tensor: Tensor) -> None:
         self._event: torch.cuda.Event | None = None
-        if tensors[0].is_cuda:
-            self.tensors = tuple(
-                torch.empty(t.shape, dtype=t.dtype, pin_memory=True).copy_(t, non_blocking=True) for t in tensors
-            )
+        self._tensor = tensor
+        if tensor.is_cuda:
+            self._tensor = torch.empty(tensor.shape, pin_memory=True).copy_(tensor, non_blocking=True)
             self._event = torch.cuda.Event()
             self._event.record()
-        else:
-            self.tensors = tensors
 
     def ready(self) -> bool:
         return self._event is None or self._event.query()
 
-    def wait(self) -> None:
+    def wait(self) -> np.ndarray:
         if self._event is not None:
             self._event.synchronize()
+        return self._tensor.numpy()
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What a round set in motion: for each timestep count its sequences and their frame."""
+    """What a round set in motion: for each timestep count its sequences and their frames, as `packed` lays them out."""
 
     frames: list[tuple[list[Sequence], HostCopy]]
 
     def ready(self) -> bool:
         return all(copy.ready() for _, copy in self.frames)
-
-    def wait(self) -> None:
-        for _, copy in self.frames:
-            copy.wait()
 
 
 class Runner:
@@ -123,9 +117,14 @@ class Runner:
         longest = max(sequence.length for sequence in group)  # the launched step is counted already
         rows = step_rows(slot, state, self.kv.page_size, longest, timesteps)
         frame = self.model.speak(rows, state)
-        copy = HostCopy(frame.audio, frame.stop, frame.finite)
+        copy = HostCopy(packed(frame))
         self.model.listen(rows, state, self.kv)
         return copy
+
+
+def packed(frame: Frame) -> Tensor:
+    """All that the host reads of a frame, for one copy: float32 [b, samples + 2], the last two stop and finite."""
+    return torch.cat([frame.audio, frame.stop[:, None], frame.finite[:, None]], dim=1)
 
 
 @torch.inference_mode()
@@ -189,7 +188,7 @@ class _Graphs:
         sizes = batch_buckets(self.scratch)
         self._prefill = StepGraph(prefill, list(self._flat), pool)
         self._speak = {
-            n: StepGraph(lambda count, n=n: model.speak(rows(count, n), state), sizes, pool)
+            n: StepGraph(lambda count, n=n: packed(model.speak(rows(count, n), state)), sizes, pool)
             for n in model.info.timesteps
         }
         self._listen = StepGraph(lambda count: model.listen(rows(count), state, kv), sizes, pool)
@@ -211,7 +210,6 @@ class _Graphs:
         padded = np.full(self._listen.bucket(count), self.scratch)
         padded[:count] = slots
         self._slot[: len(padded)].copy_(upload(torch.from_numpy(padded), self.slots.device))
-        frame = self._speak[timesteps].replay(count)
-        copy = HostCopy(frame.audio[:count], frame.stop[:count], frame.finite[:count])
+        copy = HostCopy(self._speak[timesteps].replay(count)[:count])
         self._listen.replay(count)
         return copy
