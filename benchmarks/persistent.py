@@ -1,0 +1,130 @@
+"""Time of the kernel that runs the whole Euler loop of one stream, and its distance from the truth.
+
+    python -m benchmarks.persistent [--repeats 30]
+
+Random weights of the released size. The truth is the model's own modules in float32 over the same bfloat16 weights; the
+error is that of the way from the noise to the patch. Each row is one captured launch; with one layer the weights stay
+in the cache, so that row shows what barriers and arithmetic cost by themselves.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import math
+import statistics
+
+import torch
+from torch import Tensor
+
+from voxcpm_grpc.attention.reference import ReferenceAttention
+from voxcpm_grpc.kernels.persistent import HEAD, HIDDEN, LATENT, PATCH, SLOT, FlowWeights, PersistentFlow
+from voxcpm_grpc.layers.flow import Schedule, euler
+from voxcpm_grpc.layers.ops import TorchOps
+from voxcpm_grpc.layers.rope import build_rope
+from voxcpm_grpc.layers.transformer import StackShape
+from voxcpm_grpc.layers.weights import Weights
+from voxcpm_grpc.models.voxcpm2.local import LocDiT
+
+TOKENS = 11
+
+
+class RandomTensors(dict[str, Tensor]):
+    """Whatever is asked for, once, of the size that keeps activations near one; the same for the same seed."""
+
+    def __init__(self, shapes: dict[str, tuple[int, ...]], seed: int) -> None:
+        generator = torch.Generator("cuda").manual_seed(seed)
+        for name, shape in shapes.items():
+            x = torch.randn(shape, generator=generator, device="cuda")
+            self[name] = 1 + 0.1 * x if "norm" in name else x / math.sqrt(shape[-1])
+
+
+def random_dit(layers: int, dtype: torch.dtype, seed: int = 0) -> LocDiT:
+    """The released diffusion transformer, or its first layers, over bfloat16 weights held as `dtype`."""
+    stack = StackShape(hidden=HIDDEN, ffn=4096, heads=16, kv_heads=2, head_dim=HEAD, layers=layers, eps=1e-5)
+    shapes: dict[str, tuple[int, ...]] = {"decoder.norm.weight": (HIDDEN,)}
+    for name, (out, into) in {"in_proj": (HIDDEN, LATENT), "cond_proj": (HIDDEN, LATENT)}.items():
+        shapes |= {f"{name}.weight": (out, into), f"{name}.bias": (out,)}
+    shapes |= {"out_proj.weight": (LATENT, HIDDEN), "out_proj.bias": (LATENT,)}
+    for name in ("time_mlp", "delta_time_mlp"):
+        for i in (1, 2):
+            shapes |= {f"{name}.linear_{i}.weight": (HIDDEN, HIDDEN), f"{name}.linear_{i}.bias": (HIDDEN,)}
+    for i in range(layers):
+        at = f"decoder.layers.{i}"
+        shapes |= {f"{at}.input_layernorm.weight": (HIDDEN,), f"{at}.post_attention_layernorm.weight": (HIDDEN,)}
+        shapes |= {f"{at}.self_attn.{n}_proj.weight": (h * HEAD, HIDDEN) for n, h in (("q", 16), ("k", 2), ("v", 2))}
+        shapes |= {f"{at}.self_attn.o_proj.weight": (HIDDEN, 16 * HEAD)}
+        shapes |= {f"{at}.mlp.{name}_proj.weight": (4096, HIDDEN) for name in ("gate", "up")}
+        shapes |= {f"{at}.mlp.down_proj.weight": (HIDDEN, 4096)}
+    tensors = RandomTensors(shapes, seed)
+    weights = Weights("random", tensors, torch.device("cuda"), dtype, torch.bfloat16)
+    rope = build_rope(TOKENS, HEAD, 10000, None, 1.0, torch.bfloat16).to(torch.device("cuda"))
+    return LocDiT(stack, LATENT, rope, ReferenceAttention(), TorchOps(), weights)
+
+
+def persistent(dit: LocDiT) -> PersistentFlow:
+    return PersistentFlow(FlowWeights.of(dit.stack, dit.in_proj, dit.cond_proj, dit.out_proj, dit.rope))
+
+
+def random_inputs(evaluations: int) -> tuple[Tensor, ...]:
+    """Noise, mu, the patch before, cfg, time tokens and sizes of steps."""
+    noise, mu, patch = (torch.randn(1, *s, device="cuda") for s in ((PATCH, LATENT), (2, HIDDEN), (PATCH, LATENT)))
+    time = torch.randn(evaluations, HIDDEN, device="cuda").bfloat16()
+    size = 2 / evaluations * torch.rand(evaluations, device="cuda")
+    return noise, mu.bfloat16(), patch.bfloat16(), torch.full((1,), 2.0, device="cuda"), time, size
+
+
+@torch.inference_mode()
+def truth(dit: LocDiT, noise: Tensor, mu: Tensor, patch: Tensor, cfg: Tensor, time: Tensor, size: Tensor) -> Tensor:
+    mu, condition = dit.context(mu.float(), patch.float())
+
+    def velocity(x: Tensor, i: int) -> tuple[Tensor, Tensor]:
+        conditional, unconditional = dit(x.bfloat16().float(), time[i : i + 1].float(), mu, condition).chunk(2)
+        return conditional, unconditional
+
+    return euler(noise, Schedule(time[:, 0], tuple(size.tolist())), velocity, cfg)
+
+
+@torch.inference_mode()
+def error(layers: int, evaluations: int, seed: int = 0) -> float:
+    flow, dit = persistent(random_dit(layers, torch.bfloat16, seed)), random_dit(layers, torch.float32, seed)
+    inputs = random_inputs(evaluations)
+    out, want = flow(*inputs), truth(dit, *inputs)
+    return float((out - want).norm() / (want - inputs[0]).norm())
+
+
+@torch.inference_mode()
+def milliseconds(layers: int, evaluations: int, repeats: int) -> tuple[float, float]:
+    """Of a launch, and the terabytes of weights that it takes in a second."""
+    flow, inputs = persistent(random_dit(layers, torch.bfloat16)), random_inputs(evaluations)
+    first = flow(*inputs)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = flow(*inputs)
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(repeats + 1)]
+    for event in events:
+        graph.replay()
+        event.record()
+    torch.cuda.synchronize()
+    if not torch.equal(out, first):
+        raise AssertionError("a replay differs from the call")
+    took = statistics.median(a.elapsed_time(b) for a, b in itertools.pairwise(events))
+    read = (16 * 128 + 2 * 32) * layers * SLOT * 2 * evaluations
+    return took, read / took / 1e9
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=30)
+    repeats = parser.parse_args().repeats
+    for layers, evaluations in ((0, 1), (1, 1), (12, 1), (12, 9)):
+        print(f"{layers} layers, {evaluations} evaluations: error {error(layers, evaluations):.2e}", flush=True)
+    print("| layers | evaluations | ms | TB/s |\n|---:|---:|---:|---:|")
+    for layers, evaluations in ((12, 9), (12, 9), (12, 1), (1, 100), (0, 100)):
+        took, rate = milliseconds(layers, evaluations, repeats)
+        print(f"| {layers} | {evaluations} | {took:.3f} | {rate:.2f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
