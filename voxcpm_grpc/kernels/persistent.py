@@ -31,14 +31,14 @@ SOURCE = Path(__file__).parent / "cuda" / "flow.cu"
 # These are the kernel's own constants: it is written for them.
 HIDDEN, FFN, HEADS, KV_HEADS, HEAD, PATCH, LATENT, TOKENS = 1024, 4096, 16, 2, 128, 4, 64, 11
 HALF, ROWS = 12, 24  # rows of a guidance half, and of both, with padding
-BLOCKS, RANKS, THREADS = 128, 4, 256
+BLOCKS, RANKS, CLUSTER, THREADS = 128, 4, 2, 256
 SLOT = 8192  # elements of a slot: 16 outputs x 512 inputs
-SLOTS, INPUT = 10, 49152  # slots in shared memory, bytes of a phase's input there
+SLOTS, INPUT = 11, 49152  # slots in shared memory, bytes of a phase's input there
 
 
 POINTERS = (
     *("weights", "q", "kv", "mlp", "x", "noise", "mu", "condition", "cfg", "time", "size", "in_weight", "in_bias"),
-    *("condition_weight", "condition_bias", "out_bias", "rotation", "out", "counters"),
+    *("condition_weight", "condition_bias", "out_bias", "rotation", "out", "received", "velocity", "counters"),
 )
 
 
@@ -126,7 +126,9 @@ class PersistentFlow:
             "condition_bias": weights.cond_proj[1],
             "out_bias": weights.out_proj[1],
             "rotation": rotation,
-            "counters": torch.zeros(2, dtype=torch.int32, device=device),
+            "received": torch.zeros(BLOCKS * RANKS * 4 * ROWS, 4, dtype=torch.int32, device=device),
+            "velocity": torch.zeros(BLOCKS // RANKS * 2 * PATCH * LATENT, 2, dtype=torch.int32, device=device),
+            "counters": torch.zeros(3, dtype=torch.int32, device=device),
         }
         self._sizes = {"layers": len(weights.layers), "eps": weights.eps}
 
@@ -177,8 +179,8 @@ def load_kernel(device: torch.device) -> Kernel:
         attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         _checked(driver.cuFuncSetAttribute(function, attribute, SLOTS * SLOT * 2 + INPUT))
         fit = _checked(driver.cuOccupancyMaxActiveClusters(function, _launch_config(driver, 0)))
-    if fit < BLOCKS // RANKS:
-        raise KernelUnavailable(f"the device holds {fit} clusters of the {BLOCKS // RANKS} that must run at once")
+    if fit < BLOCKS // CLUSTER:
+        raise KernelUnavailable(f"the device holds {fit} clusters of the {BLOCKS // CLUSTER} that must run at once")
     return Kernel(function, device)
 
 
@@ -205,7 +207,7 @@ def compile_kernel() -> bytes:
 def _launch_config(driver: Any, stream: int) -> Any:
     cluster, together = driver.CUlaunchAttribute(), driver.CUlaunchAttribute()
     cluster.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-    cluster.value.clusterDim.x, cluster.value.clusterDim.y, cluster.value.clusterDim.z = RANKS, 1, 1
+    cluster.value.clusterDim.x, cluster.value.clusterDim.y, cluster.value.clusterDim.z = CLUSTER, 1, 1
     together.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
     together.value.cooperative = 1
     config = driver.CUlaunchConfig()
@@ -255,7 +257,7 @@ def pack(layers: Sequence[LayerWeights], out: Tensor) -> Tensor:
 
 
 def _quarters(weight: Tensor) -> Tensor:
-    """[e, inputs] -> [blocks, 2, 16, inputs / 4]: a cluster's 32 outputs, a quarter of the inputs a block."""
+    """[e, inputs] -> [blocks, 2, 16, inputs / 4]: a group's 32 outputs, a quarter of the inputs a block."""
     parts = weight.view(BLOCKS // RANKS, 2, 16, RANKS, -1)
     return parts.permute(0, 3, 1, 2, 4).reshape(BLOCKS, 2, 16, -1)
 

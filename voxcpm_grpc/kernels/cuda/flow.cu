@@ -1,7 +1,8 @@
 // The whole Euler loop of one stream in one launch: the diffusion transformer of a patch, evaluation after evaluation.
 //
-// 128 blocks, one a multiprocessor, in clusters of four, walk through the layers together; a barrier over the grid ends
-// each of a layer's four phases. What a block reads of the weights is one sequence of slots of 16 KB, packed for it at
+// 128 blocks, one a multiprocessor, walk through the layers together; a barrier over the grid ends each of a layer's four
+// phases. Four blocks are a group: they share what is added to the residual, a quarter of the inputs each. (Clusters of
+// four would do that in shared memory, but an H200 holds only 30 of them at once; pairs it holds, and they share copies.) What a block reads of the weights is one sequence of slots of 16 KB, packed for it at
 // load in the order of use, so that copies run ahead through a ring in shared memory whatever the phases do.
 //
 // Rows: 2 halves (conditional, unconditional) of 12 rows, of which 11 are tokens and the last is padding: 24 = 3 x 8,
@@ -15,8 +16,8 @@ typedef unsigned short u16;
 
 constexpr int HIDDEN = 1024, HEAD = 128, PATCH = 4, LATENT = 64, TOKENS = 11;
 constexpr int HALF = 12, ROWS = 24;
-constexpr int CTAS = 128, RANKS = 4, THREADS = 256, WARPS = 8;
-constexpr int SLOT = 16384, SLOTS = 10, SLOT_STEPS = 32;     // a slot: a tile of 16 outputs x 32 steps of 16 inputs
+constexpr int CTAS = 128, RANKS = 4, CLUSTER = 2, THREADS = 256, WARPS = 8;
+constexpr int SLOT = 16384, SLOTS = 11, SLOT_STEPS = 32;     // a slot: a tile of 16 outputs x 32 steps of 16 inputs
 constexpr int INPUT = 49152;                                 // bytes of activations that a phase takes
 constexpr int FIRST_LATENT = TOKENS - PATCH, FIRST_CONDITION = FIRST_LATENT - PATCH, TIME = FIRST_CONDITION - 1;
 constexpr long long PATIENCE = 8000000000ll;                 // clocks, seconds: a grid that waits longer is lost
@@ -34,7 +35,9 @@ struct Arguments {
     const u16* out_bias;    // [LATENT]
     const float2* rotation; // [HALF, HEAD / 2] cosine, sine
     float* out;             // [PATCH, LATENT]
-    u32* counters;          // [2], zero before and after
+    uint4* received;        // [groups, RANKS, RANKS, 4, ROWS] packets for a block, from a block
+    uint2* velocity;        // [groups, 2, PATCH * LATENT] packets
+    u32* counters;          // [3]: two, zero before and after; the last tag of a packet
     int layers, evaluations;
     float eps;
 };
@@ -82,13 +85,32 @@ __device__ __forceinline__ void copy(u32 to, const void* from, u32 bytes, u32 ba
 
 __device__ __forceinline__ void copy_to_cluster(u32 to, const void* from, u32 bytes, u32 barrier) {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], %4;"
-                 ::"r"(to), "l"(from), "r"(bytes), "r"(barrier), "h"((u16)((1 << RANKS) - 1)) : "memory");
+                 ::"r"(to), "l"(from), "r"(bytes), "r"(barrier), "h"((u16)((1 << CLUSTER) - 1)) : "memory");
 }
 
-__device__ __forceinline__ void store_remote(const void* local, int rank, float value) {
-    u32 remote;
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(shared_address(local)), "r"(rank));
-    asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(remote), "f"(value) : "memory");
+// Packets carry a tag beside each value, so that who reads them need not be told when they have come. 8 bytes arrive whole.
+__device__ __forceinline__ void send(uint4* to, float first, float second, u32 tag) {
+    asm volatile("st.volatile.global.v4.u32 [%0], {%1, %3, %2, %3};"
+                 ::"l"(to), "r"(__float_as_uint(first)), "r"(__float_as_uint(second)), "r"(tag) : "memory");
+}
+
+__device__ __forceinline__ void send(uint2* to, float value, u32 tag) {
+    asm volatile("st.volatile.global.v2.u32 [%0], {%1, %2};" ::"l"(to), "r"(__float_as_uint(value)), "r"(tag) : "memory");
+}
+
+__device__ __forceinline__ bool receive(const uint4* from, float& first, float& second, u32 tag) {
+    uint4 v;
+    asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(from) : "memory");
+    first = __uint_as_float(v.x), second = __uint_as_float(v.z);
+    return v.y == tag && v.w == tag;
+}
+
+__device__ __forceinline__ bool receive(const uint2* from, float& value, u32 tag) {
+    uint2 v;
+    asm volatile("ld.volatile.global.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(from) : "memory");
+    value = __uint_as_float(v.x);
+    return v.y == tag;
 }
 
 __device__ __forceinline__ void cluster_sync() {
@@ -101,8 +123,6 @@ __device__ __forceinline__ void fence_async() { asm volatile("fence.proxy.async;
 struct Shared {
     unsigned long long full[SLOTS], input;
     float squares[WARPS][ROWS];
-    float received[RANKS][8][ROWS];        // what the cluster's blocks add to the 8 channels of this one
-    float velocity[2][PATCH * LATENT];
     alignas(16) float latents[PATCH * LATENT];
     float dots[WARPS][2];
 };
@@ -113,13 +133,13 @@ struct Block {
     char* ring;
     char* input;
     const int thread = threadIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int cta = blockIdx.x, rank = blockIdx.x % RANKS, cluster = blockIdx.x / RANKS;
-    const bool two_tiles = rank == 0;      // 160 tiles of q, k, v over 128 blocks: one block a cluster has two
+    const int cta = blockIdx.x, rank = blockIdx.x % RANKS, group = blockIdx.x / RANKS;
+    const bool two_tiles = rank == 0;      // 160 tiles of q, k, v over 128 blocks: one block a group has two
     const int pair = threadIdx.x % 4, row = threadIdx.x / 4;      // threads under 96 own two channels of a row of the residual
-    const int channel = 32 * cluster + 8 * rank + 2 * pair;
+    const int channel = 32 * group + 8 * rank + 2 * pair;
     const char* stream;                    // this block's weights
     u32 length, total, taken = 0, issued = 0, cursor = 0;         // slots
-    u32 inputs = 0, target = 0;
+    u32 inputs = 0, target = 0, tag;
     float residual[2];
 
     __device__ Block(const Arguments& a, Shared& s, char* memory) : a(a), s(s), ring(memory), input(memory + SLOTS * SLOT) {
@@ -164,11 +184,11 @@ struct Block {
 
     __device__ __forceinline__ void wait_input() { wait(shared_address(&s.input), inputs++ & 1); }
 
-    // All blocks of a cluster take the same input: each fetches a quarter for all.
+    // All blocks take the same input: each of a cluster fetches a part for all of it.
     __device__ __forceinline__ void sync_residual() {
         sync_grid([&](u32 to, u32 barrier) {
-            constexpr int PART = INPUT / RANKS;
-            copy_to_cluster(to + rank * PART, (const char*)a.x + rank * PART, PART, barrier);
+            const int part = INPUT / CLUSTER, at = cta % CLUSTER * part;
+            copy_to_cluster(to + at, (const char*)a.x + at, part, barrier);
         });
     }
 
@@ -246,11 +266,11 @@ struct Block {
     template <int TILES> __device__ __forceinline__ void project() {
         multiply<TILES, 8, true>();
         for (int u = thread; u < TILES * 96; u += THREADS) {
-            const int tile = u / 96, id = tile ? CTAS + cluster : cta, v = u % 96;
+            const int tile = u / 96, id = tile ? CTAS + group : cta, v = u % 96;
             if (id >= 144) {
                 const int r = v % 8, n = v / 8 * 2, half = n / HALF, p = n % HALF / 2;
-                const int group = (id - 144) / 8;
-                u32* to = a.kv + (group * 2 + half) * 2048 + 1024;
+                const int kv_head = (id - 144) / 8;
+                u32* to = a.kv + (kv_head * 2 + half) * 2048 + 1024;
                 const float s0 = scale_of(n), s1 = scale_of(n + 1);
 #pragma unroll
                 for (int i = 0; i < 2; i++) {
@@ -337,20 +357,28 @@ struct Block {
         if (thread < 96) a.x[word_of(channel, row)] = pack(residual[0], residual[1]);
     }
 
-    // The cluster's blocks hold 32 channels of a quarter of the inputs each; each adds up 8 of them.
+    // The group's blocks have 32 channels of a quarter of the inputs each; each adds up 8 of them, in a fixed order.
     template <int STEPS> __device__ __forceinline__ void map_and_add() {
         multiply<2, STEPS, false>();
-#pragma unroll
-        for (int u = thread; u < 32 * ROWS; u += THREADS) {
-            const int output = u / ROWS, n = u % ROWS;
-            store_remote(&s.received[rank][output % 8][n], output / 8, total_of<2>(output / 16, output % 16, n));
+        uint4* packets = a.received + group * RANKS * RANKS * 96;
+        tag++;
+        for (int u = thread; u < 16 * ROWS; u += THREADS) {
+            const int c = u / ROWS, n = u % ROWS, tile = c / 8, o = c % 8 * 2;
+            send(packets + (c / 4 * RANKS + rank) * 96 + c % 4 * ROWS + n,
+                 total_of<2>(tile, o, n), total_of<2>(tile, o + 1, n), tag);
         }
-        cluster_sync();
         if (thread < 96) {
+            const uint4* from = packets + rank * RANKS * 96 + pair * ROWS + row;
+            float parts[RANKS][2];
+            const long long start = clock64();
+            for (bool all = false; !all;) {
+                all = true;
 #pragma unroll
-            for (int r = 0; r < RANKS; r++)
+                for (int r = 0; r < RANKS; r++) all &= receive(from + r * 96, parts[r][0], parts[r][1], tag);
+                if (!all && clock64() - start > PATIENCE) __trap();
+            }
 #pragma unroll
-                for (int i = 0; i < 2; i++) residual[i] += s.received[r][2 * pair + i][row];
+            for (int r = 0; r < RANKS; r++) residual[0] += parts[r][0], residual[1] += parts[r][1];
         }
         store_residual();
     }
@@ -407,15 +435,19 @@ struct Block {
     // The same latents in every block, in their order: thread 64 p + d has the d-th of frame p. Then c and u follow.
     __device__ __forceinline__ float guide(float x, float size, float cfg) {
         multiply<1, 8, true>();
+        uint2* packets = a.velocity + group * 2 * PATCH * LATENT;
+        tag++;
         for (int v = thread; v < 16 * ROWS; v += THREADS) {
             const int o = v / ROWS, n = v % ROWS, p = n % HALF - FIRST_LATENT;
             if (p < 0 || p >= PATCH) continue;
             const float y = total_of<1>(0, o, n) * scale_of(n) + widen(a.out_bias[16 * rank + o]);
-#pragma unroll
-            for (int r = 0; r < RANKS; r++) store_remote(&s.velocity[n / HALF][p * LATENT + 16 * rank + o], r, y);
+            send(packets + n / HALF * PATCH * LATENT + p * LATENT + 16 * rank + o, y, tag);
         }
-        cluster_sync();
-        const float c = s.velocity[0][thread], u = s.velocity[1][thread];
+        float c, u;
+        const long long start = clock64();
+        while (!(receive(packets + thread, c, tag) & receive(packets + PATCH * LATENT + thread, u, tag)))
+            if (clock64() - start > PATIENCE) __trap();
+        __syncwarp();
         float cu = c * u, uu = u * u;
 #pragma unroll
         for (int i = 16; i; i /= 2) {
@@ -450,6 +482,7 @@ struct Block {
             if (token >= FIRST_CONDITION && token < FIRST_LATENT)
                 fixed[i] = lift(a.condition_weight, a.condition_bias, channel + i, token - FIRST_CONDITION);
         }
+        tag = a.counters[2];
         float x = a.noise[thread];
         const float cfg = a.cfg[0];
         for (int e = 0; e < a.evaluations; e++) {
@@ -469,9 +502,10 @@ struct Block {
             x = guide(x, a.size[e], cfg);
         }
         if (cta == 0) a.out[thread] = x;
-        cluster_sync();      // nobody leaves whose memory another may still write
+        cluster_sync();      // nobody leaves whose memory the other may still write
         if (thread == 0 && atomicAdd(a.counters + 1, 1) == CTAS - 1) {
             a.counters[0] = a.counters[1] = 0;
+            a.counters[2] = tag;
             __threadfence();
         }
     }

@@ -1,0 +1,86 @@
+"""The loop in one launch agrees with the model's own modules; what it cannot serve is refused in words."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from voxcpm_grpc.kernels import persistent
+from voxcpm_grpc.kernels.persistent import FlowWeights, KernelUnavailable, LayerWeights, pack
+
+LIMIT = 1e-2  # bfloat16 activations against float32
+
+
+@pytest.fixture
+def bench(monkeypatch):
+    """The benchmark makes the model and its truth; it runs from the repository's root."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[2])
+    from benchmarks import persistent as bench
+
+    return bench
+
+
+def test_lanes_find_their_weights_in_a_blocks_slots():
+    def random(*shape):
+        return torch.randn(*shape, generator=generator).bfloat16()
+
+    generator = torch.Generator().manual_seed(0)
+    layer = LayerWeights(
+        qkv=random(2560, 1024), out=random(1024, 2048), gate_up=random(8192, 1024), down=random(1024, 4096)
+    )
+    velocity = random(64, 1024)
+    slots = pack([layer], velocity)
+    assert len(slots) == 128 * (16 + 2) + 32 * 2
+    own = slots[18 * 5 + 2 * 2 :].view(-1, 32, 32, 4, 2)  # of block 5: group 1, rank 1; two blocks before it have more
+    for step, lane, word, i in ((0, 0, 0, 0), (3, 13, 1, 1), (31, 31, 3, 0), (7, 22, 2, 1)):
+        row, second = lane // 4, word % 2
+        k = 512 + 16 * step + 2 * (lane % 4) + 8 * (word // 2) + i  # in the second slot of a tile
+        assert own[1, step, lane, word, i] == layer.qkv[40 + row + 64 * second, k]
+        assert own[3, step, lane, word, i] == layer.out[48 + row + 8 * second, k]
+        assert own[11, step, lane, word, i] == layer.gate_up[184 + row + 4096 * second, k]
+        assert own[15, step, lane, word, i] == layer.down[48 + row + 8 * second, 1024 + k]
+        assert own[17, step, lane, word, i] == velocity[16 + row + 8 * second, k]
+
+
+def test_weights_off_the_gpu_are_refused():
+    empty = torch.zeros(64, 1024, dtype=torch.bfloat16)
+    pair = (empty, empty)
+    weights = FlowWeights(layers=[], eps=1e-5, in_proj=pair, cond_proj=pair, out_proj=pair, cos=empty, sin=empty)
+    with pytest.raises(KernelUnavailable, match="on cpu"):
+        persistent.PersistentFlow(weights)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("layers, evaluations", [(0, 1), (1, 1), (2, 3), (12, 1), (12, 9)])
+def test_agrees_with_the_modules(bench, layers, evaluations):
+    assert bench.error(layers, evaluations, seed=layers + evaluations) < LIMIT
+
+
+@pytest.mark.gpu
+def test_calls_and_replays_repeat_to_the_bit(bench):
+    flow, inputs = bench.persistent(bench.random_dit(2, torch.bfloat16)), bench.random_inputs(3)
+    first = flow(*inputs)
+    assert all(torch.equal(flow(*inputs), first) for _ in range(20))
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = flow(*inputs)
+    for _ in range(20):
+        out.fill_(float("nan"))
+        graph.replay()
+        assert torch.equal(out, first)
+
+
+@pytest.mark.gpu
+def test_other_inputs_are_refused(bench):
+    flow, inputs = bench.persistent(bench.random_dit(0, torch.bfloat16)), bench.random_inputs(1)
+    with pytest.raises(ValueError, match="mu is torch"):
+        flow(inputs[0], inputs[1].float(), *inputs[2:])
+
+
+@pytest.mark.gpu
+def test_other_shapes_are_refused(bench):
+    dit = bench.random_dit(0, torch.bfloat16)
+    dit.stack.shape = replace(dit.stack.shape, ffn=2048)
+    with pytest.raises(KernelUnavailable, match="2048"):
+        bench.persistent(dit)
