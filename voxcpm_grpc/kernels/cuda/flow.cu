@@ -141,6 +141,7 @@ struct Block {
     u32 length, total, taken = 0, issued = 0, cursor = 0;         // slots
     u32 inputs = 0, target = 0, tag;
     float residual[2];
+    float2 turn[2];                        // of the channels that this thread rotates, in whichever tile
 
     __device__ Block(const Arguments& a, Shared& s, char* memory) : a(a), s(s), ring(memory), input(memory + SLOTS * SLOT) {
         const u32 lean = 16 * a.layers + 2, more = 2 * a.layers;
@@ -152,7 +153,7 @@ struct Block {
     // Weights into every free slot of the ring. All threads keep count, one acts.
     __device__ __forceinline__ void refill() {
         for (; issued < total && issued < taken + SLOTS; issued++) {
-            if (thread == THREADS - 32) {
+            if (thread == 0) {
                 const u32 slot = issued % SLOTS, barrier = shared_address(&s.full[slot]);
                 expect(barrier, SLOT);
                 copy(shared_address(ring + slot * SLOT), stream + (size_t)cursor * SLOT, SLOT, barrier);
@@ -164,18 +165,20 @@ struct Block {
 
     // Everything that any block wrote before is there for `load`, which thread 0 runs to fetch the next input.
     template <class Load> __device__ __forceinline__ void sync_grid(Load load) {
-        fence_async();
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
         __syncthreads();
         target += CTAS;
         if (thread == 0) {
-            __threadfence();
             asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(a.counters) : "memory");
+        }
+        refill();
+        if (thread == 0) {
             const long long start = clock64();
             for (u32 seen = 0; seen < target;) {
                 asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(a.counters) : "memory");
                 if (clock64() - start > PATIENCE) __trap();
             }
-            fence_async();
+            asm volatile("fence.proxy.async.global;" ::: "memory");      // the copies see what the others stored
             expect(shared_address(&s.input), INPUT);
             load(shared_address(input), shared_address(&s.input));
         }
@@ -225,7 +228,6 @@ struct Block {
         }
         __syncthreads();
         taken += TILES * DEPTH;
-        refill();
         float* parts = (float*)input + warp * TILES * 16 * ROWS;
         const int r = lane / 4, c = lane % 4 * 2;
 #pragma unroll
@@ -265,8 +267,8 @@ struct Block {
     // Tiles of q and k hold 8 channels and the 8 that these are rotated with, those of v 16 channels in a row.
     template <int TILES> __device__ __forceinline__ void project() {
         multiply<TILES, 8, true>();
-        for (int u = thread; u < TILES * 96; u += THREADS) {
-            const int tile = u / 96, id = tile ? CTAS + group : cta, v = u % 96;
+        if (thread < TILES * 96) {
+            const int tile = thread / 96, id = tile ? CTAS + group : cta, v = thread % 96;
             if (id >= 144) {
                 const int r = v % 8, n = v / 8 * 2, half = n / HALF, p = n % HALF / 2;
                 const int kv_head = (id - 144) / 8;
@@ -278,7 +280,7 @@ struct Block {
                     const float first = total_of<TILES>(tile, o, n) * s0, second = total_of<TILES>(tile, o, n + 1) * s1;
                     to[d / 16 * 128 + (d % 8 * 4 + p % 4) * 4 + d / 8 % 2 * 2 + p / 4] = pack(first, second);
                 }
-                continue;
+                return;
             }
             const int j = v % 4, n = v / 4, half = n / HALF, m = n % HALF;
             const int head = id / 8, d = id % 8 * 8 + 2 * j;
@@ -287,9 +289,8 @@ struct Block {
 #pragma unroll
             for (int i = 0; i < 2; i++) {
                 const float x = total_of<TILES>(tile, 2 * j + i, n) * scale, y = total_of<TILES>(tile, 2 * j + i + 8, n) * scale;
-                const float2 turn = a.rotation[m * (HEAD / 2) + d + i];
-                lower[i] = x * turn.x - y * turn.y;
-                upper[i] = y * turn.x + x * turn.y;
+                lower[i] = x * turn[i].x - y * turn[i].y;
+                upper[i] = y * turn[i].x + x * turn[i].y;
             }
             const bool key = id >= CTAS;
             u32* to = key ? a.kv + ((head - 16) * 2 + half) * 2048 : a.q + (head * 2 + half) * 1024;
@@ -483,6 +484,10 @@ struct Block {
                 fixed[i] = lift(a.condition_weight, a.condition_bias, channel + i, token - FIRST_CONDITION);
         }
         tag = a.counters[2];
+        for (int i = 0; i < 2 && thread < 192; i++) {
+            const int tile = thread < 96 ? cta : CTAS + group, v = thread % 96;
+            turn[i] = a.rotation[v / 4 % HALF * (HEAD / 2) + tile % 8 * 8 + v % 4 * 2 + i];
+        }
         float x = a.noise[thread];
         const float cfg = a.cfg[0];
         for (int e = 0; e < a.evaluations; e++) {
