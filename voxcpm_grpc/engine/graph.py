@@ -52,7 +52,22 @@ def batch_buckets(most: int) -> list[int]:
 
 
 def token_buckets(most: int) -> list[int]:
-    """Prompt rows of one prefill: fine where prompts are short."""
-    return sorted(
-        {size for size in (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536) if size < most} | {most}
+    """Prompt rows of one prefill: at most an eighth to a half of a bucket is padding, the less the larger it is."""
+    sizes = (
+        16,
+        32,
+        48,
+        64,
+        96,
+        128,
+        160,
+        192,
+        256,
+        320,
+        384,
+        448,
+        512,
+        *range(640, 2048, 128),
+        *range(2048, most, 256),
     )
+    return sorted({size for size in sizes if size < most} | {most})

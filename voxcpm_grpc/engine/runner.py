@@ -68,10 +68,12 @@ class Runner:
     @torch.inference_mode()
     def launch(self, batch: Batch) -> Launch:
         self.slots.table(list(batch.sequences))
+        if batch.opened:
+            self.model.open(self.slots.open(batch.opened), self.slots.state)
         for sequence in batch.opened:
-            assert sequence.slot is not None
-            self.slots.open(sequence)
-            self.model.open(sequence.slot, self.slots.state, sequence.prompt.primer)
+            if sequence.prompt.primer:
+                assert sequence.slot is not None
+                self.model.prime(sequence.slot, self.slots.state, sequence.prompt.primer)
         if batch.chunks:
             self._prefill(batch.chunks)
         groups: defaultdict[int, list[Sequence]] = defaultdict(list)

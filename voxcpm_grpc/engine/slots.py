@@ -43,21 +43,29 @@ class Slots:
         )
         return cls(state, device)
 
-    def open(self, sequence: Sequence) -> None:
-        """Write what a new stream brings along. Its pages follow with `table`."""
-        slot, request, prompt, state = sequence.slot, sequence.request, sequence.prompt, self.state
-        sampling = request.sampling
-        state.seed[slot] = sampling.seed
-        state.turn[slot] = request.turn
-        state.segment[slot] = request.segment
-        state.step[slot] = 0
-        state.cfg[slot] = sampling.cfg_value
-        state.temperature[slot] = sampling.temperature
-        state.position[slot] = len(prompt)
-        state.patches[slot] = len(prompt.patches)
-        if len(prompt.patches):
-            patches = torch.from_numpy(np.ascontiguousarray(prompt.patches))
-            state.history[slot, : len(patches)] = upload(patches, self.device).to(state.history.dtype)
+    def open(self, sequences: list[Sequence]) -> Tensor:
+        """Write what new streams bring along, and return their slots [o]. Their pages follow with `table`."""
+        state = self.state
+        rows = [(s.slot, s.request, s.request.sampling, s.prompt) for s in sequences]
+        numbers = [
+            (slot, sampling.seed, request.turn, request.segment, 0, len(prompt), len(prompt.patches))
+            for slot, request, sampling, prompt in rows
+        ]
+        columns = upload(torch.tensor(numbers, dtype=torch.int64).T.contiguous(), self.device)
+        slots = columns[0]
+        for field, column in zip(
+            (state.seed, state.turn, state.segment, state.step, state.position, state.patches), columns[1:], strict=True
+        ):
+            field.index_copy_(0, slots, column)
+        strengths = [(sampling.cfg_value, sampling.temperature) for _, _, sampling, _ in rows]
+        cfg, temperature = upload(torch.tensor(strengths, dtype=torch.float32).T.contiguous(), self.device)
+        state.cfg.index_copy_(0, slots, cfg)
+        state.temperature.index_copy_(0, slots, temperature)
+        for slot, _, _, prompt in rows:
+            if len(prompt.patches):
+                patches = upload(torch.from_numpy(np.ascontiguousarray(prompt.patches)), self.device)
+                state.history[slot, : len(patches)] = patches.to(state.history.dtype)
+        return slots
 
     def table(self, sequences: list[Sequence]) -> None:
         """Tell the device of pages it does not know yet, for all sequences in one write."""

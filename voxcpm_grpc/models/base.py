@@ -169,8 +169,12 @@ class SpeechModel(ABC):
         """The family's part of SlotState for `slots` slots."""
 
     @abstractmethod
-    def open(self, slot: int, state: SlotState, primer: int) -> None:
-        """Make a slot ready for a new stream: clear its codec, or prime it with its last `primer` patches."""
+    def open(self, slots: Tensor, state: SlotState) -> None:
+        """Make slots [o] ready for new streams that start from silence."""
+
+    @abstractmethod
+    def prime(self, slot: int, state: SlotState, patches: int) -> None:
+        """Let a slot just opened continue the last `patches` patches of its history."""
 
     @abstractmethod
     def embed(self, rows: EmbedRows, state: SlotState) -> tuple[Tensor, ...]:

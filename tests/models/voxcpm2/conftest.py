@@ -71,7 +71,9 @@ class Driver:
             (s.step, 0),
         ):
             column[slot] = value
-        self.model.open(slot, s, rows.primer)
+        self.model.open(self.long([slot]), s)
+        if rows.primer:
+            self.model.prime(slot, s, rows.primer)
         self.enter(slot, rows.tokens, rows.audio, chunk or len(rows))
 
     def enter(self, slot: int, tokens: np.ndarray, audio: np.ndarray, chunk: int) -> None:

@@ -113,15 +113,18 @@ class VoxCPM2(SpeechModel):
         return VoxCPM2State(zeros(hidden), zeros(hidden), zeros(patch), self._codec.allocate(slots))
 
     @torch.inference_mode()
-    def open(self, slot: int, state: SlotState, primer: int) -> None:
+    def open(self, slots: Tensor, state: SlotState) -> None:
         own: VoxCPM2State = state.model
-        own.codec[slot] = 0
-        own.condition[slot] = 0
-        if primer:
-            recent = state.patches[slot] - primer + torch.arange(primer, device=self.options.device)
-            patches = state.history[slot].index_select(0, recent)  # [primer, P, D]
-            self._codec.decode_one(patches, own.codec[slot : slot + 1])
-            own.condition[slot] = patches[-1]
+        own.codec.index_fill_(0, slots, 0)
+        own.condition.index_fill_(0, slots, 0)
+
+    @torch.inference_mode()
+    def prime(self, slot: int, state: SlotState, patches: int) -> None:
+        own: VoxCPM2State = state.model
+        recent = state.patches[slot] - patches + torch.arange(patches, device=self.options.device)
+        primer = state.history[slot].index_select(0, recent)  # [patches, P, D]
+        self._codec.decode_one(primer, own.codec[slot : slot + 1])
+        own.condition[slot] = primer[-1]
 
     @torch.inference_mode()
     def embed(self, rows: EmbedRows, state: SlotState) -> tuple[Tensor, Tensor]:

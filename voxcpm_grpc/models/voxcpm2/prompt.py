@@ -38,13 +38,14 @@ class PromptLayout:
             raise InvalidRequest("the prompt has no text; send what is said in the recording", field="prompt")
 
         head = [REFERENCE_START, *[0] * len(reference), REFERENCE_END] if len(reference) else []
-        spoken = self.tokenize(target if prompt is None else prompt.text + target)
+        tokens = self.tokenize(target)
+        limit = int(len(tokens) * STEPS_PER_TOKEN + EXTRA_STEPS)
+        spoken = tokens if prompt is None else self.tokenize(prompt.text + target)
         tokens = [*head, *spoken, AUDIO_START, *[0] * len(continued)]
         audio = np.zeros(len(tokens), bool)
         audio[1 : 1 + len(reference)] = True
         audio[len(tokens) - len(continued) :] = True
         sampling = request.sampling
-        limit = int(len(self.tokenize(target)) * STEPS_PER_TOKEN + EXTRA_STEPS)
         return PromptRows(
             tokens=np.array(tokens, np.int64),
             audio=audio,
