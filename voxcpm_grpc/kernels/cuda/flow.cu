@@ -1,9 +1,10 @@
 // The whole Euler loop of one stream in one launch: the diffusion transformer of a patch, evaluation after evaluation.
 //
-// 128 blocks, one a multiprocessor, walk through the layers together; a barrier over the grid ends each of a layer's four
-// phases. Four blocks are a group: they share what is added to the residual, a quarter of the inputs each. (Clusters of
-// four would do that in shared memory, but an H200 holds only 30 of them at once; pairs it holds, and they share copies.) What a block reads of the weights is one sequence of slots of 16 KB, packed for it at
-// load in the order of use, so that copies run ahead through a ring in shared memory whatever the phases do.
+// 128 blocks, one a multiprocessor, walk through the layers together; a barrier over the grid ends each of a layer's
+// four phases. Four blocks are a group: they share what is added to the residual, a quarter of the inputs each.
+// (Clusters of four would do that in shared memory, but an H200 holds only 30 of them at once; pairs it holds, and
+// they share copies.) What a block reads of the weights is one sequence of slots of 16 KB, packed for it at load in
+// the order of use, so that copies run ahead through a ring in shared memory whatever the phases do.
 //
 // Rows: 2 halves (conditional, unconditional) of 12 rows, of which 11 are tokens and the last is padding: 24 = 3 x 8,
 // the columns of three matrix instructions. The weights are their 16 rows. Between phases activations lie in global
@@ -84,7 +85,8 @@ __device__ __forceinline__ void copy(u32 to, const void* from, u32 bytes, u32 ba
 }
 
 __device__ __forceinline__ void copy_to_cluster(u32 to, const void* from, u32 bytes, u32 barrier) {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], %4;"
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+                 "[%0], [%1], %2, [%3], %4;"
                  ::"r"(to), "l"(from), "r"(bytes), "r"(barrier), "h"((u16)((1 << CLUSTER) - 1)) : "memory");
 }
 
@@ -135,7 +137,7 @@ struct Block {
     const int thread = threadIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int cta = blockIdx.x, rank = blockIdx.x % RANKS, group = blockIdx.x / RANKS;
     const bool two_tiles = rank == 0;      // 160 tiles of q, k, v over 128 blocks: one block a group has two
-    const int pair = threadIdx.x % 4, row = threadIdx.x / 4;      // threads under 96 own two channels of a row of the residual
+    const int pair = threadIdx.x % 4, row = threadIdx.x / 4;      // threads under 96: two channels of a residual's row
     const int channel = 32 * group + 8 * rank + 2 * pair;
     const char* stream;                    // this block's weights
     u32 length, total, taken = 0, issued = 0, cursor = 0;         // slots
@@ -150,9 +152,9 @@ struct Block {
         stream = a.weights + ((size_t)lean * cta + (size_t)more * ((cta + RANKS - 1) / RANKS)) * SLOT;
     }
 
-    // Weights into every free slot of the ring. All threads keep count, one acts.
-    __device__ __forceinline__ void refill() {
-        for (; issued < total && issued < taken + SLOTS; issued++) {
+    // Weights into free slots of the ring. All threads keep count, one acts.
+    __device__ __forceinline__ void refill(int most = SLOTS) {
+        for (; most > 0 && issued < total && issued < taken + SLOTS; issued++, most--) {
             if (thread == 0) {
                 const u32 slot = issued % SLOTS, barrier = shared_address(&s.full[slot]);
                 expect(barrier, SLOT);
@@ -163,7 +165,9 @@ struct Block {
         __syncwarp();
     }
 
-    // Everything that any block wrote before is there for `load`, which thread 0 runs to fetch the next input.
+    // Everything that any block wrote before is there for `load`, which thread 0 runs to fetch the next input. Weights
+    // are asked for around it: earlier, the fence waits for them; all before the input, it queues behind them; all after
+    // it, the memory idles while blocks wait for each other.
     template <class Load> __device__ __forceinline__ void sync_grid(Load load) {
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
         __syncthreads();
@@ -171,7 +175,7 @@ struct Block {
         if (thread == 0) {
             asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(a.counters) : "memory");
         }
-        refill();
+        refill(1);
         if (thread == 0) {
             const long long start = clock64();
             for (u32 seen = 0; seen < target;) {
@@ -183,6 +187,7 @@ struct Block {
             load(shared_address(input), shared_address(&s.input));
         }
         __syncwarp();
+        refill();
     }
 
     __device__ __forceinline__ void wait_input() { wait(shared_address(&s.input), inputs++ & 1); }
@@ -288,7 +293,8 @@ struct Block {
             float lower[2], upper[2];
 #pragma unroll
             for (int i = 0; i < 2; i++) {
-                const float x = total_of<TILES>(tile, 2 * j + i, n) * scale, y = total_of<TILES>(tile, 2 * j + i + 8, n) * scale;
+                const float x = total_of<TILES>(tile, 2 * j + i, n) * scale;
+                const float y = total_of<TILES>(tile, 2 * j + i + 8, n) * scale;
                 lower[i] = x * turn[i].x - y * turn[i].y;
                 upper[i] = y * turn[i].x + x * turn[i].y;
             }
