@@ -18,13 +18,14 @@ import torch
 from torch import Tensor
 
 from voxcpm_grpc.attention.reference import ReferenceAttention
-from voxcpm_grpc.kernels.persistent import HEAD, HIDDEN, LATENT, PATCH, SLOT, FlowWeights, PersistentFlow
+from voxcpm_grpc.kernels.persistent import HEAD, HIDDEN, LATENT, PATCH, SLOT, PersistentFlow
 from voxcpm_grpc.layers.flow import Schedule, euler
 from voxcpm_grpc.layers.ops import TorchOps
 from voxcpm_grpc.layers.rope import build_rope
 from voxcpm_grpc.layers.transformer import StackShape
 from voxcpm_grpc.layers.weights import Weights
 from voxcpm_grpc.models.voxcpm2.local import LocDiT
+from voxcpm_grpc.models.voxcpm2.persistent import flow_weights
 
 TOKENS = 11
 
@@ -63,7 +64,7 @@ def random_dit(layers: int, dtype: torch.dtype, seed: int = 0) -> LocDiT:
 
 
 def persistent(dit: LocDiT) -> PersistentFlow:
-    return PersistentFlow(FlowWeights.of(dit.stack, dit.in_proj, dit.cond_proj, dit.out_proj, dit.rope))
+    return PersistentFlow(flow_weights(dit))
 
 
 def random_inputs(evaluations: int) -> tuple[Tensor, ...]:

@@ -15,16 +15,10 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
-
-if TYPE_CHECKING:
-    from voxcpm_grpc.layers.linear import Linear
-    from voxcpm_grpc.layers.norm import RMSNorm
-    from voxcpm_grpc.layers.rope import Rope
-    from voxcpm_grpc.layers.transformer import StackShape, Transformer
 
 SOURCE = Path(__file__).parent / "cuda" / "flow.cu"
 
@@ -69,6 +63,8 @@ class LayerWeights:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowWeights:
+    """The weights of a loop; `models.voxcpm2.persistent.flow_weights` takes them out of a model."""
+
     layers: Sequence[LayerWeights]
     eps: float
     in_proj: tuple[Tensor, Tensor]  # weight [e, D], bias [e]
@@ -76,29 +72,6 @@ class FlowWeights:
     out_proj: tuple[Tensor, Tensor]  # weight [D, e] with that of the final norm, bias [D]
     cos: Tensor  # float32 [>= 11, HEAD / 2]
     sin: Tensor
-
-    @classmethod
-    def of(cls, stack: Transformer, in_proj: Linear, cond_proj: Linear, out_proj: Linear, rope: Rope) -> FlowWeights:
-        """Of a diffusion transformer's parts; KernelUnavailable for a shape that the kernel does not serve."""
-        _check_shape(stack.shape, in_proj.weight.shape[1])
-        layers = [
-            LayerWeights(
-                qkv=_folded(layer.qkv, layer.norm),
-                out=layer.out.weight,
-                gate_up=_folded(layer.gate_up, layer.mlp_norm),
-                down=layer.down.weight,
-            )
-            for layer in stack.layers
-        ]
-        return cls(
-            layers=layers,
-            eps=stack.shape.eps,
-            in_proj=_with_bias(in_proj),
-            cond_proj=_with_bias(cond_proj),
-            out_proj=(_folded(out_proj, stack.norm), _with_bias(out_proj)[1]),
-            cos=rope.cos.flatten(1),
-            sin=rope.sin.flatten(1),
-        )
 
 
 class PersistentFlow:
@@ -266,22 +239,3 @@ def _fragments(tiles: Tensor) -> Tensor:
     """[blocks, tiles, 16, inputs] -> [blocks, slots, SLOT], as lanes of the matrix unit take them, 16 bytes each."""
     lanes = tiles.reshape(*tiles.shape[:2], 2, 8, -1, 2, 4, 2)  # output 8 r + g, input 16 s + 8 h + 2 t + i
     return lanes.permute(0, 1, 4, 3, 6, 5, 2, 7).reshape(len(tiles), -1, SLOT)  # s, g, t, h, r, i
-
-
-def _check_shape(shape: StackShape, latent: int) -> None:
-    have = (shape.hidden, shape.ffn, shape.heads, shape.kv_heads, shape.head_dim, latent, shape.residual_scale)
-    serves = (HIDDEN, FFN, HEADS, KV_HEADS, HEAD, LATENT, 1)
-    if have != serves:
-        raise KernelUnavailable(
-            "the kernel serves hidden size, ffn, heads, KV heads, head size, latent channels, residual scale "
-            f"{serves}, not {have}"
-        )
-
-
-def _folded(linear: Linear, norm: RMSNorm) -> Tensor:
-    return linear.weight if norm.weight is None else linear.weight * norm.weight
-
-
-def _with_bias(linear: Linear) -> tuple[Tensor, Tensor]:
-    bias = linear.bias
-    return linear.weight, linear.weight.new_zeros(len(linear.weight)) if bias is None else bias

@@ -1,0 +1,59 @@
+"""A diffusion transformer's parts as the kernel that runs its whole loop in one launch wants them."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from voxcpm_grpc.kernels.persistent import (
+    FFN,
+    HEAD,
+    HEADS,
+    HIDDEN,
+    KV_HEADS,
+    LATENT,
+    FlowWeights,
+    KernelUnavailable,
+    LayerWeights,
+)
+from voxcpm_grpc.layers.linear import Linear
+from voxcpm_grpc.layers.norm import RMSNorm
+from voxcpm_grpc.models.voxcpm2.local import LocDiT
+
+
+def flow_weights(dit: LocDiT) -> FlowWeights:
+    """Weights in which the norms are folded. Raises KernelUnavailable for a shape that the kernel does not serve."""
+    shape, latent = dit.stack.shape, dit.in_proj.weight.shape[1]
+    have = (shape.hidden, shape.ffn, shape.heads, shape.kv_heads, shape.head_dim, latent, shape.residual_scale)
+    serves = (HIDDEN, FFN, HEADS, KV_HEADS, HEAD, LATENT, 1)
+    if have != serves:
+        raise KernelUnavailable(
+            "the kernel serves hidden size, ffn, heads, KV heads, head size, latent channels, residual scale "
+            f"{serves}, not {have}"
+        )
+    layers = [
+        LayerWeights(
+            qkv=_folded(layer.qkv, layer.norm),
+            out=layer.out.weight,
+            gate_up=_folded(layer.gate_up, layer.mlp_norm),
+            down=layer.down.weight,
+        )
+        for layer in dit.stack.layers
+    ]
+    return FlowWeights(
+        layers=layers,
+        eps=shape.eps,
+        in_proj=_with_bias(dit.in_proj),
+        cond_proj=_with_bias(dit.cond_proj),
+        out_proj=(_folded(dit.out_proj, dit.stack.norm), _with_bias(dit.out_proj)[1]),
+        cos=dit.rope.cos.flatten(1),
+        sin=dit.rope.sin.flatten(1),
+    )
+
+
+def _folded(linear: Linear, norm: RMSNorm) -> Tensor:
+    return linear.weight if norm.weight is None else linear.weight * norm.weight
+
+
+def _with_bias(linear: Linear) -> tuple[Tensor, Tensor]:
+    bias = linear.bias
+    return linear.weight, linear.weight.new_zeros(len(linear.weight)) if bias is None else bias
