@@ -68,7 +68,7 @@ class EngineSettings(_Frozen):
     prefix_caching: bool = Field(default=True, description="share the pages of equal prompt beginnings")
     graphs: bool = Field(default=True, description="replay steps as CUDA graphs; false runs the same code eagerly")
     threads: Positive | None = Field(
-        default=None, description="CPU threads of the engine; default: PyTorch's own choice"
+        default=None, description="CPU threads of the engine; default: 1 for a small model, else PyTorch's own choice"
     )
     recorded_noise: Path | None = Field(
         default=None, description="a .npy of float32 [steps, D, P] that replaces the noise generator; for parity tests"

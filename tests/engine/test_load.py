@@ -47,6 +47,8 @@ def test_threads():
     try:
         load(threads=before + 1)
         assert torch.get_num_threads() == before + 1
+        load()  # the embedded model is small
+        assert torch.get_num_threads() == 1
     finally:
         torch.set_num_threads(before)
 

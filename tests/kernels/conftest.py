@@ -1,5 +1,6 @@
 """Kernels run on a GPU, and where there is none in Triton's interpreter, which must be asked for before the import."""
 
+import atexit
 import os
 
 import pytest
@@ -7,6 +8,9 @@ import torch
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
+    # Imported for interpretation, Triton's bindings print a screen of what they think they leak, after everything
+    # else. atexit runs its functions last in, first out: this one after those of whatever is imported later.
+    atexit.register(lambda: os.dup2(os.open(os.devnull, os.O_WRONLY), 2))
 
 PLACES = [
     pytest.param(("cpu", torch.float32), id="interpreter"),  # its bfloat16 is wrong, so that counts on a GPU only

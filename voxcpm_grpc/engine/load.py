@@ -14,13 +14,15 @@ from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.models.base import LoadOptions
 from voxcpm_grpc.models.families import load_model
 
+SMALL_MODEL = 64 << 20  # bytes of weights
+WEIGHTS = {".safetensors", ".bin", ".pth"}
 SLOTS_BY_DEVICE = {"cuda": 64, "cpu": 8}
 
 
 def load_engine(directory: Path, name: str, settings: EngineSettings) -> Engine:
     """The engine of a checkpoint directory. Raises StartupError, with the remedy, if it cannot be."""
-    if settings.threads:
-        torch.set_num_threads(settings.threads)
+    if threads := settings.threads or _few_threads(directory):
+        torch.set_num_threads(threads)
     device = _device(settings.device)
     dtype = settings.dtype
     if dtype == "auto":
@@ -43,6 +45,13 @@ def load_engine(directory: Path, name: str, settings: EngineSettings) -> Engine:
     )
     graphs = settings.graphs and device.type == "cuda" and attention.capturable
     return Engine(load_model(directory, options), settings, device, graphs=graphs)
+
+
+def _few_threads(directory: Path) -> int | None:
+    """One thread for a small model, None for PyTorch's own choice: operations of microseconds gain nothing from more
+    threads, and lose a scheduler's time slice whenever another process holds one of them up."""
+    sizes = [path.stat().st_size for path in directory.iterdir() if path.suffix in WEIGHTS]
+    return 1 if sum(sizes) < SMALL_MODEL else None
 
 
 def _device(name: str) -> torch.device:
