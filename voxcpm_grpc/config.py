@@ -81,6 +81,9 @@ class LimitSettings(_Frozen):
     max_message_bytes: Positive = Field(default=8 << 20, description="largest request message")
     max_inline_audio_bytes: Positive = Field(default=6 << 20, description="largest inline recording")
     max_upload_bytes: Positive = Field(default=32 << 20, description="largest uploaded recording")
+    max_upload_bytes_total: Positive = Field(
+        default=512 << 20, description="recordings held in memory for all callers together, until they are encoded"
+    )
     max_prompt_seconds: Seconds = Field(default=60.0, description="longest prompt recording")
     max_reference_seconds: Seconds = Field(default=60.0, description="longest reference recording")
     max_text_chars: Positive = Field(default=20_000, description="text that may wait in one stream")

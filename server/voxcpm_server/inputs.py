@@ -42,6 +42,12 @@ class VoiceChoice:
     reference: str | Recording | RawLatents | None = None
     hifi: str = ""
 
+    @property
+    def recordings(self) -> tuple[Recording | RawLatents, ...]:
+        """What was sent inline."""
+        sources = (self.prompt.source if isinstance(self.prompt, InlinePrompt) else None, self.reference)
+        return tuple(source for source in sources if isinstance(source, Recording | RawLatents))
+
 
 class SegmentationMode(Enum):
     MANUAL = "manual"

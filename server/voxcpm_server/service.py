@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 from voxcpm_grpc.config import LimitSettings
 from voxcpm_grpc.engine.pool import EnginePool
 from voxcpm_grpc.errors import NotFound
+from voxcpm_grpc.request import Conditioning
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
 from voxcpm_server import convert
 from voxcpm_server.calls import Call, Gate
 from voxcpm_server.chunks import ChunkWriter
-from voxcpm_server.inputs import GenerateConfig, GenerateInput, Role, UploadConfig, UploadInput
+from voxcpm_server.inputs import GenerateConfig, GenerateInput, Role, UploadConfig, UploadInput, VoiceChoice
 from voxcpm_server.outputs import Header, Message, Summary
 from voxcpm_server.rpc import rpc
 from voxcpm_server.sessions import Session
 from voxcpm_server.studio import Created, Studio
 from voxcpm_server.threads import Threads
-from voxcpm_server.uploads import read_config, receive
+from voxcpm_server.uploads import UploadBudget, read_config, receive
 from voxcpm_server.voices import VoiceStore
 
 
@@ -38,6 +40,7 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
         limits: LimitSettings,
     ) -> None:
         self.gate = gate
+        self.uploads = UploadBudget(limits.max_upload_bytes_total)
         self._pool = pool
         self._studio = studio
         self._store = store
@@ -49,10 +52,15 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
     async def Generate(self, requests: AsyncIterator[pb.GenerateRequest], call: Call) -> None:
         messages = self._generate_inputs(requests, call)
         first = await anext(messages, None)
-        config = first if isinstance(first, GenerateConfig) else self._reader.generate_config(pb.GenerateConfig())
+        if isinstance(first, GenerateConfig):
+            config, first = first, None
+        else:
+            config = self._reader.generate_config(pb.GenerateConfig())
+        voice = await self._conditioning(config.voice)
+        config = replace(config, voice=VoiceChoice())  # a session may last long, and has no use for recordings
         session = Session(
             config,
-            await self._studio.conditioning(config.voice),
+            voice,
             pool=self._pool,
             max_text_chars=self._limits.max_text_chars,
             max_carry_seconds=self._limits.max_carry_seconds,
@@ -61,7 +69,7 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
             send=_sender(call),
         )
         try:
-            await session.run(messages if first is config else _after(first, messages))
+            await session.run(_after(first, messages))
         finally:
             call.audio_seconds = session.audio_seconds
 
@@ -81,12 +89,12 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
     async def EncodeLatents(
         self, requests: AsyncIterator[pb.EncodeLatentsRequest], call: Call
     ) -> pb.EncodeLatentsResponse:
-        config, recordings = await self._receive(requests, call)
-        (role,) = config.roles
-        upload = config.prompt if role is Role.PROMPT else config.reference
-        assert upload is not None and not isinstance(upload, str)
-        decoded = await self._studio.decode(recordings[role], upload, role)
-        latents = await self._studio.encode(decoded, role)
+        async with self._received(requests, call) as (config, recordings):
+            (role,) = config.roles
+            upload = config.prompt if role is Role.PROMPT else config.reference
+            assert upload is not None and not isinstance(upload, str)
+            decoded = await self._studio.decode(recordings[role], upload, role)
+            latents = await self._studio.encode(decoded, role)
         return convert.latents(latents, self._pool.info.fingerprint, decoded.seconds)
 
     @rpc(stream=False)
@@ -125,22 +133,37 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
             call.request_id = convert.request_id(request) or call.request_id
             yield self._reader.upload(request)
 
-    async def _receive(self, requests: AsyncIterator[Any], call: Call) -> tuple[UploadConfig, dict[Role, bytes]]:
+    async def _conditioning(self, choice: VoiceChoice) -> Conditioning:
+        with self.uploads.account() as take:
+            for recording in choice.recordings:
+                take(len(recording.data), recording.name)
+            return await self._studio.conditioning(choice)
+
+    @asynccontextmanager
+    async def _received(
+        self, requests: AsyncIterator[Any], call: Call
+    ) -> AsyncIterator[tuple[UploadConfig, dict[Role, bytes]]]:
+        """A whole upload. Its recordings are gone, and counted no more, after the block."""
         messages = self._upload_inputs(requests, call)
         idle = self._limits.upload_idle_seconds
         config = await read_config(messages, idle)
-        recordings = await receive(
-            messages,
-            config.roles,
-            max_bytes=self._limits.max_upload_bytes,
-            idle_seconds=idle,
-            threads=self._threads,
-        )
-        return config, recordings
+        with self.uploads.account() as take:
+            recordings = await receive(
+                messages,
+                config.roles,
+                max_bytes=self._limits.max_upload_bytes,
+                idle_seconds=idle,
+                take=take,
+                threads=self._threads,
+            )
+            try:
+                yield config, recordings
+            finally:
+                recordings.clear()
 
     async def _add(self, requests: AsyncIterator[Any], call: Call) -> None:
-        config, recordings = await self._receive(requests, call)
-        created = await self._studio.create(config, recordings)
+        async with self._received(requests, call) as (config, recordings):
+            created = await self._studio.create(config, recordings)
         await self._tell(created, config, call)
 
     async def _tell(self, created: Created, config: UploadConfig, call: Call) -> None:
@@ -170,5 +193,5 @@ def _sender(call: Call) -> Callable[[Message], Awaitable[None]]:
 async def _after(first: GenerateInput | None, rest: AsyncIterator[GenerateInput]) -> AsyncIterator[GenerateInput]:
     if first is not None:
         yield first
-        async for message in rest:
-            yield message
+    async for message in rest:
+        yield message

@@ -1,14 +1,61 @@
-"""Recordings that arrive in parts."""
+"""Recordings that arrive in parts, and the memory that all of them may take."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager
 
-from voxcpm_grpc.errors import InvalidRequest
+from voxcpm_grpc.errors import Exhausted, InvalidRequest
 from voxcpm_server.inputs import Commit, Digest, Part, Role, UploadConfig, UploadInput
 from voxcpm_server.threads import Threads
+
+BUDGET_RETRY_SECONDS = 2.0
+Take = Callable[[int, str], None]
+
+
+class UploadBudget:
+    """The bytes of recordings that may be in memory at once, whoever sent them."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._held = 0
+
+    @property
+    def held(self) -> int:
+        return self._held
+
+    @contextmanager
+    def account(self) -> Iterator[Take]:
+        """A function that takes bytes for a request field; all are given back at the end of the block.
+
+        It raises Exhausted when others hold too much, and InvalidRequest for what would not fit even alone. Nobody
+        waits for bytes: two uploads that do would hold each other up.
+        """
+        mine = 0
+
+        def take(size: int, field: str) -> None:
+            nonlocal mine
+            if mine + size > self._limit:
+                raise InvalidRequest(
+                    f"the recordings of this stream have {mine + size} bytes or more and the limit is {self._limit}; "
+                    "send compressed ones",
+                    field=field,
+                )
+            if self._held + size > self._limit:
+                raise Exhausted(
+                    f"{size} bytes more do not fit beside the {self._held} that uploads hold: the limit of all "
+                    f"together is {self._limit}; retry later",
+                    retry_after=BUDGET_RETRY_SECONDS,
+                )
+            mine += size
+            self._held += size
+
+        try:
+            yield take
+        finally:
+            self._held -= mine
 
 
 async def next_message(messages: AsyncIterator[UploadInput], idle_seconds: float) -> UploadInput:
@@ -38,21 +85,24 @@ async def receive(
     *,
     max_bytes: int,
     idle_seconds: float,
+    take: Take,
     threads: Threads,
 ) -> dict[Role, bytes]:
-    """Every announced recording, complete and as its digest says. Raises InvalidRequest."""
-    parts: dict[Role, list[bytes]] = {role: [] for role in roles}
-    sizes = dict.fromkeys(roles, 0)
+    """Every announced recording, complete and as its digest says; `take` is told of its bytes before they are kept.
+
+    Raises InvalidRequest, and what `take` raises.
+    """
+    arrived = {role: bytearray() for role in roles}  # a list of parts of a few bytes each would take far more memory
     while True:
         match await next_message(messages, idle_seconds):
             case Part(data, offset, role):
                 role = _role(role, roles, "audio.role")
-                _check_part(len(data), offset, sizes[role], max_bytes)
-                parts[role].append(data)
-                sizes[role] += len(data)
+                _check_part(len(data), offset, len(arrived[role]), max_bytes)
+                take(len(data), "audio.data")
+                arrived[role] += data
             case Commit(digests):
                 by_role = _by_role(digests, roles)
-                return {role: await threads.run(_join, parts[role], by_role[role]) for role in roles}
+                return {role: await threads.run(_checked, arrived.pop(role), by_role[role]) for role in roles}
             case UploadConfig():
                 raise InvalidRequest("config was sent twice", field="config")
 
@@ -93,8 +143,7 @@ def _by_role(digests: Sequence[Digest], roles: Sequence[Role]) -> dict[Role, Dig
     return found
 
 
-def _join(parts: list[bytes], digest: Digest) -> bytes:
-    data = b"".join(parts)
+def _checked(data: bytearray, digest: Digest) -> bytes:
     if len(data) != digest.total_bytes:
         raise InvalidRequest(
             f"{len(data)} bytes arrived and the commit says {digest.total_bytes}; upload again",
@@ -104,4 +153,4 @@ def _join(parts: list[bytes], digest: Digest) -> bytes:
         raise InvalidRequest(
             "the SHA-256 of the recording is not the one of the commit; upload again", field="commit.digests.sha256"
         )
-    return data
+    return bytes(data)

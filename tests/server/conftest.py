@@ -26,6 +26,7 @@ from voxcpm_server.rpc import Parsing
 from voxcpm_server.service import VoxCPMService
 from voxcpm_server.studio import Studio
 from voxcpm_server.threads import Threads
+from voxcpm_server.uploads import UploadBudget
 from voxcpm_server.voices import VoiceStore
 
 np.random.default_rng(0)  # loads what the first call would load in the middle of a test
@@ -155,6 +156,7 @@ class Served:
     pool: FakePool
     store: VoiceStore
     gate: Gate
+    uploads: UploadBudget
     address: str
     channel: grpc.aio.Channel
     stub: Any
@@ -211,7 +213,7 @@ def serve_front(tmp_path: Path, decode_pool: DecodePool) -> ServeFront:
         try:
             async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
                 stub = tts_pb2_grpc.VoxCPMServiceStub(channel)
-                yield Served(pool, store, gate, f"127.0.0.1:{port}", channel, stub, directory)
+                yield Served(pool, store, gate, service.uploads, f"127.0.0.1:{port}", channel, stub, directory)
         finally:
             await server.stop(0)
             threads.close()

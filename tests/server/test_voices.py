@@ -341,11 +341,12 @@ async def test_a_killed_client_stores_nothing(served):
     assert client.stdout is not None
     assert await asyncio.wait_for(client.stdout.readline(), 20) == b"uploading\n"
     async with asyncio.timeout(5):
-        while not served.gate.streams:  # noqa: ASYNC110 - looks from outside
+        while served.uploads.held != 1000:  # noqa: ASYNC110 - looks from outside
             await asyncio.sleep(0.01)
     os.kill(client.pid, signal.SIGKILL)
     await client.wait()
     await served.idle()
+    assert served.uploads.held == 0
     assert not list(served.directory.iterdir())
 
 
