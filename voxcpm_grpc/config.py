@@ -94,6 +94,9 @@ class LimitSettings(_Frozen):
     max_queue_seconds: Seconds = Field(default=30.0, description="longest wait for a slot")
     max_carry_seconds: Seconds = Field(default=20.0, description="speech carried from segment to segment")
     max_streams: Positive = Field(default=256, description="streams open at once")
+    stream_idle_seconds: Seconds = Field(
+        default=300.0, description="longest silence of a client for which nothing is left to speak"
+    )
     upload_idle_seconds: Seconds = Field(default=30.0, description="longest silence of a client inside an upload")
 
 

@@ -96,7 +96,12 @@ class Finish:
     pass
 
 
-GenerateInput = GenerateConfig | Text | Flush | Interrupt | Finish
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """Not said, but noticed: the caller did not say anything for too long."""
+
+
+GenerateInput = GenerateConfig | Text | Flush | Interrupt | Finish | Silence
 
 
 class Role(Enum):

@@ -36,6 +36,7 @@ class EndReason(Enum):
     COMPLETE = "complete"
     MAX_STEPS = "max_steps"
     INTERRUPTED = "interrupted"
+    IDLE = "idle"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

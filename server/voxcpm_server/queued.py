@@ -16,7 +16,9 @@ class Flushed:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    pass
+    """`reason`, if there is one, is the stream's; else that of its last segment is."""
+
+    reason: EndReason | None = None
 
 
 @dataclass(frozen=True, slots=True)

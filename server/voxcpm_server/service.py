@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
@@ -16,7 +17,7 @@ from voxcpm_grpc.v1 import tts_pb2_grpc
 from voxcpm_server import convert
 from voxcpm_server.calls import Call, Gate
 from voxcpm_server.chunks import ChunkWriter
-from voxcpm_server.inputs import GenerateConfig, GenerateInput, Role, UploadConfig, UploadInput, VoiceChoice
+from voxcpm_server.inputs import GenerateConfig, GenerateInput, Role, Silence, UploadConfig, UploadInput, VoiceChoice
 from voxcpm_server.outputs import Header, Message, Summary
 from voxcpm_server.rpc import rpc
 from voxcpm_server.sessions import Session
@@ -51,7 +52,7 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
     @rpc(stream=True)
     async def Generate(self, requests: AsyncIterator[pb.GenerateRequest], call: Call) -> None:
         messages = self._generate_inputs(requests, call)
-        first = await anext(messages, None)
+        first = await self._first(messages)
         if isinstance(first, GenerateConfig):
             config, first = first, None
         else:
@@ -64,6 +65,7 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
             pool=self._pool,
             max_text_chars=self._limits.max_text_chars,
             max_carry_seconds=self._limits.max_carry_seconds,
+            idle_seconds=self._limits.stream_idle_seconds,
             request_id=call.request_id,
             remaining=call.context.time_remaining,
             send=_sender(call),
@@ -127,6 +129,13 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
         async for request in requests:
             call.request_id = convert.request_id(request) or call.request_id
             yield self._reader.generate(request)
+
+    async def _first(self, messages: AsyncIterator[GenerateInput]) -> GenerateInput | None:
+        try:
+            async with asyncio.timeout(self._limits.stream_idle_seconds):
+                return await anext(messages, None)
+        except TimeoutError:
+            return Silence()
 
     async def _upload_inputs(self, requests: AsyncIterator[Any], call: Call) -> AsyncIterator[UploadInput]:
         async for request in requests:

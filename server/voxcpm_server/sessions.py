@@ -3,7 +3,7 @@
 Three tasks share the work. The reader takes messages, cuts text into segments and queues them. The speaker has them
 generated, one after the other (or one ahead, when they are independent). The writer encodes and sends. An interrupt
 cancels the speaker and empties the queues between them, and so does every other end of the stream: closing the
-engine's generator is the one way to free a slot.
+engine's generator is the one way to free a slot. When all three have waited for long, nobody needs the stream any more.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from voxcpm_grpc.errors import Aborted, Exhausted, Internal, InvalidRequest, Una
 from voxcpm_grpc.request import Admitted, AudioChunk, Conditioning, Event, Finished, FinishReason, Request
 from voxcpm_server.chunks import ChunkWriter
 from voxcpm_server.continuity import Context
+from voxcpm_server.idleness import Idleness
 from voxcpm_server.inputs import (
     Continuity,
     Finish,
@@ -31,6 +32,7 @@ from voxcpm_server.inputs import (
     GenerateInput,
     Interrupt,
     SegmentationMode,
+    Silence,
     Text,
 )
 from voxcpm_server.mailbox import Mailbox
@@ -56,6 +58,7 @@ class Session:
         pool: EnginePool,
         max_text_chars: int,
         max_carry_seconds: float,
+        idle_seconds: float,
         request_id: str,
         remaining: Callable[[], float | None],
         send: Callable[[Message], Awaitable[None]],
@@ -92,6 +95,7 @@ class Session:
         self._led = asyncio.Event()  # set when `_lead` fell
         self._accepted: float | None = None  # when the first segment was complete
         self._began = time.monotonic()
+        self._idleness = Idleness(tasks=3, seconds=idle_seconds)
         self._tasks: set[asyncio.Task[None]] = set()
         self._outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._speaker: asyncio.Task[None] | None = None
@@ -137,8 +141,15 @@ class Session:
     # ---- the reader
 
     async def _read(self, messages: AsyncIterator[GenerateInput]) -> None:
+        try:
+            async with self._idleness.patience:
+                await self._obey(messages)
+        except TimeoutError:
+            await self._fall_silent()
+
+    async def _obey(self, messages: AsyncIterator[GenerateInput]) -> None:
         finished = False
-        async for message in messages:
+        while (message := await self._idleness.waited(anext(messages, None))) is not None:
             if finished:
                 raise InvalidRequest("a message follows finish, which must be the last")
             match message:
@@ -156,6 +167,9 @@ class Session:
                 case Finish():
                     await self._finish()
                     finished = True
+                case Silence():
+                    await self._fall_silent()
+                    return
                 case GenerateConfig():
                     raise InvalidRequest("config must be the first message of the stream", field="config")
         if not finished:
@@ -193,6 +207,11 @@ class Session:
             raise InvalidRequest("there is nothing to speak: the text has no letter and no digit", field="text")
         self._work.put(End())
 
+    async def _fall_silent(self) -> None:
+        """As `_finish`, of a caller that asked for nothing and so is refused nothing."""
+        await self._flush()
+        self._work.put(End(EndReason.IDLE))
+
     async def _interrupt(self, tag: str) -> None:
         assert self._speaker is not None
         self._speaker.cancel()
@@ -216,7 +235,7 @@ class Session:
         ahead: Stream[Event] | None = None
         try:
             while True:
-                work = await self._work.get()
+                work = await self._idleness.waited(self._work.get())
                 if not isinstance(work, Segment):
                     self._output.put(work)
                     continue
@@ -297,7 +316,7 @@ class Session:
     async def _write(self) -> None:
         chunks = self._chunks
         while True:
-            match await self._output.get():
+            match await self._idleness.waited(self._output.get()):
                 case Started(segment):
                     await chunks.begin()
                     chunks.segment_started(segment)
@@ -310,8 +329,9 @@ class Session:
                     await chunks.flush(tag)
                 case Dropped(tag, segments):
                     await chunks.interrupted(tag, segments)
-                case End():
+                case End(reason):
                     summary = self._summary
+                    summary.reason = reason or summary.reason
                     summary.turns, summary.chars = self._turns.opened, self._turns.chars
                     summary.wall = time.monotonic() - self._began
                     await chunks.finish(summary)

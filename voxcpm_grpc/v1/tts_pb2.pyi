@@ -59,6 +59,7 @@ class FinishReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     FINISH_REASON_COMPLETE: _ClassVar[FinishReason]
     FINISH_REASON_MAX_STEPS: _ClassVar[FinishReason]
     FINISH_REASON_INTERRUPTED: _ClassVar[FinishReason]
+    FINISH_REASON_IDLE: _ClassVar[FinishReason]
 AUDIO_ENCODING_UNSPECIFIED: AudioEncoding
 AUDIO_ENCODING_PCM_S16LE: AudioEncoding
 AUDIO_ENCODING_PCM_F32LE: AudioEncoding
@@ -87,6 +88,7 @@ FINISH_REASON_UNSPECIFIED: FinishReason
 FINISH_REASON_COMPLETE: FinishReason
 FINISH_REASON_MAX_STEPS: FinishReason
 FINISH_REASON_INTERRUPTED: FinishReason
+FINISH_REASON_IDLE: FinishReason
 
 class GenerateRequest(_message.Message):
     __slots__ = ("config", "text", "flush", "interrupt", "finish")

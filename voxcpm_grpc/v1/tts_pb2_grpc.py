@@ -89,7 +89,7 @@ class VoxCPMServiceServicer(object):
     def Generate(self, request_iterator, context):
         """Speaks text that may arrive in pieces. One RPC is one side of a
         conversation: any number of turns, each of which can be flushed or
-        interrupted, until the client finishes or half-closes.
+        interrupted, until the client finishes, half-closes or falls silent.
         buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
         buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
         """

@@ -96,7 +96,10 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """The account of a stream that ended well. Times are the server's, in seconds."""
+    """The account of a stream that ended well. Times are the server's, in seconds.
+
+    `finish_reason` is that of the last segment, or `idle` when the server ended a stream that had fallen silent.
+    """
 
     finish_reason: str
     total_samples: int
