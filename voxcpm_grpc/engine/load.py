@@ -21,8 +21,6 @@ SLOTS_BY_DEVICE = {"cuda": 64, "cpu": 8}
 
 def load_engine(directory: Path, name: str, settings: EngineSettings) -> Engine:
     """The engine of a checkpoint directory. Raises StartupError, with the remedy, if it cannot be."""
-    if threads := settings.threads or _few_threads(directory):
-        torch.set_num_threads(threads)
     device = _device(settings.device)
     dtype = settings.dtype
     if dtype == "auto":
@@ -44,7 +42,10 @@ def load_engine(directory: Path, name: str, settings: EngineSettings) -> Engine:
         codec_dtype=None if settings.codec_dtype == "auto" else getattr(torch, settings.codec_dtype),
     )
     graphs = settings.graphs and device.type == "cuda" and attention.capturable
-    return Engine(load_model(directory, options), settings, device, graphs=graphs)
+    model = load_model(directory, options)
+    if threads := settings.threads or _few_threads(directory):
+        torch.set_num_threads(threads)
+    return Engine(model, settings, device, graphs=graphs)
 
 
 def _few_threads(directory: Path) -> int | None:
