@@ -157,15 +157,6 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.cat((a * c - b * s, b * c + a * s), dim=-1).to(x.dtype)
 
 
-def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """total = x + residual [t, c]; returns (total normalized and scaled by weight [c], total).
-
-    Statistics are float32; the normalized row is rounded to x's type before the weight, as released models expect.
-    """
-    total = x + residual
-    return rms_norm(total, weight, eps), total
-
-
 def swiglu(gate_up: Tensor) -> Tensor:
     """silu(gate) * up of gate_up [t, 2c], gate first -> [t, c]; silu in float32, rounded before the product."""
     gate, up = gate_up.chunk(2, dim=-1)

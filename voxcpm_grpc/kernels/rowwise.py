@@ -32,27 +32,6 @@ def rms_norm(x: Tensor, weight: Tensor | None, eps: float) -> Tensor:
     return out
 
 
-def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """What `reference.add_rms_norm` says, for contiguous x and residual [t, c]."""
-    if not (x.is_contiguous() and residual.is_contiguous()):
-        raise ValueError("x and residual must be contiguous")
-    rows, channels = x.shape
-    out, total, overlap = torch.empty_like(x), torch.empty_like(x), overlaps(x.device)
-    _add_rms_norm_kernel[(rows,)](
-        x,
-        residual,
-        weight,
-        out,
-        total,
-        eps,
-        CHANNELS=channels,
-        BLOCK=triton.next_power_of_2(channels),
-        OVERLAP=overlap,
-        **({"launch_pdl": True} if overlap else {}),
-    )
-    return out, total
-
-
 def swiglu(gate_up: Tensor) -> Tensor:
     """What `reference.swiglu` says, for contiguous gate_up [t, 2c]."""
     if not gate_up.is_contiguous():
@@ -86,29 +65,6 @@ def _rms_norm_kernel(
         scale = tl.load(weight + column, mask=inside, other=0.0).to(tl.float32)
     wait(OVERLAP)
     wide = tl.load(x + where, mask=inside, other=0.0).to(tl.float32)
-    _store_normalized(out, where, wide, scale, eps, inside, CHANNELS)
-
-
-@triton.jit
-def _add_rms_norm_kernel(
-    x, residual, weight, out, total, eps, CHANNELS: tl.constexpr, BLOCK: tl.constexpr, OVERLAP: tl.constexpr
-):
-    launch_next(OVERLAP)
-    column = tl.arange(0, BLOCK)
-    inside = column < CHANNELS
-    where = tl.program_id(0).to(tl.int64) * CHANNELS + column
-    scale = tl.load(weight + column, mask=inside, other=0.0).to(tl.float32)
-    wait(OVERLAP)
-    kind = out.dtype.element_ty
-    # Rounded before the statistics: they are those of the sum that the next block adds to.
-    added = tl.load(x + where, mask=inside, other=0.0).to(tl.float32)
-    added = (added + tl.load(residual + where, mask=inside, other=0.0).to(tl.float32)).to(kind)
-    tl.store(total + where, added, mask=inside)
-    _store_normalized(out, where, added.to(tl.float32), scale, eps, inside, CHANNELS)
-
-
-@triton.jit
-def _store_normalized(out, where, wide, scale, eps, inside, CHANNELS: tl.constexpr):
     kind = out.dtype.element_ty
     normalized = (wide * tl.rsqrt(tl.sum(wide * wide, 0) / CHANNELS + eps)).to(kind)
     tl.store(out + where, (normalized.to(tl.float32) * scale).to(kind), mask=inside)
