@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from google.rpc import status_pb2
 from google.rpc.error_details_pb2 import BadRequest, RequestInfo, RetryInfo
+from support import fake_engine
 
 from voxcpm_grpc.audio import DecodePool
 from voxcpm_grpc.config import LimitSettings, VoiceSettings
@@ -31,22 +32,7 @@ from voxcpm_server.voices import VoiceStore
 
 np.random.default_rng(0)  # loads what the first call would load in the middle of a test
 
-INFO = ModelInfo(
-    name="fake",
-    architecture="voxcpm2",
-    fingerprint="f" * 40,
-    input_sample_rate=16000,
-    output_sample_rate=48000,
-    patch_size=4,
-    latent_dim=8,
-    samples_per_step=960,
-    samples_per_patch=320,
-    max_model_len=4096,
-    max_slots=4,
-    timesteps=(4, 6, 10),
-    device="cpu",
-    dtype="float32",
-)
+INFO = replace(fake_engine.INFO, fingerprint="f" * 40, max_model_len=4096, max_slots=4, timesteps=(4, 6, 10))
 
 
 @dataclass

@@ -43,7 +43,7 @@ class HostCopy:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What a round set in motion: for each timestep count its sequences and their frames, as `packed` lays them out."""
+    """What a round set in motion: for each timestep count its sequences and their frames, laid out by `pack_frame`."""
 
     frames: list[tuple[list[Sequence], HostCopy]]
 
@@ -119,12 +119,12 @@ class Runner:
         longest = max(sequence.length for sequence in group)  # the launched step is counted already
         rows = step_rows(slot, state, self.kv.page_size, longest, timesteps)
         frame = self.model.speak(rows, state)
-        copy = HostCopy(packed(frame))
+        copy = HostCopy(pack_frame(frame))
         self.model.listen(rows, state, self.kv)
         return copy
 
 
-def packed(frame: Frame) -> Tensor:
+def pack_frame(frame: Frame) -> Tensor:
     """All that the host reads of a frame, for one copy: float32 [b, samples + 2], the last two stop and finite."""
     return torch.cat([frame.audio, frame.stop[:, None], frame.finite[:, None]], dim=1)
 
@@ -146,8 +146,7 @@ def working_memory(model: SpeechModel, slots: Slots, page_size: int, prefill_tok
     )
     model.step(rows, state, kv)
     state.position[-1].zero_()
-    packed = pack([], page_size)
-    flat = torch.from_numpy(packed.padded(prefill_tokens, 1, scratch)).to(device)
+    flat = torch.from_numpy(pack([], page_size).padded(prefill_tokens, 1, scratch)).to(device)
     where = prefill_rows(flat, prefill_tokens, 1, state, page_size, page_size, fresh=False)
     tokens = torch.zeros(prefill_tokens, dtype=torch.int64, device=device)
     everything = EmbedRows(tokens, torch.arange(prefill_tokens, device=device), tokens + scratch, tokens)
@@ -190,7 +189,7 @@ class _Graphs:
         sizes = batch_buckets(self.scratch)
         self._prefill = StepGraph(prefill, list(self._flat), pool)
         self._speak = {
-            n: StepGraph(lambda count, n=n: packed(model.speak(rows(count, n), state)), sizes, pool)
+            n: StepGraph(lambda count, n=n: pack_frame(model.speak(rows(count, n), state)), sizes, pool)
             for n in model.info.timesteps
         }
         self._listen = StepGraph(lambda count: model.listen(rows(count), state, kv), sizes, pool)
