@@ -1,0 +1,139 @@
+"""Spoken sentences on disk, in shards that can be read while later ones are still being made.
+
+A folder holds `speech.json` (what will be there), and for each shard NNNN `speech-NNNN.npy`, the int16 mono samples
+of its utterances one after another, and `speech-NNNN.jsonl`, one line for each utterance, {"voice", "text", "start",
+"samples"}. The .jsonl is written last, so a shard that has one is complete.
+"""
+
+import json
+import os
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+RATE = 16000  # samples per second, everywhere in this recipe
+
+
+@dataclass(frozen=True, slots=True)
+class Utterance:
+    voice: str  # name of a Voice
+    text: str
+    samples: np.ndarray  # int16, mono, at RATE
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    voice: str
+    text: str
+    start: int  # first sample in the shard's array
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a folder will hold when it is complete. The same plan in the same place continues an interrupted run."""
+
+    sentences: int
+    shards: int
+    digest: str  # of the texts and of who speaks them
+
+
+def write_plan(folder: Path, plan: Plan) -> None:
+    """Raises ValueError if the folder was begun with another plan."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "speech.json"
+    if path.exists() and (there := read_plan(folder)) != plan:
+        raise ValueError(f"{folder} was begun with {there}, now asked for {plan}; give another folder or remove it")
+    _write(path, (json.dumps(asdict(plan)) + "\n").encode())
+
+
+def read_plan(folder: Path) -> Plan:
+    return Plan(**json.loads((folder / "speech.json").read_text()))
+
+
+def is_complete(folder: Path, shard: int) -> bool:
+    return _index(folder, shard).exists()
+
+
+def write_shard(folder: Path, shard: int, utterances: Sequence[Utterance]) -> None:
+    """Write a shard whole or not at all."""
+    entries, start = [], 0
+    for spoken in utterances:
+        entries.append(Entry(spoken.voice, spoken.text, start, len(spoken.samples)))
+        start += len(spoken.samples)
+    temporary = folder / f"speech-{shard:04d}.tmp.npy"
+    np.save(temporary, np.concatenate([spoken.samples for spoken in utterances]).astype(np.int16))
+    temporary.replace(_audio(folder, shard))
+    _write(_index(folder, shard), "".join(json.dumps(asdict(entry)) + "\n" for entry in entries).encode())
+
+
+class Speech:
+    """The complete shards of a folder as one sequence of Utterance, in the order of the shards.
+
+    `refresh` takes in the shards that were completed since; utterances keep their index only once all is there.
+    Samples are read from the disk when asked for (memory maps), `entries` only from the index.
+    """
+
+    def __init__(self, folder: Path | str) -> None:
+        self.folder = Path(folder)
+        self.plan = read_plan(self.folder)
+        self._shards: list[int] = []
+        self._audio: list[np.ndarray] = []
+        self._ends: list[int] = []  # index one past the last utterance of each shard
+        self.entries: list[Entry] = []
+        self.refresh()
+
+    @property
+    def complete(self) -> bool:
+        return len(self._shards) == self.plan.shards
+
+    @property
+    def shards(self) -> tuple[int, ...]:
+        """Numbers of the complete shards."""
+        return tuple(self._shards)
+
+    @property
+    def seconds(self) -> float:
+        return sum(entry.samples for entry in self.entries) / RATE
+
+    def refresh(self) -> bool:
+        """Look for new shards; says whether all of the plan is there now."""
+        there = [shard for shard in range(self.plan.shards) if is_complete(self.folder, shard)]
+        if there != self._shards:
+            self._shards, self._audio, self._ends, self.entries = there, [], [], []
+            for shard in there:
+                self._audio.append(np.load(_audio(self.folder, shard), mmap_mode="r"))
+                with _index(self.folder, shard).open(encoding="utf-8") as lines:
+                    self.entries.extend(Entry(**json.loads(line)) for line in lines)
+                self._ends.append(len(self.entries))
+        return self.complete
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __getitem__(self, index: int) -> Utterance:
+        if not 0 <= index < len(self.entries):
+            raise IndexError(f"utterance {index} of {len(self.entries)}")
+        entry = self.entries[index]
+        audio = self._audio[bisect_right(self._ends, index)]
+        return Utterance(entry.voice, entry.text, audio[entry.start : entry.start + entry.samples])
+
+    def __iter__(self) -> Iterator[Utterance]:
+        return (self[index] for index in range(len(self)))
+
+
+def _audio(folder: Path, shard: int) -> Path:
+    return folder / f"speech-{shard:04d}.npy"
+
+
+def _index(folder: Path, shard: int) -> Path:
+    return folder / f"speech-{shard:04d}.jsonl"
+
+
+def _write(path: Path, content: bytes) -> None:
+    temporary = path.with_name(f"{path.name}.tmp{os.getpid()}")
+    temporary.write_bytes(content)
+    temporary.replace(path)
