@@ -16,6 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
 
+import numpy as np
 import torch
 
 from benchmarks import burst
@@ -25,7 +26,9 @@ from voxcpm_grpc.checkpoint import resolve
 from voxcpm_grpc.config import EngineSettings
 from voxcpm_grpc.engine.engine import Engine
 from voxcpm_grpc.engine.load import load_engine
-from voxcpm_grpc.request import Admitted, AudioChunk, Finished, Request, Sampling
+from voxcpm_grpc.request import Admitted, AudioChunk, Finished, Piece, Request, Sampling
+
+UPLOAD = "upload"  # the name of the codec job beside the streams
 
 
 def requests(first: int, streams: int, *, steps: int, timesteps: int, chars: int) -> list[Request]:
@@ -37,15 +40,17 @@ def requests(first: int, streams: int, *, steps: int, timesteps: int, chars: int
     ]
 
 
-def speak(engine: Engine, together: list[Request]) -> Row:
-    """Submit all at once and run to the end."""
+def speak(engine: Engine, together: list[Request], upload: np.ndarray) -> Row:
+    """Submit all at once and run to the end. `upload`, unless empty, is encoded again and again meanwhile."""
     steps = together[0].sampling.max_steps
     began = perf_counter()
     for request in together:
         engine.add(request)
     heard: defaultdict[str, list[float]] = defaultdict(list)
-    prompt = cached = 0
-    while engine.busy:
+    prompt = cached = spoken = 0
+    if len(upload):
+        engine.encode(UPLOAD, upload, pad_left=False)
+    while spoken < len(together):
         results = engine.step()
         now = perf_counter()
         for id, event in results:
@@ -57,18 +62,35 @@ def speak(engine: Engine, together: list[Request]) -> Row:
                     cached += event.cached_tokens
                 case Finished():
                     assert event.steps == steps, f"stream {id} ended after {event.steps} of {steps} steps"
+                    spoken += 1
+                case Piece():
+                    if event.last:
+                        engine.encode(UPLOAD, upload, pad_left=False)
                 case _:
                     raise RuntimeError(f"stream {id}: {event}")
+    engine.cancel(UPLOAD)
     step_seconds = engine.info.samples_per_step / engine.info.output_sample_rate
     return burst.row(list(heard.values()), step_seconds, prompt_tokens=prompt, cached_prefix_tokens=cached)
 
 
-def measure(engine: Engine, streams: int, *, steps: int, timesteps: int, chars: int, repeats: int, first: int) -> Row:
+def measure(
+    engine: Engine,
+    streams: int,
+    *,
+    steps: int,
+    timesteps: int,
+    chars: int,
+    repeats: int,
+    first: int,
+    upload_seconds: float = 0.0,
+) -> Row:
     """The median row of `repeats` bursts."""
+    samples = int(upload_seconds * engine.info.input_sample_rate)
+    upload = np.random.default_rng(0).uniform(-0.5, 0.5, samples).astype(np.float32)
     rows = []
     for repeat in range(repeats + 1):
         serial = first + repeat * streams
-        rows.append(speak(engine, requests(serial, streams, steps=steps, timesteps=timesteps, chars=chars)))
+        rows.append(speak(engine, requests(serial, streams, steps=steps, timesteps=timesteps, chars=chars), upload))
     return burst.median(rows[1:])
 
 
@@ -80,6 +102,7 @@ def main() -> None:
     parser.add_argument("--timesteps", type=int, default=10, help="flow-matching steps")
     parser.add_argument("--chars", type=int, default=110, help="characters of each text")
     parser.add_argument("--repeats", type=int, default=3, help="bursts per row, after one to warm up")
+    parser.add_argument("--upload-seconds", type=float, default=0.0, help="a recording that is encoded all the while")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--eager", action="store_true", help="no CUDA graphs")
     parser.add_argument("--json", type=Path, help="write the table here too")
@@ -95,6 +118,7 @@ def main() -> None:
     with torch.inference_mode():
         for count in counts:
             shape = {"steps": options.steps, "timesteps": options.timesteps, "chars": options.chars}
+            shape["upload_seconds"] = options.upload_seconds
             row = measure(engine, count, repeats=options.repeats, first=first, **shape)
             first += count * (options.repeats + 1)
             rows.append(row)

@@ -66,6 +66,28 @@ def test_batched_equals_alone_also_under_preemption(kv_positions, graphs):
     assert at_rest(eng)
 
 
+def test_codec_jobs_run_beside_captured_steps_and_change_neither():
+    rng = np.random.default_rng(0)
+    waveforms = {f"enc{i}": rng.uniform(-0.3, 0.3, 16000 * 3).astype(np.float32) for i in range(3)}
+    eng = engine()
+    for request in mixed_requests():
+        eng.add(request)
+    undisturbed = run(eng)
+    for request in mixed_requests():
+        eng.add(request)
+    for id, waveform in waveforms.items():
+        eng.encode(id, waveform, pad_left=True)
+    outcomes = run(eng)
+    for request in mixed_requests():
+        np.testing.assert_array_equal(outcomes[request.id].waveform, undisturbed[request.id].waveform)
+    for id, waveform in waveforms.items():
+        pieces = [piece.array for piece in outcomes[id].pieces if len(piece.array)]
+        with torch.inference_mode():
+            alone = [piece.cpu().numpy() for piece in eng.model.codec.encode(waveform, pad_left=True)]
+        np.testing.assert_array_equal(np.concatenate(pieces), np.concatenate(alone))
+    assert at_rest(eng)
+
+
 def test_cancels_with_a_step_in_flight_leave_nothing():
     eng = engine(slots=3)
     for request in mixed_requests():

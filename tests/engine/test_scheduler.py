@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from voxcpm_grpc.engine.blocks import BlockManager
-from voxcpm_grpc.engine.scheduler import Scheduler
+from voxcpm_grpc.engine.scheduler import PrefillBudget, Scheduler
 from voxcpm_grpc.engine.sequence import Sequence
 from voxcpm_grpc.errors import Exhausted, TooLong
 from voxcpm_grpc.request import Request
@@ -32,12 +32,12 @@ def sequence(name, length, steps, credit=10**6, continues=False):
     return Sequence(request=request, prompt=prompt, keys=[], credit=credit, max_steps=steps, arrived=0.0)
 
 
-def scheduler(*, slots=4, pages=16, budget=8, max_queue=8, max_len=64):
+def scheduler(*, slots=4, pages=16, budget=8, most=None, max_queue=8, max_len=64):
     return Scheduler(
         slots=slots,
         blocks=BlockManager(pages),
         page_size=PAGE,
-        budget=budget,
+        budget=PrefillBudget(budget, most or budget),
         max_queue=max_queue,
         max_len=max_len,
         step_seconds=0.16,
@@ -53,7 +53,7 @@ def run(sched, rounds=10_000, each=lambda batch: None):
         assert sched.runnable
         batch = sched.schedule(DRY)
         assert batch
-        assert sum(chunk.stop - chunk.start for chunk in batch.chunks) <= sched.budget
+        assert sum(chunk.stop - chunk.start for chunk in batch.chunks) <= sched.budget.most
         assert len(set(map(id, batch.steps))) == len(batch.steps)
         owned = [page for seq in sched.running for page in seq.pages]
         assert len(owned) == len(set(owned)) == sched.blocks.used
@@ -104,6 +104,21 @@ def test_a_chunked_prefill_does_not_hold_up_streams_whose_audio_runs_low():
     rounds = [sched.schedule(0.16 * turn) for turn in range(1, 10)]
     assert all("first" in [seq.id for seq in batch.steps] for batch in rounds)
     assert [chunk.stop - chunk.start for batch in rounds for chunk in batch.chunks] == [4] * 9
+
+
+def test_rounds_grow_with_the_root_of_what_waits():
+    sched = scheduler(slots=80, pages=5000, budget=500, most=2500, max_queue=100, max_len=200)
+    sizes = []
+    for count in (1, 16, 60):
+        for index in range(count):
+            sched.add(sequence(f"{count}.{index}", 100, 1))
+        sizes.append([])
+        while any(not seq.launched for seq in [*sched.running, *sched.waiting]):
+            batch = sched.schedule(DRY)
+            sizes[-1].append(sum(chunk.stop - chunk.start for chunk in batch.chunks))
+        for seq in list(sched.running):
+            sched.remove(seq)
+    assert sizes == [[100], [1600], [2500, 2366, 1134]]
 
 
 def test_streams_that_are_ahead_of_their_listeners_stand_back_while_prompts_are_entered():

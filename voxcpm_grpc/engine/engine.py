@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import replace
 from time import monotonic
 
@@ -13,9 +12,11 @@ import torch
 
 from voxcpm_grpc.config import EngineSettings
 from voxcpm_grpc.engine.blocks import BlockManager, page_keys
+from voxcpm_grpc.engine.host_copy import HostCopy
+from voxcpm_grpc.engine.jobs import CodecJobs
 from voxcpm_grpc.engine.kv_cache import allocate_kv, count_pages
-from voxcpm_grpc.engine.runner import HostCopy, Launch, Runner, working_memory
-from voxcpm_grpc.engine.scheduler import Batch, Scheduler
+from voxcpm_grpc.engine.runner import Launch, Runner, working_memory
+from voxcpm_grpc.engine.scheduler import Batch, PrefillBudget, Scheduler
 from voxcpm_grpc.engine.sequence import Sequence
 from voxcpm_grpc.engine.slots import Slots
 from voxcpm_grpc.errors import FailedPrecondition, Internal, InvalidRequest, VoxCPMError
@@ -25,7 +26,7 @@ from voxcpm_grpc.request import Admitted, AudioChunk, Event, Finished, FinishRea
 logger = logging.getLogger(__name__)
 
 UNLIMITED = 1 << 62
-PREFILL_TOKENS = {"cuda": 2048, "cpu": 256}  # a few milliseconds of a GPU, a few steps of a CPU
+PREFILL = {"cuda": PrefillBudget(2048, 4096), "cpu": PrefillBudget(256, 256)}  # milliseconds of a GPU, steps of a CPU
 FAULTS_BEFORE_GIVING_UP = 3  # launches that fail in a row: the device is not coming back
 
 
@@ -44,13 +45,16 @@ class Engine:
     ) -> None:
         info = model.info
         slots, max_len = info.max_slots, info.max_model_len
-        budget = settings.prefill_tokens or PREFILL_TOKENS[device.type]
+        given = settings.prefill_tokens
+        budget = PrefillBudget(given, given) if given else PREFILL[device.type]
         self.model = model
         self.info = info
         self.prefix_caching = settings.prefix_caching
         on_device = Slots.allocate(model, slots, -(-max_len // settings.page_size), device)
         working = (
-            working_memory(model, on_device, settings.page_size, budget, graphs=graphs) if device.type == "cuda" else 0
+            working_memory(model, on_device, settings.page_size, budget.most, graphs=graphs)
+            if device.type == "cuda"
+            else 0
         )
         pages = count_pages(model.layout, settings, device, slots=slots, max_len=max_len, working=working)
         kv = allocate_kv(model.layout, pages, settings.page_size, device)
@@ -65,11 +69,11 @@ class Engine:
         )
         self.runner = Runner(model, on_device, kv)
         if graphs:
-            self.runner.capture(prefill_tokens=budget)
+            self.runner.capture(prefill_tokens=budget.most)
         self._sequences: dict[str, Sequence] = {}
         self._launches: deque[Launch] = deque()
         self._keeping: deque[tuple[Sequence, Finished, HostCopy]] = deque()  # ended, their latents still on the way
-        self._jobs: dict[str, Iterator[np.ndarray]] = {}
+        self._jobs = CodecJobs(device)
         self._results: list[Result] = []
         self._faults_in_a_row = 0
         self._counts = dict.fromkeys(
@@ -107,7 +111,7 @@ class Engine:
 
     def cancel(self, id: str) -> None:
         """Forget a request or codec job: no step launched from now on contains it. Unknown ids are ignored."""
-        self._jobs.pop(id, None)
+        self._jobs.cancel(id)
         if sequence := self._sequences.get(id):
             self._counts["cancelled"] += 1
             self._end(sequence)
@@ -119,11 +123,11 @@ class Engine:
 
     def encode(self, id: str, waveform: np.ndarray, *, pad_left: bool) -> None:
         """Start encoding a waveform; its latents come as Pieces out of `step`, beside the running streams."""
-        self._jobs[id] = self.model.codec.encode(waveform, pad_left=pad_left)
+        self._jobs.add(id, self.model.codec.encode(waveform, pad_left=pad_left))
 
     def decode(self, id: str, latents: np.ndarray) -> None:
         """Start decoding latents; the audio comes as Pieces out of `step`."""
-        self._jobs[id] = self.model.codec.decode(latents)
+        self._jobs.add(id, self.model.codec.decode(latents))
 
     @property
     def busy(self) -> bool:
@@ -132,10 +136,10 @@ class Engine:
 
     def step(self) -> list[Result]:
         """One round: a piece of a codec job, one launch, and what has arrived from earlier ones."""
-        self._advance_job()
         batch = self.scheduler.schedule(monotonic())
         if batch:
             self._launch(batch)
+        self._results += self._jobs.advance(wait=not batch)
         behind = self.runner.lookahead if batch.steps else 0
         while self._launches and (len(self._launches) > behind or self._launches[0].ready()):
             self._deliver(self._launches.popleft())
@@ -222,24 +226,3 @@ class Engine:
         sequence.ended = True
         del self._sequences[sequence.id]
         self.scheduler.remove(sequence)
-
-    def _advance_job(self) -> None:
-        """One bounded piece of the oldest codec job; the jobs take turns."""
-        if not self._jobs:
-            return
-        id = next(iter(self._jobs))
-        job = self._jobs.pop(id)
-        try:
-            with torch.inference_mode():
-                piece = next(job, None)
-        except VoxCPMError as error:
-            self._results.append((id, error))
-        except Exception:
-            logger.exception("codec job %s failed", id)
-            self._results.append((id, Internal()))
-        else:
-            last = piece is None
-            array = np.zeros(0, np.float32) if piece is None else piece
-            self._results.append((id, Piece(array, last)))
-            if not last:
-                self._jobs[id] = job

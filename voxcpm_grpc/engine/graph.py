@@ -16,14 +16,14 @@ class Graph(Generic[T]):
     """One captured call. `output` is what it returned: the same tensors, new contents after every replay."""
 
     def __init__(self, call: Callable[[], T], pool: Any) -> None:
-        stream = torch.cuda.Stream()
+        stream = torch.cuda.Stream(priority=-1)  # graphs go before whatever else runs beside them, such as codec jobs
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(WARM_UP_CALLS):
                 call()
         torch.cuda.current_stream().wait_stream(stream)
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph, pool=pool):
+        with torch.cuda.graph(self._graph, pool=pool, stream=stream):
             self.output: T = call()
 
     def replay(self) -> T:

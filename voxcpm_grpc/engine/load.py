@@ -39,6 +39,7 @@ def load_engine(directory: Path, name: str, settings: EngineSettings) -> Engine:
         max_model_len=settings.max_model_len,
         name=name,
         recorded_noise=_recorded(settings.recorded_noise),
+        persistent=settings.persistent,
         codec_dtype=None if settings.codec_dtype == "auto" else getattr(torch, settings.codec_dtype),
     )
     graphs = settings.graphs and device.type == "cuda" and attention.capturable

@@ -8,6 +8,8 @@ import numpy as np
 from voxcpm_grpc.errors import VoxCPMError, code_of, from_code
 from voxcpm_grpc.request import Admitted, AudioChunk, Finished, ModelInfo, Piece, Request, Stats
 
+BEAT_SECONDS = 0.25
+
 
 class _Message(msgspec.Struct, frozen=True, tag=True):
     pass
@@ -77,6 +79,17 @@ class StartFailed(_Message, frozen=True):
     message: str
 
 
+class Beat(_Message, frozen=True):
+    """The engine's process is awake. Comes every `BEAT_SECONDS`, from beside its loop.
+
+    `busy_seconds`: how long the loop has been at its present step, 0.0 at rest. `slowest_step`: the seconds of the
+    longest step when the engine was warmed up, the measure of what is too long.
+    """
+
+    busy_seconds: float
+    slowest_step: float
+
+
 class Began(_Message, frozen=True):
     id: str
     event: Admitted
@@ -121,7 +134,7 @@ class Statistics(_Message, frozen=True):
     stats: Stats
 
 
-Report = Ready | StartFailed | Began | Spoke | Ended | Coded | Failed | Statistics
+Report = Ready | StartFailed | Beat | Began | Spoke | Ended | Coded | Failed | Statistics
 
 
 # ---- wire

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from voxcpm_grpc.attention import PagedKV
 from voxcpm_grpc.engine.graph import StepGraph, batch_buckets, token_buckets
+from voxcpm_grpc.engine.host_copy import HostCopy
 from voxcpm_grpc.engine.kv_cache import allocate_kv
 from voxcpm_grpc.engine.rows import PackedChunks, pack, prefill_rows, step_rows
 from voxcpm_grpc.engine.scheduler import Batch, Chunk
@@ -19,26 +21,6 @@ from voxcpm_grpc.engine.slots import Slots, upload
 from voxcpm_grpc.models.base import EmbedRows, Frame, SpeechModel, StepRows
 
 LIBRARIES = 512 << 20  # bytes that kernels' modules and library workspaces take, beside PyTorch's own allocations
-
-
-class HostCopy:
-    """A float32 tensor on its way to the host. `ready` asks; `wait` waits for it and returns it."""
-
-    def __init__(self, tensor: Tensor) -> None:
-        self._event: torch.cuda.Event | None = None
-        self._tensor = tensor
-        if tensor.is_cuda:
-            self._tensor = torch.empty(tensor.shape, pin_memory=True).copy_(tensor, non_blocking=True)
-            self._event = torch.cuda.Event()
-            self._event.record()
-
-    def ready(self) -> bool:
-        return self._event is None or self._event.query()
-
-    def wait(self) -> np.ndarray:
-        if self._event is not None:
-            self._event.synchronize()
-        return self._tensor.numpy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,29 +113,45 @@ def pack_frame(frame: Frame) -> Tensor:
 
 @torch.inference_mode()
 def working_memory(model: SpeechModel, slots: Slots, page_size: int, prefill_tokens: int, *, graphs: bool) -> int:
-    """Bytes of GPU memory that steps and their graphs need beside weights, slots and KV cache.
+    """Bytes of GPU memory that steps, their graphs and codec jobs need beside weights, slots and KV cache.
 
-    Measured on a step of all slots and the largest prefill, run on the scratch slot over a KV cache of one page.
-    Graphs keep a pool of that size of their own.
+    Measured on a step of all slots and the largest prefill, run on the scratch slot over a KV cache of one page, and
+    on two seconds of audio. Graphs keep a pool of that size of their own, and so does the stream of the codec jobs.
     """
-    device, state = slots.device, slots.state
+    device, state, info = slots.device, slots.state, model.info
     kv = allocate_kv(model.layout, 0, page_size, device)
     scratch = len(state.seed) - 1
+
+    def step() -> None:
+        rows = step_rows(
+            torch.full((scratch,), scratch, device=device), state, page_size, page_size, max(info.timesteps)
+        )
+        model.step(rows, state, kv)
+        state.position[-1].zero_()
+
+    def prefill() -> None:
+        flat = torch.from_numpy(pack([], page_size).padded(prefill_tokens, 1, scratch)).to(device)
+        where = prefill_rows(flat, prefill_tokens, 1, state, page_size, page_size, fresh=False)
+        tokens = torch.zeros(prefill_tokens, dtype=torch.int64, device=device)
+        everything = EmbedRows(tokens, torch.arange(prefill_tokens, device=device), tokens + scratch, tokens)
+        model.prefill(model.embed(everything, state), where, state, kv)
+
+    def code() -> None:
+        for latents in model.codec.encode(np.zeros(2 * info.input_sample_rate, np.float32), pad_left=False):
+            for _ in model.codec.decode(latents.cpu().numpy()):
+                pass
+
+    streams = max(_peak(step, device), _peak(prefill, device))
+    return (2 if graphs else 1) * streams + _peak(code, device) + LIBRARIES
+
+
+def _peak(call: Callable[[], None], device: torch.device) -> int:
+    """Bytes that a call takes at its height beside what is allocated before it."""
     before = torch.cuda.memory_allocated(device)
     torch.cuda.reset_peak_memory_stats(device)
-    rows = step_rows(
-        torch.full((scratch,), scratch, device=device), state, page_size, page_size, max(model.info.timesteps)
-    )
-    model.step(rows, state, kv)
-    state.position[-1].zero_()
-    flat = torch.from_numpy(pack([], page_size).padded(prefill_tokens, 1, scratch)).to(device)
-    where = prefill_rows(flat, prefill_tokens, 1, state, page_size, page_size, fresh=False)
-    tokens = torch.zeros(prefill_tokens, dtype=torch.int64, device=device)
-    everything = EmbedRows(tokens, torch.arange(prefill_tokens, device=device), tokens + scratch, tokens)
-    model.prefill(model.embed(everything, state), where, state, kv)
+    call()
     torch.cuda.synchronize(device)
-    peak = torch.cuda.max_memory_allocated(device) - before
-    return (2 if graphs else 1) * peak + LIBRARIES
+    return torch.cuda.max_memory_allocated(device) - before
 
 
 class _Graphs:

@@ -27,13 +27,16 @@ class LoadOptions:
     None for `max_model_len` takes the checkpoint's own limit, for `name` that of its directory. `recorded_noise`
     float32 [steps, D, P], indexed by SlotState.step, replaces the generator: for comparisons with recorded runs.
     `fused` picks our kernels for the transformers, or plain operations; None: kernels on a GPU in half precision.
-    `codec_dtype` None leaves the arithmetic of the codec's decoder to `decoder_dtype`; float16 needs a GPU.
+    `persistent` gives a stream alone the kernel that stays on the GPU for its whole diffusion, where GPU and model fit
+    it; never beside plain operations. `codec_dtype` None leaves the arithmetic of the codec's decoder to
+    `decoder_dtype`; float16 needs a GPU.
     """
 
     device: torch.device
     dtype: torch.dtype
     attention: Attention
     fused: bool | None = None
+    persistent: bool = True
     timesteps: tuple[int, ...] = (4, 6, 10)
     max_slots: int = 8
     max_model_len: int | None = None
@@ -139,17 +142,20 @@ class Frame:
 
 
 class Codec(ABC):
-    """Waveforms to latents and back, in bounded pieces so that an engine can step between them."""
+    """Waveforms to latents and back, in bounded pieces so that an engine can step between them.
+
+    The pieces are on the model's device, and nothing waits for them.
+    """
 
     @abstractmethod
-    def encode(self, waveform: np.ndarray, *, pad_left: bool) -> Iterator[np.ndarray]:
+    def encode(self, waveform: np.ndarray, *, pad_left: bool) -> Iterator[Tensor]:
         """Latents float32 [patches, P, D] of a mono waveform at the input rate, piece by piece in order.
 
         Zeros fill the first (`pad_left`, for prompts) or the last patch (for references).
         """
 
     @abstractmethod
-    def decode(self, latents: np.ndarray) -> Iterator[np.ndarray]:
+    def decode(self, latents: np.ndarray) -> Iterator[Tensor]:
         """Audio float32 [samples] at the output rate of latents [patches, P, D], piece by piece in order."""
 
 

@@ -280,17 +280,20 @@ class VoxCPM2Codec(Codec):
         """Audio [samples] of the next patches [n, P, D] of the one stream in state [1, m]."""
         return self.decoder.decode(patches[None], state, torch.zeros(1, dtype=torch.int64, device=self.device))[0]
 
-    def encode(self, waveform: np.ndarray, *, pad_left: bool) -> Iterator[np.ndarray]:
+    def encode(self, waveform: np.ndarray, *, pad_left: bool) -> Iterator[Tensor]:
         missing = -len(waveform) % self.samples_per_patch
         padded = np.pad(waveform.astype(np.float32, copy=False), (missing, 0) if pad_left else (0, missing))
         memory = torch.zeros(1, self.encoder.memory, device=self.device)
         for piece in torch.from_numpy(padded).split(self.piece * self.samples_per_patch):
             if len(piece):
-                latents, memory = self.encode_piece(piece.to(self.device), memory)
-                yield latents.cpu().numpy()
+                latents, memory = self.encode_piece(self._upload(piece), memory)
+                yield latents
 
-    def decode(self, latents: np.ndarray) -> Iterator[np.ndarray]:
+    def decode(self, latents: np.ndarray) -> Iterator[Tensor]:
         state = self.allocate(1)
         for piece in torch.from_numpy(latents.astype(np.float32, copy=False)).split(self.piece):
             if len(piece):
-                yield self.decode_one(piece.to(self.device), state).cpu().numpy()
+                yield self.decode_one(self._upload(piece), state)
+
+    def _upload(self, piece: Tensor) -> Tensor:
+        return piece.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else piece

@@ -1,0 +1,71 @@
+"""Codec jobs beside the running streams."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from voxcpm_grpc.engine.host_copy import HostCopy
+from voxcpm_grpc.errors import Internal, VoxCPMError
+from voxcpm_grpc.request import Piece
+
+logger = logging.getLogger(__name__)
+
+
+class CodecJobs:
+    """Jobs that take turns, piece by piece, on a CUDA stream of their own; one piece at most is under way.
+
+    The captured steps go before them (see graph.Graph), and no step waits for a piece.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._jobs: dict[str, Iterator[Tensor]] = {}  # the first has its turn
+        self._copy: HostCopy | None = None  # of the first job's piece, on its way
+
+    def __bool__(self) -> bool:
+        return bool(self._jobs)
+
+    def __contains__(self, id: str) -> bool:
+        return id in self._jobs
+
+    def add(self, id: str, job: Iterator[Tensor]) -> None:
+        self._jobs[id] = job
+
+    def cancel(self, id: str) -> None:
+        """Forget a job; unknown ids are ignored."""
+        if id == next(iter(self._jobs), None):
+            self._copy = None
+        self._jobs.pop(id, None)
+
+    def advance(self, *, wait: bool) -> list[tuple[str, Piece | VoxCPMError]]:
+        """What has become of the job whose turn it is, if that is known already or if `wait`."""
+        if not self._jobs:
+            return []
+        id, job = next(iter(self._jobs.items()))
+        try:
+            result = self._piece(job, wait)
+        except VoxCPMError as error:
+            result = error
+        except Exception:
+            logger.exception("codec job %s failed", id)
+            result = Internal()
+        if result is None:
+            return []
+        self.cancel(id)
+        if isinstance(result, Piece) and not result.last:
+            self._jobs[id] = job  # behind the others
+        return [(id, result)]
+
+    def _piece(self, job: Iterator[Tensor], wait: bool) -> Piece | None:
+        if self._copy is None:
+            with torch.inference_mode(), torch.cuda.stream(self._stream):
+                piece = next(job, None)
+                if piece is None:
+                    return Piece(np.zeros(0, np.float32), last=True)
+                self._copy = HostCopy(piece)
+        return Piece(self._copy.wait(), last=False) if wait or self._copy.ready() else None
