@@ -104,7 +104,7 @@ def test_flow_evaluation_and_whole_pass(pair, timesteps):
     velocities, latents = [], []
     for model in (pair.fast, pair.truth):
         dtype = model.layout.dtype
-        _, tokens = model.flow.passes[timesteps]
+        tokens = model.flow.passes[timesteps].tokens
         context = model.flow.dit.context(mu.to(dtype), condition.to(dtype))
         velocities.append([model.flow.dit(noise.to(dtype), token, *context) for token in tokens])
         latents.append(model.flow(noise, mu.to(dtype), condition.to(dtype), cfg, timesteps))

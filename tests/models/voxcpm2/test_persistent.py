@@ -1,9 +1,133 @@
-import pytest
+"""A stream alone takes the loop in one launch where it can be had, and nothing else changes for it or for others."""
 
+import logging
+
+import pytest
+import torch
+from support.full_size import full_size  # noqa: F401
+
+from voxcpm_grpc.engine.graph import Graph
 from voxcpm_grpc.kernels.persistent import KernelUnavailable
-from voxcpm_grpc.models.voxcpm2.persistent import flow_weights
+from voxcpm_grpc.models.voxcpm2.persistent import flow_weights, persistent_flow
+from voxcpm_grpc.request import Request, Sampling
+
+TIMESTEPS = (1, 4, 6, 10)  # the first has no evaluation at all
+LIMIT = 1e-2  # bfloat16 activations against float32
 
 
 def test_another_shape_than_the_released_one_is_refused_in_words(load):
     with pytest.raises(KernelUnavailable, match=r"1024, 4096, 16, 2, 128, 64, 1.*not \(20, 52"):
         flow_weights(load().flow.dit)
+
+
+def test_a_model_that_does_not_fit_does_without_and_says_so(load, caplog):
+    with caplog.at_level(logging.INFO):
+        assert persistent_flow(load().flow.dit) is None
+    assert len(caplog.records) == 1
+    assert "1024, 4096, 16, 2, 128, 64" in caplog.text
+
+
+def test_a_cpu_does_without_in_silence(load, caplog):
+    with caplog.at_level(logging.INFO):
+        assert load().flow.alone is None
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(("streams", "timesteps", "used"), [(1, 4, True), (1, 10, True), (2, 4, False), (1, 1, False)])
+def test_only_a_batch_of_one_takes_the_other_loop(load, streams, timesteps, used):
+    flow = load(timesteps=TIMESTEPS).flow
+    hidden = flow.dit.hidden
+    inputs = [torch.randn(streams, *shape) for shape in ((8, 4), (2, hidden), (4, 8))] + [torch.full((streams,), 2.0)]
+    inputs[0] = inputs[0].transpose(1, 2)  # as noise comes: channel by channel
+    expected, calls = flow(*inputs, timesteps), []
+
+    def loop(noise, mu, condition, cfg, tokens, sizes):
+        calls.append((tokens.shape, sizes.shape))
+        assert noise.is_contiguous()
+        assert sizes.dtype == torch.float32
+        flow.alone = None
+        return flow(noise, mu, condition, cfg, timesteps)
+
+    flow.alone = loop
+    assert torch.equal(flow(*inputs, timesteps), expected)
+    evaluations = len(flow.passes[timesteps].schedule.size)
+    assert calls == [((evaluations, hidden), (evaluations,))] * used
+
+
+@pytest.fixture(scope="module")
+def trio(load, full_size):  # noqa: F811
+    """The model with the loop, without it, and the truth: float32 over the same weights."""
+    if torch.cuda.get_device_capability() != (9, 0):
+        pytest.skip("the kernel is written for compute capability 9.0")
+    device = torch.device("cuda", 0)
+    fast = load(full_size, device=device, dtype=torch.bfloat16, timesteps=TIMESTEPS)
+    plain = load(full_size, device=device, dtype=torch.bfloat16, timesteps=TIMESTEPS, persistent=False)
+    truth = load(full_size, device=device, timesteps=TIMESTEPS)
+    assert fast.flow.alone is not None
+    assert plain.flow.alone is None
+    yield fast, plain, truth
+    torch.cuda.empty_cache()
+
+
+def begin(run, cfg: float, temperature: float) -> None:
+    """Slot 1 in the middle of speech, the same state in every model but for its type."""
+    generator = torch.Generator("cuda").manual_seed(int(10 * cfg + temperature))
+    state = run.state
+    for name in ("semantic", "acoustic", "condition"):
+        part = getattr(state.model, name)
+        part[1] = torch.randn(part[1].shape, generator=generator, device="cuda").bfloat16()
+    state.model.codec.zero_()
+    for column, value in ((state.cfg, cfg), (state.temperature, temperature), (state.seed, 7)):
+        column[1] = value
+    for column in (state.step, state.patches, state.position):
+        column.zero_()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("timesteps", TIMESTEPS)
+@pytest.mark.parametrize(("cfg", "temperature"), [(2.0, 1.0), (1.0, 0.7), (3.5, 0.0)])
+@torch.inference_mode()
+def test_a_stream_alone_speaks_as_without_the_loop(trio, driver, timesteps, cfg, temperature):
+    patches, audio = [], []
+    for model in trio:
+        run = driver(model)
+        begin(run, cfg, temperature)
+        frame = model.speak(run.rows(1, timesteps=timesteps), run.state)
+        assert frame.finite.all()
+        patches.append(run.state.history[1, 0].float())
+        audio.append(frame.audio)
+    fast, plain, truth = patches
+    scale = truth.norm() or 1.0
+    error, allowed = (fast - truth).norm() / scale, max(LIMIT, float((plain - truth).norm() / scale))
+    assert error <= allowed, f"relative error {error:.2e}, without the loop {allowed:.2e}"
+    assert torch.cosine_similarity(*(a.float() for a in audio[:2])) > 0.99
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("timesteps", [4, 10])
+@torch.inference_mode()
+def test_a_captured_stream_repeats_what_a_call_says(trio, driver, timesteps):
+    fast = trio[0]
+    run = driver(fast)
+    rows = run.rows(1, timesteps=timesteps)
+    begin(run, 2.0, 1.0)
+    expected = fast.speak(rows, run.state).audio.clone()
+    graph = Graph(lambda: fast.speak(rows, run.state), torch.cuda.graph_pool_handle())
+    for _ in range(3):
+        begin(run, 2.0, 1.0)
+        assert torch.equal(graph.replay().audio, expected)
+
+
+@pytest.mark.gpu
+def test_the_loop_is_used_by_a_step_of_one_stream_only(trio, driver):
+    fast, calls = trio[0], []
+    run, loop = driver(fast), fast.flow.alone
+    for slot in (0, 1):
+        run.start(slot, fast.prompt(Request(id="a", text="Hello there.")), Sampling())
+    fast.flow.alone = lambda *inputs: calls.append(len(inputs[0])) or loop(*inputs)
+    try:
+        run.step(1, timesteps=4)
+        run.step(0, 1, timesteps=4)
+    finally:
+        fast.flow.alone = loop
+    assert calls == [1]

@@ -14,6 +14,7 @@ from voxcpm_grpc.layers.weights import Weights, check, read_tensors
 from voxcpm_grpc.models.base import LoadOptions
 from voxcpm_grpc.models.voxcpm2.config import VoxCPM2Config, parse_config
 from voxcpm_grpc.models.voxcpm2.model import VoxCPM2
+from voxcpm_grpc.models.voxcpm2.persistent import persistent_flow
 from voxcpm_grpc.models.voxcpm2.prompt import PromptLayout
 from voxcpm_grpc.models.voxcpm2.tokenizer import TextTokenizer
 from voxcpm_grpc.models.voxcpm2.vae import (
@@ -70,6 +71,8 @@ def load_voxcpm2(directory: Path, content: Any, options: LoadOptions) -> VoxCPM2
     )
     model = VoxCPM2(config, options, info, layout, codec, weights)
     check(weights, codec_weights)
+    if options.persistent and options.fused is not False and device.type == "cuda":
+        model.flow.alone = persistent_flow(model.flow.dit)
     return model
 
 

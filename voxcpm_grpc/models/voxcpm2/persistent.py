@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from torch import Tensor
 
 from voxcpm_grpc.kernels.persistent import (
@@ -14,10 +16,23 @@ from voxcpm_grpc.kernels.persistent import (
     FlowWeights,
     KernelUnavailable,
     LayerWeights,
+    PersistentFlow,
 )
 from voxcpm_grpc.layers.linear import Linear
 from voxcpm_grpc.layers.norm import RMSNorm
 from voxcpm_grpc.models.voxcpm2.local import LocDiT
+
+logger = logging.getLogger(__name__)
+
+
+def persistent_flow(dit: LocDiT) -> PersistentFlow | None:
+    """The loop of one stream in one launch; None, which the log explains, where machine, arithmetic or model do not
+    fit the kernel."""
+    try:
+        return PersistentFlow(flow_weights(dit))
+    except KernelUnavailable as error:
+        logger.info("a stream alone takes a launch for each product of the diffusion, not one for all: %s", error)
+        return None
 
 
 def flow_weights(dit: LocDiT) -> FlowWeights:
