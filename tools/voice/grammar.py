@@ -23,7 +23,7 @@ class Grammar:
             self._rules[name] = [alternative.strip() for alternative in body.split("|")]
         for name, alternatives in self._rules.items():
             for used, form in RULE.findall(" ".join(alternatives)):
-                if used not in self._rules or form and form not in FORMS:
+                if used not in self._rules or (form and form not in FORMS):
                     raise ValueError(f"grammar rule {name!r} uses {used}.{form or 'base'}, which does not exist")
 
     def sentence(self, draw: random.Random) -> str:

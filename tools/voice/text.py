@@ -3,7 +3,7 @@
     python -m tools.voice.text OUT
 
 Needs Debian's packages wordnet-base and scowl. A seed gives the same text. Sentences are what people type: plain,
-mostly of common words, with numbers as words and as figures up to 99, and a share of word salad that covers the spelling.
+mostly of common words, numbers as words or as figures up to 99, and a share of word salad that covers the spelling.
 """
 
 import argparse
