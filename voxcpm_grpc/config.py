@@ -79,6 +79,22 @@ class EngineSettings(_Frozen):
     )
 
 
+class SupervisionSettings(_Frozen):
+    """When an engine counts as lost, and what follows."""
+
+    silence_seconds: Seconds = Field(
+        default=1.5, description="longest silence of an engine's process, which gives a sign of life every 0.25 s"
+    )
+    step_seconds: Seconds | None = Field(
+        default=None,
+        description="longest step of an engine; default: 20 times the longest one when it warmed up, at least 1.5",
+    )
+    restart_seconds: Seconds = Field(default=30.0, description="longest pause between two starts of an engine")
+    restart_limit: Positive = Field(
+        default=10, description="starts that fail in a row until an engine is given up; without any the server ends"
+    )
+
+
 class LimitSettings(_Frozen):
     """What one caller may ask of the front."""
 
@@ -132,6 +148,9 @@ class Settings(_Frozen):
 def load(argv: Sequence[str] | None = None, env: Mapping[str, str] | None = None) -> Settings:
     """The effective settings: the file that `--config` or VOXCPM_CONFIG names, under the environment, under `argv`.
 
+    supervision: SupervisionSettings = Field(
+        default=SupervisionSettings(), description="when an engine counts as lost, and what follows"
+    )
     `argv` holds flags only; `env` is the process's environment if left out. Raises StartupError, one line for each
     fault, naming the source, the key, the value and the rule.
     """

@@ -98,7 +98,7 @@ async def running_server(
         await server.start()
         gc.collect()
         gc.freeze()  # nothing loaded so far ever goes away; walking it again would hold up the event loop
-        await health.say(serving=True)
+        await health.say(serving=pool.healthy)
         watch = asyncio.create_task(_watch(pool, health))
         stack.callback(watch.cancel)
         try:
@@ -120,9 +120,10 @@ async def _drain(server: grpc.aio.Server, gate: Gate, health: Health, seconds: f
 
 
 async def _watch(pool: EnginePool, health: Health) -> None:
-    await pool.closed_or_lost()
-    log.error("the engine is lost; health is NOT_SERVING from now on")
-    await health.say(serving=False)
+    """What balancers hear follows the engines."""
+    async for serving in pool.health():
+        log.log(logging.INFO if serving else logging.ERROR, "health serving=%s", serving)
+        await health.say(serving=serving)
 
 
 async def _serve(settings: Settings, directory: Path) -> None:
@@ -145,7 +146,16 @@ async def _serve(settings: Settings, directory: Path) -> None:
             flush=True,
         )
         await stop.wait()
+        watch = asyncio.create_task(_stop_without_engines(running.pool, stop))
 
+        if watch.done():
+            raise StartupError("no engine is left and none could be started again; the log says why")
+        watch.cancel()
+
+
+async def _stop_without_engines(pool: EnginePool, stop: asyncio.Event) -> None:
+    await pool.closed_or_given_up()
+    stop.set()
 
 def _resolve(settings: Settings) -> Path:
     return checkpoint.resolve(settings.model, settings.revision, settings.cache_dir)

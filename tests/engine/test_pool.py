@@ -3,10 +3,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import os
-import signal
 import time
-from collections.abc import AsyncIterator
 
 import numpy as np
 import psutil
@@ -14,64 +11,19 @@ import pytest
 import pytest_asyncio
 import uvloop
 from support.fake_engine import MakeFake, refuse_to_start, request
+from support.pools import Launcher, at_rest, everything, pool_of, steps_reach
 
-from voxcpm_grpc.engine.handles import ProcessHandle
 from voxcpm_grpc.engine.pool import EnginePool
-from voxcpm_grpc.errors import Aborted, Exhausted, Internal, InvalidRequest, StartupError, Unavailable, VoxCPMError
+from voxcpm_grpc.errors import Aborted, Exhausted, Internal, InvalidRequest, StartupError, Unavailable
 from voxcpm_grpc.request import Admitted, AudioChunk, Finished, FinishReason
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@contextlib.asynccontextmanager
-async def pool_of(*engines: MakeFake) -> AsyncIterator[EnginePool]:
-    """A started pool of these engines, each in its process."""
-    pool = EnginePool([ProcessHandle(make, name=f"engine-{i}", stop_seconds=2.0) for i, make in enumerate(engines)])
-    await pool.start()
-    try:
-        yield pool
-    finally:
-        await pool.close()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def pool():
     async with pool_of(MakeFake()) as pool:
         yield pool
-
-
-@contextlib.asynccontextmanager
-async def doomed(step_seconds: float = 0.002):
-    """A pool of one engine, and what kills that engine."""
-    handle = ProcessHandle(MakeFake(step_seconds))
-    pool = EnginePool([handle])
-    await pool.start()
-    try:
-        yield pool, lambda: os.kill(handle.pid, signal.SIGKILL)
-    finally:
-        await pool.close()
-
-
-async def everything(stream, seconds: float = 20):
-    async with asyncio.timeout(seconds), contextlib.aclosing(stream) as items:
-        return [item async for item in items]
-
-
-async def steps_reach(pool: EnginePool, steps: int):
-    """Wait until the engine has made that many steps, and see that it then rests."""
-    async with asyncio.timeout(5):
-        while (await pool.stats()).steps < steps:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-    await asyncio.sleep(0.05)
-    assert (await pool.stats()).steps == steps
-
-
-async def at_rest(pool: EnginePool, seconds: float = 5.0):
-    """The engine's last word on its load, once nothing is left; the test fails if something stays."""
-    async with asyncio.timeout(seconds):
-        while (stats := await pool.stats()).running:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-    return stats
 
 
 async def test_a_request_from_admission_to_its_end(pool):
@@ -256,65 +208,6 @@ async def test_many_streams_do_not_hold_the_loop(pool, callback_cpu):
     assert sorted(callback_cpu)[-2] < 0.005
 
 
-async def test_an_engine_killed_before_the_first_audio_may_be_asked_again():
-    async with doomed() as (pool, kill):
-        stream = pool.generate(request("a", 3, "hang"))
-        assert isinstance(await anext(stream), Admitted)
-        kill()
-        with pytest.raises(Unavailable) as caught:
-            await everything(stream)
-        assert caught.value.retry_after == 1.0
-
-
-async def test_an_engine_killed_after_audio_aborts_and_the_pool_is_down():
-    async with doomed() as (pool, kill):
-        speaking = pool.generate(request("a", 100_000))
-        for _ in range(5):
-            await anext(speaking)
-        decoding = pool.decode(np.zeros((1000, 4, 8), np.float32))
-        await anext(decoding)
-        encoding = asyncio.create_task(pool.encode(np.zeros(320), pad_left=True))
-        kill()
-        with pytest.raises(Aborted):
-            await everything(speaking)
-        with pytest.raises(Unavailable):
-            await everything(decoding)
-        await asyncio.wait([encoding])
-        assert isinstance(encoding.exception(), Unavailable | None)  # it may have been done just before
-        assert not pool.healthy
-        await asyncio.wait_for(pool.closed_or_lost(), 1)
-        for call in (anext(pool.generate(request("b", 1))), pool.encode(np.zeros(320), pad_left=True), pool.stats()):
-            with pytest.raises(Unavailable) as caught:
-                await asyncio.wait_for(call, 1)
-            assert caught.value.retry_after == 1.0
-
-
-async def test_audio_that_waited_in_the_front_counts_as_sent():
-    async with doomed() as (pool, kill):
-        stream = pool.generate(request("a", 100_000), lead_chunks=5)
-        await steps_reach(pool, 1 + 5)
-        kill()
-        await pool.closed_or_lost()
-        got = []
-        with pytest.raises(Aborted):
-            async for event in stream:
-                got.append(event)
-        assert [event.index for event in got[1:]] == [0, 1, 2, 3, 4]
-
-
-async def test_a_crash_in_a_step_ends_everything_and_the_pool_says_so():
-    async with pool_of(MakeFake()) as pool:
-        good = pool.generate(request("good", 100_000), lead_chunks=10**6)
-        await anext(good)
-        await anext(good)
-        bad = pool.generate(request("bad", 3, "crash"))
-        with pytest.raises(Aborted):
-            await everything(good)
-        with pytest.raises(Unavailable):
-            await everything(bad)
-        await asyncio.wait_for(pool.closed_or_lost(), 1)
-
-
 async def test_closing_the_pool_ends_what_is_under_way():
     async with pool_of(MakeFake()) as pool:
         stream = pool.generate(request("a", 100_000))
@@ -322,57 +215,25 @@ async def test_closing_the_pool_ends_what_is_under_way():
         await anext(stream)
         await pool.close()
         assert not pool.healthy
-        await asyncio.wait_for(pool.closed_or_lost(), 1)
+        await asyncio.wait_for(pool.closed_or_given_up(), 1)
         with pytest.raises(Aborted):
             await everything(stream)
         with pytest.raises(Unavailable):
             await anext(pool.generate(request("b", 1)))
 
 
-async def test_calls_go_to_the_least_loaded_engine_and_one_lost_leaves_the_other():
-    handles = [ProcessHandle(MakeFake(), name=f"engine-{i}") for i in range(2)]
-    pool = EnginePool(handles)
-    await pool.start()
-    try:
-        streams = [pool.generate(request(f"s{i}", 100_000)) for i in range(6)]
-        for stream in streams:
-            await anext(stream)
-            await anext(stream)
-        assert (await pool.stats()).running == 6
-        os.kill(handles[0].pid, signal.SIGKILL)
-        outcomes = await asyncio.gather(*(until_error(stream, 300) for stream in streams))
-        assert sum(isinstance(outcome, Aborted) for outcome in outcomes) == 3
-        assert pool.healthy
-        assert len(await everything(pool.generate(request("next", 3)))) == 5
-        assert (await pool.stats()).running <= 3
-    finally:
-        await pool.close()
-    assert not [child for child in psutil.Process().children() if child.pid in {handle.pid for handle in handles}]
-
-
-async def until_error(stream, chunks: int) -> Exception | None:
-    """Read up to that many chunks, slower than they are made."""
-    try:
-        async with asyncio.timeout(10), contextlib.aclosing(stream):
-            for _ in range(chunks):
-                await anext(stream)
-                await asyncio.sleep(0.001)
-    except VoxCPMError as error:
-        return error
-    return None
-
-
 async def test_a_pool_with_an_engine_that_cannot_start_does_not_start():
-    good = ProcessHandle(MakeFake())
-    pool = EnginePool([good, ProcessHandle(MakeFake(before=refuse_to_start))])
+    good = Launcher([MakeFake()])
+    pool = EnginePool([good, Launcher([MakeFake(before=refuse_to_start)])])
     with pytest.raises(StartupError, match=r"model.safetensors is missing"):
         await pool.start()
     assert not pool.healthy
-    assert not good.pid or not psutil.pid_exists(good.pid)
+    [handle] = good.handles
+    assert not handle.pid or not psutil.pid_exists(handle.pid)
 
 
 async def test_engines_of_different_models_do_not_start():
-    pool = EnginePool([ProcessHandle(MakeFake()), ProcessHandle(MakeFake(fingerprint="1" * 32))])
+    pool = EnginePool([Launcher([MakeFake()]), Launcher([MakeFake(fingerprint="1" * 32)])])
     with pytest.raises(StartupError, match="different models"):
         await pool.start()
 

@@ -12,6 +12,7 @@ from support.fake_engine import FakeEngine, request
 from voxcpm_grpc.config import EngineSettings
 from voxcpm_grpc.engine import messages as m
 from voxcpm_grpc.engine import worker
+from voxcpm_grpc.engine.desk import Desk, Pulse
 from voxcpm_grpc.errors import Exhausted, Internal, StartupError
 from voxcpm_grpc.request import Request, Sampling
 
@@ -32,7 +33,7 @@ class Front:
         with context.socket(zmq.PAIR) as socket:
             socket.connect("inproc://worker")
             try:
-                worker.run(engine, socket)
+                worker.run(Desk(engine, Pulse()), socket)
             except Exception as error:
                 self.fault = error
 

@@ -76,6 +76,9 @@ class FakeEngine:
         self.looks += 1
         return bool(self.jobs) or any(stream.runnable for stream in self.streams.values())
 
+    def warm_up(self) -> float:
+        return self.step_seconds
+
     def add(self, request: Request, credit: int) -> None:
         if request.text == "refuse":
             raise Exhausted("the queue is full", retry_after=2.5)

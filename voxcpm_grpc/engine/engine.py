@@ -19,6 +19,7 @@ from voxcpm_grpc.engine.runner import Launch, Runner, working_memory
 from voxcpm_grpc.engine.scheduler import Batch, PrefillBudget, Scheduler
 from voxcpm_grpc.engine.sequence import Sequence
 from voxcpm_grpc.engine.slots import Slots
+from voxcpm_grpc.engine.warm_up import exercise
 from voxcpm_grpc.errors import FailedPrecondition, Internal, InvalidRequest, VoxCPMError
 from voxcpm_grpc.models.base import SpeechModel
 from voxcpm_grpc.request import Admitted, AudioChunk, Event, Finished, FinishReason, Piece, Request, Stats
@@ -79,6 +80,19 @@ class Engine:
         self._counts = dict.fromkeys(
             ("steps", "prefix_hit_tokens", "prefill_tokens", "finished", "cancelled", "failed"), 0
         )
+
+    def warm_up(self) -> float:
+        """Speak, encode and decode a little, so that no caller waits for what is made on first use.
+
+        Returns the seconds of the longest step once all that is made. Leaves no trace; call before anything else.
+        """
+        patches = min(self.scheduler.budget.most, self.scheduler.max_len // 4)
+        slowest = []
+        for _ in range(2):
+            slowest.append(exercise(self, patches))
+            self.scheduler.blocks.forget()
+        self._counts = dict.fromkeys(self._counts, 0)
+        return slowest[-1]
 
     def add(self, request: Request, credit: int = UNLIMITED) -> None:
         """Queue a request. `credit` is how many chunks its listener takes before it must `grant` more.

@@ -1,7 +1,8 @@
-"""The engine process: load a model, then the mailbox loop round one Engine."""
+"""The engine process: load a model, then the loop that carries letters to and from the desk of one Engine."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import multiprocessing
 import os
@@ -12,36 +13,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing import connection
 from pathlib import Path
-from typing import Protocol
 
-import numpy as np
 import zmq
 
 from voxcpm_grpc.config import EngineSettings
 from voxcpm_grpc.engine import messages
-from voxcpm_grpc.engine.messages import Cancel, Credit, Decode, Encode, Failed, GetStats, Report, Stop, Submit
-from voxcpm_grpc.errors import Internal, StartupError, VoxCPMError
-from voxcpm_grpc.request import Admitted, AudioChunk, Event, Finished, ModelInfo, Piece, Request, Stats
+from voxcpm_grpc.engine.desk import Desk, EngineLike, Pulse
+from voxcpm_grpc.errors import StartupError, VoxCPMError
 
 logger = logging.getLogger(__name__)
 
 LINGER_MS = 1000  # for last words to a front that still reads
-
-
-class EngineLike(Protocol):
-    """What the loop needs of an Engine. `busy` must not count streams that wait for credit, or the loop would spin."""
-
-    @property
-    def info(self) -> ModelInfo: ...
-    @property
-    def busy(self) -> bool: ...
-    def add(self, request: Request, credit: int) -> None: ...
-    def grant(self, id: str, chunks: int) -> None: ...
-    def cancel(self, id: str) -> None: ...
-    def encode(self, id: str, waveform: np.ndarray, *, pad_left: bool) -> None: ...
-    def decode(self, id: str, latents: np.ndarray) -> None: ...
-    def step(self) -> list[tuple[str, Event | Piece | VoxCPMError]]: ...
-    def stats(self) -> Stats: ...
+FRONT = "front"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,55 +42,54 @@ class LoadEngine:
         return load_engine(self.directory, self.name, self.settings)
 
 
-def main(address: str, make_engine: Callable[[], EngineLike], log_level: str) -> None:
-    """Serve one engine to the front that listens at `address` until it says Stop, dies, or SIGTERM comes.
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """Where the front listens: for the loop's letters, and for the beats beside them."""
+
+    letters: str
+    beats: str
+
+
+def main(addresses: Addresses, make_engine: Callable[[], EngineLike], log_level: str) -> None:
+    """Serve one engine to the front that listens at `addresses` until it says Stop, dies, or SIGTERM comes.
 
     Runs in a process of its own, spawned by `handles.ProcessHandle`; exits with a status other than 0 on a fault.
     """
+    name = multiprocessing.current_process().name
     logging.basicConfig(
         level=log_level.upper(),
         stream=sys.stderr,
-        format=f"%(asctime)s %(levelname)s {multiprocessing.current_process().name} %(name)s: %(message)s",
+        format=f"%(asctime)s %(levelname)s {name} %(name)s: %(message)s",
     )
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the front decides what it means
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    _take_title(name)
     _follow_parent()
     with zmq.Context() as context, context.socket(zmq.PAIR) as socket:
         socket.set_hwm(0)  # nothing is dropped; credit and the front's admission bound what waits
         socket.linger = LINGER_MS
-        socket.connect(address)
-        engine = _start(make_engine, socket)
-        try:
-            run(engine, socket)
-        except Exception:
-            logger.critical("the engine failed; its process ends", exc_info=True)
-            sys.exit(1)
-
-
-def run(engine: EngineLike, socket: zmq.Socket) -> None:
-    """The mailbox loop, until Stop: every command that has come, one step, one message of all that this brought.
-
-    Faults of a command or a request end that request alone; what `step` raises, this raises.
-    """
-    while True:
-        reports: list[Report] = []
-        for data in _mail(socket, wait=not engine.busy):
+        socket.connect(addresses.letters)
+        pulse = Pulse()
+        with _beating(pulse, context, addresses.beats):
+            engine = _start(make_engine, pulse, socket)
             try:
-                command = messages.decode_command(data)
-                if isinstance(command, Stop):
-                    return
-                reports += _obey(engine, command)
-            except Exception as error:
-                reports += _refuse(engine, messages.command_id(data), error)
-        if engine.busy:
-            reports += [_report(id, result) for id, result in engine.step()]
-        if reports:
+                run(Desk(engine, pulse), socket)
+            except Exception:
+                logger.critical("the engine failed; its process ends", exc_info=True)
+                sys.exit(1)
+
+
+def run(desk: Desk, socket: zmq.Socket) -> None:
+    """The loop, until Stop: every command that has come, one step, one message of all that this brought."""
+    while not desk.stopped:
+        for reports in desk.round(_mail(socket, wait=not desk.busy)).values():
             socket.send(messages.encode_reports(reports), copy=False)
 
 
-def _start(make_engine: Callable[[], EngineLike], socket: zmq.Socket) -> EngineLike:
+def _start(make_engine: Callable[[], EngineLike], pulse: Pulse, socket: zmq.Socket) -> EngineLike:
     try:
         engine = make_engine()
+        pulse.slowest_step = engine.warm_up()
     except Exception as error:
         expected = isinstance(error, (StartupError, VoxCPMError))
         if not expected:
@@ -119,7 +101,7 @@ def _start(make_engine: Callable[[], EngineLike], socket: zmq.Socket) -> EngineL
     return engine
 
 
-def _mail(socket: zmq.Socket, *, wait: bool) -> Iterator[memoryview]:
+def _mail(socket: zmq.Socket, *, wait: bool) -> Iterator[tuple[str, memoryview]]:
     """Every message that is there; `wait` sleeps until there is one."""
     flags = 0 if wait else zmq.DONTWAIT
     while True:
@@ -127,47 +109,41 @@ def _mail(socket: zmq.Socket, *, wait: bool) -> Iterator[memoryview]:
             frame = socket.recv(flags, copy=False)
         except zmq.Again:
             return
-        yield frame.buffer
+        yield FRONT, frame.buffer
         flags = zmq.DONTWAIT
 
 
-def _obey(engine: EngineLike, command: messages.Command) -> list[Report]:
-    match command:
-        case Submit(request, credit):
-            engine.add(request, credit)
-        case Credit(id, chunks):
-            engine.grant(id, chunks)
-        case Cancel(id):
-            engine.cancel(id)
-        case Encode(id, waveform, pad_left):
-            engine.encode(id, waveform, pad_left=pad_left)
-        case Decode(id, latents):
-            engine.decode(id, latents)
-        case GetStats(id):
-            return [messages.Statistics(id, engine.stats())]
-    return []
+@contextlib.contextmanager
+def _beating(pulse: Pulse, context: zmq.Context, address: str) -> Iterator[None]:
+    """Sends beats from a thread of its own: it falls silent when the process is stopped or held up as a whole, and
+    tells of a loop that is caught in a step."""
+    over = threading.Event()
+
+    def beat() -> None:
+        with context.socket(zmq.PUSH) as socket:
+            socket.linger = 0
+            socket.connect(address)
+            while True:
+                with contextlib.suppress(zmq.Again):  # a front that does not read misses nothing by it
+                    socket.send(messages.encode_reports([pulse.beat()]), zmq.DONTWAIT)
+                if over.wait(messages.BEAT_SECONDS):
+                    return
+
+    thread = threading.Thread(target=beat, name="beats", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
-def _refuse(engine: EngineLike, id: str, error: Exception) -> list[Report]:
-    if isinstance(error, VoxCPMError):
-        return [Failed.of(id, error)]
-    logger.error("request %s failed", id, exc_info=error)
-    engine.cancel(id)  # nobody listens from now on: it must not keep a slot
-    return [Failed.of(id, Internal())]
+def _take_title(name: str) -> None:
+    """What `ps` and `top` show."""
+    with contextlib.suppress(ImportError):  # a comfort that a bare machine may lack
+        from setproctitle import setproctitle
 
-
-def _report(id: str, result: Event | Piece | VoxCPMError) -> Report:
-    match result:
-        case Admitted():
-            return messages.Began(id, result)
-        case AudioChunk():
-            return messages.Spoke(id, result)
-        case Finished():
-            return messages.Ended(id, result)
-        case Piece():
-            return messages.Coded(id, result)
-        case VoxCPMError():
-            return Failed.of(id, result)
+        setproctitle(f"voxcpm-grpc {name}")
 
 
 def _follow_parent() -> None:

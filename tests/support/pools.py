@@ -1,0 +1,96 @@
+"""Pools of fake engines, and what one reads of them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+from support.fake_engine import MakeFake
+
+from voxcpm_grpc.config import SupervisionSettings
+from voxcpm_grpc.engine.handles import ProcessHandle
+from voxcpm_grpc.engine.pool import EnginePool
+
+NEVER = SupervisionSettings(restart_limit=1, restart_seconds=1000.0)
+
+
+@dataclass
+class Launcher:
+    """Launches engines of one place, and remembers them. What stands in `makes` is made in turn, the last one forever.
+
+    Without `again` a second launch fails.
+    """
+
+    makes: list[MakeFake]
+    name: str = "engine"
+    again: bool = True
+    handles: list[ProcessHandle] = field(default_factory=list)
+
+    def __call__(self) -> ProcessHandle:
+        if self.handles and not self.again:
+            raise RuntimeError("not again")
+        make = self.makes[min(len(self.handles), len(self.makes) - 1)]
+        handle = ProcessHandle(make, name=self.name, stop_seconds=2.0)
+        self.handles.append(handle)
+        return handle
+
+    @property
+    def pid(self) -> int:
+        """Of the last one."""
+        pid = self.handles[-1].pid
+        assert pid
+        return pid
+
+    def kill(self, how: signal.Signals = signal.SIGKILL) -> None:
+        os.kill(self.pid, how)
+
+
+@contextlib.asynccontextmanager
+async def started(*launchers: Launcher, settings: SupervisionSettings | None = None) -> AsyncIterator[EnginePool]:
+    pool = EnginePool(launchers, settings)
+    await pool.start()
+    try:
+        yield pool
+    finally:
+        await pool.close()
+
+
+@contextlib.asynccontextmanager
+async def pool_of(*makes: MakeFake, settings: SupervisionSettings | None = None) -> AsyncIterator[EnginePool]:
+    """A started pool of these engines, each in its process."""
+    launchers = [Launcher([make], name=f"engine-{number}") for number, make in enumerate(makes)]
+    async with started(*launchers, settings=settings) as pool:
+        yield pool
+
+
+async def everything(stream, seconds: float = 20):
+    async with asyncio.timeout(seconds), contextlib.aclosing(stream) as items:
+        return [item async for item in items]
+
+
+async def steps_reach(pool: EnginePool, steps: int):
+    """Wait until the engine has made that many steps, and see that it then rests."""
+    async with asyncio.timeout(5):
+        while (await pool.stats()).steps < steps:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    await asyncio.sleep(0.05)
+    assert (await pool.stats()).steps == steps
+
+
+async def at_rest(pool: EnginePool, seconds: float = 5.0):
+    """The engine's last word on its load, once nothing is left; the test fails if something stays."""
+    async with asyncio.timeout(seconds):
+        while (stats := await pool.stats()).running:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    return stats
+
+
+async def health_is(pool: EnginePool, healthy: bool, seconds: float = 10.0):
+    async with asyncio.timeout(seconds):
+        async for now in pool.health():
+            if now is healthy:
+                return
