@@ -248,3 +248,29 @@ async def test_it_serves_on_uvloop():
             return runner.run(main())
 
     assert [len(events) for events in await asyncio.to_thread(run)] == [32] * 10
+
+
+async def test_work_counts_and_not_streams():
+    async with pool_of(MakeFake(step_seconds=0.002), MakeFake(step_seconds=0.002)) as pool:
+        first, second = pool.places
+        book = pool.generate(request("book", 10**6, "A long story that takes its time. " * 100))
+        (busy,) = [place for place in pool.places if place.jobs]
+        free = second if busy is first else first
+        words = [pool.generate(request(f"word{i}", 100, "Hello.")) for i in range(4)]
+        assert (len(busy.jobs), len(free.jobs)) == (1, 4)
+        assert all(len(events) == 102 for events in await asyncio.gather(*map(everything, words)))
+        assert free.work == 0
+        before = busy.work
+        for _ in range(500):
+            await anext(book)
+        assert busy.work < before, "what is spoken is no work any more"
+        await book.aclose()
+
+
+async def test_an_idle_pool_reserves_at_choice_time():
+    async with pool_of(MakeFake(), MakeFake(), MakeFake()) as pool:
+        streams = [pool.generate(request(f"r{i}", 100_000)) for i in range(9)]
+        assert [len(place.jobs) for place in pool.places] == [3, 3, 3]
+        for stream in streams:
+            await stream.aclose()
+        assert [len(place.jobs) for place in pool.places] == [0, 0, 0]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from voxcpm_grpc.errors import Exhausted, Internal, StartupError, VoxCPMError
+from voxcpm_grpc.errors import Exhausted, Internal, StartupError, Unavailable, VoxCPMError
 from voxcpm_grpc.request import (
     Admitted,
     AudioChunk,
@@ -61,10 +61,12 @@ class _Stream:
 
 @dataclass
 class FakeEngine:
-    """What a request's text says happens: refuse, fault, fail, crash (a step raises), exit, hang."""
+    """What a request's text says happens: refuse, fault, fail, elsewhere (another engine should try), crash (a step
+    raises), exit, hang, linger (a step takes 2.5 s)."""
 
     info: ModelInfo = INFO
     step_seconds: float = 0.0005
+    slowest_step: float = 0.0
     streams: dict[str, _Stream] = field(default_factory=dict)
     jobs: dict[str, list[np.ndarray]] = field(default_factory=dict)
     steps: int = 0
@@ -77,7 +79,7 @@ class FakeEngine:
         return bool(self.jobs) or any(stream.runnable for stream in self.streams.values())
 
     def warm_up(self) -> float:
-        return self.step_seconds
+        return self.slowest_step
 
     def add(self, request: Request, credit: int) -> None:
         if request.text == "refuse":
@@ -135,6 +137,11 @@ class FakeEngine:
                 os._exit(3)
             case "hang":
                 time.sleep(60)
+            case "linger" if not stream.made:
+                time.sleep(2.5)
+            case "elsewhere":
+                del self.streams[id]
+                return [(id, Unavailable("not here"))]
             case "fail":
                 del self.streams[id]
                 return [(id, Internal())]
@@ -156,6 +163,7 @@ class MakeFake:
     """Picklable, as ProcessHandle wants it."""
 
     step_seconds: float = 0.0005
+    slowest_step: float = 0.0
     fingerprint: str = INFO.fingerprint
     before: Callable[[], object] | None = None
 
@@ -165,7 +173,8 @@ class MakeFake:
             self.before()
         from dataclasses import replace
 
-        return FakeEngine(info=replace(INFO, fingerprint=self.fingerprint), step_seconds=self.step_seconds)
+        info = replace(INFO, fingerprint=self.fingerprint)
+        return FakeEngine(info=info, step_seconds=self.step_seconds, slowest_step=self.slowest_step)
 
 
 def refuse_to_start() -> None:

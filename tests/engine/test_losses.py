@@ -1,0 +1,299 @@
+"""Engines that die, hang or cannot start: what becomes of their streams, and of their places."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import time
+
+import numpy as np
+import psutil
+import pytest
+from support.fake_engine import MakeFake, refuse_to_start, request
+from support.pools import Launcher, at_rest, everything, health_is, pool_of, started, steps_reach
+
+from voxcpm_grpc.config import SupervisionSettings
+from voxcpm_grpc.engine.pool import EnginePool
+from voxcpm_grpc.errors import Aborted, Unavailable, VoxCPMError
+from voxcpm_grpc.request import Admitted, AudioChunk, Finished
+
+QUICK = SupervisionSettings(restart_seconds=0.2)
+NEVER = SupervisionSettings(restart_seconds=0.1, restart_limit=1)
+NOTICED = 2.0  # seconds, at most
+
+
+def pair(**options) -> tuple[Launcher, Launcher]:
+    return Launcher([MakeFake(**options)], "a"), Launcher([MakeFake(**options)], "b")
+
+
+def single(**options) -> Launcher:
+    return Launcher([MakeFake(**options)], again=False)
+
+
+async def both_alive(pool: EnginePool, seconds: float = 10.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not all(place.alive for place in pool.places):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+
+async def speaking(pool: EnginePool, id: str, steps: int = 100_000):
+    """A stream that has been heard."""
+    stream = pool.generate(request(id, steps))
+    assert isinstance(await anext(stream), Admitted)
+    assert isinstance(await anext(stream), AudioChunk)
+    return stream
+
+
+def assert_whole(events, steps: int) -> None:
+    admitted, *chunks, finished = events
+    assert isinstance(admitted, Admitted)
+    assert [chunk.index for chunk in chunks] == list(range(steps))
+    assert isinstance(finished, Finished)
+
+
+async def test_what_nobody_heard_is_spoken_by_another_engine():
+    a, b = pair()
+    async with started(a, b, settings=QUICK) as pool:
+        a.kill(signal.SIGSTOP)
+        b.kill(signal.SIGSTOP)
+        streams = [pool.generate(request(f"r{i}", 5)) for i in range(6)]
+        a.kill()
+        b.kill(signal.SIGCONT)
+        for events in await asyncio.gather(*map(everything, streams)):
+            assert_whole(events, 5)
+
+
+def busy_one(pool: EnginePool, *launchers: Launcher) -> Launcher:
+    [launcher] = [one for one, place in zip(launchers, pool.places, strict=True) if place.jobs]
+    return launcher
+
+
+async def test_who_was_admitted_already_is_admitted_once():
+    a, b = pair(step_seconds=0.2)
+    async with started(a, b, settings=QUICK) as pool:
+        stream = pool.generate(request("a", 5))
+        admitted = await anext(stream)
+        busy_one(pool, a, b).kill()
+        assert_whole([admitted, *await everything(stream)], 5)
+
+
+async def test_nobody_left_is_told_at_once():
+    engine = single()
+    async with started(engine, settings=NEVER) as pool:
+        stream = pool.generate(request("a", 3, "hang"))
+        assert isinstance(await anext(stream), Admitted)
+        engine.kill()
+        with pytest.raises(Unavailable) as caught:
+            await everything(stream, 1)
+        assert caught.value.retry_after == 1.0
+
+
+async def test_what_was_heard_is_aborted():
+    engine = single(step_seconds=0.002)
+    async with started(engine, settings=NEVER) as pool:
+        stream = await speaking(pool, "a")
+        decoding = pool.decode(np.zeros((1000, 4, 8), np.float32))
+        await anext(decoding)
+        encoding = asyncio.create_task(pool.encode(np.zeros(320), pad_left=True))
+        engine.kill()
+        for speech in (stream, decoding):
+            with pytest.raises(Aborted):
+                await everything(speech)
+        await asyncio.wait([encoding])
+        assert isinstance(encoding.exception(), Unavailable | None)  # it may have been done just before
+        await health_is(pool, False)
+        for call in (anext(pool.generate(request("b", 1))), pool.encode(np.zeros(320), pad_left=True), pool.stats()):
+            with pytest.raises(Unavailable) as caught:
+                await asyncio.wait_for(call, 1)
+            assert caught.value.retry_after == 1.0
+
+
+async def test_audio_that_waited_in_the_front_counts_as_sent():
+    engine = single()
+    async with started(engine, settings=NEVER) as pool:
+        stream = pool.generate(request("a", 100_000), lead_chunks=5)
+        await steps_reach(pool, 1 + 5)
+        engine.kill()
+        await health_is(pool, False)
+        got = []
+        with pytest.raises(Aborted):
+            async for event in stream:
+                got.append(event)
+        assert [event.index for event in got[1:]] == [0, 1, 2, 3, 4]
+
+
+async def test_encoding_begins_again_elsewhere():
+    a, b = pair(step_seconds=0.2)
+    async with started(a, b, settings=QUICK) as pool:
+        waveform = np.repeat(np.arange(12, dtype=np.float32), 320)
+        encoding = asyncio.create_task(pool.encode(waveform, pad_left=False))
+        await asyncio.sleep(0.3)  # a piece of it is there
+        busy_one(pool, a, b).kill()
+        latents = await asyncio.wait_for(encoding, 10)
+        assert np.allclose(latents[:, 0, 0], np.arange(12))
+
+
+async def test_an_engine_may_send_a_request_elsewhere():
+    async with pool_of(MakeFake(), settings=QUICK) as pool:
+        with pytest.raises(Unavailable):
+            await everything(pool.generate(request("x", 3, "elsewhere")))
+        assert_whole(await everything(pool.generate(request("y", 3))), 3)
+
+
+async def test_a_request_that_kills_engines_does_not_go_through_the_pool():
+    launchers = [Launcher([MakeFake()], name) for name in "abc"]
+    async with started(*launchers, settings=SupervisionSettings(restart_seconds=1000.0)) as pool:
+        with pytest.raises(Unavailable):
+            await everything(pool.generate(request("poison", 3, "exit")))
+        assert any(alive(launcher) for launcher in launchers)
+        assert_whole(await everything(pool.generate(request("good", 3))), 3)
+
+
+def alive(launcher: Launcher) -> bool:
+    return psutil.pid_exists(launcher.pid) and psutil.Process(launcher.pid).status() != psutil.STATUS_ZOMBIE
+
+
+async def test_a_crash_in_a_step_ends_everything_there_and_the_place_heals():
+    engine = Launcher([MakeFake()])
+    async with started(engine, settings=QUICK) as pool:
+        good = await speaking(pool, "good")
+        bad = pool.generate(request("bad", 3, "crash"))
+        with pytest.raises(Aborted):
+            await everything(good)
+        with pytest.raises(Unavailable):
+            await everything(bad)
+        await health_is(pool, True)
+        assert_whole(await everything(pool.generate(request("next", 3))), 3)
+        [place] = pool.places
+        assert place.supervisor.restarts == 1
+
+
+@pytest.mark.parametrize("idle", [True, False])
+async def test_a_stopped_process_is_noticed_replaced_and_gone(idle):
+    engine = Launcher([MakeFake(step_seconds=0.002)])
+    async with started(engine, settings=QUICK) as pool:
+        stream = None if idle else await speaking(pool, "a")
+        stopped, pid = time.monotonic(), engine.pid
+        engine.kill(signal.SIGSTOP)
+        await health_is(pool, False)
+        assert time.monotonic() - stopped < NOTICED
+        if stream:
+            with pytest.raises(Aborted):
+                await everything(stream)
+        await health_is(pool, True)
+        assert engine.pid != pid
+        assert not psutil.pid_exists(pid)
+
+
+async def test_a_step_without_end_is_noticed():
+    async with pool_of(MakeFake(), settings=QUICK) as pool:
+        began = time.monotonic()
+        with pytest.raises(Unavailable):
+            await everything(pool.generate(request("a", 3, "hang")))
+        assert time.monotonic() - began < NOTICED + 0.5
+        await health_is(pool, True)
+
+
+@pytest.mark.parametrize(
+    ("slowest_step", "settings"),
+    [(0.2, QUICK), (0.0, SupervisionSettings(step_seconds=10.0))],
+    ids=["an engine that was slow to warm up", "as the settings say"],
+)
+async def test_a_long_step_is_no_fault_where_steps_are_long(slowest_step, settings):
+    async with pool_of(MakeFake(slowest_step=slowest_step), settings=settings) as pool:
+        assert_whole(await everything(pool.generate(request("a", 3, "linger"))), 3)
+        assert pool.places[0].supervisor.restarts == 0
+
+
+async def test_a_front_that_is_held_up_itself_blames_nobody():
+    async with pool_of(MakeFake(), settings=QUICK) as pool:
+        time.sleep(2.5)  # noqa: ASYNC251
+        assert_whole(await everything(pool.generate(request("a", 3))), 3)
+        assert pool.places[0].supervisor.restarts == 0
+
+
+async def test_the_dead_are_not_preferred_and_the_risen_share_the_load():
+    a, b = pair()
+    async with started(a, b, settings=QUICK) as pool:
+        streams = [await speaking(pool, f"s{i}") for i in range(6)]
+        a.kill()
+        outcomes = await asyncio.gather(*(until_error(stream, 300) for stream in streams))
+        assert sum(isinstance(outcome, Aborted) for outcome in outcomes) == 3
+        for i in range(10):
+            assert_whole(await everything(pool.generate(request(f"next{i}", 3))), 3)
+        await both_alive(pool)
+        before = await pool.stats_by_engine()
+        await asyncio.gather(*(everything(pool.generate(request(f"later{i}", 50))) for i in range(10)))
+        after = await pool.stats_by_engine()
+        assert all(after[name].steps > before[name].steps for name in ("a", "b"))
+        await at_rest(pool)
+    assert not any(alive(launcher) for launcher in (a, b))
+
+
+async def until_error(stream, chunks: int) -> Exception | None:
+    """Read up to that many chunks, slower than they are made."""
+    try:
+        async with asyncio.timeout(10), contextlib.aclosing(stream):
+            for _ in range(chunks):
+                await anext(stream)
+                await asyncio.sleep(0.001)
+    except VoxCPMError as error:
+        return error
+    return None
+
+
+async def test_a_place_that_cannot_be_filled_again_is_given_up():
+    engine = Launcher([MakeFake(), MakeFake(before=refuse_to_start)])
+    async with started(engine, settings=SupervisionSettings(restart_seconds=0.1, restart_limit=2)) as pool:
+        engine.kill()
+        await asyncio.wait_for(pool.closed_or_given_up(), 20)
+        assert len(engine.handles) == 1 + 2
+        assert not pool.healthy
+
+
+async def test_an_engine_of_another_model_does_not_follow():
+    engine = Launcher([MakeFake(), MakeFake(fingerprint="1" * 32)])
+    async with started(engine, settings=NEVER) as pool:
+        engine.kill()
+        await asyncio.wait_for(pool.closed_or_given_up(), 20)
+        assert not alive(engine)
+
+
+async def test_places_come_and_go():
+    a, b = pair(step_seconds=0.002)
+    async with started(a) as pool:
+        heard_on_a = await speaking(pool, "first", 300)
+        place = pool.add(b)
+        await both_alive(pool)
+        heard_on_b = await speaking(pool, "second", 300)
+        assert {one.name: len(one.jobs) for one in pool.places} == {"a": 1, "b": 1}
+        leaving = asyncio.create_task(pool.remove(place, seconds=20))
+        await asyncio.sleep(0)
+        for i in range(4):
+            assert_whole(await everything(pool.generate(request(f"r{i}", 3))), 3)
+        assert len(await everything(heard_on_b)) == 299 + 1
+        await asyncio.wait_for(leaving, 10)
+        assert [one.name for one in pool.places] == ["a"]
+        assert not alive(b)
+        assert len(await everything(heard_on_a)) == 299 + 1
+
+
+async def test_who_does_not_end_in_time_is_cut_off_by_a_removal():
+    a, b = pair(step_seconds=0.002)
+    async with started(a, b) as pool:
+        streams = [await speaking(pool, name) for name in ("first", "second")]
+        await pool.remove(pool.places[0], seconds=0.1)
+        outcomes = await asyncio.gather(*(until_error(stream, 100) for stream in streams))
+        assert sum(isinstance(outcome, Aborted) for outcome in outcomes) == 1
+
+
+async def test_closing_while_an_engine_comes_back_leaves_nothing():
+    engine = Launcher([MakeFake()])
+    async with started(engine, settings=QUICK) as pool:
+        engine.kill()
+        await health_is(pool, False)
+        async with asyncio.timeout(10):
+            while len(engine.handles) < 2 or not engine.handles[-1].pid:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+    assert not alive(engine)
