@@ -19,6 +19,7 @@ from voxcpm_grpc.kernels.launch import launch_next, multiprocessors, overlaps, w
 
 _TILE_ROWS = {torch.float32: 32}  # query rows times heads of one program; narrower types take 64
 _SPLIT_POSITIONS = 128  # a shorter part of a context costs more to add up than it saves
+_SEQUENCES = 64  # tiles are dealt out among so many sequences or the next power of two: one compilation for most
 _MAX_SPLITS = 32  # also the width that parts are added up with, whatever their count: one compilation for all
 
 
@@ -58,7 +59,10 @@ def paged_attention(
     stats = q.new_empty(rows, splits, heads, 2, dtype=torch.float32) if splits > 1 else part
     overlap = overlaps(q.device)
     chained = {"launch_pdl": True} if overlap else {}
-    _attention_kernel[(tiles, sequences * groups, splits)](
+    rows_each = tile // repeat
+    # Chunks share the tiles that all their rows need at most; a tile for each row of each would mostly find nothing.
+    programs = sequences if tiles == 1 else rows // rows_each + sequences
+    _attention_kernel[(programs, groups, splits)](
         q,
         k_pages,
         v_pages,
@@ -73,6 +77,7 @@ def paged_attention(
         k_pages.stride(1),
         block_table.stride(0),
         splits,
+        sequences,
         GROUPS=groups,
         REPEAT=repeat,
         SIZE=size,
@@ -80,6 +85,7 @@ def paged_attention(
         TILE=tile,
         KEYS=32 if q.dtype == torch.float32 else 64,
         WIDTH=max(16, triton.next_power_of_2(size)),
+        SEQUENCES=1 if tiles == 1 else max(_SEQUENCES, triton.next_power_of_2(sequences)),
         SPLIT=splits > 1,
         OVERLAP=overlap,
         **chained,
@@ -115,7 +121,7 @@ def count_splits(programs: int, max_context: int, device: torch.device) -> int:
 
 
 # Nothing is specialized on what changes from step to step: a compilation in between would stall every stream.
-@triton.jit(do_not_specialize=["cu_seqlens", "context", "block_table", "table_row", "splits"])
+@triton.jit(do_not_specialize=["cu_seqlens", "context", "block_table", "table_row", "splits", "sequences"])
 def _attention_kernel(
     q,
     k_pages,
@@ -131,6 +137,7 @@ def _attention_kernel(
     slot_stride,
     table_row,
     splits,
+    sequences,
     GROUPS: tl.constexpr,
     REPEAT: tl.constexpr,
     SIZE: tl.constexpr,
@@ -138,19 +145,29 @@ def _attention_kernel(
     TILE: tl.constexpr,
     KEYS: tl.constexpr,
     WIDTH: tl.constexpr,
+    SEQUENCES: tl.constexpr,
     SPLIT: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
     launch_next(OVERLAP)
     wait(OVERLAP)
     ROWS: tl.constexpr = TILE // REPEAT
-    sequence = tl.program_id(1) // GROUPS
-    group = tl.program_id(1) % GROUPS
+    sequence = tl.program_id(0)
+    tile_row = 0
+    if SEQUENCES > 1:
+        each = tl.arange(0, SEQUENCES)
+        starts = tl.load(cu_seqlens + each, mask=each < sequences, other=0)
+        ends = tl.load(cu_seqlens + each + 1, mask=each < sequences, other=0)
+        tiles = tl.cdiv(ends - starts, ROWS)
+        sequence = tl.sum((tl.cumsum(tiles, 0) <= tl.program_id(0)).to(tl.int32), 0)
+        if sequence >= sequences:
+            return
+        tile_row = (tl.program_id(0) - tl.sum(tl.where(each < sequence, tiles, 0), 0)) * ROWS
+    group = tl.program_id(1)
     split = tl.program_id(2)
     first = tl.load(cu_seqlens + sequence)
     rows = tl.load(cu_seqlens + sequence + 1) - first
     length = tl.load(context + sequence)
-    tile_row = tl.program_id(0) * ROWS
     if tile_row >= rows:
         return
 
