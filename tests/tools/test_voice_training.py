@@ -1,0 +1,112 @@
+"""The training pass of the bundled voice computes what the official model computes."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+import torch
+
+from tools.voice import batches, tokens
+from tools.voice.batches import AUDIO, Layout, Sequence
+from tools.voice.encode import Corpus
+from tools.voice.shapes import LATENT, PATCH, model_config
+from tools.voice.voices import VOICES
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("voxcpm") is None or importlib.util.find_spec("einops") is None,
+    reason="the recipe trains modules of the official package, which no installation of the server brings",
+)
+
+
+@pytest.fixture(scope="module")
+def corpus() -> Corpus:
+    """Utterances of random latents and letters, laid out as tools.voice.encode does."""
+    rng = np.random.default_rng(3)
+    count, length = rng.integers(3, 9, 40), rng.integers(8, 30, 40)
+    right = 1 + np.concatenate(([0], np.cumsum(2 * count + 1)[:-1]))
+    patches = rng.normal(size=(int(1 + (2 * count + 1).sum()), PATCH, LATENT)).astype(np.float16)
+    patches[0] = 0
+    return Corpus(
+        patches=patches,
+        voice=np.arange(40) % len(VOICES),
+        count=count,
+        right=right,
+        left=right + count + 1,
+        ids=rng.integers(4, 30, int(length.sum())).astype(np.int32),
+        start=np.concatenate(([0], np.cumsum(length)[:-1])),
+        length=length,
+    )
+
+
+def drawn(corpus: Corpus, count: int) -> list[Sequence]:
+    composer, rng = batches.Composer(corpus), np.random.default_rng(5)
+    return [composer.draw(i % len(corpus), rng) for i in range(count)]
+
+
+def test_training_pass_equals_the_official_model(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tools.voice import official
+    from tools.voice.speaker import Forward, Halves, Speaker
+
+    torch.manual_seed(0)
+    config = model_config(tokens.VOCABULARY, toy=True)
+    net = Speaker(config)
+    rows, width = [row for row in drawn(corpus, 12) if len(row.ids) <= 128][:6], 128
+    layout = Layout(positions=len(rows) * width, heard=400, made=200)
+    array = torch.from_numpy(batches.assemble(rows, width, layout, np.random.default_rng(0)))
+    parts = {name: part.long() for name, part in layout.parts(array).items()}
+    table = torch.from_numpy(corpus.patches).float()
+    forward = Forward(net, torch.float32, torch.device("cpu"), Halves())
+    audio = parts["marks"] >= AUDIO
+    y, z = forward.hidden(parts["ids"], audio, table[parts["heard"]], parts["heard_at"], width)
+    mu = forward.conditions(y, z, parts["made_at"])
+
+    ids, patch = torch.zeros(len(rows), width, dtype=torch.long), torch.zeros(len(rows), width, dtype=torch.long)
+    for i, row in enumerate(rows):
+        ids[i, : len(row.ids)], patch[i, : len(row.ids)] = torch.from_numpy(row.ids), torch.from_numpy(row.patch)
+    net.train()
+    heard = net.enc_to_lm_proj(net.feat_encoder(table[patch]))
+    mask = (patch > 0).unsqueeze(-1)
+    mixed = torch.where(mask, heard, net.base_lm.embed_tokens(ids))
+    out, _ = net.base_lm(inputs_embeds=mixed, is_causal=True)
+    out = torch.where(mask, net.fsq_layer(out), out)
+    residual, _ = net.residual_lm(
+        inputs_embeds=net.fusion_concat_proj(torch.cat((out, mask * heard), -1)), is_causal=True
+    )
+    past = parts["made_at"] - 1
+    expected = torch.cat(
+        (net.lm_to_dit_proj(out.flatten(0, 1)[past]), net.res_to_dit_proj(residual.flatten(0, 1)[past])), -1
+    )
+    torch.testing.assert_close(mu.flatten(1), expected, rtol=1e-4, atol=1e-5)
+
+    torch.testing.assert_close(
+        forward.stop_logits(y), net.stop_head(torch.nn.functional.silu(net.stop_proj(out.flatten(0, 1)))),
+        rtol=1e-4, atol=1e-5,
+    )  # fmt: skip
+    x, before = torch.randn(len(mu), PATCH, LATENT), table[parts["before"]]
+    time = torch.rand(len(mu))
+    flow = forward.velocity(x, mu, time, before)
+    theirs = net.feat_decoder.estimator(
+        x.transpose(1, 2), expected, time, before.transpose(1, 2), torch.zeros_like(time)
+    )
+    torch.testing.assert_close(flow.transpose(1, 2), theirs, rtol=1e-4, atol=1e-4)
+    assert official.module("modules.minicpm4")
+
+
+def test_every_patch_of_an_utterance_is_a_target_and_its_last_one_stops(corpus: Corpus) -> None:
+    for row in drawn(corpus, 200):
+        targets = np.flatnonzero(row.target)
+        assert (np.diff(targets) == 1).all() and row.ids[targets[0] - 1] in (0, tokens.AUDIO_START)
+        assert (row.marks[targets[:-1]] == batches.CONTINUE).all()
+        assert (row.marks[targets[-1] :] == batches.STOP).all()
+        assert (row.ids[row.patch > 0] == 0).all()
+
+
+def test_a_batch_holds_each_row_once_and_asks_for_nothing_but_targets(corpus: Corpus) -> None:
+    layout = Layout(positions=1536, heard=900, made=500)
+    for batch in batches.batched(drawn(corpus, 60), layout, np.random.default_rng(1)):
+        parts = layout.parts(batch.array)
+        real = parts["heard_at"] < layout.positions
+        assert (parts["marks"][parts["heard_at"][real]] >= AUDIO).all()
+        where = dict(zip(parts["heard_at"][real].tolist(), parts["heard"][real].tolist(), strict=True))
+        for at, made, before in zip(parts["made_at"], parts["made"], parts["before"], strict=True):
+            assert where[at] == made and where.get(at - 1, 0) == before

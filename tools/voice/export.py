@@ -1,0 +1,50 @@
+"""Pack a trained codec and model as a checkpoint of the official layout, in half precision.
+
+    python -m tools.voice.export CODEC MODEL OUT
+
+It computes in float32 nevertheless, as config.json says: half precision only halves the files.
+"""
+
+import argparse
+import json
+import shutil
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from tools.voice import tokens
+
+LIMIT = 30_000_000  # bytes of everything
+
+
+def export(codec: Path, model: Path, out: Path) -> int:
+    """Write the checkpoint and return its size in bytes. Raises ValueError for weights that half precision cannot hold."""
+    out.mkdir(parents=True, exist_ok=True)
+    config = json.loads((model / "config.json").read_text())
+    config["audio_vae_config"] = json.loads((codec / "codec.json").read_text())
+    tensors = {name: tensor.to(torch.float16) for name, tensor in load_file(model / "averaged.safetensors").items()}
+    for name, tensor in tensors.items():
+        if not tensor.isfinite().all():
+            raise ValueError(f"{name} is not finite in half precision; train again at a lower --rate")
+    save_file(tensors, out / "model.safetensors")
+    shutil.copyfile(codec / "audiovae.safetensors", out / "audiovae.safetensors")
+    (out / "config.json").write_text(json.dumps(config, indent=1) + "\n")
+    tokens.write(out)
+    return sum(path.stat().st_size for path in out.iterdir())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("codec", type=Path, help="folder written by tools.voice.train_vae")
+    parser.add_argument("model", type=Path, help="folder written by tools.voice.train_model")
+    parser.add_argument("out", type=Path)
+    args = parser.parse_args()
+    size = export(args.codec, args.model, args.out)
+    print(f"{args.out}: {size:,} bytes", flush=True)
+    if size > LIMIT:
+        raise SystemExit(f"{size:,} bytes are more than the {LIMIT:,} that the package may carry; choose smaller shapes")
+
+
+if __name__ == "__main__":
+    main()

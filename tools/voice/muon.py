@@ -1,0 +1,54 @@
+"""The optimizer of the model: orthogonalized momentum for the matrices of its layers, AdamW for everything else."""
+
+from collections import defaultdict
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+MOMENTUM = 0.95
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of the quintic that pulls singular values towards 1
+
+
+def orthogonal(g: Tensor) -> Tensor:
+    """The nearest semi-orthogonal matrix, roughly, to each of g: [n, rows, columns]."""
+    tall = g.shape[1] > g.shape[2]
+    x = (g.mT if tall else g).to(torch.bfloat16 if g.is_cuda else g.dtype)
+    x = x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)
+    a, b, c = COEFFICIENTS
+    for _ in range(5):
+        square = x @ x.mT
+        x = a * x + (b * square + c * square @ square) @ x
+    return x.mT if tall else x
+
+
+class Muon:
+    """Steps without host synchronization and with a learning rate on the device, so that a CUDA graph can hold them.
+
+    A matrix moves by as much, in root mean square, as AdamW would move it at the same rate.
+    """
+
+    def __init__(self, matrices: list[nn.Parameter], rate: Tensor, decay: float) -> None:
+        self.rate, self.decay = rate, decay
+        shapes: dict[torch.Size, list[nn.Parameter]] = defaultdict(list)
+        for matrix in matrices:
+            shapes[matrix.shape].append(matrix)
+        self.groups = list(shapes.values())
+        self.momenta = [torch.zeros(len(group), *group[0].shape, device=rate.device) for group in self.groups]
+
+    @torch.no_grad()
+    def step(self) -> None:
+        for group, momentum in zip(self.groups, self.momenta, strict=True):
+            grad = torch.stack([p.grad for p in group if p.grad is not None]).float()
+            momentum.lerp_(grad, 1 - MOMENTUM)
+            move = orthogonal(grad.lerp(momentum, MOMENTUM)).float()
+            move *= -self.rate * 0.2 * max(move.shape[1:]) ** 0.5
+            torch._foreach_mul_(group, 1 - self.rate * self.decay)
+            torch._foreach_add_(group, list(move.unbind()))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"momenta": self.momenta}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for mine, theirs in zip(self.momenta, state["momenta"], strict=True):
+            mine.copy_(theirs)

@@ -1,0 +1,229 @@
+"""Train the model of the bundled voice on encoded speech.
+
+    python -m tools.voice.train_model LATENTS OUT --seconds 600
+
+LATENTS is a folder of tools.voice.encode. Every minute and at the end OUT/averaged.safetensors gets the averaged
+weights, which tools.voice.export packs, and OUT/state.pt all that a later call needs to go on. `--part` ends a call
+early; the learning rate follows the whole of --seconds.
+"""
+
+import argparse
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from tools.voice import tokens
+from tools.voice.batches import WIDTHS, Batch, Composer, Layout, batched, held_out, stream
+from tools.voice.encode import load
+from tools.voice.muon import Muon
+from tools.voice.pace import Budget, Graphed, rate
+from tools.voice.shapes import model_config
+from tools.voice.speaker import STOP_WEIGHT, Forward, Halves, Speaker
+
+EMA = 0.999
+WARMUP, DECAY_FROM = 200, 0.45
+DECAY = 0.02  # of weights, per unit of learning rate
+SAVE_EVERY, SHOW_EVERY = 60.0, 10.0  # seconds
+
+
+class Trainer:
+    def __init__(
+        self, config: dict[str, Any], table: Tensor, layout: Layout, device: torch.device, peak: float, compiled: bool
+    ) -> None:
+        self.device, self.layout, self.peak = device, layout, peak
+        self.table = table
+        self.net = Speaker(config).to(device)
+        dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+        self.forward = Forward(self.net, dtype, device, Halves.compiled() if compiled else Halves())
+        self.plain = Forward(self.net, dtype, device, Halves())
+        self.weights = dict(self.net.named_parameters())
+        self.mean = {name: p.detach().clone() for name, p in self.weights.items()}
+        self.rate = torch.tensor(0.0, device=device)
+        matrices = [p for name, p in self.weights.items() if p.ndim == 2 and ".layers." in name]
+        mine = {id(p) for p in matrices}
+        others = [p for p in self.weights.values() if id(p) not in mine]
+        fast = {"fused": True, "capturable": True} if device.type == "cuda" else {}
+        self.adam = torch.optim.AdamW(others, lr=self.rate, betas=(0.9, 0.98), weight_decay=DECAY, **fast)
+        self.muon = Muon(matrices, self.rate, DECAY)
+        self.incoming = torch.zeros(layout.size, dtype=torch.int32, device=device)
+        self.seen = torch.zeros(3, device=device)  # sums of flow loss, stop loss, gradient norm
+        pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
+        self.graphs = {
+            width: Graphed(lambda width=width: self.step(width), self.reset, device, pool) for width in WIDTHS
+        }
+        self.steps = self.chunk = 0
+
+    def reset(self) -> None:
+        for p in self.weights.values():
+            p.grad = None
+
+    def step(self, width: int) -> None:
+        flow, stop = self.forward.losses(self.layout.parts(self.incoming), self.table, width)
+        (flow + STOP_WEIGHT * stop).backward()
+        norm = nn.utils.clip_grad_norm_(self.weights.values(), 1.0, foreach=True)
+        self.adam.step()
+        self.muon.step()
+        with torch.no_grad():
+            torch._foreach_lerp_(list(self.mean.values()), list(self.weights.values()), 1 - EMA)
+            self.seen += torch.stack((flow, stop, norm)).detach()
+
+    def feed(self, batch: Batch) -> None:
+        array = torch.from_numpy(batch.array)
+        if self.device.type == "cuda":
+            array = array.pin_memory()
+        self.incoming.copy_(array, non_blocking=True)
+
+    def train(self, batch: Batch, progress: float) -> None:
+        self.feed(batch)
+        self.rate.fill_(rate(progress, self.steps, peak=self.peak, warmup=WARMUP, decay_from=DECAY_FROM))
+        self.graphs[batch.width]()
+        self.steps += 1
+
+    def warm(self, batches: dict[int, Batch]) -> None:
+        """Compile and capture the step of every width, at a learning rate of 0."""
+        self.rate.fill_(0.0)
+        for width, batch in batches.items():
+            for _ in range(Graphed.WARM + 1 if self.device.type == "cuda" else 0):
+                self.feed(batch)
+                self.graphs[width]()
+        self.seen.zero_()
+
+    def validate(self, batches: list[Batch]) -> tuple[float, float]:
+        """Mean losses of the weights as they are, on the same draws every time."""
+        devices = [self.device] if self.device.type == "cuda" else []
+        sums = np.zeros(2)
+        with torch.no_grad(), torch.random.fork_rng(devices):
+            torch.manual_seed(0)
+            for batch in batches:
+                self.feed(batch)
+                losses = self.plain.losses(self.layout.parts(self.incoming), self.table, batch.width)
+                sums += [float(loss) for loss in losses]
+        flow, stop = sums / len(batches)
+        return flow, stop
+
+    def save(self, folder: Path, spent: float) -> None:
+        """Each file whole or not at all."""
+        averaged = {name: tensor.cpu() for name, tensor in self.mean.items()}
+        save_file(averaged, folder / "averaged.tmp")
+        (folder / "averaged.tmp").replace(folder / "averaged.safetensors")
+        state = {"steps": self.steps, "chunk": self.chunk, "spent": spent, "net": self.net.state_dict()}
+        state |= {"adam": self.adam.state_dict(), "muon": self.muon.state_dict()}
+        torch.save(state, folder / "state.tmp")
+        (folder / "state.tmp").replace(folder / "state.pt")
+
+    def load(self, folder: Path) -> float:
+        """Go on where `save` left off. Returns the seconds spent."""
+        state = torch.load(folder / "state.pt", map_location="cpu", weights_only=True)
+        self.net.load_state_dict(state["net"])
+        for name, tensor in load_file(folder / "averaged.safetensors").items():
+            self.mean[name].copy_(tensor)
+        self.adam.load_state_dict(state["adam"])
+        for group in self.adam.param_groups:
+            group["lr"] = self.rate
+        self.muon.load_state_dict(state["muon"])
+        self.steps, self.chunk = state["steps"], state["chunk"] + 1
+        return state["spent"]
+
+
+def one_of_each(batches: list[Batch]) -> dict[int, Batch]:
+    return {batch.width: batch for batch in batches}
+
+
+def validation(folder: Path, layout: Layout) -> list[Batch]:
+    """Some batches of utterances that training never sees."""
+    corpus, rng = load(folder), np.random.default_rng(0)
+    composer = Composer(corpus)
+    rows = [composer.draw(int(i), rng) for _ in range(4) for i in held_out(len(corpus))]
+    return batched(rows, layout, rng)[:4]
+
+
+class Log:
+    """Progress on the terminal and in a file of JSON lines."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __call__(self, line: str, **numbers: float) -> None:
+        print(line, flush=True)
+        with self.path.open("a") as file:
+            file.write(json.dumps(numbers) + "\n")
+
+
+def run(trainer: Trainer, batches: Any, held: list[Batch], budget: Budget, out: Path) -> None:
+    """Train until the budget, or this part of it, is used up."""
+    log = Log(out / "log.jsonl")
+    shown = saved = budget.spent
+    steps_then, time_then = trainer.steps, time.monotonic()
+    while not budget.over:
+        trainer.chunk, batch = next(batches)
+        trainer.train(batch, budget.progress)
+        if trainer.steps % 8 == 0 and trainer.device.type == "cuda":
+            torch.cuda.synchronize()  # the clock governs the rate, so the queue must stay short
+        spent = budget.spent
+        if spent - shown >= SHOW_EVERY:
+            done = trainer.steps - steps_then
+            flow, stop, norm = (trainer.seen / done).tolist()
+            took = (time.monotonic() - time_then) / done * 1000
+            held_flow, held_stop = trainer.validate(held)
+            log(
+                f"{spent:.0f} s, step {trainer.steps} ({took:.1f} ms), rate {float(trainer.rate):.1e}: flow {flow:.4f}, "
+                f"stop {stop:.4f}, gradient {norm:.2f}; held out: flow {held_flow:.4f}, stop {held_stop:.4f}",
+                seconds=spent, step=trainer.steps, ms=took, flow=flow, stop=stop, held_flow=held_flow,
+                held_stop=held_stop,
+            )  # fmt: skip
+            trainer.seen.zero_()
+            shown, steps_then, time_then = budget.spent, trainer.steps, time.monotonic()
+        if spent - saved >= SAVE_EVERY:
+            trainer.save(out, spent)
+            saved = budget.spent
+    trainer.save(out, budget.spent)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("latents", type=Path, help="folder written by tools.voice.encode")
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--seconds", type=float, default=600, help="training time, over all parts")
+    parser.add_argument("--part", type=float, help="end this process after so many seconds, to be continued")
+    parser.add_argument("--positions", type=int, default=15360, help="of a batch, a multiple of every width")
+    parser.add_argument("--draws", type=float, default=0.4, help="diffusion times per position of a batch")
+    parser.add_argument("--rate", type=float, default=2e-3, help="highest learning rate")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--processes", type=int, default=max(1, min(8, (os.cpu_count() or 2) - 2)))
+    parser.add_argument("--no-compile", action="store_true")
+    parser.add_argument("--toy", action="store_true", help="a small model, for tests")
+    args = parser.parse_args()
+
+    begun = time.monotonic()
+    torch.manual_seed(args.seed)
+    torch.set_float32_matmul_precision("high")
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    layout = Layout(args.positions, round(0.45 * args.positions), round(args.draws * args.positions))
+    config = model_config(tokens.VOCABULARY, args.toy)
+    args.out.mkdir(parents=True, exist_ok=True)
+    (args.out / "config.json").write_text(json.dumps(config, indent=1) + "\n")
+    table = torch.from_numpy(np.load(args.latents / "patches.npy")).to(device)
+    compiled = device.type == "cuda" and not args.no_compile
+    trainer = Trainer(config, table, layout, device, args.rate, compiled)
+    spent = trainer.load(args.out) if (args.out / "state.pt").exists() else 0.0
+    batches = stream(args.latents, layout, seed=args.seed, first=trainer.chunk, processes=args.processes)
+    first: dict[int, Batch] = {}
+    for _, batch in batches:
+        first.setdefault(batch.width, batch)
+        if len(first) == len(WIDTHS) or trainer.device.type == "cpu":
+            break
+    trainer.warm(first)
+    size = sum(p.numel() for p in trainer.weights.values())
+    print(f"{size / 1e6:.2f} M parameters, ready after {time.monotonic() - begun:.0f} s", flush=True)
+    run(trainer, batches, validation(args.latents, layout), Budget(args.seconds, spent, args.part), args.out)
+
+
+if __name__ == "__main__":
+    main()
