@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from voxcpm_grpc.kernels import persistent
-from voxcpm_grpc.kernels.persistent import FlowWeights, KernelUnavailable, LayerWeights, pack
+from voxcpm_grpc.kernels.cuda_code import KernelUnavailable
+from voxcpm_grpc.kernels.persistent import FlowWeights, LayerWeights, pack
 
 LIMIT = 1e-2  # bfloat16 activations against float32
 

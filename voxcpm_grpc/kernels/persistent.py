@@ -14,13 +14,20 @@ import ctypes
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
-SOURCE = Path(__file__).parent / "cuda" / "flow.cu"
+from voxcpm_grpc.kernels.cuda_code import (
+    Function,
+    KernelUnavailable,
+    Shape,
+    compile_cuda,
+    load_function,
+    require_hopper,
+)
+
+SOURCE = "flow.cu"
 
 # These are the kernel's own constants: it is written for them.
 HIDDEN, FFN, HEADS, KV_HEADS, HEAD, PATCH, LATENT, TOKENS = 1024, 4096, 16, 2, 128, 4, 64, 11
@@ -34,10 +41,6 @@ POINTERS = (
     *("weights", "q", "kv", "mlp", "x", "noise", "mu", "condition", "cfg", "time", "size", "in_weight", "in_bias"),
     *("condition_weight", "condition_bias", "out_bias", "rotation", "out", "received", "velocity", "counters"),
 )
-
-
-class KernelUnavailable(RuntimeError):
-    """This machine, or this model, cannot have the kernel."""
 
 
 class _Arguments(ctypes.Structure):
@@ -118,86 +121,19 @@ class PersistentFlow:
             if tuple(tensor.shape) != shape or tensor.dtype != dtype or not tensor.is_contiguous():
                 raise ValueError(f"{name} is {tensor.dtype} {list(tensor.shape)}, not contiguous {dtype} {list(shape)}")
         pointers = {name: tensor.data_ptr() for name, tensor in (self._fixed | given).items()}
-        self._kernel.launch(_Arguments(evaluations=n, **self._sizes, **pointers))
+        self._kernel.launch((BLOCKS, 1, 1), _Arguments(evaluations=n, **self._sizes, **pointers))
         return out
 
 
-@dataclass(frozen=True, slots=True)
-class Kernel:
-    function: Any
-    device: torch.device
-
-    def launch(self, arguments: _Arguments) -> None:
-        """On the current stream; all blocks at once or not at all. May be captured."""
-        from cuda.bindings import driver
-
-        config = _launch_config(driver, torch.cuda.current_stream(self.device).cuda_stream)
-        parameters = (ctypes.c_void_p * 1)(ctypes.addressof(arguments))
-        _checked(driver.cuLaunchKernelEx(config, self.function, ctypes.addressof(parameters), 0))
-
-
 @functools.cache
-def load_kernel(device: torch.device) -> Kernel:
+def load_kernel(device: torch.device) -> Function:
     """The kernel, compiled for the device."""
-    if torch.cuda.get_device_capability(device) != (9, 0):
-        raise KernelUnavailable("the kernel is written for compute capability 9.0 (H100, H200)")
-    try:
-        from cuda.bindings import driver
-    except ImportError as error:
-        raise KernelUnavailable("compiling the kernel takes the package cuda-bindings") from error
-    torch.zeros(1, device=device)  # the context, which the driver's calls expect to find
-    with torch.cuda.device(device):
-        module = _checked(driver.cuModuleLoadData(compile_kernel()))
-        function = _checked(driver.cuModuleGetFunction(module, b"flow"))
-        attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        _checked(driver.cuFuncSetAttribute(function, attribute, SLOTS * SLOT * 2 + INPUT))
-        fit = _checked(driver.cuOccupancyMaxActiveClusters(function, _launch_config(driver, 0)))
-    if fit < BLOCKS // CLUSTER:
+    require_hopper(device)
+    shape = Shape(threads=THREADS, shared=SLOTS * SLOT * 2 + INPUT, cluster=(CLUSTER, 1, 1), together=True)
+    kernel = load_function(compile_cuda(SOURCE), "flow", shape, device)
+    if (fit := kernel.clusters_at_once((BLOCKS, 1, 1))) < BLOCKS // CLUSTER:
         raise KernelUnavailable(f"the device holds {fit} clusters of the {BLOCKS // CLUSTER} that must run at once")
-    return Kernel(function, device)
-
-
-def compile_kernel() -> bytes:
-    """Machine code for Hopper; KernelUnavailable with the compiler's words where it fails."""
-    try:
-        from cuda.bindings import nvrtc
-
-        program = _checked(nvrtc.nvrtcCreateProgram(SOURCE.read_bytes(), b"flow.cu", 0, [], []))
-        options = [b"--gpu-architecture=sm_90a", b"--std=c++17"]
-        if int(nvrtc.nvrtcCompileProgram(program, len(options), options)[0]) != 0:
-            log = bytes(_checked(nvrtc.nvrtcGetProgramLogSize(program)))
-            _checked(nvrtc.nvrtcGetProgramLog(program, log))
-            raise KernelUnavailable(f"the kernel does not compile: {log.decode(errors='replace')[:2000]}")
-        code = bytes(_checked(nvrtc.nvrtcGetCUBINSize(program)))
-        _checked(nvrtc.nvrtcGetCUBIN(program, code))
-    except (ImportError, RuntimeError, OSError) as error:
-        if isinstance(error, KernelUnavailable):
-            raise
-        raise KernelUnavailable(f"no compiler: {error}") from error
-    return code
-
-
-def _launch_config(driver: Any, stream: int) -> Any:
-    cluster, together = driver.CUlaunchAttribute(), driver.CUlaunchAttribute()
-    cluster.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-    cluster.value.clusterDim.x, cluster.value.clusterDim.y, cluster.value.clusterDim.z = CLUSTER, 1, 1
-    together.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
-    together.value.cooperative = 1
-    config = driver.CUlaunchConfig()
-    config.gridDimX, config.gridDimY, config.gridDimZ = BLOCKS, 1, 1
-    config.blockDimX, config.blockDimY, config.blockDimZ = THREADS, 1, 1
-    config.sharedMemBytes = SLOTS * SLOT * 2 + INPUT
-    config.hStream = driver.CUstream(stream)
-    config.attrs = [cluster, together]
-    config.numAttrs = 2
-    return config
-
-
-def _checked(result: tuple[Any, ...]) -> Any:
-    status, *values = result
-    if int(status) != 0:
-        raise KernelUnavailable(f"the driver refuses the kernel: {status!r}")
-    return values[0] if values else None
+    return kernel
 
 
 def pack(layers: Sequence[LayerWeights], out: Tensor) -> Tensor:

@@ -9,11 +9,6 @@
 // Rows: 2 halves (conditional, unconditional) of 12 rows, of which 11 are tokens and the last is padding: 24 = 3 x 8,
 // the columns of three matrix instructions. The weights are their 16 rows. Between phases activations lie in global
 // memory in the order in which the matrix unit takes them ("fragments"), so one bulk copy brings a phase its input.
-//
-// No headers: it is compiled at run time, where none may be installed.
-
-typedef unsigned int u32;
-typedef unsigned short u16;
 
 constexpr int HIDDEN = 1024, HEAD = 128, PATCH = 4, LATENT = 64, TOKENS = 11;
 constexpr int HALF = 12, ROWS = 24;
@@ -21,7 +16,6 @@ constexpr int CTAS = 128, RANKS = 4, CLUSTER = 2, THREADS = 256, WARPS = 8;
 constexpr int SLOT = 16384, SLOTS = 11, SLOT_STEPS = 32;     // a slot: a tile of 16 outputs x 32 steps of 16 inputs
 constexpr int INPUT = 49152;                                 // bytes of activations that a phase takes
 constexpr int FIRST_LATENT = TOKENS - PATCH, FIRST_CONDITION = FIRST_LATENT - PATCH, TIME = FIRST_CONDITION - 1;
-constexpr long long PATIENCE = 8000000000ll;                 // clocks, seconds: a grid that waits longer is lost
 
 struct Arguments {
     const char* weights;    // slots, block after block
@@ -43,17 +37,6 @@ struct Arguments {
     float eps;
 };
 
-__device__ __forceinline__ u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
-__device__ __forceinline__ float widen(u16 v) { return __uint_as_float((u32)v << 16); }
-__device__ __forceinline__ float low(u32 w) { return __uint_as_float(w << 16); }
-__device__ __forceinline__ float high(u32 w) { return __uint_as_float(w & 0xffff0000u); }
-
-__device__ __forceinline__ u32 pack(float first, float second) {
-    u32 word;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
-    return word;
-}
-
 __device__ __forceinline__ void mma(float (&c)[4], const uint4& a, u32 b0, u32 b1) {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
@@ -63,20 +46,6 @@ __device__ __forceinline__ void mma(float (&c)[4], const uint4& a, u32 b0, u32 b
 // The word of inputs k and k + 1 (k even) of row n among the fragments of an input.
 __device__ __forceinline__ int word_of(int k, int n) {
     return ((k / 16) * 3 + n / 8) * 64 + ((n % 8) * 4 + (k % 8) / 2) * 2 + (k % 16) / 8;
-}
-
-__device__ __forceinline__ void expect(u32 barrier, u32 bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
-}
-
-__device__ __forceinline__ void wait(u32 barrier, u32 parity) {
-    const long long start = clock64();
-    for (u32 done = 0; !done;) {
-        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-                     : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
-        if (!done && clock64() - start > PATIENCE) __trap();
-    }
-    __syncwarp();
 }
 
 __device__ __forceinline__ void copy(u32 to, const void* from, u32 bytes, u32 barrier) {
@@ -114,13 +83,6 @@ __device__ __forceinline__ bool receive(const uint2* from, float& value, u32 tag
     value = __uint_as_float(v.x);
     return v.y == tag;
 }
-
-__device__ __forceinline__ void cluster_sync() {
-    __syncwarp();
-    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
-
-__device__ __forceinline__ void fence_async() { asm volatile("fence.proxy.async;" ::: "memory"); }
 
 struct Shared {
     unsigned long long full[SLOTS], input;

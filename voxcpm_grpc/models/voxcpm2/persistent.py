@@ -6,6 +6,7 @@ import logging
 
 from torch import Tensor
 
+from voxcpm_grpc.kernels.cuda_code import KernelUnavailable
 from voxcpm_grpc.kernels.persistent import (
     FFN,
     HEAD,
@@ -14,7 +15,6 @@ from voxcpm_grpc.kernels.persistent import (
     KV_HEADS,
     LATENT,
     FlowWeights,
-    KernelUnavailable,
     LayerWeights,
     PersistentFlow,
 )

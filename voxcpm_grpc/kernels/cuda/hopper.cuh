@@ -1,0 +1,46 @@
+// What the kernels written for Hopper share: numbers, barriers in shared memory, copies that complete on them.
+//
+// No headers of CUDA's: programs are compiled at run time, where none may be installed.
+
+typedef unsigned int u32;
+typedef unsigned short u16;
+typedef unsigned long long u64;
+
+constexpr long long PATIENCE = 8000000000ll;                 // clocks, seconds: a grid that waits longer is lost
+
+__device__ __forceinline__ u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
+__device__ __forceinline__ float widen(u16 v) { return __uint_as_float((u32)v << 16); }
+__device__ __forceinline__ float low(u32 w) { return __uint_as_float(w << 16); }
+__device__ __forceinline__ float high(u32 w) { return __uint_as_float(w & 0xffff0000u); }
+
+__device__ __forceinline__ u32 pack(float first, float second) {
+    u32 word;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
+    return word;
+}
+
+__device__ __forceinline__ void expect(u32 barrier, u32 bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+
+// By one thread of a warp that does other things meanwhile. One piece of assembly, since the compiler would not let
+// matrix instructions run on across a loop in which it thinks that the threads of a warp may part.
+__device__ __forceinline__ void wait_alone(u32 barrier, u32 parity) {
+    asm volatile("{\n.reg .pred done, lost;\n.reg .b64 start, now;\nmov.u64 start, %%clock64;\n"
+                 "again:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n@done bra over;\n"
+                 "mov.u64 now, %%clock64;\nsub.u64 now, now, start;\nsetp.gt.u64 lost, now, %2;\n@lost trap;\n"
+                 "bra again;\nover:\n}"
+                 ::"r"(barrier), "r"(parity), "l"(PATIENCE) : "memory");
+}
+
+__device__ __forceinline__ void wait(u32 barrier, u32 parity) {
+    wait_alone(barrier, parity);
+    __syncwarp();
+}
+
+__device__ __forceinline__ void cluster_sync() {
+    __syncwarp();
+    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+__device__ __forceinline__ void fence_async() { asm volatile("fence.proxy.async;" ::: "memory"); }
