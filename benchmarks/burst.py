@@ -72,6 +72,14 @@ def late(times: Sequence[float], seconds: Sequence[float]) -> bool:
     return False
 
 
+def playback_end(times: Sequence[float], seconds: Sequence[float]) -> float:
+    """When a listener who began with the first chunk has heard the last, gaps included."""
+    played = times[0]
+    for time, length in zip(times, seconds, strict=True):
+        played = max(played, time) + length
+    return played
+
+
 def median(rows: Sequence[Row]) -> Row:
     """Each column's median; they are bursts of the same kind."""
     columns: dict[str, Any] = {}

@@ -44,6 +44,13 @@ def gpu_memory_gib() -> float | None:
     return float(used[0]) / 1024 if used else None
 
 
+def gpus_busy() -> dict[int, float]:
+    """Share of the last moments, up to a second, that each GPU ran anything, by its number; empty without one."""
+    said = _output("nvidia-smi", "--query-gpu=index,utilization.gpu", "--format=csv,noheader,nounits")
+    pairs = [line.split(",") for line in said.splitlines()]
+    return {int(index): float(share) / 100 for index, share in pairs if share.strip().isdecimal()}
+
+
 def _query(fields: str) -> list[str]:
     line = _output("nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits", "-i", "0")
     return [part.strip() for part in line.split(",")] if line else []

@@ -1,4 +1,5 @@
-"""Callers of a server: users who speak one request after another, or requests that arrive whether it keeps up or not.
+"""Callers of a server: users who ask as soon as they have all audio, listeners who hear it out first, and requests that
+arrive whether the server keeps up or not.
 
 Each runs in one of several processes with a client of its own, for one process of Python may be slower than the server.
 All clocks are the host's monotonic one, which its processes share.
@@ -7,19 +8,22 @@ All clocks are the host's monotonic one, which its processes share.
 from __future__ import annotations
 
 import asyncio
+import gc
 import multiprocessing
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from time import perf_counter
+from types import TracebackType
+from typing import Any, Self
 
-from benchmarks.burst import text
+from benchmarks.burst import playback_end, text
 from voxcpm_client import AsyncClient, SpeechError
 from voxcpm_client.options import SpeechOptions
 
 CONNECT_SECONDS = 60.0
-HEAD_START = 0.3  # seconds between the last client's readiness and the first request
+HEAD_START = 0.3  # seconds between the order to speak and the first request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,12 +38,13 @@ class Speech:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """One request: its text's number, how long it is, and when it arrives (seconds after the start; None: as soon as
-    the one before it has ended)."""
+    """One request: its text's number, how long it is, and when it is due: `at` seconds after the start, or else as soon
+    as the one before it has ended, or been heard out."""
 
     serial: int
     steps: int
     at: float | None = None
+    heard_out: bool = False
     counts: bool = True
 
 
@@ -81,28 +86,77 @@ def arrivals(rate: float, requests: int, speech: Speech, *, first: int, seed: in
     return lines
 
 
-def run(target: str, lines: Sequence[Line], speech: Speech, *, processes: int) -> list[Call]:
-    """Have the lines spoken by so many processes. Raises RuntimeError if one of them fails."""
-    context = multiprocessing.get_context("spawn")
-    shares = [lines[index::processes] for index in range(processes)]
-    pipes, children = [], []
-    try:
-        for share in filter(None, shares):
-            ours, theirs = context.Pipe()
-            child = context.Process(target=_client, args=(theirs, target, share, speech), daemon=True)
-            child.start()
-            theirs.close()
-            pipes.append(ours)
-            children.append(child)
-        for pipe in pipes:
-            _receive(pipe, CONNECT_SECONDS)
+def listeners(
+    count: int, speech: Speech, utterance: float, *, settle: float, seconds: float, first: int, seed: int
+) -> list[Line]:
+    """A line for each of `count` people who hear speech without a pause, of `utterance` seconds a request, and ask for
+    the next when playback of the one before has ended.
+
+    They are found at a random place of an utterance, so that requests come at random and at their lasting rate from the
+    start. Those due in `seconds` count, after `settle` seconds in which the server fills up; due, that is, if nothing
+    comes late.
+    """
+    places, lines, serial = random.Random(seed), [], first
+    for _ in range(count):
+        at = places.uniform(0, utterance)
+        line: list[Task] = []
+        while at < settle + seconds:
+            task = Task(serial=serial, steps=speech.steps, heard_out=True, counts=at >= settle)
+            line.append(task if line else replace(task, at=at))
+            at += utterance
+            serial += 1
+        lines.append(line)
+    return lines
+
+
+class Callers:
+    """Client processes, connected as long as the block lasts, for one load after another.
+
+    The processes take `targets` in turn. Raises RuntimeError if one of them fails.
+    """
+
+    def __init__(self, targets: Sequence[str], processes: int) -> None:
+        self._targets = [targets[index % len(targets)] for index in range(processes)]
+        self._pipes: list[Connection] = []
+        self._children: list[Any] = []
+
+    def __enter__(self) -> Self:
+        context = multiprocessing.get_context("spawn")
+        try:
+            for target in self._targets:
+                ours, theirs = context.Pipe()
+                child = context.Process(target=_client, args=(theirs, target), daemon=True)
+                child.start()
+                theirs.close()
+                self._pipes.append(ours)
+                self._children.append(child)
+            for pipe in self._pipes:
+                _receive(pipe, CONNECT_SECONDS)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def pids(self) -> list[int]:
+        return [child.pid for child in self._children]
+
+    def speak(self, lines: Sequence[Line], speech: Speech) -> list[Call]:
+        """Have the lines spoken, all at once, and wait for their end."""
+        count = len(self._pipes)
         start = perf_counter() + HEAD_START
-        for pipe in pipes:
-            pipe.send(start)
+        for index, pipe in enumerate(self._pipes):
+            pipe.send((lines[index::count], speech, start))
         longest = max(len(line) for line in lines) * speech.patience
-        return [call for pipe in pipes for call in _receive(pipe, longest)]
-    finally:
-        for child in children:
+        return [call for pipe in self._pipes for call in _receive(pipe, longest)]
+
+    def close(self) -> None:
+        for child in self._children:
             child.kill()
             child.join()
 
@@ -116,17 +170,19 @@ def _receive(pipe: Connection, seconds: float) -> list[Call]:
         raise RuntimeError("a client process failed; its traceback is above") from None
 
 
-def _client(pipe: Connection, target: str, lines: Sequence[Line], speech: Speech) -> None:
-    asyncio.run(_speak_all(pipe, target, lines, speech))
+def _client(pipe: Connection, target: str) -> None:
+    asyncio.run(_serve(pipe, target))
 
 
-async def _speak_all(pipe: Connection, target: str, lines: Sequence[Line], speech: Speech) -> None:
-    async with AsyncClient(target, timeout=speech.patience, retries=0) as client:
+async def _serve(pipe: Connection, target: str) -> None:
+    async with AsyncClient(target, timeout=CONNECT_SECONDS, retries=0) as client:
         await client.model_info()  # connected from here on
         pipe.send([])
-        start = await asyncio.to_thread(pipe.recv)
-        heard = await asyncio.gather(*(_speak_line(client, line, speech, start) for line in lines))
-    pipe.send([call for calls in heard for call in calls])
+        gc.freeze()  # walking all modules again would hold up every listener of this process
+        while True:
+            lines, speech, start = await asyncio.to_thread(pipe.recv)
+            heard = await asyncio.gather(*(_speak_line(client, line, speech, start) for line in lines))
+            pipe.send([call for calls in heard for call in calls])
 
 
 async def _speak_line(client: AsyncClient, line: Line, speech: Speech, start: float) -> list[Call]:
@@ -135,9 +191,12 @@ async def _speak_line(client: AsyncClient, line: Line, speech: Speech, start: fl
     for task in line:
         if task.at is not None:
             due = start + task.at
+        elif task.heard_out and calls[-1].times:
+            due = playback_end(calls[-1].times, calls[-1].seconds)
+        elif calls:
+            due = perf_counter()
         await asyncio.sleep(due - perf_counter())
         calls.append(await _speak(client, task, speech, due))
-        due = perf_counter()
     return calls
 
 
@@ -149,6 +208,7 @@ async def _speak(client: AsyncClient, task: Task, speech: Speech, due: float) ->
         "max_steps": steps,
         "timesteps": speech.timesteps,
         "seed": task.serial,
+        "timeout": speech.patience,
     }
     try:
         async with client.speak(text(task.serial, speech.chars), **options) as stream:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
+
+from benchmarks.markdown import grid, listed, ms
 
 # nano-vllm-voxcpm 2.0.5 with flash-attn 2.8.3 on one H200, 100 steps, texts of about 90 tokens, measured 2026-11-20:
 # median step and median time to first audio in ms, by streams.
@@ -59,17 +61,17 @@ def _bursts(table: Mapping[str, Any], details: Mapping[str, Any], name: str) -> 
         lines.append(
             [
                 str(row["streams"]),
-                _ms(row["floor_ms"]),
-                _ms(row["step_p50_ms"]),
-                _ms(own["step_p99_ms"]),
+                ms(row["floor_ms"]),
+                ms(row["step_p50_ms"]),
+                ms(own["step_p99_ms"]),
                 _times(row["floor_ms"] and row["step_p50_ms"] / row["floor_ms"]),
-                _ms(row["ttfb_p50_ms"]),
-                _ms(own["ttfb_p90_ms"]),
-                _ms(own["ttfb_p99_ms"]),
+                ms(row["ttfb_p50_ms"]),
+                ms(own["ttfb_p90_ms"]),
+                ms(own["ttfb_p99_ms"]),
                 f"{own['rtf']:.4f}",
                 f"{row['audio_s_per_s']:.1f}",
-                _ms(row["peer_step_p50_ms"]),
-                _ms(row["peer_ttfb_p50_ms"]),
+                ms(row["peer_step_p50_ms"]),
+                ms(row["peer_ttfb_p50_ms"]),
                 "-" if row["peer_audio_s_per_s"] is None else f"{row['peer_audio_s_per_s']:.1f}",
                 _times(ratio(row, "step_p50_ms")),
                 _times(ratio(row, "ttfb_p50_ms")),
@@ -86,7 +88,7 @@ def _bursts(table: Mapping[str, Any], details: Mapping[str, Any], name: str) -> 
         f"{tokens:.0f} positions, each with a text of its own ({cached:.0f} of them cached), {shape['timesteps']} "
         "timesteps, guidance 2.0. Times in ms, medians over bursts; a step is the time between two chunks of a stream "
         "while all streams run. The engine is called in its own process, the peer by its asynchronous interface, "
-        "whose engine has a process of its own.\n\n" + _table(heads, lines) + f"\n\n![]({name}-burst.png)"
+        "whose engine has a process of its own.\n\n" + grid(heads, lines) + f"\n\n![]({name}-burst.png)"
     )
 
 
@@ -122,9 +124,9 @@ def _conditions(table: Mapping[str, Any], details: Mapping[str, Any]) -> str:
             lines.append([f"GPU memory, {who}", f"{part['memory_gib']:.1f} GiB{cache}"])
     for who, part in (("versions", engine), ("versions, peer", peer)):
         if "versions" in part:
-            lines.append([who, ", ".join(f"{key} {value}" for key, value in part["versions"].items())])
+            lines.append([who, listed(part["versions"])])
     return (
-        "## Conditions\n\n" + _table("|", lines) + "\n\nThe floor reads every weight once per evaluation or does "
+        "## Conditions\n\n" + grid("|", lines) + "\n\nThe floor reads every weight once per evaluation or does "
         "its products, whichever takes longer, at these ceilings; the codec counts nothing in it."
     )
 
@@ -137,7 +139,7 @@ def _trace(details: Mapping[str, Any], name: str) -> str:
     lines = [
         [
             str(row["streams"]),
-            *(_ms(row[column]) for column in ("step_ms", "traced_ms", "busy_ms")),
+            *(ms(row[column]) for column in ("step_ms", "traced_ms", "busy_ms")),
             f"{row['idle_share']:.1%}",
             f"{row['starved_share']:.1%}",
             *(f"{row[column]:.0f}" for column in columns),
@@ -148,12 +150,12 @@ def _trace(details: Mapping[str, Any], name: str) -> str:
     text = (
         f"## What the GPU does\n\nRun {trace['run']}; times in ms per step. Busy is the union of all kernels, copies "
         "and memsets; idle is the rest of the traced time, gaps between kernels included, starved the part of it in "
-        "gaps of more than 10 us.\n\n" + _table(heads, lines) + f"\n\n![]({name}-trace.png)"
+        "gaps of more than 10 us.\n\n" + grid(heads, lines) + f"\n\n![]({name}-trace.png)"
     )
     for streams, top in trace["heaviest"].items():
         if streams in ("1", "16", "64"):
             rows = [[f"`{one['name'].replace('|', ' ')}`", f"{one['ms']:.3f}", f"{one['runs']:.0f}"] for one in top]
-            text += f"\n\nHeaviest at {streams} streams:\n\n" + _table("kernel|ms|runs", rows)
+            text += f"\n\nHeaviest at {streams} streams:\n\n" + grid("kernel|ms|runs", rows)
     return text
 
 
@@ -171,10 +173,10 @@ def _serving(details: Mapping[str, Any], name: str) -> str:
         lines = [
             [
                 f"{row['level']:g}",
-                *(_ms(row[f"ttfb_{p}_ms"]) for p in ("p50", "p90", "p95", "p99")),
-                *(_ms(row[f"server_ttfb_{p}_ms"]) for p in ("p50", "p99")),
+                *(ms(row[f"ttfb_{p}_ms"]) for p in ("p50", "p90", "p95", "p99")),
+                *(ms(row[f"server_ttfb_{p}_ms"]) for p in ("p50", "p99")),
                 f"{row['late_streams']} of {row['requests']}",
-                _ms(row["longest_gap_p99_ms"]),
+                ms(row["longest_gap_p99_ms"]),
                 str(row["refused"]),
                 str(row["failed"]),
                 f"{row['audio_s_per_s']:.0f}",
@@ -184,20 +186,8 @@ def _serving(details: Mapping[str, Any], name: str) -> str:
         ]
         if lines:
             heads = f"{level}|TTFB p50|p90|p95|p99|server p50|p99|late|longest gap p99|refused|failed|audio-s/s"
-            text += f"\n\n{title}:\n\n" + _table(heads, lines)
+            text += f"\n\n{title}:\n\n" + grid(heads, lines)
     return text + f"\n\n![]({name}-serving.png)"
-
-
-def _table(heads: str, lines: Iterable[Sequence[str]]) -> str:
-    names = heads.split("|")
-    rule = ["---", *["---:"] * (len(names) - 1)] if len(names) > 2 else ["---"] * len(names)
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in (names, rule, *lines))
-
-
-def _ms(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.2f}" if value < 100 else f"{value:.0f}"
 
 
 def _times(value: float | None) -> str:

@@ -14,25 +14,18 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
-import subprocess
-import sys
-import tempfile
-import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from benchmarks import load
+from benchmarks import load, servers
 from benchmarks.burst import late, quantile
 from benchmarks.hardware import command, versions
-from benchmarks.load import Call, Speech
+from benchmarks.load import Call, Callers, Speech
 
 REFUSED = {"RESOURCE_EXHAUSTED", "UNAVAILABLE"}
-START_SECONDS, STOP_SECONDS = 400, 60
 MIN_EACH = 4  # requests of each user
 
 
@@ -41,8 +34,8 @@ class Row:
     """One load. Times to first audio are the clients', from when a request was due, and the server's own, from its
     arrival there. Late streams are those whose playback, begun with the first chunk, ran dry."""
 
-    loop: str  # closed or open
-    level: float  # users, or requests a second
+    loop: str  # closed, open or listening
+    level: float  # users, requests a second, or listeners
     requests: int
     refused: int
     failed: int
@@ -87,16 +80,27 @@ def row(loop: str, level: float, calls: Sequence[Call]) -> Row:
 
 
 def throughput(loop: str, calls: Sequence[Call]) -> float:
-    """Seconds of audio per second: of an open loop from the first arrival to the last chunk, of a closed loop from
-    when all users are past their first request until the first of them has ended."""
+    """Seconds of audio per second within the `window` of a load."""
+    begin, end = window(loop, calls)
     heard = [pair for call in calls for pair in zip(call.times, call.seconds, strict=True)]
-    begin, end = min(call.due for call in calls), max(time for time, _ in heard)
+    return sum(seconds for time, seconds in heard if begin < time <= end) / (end - begin)
+
+
+def window(loop: str, calls: Sequence[Call]) -> tuple[float, float]:
+    """When a load had its full weight: of random arrivals from the first to the last chunk, of listeners while the
+    requests that count came, of a closed loop from when all users are past their first request until the first of them
+    has ended."""
+    begin, end = min(call.due for call in calls), max(time for call in calls for time in call.times)
     if loop == "closed":
         begins = [call.times[-1] for call in calls if not call.counts and call.times]
         ends = _last_of_each_user(calls)
         if begins and max(begins) < min(ends):
-            begin, end = max(begins), min(ends)
-    return sum(seconds for time, seconds in heard if begin < time <= end) / (end - begin)
+            return max(begins), min(ends)
+    elif loop == "listening":
+        due = [call.due for call in calls if call.counts]
+        if min(due) < max(due):
+            return min(due), max(due)
+    return begin, end
 
 
 def _last_of_each_user(calls: Sequence[Call]) -> list[float]:
@@ -110,54 +114,55 @@ def _last_of_each_user(calls: Sequence[Call]) -> list[float]:
     return ends
 
 
-@contextmanager
-def server(model: str, timesteps: int, extra: Sequence[str]) -> Iterator[str]:
-    """The address of a server in a process of its own, stopped at the end."""
-    with tempfile.TemporaryDirectory() as voices:
-        flags = {
-            "--model": model,
-            "--listen": "127.0.0.1:0",
-            "--log-level": "warning",
-            "--voices.directory": voices,
-            "--engine.timesteps": str(timesteps),
-        }
-        words = [word for flag in flags.items() for word in flag]
-        process = subprocess.Popen(
-            [sys.executable, "-m", "voxcpm_client", "serve", *words, *extra], stdout=subprocess.PIPE, text=True
-        )
-        assert process.stdout is not None
-        watchdog = threading.Timer(START_SECONDS, process.kill)
-        watchdog.start()
-        try:
-            line = process.stdout.readline()
-            watchdog.cancel()
-            if not line.startswith("listening on "):
-                raise SystemExit(f"the server did not start, or not within {START_SECONDS} s; its own words are above")
-            yield line.split()[2]
-        finally:
-            watchdog.cancel()
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+@dataclass(slots=True, kw_only=True)
+class Loads:
+    """One load after another on a server, each of texts that it has not spoken before."""
+
+    callers: Callers
+    speech: Speech
+    seed: int = 1
+    first: int = 0  # number of the first text that is still unspoken
+
+    def warm_up(self, engines: int = 1) -> None:
+        self._speak(load.users(2 * engines, 1, self.speech, first=self.first, seed=self.seed))
+
+    def closed(self, users: int, requests: int = MIN_EACH) -> list[Call]:
+        """`requests` requests of each user count."""
+        return self._speak(load.users(users, requests, self.speech, first=self.first, seed=self.seed))
+
+    def open(self, rate: float, requests: int) -> list[Call]:
+        return self._speak(load.arrivals(rate, requests, self.speech, first=self.first, seed=self.seed))
+
+    def listening(self, count: int, utterance: float, *, settle: float, seconds: float) -> list[Call]:
+        window = {"settle": settle, "seconds": seconds, "first": self.first, "seed": self.seed + self.first}
+        return self._speak(load.listeners(count, self.speech, utterance, **window))
+
+    def _speak(self, lines: Sequence[load.Line]) -> list[Call]:
+        self.first += sum(map(len, lines))
+        return self.callers.speak(lines, self.speech)
 
 
-def measure(target: str, options: argparse.Namespace) -> Iterator[Row]:
-    speech = Speech(steps=options.steps, timesteps=options.timesteps, chars=options.chars)
-    warm_up = load.users(2, 1, speech, first=0, seed=options.seed)
-    load.run(target, warm_up, speech, processes=1)
-    first = sum(map(len, warm_up))
-    loads = [("closed", float(count)) for count in options.closed] + [("open", rate) for rate in options.open]
-    for loop, level in loads:
-        if loop == "closed":
-            each = max(MIN_EACH, -(-options.closed_requests // int(level)))
-            lines = load.users(int(level), each, speech, first=first, seed=options.seed)
-        else:
-            lines = load.arrivals(level, options.requests, speech, first=first, seed=options.seed)
-        first += sum(map(len, lines))
-        yield row(loop, level, load.run(target, lines, speech, processes=options.clients))
+def measure(targets: Sequence[str], options: argparse.Namespace) -> Iterator[Row]:
+    with Callers(targets, options.clients) as callers:
+        loads = Loads(callers=callers, speech=speech(options), seed=options.seed)
+        loads.warm_up()
+        for users in map(int, options.closed):
+            each = max(MIN_EACH, -(-options.closed_requests // users))
+            yield row("closed", users, loads.closed(users, each))
+        for rate in options.open:
+            yield row("open", rate, loads.open(rate, options.requests))
+
+
+def speech(options: argparse.Namespace) -> Speech:
+    return Speech(steps=options.steps, timesteps=options.timesteps, chars=options.chars)
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Of what every request asks for, and of who asks."""
+    parser.add_argument("--steps", type=int, default=60, help="steps of each request")
+    parser.add_argument("--timesteps", type=int, default=10, help="flow-matching steps")
+    parser.add_argument("--chars", type=int, default=110, help="characters of each text")
+    parser.add_argument("--clients", type=int, default=max(1, min(8, (os.cpu_count() or 2) // 2)), help="processes")
 
 
 def numbers(text: str) -> list[float]:
@@ -166,28 +171,21 @@ def numbers(text: str) -> list[float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument("--target", help="HOST:PORT of a running server")
-    where.add_argument("--model", default="demo", help="what a server of its own serves")
+    servers.add_flags(parser)
     parser.add_argument("--closed", type=numbers, default=[1, 8, 16, 32, 64], help="counts of users")
     parser.add_argument("--open", type=numbers, default=[1, 4, 8, 16, 40], help="requests a second")
     parser.add_argument("--requests", type=int, default=300, help="requests of each rate")
     parser.add_argument("--closed-requests", type=int, default=64, help="requests of all users, about")
-    parser.add_argument("--steps", type=int, default=60, help="steps of each request")
-    parser.add_argument("--timesteps", type=int, default=10, help="flow-matching steps")
-    parser.add_argument("--chars", type=int, default=110, help="characters of each text")
-    parser.add_argument("--clients", type=int, default=max(1, min(8, (os.cpu_count() or 2) // 2)), help="processes")
+    add_flags(parser)
     parser.add_argument("--seed", type=int, default=1, help="of the arrivals")
     parser.add_argument("--json", type=Path, help="write the table here too")
     parser.add_argument("--plot", type=Path, help="draw it here")
     options, extra = parser.parse_known_args()  # the rest goes to the server
-    if extra and options.target:
-        parser.error(f"{extra[0]} would go to a server of its own, and --target names a running one")
 
     rows = []
     print(HEADINGS)
-    with server(options.model, options.timesteps, extra) if not options.target else _given(options.target) as target:
-        for one in measure(target, options):
+    with servers.reached(options, extra) as targets:
+        for one in measure(targets, options):
             rows.append(one)
             print(line(one), flush=True)
     table = {"command": command(), "versions": versions("torch", "grpcio"), "rows": [asdict(one) for one in rows]}
@@ -197,11 +195,6 @@ def main() -> None:
         from benchmarks.plots import serving
 
         serving(table, options.plot)
-
-
-@contextmanager
-def _given(target: str) -> Iterator[str]:
-    yield target
 
 
 HEADINGS = (

@@ -5,7 +5,7 @@ import importlib.util
 import pytest
 
 from benchmarks import burst, page, report, roofline, serving, trace
-from benchmarks.load import Call, Speech, arrivals, users
+from benchmarks.load import Call, Speech, arrivals, listeners, users
 from benchmarks.roofline import Ceilings, floor_seconds
 
 SPEECH = Speech(steps=6, timesteps=4, chars=40)
@@ -15,6 +15,11 @@ def test_texts_differ_in_their_first_word_and_nowhere_else():
     one, other = burst.text(1, 60), burst.text(23, 60)
     assert len(one) == len(other) == 60
     assert one.split()[0] != other.split()[0] and one.split()[1:] == other.split()[1:]
+
+
+def test_playback_ends_later_by_its_gaps():
+    assert burst.playback_end([5.0, 5.1, 5.2], [0.1, 0.2, 0.1]) == pytest.approx(5.4)
+    assert burst.playback_end([5.0, 5.3], [0.1, 0.2]) == pytest.approx(5.5)
 
 
 def test_a_row_measures_steps_while_all_streams_run():
@@ -71,6 +76,20 @@ def test_users_speak_in_turn_and_arrivals_keep_their_rate():
     assert due == [line[0].at for line in arrivals(20, 2000, SPEECH, first=0, seed=1)]
 
 
+def test_listeners_are_found_at_random_places_of_what_they_hear():
+    lines = listeners(400, SPEECH, 4.0, settle=1.0, seconds=8.0, first=7, seed=1)
+    tasks = [task for line in lines for task in line]
+    assert [task.serial for task in tasks] == list(range(7, 7 + len(tasks)))
+    places = [line[0].at for line in lines]
+    assert 0 <= min(places) < 0.1 and 3.9 < max(places) <= 4.0
+    for place, line in zip(places, lines, strict=True):
+        due = [place + 4.0 * index for index in range(len(line))]
+        assert due[-1] < 9.0 <= due[-1] + 4.0
+        assert [task.counts for task in line] == [at >= 1.0 for at in due]
+        assert all(task.at is None and task.heard_out for task in line[1:])
+    assert sum(task.counts for task in tasks) == 400 * 8 / 4  # the lasting rate
+
+
 def call(due: float, *times: float, code: str = "OK", counts: bool = True) -> Call:
     return Call(
         due=due, sent=due, counts=counts, times=list(times), seconds=[0.16] * len(times), server_ttfb=0.01, code=code
@@ -101,6 +120,11 @@ def test_a_closed_loop_is_measured_while_all_users_speak():
     ]
     # From 0.2, when the second user's warm-up ends, to 0.4, when the same user has ended: four chunks.
     assert serving.row("closed", 2, calls).audio_s_per_s == pytest.approx(4 * 0.16 / 0.2)
+
+
+def test_listening_is_measured_while_counted_requests_come():
+    calls = [call(0.0, 0.1, 0.2, counts=False), call(1.0, 1.1, 1.2), call(2.0, 2.1, 2.2), call(3.0, 3.1, 3.2)]
+    assert serving.row("listening", 2, calls).audio_s_per_s == pytest.approx(4 * 0.16 / 2.0)
 
 
 def event(cat: str, start: float, length: float, correlation: int) -> dict:

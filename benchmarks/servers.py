@@ -1,0 +1,89 @@
+"""A server to measure: one of our own in processes of its own, or one that runs already."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Self
+
+START_SECONDS, STOP_SECONDS = 400, 60
+
+
+class Server:
+    """A server of its own for the length of the block. It starts at once; `targets` waits until it is ready.
+
+    `extra` are more flags of `serve`. Raises SystemExit if it does not start.
+    """
+
+    def __init__(self, model: str, timesteps: int, extra: Sequence[str]) -> None:
+        self._flags = {"--model": model, "--engine.timesteps": str(timesteps)}
+        self._extra = extra
+        self._targets: list[str] = []
+
+    def __enter__(self) -> Self:
+        self._voices = tempfile.TemporaryDirectory()
+        flags = self._flags | {
+            "--listen": "127.0.0.1:0",
+            "--log-level": "warning",
+            "--voices.directory": self._voices.name,
+        }
+        words = [word for flag in flags.items() for word in flag]
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "voxcpm_client", "serve", *words, *self._extra], stdout=subprocess.PIPE, text=True
+        )
+        self._watchdog = threading.Timer(START_SECONDS, self._process.kill)
+        self._watchdog.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._watchdog.cancel()
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._voices.cleanup()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def targets(self) -> list[str]:
+        """The address of each of its fronts."""
+        assert self._process.stdout is not None
+        if not self._targets:
+            line = self._process.stdout.readline()
+            self._watchdog.cancel()
+            if not line.startswith("listening on "):
+                raise SystemExit(f"the server did not start, or not within {START_SECONDS} s; its own words are above")
+            self._targets = line.split()[2].split(",")
+        return self._targets
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Of what to measure."""
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--target", help="HOST:PORT of a running server")
+    where.add_argument("--model", default="demo", help="what a server of its own serves")
+
+
+@contextmanager
+def reached(options: argparse.Namespace, extra: Sequence[str]) -> Iterator[list[str]]:
+    """Where to call the server that the flags of `add_flags` mean; `extra` are flags of one of its own."""
+    if options.target:
+        if extra:
+            raise SystemExit(f"{extra[0]} would go to a server of its own, and --target names a running one")
+        yield options.target.split(",")
+    else:
+        with Server(options.model, options.timesteps, extra) as server:
+            yield server.targets()
