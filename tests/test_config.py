@@ -14,6 +14,7 @@ from voxcpm_grpc.config import (
     Settings,
     VoiceSettings,
     describe,
+    engines,
     help_text,
     load,
     to_toml,
@@ -118,6 +119,8 @@ def test_an_unknown_key_is_named_with_its_nearest_neighbour(tmp_path, argv, env,
         ([], {}, "engine = 3", ["engine", "section", "[engine]"]),
         ([], {}, "model = x", ["settings.toml", "not valid TOML", "line 1"]),
         (["--limits.max-lead-seconds", "inf"], {}, "", ["limits.max_lead_seconds", "'inf'", "less than or equal to"]),
+        (["--devices", "0,gpu"], {}, "", ["devices", "'0,gpu'", "flag --devices", "cpu:N"]),
+        (["--devices", "cpu:0"], {}, "", ["devices", "'cpu:0'", "cpu:N"]),
         (["--model"], {}, "", ["--model needs a value"]),
         (["--model", "--listen", "x:1"], {}, "", ["--model needs a value"]),
         (["serve"], {}, "", ["unexpected argument 'serve'"]),
@@ -144,6 +147,30 @@ def test_an_unreadable_file_is_named(tmp_path):
     assert "cannot be read" in refusal(["--config", str(tmp_path)])
     (tmp_path / "latin1.toml").write_bytes(b'model = "\xe9"')
     assert "not valid TOML" in refusal(["--config", str(tmp_path / "latin1.toml")])
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ([], {"auto": "auto"}),
+        (["--engine.device", "cuda:3"], {"auto": "cuda:3"}),
+        (["--devices", "0,2"], {"cuda:0": "cuda:0", "cuda:2": "cuda:2"}),
+        (["--devices", "cpu:2"], {"cpu:0": "cpu", "cpu:1": "cpu"}),
+        (["--devices=cuda:1, cpu,cpu"], {"cuda:1": "cuda:1", "cpu:0": "cpu", "cpu:1": "cpu"}),
+    ],
+)
+def test_devices_become_engines(given, expected):
+    settings = load([*given, "--engine.max-slots", "3"], {})
+    found = engines(settings)
+    assert {name: engine.device for name, engine in found.items()} == expected
+    assert {engine.max_slots for engine in found.values()} == {3}
+
+
+def test_a_device_serves_one_engine():
+    with pytest.raises(StartupError, match="cuda:1 twice"):
+        engines(load(["--devices", "0,1,cuda:1"], {}))
+    with pytest.raises(StartupError, match="devices is empty"):
+        engines(Settings(devices=()))
 
 
 text = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)

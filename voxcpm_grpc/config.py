@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticCustomError
 
 from voxcpm_grpc.errors import StartupError
 
@@ -26,6 +27,15 @@ Positive = Annotated[int, Field(gt=0)]
 MAX_SECONDS = 100 * 365 * 86400.0
 """The longest time that anything here may take: what counts from now stays a date that all can write."""
 Seconds = Annotated[float, Field(gt=0, le=MAX_SECONDS)]
+
+
+DEVICES = re.compile(r"auto|cpu(:[1-9]\d*)?|(cuda:)?\d+")
+
+
+def _device(text: str) -> str:
+    if not DEVICES.fullmatch(text):
+        raise PydanticCustomError("device", "each may be auto, the number of a GPU, cpu, or cpu:N for N engines on it")
+    return text
 
 
 class _Frozen(BaseModel):
@@ -145,6 +155,10 @@ class Settings(_Frozen):
     voices: VoiceSettings = Field(default=VoiceSettings(), description="the voice store")
 
 
+    devices: tuple[Annotated[str, AfterValidator(_device)], ...] = Field(
+        default=("auto",),
+        description="one engine for each: 0,1 for two GPUs, cpu:2 for two on the CPU; auto is one on engine.device",
+    )
 def load(argv: Sequence[str] | None = None, env: Mapping[str, str] | None = None) -> Settings:
     """The effective settings: the file that `--config` or VOXCPM_CONFIG names, under the environment, under `argv`.
 
@@ -155,6 +169,26 @@ def load(argv: Sequence[str] | None = None, env: Mapping[str, str] | None = None
     fault, naming the source, the key, the value and the rule.
     """
     flags = dict(_from_flags(argv or ()))
+def engines(settings: Settings) -> dict[str, EngineSettings]:
+    """The engines that `devices` asks for, by name such as cuda:1 or cpu:0. Raises StartupError."""
+    found: dict[str, EngineSettings] = {}
+    for text in settings.devices:
+        kind, _, number = text.rpartition(":")
+        if text == "auto":
+            named = {"auto": settings.engine.device}
+        elif text == "cpu" or kind == "cpu":
+            first = sum(engine.device == "cpu" for engine in found.values())
+            named = {f"cpu:{first + index}": "cpu" for index in range(int(number) if kind else 1)}
+        else:
+            named = {f"cuda:{int(number)}": f"cuda:{int(number)}"}
+        if twice := named.keys() & found.keys():
+            raise StartupError(f"devices names {twice.pop()} twice; an engine needs a device of its own")
+        found |= {name: settings.engine.model_copy(update={"device": device}) for name, device in named.items()}
+    if not found:
+        raise StartupError("devices is empty; name at least one, or auto")
+    return found
+
+
     variables = dict(_from_environment(os.environ if env is None else env))
     file = flags.pop("config", None), variables.pop("config", None)
     path = next((given.value for given in file if given and given.value), None)
@@ -345,7 +379,9 @@ def _kind(field: FieldInfo) -> str:
         return "INT,..."
     names = {bool: "true|false", Path: "PATH", str: "TEXT", float: "NUMBER"}
     kinds = (field.annotation, *get_args(field.annotation))
-    return next((name for kind, name in names.items() if kind in kinds), "INT")
+    kinds += tuple(inner for kind in kinds for inner in get_args(kind))  # of an annotated item
+    kind = next((name for kind, name in names.items() if kind in kinds), "INT")
+    return f"{kind},..." if get_origin(field.annotation) is tuple else kind
 
 
 def _value(settings: Settings, key: str) -> Any:

@@ -15,7 +15,7 @@ import grpc
 
 from voxcpm_grpc import checkpoint
 from voxcpm_grpc.audio import DecodePool
-from voxcpm_grpc.config import LimitSettings, Settings
+from voxcpm_grpc.config import LimitSettings, Settings, engines
 from voxcpm_grpc.engine.pool import EnginePool
 from voxcpm_grpc.errors import StartupError, VoxCPMError
 from voxcpm_grpc.v1 import tts_pb2_grpc
@@ -71,7 +71,9 @@ async def running_server(
         stack.push_async_callback(server.stop, 0)
         if pool is None:
             path = directory or await threads.run(_resolve, settings)
-            pool = EnginePool.of_processes(path, _name(settings), settings.engine, log_level=settings.log_level)
+            pool = EnginePool.of_processes(
+                path, _name(settings), engines(settings), settings.supervision, log_level=settings.log_level
+            )
         stack.push_async_callback(pool.close)
         decoder = DecodePool(settings.decode_workers)
         stack.push_async_callback(decoder.close)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -16,10 +17,12 @@ from pathlib import Path
 
 import grpc
 import numpy as np
+import psutil
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2
 
+import voxcpm_grpc
 from voxcpm_grpc.audio import wav_bytes
 from voxcpm_grpc.config import EngineSettings, Settings, VoiceSettings
 from voxcpm_grpc.errors import StartupError
@@ -252,13 +255,15 @@ async def test_streams_of_all_kinds_at_once_leave_nothing_behind(tmp_path):
         assert stats.cancelled >= 2
 
 
-async def test_a_lost_engine_is_told_to_callers_and_balancers(tmp_path):
+async def test_a_lost_engine_is_told_to_callers_and_balancers_and_followed_by_another(tmp_path):
     async with (
         running_server(settings(tmp_path)) as running,
         grpc.aio.insecure_channel(running.address) as channel,
     ):
         stub = tts_pb2_grpc.VoxCPMServiceStub(channel)
         health = health_pb2_grpc.HealthStub(channel)
+        updates = health.Watch(health_pb2.HealthCheckRequest(service=SERVICE))
+        assert (await updates.read()).status == SERVING
         call = stub.Generate()
         await call.write(pb.GenerateRequest(text="A sentence that takes its time to be spoken, as it is long. " * 4))
         await call.write(pb.GenerateRequest(flush=pb.Flush()))
@@ -273,6 +278,22 @@ async def test_a_lost_engine_is_told_to_callers_and_balancers(tmp_path):
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await spoken(stub, pb.GenerateRequest(text="Hello."))
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
-        async with asyncio.timeout(5):
-            while (await health.Check(health_pb2.HealthCheckRequest(service=SERVICE))).status != NOT_SERVING:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        async with asyncio.timeout(60):
+            assert [(await updates.read()).status for _ in range(2)] == [NOT_SERVING, SERVING]
+        assert (await spoken(stub, pb.GenerateRequest(text="Hello.")))[-1].HasField("summary")
+
+
+async def test_a_server_ends_when_no_engine_can_be_started_again(tmp_path):
+    checkpoint = shutil.copytree(Path(voxcpm_grpc.__file__).parent / "demo", tmp_path / "model")
+    flags = ("--model", str(checkpoint), "--supervision.restart-limit", "2", "--supervision.restart-seconds", "0.1")
+    server = await asyncio.to_thread(start, tmp_path / "voices", "--decode-workers", "1", *flags)
+    try:
+        assert "listening" in await asyncio.to_thread(server.stdout.readline)
+        shutil.rmtree(checkpoint)
+        [engine] = [child for child in psutil.Process(server.pid).children() if "engine cpu:0" in child.cmdline()[0]]
+        engine.kill()
+        _, log = await asyncio.to_thread(server.communicate, timeout=60)
+        assert server.returncode == 1
+        assert "no engine is left" in log.strip().splitlines()[-1]
+    finally:
+        server.kill()

@@ -19,8 +19,11 @@ WEIGHTS = {".safetensors", ".bin", ".pth"}
 SLOTS_BY_DEVICE = {"cuda": 64, "cpu": 8}
 
 
-def load_engine(directory: Path, name: str, settings: EngineSettings) -> Engine:
-    """The engine of a checkpoint directory. Raises StartupError, with the remedy, if it cannot be."""
+def load_engine(directory: Path, name: str, settings: EngineSettings, *, cpu_engines: int = 1) -> Engine:
+    """The engine of a checkpoint directory, one of `cpu_engines` that share the CPU.
+
+    Raises StartupError, with the remedy, if it cannot be.
+    """
     device = _device(settings.device)
     dtype = settings.dtype
     if dtype == "auto":
@@ -44,7 +47,10 @@ def load_engine(directory: Path, name: str, settings: EngineSettings) -> Engine:
     )
     graphs = settings.graphs and device.type == "cuda" and attention.capturable
     model = load_model(directory, options)
-    if threads := settings.threads or _few_threads(directory):
+    threads = settings.threads or _few_threads(directory)
+    if threads is None and cpu_engines > 1 and device.type == "cpu":
+        threads = max(1, torch.get_num_threads() // cpu_engines)
+    if threads is not None:
         torch.set_num_threads(threads)
     return Engine(model, settings, device, graphs=graphs)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from dataclasses import fields, replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import numpy as np
 
 from voxcpm_grpc.config import EngineSettings, SupervisionSettings
 from voxcpm_grpc.engine.choice import Chooser, prefix_of, work_of, work_of_coding
-from voxcpm_grpc.engine.handles import Launch, ProcessHandle
+from voxcpm_grpc.engine.handles import Handle, Launch, ProcessHandle
 from voxcpm_grpc.engine.messages import Decode, Encode, GetStats, Submit
 from voxcpm_grpc.engine.place import Place
 from voxcpm_grpc.engine.streams import Job, Stream
@@ -47,11 +48,16 @@ class EnginePool:
 
     @classmethod
     def of_processes(
-        cls, directory: Path, name: str, settings: EngineSettings, *, log_level: str = "info"
+        cls,
+        directory: Path,
+        name: str,
+        engines: Mapping[str, EngineSettings],
+        supervision: SupervisionSettings | None = None,
+        *,
+        log_level: str = "info",
     ) -> EnginePool:
-        """One engine for the checkpoint in `directory`, in a process of its own. Starts with `start`."""
-        load = LoadEngine(directory, name, settings)
-        return cls([lambda: ProcessHandle(load, name="engine-0", log_level=log_level)])
+        """Engines, each in a process of its own, for the checkpoint in `directory`. Starts with `start`."""
+        return cls(launches(directory, name, engines, log_level), supervision)
 
     async def start(self) -> None:
         """Wait until every engine is ready. Raises StartupError, with nothing left running, if one cannot start."""
@@ -238,3 +244,14 @@ def _lost() -> Unavailable:
 
 def _aborted() -> Aborted:
     return Aborted("the engine was lost after audio was sent; what was sent is good, ask again for the rest")
+
+
+def launches(directory: Path, name: str, engines: Mapping[str, EngineSettings], log_level: str) -> list[Launch]:
+    """How to start each of these engines, by name, in a process of this host."""
+    cpu_engines = sum(settings.device == "cpu" for settings in engines.values())
+
+    def launch(place: str, settings: EngineSettings) -> Handle:
+        load = LoadEngine(directory, name, settings, cpu_engines)
+        return ProcessHandle(load, name=f"engine {place}", log_level=log_level)
+
+    return [partial(launch, place, settings) for place, settings in engines.items()]

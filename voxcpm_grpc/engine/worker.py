@@ -34,12 +34,13 @@ class LoadEngine:
     directory: Path
     name: str
     settings: EngineSettings
+    cpu_engines: int = 1  # of this host, this one included
 
     def __call__(self) -> EngineLike:
         # Imported here: only engine processes know torch, and the front imports this module to spawn them.
         from voxcpm_grpc.engine.load import load_engine
 
-        return load_engine(self.directory, self.name, self.settings)
+        return load_engine(self.directory, self.name, self.settings, cpu_engines=self.cpu_engines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,12 @@ def main(addresses: Addresses, make_engine: Callable[[], EngineLike], log_level:
         socket.connect(addresses.letters)
         pulse = Pulse()
         with _beating(pulse, context, addresses.beats):
-            engine = _start(make_engine, pulse, socket)
+            engine, word = start(make_engine, pulse)
+            socket.send(messages.encode_reports([word]))
+            if engine is None:
+                sys.exit(1)
+            device = engine.info.device
+            _take_title(name.replace("auto", device if ":" in device else f"{device}:0"))
             try:
                 run(Desk(engine, pulse), socket)
             except Exception:
@@ -86,7 +92,10 @@ def run(desk: Desk, socket: zmq.Socket) -> None:
             socket.send(messages.encode_reports(reports), copy=False)
 
 
-def _start(make_engine: Callable[[], EngineLike], pulse: Pulse, socket: zmq.Socket) -> EngineLike:
+def start(
+    make_engine: Callable[[], EngineLike], pulse: Pulse
+) -> tuple[EngineLike, messages.Ready] | tuple[None, messages.StartFailed]:
+    """The engine, warmed up, and its first word to the front; or none, and why."""
     try:
         engine = make_engine()
         pulse.slowest_step = engine.warm_up()
@@ -95,10 +104,8 @@ def _start(make_engine: Callable[[], EngineLike], pulse: Pulse, socket: zmq.Sock
         if not expected:
             logger.exception("the engine could not start")
         message = str(error) if expected else f"the engine could not start: {type(error).__name__}: {error}"
-        socket.send(messages.encode_reports([messages.StartFailed(message)]))
-        sys.exit(1)
-    socket.send(messages.encode_reports([messages.Ready(engine.info)]))
-    return engine
+        return None, messages.StartFailed(message)
+    return engine, messages.Ready(engine.info)
 
 
 def _mail(socket: zmq.Socket, *, wait: bool) -> Iterator[tuple[str, memoryview]]:
