@@ -58,13 +58,13 @@ def test_every_type_is_read_from_text():
         "VOXCPM_ENGINE__PAGE_SIZE": "32",
         "VOXCPM_ENGINE__PREFIX_CACHING": "false",
         "VOXCPM_ENGINE__GPU_MEMORY_UTILIZATION": "0.5",
-        "VOXCPM_VOICES__DIRECTORY": "~/voices",
+        "VOXCPM_CACHE_DIR": "~/models",
     }
     settings = load([], env)
     assert settings.engine == EngineSettings(
         timesteps=(4, 10), page_size=32, prefix_caching=False, gpu_memory_utilization=0.5
     )
-    assert settings.voices.directory == Path.home() / "voices"
+    assert settings.cache_dir == Path.home() / "models"
     assert load(["--engine.prefix-caching", "--model", "x"], env).engine.prefix_caching is True
 
 
@@ -115,7 +115,7 @@ def test_an_unknown_key_is_named_with_its_nearest_neighbour(tmp_path, argv, env,
         ([], {}, "[engine]\ntimesteps = [4, 0]", ["engine.timesteps", "[4, 0]", "greater than 0"]),
         ([], {}, "[engine]\ntimesteps = []", ["engine.timesteps", "at least 1 item"]),
         ([], {"VOXCPM_ENGINE__PAGE_SIZE": "17"}, "", ["engine.page_size", "16 or 32"]),
-        ([], {}, "[voices]\ndirectory = 3", ["voices.directory", "must be a path"]),
+        ([], {}, "cache_dir = 3", ["cache_dir", "must be a path"]),
         ([], {}, "engine = 3", ["engine", "section", "[engine]"]),
         ([], {}, "model = x", ["settings.toml", "not valid TOML", "line 1"]),
         (["--limits.max-lead-seconds", "inf"], {}, "", ["limits.max_lead_seconds", "'inf'", "less than or equal to"]),
@@ -181,7 +181,8 @@ def test_printed_settings_read_back_equal(tmp_path_factory, model, folder, times
     settings = Settings(
         model=model,
         engine=EngineSettings(timesteps=tuple(timesteps), prefix_caching=caching, max_slots=timesteps[0]),
-        voices=VoiceSettings(directory=Path("/voices", folder.replace("\0", "")), ttl_seconds=seconds),
+        cache_dir=Path("/models", folder.replace("\0", "")),
+        voices=VoiceSettings(url=folder, ttl_seconds=seconds),
     )
     path = write(tmp_path_factory.mktemp("printed"), to_toml(settings))
     assert load(["--config", path], {}) == settings

@@ -188,7 +188,7 @@ def test_the_front_and_the_client_start_without_torch(tmp_path):
 
 
 def test_the_client_needs_the_base_installation_only(tmp_path):
-    server_only = "torch,triton,av,soxr,huggingface_hub,msgspec,pydantic,zmq,safetensors,tokenizers,sentencex,uvloop"
+    server_only = "torch,triton,av,soxr,fsspec,huggingface_hub,msgspec,pydantic,zmq,safetensors,tokenizers,sentencex,uvloop"
     client = [name for name in modules(PACKAGES) if under(name, "voxcpm_client")]
     run(IMPORT_ALL, f"{server_only},grpc_health,grpc_reflection,sounddevice", *client, cwd=tmp_path)
 

@@ -22,7 +22,7 @@ async def test_sixteen_streams_of_mixed_modes(full_size, tmp_path):  # noqa: F81
         model=str(full_size),
         listen="127.0.0.1:0",
         engine=EngineSettings(max_slots=STREAMS),
-        voices=VoiceSettings(directory=tmp_path / "voices"),
+        voices=VoiceSettings(url=str(tmp_path / "voices")),
     )
     seconds = np.arange(2 * 16000) / 16000
     tone = (0.3 * np.sin(2 * np.pi * 220 * seconds)).astype(np.float32)

@@ -27,7 +27,7 @@ async def compare(tmp_path, name: str, source: str) -> None:
     settings = Settings(
         listen="127.0.0.1:0",
         engine=EngineSettings(recorded_noise=tmp_path / "noise.npy", max_slots=2),
-        voices=VoiceSettings(directory=tmp_path / "voices"),
+        voices=VoiceSettings(url=str(tmp_path / "voices")),
     )
     sampling, conditioning = golden.request.sampling, {}
     async with running_server(settings) as server, AsyncClient(server.address, timeout=60) as client:

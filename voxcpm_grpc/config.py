@@ -133,9 +133,16 @@ class LimitSettings(_Frozen):
 class VoiceSettings(_Frozen):
     """Where voices are kept, and for how long."""
 
-    directory: Path | None = Field(default=None, description="voice store; default: the user's data directory")
+    url: str | None = Field(
+        default=None,
+        description="voice store, which servers may share: a folder, or a URL such as s3://bucket/voices; default: the "
+        "user's data directory",
+    )
     ttl_seconds: Seconds = Field(default=30 * 86400.0, description="life of a voice since its last use")
     max_voices: Positive = Field(default=10_000, description="voices kept at once")
+    cache_bytes: Positive = Field(default=256 << 20, description="loaded voices kept in memory")
+    timeout_seconds: Seconds = Field(default=10.0, description="longest wait for the voice store")
+    sweep_seconds: Seconds = Field(default=600.0, description="pause between two searches for expired voices")
 
 
 class Settings(_Frozen):

@@ -25,7 +25,7 @@ from voxcpm_server.rpc import Parsing
 from voxcpm_server.service import VoxCPMService
 from voxcpm_server.studio import Studio
 from voxcpm_server.threads import Threads
-from voxcpm_server.voices import VoiceStore
+from voxcpm_server.voices import Objects, VoiceStore
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +82,8 @@ async def running_server(
             await decoder.start()
         except VoxCPMError:
             raise StartupError("the processes that decode uploads did not start; the log may say why") from None
-        store = await threads.run(_open_store, settings, pool.info.fingerprint)
+        objects = await threads.run(Objects, settings.voices.url or str(Path.home() / DATA))
+        store = await stack.enter_async_context(VoiceStore(objects, settings.voices, pool.info.fingerprint))
         gate, health = Gate(settings.limits.max_streams), Health()
         tts_pb2_grpc.add_VoxCPMServiceServicer_to_server(
             VoxCPMService(
@@ -175,16 +176,6 @@ def _card_note(settings: Settings, directory: Path) -> str:
     if settings.model == "demo" and card.is_file() and "untrained" in card.read_text(encoding="utf-8"):
         return "untrained: it makes noise, not speech"
     return ""
-
-
-def _open_store(settings: Settings, fingerprint: str) -> VoiceStore:
-    directory = settings.voices.directory or Path.home() / DATA
-    try:
-        return VoiceStore(directory, settings.voices, fingerprint)
-    except OSError as error:
-        raise StartupError(
-            f"the voice store {directory} cannot be used: {error.strerror}; set voices.directory to a writable one"
-        ) from None
 
 
 def _options(limits: LimitSettings) -> list[tuple[str, int]]:

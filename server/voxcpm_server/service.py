@@ -101,19 +101,17 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
 
     @rpc(stream=False)
     async def GetVoice(self, request: pb.GetVoiceRequest, call: Call) -> pb.GetVoiceResponse:
-        return pb.GetVoiceResponse(handle=convert.handle(await self._threads.run(self._store.find, request.id)))
+        return pb.GetVoiceResponse(handle=convert.handle(await self._store.find(request.id)))
 
     @rpc(stream=False)
     async def ListVoices(self, request: pb.ListVoicesRequest, call: Call) -> pb.ListVoicesResponse:
         kind, labels, size, token = convert.listing(request)
-        return convert.voice_page(
-            *await self._threads.run(self._store.page, kind=kind, labels=labels, size=size, token=token)
-        )
+        return convert.voice_page(*await self._store.page(kind=kind, labels=labels, size=size, token=token))
 
     @rpc(stream=False)
     async def DeleteVoice(self, request: pb.DeleteVoiceRequest, call: Call) -> pb.DeleteVoiceResponse:
         try:
-            await self._threads.run(self._store.delete, request.id, cascade=request.cascade)
+            await self._store.delete(request.id, cascade=request.cascade)
         except NotFound:
             if not request.allow_missing:
                 raise

@@ -23,7 +23,7 @@ from voxcpm_server.inputs import (
     VoiceOptions,
 )
 from voxcpm_server.threads import Threads
-from voxcpm_server.voices import Kind, StoredVoice, Voice, VoiceStore, voice_id
+from voxcpm_server.voices import Damaged, Kind, StoredVoice, Voice, VoiceStore, voice_id
 
 KINDS = {Role.PROMPT: Kind.PROMPT, Role.REFERENCE: Kind.REFERENCE}
 FLOAT_BYTES = 4
@@ -38,7 +38,7 @@ class Created:
 
 
 class Studio:
-    """Decodes in the decode pool, encodes on an engine, stores in threads: its caller's event loop only waits."""
+    """Decodes in the decode pool, encodes on an engine, digests in threads: its caller's event loop only waits."""
 
     def __init__(
         self, pool: EnginePool, decoder: DecodePool, store: VoiceStore, threads: Threads, limits: LimitSettings
@@ -71,7 +71,7 @@ class Studio:
 
     async def _load(self, id: str, kind: Kind, field: str) -> StoredVoice:
         try:
-            stored = await self._threads.run(self._store.load, id)
+            stored = await self._store.load(id)
         except (NotFound, FailedPrecondition) as error:
             error.field = field
             raise
@@ -106,21 +106,23 @@ class Studio:
     async def create(self, config: UploadConfig, recordings: Mapping[Role, bytes]) -> Created:
         """Make and store the voice that was asked for, durable on return; identical content is found again."""
         members: dict[Role, StoredVoice] = {}
+        using: list[str] = []
         decoded: Decoded | None = None
         for role, source in ((Role.PROMPT, config.prompt), (Role.REFERENCE, config.reference)):
             match source:
                 case str(id):
                     members[role] = await self._load(id, KINDS[role], f"config.{role.value}_id")
+                    using.append(id)
                 case Upload() as upload:
                     decoded = await self.decode(recordings[role], upload, role)
                     members[role] = await self._member(decoded, role, upload.transcript, config.options)
         if config.shared:
             assert decoded is not None
             members[Role.REFERENCE] = await self._member(decoded, Role.REFERENCE, "", config.options)
-        wanted = list(members.values())
-        if len(wanted) > 1:
+        wanted = [stored for stored in members.values() if stored.voice.id not in using]
+        if len(members) > 1:
             wanted.append(self._hifi(members[Role.PROMPT], members[Role.REFERENCE], config.options))
-        voice, reused = (await self._threads.run(self._store.add, *wanted))[-1]
+        voice, reused = (await self._store.add(*wanted, using=using))[-1]
         made = wanted[-1]
         return Created(StoredVoice(voice=voice, prompt=made.prompt, reference=made.reference), reused)
 
@@ -130,8 +132,8 @@ class Studio:
         fingerprint = self._pool.info.fingerprint
         id = await self._threads.run(voice_id, kind, fingerprint, transcript, decoded.waveform.data)
         try:
-            return await self._threads.run(self._store.load, id)
-        except NotFound:
+            return await self._store.load(id)
+        except (NotFound, Damaged):
             latents = await self.encode(decoded, role)
         prompt = role is Role.PROMPT
         voice = Voice(

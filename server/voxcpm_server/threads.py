@@ -14,13 +14,13 @@ T = TypeVar("T")
 class Threads:
     """A few threads for files and digests."""
 
-    def __init__(self, count: int = 4) -> None:
-        self._executor = ThreadPoolExecutor(count, thread_name_prefix="voxcpm-io")
+    def __init__(self, count: int = 4, name: str = "voxcpm-io") -> None:
+        self._executor = ThreadPoolExecutor(count, thread_name_prefix=name)
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """The result of the call. Its thread finishes it even if the caller is cancelled."""
         return await asyncio.get_running_loop().run_in_executor(self._executor, lambda: work(*args, **kwargs))
 
-    def close(self) -> None:
-        """Returns when all that was begun is done."""
-        self._executor.shutdown()
+    def close(self, *, wait: bool = True) -> None:
+        """Returns when all that was begun is done, or at once; what has not begun then never does."""
+        self._executor.shutdown(wait=wait, cancel_futures=not wait)

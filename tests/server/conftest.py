@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 from google.rpc import status_pb2
 from google.rpc.error_details_pb2 import BadRequest, RequestInfo, RetryInfo
-from support import fake_engine
+from support import fake_engine, voice_stores
 
 from voxcpm_grpc.audio import DecodePool
 from voxcpm_grpc.config import LimitSettings, VoiceSettings
@@ -28,7 +29,7 @@ from voxcpm_server.service import VoxCPMService
 from voxcpm_server.studio import Studio
 from voxcpm_server.threads import Threads
 from voxcpm_server.uploads import UploadBudget
-from voxcpm_server.voices import VoiceStore
+from voxcpm_server.voices import Objects, VoiceStore
 
 np.random.default_rng(0)  # loads what the first call would load in the middle of a test
 
@@ -176,12 +177,15 @@ def serve_front(tmp_path: Path, decode_pool: DecodePool) -> ServeFront:
     """`async with serve_front(**limits) as served`"""
 
     @asynccontextmanager
-    async def serve(pool: FakePool | None = None, max_voices: int = 100, **limits: Any) -> AsyncIterator[Served]:
+    async def serve(
+        pool: FakePool | None = None, max_voices: int = 100, url: str = "", **limits: Any
+    ) -> AsyncIterator[Served]:
         pool = pool or FakePool()
         settings = LimitSettings(**limits)
         threads = Threads()
         directory = tmp_path / "voices"
-        store = VoiceStore(directory, VoiceSettings(max_voices=max_voices), pool.info.fingerprint)
+        voices = VoiceSettings(max_voices=max_voices, timeout_seconds=5)
+        store = VoiceStore(Objects(url or str(directory)), voices, pool.info.fingerprint)
         gate = Gate(settings.max_streams)
         service = VoxCPMService(
             pool=pool,  # type: ignore[arg-type]
@@ -197,7 +201,7 @@ def serve_front(tmp_path: Path, decode_pool: DecodePool) -> ServeFront:
         port = server.add_insecure_port("127.0.0.1:0")
         await server.start()
         try:
-            async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel, store:
                 stub = tts_pb2_grpc.VoxCPMServiceStub(channel)
                 yield Served(pool, store, gate, service.uploads, f"127.0.0.1:{port}", channel, stub, directory)
         finally:
@@ -210,6 +214,33 @@ def serve_front(tmp_path: Path, decode_pool: DecodePool) -> ServeFront:
 @pytest.fixture(scope="session")
 def decode_pool() -> DecodePool:
     return DecodePool(1)
+
+
+@pytest.fixture(scope="session")
+def bucket() -> Iterator[str]:
+    with voice_stores.s3_bucket() as url:
+        yield url
+
+
+@pytest.fixture(params=["folder", "memory", "s3"])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where voices can be kept, empty."""
+    if request.param == "folder":
+        return str(tmp_path / "voices")
+    root = "memory:/" if request.param == "memory" else request.getfixturevalue("bucket")
+    return f"{root}/{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def servers(store_url: str) -> voice_stores.Servers:
+    """Voice stores of several servers, wherever they are kept."""
+    return voice_stores.Servers(store_url)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> voice_stores.Servers:
+    """Voice stores of several servers, kept in a folder."""
+    return voice_stores.Servers(str(tmp_path / "voices"))
 
 
 @pytest.fixture

@@ -50,7 +50,7 @@ class Process:
 
 
 def start(voices: Path, *flags: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", SERVE, "--listen", "127.0.0.1:0", "--voices.directory", str(voices), *flags]
+    command = [sys.executable, "-c", SERVE, "--listen", "127.0.0.1:0", "--voices.url", str(voices), *flags]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -157,7 +157,7 @@ def settings(tmp_path: Path, **fields) -> Settings:
     return Settings(
         listen="127.0.0.1:0",
         engine=engine,
-        voices=VoiceSettings(directory=tmp_path / "voices"),
+        voices=VoiceSettings(url=str(tmp_path / "voices")),
         decode_workers=1,
         drain_seconds=5,
         **fields,

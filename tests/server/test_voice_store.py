@@ -1,138 +1,191 @@
-"""The voice store alone: what time, crashes and broken files do to it."""
+"""What several servers make of the voices they share: what storing, deletion, load and time do to them."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import asyncio
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
+from support.voice_stores import DAY, listed, voice
 
-from voxcpm_grpc.config import VoiceSettings
-from voxcpm_grpc.errors import NotFound
-from voxcpm_server.voices import SUFFIX, Kind, StoredVoice, Voice, VoiceStore, voice_id
-
-DAY = 86400.0
+from voxcpm_grpc.errors import Exhausted, NotFound
+from voxcpm_server.voices import Kind, voice_id
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1_700_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def open_store(tmp_path: Path, clock: Clock):
-    return lambda: VoiceStore(tmp_path, VoiceSettings(ttl_seconds=10 * DAY, max_voices=50), "model", clock)
-
-
-def voice(name: str = "a", ttl: float = 0.0) -> StoredVoice:
-    described = Voice(id=voice_id(Kind.PROMPT, name), kind=Kind.PROMPT, fingerprint="model", transcript=name, ttl=ttl)
-    return StoredVoice(voice=described, prompt=np.arange(64, dtype=np.float32).reshape(2, 4, 8))
-
-
-def test_what_is_stored_is_loaded(open_store):
-    ((stored, reused),) = open_store().add(voice())
-    loaded = open_store().load(stored.id)
+async def test_what_one_stores_all_load_at_once(servers):
+    one, two = servers.open(), servers.open()
+    assert await listed(two) == []
+    ((stored, reused),) = await one.add(voice(labels={"a": "b"}, display_name="Ann"))
     assert not reused
-    assert loaded.voice == stored
-    assert np.array_equal(loaded.prompt, voice().prompt)
-    assert loaded.reference is None
+    for store in (one, two):
+        loaded = await store.load(stored.id)
+        assert loaded.voice == stored == await store.find(stored.id)
+        assert np.array_equal(loaded.prompt, voice().prompt)
+        assert loaded.reference is None
+        assert await listed(store) == [stored.id]
+    assert (stored.labels, stored.display_name, stored.created) == ({"a": "b"}, "Ann", servers.clock.now)
+    assert await two.add(voice(display_name="new")) == [(stored, True)]  # reuse keeps what is stored
 
 
-def test_use_keeps_a_voice_alive(open_store, clock):
-    store = open_store()
-    ((stored, _),) = store.add(voice())
-    for _ in range(5):
-        clock.now += 9 * DAY
-        assert store.find(stored.id).expires == clock.now + 10 * DAY
-    clock.now += 11 * DAY
+async def test_what_one_deletes_is_gone_for_all_who_hold_it(servers):
+    one, two = servers.open(), servers.open()
+    ((stored, _),) = await one.add(voice())
+    await two.load(stored.id)
+    await one.delete(stored.id)
+    for store in (two, one):
+        for asking in (store.load, store.find, store.delete):
+            with pytest.raises(NotFound, match="deleted"):
+                await asking(stored.id)
+        assert await listed(store) == []
+    assert servers.names == [f"{stored.id}.deleted"]
+    ((again, reused),) = await two.add(voice(display_name="again"))
+    assert not reused
+    assert (await one.load(stored.id)).voice == again
+
+
+async def test_the_deleted_do_not_return_with_what_was_made_of_them(folder):
+    one, two = folder.open(), folder.open()
+    ((stored, _),) = await one.add(voice())
+    held = await two.load(stored.id)
+    await one.delete(stored.id)
+    hifi = replace(held.voice, id=voice_id(Kind.HIFI, "h"), kind=Kind.HIFI, prompt_id=stored.id)
     with pytest.raises(NotFound):
-        store.find(stored.id)
+        await two.add(replace(held, voice=hifi), using=[stored.id])
+    assert await listed(one) == []
 
 
-def test_a_use_is_recorded_at_most_once_an_hour(open_store, clock, tmp_path):
-    store = open_store()
-    ((stored, _),) = store.add(voice())
-    path = tmp_path / f"{stored.id}{SUFFIX}"
-    before = path.stat().st_mtime
-    clock.now += 1800
-    store.load(stored.id)
-    assert path.stat().st_mtime == before
-    clock.now += 1801
-    store.load(stored.id)
-    assert path.stat().st_mtime == clock.now
+async def test_many_who_ask_for_a_voice_fetch_it_once(servers):
+    one, two = servers.open(), servers.open()
+    ((stored, _), (other, _)) = await one.add(voice(), voice("other"))
+    servers.objects[1].seconds = 0.05
+    loaded = await asyncio.gather(*(two.load(stored.id) for _ in range(40)), two.load(other.id))
+    assert servers.objects[1].count("read", ".latents") == 2
+    assert all(one.prompt is loaded[0].prompt for one in loaded[:40])
+    await two.load(stored.id)
+    assert servers.objects[1].count("read", "") == 2
+    assert not loaded[0].prompt.flags.writeable
 
 
-def test_the_expired_are_removed_from_the_disk(open_store, clock, tmp_path):
-    open_store().add(voice("short", ttl=60.0), voice("long"))
-    clock.now += 61
-    assert [v.transcript for v in open_store().page()[0]] == ["long"]
-    assert len(list(tmp_path.iterdir())) == 1
+async def test_one_who_gives_up_does_not_stop_the_fetch_of_the_others(folder):
+    one, two = folder.open(), folder.open()
+    ((stored, _),) = await one.add(voice())
+    folder.objects[1].seconds = 0.1
+    first, second = asyncio.create_task(two.load(stored.id)), asyncio.create_task(two.load(stored.id))
+    await asyncio.sleep(0.15)
+    first.cancel()
+    assert (await second).voice == stored
+    assert folder.objects[1].count("read", ".latents") == 1
 
 
-@pytest.mark.parametrize("damage", [b"", b"\x00" * 100, b"\xff" * 100, None])
-def test_broken_files_are_skipped_and_replaced(open_store, tmp_path, damage):
-    store = open_store()
-    ((stored, _), (other, _)) = store.add(voice(), voice("other"))
-    path = tmp_path / f"{stored.id}{SUFFIX}"
-    path.write_bytes(path.read_bytes()[:-10] if damage is None else damage)
-    for again in (store, open_store()):
-        assert [v.id for v in again.page()[0]] == [other.id]
+async def test_memory_holds_what_fits_and_was_used_last(folder):
+    voices = [voice(str(number)) for number in range(4)]
+    one = folder.open()
+    ids = [stored.id for stored, _ in await one.add(*voices)]
+    two = folder.open(cache_bytes=2 * voices[0].nbytes)
+    for at in (0, 1, 0, 2, 0, 1):  # 1 had to go for 2, then 2 for 1
+        await two.load(ids[at])
+    assert folder.objects[1].count("read", ".latents") == 4
+    small = folder.open(cache_bytes=1)
+    for _ in range(3):
+        assert (await small.load(ids[3])).voice.id == ids[3]
+    assert folder.objects[2].count("read", ".latents") == 3
+
+
+async def test_the_event_loop_never_waits_for_the_store(folder):
+    store = folder.open()
+    folder.objects[0].seconds = 0.1
+    pauses, running = [], True
+
+    async def tick() -> None:
+        loop = asyncio.get_running_loop()
+        while running:
+            before = loop.time()
+            await asyncio.sleep(0.005)
+            pauses.append(loop.time() - before)
+
+    ticking = asyncio.create_task(tick())
+    ((stored, _),) = await store.add(voice())
+    await asyncio.gather(store.load(stored.id), store.find(stored.id), store.page(), store.sweep())
+    await store.delete(stored.id)
+    running = False
+    await ticking
+    assert max(pauses) < 0.09
+    assert all(name.startswith("voxcpm-voices") for name in folder.objects[0].threads)
+
+
+# ---- time
+
+
+async def test_use_keeps_a_voice_alive_on_every_server(servers):
+    one, two = servers.open(), servers.open()
+    ((stored, _),) = await one.add(voice())
+    for store in (one, two, one, two):
+        servers.clock.now += 9 * DAY
+        assert (await store.find(stored.id)).expires == servers.clock.now + 10 * DAY
+        assert servers.names == sorted(f"{stored.id}.{part}" for part in ("latents", "used", "voice"))
+    servers.clock.now += 11 * DAY
+    for store in (one, two):
         with pytest.raises(NotFound):
-            again.load(stored.id)
-    assert store.add(voice())[0][1] is False
-    assert store.load(stored.id).voice.transcript == "a"
+            await store.load(stored.id)
 
 
-def test_other_files_in_the_directory_are_left_alone(open_store, tmp_path):
-    (tmp_path / "notes.txt").write_text("mine")
-    store = open_store()
-    store.add(voice())
-    assert len(store.page()[0]) == 1
-    assert (tmp_path / "notes.txt").exists()
+async def test_a_use_is_recorded_at_most_once_an_hour(folder):
+    store = folder.open()
+    ((stored, _),) = await store.add(voice())
+    folder.clock.now += 1800
+    await store.load(stored.id)
+    assert folder.objects[0].count("write", ".used") == 0
+    folder.clock.now += 1801
+    await asyncio.gather(*(store.load(stored.id) for _ in range(20)))
+    await store.load(stored.id)
+    assert folder.objects[0].count("write", ".used") == 1
 
 
-def test_voices_of_another_server_on_the_directory_appear_and_vanish(open_store):
-    one, two = open_store(), open_store()
-    ((stored, _),) = one.add(voice())
-    assert two.find(stored.id).id == stored.id
-    two.delete(stored.id)
-    with pytest.raises(NotFound):
-        one.find(stored.id)
-    assert one.page()[0] == []
+async def test_sweeping_removes_the_expired_and_any_number_may_sweep(servers):
+    one, two = servers.open(), servers.open()
+    await one.add(voice("short", ttl=60.0), voice("long"))
+    servers.clock.now += 61
+    assert await asyncio.gather(one.sweep(), two.sweep(), one.sweep()) == [1, 1, 1]
+    assert [v.transcript for v in (await two.page())[0]] == ["long"]
+    assert [name for name in servers.names if not name.endswith(".deleted")] == sorted(
+        f"{voice('long').voice.id}.{part}" for part in ("latents", "voice")
+    )
+    servers.clock.now += 2 * DAY
+    assert await two.sweep() == 1
+    assert len(servers.names) == 2  # the mark is forgotten too
 
 
-CRASH = """
-import os, sys
-from pathlib import Path
-import numpy as np
-from voxcpm_server import voices
-from voxcpm_grpc.config import VoiceSettings
-store = voices.VoiceStore(Path(sys.argv[1]), VoiceSettings(), "model")
-os.fsync = lambda handle: os._exit(9)
-made = voices.Voice(id=voices.voice_id(voices.Kind.PROMPT, "a"), kind=voices.Kind.PROMPT, fingerprint="model")
-store.add(voices.StoredVoice(voice=made, prompt=np.zeros((1, 4, 8), np.float32)))
-"""
+async def test_a_server_sweeps_by_itself(folder):
+    async with folder.open(sweep_seconds=0.05) as store:
+        await store.add(voice(ttl=60.0))
+        folder.clock.now += 61
+        async with asyncio.timeout(5):
+            while "voice" in {name.rpartition(".")[2] for name in folder.names}:  # noqa: ASYNC110 - looks from outside
+                await asyncio.sleep(0.02)
 
 
-def test_a_crash_while_writing_leaves_no_voice(open_store, tmp_path, clock):
-    assert subprocess.run([sys.executable, "-c", CRASH, str(tmp_path)], timeout=60).returncode == 9
-    assert len(list(tmp_path.iterdir())) == 1  # the temporary file
-    store = open_store()
-    assert store.page()[0] == []
-    clock.now = 4_000_000_000.0
-    open_store()
-    assert list(tmp_path.iterdir()) == []
+async def test_what_expired_makes_room(folder):
+    store = folder.open(max_voices=2)
+    await store.add(voice("short", ttl=60.0), voice("long"))
+    with pytest.raises(Exhausted, match="2 voices"):
+        await store.add(voice("more"))
+    folder.clock.now += 61
+    await store.add(voice("more"))
+
+
+async def test_a_full_store_counts_what_others_stored_and_deleted(folder):
+    one, two = folder.open(max_voices=3), folder.open(max_voices=3)
+    await one.add(voice("a"))
+    ((b, _), _) = await two.add(voice("b"), voice("c"))
+    await one.sweep()
+    with pytest.raises(Exhausted):
+        await one.add(voice("d"))
+    await two.delete(b.id)
+    await one.add(voice("d"))
+
+
+# ---- ids
 
 
 def test_ids_depend_on_all_content_and_its_division():
@@ -143,13 +196,9 @@ def test_ids_depend_on_all_content_and_its_division():
 @pytest.mark.parametrize(
     "id", ["", "prm_", "../" + "a" * 32, "prm_" + "A" * 32, "prm_" + "a" * 31 + "/", "prm_" + "a" * 32 + "\n"]
 )
-def test_odd_ids_are_not_found(open_store, id):
-    with pytest.raises(NotFound):
-        open_store().find(id)
-
-
-def test_reuse_keeps_what_is_stored(open_store):
-    store = open_store()
-    ((first, _),) = store.add(voice())
-    renamed = replace(voice(), voice=replace(voice().voice, display_name="new"))
-    assert store.add(renamed) == [(first, True)]
+async def test_odd_ids_are_not_found_and_never_become_names(folder, id):
+    store = folder.open()
+    for asking in (store.find, store.load, store.delete):
+        with pytest.raises(NotFound):
+            await asking(id)
+    assert folder.objects[0].asked == []

@@ -52,7 +52,7 @@ def local_server(model: str) -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="voxcpm-") as voices:
         command = [sys.executable, "-m", "voxcpm_client", "serve", "--model", model, "--listen", "127.0.0.1:0"]
         child = subprocess.Popen(
-            [*command, "--voices.directory", voices],
+            [*command, "--voices.url", voices],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

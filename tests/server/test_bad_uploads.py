@@ -1,0 +1,184 @@
+"""Uploads that are wrong, break off or fall silent: refused by the field at fault, and nothing is stored."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+
+import grpc
+import numpy as np
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from support.uploads import (
+    PROMPT,
+    REFERENCE,
+    add_hifi,
+    add_reference,
+    chunks_of,
+    conditioned,
+    recording,
+    upload,
+)
+
+from voxcpm_grpc.audio import wav_bytes
+from voxcpm_grpc.v1 import tts_pb2 as pb
+
+INVALID = grpc.StatusCode.INVALID_ARGUMENT
+GOOD = recording()
+FOREVER = pb.VoiceOptions(ttl=Duration(seconds=300_000_000_000))
+NAMED = pb.VoiceOptions(display_name="y" * 201)
+HALF = [
+    pb.AddPromptRequest(config=pb.AddPromptConfig(transcript="Hi.")),
+    pb.AddPromptRequest(audio=pb.AudioPart(data=GOOD[:2000])),
+]
+REST = pb.AddPromptRequest(audio=pb.AudioPart(data=GOOD[2000:], offset_bytes=2000))
+
+
+def whole(data: bytes) -> list[pb.AddPromptRequest]:
+    return list(upload(pb.AddPromptRequest, pb.AddPromptConfig(transcript="x"), (0, data)))
+
+
+def commit(*digests: pb.UploadDigest) -> pb.AddPromptRequest:
+    return pb.AddPromptRequest(commit=pb.UploadCommit(digests=digests))
+
+
+BAD_UPLOADS = [
+    ([], "commit"),
+    (HALF[:1], "commit"),
+    (HALF, "commit"),
+    (HALF[1:], "config"),
+    ([HALF[0], HALF[0]], "config"),
+    ([*HALF, pb.AddPromptRequest()], ""),
+    ([*HALF, pb.AddPromptRequest(audio=pb.AudioPart(data=b"x", offset_bytes=2001))], "audio.offset_bytes"),
+    ([*HALF, pb.AddPromptRequest(audio=pb.AudioPart(data=b"x", offset_bytes=0))], "audio.offset_bytes"),
+    ([HALF[0], pb.AddPromptRequest(audio=pb.AudioPart(data=b"x", role=REFERENCE))], "audio.role"),
+    ([HALF[0], pb.AddPromptRequest(audio=pb.AudioPart(data=bytes(20_001)))], "audio.data"),
+    ([*HALF, REST, commit()], "commit.digests"),
+    ([*HALF, REST, commit(pb.UploadDigest(total_bytes=2000))], "commit.digests.total_bytes"),
+    ([*HALF, REST, commit(pb.UploadDigest(total_bytes=len(GOOD), sha256=bytes(32)))], "commit.digests.sha256"),
+    ([*HALF, REST, commit(*[pb.UploadDigest(total_bytes=len(GOOD))] * 2)], "commit.digests"),
+    ([HALF[0], commit(pb.UploadDigest(total_bytes=0))], "audio"),
+    ([*HALF, commit(pb.UploadDigest(total_bytes=2000, role=REFERENCE))], "commit.digests.role"),
+    ([pb.AddPromptRequest(config=pb.AddPromptConfig())], "config.transcript"),
+    ([pb.AddPromptRequest(config=pb.AddPromptConfig(transcript="x" * 2001))], "config.transcript"),
+    (
+        [pb.AddPromptRequest(config=pb.AddPromptConfig(transcript="x", options=pb.VoiceOptions(ttl=Duration())))],
+        "config.options.ttl",
+    ),
+    (
+        [pb.AddPromptRequest(config=pb.AddPromptConfig(transcript="x", options=FOREVER))],
+        "config.options.ttl",
+    ),
+    (
+        [pb.AddPromptRequest(config=pb.AddPromptConfig(transcript="x", preview=pb.Preview(mode=9)))],  # type: ignore[arg-type]
+        "config.preview.mode",
+    ),
+    (
+        [pb.AddPromptRequest(config=pb.AddPromptConfig(transcript="x", options=NAMED))],
+        "config.options.display_name",
+    ),
+    (whole(b"RIFF not audio at all"), "audio"),
+    (whole(wav_bytes(np.zeros(0, np.float32), 16000)), "audio"),
+    (whole(recording(samples=9000)), "audio"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("messages", "field"), BAD_UPLOADS)
+async def test_bad_uploads_store_nothing(serve_front, details_of, messages, field):
+    async with serve_front(max_upload_bytes=20_000, max_prompt_seconds=0.5) as served:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await chunks_of(served.stub.AddPrompt, messages)
+        assert caught.value.code() is INVALID
+        assert details_of(caught.value).field == field
+        assert details_of(caught.value).request_id
+        assert not list(served.directory.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("config", "code"),
+    [
+        ({}, INVALID),
+        ({"prompt_id": "prm_x"}, INVALID),
+        ({"uploaded_prompt": pb.UploadedPrompt(transcript="Hi.")}, INVALID),
+        ({"prompt_id": "prm_x", "same_as_prompt": pb.SameAsPrompt()}, INVALID),
+        ({"prompt_id": "prm_" + "a" * 32, "reference_id": "ref_" + "a" * 32}, grpc.StatusCode.NOT_FOUND),
+    ],
+)
+async def test_bad_hifi_configs(served, config, code):
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await add_hifi(served, **config)
+    assert caught.value.code() is code
+
+
+async def test_two_recordings_need_their_roles(served, details_of):
+    both = {"uploaded_prompt": pb.UploadedPrompt(transcript="Hi."), "uploaded_reference": pb.UploadedReference()}
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await add_hifi(served, (0, recording()), **both)
+    assert details_of(caught.value).field == "audio.role"
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await add_hifi(served, (PROMPT, recording()), **both)
+    assert details_of(caught.value).field == "commit.digests"
+
+
+async def test_a_voice_of_the_wrong_kind_is_refused(served, details_of):
+    reference = await add_reference(served)
+    for call in (
+        served.generate(conditioned(prompt_id=reference.id), "Hello."),
+        add_hifi(served, prompt_id=reference.id, reference_id=reference.id),
+    ):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call
+        assert caught.value.code() is INVALID
+        assert details_of(caught.value).field.endswith("prompt_id")
+
+
+async def test_a_silent_upload_ends(serve_front):
+    async with serve_front(upload_idle_seconds=0.1) as served:
+        for begun in ([], HALF):
+            call = served.stub.AddPrompt()
+            for message in begun:
+                await call.write(message)
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await asyncio.wait_for(call.read(), 5)
+            assert caught.value.code() is INVALID
+        assert not list(served.directory.iterdir())
+
+
+async def test_a_cancelled_upload_stores_nothing(served):
+    call = served.stub.AddPrompt()
+    for message in HALF:
+        await call.write(message)
+    await asyncio.sleep(0.05)
+    call.cancel()
+    await served.idle()
+    assert not list(served.directory.iterdir())
+
+
+CLIENT = """
+import sys, time, grpc
+from voxcpm_grpc.v1 import tts_pb2 as pb, tts_pb2_grpc
+def messages():
+    yield pb.AddPromptRequest(config=pb.AddPromptConfig(transcript="Hi."))
+    yield pb.AddPromptRequest(audio=pb.AudioPart(data=bytes(1000)))
+    print("uploading", flush=True)
+    time.sleep(60)
+for _ in tts_pb2_grpc.VoxCPMServiceStub(grpc.insecure_channel(sys.argv[1])).AddPrompt(messages()):
+    pass
+"""
+
+
+async def test_a_killed_client_stores_nothing(served):
+    client = await asyncio.create_subprocess_exec(sys.executable, "-c", CLIENT, served.address, stdout=subprocess.PIPE)
+    assert client.stdout is not None
+    assert await asyncio.wait_for(client.stdout.readline(), 20) == b"uploading\n"
+    async with asyncio.timeout(5):
+        while served.uploads.held != 1000:  # noqa: ASYNC110 - looks from outside
+            await asyncio.sleep(0.01)
+    os.kill(client.pid, signal.SIGKILL)
+    await client.wait()
+    await served.idle()
+    assert served.uploads.held == 0
+    assert not list(served.directory.iterdir())

@@ -1,0 +1,150 @@
+"""What crashes, damage and a lost store do to voices: an honest error for whom it concerns, and nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+from support.voice_stores import listed, voice
+
+from voxcpm_grpc.errors import FailedPrecondition, NotFound, Unavailable
+from voxcpm_server.voices import Damaged, Objects
+
+
+async def test_a_crash_between_latents_and_record_leaves_no_voice(servers):
+    store = servers.open()
+    for writes in (0, 1):
+        servers.objects[0].writes_left = writes
+        with pytest.raises(Unavailable):
+            await store.add(voice())
+        with pytest.raises(NotFound):
+            await store.load(voice().voice.id)
+        assert await listed(store) == []
+    assert servers.names == [f"{voice().voice.id}.latents"]
+    servers.objects[0].writes_left = None
+    ((stored, reused),) = await store.add(voice())
+    assert not reused
+    servers.clock.now += 7200
+    await servers.open().sweep()
+    assert servers.names == sorted(f"{stored.id}.{part}" for part in ("latents", "voice"))
+    assert (await servers.open().load(stored.id)).voice.created == stored.created
+
+
+async def test_a_crash_while_deleting_leaves_no_voice(servers):
+    one, two = servers.open(), servers.open()
+    ((stored, _),) = await one.add(voice())
+    await two.load(stored.id)
+    remove, servers.objects[0].remove = servers.objects[0].remove, lambda *names: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        await one.delete(stored.id)
+    with pytest.raises(NotFound):
+        await two.load(stored.id)
+    servers.objects[0].remove = remove
+    await one.delete(stored.id)  # finishes what was begun
+    assert servers.names == [f"{stored.id}.deleted"]
+
+
+def damage(url: str, ending: str, data: bytes | None) -> None:
+    """Replace an object, or with None cut off its end."""
+    objects = Objects(url)
+    (name,) = [name for name in objects.names() if name.endswith(ending)]
+    (old,) = objects.read(name).values()
+    objects.write(name, old[:-10] if data is None else data)
+
+
+@pytest.mark.parametrize("ending", [".voice", ".latents"])
+@pytest.mark.parametrize("data", [b"\x00" * 100, b"\xff" * 100, b'{"format": 1}', None])
+async def test_a_damaged_voice_is_said_to_be_and_can_be_stored_again(folder, caplog, ending, data):
+    one = folder.open()
+    ((stored, _),) = await one.add(voice())
+    damage(folder.url, ending, data)
+    ((other, _),) = await one.add(voice("other"))
+    two = folder.open()
+    with pytest.raises(Damaged, match="upload the recording again"):
+        await two.load(stored.id)
+    assert f"voice id={stored.id} damaged" in caplog.text
+    assert (await two.load(other.id)).voice == other
+    assert other.id in await listed(two)
+    ((again, reused),) = await two.add(voice())
+    assert not reused
+    for store in (two, folder.open()):
+        assert (await store.load(stored.id)).voice == again == await store.find(stored.id)
+    folder.clock.now += 7200
+    await two.sweep()
+    assert len([name for name in folder.names if name.startswith(stored.id)]) == 3  # and the mark of the damaged one
+
+
+@pytest.mark.parametrize("ending", [".voice", ".latents"])
+async def test_a_damaged_voice_can_be_deleted(folder, ending):
+    store = folder.open()
+    ((stored, _),) = await store.add(voice())
+    damage(folder.url, ending, b"x")
+    await folder.open().delete(stored.id)
+    with pytest.raises(NotFound):
+        await store.load(stored.id)
+
+
+async def test_the_voice_of_a_newer_server_is_left_to_it(folder):
+    store = folder.open()
+    ((stored, _),) = await store.add(voice())
+    damage(folder.url, ".voice", b'{"format": 2, "timbre": []}')
+    for asking in (store.find, folder.open().load):
+        with pytest.raises(FailedPrecondition, match=r"format 2 .* reads format 1"):
+            await asking(stored.id)
+    with pytest.raises(FailedPrecondition, match="upgrade"):
+        await folder.open().add(voice())
+
+
+async def test_the_voice_of_another_model_is_refused_by_name(folder):
+    ((stored, _),) = await folder.open().add(voice())
+    with pytest.raises(FailedPrecondition, match=r"model model and this server runs other; upload the recording again"):
+        await folder.open("other").load(stored.id)
+
+
+# ---- a store that is lost
+
+
+async def test_a_lost_store_is_unavailable_and_comes_back(folder):
+    store = folder.open()
+    ((stored, _),) = await store.add(voice())
+    folder.objects[0].lost = True
+    for call in (
+        store.load(stored.id),
+        store.find(stored.id),
+        store.page(),
+        store.delete(stored.id),
+        store.add(voice("b")),
+    ):
+        with pytest.raises(Unavailable) as caught:
+            await call
+        assert caught.value.retry_after
+    folder.objects[0].lost = False
+    assert (await store.load(stored.id)).voice == stored
+
+
+async def test_a_store_that_hangs_is_unavailable_in_time(folder, caplog):
+    store = folder.open(timeout_seconds=0.2)
+    ((stored, _),) = await store.add(voice())
+    folder.objects[0].seconds = 2.0
+    began = asyncio.get_running_loop().time()
+    for call in (store.load(stored.id), store.add(voice("b")), store.page()):
+        with pytest.raises(Unavailable, match=r"within 0.2 s") as caught:
+            await call
+        assert caught.value.retry_after
+    assert asyncio.get_running_loop().time() - began < 1.5
+    assert "no answer within 0.2 s" in caplog.text
+
+
+async def test_a_store_that_is_lost_while_sweeping_is_swept_later(folder, caplog):
+    caplog.set_level(logging.ERROR)
+    async with folder.open(sweep_seconds=0.05) as store:
+        await store.add(voice(ttl=60.0))
+        folder.objects[0].lost = True
+        await asyncio.sleep(0.2)
+        folder.clock.now += 61
+        folder.objects[0].lost = False
+        async with asyncio.timeout(5):
+            while "voice" in {name.rpartition(".")[2] for name in folder.names}:  # noqa: ASYNC110 - looks from outside
+                await asyncio.sleep(0.02)
+    assert not caplog.records

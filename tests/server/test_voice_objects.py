@@ -1,0 +1,119 @@
+"""Where voices are kept: folders, memory and S3 behave alike; and what cannot be a store is told at once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from fsspec.registry import _registry
+
+from voxcpm_grpc.errors import StartupError, Unavailable
+from voxcpm_server.voices import Objects
+
+
+def test_what_is_written_is_listed_and_read_until_it_is_removed(store_url):
+    one, two = Objects(store_url), Objects(store_url)
+    assert one.names() == one.names("a") == []
+    one.write("a/1.x", b"first")
+    one.write("a/2.y", b"second")
+    one.write("b/1.x", b"third")
+    assert sorted(two.names()) == ["a/1.x", "a/2.y", "b/1.x"]
+    assert sorted(two.names("a")) == ["a/1.x", "a/2.y"]
+    assert two.names("c") == []
+    assert two.read("a/1.x", "b/1.x", "c/1.x") == {"a/1.x": b"first", "b/1.x": b"third"}
+    assert two.read("c/1.x") == two.read() == {}
+    two.remove("a/1.x", "c/1.x")
+    two.remove("a/1.x")
+    two.remove()
+    assert sorted(one.names()) == ["a/2.y", "b/1.x"]
+    assert one.read("a/1.x") == {}
+    two.remove("b/1.x")
+    assert one.names("b") == []
+    two.write("b/1.x", b"again")
+    assert one.read("b/1.x") == {"b/1.x": b"again"}
+
+
+def test_an_emptied_folder_may_be_removed_while_another_writes_into_it(store_url):
+    def work(worker: int) -> None:
+        objects = Objects(store_url)
+        for turn in range(20):
+            objects.write(f"a/{worker}-{turn}", b"x")
+            assert objects.read(f"a/{worker}-{turn}")
+            objects.remove(f"a/{worker}-{turn}")
+
+    with ThreadPoolExecutor(4) as workers:
+        list(workers.map(work, range(4)))
+    assert Objects(store_url).names() == []
+
+
+def test_a_folder_with_odd_characters_and_foreign_files(tmp_path):
+    folder = tmp_path / "a [b] *"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("mine")
+    objects = Objects(str(folder))
+    objects.write("x/1", b"data")
+    assert objects.names() == ["x/1"]
+    assert objects.read("x/1", "x/2") == {"x/1": b"data"}
+    objects.remove("x/1")
+    assert [path.name for path in folder.iterdir()] == ["notes.txt"]
+
+
+def test_a_folder_is_made_for_its_owner_only(tmp_path):
+    objects = Objects(f"file://{tmp_path}/deep/voices")
+    objects.write("x/1", b"data")
+    assert (tmp_path / "deep/voices").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "deep/voices/x").stat().st_mode & 0o777 == 0o700
+
+
+CRASH = """
+import os, sys
+from voxcpm_server.voices import Objects
+objects = Objects(sys.argv[1])
+os.fsync = lambda handle: os._exit(9)
+objects.write("a/1", b"data")
+"""
+
+
+def test_a_crash_while_writing_leaves_nothing_under_the_name(tmp_path):
+    assert subprocess.run([sys.executable, "-c", CRASH, str(tmp_path)], timeout=60).returncode == 9
+    (name,) = Objects(str(tmp_path)).names()
+    assert name.startswith("a/1.part")
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("nosuch://bucket/voices", "nosuch"),
+        ("memory:///", "name a folder in it, such as memory:///"),
+        ("simplecache::memory://voices", "chain"),
+    ],
+)
+def test_what_cannot_be_a_store_is_an_error_at_start(url, says):
+    with pytest.raises(StartupError, match=says):
+        Objects(url)
+
+
+def test_a_missing_package_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    monkeypatch.delitem(_registry, "s3", raising=False)  # where fsspec keeps what it imported
+    with pytest.raises(StartupError, match="s3fs"):
+        Objects("s3://bucket/voices")
+
+
+def test_a_file_is_no_folder(tmp_path):
+    (tmp_path / "voices").write_text("a file")
+    with pytest.raises(StartupError, match=r"voice store .*voices cannot be used"):
+        Objects(str(tmp_path / "voices"))
+
+
+def test_a_store_that_is_lost_later_is_unavailable(tmp_path, caplog):
+    objects = Objects(str(tmp_path / "voices"))
+    (tmp_path / "voices").rmdir()
+    for call in (objects.names, lambda: objects.names("a"), lambda: objects.write("a/1", b"x")):
+        with pytest.raises(Unavailable, match="retry") as caught:
+            call()
+        assert caught.value.retry_after
+        assert str(tmp_path) not in caught.value.message
+    assert "No such file" in caplog.text
