@@ -118,7 +118,7 @@ def test_rounds_grow_with_the_root_of_what_waits():
             sizes[-1].append(sum(chunk.stop - chunk.start for chunk in batch.chunks))
         for seq in list(sched.running):
             sched.remove(seq)
-    assert sizes == [[100], [1600], [2500, 2366, 1134]]
+    assert sizes == [[100], [1536, 64], [2500, 2304, 1196]]
 
 
 def test_streams_that_are_ahead_of_their_listeners_stand_back_while_prompts_are_entered():

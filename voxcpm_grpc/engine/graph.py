@@ -1,4 +1,4 @@
-"""CUDA graphs: capture a call once per size, replay it with new contents of its static inputs."""
+"""A call captured once per size, replayed at the next larger one."""
 
 from __future__ import annotations
 
@@ -6,29 +6,9 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
-import torch
+from voxcpm_grpc.kernels.graph import Graph
 
 T = TypeVar("T")
-WARM_UP_CALLS = 2  # compile kernels and let libraries allocate before anything is recorded
-
-
-class Graph(Generic[T]):
-    """One captured call. `output` is what it returned: the same tensors, new contents after every replay."""
-
-    def __init__(self, call: Callable[[], T], pool: Any) -> None:
-        stream = torch.cuda.Stream(priority=-1)  # graphs go before whatever else runs beside them, such as codec jobs
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(WARM_UP_CALLS):
-                call()
-        torch.cuda.current_stream().wait_stream(stream)
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph, pool=pool, stream=stream):
-            self.output: T = call()
-
-    def replay(self) -> T:
-        self._graph.replay()
-        return self.output
 
 
 class StepGraph(Generic[T]):

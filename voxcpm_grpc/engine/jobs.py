@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 class CodecJobs:
     """Jobs that take turns, piece by piece, on a CUDA stream of their own; one piece at most is under way.
 
-    The captured steps go before them (see graph.Graph), and no step waits for a piece.
+    The captured steps go before them (see kernels.graph), and no step waits for a piece.
     """
 
     def __init__(self, device: torch.device) -> None:

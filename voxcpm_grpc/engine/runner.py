@@ -46,6 +46,7 @@ class Runner:
     def capture(self, *, prefill_tokens: int) -> None:
         """Record steps and prefills of every size as CUDA graphs; from now on they are replayed."""
         self._graphs = _Graphs(self.model, self.slots, self.kv, prefill_tokens)
+        self.model.codec.capture()
 
     @torch.inference_mode()
     def launch(self, batch: Batch) -> Launch:

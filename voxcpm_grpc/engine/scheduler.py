@@ -43,6 +43,7 @@ class Batch:
 
 
 FIXED = 1600  # positions that take as long as what a round takes beside them: 10 ms at 6 us each, on an H200
+WHOLE = 256  # large rounds are whole multiples of it, as the captured prefills are
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ class PrefillBudget:
 
     def round(self, waiting: int) -> int:
         """The budget of a round with so many positions waiting."""
-        return min(max(isqrt(waiting * FIXED), self.least), self.most)
+        return min(max(isqrt(waiting * FIXED) // WHOLE * WHOLE, self.least), self.most)
 
 
 MARGIN = 0.1  # seconds of audio that a listener must have left for a stream to stand back

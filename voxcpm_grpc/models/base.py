@@ -158,6 +158,10 @@ class Codec(ABC):
     def decode(self, latents: np.ndarray) -> Iterator[Tensor]:
         """Audio float32 [samples] at the output rate of latents [patches, P, D], piece by piece in order."""
 
+    @abstractmethod
+    def capture(self) -> None:
+        """Record what may be replayed as CUDA graphs from now on, beside the steps."""
+
 
 class SpeechModel(ABC):
     """A family of models. Knows no scheduling; holds no state of a stream outside SlotState."""

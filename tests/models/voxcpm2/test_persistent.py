@@ -6,8 +6,8 @@ import pytest
 import torch
 from support.full_size import full_size  # noqa: F401
 
-from voxcpm_grpc.kernels.graph import Graph
 from voxcpm_grpc.kernels.cuda_code import KernelUnavailable
+from voxcpm_grpc.kernels.graph import Graph
 from voxcpm_grpc.models.voxcpm2.persistent import flow_weights, persistent_flow
 from voxcpm_grpc.request import Request, Sampling
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from voxcpm_grpc.kernels.graph import Graph
 from voxcpm_grpc.layers.weights import Weights
 from voxcpm_grpc.models.base import Codec
 from voxcpm_grpc.models.voxcpm2.config import VAEConfig
@@ -265,6 +266,7 @@ class VoxCPM2Codec(Codec):
         self.encoder, self.decoder, self.patch_size, self.device = encoder, decoder, patch_size, device
         self.samples_per_patch = patch_size * config.encode_hop  # of input
         self.piece = max(1, round(PIECE_SECONDS * config.sample_rate / self.samples_per_patch))  # patches
+        self._captured: _CapturedPiece | None = None
 
     def allocate(self, slots: int) -> Tensor:
         """The memory [slots, m] of decoders that have not begun."""
@@ -286,7 +288,7 @@ class VoxCPM2Codec(Codec):
         memory = torch.zeros(1, self.encoder.memory, device=self.device)
         for piece in torch.from_numpy(padded).split(self.piece * self.samples_per_patch):
             if len(piece):
-                latents, memory = self.encode_piece(self._upload(piece), memory)
+                latents, memory = (self._captured or self.encode_piece)(self._upload(piece), memory)
                 yield latents
 
     def decode(self, latents: np.ndarray) -> Iterator[Tensor]:
@@ -295,5 +297,27 @@ class VoxCPM2Codec(Codec):
             if len(piece):
                 yield self.decode_one(self._upload(piece), state)
 
+    def capture(self) -> None:
+        self._captured = _CapturedPiece(self)
+
     def _upload(self, piece: Tensor) -> Tensor:
         return piece.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else piece
+
+
+class _CapturedPiece:
+    """`VoxCPM2Codec.encode_piece` in one launch. Silence fills a piece that is shorter, so it must be the last."""
+
+    @torch.inference_mode()
+    def __init__(self, codec: VoxCPM2Codec) -> None:
+        self.waveform = torch.zeros(codec.piece * codec.samples_per_patch, device=codec.device)
+        self.memory = torch.zeros(1, codec.encoder.memory, device=codec.device)
+        self.samples_per_patch = codec.samples_per_patch
+        pool = torch.cuda.graph_pool_handle()
+        self.graph = Graph(lambda: codec.encode_piece(self.waveform, self.memory), pool, urgent=False)
+
+    def __call__(self, waveform: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
+        self.waveform[: len(waveform)].copy_(waveform)
+        self.waveform[len(waveform) :].zero_()
+        self.memory.copy_(memory)
+        latents, memory = self.graph.replay()
+        return latents[: len(waveform) // self.samples_per_patch].clone(), memory.clone()
