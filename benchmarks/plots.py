@@ -69,6 +69,49 @@ def serving(table: Mapping[str, Any], path: Path) -> None:
     _save(figure, path)
 
 
+def capacity(table: Mapping[str, Any], path: Path) -> None:
+    """Time to first audio against listeners, and what was served within the bounds."""
+    figure, axis = plt.subplots(figsize=(7, 4.5), layout="constrained")
+    _trials(axis, table["trials"], [one["ttfb_ms"] for one in table["capacities"]])
+    _save(figure, path)
+
+
+def scaling(table: Mapping[str, Any], path: Path) -> None:
+    """Audio, and time to first audio, against devices; users in real time if they were searched for."""
+    rows, each = table["rows"], table["capacities"]
+    figure, axes = plt.subplots(1, 2 + len(each), figsize=(5 * (2 + len(each)), 4), layout="constrained")
+    most = max(row["device_count"] for row in rows)
+    first = min(rows, key=lambda row: row["device_count"])
+    one = first["load"]["audio_s_per_s"] / first["device_count"] / first["efficiency"]
+    axes[0].plot([0, most], [0, most * one], "--", color=INK["floor"], label="in proportion")
+    for fronts in sorted({row["fronts"] for row in rows}):
+        those = [row for row in rows if row["fronts"] == fronts]
+        counts = [row["device_count"] for row in those]
+        label = f"{fronts} front{'s'[: fronts > 1]}"
+        axes[0].plot(counts, [row["load"]["audio_s_per_s"] for row in those], "o-", label=label)
+        axes[1].plot(counts, [row["load"]["ttfb_p99_ms"] for row in those], "o-", label=f"p99, {label}")
+    _frame(axes[0], "devices", "seconds of audio per second")
+    _frame(axes[1], "devices", "time to first audio at saturation, ms")
+    for axis, found in zip(axes[2:], each, strict=True):
+        _trials(axis, found["trials"], [one["ttfb_ms"] for one in found["capacities"]])
+        axis.set_title(f"devices {found['devices']}", loc="left")
+    _save(figure, path)
+
+
+def _trials(axis: Any, trials: Sequence[Mapping[str, Any]], bounds: Sequence[float]) -> None:
+    levels = [row["level"] for row in trials]
+    for name in ("p50", "p99"):
+        axis.plot(levels, [row[f"ttfb_{name}_ms"] for row in trials], "o-", color=INK[name], label=name)
+    faulty = [row for row in trials if row["late_streams"] or row["refused"] or row["failed"]]
+    if faulty:
+        values = [row["ttfb_p99_ms"] for row in faulty]
+        axis.plot([row["level"] for row in faulty], values, "kx", markersize=9, label="late, refused or failed")
+    for bound in bounds:
+        axis.axhline(bound, linestyle="--", color=INK["floor"], linewidth=1)
+    _frame(axis, "listeners in real time", "time to first audio, ms")
+    axis.set_ylim(0, 3 * max(bounds))
+
+
 def timeline(traces: Mapping[int, tuple[trace.Row, Sequence[trace.Activity]]], path: Path) -> None:
     """What the GPU ran during two steps of each count of streams."""
     figure, axes = plt.subplots(

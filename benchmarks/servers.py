@@ -32,7 +32,7 @@ class Server:
         flags = self._flags | {
             "--listen": "127.0.0.1:0",
             "--log-level": "warning",
-            "--voices.directory": self._voices.name,
+            "--voices.url": self._voices.name,
         }
         words = [word for flag in flags.items() for word in flag]
         self._process = subprocess.Popen(

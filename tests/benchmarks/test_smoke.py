@@ -1,5 +1,6 @@
 """The commands themselves, on the demo model."""
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -38,6 +39,43 @@ def test_serving(tmp_path):
         assert row["failed"] == row["refused"] == 0
         assert 0 < row["server_ttfb_p50_ms"] < row["ttfb_p50_ms"] <= row["ttfb_p99_ms"]
         assert row["audio_s_per_s"] > 0
+
+
+SMALL = ("--steps", "4", "--timesteps", "4", "--chars", "40", "--users", "2", "--clients", "1")
+TRIALS = ("--ttfb-ms", "20000", "--settle", "0.2", "--seconds", "1", "--requests", "4", "--budget", "3")
+
+
+def publish(tmp_path, module: str, *words: str) -> dict:
+    """What a command wrote, after a look at its page and at its picture, which it draws if matplotlib is there."""
+    command = [sys.executable, "-m", f"benchmarks.{module}", *words, *SMALL, *TRIALS, "--out", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=150)
+    assert done.returncode == 0, done.stdout + done.stderr
+    name = f"{module}-here"
+    drawn = (tmp_path / f"{name}.png").exists()
+    assert drawn == bool(importlib.util.find_spec("matplotlib"))
+    assert drawn == (f"![]({name}.png)" in (tmp_path / f"{name}.md").read_text())
+    return json.loads((tmp_path / f"{name}.json").read_text())
+
+
+@pytest.mark.timeout(180)
+def test_capacity(tmp_path):
+    table = publish(tmp_path, "capacity")
+    assert table["devices"] == 1 and table["saturation"]["audio_s_per_s"] > 0 and table["trials"]
+    (found,) = table["capacities"]
+    assert found["ttfb_ms"] == 20000 and found["listeners"] in {0, *(row["level"] for row in table["trials"])}
+    assert all(row["loop"] == "listening" and row["requests"] for row in table["trials"])
+
+
+@pytest.mark.timeout(180)
+def test_scaling(tmp_path):
+    table = publish(tmp_path, "scaling", "--device-sets", "cpu:1;cpu:2", "--together")
+    one, two = table["rows"]
+    assert (one["devices"], one["load"]["level"], two["devices"], two["load"]["level"]) == ("cpu:1", 2, "cpu:2", 4)
+    assert one["efficiency"] == 1 and two["efficiency"] > 0
+    for row in table["rows"]:
+        assert row["uses"]["engines"]["processes"] == row["device_count"] and row["uses"]["clients"]["processes"] == 1
+        assert row["uses"]["engines"]["cores"] > 0 and row["host_cores"] > 0
+    assert [found["devices"] for found in table["capacities"]] == ["cpu:1", "cpu:2"]
 
 
 def test_a_report_says_what_failed(tmp_path):
