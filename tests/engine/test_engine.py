@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.engines import Outcome, at_rest, collect, engine, mixed_requests, run, voice
 
-from voxcpm_grpc.errors import Exhausted, FailedPrecondition, Internal, InvalidRequest, TooLong
+from voxcpm_grpc.errors import Exhausted, FailedPrecondition, Internal, InvalidRequest, TooLong, Unavailable
 from voxcpm_grpc.request import Conditioning, Prompt, Request, Sampling
 
 TOLERANCE = 1e-4
@@ -238,34 +238,83 @@ def test_a_stream_whose_audio_is_not_finite_ends_alone(alone):
     assert outcomes["short"].finished.steps == 3 and at_rest(eng)
 
 
+def raising(error, when=lambda *_: True, otherwise=None):
+    def broken(*arguments):
+        if when(*arguments):
+            raise error
+        return otherwise(*arguments)
+
+    return broken
+
+
 def test_a_step_that_fails_ends_its_requests_and_the_next_ones_work(alone, monkeypatch):
     eng = engine()
     request = mixed_requests(2)[1]
     eng.add(request)
     eng.step()
-
-    def broken(*_):
-        raise RuntimeError("launch failed at /secret/path")
-
     with monkeypatch.context() as patch:
-        patch.setattr(eng.model, "speak", broken)
+        patch.setattr(eng.model, "speak", raising(RuntimeError("launch failed at /secret/path")))
         outcome = run(eng)[request.id]
-    assert isinstance(outcome.error, Internal) and "secret" not in outcome.error.message
+    assert isinstance(outcome.error, Unavailable) and "secret" not in outcome.error.message
     assert at_rest(eng)
     eng.add(request)
     assert_same(run(eng)[request.id], alone[request.id])
 
 
+def test_a_prompt_that_cannot_be_entered_ends_its_request_alone(alone, monkeypatch):
+    """Some are speaking and others come in the same round as the poisoned one."""
+    eng = engine()
+    early, late = mixed_requests(6)[:3], mixed_requests(6)[3:]
+    for request in early:
+        eng.add(request)
+    outcomes = defaultdict(Outcome)
+    for _ in range(5):
+        collect(outcomes, eng.step())
+    poison = np.full((13, 4, 8), 1234.5, np.float32)
+    poisoned = Request(id="poisoned", text="Hello.", conditioning=Conditioning(reference=poison))
+    for request in (*late[:1], poisoned, *late[1:]):
+        eng.add(request)
+
+    def is_poisoned(rows, state):
+        return bool((state.history[rows.audio_slot, rows.audio_patch] == 1234.5).any())
+
+    monkeypatch.setattr(eng.model, "embed", raising(ValueError("a secret"), is_poisoned, eng.model.embed))
+    while eng.busy:
+        collect(outcomes, eng.step())
+    error = outcomes.pop("poisoned").error
+    assert isinstance(error, Internal) and "secret" not in error.message
+    assert outcomes.keys() == {request.id for request in (*early, *late)}
+    for name, outcome in outcomes.items():
+        assert_same(outcome, alone[name])
+    assert at_rest(eng) and eng.stats().failed == 1
+
+
+@pytest.mark.parametrize("error", [MemoryError("no room"), torch.OutOfMemoryError("no room on the device")])
+@pytest.mark.parametrize("where", ["prefill", "speak"])
+def test_an_engine_without_memory_is_given_up_at_once(monkeypatch, error, where):
+    eng = engine()
+    eng.add(Request(id="a", text="Hello."))
+    monkeypatch.setattr(eng.model, where, raising(error))
+    with pytest.raises(type(error)):
+        run(eng)
+
+
 def test_a_device_that_is_gone_is_given_up(monkeypatch):
     eng = engine()
-
-    def broken(*_):
-        raise RuntimeError("device lost")
-
-    monkeypatch.setattr(eng.model, "prefill", broken)
+    monkeypatch.setattr(eng.model, "prefill", raising(RuntimeError("device lost")))
     for name in "abc":
         eng.add(Request(id=name, text="Hello."))
         if name < "c":
             assert isinstance(run(eng)[name].error, Internal)
     with pytest.raises(RuntimeError, match="lost"):
         eng.step()
+
+
+def test_warming_up_leaves_no_trace(alone):
+    eng = engine(slots=2)
+    fresh = eng.stats()
+    assert 0 < eng.warm_up() < 60
+    assert eng.stats() == fresh and at_rest(eng) and not eng.busy
+    request = mixed_requests(2)[1]
+    eng.add(request)
+    assert_same(run(eng)[request.id], alone[request.id])

@@ -15,12 +15,12 @@ from voxcpm_grpc.engine.blocks import BlockManager, page_keys
 from voxcpm_grpc.engine.host_copy import HostCopy
 from voxcpm_grpc.engine.jobs import CodecJobs
 from voxcpm_grpc.engine.kv_cache import allocate_kv, count_pages
-from voxcpm_grpc.engine.runner import Launch, Runner, working_memory
+from voxcpm_grpc.engine.runner import OUT_OF_MEMORY, EntryFault, Launch, Runner, working_memory
 from voxcpm_grpc.engine.scheduler import Batch, PrefillBudget, Scheduler
 from voxcpm_grpc.engine.sequence import Sequence
 from voxcpm_grpc.engine.slots import Slots
 from voxcpm_grpc.engine.warm_up import exercise
-from voxcpm_grpc.errors import FailedPrecondition, Internal, InvalidRequest, VoxCPMError
+from voxcpm_grpc.errors import FailedPrecondition, Internal, InvalidRequest, Unavailable, VoxCPMError
 from voxcpm_grpc.models.base import SpeechModel
 from voxcpm_grpc.request import Admitted, AudioChunk, Event, Finished, FinishReason, Piece, Request, Stats
 
@@ -187,17 +187,41 @@ class Engine:
         self._counts["prefill_tokens"] += sum(chunk.stop - chunk.start for chunk in batch.chunks)
         self._counts["steps"] += bool(batch.steps)
         try:
-            self._launches.append(self.runner.launch(batch))
+            self._launches.append(self._run(batch))
             self._faults_in_a_row = 0
+        except OUT_OF_MEMORY:
+            raise
         except Exception:
             self._faults_in_a_row += 1
-            ids = ", ".join(sequence.id for sequence in batch.sequences)
-            logger.exception("a step failed; it ends the requests %s", ids)
-            for sequence in batch.sequences:
-                self._fail(sequence, Internal())
+            innocent = [sequence for sequence in batch.sequences if not sequence.ended]
+            logger.exception("a step failed; it ends the requests %s", ", ".join(one.id for one in innocent))
+            for sequence in innocent:
+                self._fail(sequence, Unavailable("the engine failed while others spoke too; try again"))
             self.scheduler.blocks.forget()
             if self._faults_in_a_row >= FAULTS_BEFORE_GIVING_UP:
                 raise
+
+    def _run(self, batch: Batch) -> Launch:
+        """Launch a batch; what fails while prompts enter ends those alone whose prompts fail one by one too."""
+        try:
+            return self.runner.launch(batch)
+        except EntryFault as fault:
+            self.scheduler.blocks.forget()
+            for sequence in {*batch.opened, *(chunk.sequence for chunk in batch.chunks)}:
+                self._enter_alone(sequence, batch)
+            if all(sequence.ended for sequence in batch.sequences):
+                raise fault.__cause__ or fault from None
+            return self.runner.launch(Batch(steps=[sequence for sequence in batch.steps if not sequence.ended]))
+
+    def _enter_alone(self, sequence: Sequence, batch: Batch) -> None:
+        chunks = [chunk for chunk in batch.chunks if chunk.sequence is sequence]
+        try:
+            self.runner.enter(Batch(opened=[one for one in batch.opened if one is sequence], chunks=chunks))
+        except OUT_OF_MEMORY:
+            raise
+        except Exception:
+            logger.exception("the prompt of request %s cannot be entered", sequence.id)
+            self._fail(sequence, Internal())
 
     def _deliver(self, launch: Launch) -> None:
         for group, copy in launch.frames:

@@ -22,6 +22,12 @@ from voxcpm_grpc.models.base import EmbedRows, Frame, SpeechModel, StepRows
 
 LIBRARIES = 512 << 20  # bytes that kernels' modules and library workspaces take, beside PyTorch's own allocations
 
+OUT_OF_MEMORY = (MemoryError, torch.OutOfMemoryError)
+
+
+class EntryFault(Exception):
+    """The prompts of a round could not be entered, for the cause that it has."""
+
 
 @dataclass(frozen=True, slots=True)
 class Launch:
@@ -50,6 +56,21 @@ class Runner:
 
     @torch.inference_mode()
     def launch(self, batch: Batch) -> Launch:
+        """Set a round in motion. Raises EntryFault where no step was made and `enter` may be called again."""
+        try:
+            self.enter(batch)
+        except OUT_OF_MEMORY:
+            raise
+        except Exception as error:
+            raise EntryFault from error
+        groups: defaultdict[int, list[Sequence]] = defaultdict(list)
+        for sequence in batch.steps:
+            groups[sequence.request.sampling.inference_timesteps].append(sequence)
+        return Launch([(group, self._step(group, timesteps)) for timesteps, group in groups.items()])
+
+    @torch.inference_mode()
+    def enter(self, batch: Batch) -> None:
+        """All of a round but its steps: slots are opened and prompts entered. Doing it once more changes nothing."""
         self.slots.table(list(batch.sequences))
         if batch.opened:
             self.model.open(self.slots.open(batch.opened), self.slots.state)
