@@ -80,10 +80,6 @@ class Runner:
                 self.model.prime(sequence.slot, self.slots.state, sequence.prompt.primer)
         if batch.chunks:
             self._prefill(batch.chunks)
-        groups: defaultdict[int, list[Sequence]] = defaultdict(list)
-        for sequence in batch.steps:
-            groups[sequence.request.sampling.inference_timesteps].append(sequence)
-        return Launch([(group, self._step(group, timesteps)) for timesteps, group in groups.items()])
 
     @torch.inference_mode()
     def generated(self, sequence: Sequence) -> HostCopy:
