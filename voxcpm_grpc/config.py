@@ -155,27 +155,20 @@ class Settings(_Frozen):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="least severe log lines shown"
     )
-    decode_workers: Positive = Field(default=2, description="processes that decode and resample uploads")
-    drain_seconds: Annotated[float, Field(ge=0)] = Field(default=30.0, description="grace for open streams at shutdown")
-    engine: EngineSettings = Field(default=EngineSettings(), description="the engine")
-    limits: LimitSettings = Field(default=LimitSettings(), description="limits of a caller")
-    voices: VoiceSettings = Field(default=VoiceSettings(), description="the voice store")
-
-
     devices: tuple[Annotated[str, AfterValidator(_device)], ...] = Field(
         default=("auto",),
         description="one engine for each: 0,1 for two GPUs, cpu:2 for two on the CPU; auto is one on engine.device",
     )
-def load(argv: Sequence[str] | None = None, env: Mapping[str, str] | None = None) -> Settings:
-    """The effective settings: the file that `--config` or VOXCPM_CONFIG names, under the environment, under `argv`.
-
+    decode_workers: Positive = Field(default=2, description="processes that decode and resample uploads")
+    drain_seconds: Annotated[float, Field(ge=0)] = Field(default=30.0, description="grace for open streams at shutdown")
+    engine: EngineSettings = Field(default=EngineSettings(), description="the engine")
     supervision: SupervisionSettings = Field(
         default=SupervisionSettings(), description="when an engine counts as lost, and what follows"
     )
-    `argv` holds flags only; `env` is the process's environment if left out. Raises StartupError, one line for each
-    fault, naming the source, the key, the value and the rule.
-    """
-    flags = dict(_from_flags(argv or ()))
+    limits: LimitSettings = Field(default=LimitSettings(), description="limits of a caller")
+    voices: VoiceSettings = Field(default=VoiceSettings(), description="the voice store")
+
+
 def engines(settings: Settings) -> dict[str, EngineSettings]:
     """The engines that `devices` asks for, by name such as cuda:1 or cpu:0. Raises StartupError."""
     found: dict[str, EngineSettings] = {}
@@ -196,6 +189,13 @@ def engines(settings: Settings) -> dict[str, EngineSettings]:
     return found
 
 
+def load(argv: Sequence[str] | None = None, env: Mapping[str, str] | None = None) -> Settings:
+    """The effective settings: the file that `--config` or VOXCPM_CONFIG names, under the environment, under `argv`.
+
+    `argv` holds flags only; `env` is the process's environment if left out. Raises StartupError, one line for each
+    fault, naming the source, the key, the value and the rule.
+    """
+    flags = dict(_from_flags(argv or ()))
     variables = dict(_from_environment(os.environ if env is None else env))
     file = flags.pop("config", None), variables.pop("config", None)
     path = next((given.value for given in file if given and given.value), None)
@@ -382,8 +382,6 @@ def _kind(field: FieldInfo) -> str:
     """What a flag takes, in a word: `INT`, or the choices."""
     if get_origin(field.annotation) is Literal:
         return "|".join(map(str, get_args(field.annotation)))
-    if get_origin(field.annotation) is tuple:
-        return "INT,..."
     names = {bool: "true|false", Path: "PATH", str: "TEXT", float: "NUMBER"}
     kinds = (field.annotation, *get_args(field.annotation))
     kinds += tuple(inner for kind in kinds for inner in get_args(kind))  # of an annotated item

@@ -148,9 +148,8 @@ async def _serve(settings: Settings, directory: Path) -> None:
             f"listening on {running.address} model={info.name}{note} device={info.device} dtype={info.dtype}",
             flush=True,
         )
-        await stop.wait()
         watch = asyncio.create_task(_stop_without_engines(running.pool, stop))
-
+        await stop.wait()
         if watch.done():
             raise StartupError("no engine is left and none could be started again; the log says why")
         watch.cancel()
@@ -159,6 +158,7 @@ async def _serve(settings: Settings, directory: Path) -> None:
 async def _stop_without_engines(pool: EnginePool, stop: asyncio.Event) -> None:
     await pool.closed_or_given_up()
     stop.set()
+
 
 def _resolve(settings: Settings) -> Path:
     return checkpoint.resolve(settings.model, settings.revision, settings.cache_dir)
