@@ -66,9 +66,11 @@ def test_what_was_given_back_is_not_asked_for_again():
     assert set(asked(scaler, replace(steady, engines=2), 61, 200)) == {2}
 
 
-def test_while_one_starts_none_goes():
+def test_an_engine_that_does_not_come_is_waited_for_only_while_it_is_needed():
     scaler = Scaler(BOUNDS)
-    assert set(asked(scaler, replace(IDLE, engines=3, starting=1), 0, 200)) == {3}
+    coming = replace(QUEUED, engines=2, starting=1)
+    assert set(asked(scaler, coming, 0, 100)) == {2}
+    assert asked(scaler, replace(coming, streams=5, waiting=0), 101, 60)[-1] == 1
 
 
 def test_a_pool_below_the_least_is_brought_up_at_once():

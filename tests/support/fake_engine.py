@@ -118,6 +118,8 @@ class FakeEngine:
                 del self.jobs[id]
         for id, stream in list(self.streams.items()):
             if not stream.admitted:
+                if sum(other.admitted for other in self.streams.values()) == self.info.max_slots:
+                    continue
                 stream.admitted = True
                 results.append((id, Admitted(queue_seconds=0.0, prompt_tokens=3, cached_tokens=0)))
             elif stream.credit > 0:
@@ -165,6 +167,7 @@ class MakeFake:
     step_seconds: float = 0.0005
     slowest_step: float = 0.0
     fingerprint: str = INFO.fingerprint
+    slots: int = INFO.max_slots
     before: Callable[[], object] | None = None
 
     def __call__(self) -> FakeEngine:
@@ -173,7 +176,7 @@ class MakeFake:
             self.before()
         from dataclasses import replace
 
-        info = replace(INFO, fingerprint=self.fingerprint)
+        info = replace(INFO, fingerprint=self.fingerprint, max_slots=self.slots)
         return FakeEngine(info=info, step_seconds=self.step_seconds, slowest_step=self.slowest_step)
 
 

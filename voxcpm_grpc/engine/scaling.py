@@ -32,7 +32,7 @@ class Load:
     streams: int
     """Streams under way on all engines."""
     waiting: int
-    """Of `streams`, those that have no slot yet."""
+    """Of `streams`, those that have no slot yet; none as long as an engine would take another one at once."""
     slots: int
     """Streams that one engine speaks at once."""
 
@@ -57,7 +57,7 @@ class Scaler:
         wanted = load.engines
         if short := self._short(load, now):
             wanted += short
-        elif idle_need < load.engines and not load.starting:
+        elif idle_need < load.engines:
             wanted = idle_need
         return min(max(wanted, self._bounds.min_engines), self._bounds.max_engines)
 

@@ -1,0 +1,91 @@
+"""Pools that grow and shrink with their load. When they should is told in test_scaling."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+
+import psutil
+from support.fake_engine import MakeFake, refuse_to_start, request
+from support.pools import Launcher, everything, started
+
+from voxcpm_grpc.config import SupervisionSettings
+from voxcpm_grpc.engine.autoscale import autoscale
+from voxcpm_grpc.engine.pool import EnginePool
+from voxcpm_grpc.engine.scaling import Bounds
+from voxcpm_grpc.request import AudioChunk
+
+BOUNDS = Bounds(min_engines=1, max_engines=2, grow_seconds=0.5, shrink_seconds=1.0)
+BUSY = MakeFake(step_seconds=0.02, slots=2)
+ONE_TRY = SupervisionSettings(restart_limit=1)
+
+
+@contextlib.asynccontextmanager
+async def scaled(
+    *there: Launcher,
+    coming: Sequence[Launcher] = (),
+    bounds: Bounds = BOUNDS,
+    settings: SupervisionSettings | None = None,
+) -> AsyncIterator[EnginePool]:
+    """A pool of engines that are there, which may get those in turn that are to come."""
+    launches = iter(coming)
+    async with started(*there, settings=settings) as pool:
+        keeping = asyncio.create_task(autoscale(pool, lambda: next(launches), bounds))
+        try:
+            yield pool
+            assert not keeping.done()
+        finally:
+            keeping.cancel()
+            await asyncio.wait([keeping])
+
+
+async def engines_are(pool: EnginePool, wanted: int, seconds: float = 15.0) -> None:
+    async with asyncio.timeout(seconds):
+        while [place.alive for place in pool.places] != [True] * wanted:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+
+async def test_a_queue_brings_an_engine_and_quiet_takes_it_away():
+    first, second = Launcher([BUSY], name="engine-0"), Launcher([BUSY], name="engine-1")
+    async with scaled(first, coming=[second], bounds=replace(BOUNDS, max_engines=3)) as pool:
+        readers = [asyncio.create_task(everything(pool.generate(request(f"s{n}", 100)))) for n in range(4)]
+        await engines_are(pool, 2)
+        assert len(await everything(pool.generate(request("new", 5)))) == 7
+        assert not any(reader.done() for reader in readers), "the newcomer had a slot"
+        assert [len(events) for events in await asyncio.gather(*readers)] == [102] * 4
+        await engines_are(pool, 1)
+        assert sum(psutil.pid_exists(launcher.pid) for launcher in (first, second)) == 1
+        assert len(await everything(pool.generate(request("after", 5)))) == 7
+
+
+async def test_who_leaves_ends_what_it_speaks():
+    launchers = [Launcher([replace(BUSY, slots=8)], name=f"engine-{n}") for n in range(2)]
+    async with scaled(*launchers, bounds=replace(BOUNDS, shrink_seconds=0.1)) as pool:
+        streams = [pool.generate(request(f"s{n}", 80)) for n in range(2)]
+        assert [len(place.jobs) for place in pool.places] == [1, 1]
+        async with asyncio.timeout(5):
+            while sum(place.alive for place in pool.places) == 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        assert [len(place.jobs) for place in pool.places] == [1, 1], "it speaks on"
+        for events in await asyncio.gather(*(everything(stream) for stream in streams)):
+            assert [event.index for event in events if isinstance(event, AudioChunk)] == list(range(80))
+        await engines_are(pool, 1)
+
+
+async def test_a_place_that_was_given_up_is_replaced_while_another_engine_lives():
+    bad, good = Launcher([MakeFake(before=refuse_to_start)]), Launcher([BUSY])
+    bounds = replace(BOUNDS, min_engines=2)
+    async with scaled(Launcher([BUSY]), coming=[bad, good], bounds=bounds, settings=ONE_TRY) as pool:
+        await engines_are(pool, 2)
+        assert len(bad.handles) == len(good.handles) == 1
+
+
+async def test_the_last_place_is_left_to_be_over():
+    first = Launcher([BUSY, MakeFake(before=refuse_to_start)])
+    async with scaled(first, settings=ONE_TRY) as pool:
+        first.kill()
+        await asyncio.wait_for(pool.closed_or_given_up(), 10)
+        await asyncio.sleep(1.0)
+        assert len(pool.places) == 1

@@ -1,0 +1,61 @@
+"""Gives a running pool as many places as its load calls for."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from voxcpm_grpc.engine.handles import Launch
+from voxcpm_grpc.engine.place import Place
+from voxcpm_grpc.engine.pool import EnginePool
+from voxcpm_grpc.engine.scaling import Bounds, Load, Scaler
+
+logger = logging.getLogger(__name__)
+
+TICK_SECONDS = 0.5
+DRAIN_SECONDS = 600.0  # for the streams of an engine that is to go
+
+
+async def autoscale(pool: EnginePool, next_launch: Callable[[], Launch], bounds: Bounds) -> None:
+    """Add places to a started pool and take idle ones out, until cancelled. The pool's end is its owner's affair.
+
+    A place that was given up is replaced while another engine lives, for the cluster may have room again; if none
+    lives, it is left alone, so that the pool can say that it is over.
+    """
+    scaler = Scaler(bounds)
+    async with asyncio.TaskGroup() as leaving:
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            if pool.healthy:
+                for place in [place for place in pool.places if place.given_up and not place.leaving]:
+                    leaving.create_task(pool.remove(place, seconds=0.0))
+            load = _load(pool)
+            wanted = scaler.wanted(load, asyncio.get_running_loop().time())
+            if wanted != load.engines:
+                logger.info(
+                    "from %d to %d engines: streams=%d waiting=%d", load.engines, wanted, load.streams, load.waiting
+                )
+            for _ in range(load.engines, wanted):
+                pool.add(next_launch())
+            idlest = sorted(_staying(pool), key=lambda place: (place.alive, place.work))
+            for place in idlest[: max(0, load.engines - wanted)]:
+                leaving.create_task(pool.remove(place, seconds=DRAIN_SECONDS))
+
+
+def _staying(pool: EnginePool) -> list[Place]:
+    return [place for place in pool.places if not place.leaving and not (place.given_up and pool.healthy)]
+
+
+def _load(pool: EnginePool) -> Load:
+    staying = _staying(pool)
+    streams = [[job for job in place.jobs.values() if job.credit] for place in staying]
+    waiting = [sum(not job.began for job in jobs) for jobs in streams]
+    room = any(place.alive and not count for place, count in zip(staying, waiting, strict=True))
+    return Load(
+        engines=len(staying),
+        starting=sum(not place.alive for place in staying),
+        streams=sum(map(len, streams)),
+        waiting=0 if room else sum(waiting),  # what waits at one engine does not move, but others come to the next
+        slots=pool.info.max_slots,
+    )
