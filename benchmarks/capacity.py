@@ -105,9 +105,10 @@ def search(loads: Loads, utterance: float, plan: Plan, ceiling: float) -> Iterat
         yield trials[-1]
 
 
-def outcome(trials: Sequence[Row], plan: Plan) -> dict[str, Any]:
+def outcome(saturation: Row, trials: Sequence[Row], plan: Plan) -> dict[str, Any]:
     """For the table: what was tried and what follows."""
     return {
+        "saturation": asdict(saturation),
         "capacities": [asdict(capacity(trials, bound)) for bound in plan.bounds],
         "trials": [asdict(row) for row in sorted(trials, key=lambda row: row.level)],
     }
@@ -190,7 +191,8 @@ def main() -> None:
         users = devices * (options.users or info.max_slots)
         (saturation,) = printed([serving.row("closed", users, loads.closed(users))])
         rows = printed(search(loads, utterance(options, info), trials, saturation.audio_s_per_s))
-    table = conditions(options, info) | {"devices": devices, "saturation": asdict(saturation)} | outcome(rows, trials)
+    of = {"devices": options.devices or "auto", "device_count": devices, "fronts": len(targets)}
+    table = conditions(options, info) | of | outcome(saturation, rows, trials)
     for one in table["capacities"]:
         print(host_page.capacity_line(one))
     publish(table, options.out, f"capacity-{options.name}", "capacity")

@@ -16,12 +16,10 @@ LISTENER = (
 
 def capacity(table: Mapping[str, Any], name: str, picture: str) -> str:
     """The page of one server. `table` is what `benchmarks.capacity` writes beside it, `picture` a file or empty."""
-    versions = table["versions"]
-    count = table["devices"]
-    saturation = table["saturation"]
+    count, saturation = table["device_count"], table["saturation"]
     sections = [
-        f"# Users in real time: {_devices(count, versions)}\n\nWritten by `benchmarks.capacity`; the numbers are in "
-        f"[{name}.json]({name}.json). {LISTENER}",
+        f"# Users in real time: {_devices(count, table['versions'])}\n\nThe numbers are in [{name}.json]({name}.json). "
+        f"{LISTENER}",
         _capacities(table["capacities"], count),
         _picture(picture),
         "## Trials\n\n" + _trials(table["trials"]),

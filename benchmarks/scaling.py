@@ -7,8 +7,8 @@ For each set of devices one server, loaded to saturation by a closed loop of as 
 once for each count of fronts up to that of the devices. With `--ttfb-ms` the users in real time are searched for too,
 as in `benchmarks.capacity`, through the most fronts. Processor time is read for each role, and how busy the GPUs were.
 With `--together` all servers start at once, several engines to a GPU where the sets overlap, and are loaded one after
-another, which saves their starts; they need memory for all. Writes scaling-NAME.json, .md and .png into `--out`. Flags
-that are not listed here go to the servers.
+another, which saves their starts; they need memory for all. Writes scaling-NAME.json, .md and .png into `--out`, and
+with `--ttfb-ms` capacity-NAME-N for each set of N devices. Flags that are not listed here go to the servers.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def measure(
                 plan, utterance = capacity.plan(options), capacity.utterance(options, info)
                 trials = capacity.printed(capacity.search(loads, utterance, plan, rows[-1].load.audio_s_per_s))
                 of = {"devices": devices, "device_count": count, "fronts": fronts}
-                capacities.append(of | capacity.outcome(trials, plan))
+                capacities.append(of | capacity.outcome(rows[-1].load, trials, plan))
             first = loads.first
     return rows, capacities
 
@@ -146,12 +146,13 @@ def main() -> None:
                 more = measure(server, devices, info, options)
             rows += more[0]
             capacities += more[1]
-            capacity.publish(  # each time, so that a server that fails does not lose those before it
-                capacity.conditions(options, info) | table(rows, capacities, together=options.together),
-                options.out,
-                f"scaling-{options.name}",
-                "scaling",
-            )
+            about = capacity.conditions(options, info)
+            for one in more[1]:
+                name = f"capacity-{options.name}-{one['device_count']}"
+                capacity.publish(about | one, options.out, name, "capacity")
+            # Each time, so that a server that fails does not lose those before it.
+            every = about | table(rows, capacities, together=options.together)
+            capacity.publish(every, options.out, f"scaling-{options.name}", "scaling")
 
 
 def table(rows: Sequence[Row], capacities: Sequence[Mapping[str, Any]], *, together: bool) -> dict[str, Any]:

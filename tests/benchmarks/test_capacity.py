@@ -1,6 +1,6 @@
 """How many users a host serves, and who limits it, from trials and times made up by hand."""
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import pytest
 
@@ -86,8 +86,8 @@ def test_devices_are_counted():
 def test_the_capacity_page_answers_in_its_first_table():
     trials = [trial(400, 40), trial(500, 80), trial(520, 300, late=3)]
     plan = Plan(bounds=[50, 100], settle=2, seconds=6, requests=200, budget=60)
-    saturation = {"saturation": asdict(trial(128, 90, audio=530.0))}
-    table = CONDITIONS | {"devices": 2} | saturation | capacity.outcome(trials, plan)
+    saturation = trial(128, 90, audio=530.0)
+    table = CONDITIONS | {"devices": "0,1", "device_count": 2} | capacity.outcome(saturation, trials, plan)
     page = host_page.capacity(table, "capacity-x", "x.png")
     assert "2 x NVIDIA X" in page and "| 50 ms | 400 | 200 | 500 |" in page and "| 100 ms | 500 | 250 | 520 |" in page
     assert "530 seconds of audio per second" in page and "![](x.png)" in page
@@ -136,7 +136,8 @@ def test_the_scaling_page_shows_every_server():
     rows = [scaling_row("0", 1, 500), scaling_row("0,1", 2, 980)]
     found = {"devices": "0,1", "device_count": 2, "fronts": 2}
     plan = Plan(bounds=[100], settle=2, seconds=6, requests=200, budget=60)
-    table = scaling.table(rows, [found | capacity.outcome([trial(900, 80)], plan)], together=True)
+    capacities = [found | capacity.outcome(rows[1].load, [trial(900, 80)], plan)]
+    table = scaling.table(rows, capacities, together=True)
     page = host_page.scaling(CONDITIONS | table, "scaling-x", "x.png")
     assert "| 0 | 1 | 64 | 1 | 500 | 1.000 |" in page and "| 0,1 | 2 | 64 | 1 | 980 | 0.980 |" in page
     assert "0.5 (0.50)" in page and "70%" in page and "| 100 ms | 900 | 450 | - |" in page

@@ -60,7 +60,7 @@ def publish(tmp_path, module: str, *words: str) -> dict:
 @pytest.mark.timeout(180)
 def test_capacity(tmp_path):
     table = publish(tmp_path, "capacity")
-    assert table["devices"] == 1 and table["saturation"]["audio_s_per_s"] > 0 and table["trials"]
+    assert table["device_count"] == 1 and table["saturation"]["audio_s_per_s"] > 0 and table["trials"]
     (found,) = table["capacities"]
     assert found["ttfb_ms"] == 20000 and found["listeners"] in {0, *(row["level"] for row in table["trials"])}
     assert all(row["loop"] == "listening" and row["requests"] for row in table["trials"])
@@ -76,6 +76,7 @@ def test_scaling(tmp_path):
         assert row["uses"]["engines"]["processes"] == row["device_count"] and row["uses"]["clients"]["processes"] == 1
         assert row["uses"]["engines"]["cores"] > 0 and row["host_cores"] > 0
     assert [found["devices"] for found in table["capacities"]] == ["cpu:1", "cpu:2"]
+    assert {path.name for path in tmp_path.glob("capacity-*.md")} == {"capacity-here-1.md", "capacity-here-2.md"}
 
 
 def test_a_report_says_what_failed(tmp_path):
