@@ -24,6 +24,14 @@ def test_rms_norm(rowwise, place, agree, channels, weighted):
 
 
 @pytest.mark.parametrize("channels", [16, 1500])
+@pytest.mark.parametrize("inputs", [40, 2048])
+def test_norm_swiglu(rowwise, place, agree, channels, inputs):
+    device, dtype = place
+    gate_up, x = (torch.randn(5, n).to(device, dtype) for n in (2 * channels, inputs))
+    agree(rowwise.norm_swiglu(gate_up, 3 * x, 1e-5), reference.norm_swiglu(gate_up, 3 * x, 1e-5))
+
+
+@pytest.mark.parametrize("channels", [16, 1500])
 def test_swiglu(rowwise, place, agree, channels):
     device, dtype = place
     gate_up = torch.randn(5, 2 * channels).to(device, dtype)

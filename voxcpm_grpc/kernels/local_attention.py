@@ -57,7 +57,6 @@ def local_attention(
         REPEAT=repeat,
         HEADS=heads,
         HALF=size // 2,
-        TILE=max(16, triton.next_power_of_2(tokens * heads)),
         KEYS=MAX_TOKENS,
         WIDTH=max(16, triton.next_power_of_2(size // 2)),
         OVERLAP=overlap,
@@ -69,9 +68,9 @@ def local_attention(
 
 
 def _heads(total: int, repeat: int, device: torch.device) -> int:
-    """Heads of one KV group per program: as many as leave a few programs for every multiprocessor."""
-    heads = 1
-    while heads * 2 <= repeat and repeat % (heads * 2) == 0 and total // (heads * 2) >= 4 * multiprocessors(device):
+    """Heads of one KV group per program: as many as leave a program for nearly every multiprocessor."""
+    heads, enough = 1, 0.9 * multiprocessors(device)
+    while heads * 2 <= repeat and repeat % (heads * 2) == 0 and total // (heads * 2) >= enough:
         heads *= 2
     return heads
 
@@ -93,53 +92,56 @@ def _local_attention_kernel(
     REPEAT: tl.constexpr,
     HEADS: tl.constexpr,
     HALF: tl.constexpr,
-    TILE: tl.constexpr,
     KEYS: tl.constexpr,
     WIDTH: tl.constexpr,
     OVERLAP: tl.constexpr,
     ROTATE: tl.constexpr,
 ):
     SIZE: tl.constexpr = HALF * 2
+    TILE: tl.constexpr = HEADS * KEYS
     launch_next(OVERLAP)
     sequence = tl.program_id(0).to(tl.int64)
     first = tl.program_id(1) * HEADS
     group = first // REPEAT
-    # Tile entry i is token i % TOKENS of head first + i // TOKENS.
-    entry = tl.arange(0, TILE)
-    token = entry % TOKENS
-    head = first + entry // TOKENS
-    key = tl.arange(0, KEYS)
-    column = tl.arange(0, WIDTH)
-    inside = (entry < TOKENS * HEADS)[:, None] & (column < HALF)[None, :]
-    present = (key < TOKENS)[:, None] & (column < HALF)[None, :]
-    q_cos, q_sin, k_cos, k_sin = entry, entry, key, key
+    # Queries are [HEADS, KEYS, WIDTH], so that their tokens are rotated by the one table that the keys are.
+    head = tl.arange(0, HEADS)[:, None, None]
+    token = tl.arange(0, KEYS)[None, :, None]
+    column = tl.arange(0, WIDTH)[None, None, :]
+    inside = (token < TOKENS) & (column < HALF)
+    key, half = tl.arange(0, KEYS)[:, None], tl.arange(0, WIDTH)[None, :]
+    present = (key < TOKENS) & (half < HALF)
+    q_cos, q_sin, k_cos, k_sin = token, token, key, key
     if ROTATE:
-        where = token[:, None] * HALF + column[None, :]
+        where = token * HALF + column
         q_cos = tl.load(cos + where, mask=inside, other=0.0).to(tl.float32)
         q_sin = tl.load(sin + where, mask=inside, other=0.0).to(tl.float32)
-        where = key[:, None] * HALF + column[None, :]
+        where = key * HALF + half
         k_cos = tl.load(cos + where, mask=present, other=0.0).to(tl.float32)
         k_sin = tl.load(sin + where, mask=present, other=0.0).to(tl.float32)
     wait(OVERLAP)
 
-    where = q + (sequence * TOKENS + token)[:, None] * q_row + head[:, None] * SIZE + column[None, :]
-    q1, q2 = _rotated(where, inside, q_cos, q_sin, HALF, ROTATE)
-    where = k + (sequence * TOKENS + key)[:, None] * k_row + group * SIZE + column[None, :]
+    where = q + (sequence * TOKENS + token) * q_row + (first + head) * SIZE + column
+    q1, q2 = _rotated(where, inside & (head < HEADS), q_cos, q_sin, HALF, ROTATE)
+    q1, q2 = tl.reshape(q1, [TILE, WIDTH]), tl.reshape(q2, [TILE, WIDTH])
+    where = k + (sequence * TOKENS + key) * k_row + group * SIZE + half
     k1, k2 = _rotated(where, present, k_cos, k_sin, HALF, ROTATE)
-    where = v + (sequence * TOKENS + key)[:, None] * v_row + group * SIZE + column[None, :]
+    where = v + (sequence * TOKENS + key) * v_row + group * SIZE + half
     v1 = tl.load(where, mask=present, other=0.0)
     v2 = tl.load(where + HALF, mask=present, other=0.0)
     score = tl.dot(q1, tl.trans(k1), input_precision="ieee")
     score = tl.dot(q2, tl.trans(k2), score, input_precision="ieee") * scale
-    score = tl.where((key < TOKENS)[None, :], score, float("-inf"))
+    score = tl.where((tl.arange(0, KEYS) < TOKENS)[None, :], score, float("-inf"))
     weight = tl.exp2(score - tl.max(score, 1)[:, None])
     total = tl.sum(weight, 1)[:, None]
     weight = weight.to(v1.dtype)
-    where = out + ((sequence * TOKENS + token)[:, None] * COUNT + head[:, None]) * SIZE + column[None, :]
+    entry = tl.arange(0, TILE)[:, None]
+    row = (sequence * TOKENS + entry % KEYS) * COUNT + first + entry // KEYS
+    where = out + row * SIZE + half
+    mask = (entry % KEYS < TOKENS) & (half < HALF)
     mixed = tl.dot(weight, v1, input_precision="ieee") / total
-    tl.store(where, mixed.to(out.dtype.element_ty), mask=inside)
+    tl.store(where, mixed.to(out.dtype.element_ty), mask=mask)
     mixed = tl.dot(weight, v2, input_precision="ieee") / total
-    tl.store(where + HALF, mixed.to(out.dtype.element_ty), mask=inside)
+    tl.store(where + HALF, mixed.to(out.dtype.element_ty), mask=mask)
 
 
 @triton.jit

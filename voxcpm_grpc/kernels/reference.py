@@ -128,6 +128,12 @@ def norm_gated(x: Tensor, eps: float, weight: Tensor) -> Tensor:
     return swiglu(norm_linear(x, eps, weight))
 
 
+def norm_swiglu(gate_up: Tensor, x: Tensor, eps: float) -> Tensor:
+    """What `swiglu` gives for a gate_up [t, 2f] that was mapped from x [t, c] itself instead of its normalized rows."""
+    scale = torch.rsqrt(x.float().square().mean(-1, keepdim=True) + eps)
+    return swiglu((gate_up.float() * scale).to(gate_up.dtype))
+
+
 def linear_add(x: Tensor, weight: Tensor, residual: Tensor, scale: float) -> Tensor:
     """residual [t, o] + scale * what x [t, c] gives through weight [o, c]."""
     return residual + scale * linear(x, weight)
@@ -138,6 +144,31 @@ def rms_norm(x: Tensor, weight: Tensor | None, eps: float) -> Tensor:
     wide = x.float()
     normalized = (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)).to(x.dtype)
     return normalized if weight is None else normalized * weight
+
+
+def flow_rows(x: Tensor, weight: Tensor, bias: Tensor, mu: Tensor, time: Tensor, condition: Tensor) -> Tensor:
+    """The sequences of an evaluation, [2b, 3 + 2P, e]: what the language models say (zeros in the second half), the
+    time, the patch before and the patch in the making.
+
+    x float32 [b, P, D] goes through weight [e, D] and bias [e]; mu [b, 2, e], time [e], condition [b, P, e].
+    """
+    time = time.expand(len(mu), 1, -1)
+    rows = torch.cat([mu, time, condition, linear(x.to(weight.dtype), weight, bias)], dim=1)
+    return torch.cat([rows, torch.cat([torch.zeros_like(mu), rows[:, 2:]], dim=1)])
+
+
+def flow_step(
+    rows: Tensor, norm: Tensor, eps: float, weight: Tensor, bias: Tensor, x: Tensor, sizes: Tensor, i: int, cfg: Tensor
+) -> Tensor:
+    """x float32 [b, P, D] after the step sizes[i] along the velocity of rows [2b, n, e], under guidance cfg [b].
+
+    The last P tokens of each sequence are normalized with the weights norm [e] and mapped by weight [D, e] and bias
+    [D]; the unconditional velocity is scaled to fit the conditional one best.
+    """
+    velocity = linear(rms_norm(rows[:, -x.shape[1] :].flatten(0, 1), norm, eps), weight, bias)
+    c, u = velocity.float().view(2, *x.shape)
+    u = u * ((c * u).sum((1, 2), keepdim=True) / (u.square().sum((1, 2), keepdim=True) + 1e-8))
+    return x - sizes[i] * (u + cfg[:, None, None] * (c - u))
 
 
 def local_attention(q: Tensor, k: Tensor, v: Tensor, cos: Tensor | None, sin: Tensor | None) -> Tensor:

@@ -34,13 +34,33 @@ def rms_norm(x: Tensor, weight: Tensor | None, eps: float) -> Tensor:
 
 def swiglu(gate_up: Tensor) -> Tensor:
     """What `reference.swiglu` says, for contiguous gate_up [t, 2c]."""
-    if not gate_up.is_contiguous():
-        raise ValueError("gate_up must be contiguous")
+    return _swiglu(gate_up, None, 0.0)
+
+
+def norm_swiglu(gate_up: Tensor, x: Tensor, eps: float) -> Tensor:
+    """What `reference.norm_swiglu` says, for contiguous gate_up [t, 2f] and x [t, c]."""
+    return _swiglu(gate_up, x, eps)
+
+
+def _swiglu(gate_up: Tensor, x: Tensor | None, eps: float) -> Tensor:
+    if not gate_up.is_contiguous() or (x is not None and not x.is_contiguous()):
+        raise ValueError("gate_up and x must be contiguous")
     rows, channels = gate_up.shape[0], gate_up.shape[1] // 2
+    inputs = 1 if x is None else x.shape[1]
     out = gate_up.new_empty(rows, channels)
     overlap = overlaps(gate_up.device)
     _swiglu_kernel[(rows, triton.cdiv(channels, 1024))](
-        gate_up, out, channels, BLOCK=1024, OVERLAP=overlap, **({"launch_pdl": True} if overlap else {})
+        gate_up,
+        gate_up if x is None else x,
+        out,
+        channels,
+        eps,
+        INPUTS=inputs,
+        INPUT_BLOCK=triton.next_power_of_2(inputs),
+        BLOCK=1024,
+        NORM=x is not None,
+        OVERLAP=overlap,
+        **({"launch_pdl": True} if overlap else {}),
     )
     return out
 
@@ -71,7 +91,18 @@ def _rms_norm_kernel(
 
 
 @triton.jit
-def _swiglu_kernel(gate_up, out, channels, BLOCK: tl.constexpr, OVERLAP: tl.constexpr):
+def _swiglu_kernel(
+    gate_up,
+    x,
+    out,
+    channels,
+    eps,
+    INPUTS: tl.constexpr,
+    INPUT_BLOCK: tl.constexpr,
+    BLOCK: tl.constexpr,
+    NORM: tl.constexpr,
+    OVERLAP: tl.constexpr,
+):
     launch_next(OVERLAP)
     wait(OVERLAP)
     row = tl.program_id(0).to(tl.int64)
@@ -80,5 +111,11 @@ def _swiglu_kernel(gate_up, out, channels, BLOCK: tl.constexpr, OVERLAP: tl.cons
     kind = out.dtype.element_ty
     gate = tl.load(gate_up + row * (2 * channels) + column, mask=inside, other=0.0).to(tl.float32)
     up = tl.load(gate_up + row * (2 * channels) + channels + column, mask=inside, other=0.0).to(tl.float32)
+    if NORM:
+        k = tl.arange(0, INPUT_BLOCK)
+        wide = tl.load(x + row * INPUTS + k, mask=k < INPUTS, other=0.0).to(tl.float32)
+        scale = tl.rsqrt(tl.sum(wide * wide, 0) / INPUTS + eps)
+        gate *= scale
+        up *= scale
     activated = (gate * tl.sigmoid(gate)).to(kind).to(tl.float32)
     tl.store(out + row * channels + column, (activated * up).to(kind), mask=inside)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from voxcpm_grpc.kernels.linear import linear_add, norm_gated, norm_linear
-from voxcpm_grpc.kernels.rowwise import rms_norm, swiglu
+from voxcpm_grpc.kernels.rowwise import norm_swiglu, rms_norm, swiglu
 from voxcpm_grpc.kernels.tiles import MAX_TILES, Role, Tile, choose_tile
 from voxcpm_grpc.kernels.vector import vector_linear_add, vector_norm_gated, vector_norm_linear
 from voxcpm_grpc.layers.linear import Linear
@@ -48,6 +48,8 @@ class TritonOps:
             return vector_norm_gated(x, norm.eps, weight)
         tile = self._tile(Role.GATED, x, norm, gate_up)
         if tile is None:
+            if norm.weight is None and gate_up.bias is None:
+                return norm_swiglu(gate_up(x), x, norm.eps)
             return swiglu(gate_up(rms_norm(x, norm.weight, norm.eps)))
         return norm_gated(*self._counted(stream, norm), norm.eps, weight, tile)
 
@@ -58,8 +60,11 @@ class TritonOps:
             return Residual(vector_linear_add(x, linear.weight, stream.x, scale))
         tile = self._tile(Role.ADD, x, None, linear)
         if tile is None:
-            return Residual(torch.addmm(stream.x, x, linear.weight.t(), alpha=scale))
-        return Residual(*linear_add(x, linear.weight, stream.x, scale, tile, self.counters))
+            weight = linear.weight.t()
+            # The library adds to what is there; into other memory it would first copy the stream.
+            x = stream.x.addmm_(x, weight, alpha=scale) if stream.own else stream.x.addmm(x, weight, alpha=scale)
+            return Residual(x, own=True)
+        return Residual(*linear_add(x, linear.weight, stream.x, scale, tile, self.counters), own=True)
 
     def norm(self, stream: Residual, norm: RMSNorm) -> Tensor:
         return rms_norm(stream.x, norm.weight, norm.eps)

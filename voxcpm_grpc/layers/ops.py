@@ -19,10 +19,12 @@ from voxcpm_grpc.layers.norm import RMSNorm
 @dataclass(frozen=True, slots=True)
 class Residual:
     """The stream that the branches of a stack add to, [t, c], and the partial sums of its squares where some were
-    left on the way: float32 [parts, t], for a norm that need not read the stream twice."""
+    left on the way: float32 [parts, t], for a norm that need not read the stream twice. `own`: nobody else knows x,
+    so the next sum may take its place."""
 
     x: Tensor
     squares: Tensor | None = None
+    own: bool = False
 
 
 class Ops(Protocol):

@@ -66,7 +66,11 @@ class Transformer:
 
     def __call__(self, x: Tensor, attend: Attend) -> Tensor:
         """x [..., hidden] -> the same shape, after the final norm."""
-        stream = Residual(x.reshape(-1, self.shape.hidden))
-        for layer in self.layers:
-            stream = layer(stream, x.shape[:-1], attend)
+        stream = self.run(Residual(x.reshape(-1, self.shape.hidden)), x.shape[:-1], attend)
         return self.ops.norm(stream, self.norm).view(x.shape)
+
+    def run(self, stream: Residual, rows: tuple[int, ...], attend: Attend) -> Residual:
+        """Through all layers, not the final norm; `rows` are the dimensions that attention sees."""
+        for layer in self.layers:
+            stream = layer(stream, rows, attend)
+        return stream

@@ -28,7 +28,7 @@ class LoadOptions:
     float32 [steps, D, P], indexed by SlotState.step, replaces the generator: for comparisons with recorded runs.
     `fused` picks our kernels for the transformers, or plain operations; None: kernels on a GPU in half precision.
     `persistent` gives a stream alone the kernel that stays on the GPU for its whole diffusion, where GPU and model fit
-    it; never beside plain operations. `codec_dtype` None leaves the arithmetic of the codec's decoder to
+    it and `fused` is on. `codec_dtype` None leaves the arithmetic of the codec's decoder to
     `decoder_dtype`; float16 needs a GPU.
     """
 

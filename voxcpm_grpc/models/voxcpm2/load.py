@@ -10,9 +10,11 @@ from typing import Any
 import torch
 
 from voxcpm_grpc.errors import StartupError
+from voxcpm_grpc.layers.ops import TorchOps
 from voxcpm_grpc.layers.weights import Weights, check, read_tensors
 from voxcpm_grpc.models.base import LoadOptions
 from voxcpm_grpc.models.voxcpm2.config import VoxCPM2Config, parse_config
+from voxcpm_grpc.models.voxcpm2.local import PatchFlow
 from voxcpm_grpc.models.voxcpm2.model import VoxCPM2
 from voxcpm_grpc.models.voxcpm2.persistent import persistent_flow
 from voxcpm_grpc.models.voxcpm2.prompt import PromptLayout
@@ -71,9 +73,19 @@ def load_voxcpm2(directory: Path, content: Any, options: LoadOptions) -> VoxCPM2
     )
     model = VoxCPM2(config, options, info, layout, codec, weights)
     check(weights, codec_weights)
-    if options.persistent and options.fused is not False and device.type == "cuda":
-        model.flow.alone = persistent_flow(model.flow.dit)
+    _hasten(model.flow, options)
     return model
+
+
+def _hasten(flow: PatchFlow, options: LoadOptions) -> None:
+    """Give the diffusion its faster loops, where the layers have theirs."""
+    if isinstance(flow.dit.stack.ops, TorchOps):
+        return
+    from voxcpm_grpc.models.voxcpm2.fused_flow import FusedFlow  # Triton is no part of a CPU installation
+
+    flow.together = FusedFlow(flow.dit)
+    if options.persistent and options.device.type == "cuda":
+        flow.alone = persistent_flow(flow.dit)
 
 
 def fitting(decoder: StreamingDecoder, dtype: torch.dtype) -> Decoder:

@@ -38,7 +38,7 @@ class LocEnc:
 
     def __call__(self, patches: Tensor) -> Tensor:
         x = torch.cat([self.token.expand(len(patches), -1, -1), self.in_proj(patches)], dim=1)  # [b, 1 + P, e]
-        return self.stack(x, partial(_attend, self.attention, self.rope.first(x.shape[1])))[:, 0]
+        return self.stack(x, partial(attend_local, self.attention, self.rope.first(x.shape[1])))[:, 0]
 
 
 class LocDiT:
@@ -77,11 +77,12 @@ class LocDiT:
         """Velocities [2b, P, D] at x [b, P, D] and one time token [1, e]; mu and condition come from `context`."""
         time = time_token.expand(len(mu), TIME_TOKENS, -1)
         rows = torch.cat([mu, time, condition, self.in_proj(x).repeat(2, 1, 1)], dim=1)  # [2b, 2 + 1 + P + P, e]
-        out = self.stack(rows, partial(_attend, self.attention, self.rope.first(rows.shape[1])))
+        out = self.stack(rows, partial(attend_local, self.attention, self.rope.first(rows.shape[1])))
         return self.out_proj(out[:, -x.shape[1] :])
 
 
-def _attend(attention: Attention, rotate: Rotation, q: Tensor, k: Tensor, v: Tensor, layer: int) -> Tensor:
+def attend_local(attention: Attention, rotate: Rotation, q: Tensor, k: Tensor, v: Tensor, layer: int) -> Tensor:
+    """An `Attend` of whole sequences, once attention and rotation are given."""
     return attention.attend_full(q, k, v, rotate)
 
 
@@ -94,19 +95,20 @@ class Pass:
     sizes: Tensor  # float32 [n], of the schedule's steps, where the tokens are
 
 
-# What `PatchFlow` does for a batch of one: noise, mu, condition, cfg, tokens [n, e] and sizes [n] to a patch.
+# What `PatchFlow` does: noise (contiguous), mu, condition, cfg, tokens [n, e] and sizes [n] to patches.
 Loop = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 class PatchFlow:
     """Noise to patches: the diffusion transformer under a schedule for each allowed count of timesteps.
 
-    `alone` serves batches of one where it is set: something faster than one evaluation after the other.
+    What is set serves in its place: `alone` for batches of one, `together` for any.
     """
 
     def __init__(self, dit: LocDiT, timesteps: tuple[int, ...], table: torch.dtype) -> None:
         self.dit = dit
         self.alone: Loop | None = None
+        self.together: Loop | None = None
         self.passes: dict[int, Pass] = {}
         for n in timesteps:
             schedule = build_schedule(n, table)
@@ -116,8 +118,9 @@ class PatchFlow:
     def __call__(self, noise: Tensor, mu: Tensor, condition: Tensor, cfg: Tensor, timesteps: int) -> Tensor:
         """Patches float32 [b, P, D] of noise float32 [b, P, D], mu [b, 2, e], patches before [b, P, D] and cfg [b]."""
         way = self.passes[timesteps]
-        if self.alone is not None and len(noise) == 1 and way.schedule.size:
-            return self.alone(noise.contiguous(), mu, condition, cfg, way.tokens[:, 0], way.sizes)
+        loop = (self.alone if len(noise) == 1 else None) or self.together
+        if loop is not None and way.schedule.size:
+            return loop(noise.contiguous(), mu, condition, cfg, way.tokens[:, 0], way.sizes)
         mu, condition = self.dit.context(mu, condition)
 
         def velocity(x: Tensor, i: int) -> tuple[Tensor, Tensor]:

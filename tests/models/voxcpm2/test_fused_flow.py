@@ -1,0 +1,24 @@
+"""The loop in few launches gives what the modules give, one evaluation after the other."""
+
+import pytest
+import torch
+
+
+@pytest.fixture
+def interpreter():
+    pytest.importorskip("triton")
+    if torch.cuda.is_available():
+        pytest.skip("with a GPU the kernels run there, not interpreted")
+
+
+@pytest.mark.parametrize("streams", [1, 3])
+def test_agrees_with_the_modules_in_the_interpreter(interpreter, load, streams):
+    plain, fused = load(), load(fused=True)
+    assert plain.flow.together is None
+    assert fused.flow.together is not None
+    generator = torch.Generator().manual_seed(streams)
+    shapes = ((8, 4), (2, plain.flow.dit.hidden), (4, 8))
+    noise, mu, condition = (torch.randn(streams, *shape, generator=generator) for shape in shapes)
+    cfg = torch.rand(streams, generator=generator) * 3
+    inputs = noise.transpose(1, 2), mu, condition, cfg, 4  # noise comes channel by channel
+    torch.testing.assert_close(fused.flow(*inputs), plain.flow(*inputs), atol=1e-4, rtol=1e-4)

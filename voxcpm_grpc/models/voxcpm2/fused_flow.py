@@ -1,0 +1,38 @@
+"""The Euler loop in few launches for any batch: `PatchFlow` holds the truth, this the same weights for kernels."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from torch import Tensor
+
+from voxcpm_grpc.kernels.euler import flow_rows, flow_step
+from voxcpm_grpc.layers.linear import Linear
+from voxcpm_grpc.layers.ops import Residual
+from voxcpm_grpc.models.voxcpm2.local import LocDiT, attend_local
+
+
+class FusedFlow:
+    """A `local.Loop`: the layers as they are, one launch before them and one behind."""
+
+    def __init__(self, dit: LocDiT) -> None:
+        self.dit, self.stack, self.norm = dit, dit.stack, dit.stack.norm
+        self.into, self.out = _with_bias(dit.in_proj), _with_bias(dit.out_proj)
+
+    def __call__(
+        self, noise: Tensor, mu: Tensor, condition: Tensor, cfg: Tensor, tokens: Tensor, sizes: Tensor
+    ) -> Tensor:
+        x, before = noise, self.dit.cond_proj(condition)
+        shape = (2 * len(x), 3 + 2 * x.shape[1])
+        attend = partial(attend_local, self.dit.attention, self.dit.rope.first(shape[1]))
+        for i, time in enumerate(tokens):
+            rows, squares = flow_rows(x, *self.into, mu, time, before)
+            stream = self.stack.run(Residual(rows.flatten(0, 1), squares, own=True), shape, attend)
+            assert self.norm.weight is not None
+            x = flow_step(stream.x.view(rows.shape), self.norm.weight, self.norm.eps, *self.out, x, sizes, i, cfg)
+        return x
+
+
+def _with_bias(linear: Linear) -> tuple[Tensor, Tensor]:
+    assert linear.bias is not None
+    return linear.weight, linear.bias
