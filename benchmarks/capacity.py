@@ -59,9 +59,9 @@ class Plan:
     budget: float  # seconds for all trials
 
     def seconds_of(self, listeners: int, utterance: float) -> float:
-        """In which the requests of so many listeners count; at least one of each does."""
-        enough = min(self.requests * utterance / listeners, 3 * self.seconds)
-        return max(self.seconds, utterance, enough)
+        """In which the requests of so many listeners count."""
+        enough = min(self.requests * utterance / listeners, max(3 * self.seconds, utterance))
+        return max(self.seconds, enough)
 
 
 def served(row: Row, ttfb_ms: float) -> bool:
@@ -85,7 +85,7 @@ def next_count(trials: Sequence[Row], bounds: Sequence[float], ceiling: float) -
     for one in (capacity(trials, bound) for bound in bounds):
         if not one.settled:
             top = one.too_many or max(ceiling, 1.2 * one.listeners)
-            gaps.append((top / (one.listeners + 1), max(one.listeners + 1, int(one.listeners + top) // 2)))
+            gaps.append((top - one.listeners, max(one.listeners + 1, int(one.listeners + top) // 2)))
     return max(gaps)[1] if gaps else None
 
 
