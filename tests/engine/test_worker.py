@@ -30,10 +30,9 @@ class Front:
         self.thread.start()
 
     def _run(self, engine, context):
-        with context.socket(zmq.PAIR) as socket:
-            socket.connect("inproc://worker")
+        with worker.Mail(context, "inproc://worker") as mail:
             try:
-                worker.run(Desk(engine, Pulse()), socket)
+                worker.run(Desk(engine, Pulse()), mail)
             except Exception as error:
                 self.fault = error
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from time import monotonic
 from typing import Protocol
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from voxcpm_grpc.engine import messages
 from voxcpm_grpc.engine.messages import (
+    Attach,
     Beat,
     Began,
     Cancel,
@@ -19,10 +21,15 @@ from voxcpm_grpc.engine.messages import (
     Command,
     Credit,
     Decode,
+    Detach,
     Encode,
     Ended,
+    EngineCame,
+    EngineWent,
     Failed,
     GetStats,
+    OthersWork,
+    Ready,
     Report,
     Spoke,
     Statistics,
@@ -33,6 +40,8 @@ from voxcpm_grpc.errors import Internal, VoxCPMError
 from voxcpm_grpc.request import Admitted, AudioChunk, Event, Finished, ModelInfo, Piece, Request, Stats
 
 logger = logging.getLogger(__name__)
+
+TELL_SECONDS = 0.1  # between two words to the fronts about each other's work
 
 
 class EngineLike(Protocol):
@@ -70,6 +79,14 @@ class Pulse:
         return Beat(0.0 if began is None else monotonic() - began, self.slowest_step)
 
 
+@dataclass(slots=True)
+class _Task:
+    """Something that an engine does for a front."""
+
+    front: str
+    left: float = 0.0  # of the steps that it was guessed to take
+
+
 class Desk:
     """One engine, the fronts it works for, and who asked for what.
 
@@ -80,7 +97,11 @@ class Desk:
         self.stopped = False  # somebody said Stop
         self._engine = engine
         self._pulse = pulse
-        self._owners: dict[str, str] = {}  # the front behind each request and job
+        self._tasks: dict[str, _Task] = {}
+        self._fronts: set[str] = set()  # that were attached
+        self._errands: list[Attach | Detach] = []
+        self._told = 0.0  # when the fronts heard of each other's work
+        self._rested = True  # and whether there was none
 
     @property
     def busy(self) -> bool:
@@ -95,51 +116,90 @@ class Desk:
         reports: defaultdict[str, list[Report]] = defaultdict(list)
         for front, data in letters:
             with self._pulse:
-                reports[front] += self._read(front, data)
+                for whom, report in self._read(front, data):
+                    reports[whom].append(report)
         with self._pulse:
             if self._engine.busy:
                 for id, result in self._engine.step():
-                    report = _report(id, result)
-                    ends = isinstance(report, Ended | Failed) or (isinstance(report, Coded) and report.event.last)
-                    owner = self._owners.pop(id, None) if ends else self._owners.get(id)
-                    if owner is not None:  # else it was cancelled
-                        reports[owner].append(report)
-        return {front: batch for front, batch in reports.items() if batch}
+                    self._deliver(id, _report(id, result), reports)
+        if len(self._fronts) > 1:
+            self._tell_work(reports)
+        return reports
 
-    def _read(self, front: str, data: bytes | memoryview) -> list[Report]:
+    def errands(self) -> list[Attach | Detach]:
+        """What the loop has to see to before it sends: fronts that came or went."""
+        errands, self._errands = self._errands, []
+        return errands
+
+    def _deliver(self, id: str, report: Report, reports: dict[str, list[Report]]) -> None:
+        task = self._tasks.get(id)
+        if task is None:
+            return  # it was cancelled
+        if isinstance(report, Ended | Failed) or (isinstance(report, Coded) and report.event.last):
+            del self._tasks[id]
+        elif isinstance(report, Spoke):
+            task.left = max(0.0, task.left - 1)
+        reports[task.front].append(report)
+
+    def _tell_work(self, reports: dict[str, list[Report]]) -> None:
+        """Let every front know what the others ask of this engine, now and then."""
+        now, rests = monotonic(), not self._tasks
+        if (rests and self._rested) or (now - self._told < TELL_SECONDS and not rests):
+            return
+        self._told, self._rested = now, rests
+        work = dict.fromkeys(self._fronts, 0.0)
+        for task in self._tasks.values():
+            if task.front in work:
+                work[task.front] += task.left
+        for front in self._fronts:
+            reports[front].append(OthersWork(sum(work.values()) - work[front]))
+
+    def _read(self, front: str, data: bytes | memoryview) -> Iterator[tuple[str, Report]]:
+        """What is to be said at once, and to whom."""
         try:
-            return self._obey(front, messages.decode_command(data))
+            yield from self._obey(front, messages.decode_command(data))
         except Exception as error:
-            return [self._refuse(messages.command_id(data), error)]
+            yield front, self._refuse(messages.command_id(data), error)
 
-    def _obey(self, front: str, command: Command) -> list[Report]:
+    def _obey(self, front: str, command: Command) -> Iterator[tuple[str, Report]]:
         engine = self._engine
         match command:
-            case Submit(request, credit):
+            case Submit(request, credit, work):
                 engine.add(request, credit)
-                self._owners[request.id] = front
+                self._tasks[request.id] = _Task(front, work)
             case Credit(id, chunks):
                 engine.grant(id, chunks)
             case Cancel(id):
-                self._owners.pop(id, None)
+                self._tasks.pop(id, None)
                 engine.cancel(id)
             case Encode(id, waveform, pad_left):
                 engine.encode(id, waveform, pad_left=pad_left)
-                self._owners[id] = front
+                self._tasks[id] = _Task(front)
             case Decode(id, latents):
                 engine.decode(id, latents)
-                self._owners[id] = front
+                self._tasks[id] = _Task(front)
             case GetStats(id):
-                return [Statistics(id, engine.stats())]
+                yield front, Statistics(id, engine.stats())
             case Stop():
                 self.stopped = True
-        return []
+            case Attach(attached):
+                self._fronts.add(attached)
+                self._errands.append(command)
+                yield attached, Ready(engine.info)
+            case Detach(gone):
+                self._fronts.discard(gone)
+                self._errands.append(command)
+                for id in [id for id, task in self._tasks.items() if task.front == gone]:
+                    del self._tasks[id]
+                    engine.cancel(id)
+            case EngineCame() | EngineWent():
+                logger.error("%s came to an engine; it is for fronts", type(command).__name__)
 
     def _refuse(self, id: str, error: Exception) -> Failed:
         if isinstance(error, VoxCPMError):
             return Failed.of(id, error)
         logger.error("request %s failed", id, exc_info=error)
-        self._owners.pop(id, None)
+        self._tasks.pop(id, None)
         self._engine.cancel(id)  # nobody listens from now on: it must not keep a slot
         return Failed.of(id, Internal())
 

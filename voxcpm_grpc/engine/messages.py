@@ -1,4 +1,4 @@
-"""What crosses the boundary between a front and an engine process: typed, msgpack, never pickled."""
+"""What crosses the boundaries between fronts, engines and their host: typed, msgpack, never pickled."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ class _Message(msgspec.Struct, frozen=True, tag=True):
 
 
 class Submit(_Message, frozen=True):
-    """Speak a request. `credit` chunks may be made before more is granted."""
+    """Speak a request. `credit` chunks may be made before more is granted; `work` steps are a guess of its length."""
 
     request: Request
     credit: int
+    work: float = 0.0
 
 
 class Credit(_Message, frozen=True):
@@ -58,23 +59,52 @@ class GetStats(_Message, frozen=True):
 
 
 class Stop(_Message, frozen=True):
-    """End the process once the current step is done."""
+    """End the process once the current step is done; a front drains first."""
 
 
-Command = Submit | Credit | Cancel | Encode | Decode | GetStats | Stop
+class Attach(_Message, frozen=True):
+    """Serve one more front, which listens at `address`, and send it Ready."""
+
+    front: str
+    address: str
+
+
+class Detach(_Message, frozen=True):
+    """A front is gone: cancel what it asked for. Unknown names are ignored."""
+
+    front: str
+
+
+# ---- to a front in a process of its own, from the host of its engines
+
+
+class EngineCame(_Message, frozen=True):
+    """An engine is there to be attached to; `life` tells it from those that had its place before."""
+
+    place: str
+    life: int
+
+
+class EngineWent(_Message, frozen=True):
+    """The engine of a place is lost, and what it was doing."""
+
+    place: str
+
+
+Command = Submit | Credit | Cancel | Encode | Decode | GetStats | Stop | Attach | Detach | EngineCame | EngineWent
 
 
 # ---- from the engine
 
 
 class Ready(_Message, frozen=True):
-    """The model is loaded; the first message of an engine that started."""
+    """The model is loaded; the first message of an engine that started, and of a front that serves."""
 
     info: ModelInfo
 
 
 class StartFailed(_Message, frozen=True):
-    """The engine could not start; the message is for the operator."""
+    """The engine or front could not start; the message is for the operator."""
 
     message: str
 
@@ -134,7 +164,21 @@ class Statistics(_Message, frozen=True):
     stats: Stats
 
 
-Report = Ready | StartFailed | Beat | Began | Spoke | Ended | Coded | Failed | Statistics
+class OthersWork(_Message, frozen=True):
+    """Steps that an engine has still to make for other fronts than this one."""
+
+    steps: float
+
+
+class Wanted(_Message, frozen=True):
+    """A front listens at `address` for the engine that came to `place` in that `life`."""
+
+    place: str
+    life: int
+    address: str
+
+
+Report = Ready | StartFailed | Beat | Began | Spoke | Ended | Coded | Failed | Statistics | OthersWork | Wanted
 
 
 # ---- wire

@@ -8,7 +8,18 @@ from collections.abc import Callable
 
 from voxcpm_grpc.config import SupervisionSettings
 from voxcpm_grpc.engine.handles import Handle, Launch
-from voxcpm_grpc.engine.messages import Began, Cancel, Coded, Command, Ended, Failed, Report, Spoke, Statistics
+from voxcpm_grpc.engine.messages import (
+    Began,
+    Cancel,
+    Coded,
+    Command,
+    Ended,
+    Failed,
+    OthersWork,
+    Report,
+    Spoke,
+    Statistics,
+)
 from voxcpm_grpc.engine.streams import Job
 from voxcpm_grpc.engine.supervisor import Supervisor
 from voxcpm_grpc.errors import Internal, Unavailable
@@ -40,6 +51,7 @@ class Place:
         self.loop = asyncio.get_running_loop()
         self.supervisor = Supervisor(launch, self, settings)
         self._handle: Handle | None = None
+        self._others = 0.0
         self._check = check
         self._on_change = on_change
         self._on_orphans = on_orphans
@@ -53,8 +65,8 @@ class Place:
 
     @property
     def work(self) -> float:
-        """Steps outstanding."""
-        return sum(job.left for job in self.jobs.values())
+        """Steps outstanding, those that other fronts ask of the engine included."""
+        return self._others + sum(job.left for job in self.jobs.values())
 
     def give(self, id: str, job: Job) -> None:
         """Set the engine to a job, under an id that no job here had before."""
@@ -102,6 +114,7 @@ class Place:
 
     def went(self, why: str) -> None:
         self._handle = None
+        self._others = 0.0
         orphans, self.jobs = list(self.jobs.values()), {}
         self._idle.set()
         self._on_change(self)
@@ -135,6 +148,8 @@ class Place:
                         self._on_orphans(self, [job])
                     else:
                         job.fail(error)
+            case OthersWork(steps):
+                self._others = steps
             case _:
                 logger.error("%s said %s, which comes at the start only", self.name, type(report).__name__)
 

@@ -129,10 +129,11 @@ class EnginePool:
         made ahead of the reader. Closing the stream (see contextlib.aclosing) or dropping it cancels the request.
         """
         credit = max(1, lead_chunks)
+        work = work_of(request, self.info)
         job = Job(
             request.id,
-            lambda id: Submit(replace(request, id=id), credit),
-            work=work_of(request, self.info),
+            lambda id: Submit(replace(request, id=id), credit, work),
+            work=work,
             prefix=prefix_of(request),
             credit=credit,
         )

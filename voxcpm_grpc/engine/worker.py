@@ -1,30 +1,30 @@
-"""The engine process: load a model, then the loop that carries letters to and from the desk of one Engine."""
+"""The engine process: load a model, then the loop between its letters and the desk of one Engine."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import multiprocessing
-import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from multiprocessing import connection
 from pathlib import Path
 
 import zmq
 
 from voxcpm_grpc.config import EngineSettings
-from voxcpm_grpc.engine import messages
+from voxcpm_grpc.engine import messages, process
 from voxcpm_grpc.engine.desk import Desk, EngineLike, Pulse
+from voxcpm_grpc.engine.messages import Attach, Detach, Report
+from voxcpm_grpc.engine.process import Addresses
 from voxcpm_grpc.errors import StartupError, VoxCPMError
 
 logger = logging.getLogger(__name__)
 
 LINGER_MS = 1000  # for last words to a front that still reads
-FRONT = "front"
+OWNER = ""  # the process that spawned this one
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,53 +43,86 @@ class LoadEngine:
         return load_engine(self.directory, self.name, self.settings, cpu_engines=self.cpu_engines)
 
 
-@dataclass(frozen=True, slots=True)
-class Addresses:
-    """Where the front listens: for the loop's letters, and for the beats beside them."""
-
-    letters: str
-    beats: str
-
-
 def main(addresses: Addresses, make_engine: Callable[[], EngineLike], log_level: str) -> None:
-    """Serve one engine to the front that listens at `addresses` until it says Stop, dies, or SIGTERM comes.
+    """Serve one engine to the process that listens at `addresses` until it says Stop, dies, or SIGTERM comes.
 
     Runs in a process of its own, spawned by `handles.ProcessHandle`; exits with a status other than 0 on a fault.
     """
-    name = multiprocessing.current_process().name
-    logging.basicConfig(
-        level=log_level.upper(),
-        stream=sys.stderr,
-        format=f"%(asctime)s %(levelname)s {name} %(name)s: %(message)s",
-    )
+    process.begin(log_level)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the front decides what it means
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    _take_title(name)
-    _follow_parent()
-    with zmq.Context() as context, context.socket(zmq.PAIR) as socket:
-        socket.set_hwm(0)  # nothing is dropped; credit and the front's admission bound what waits
-        socket.linger = LINGER_MS
-        socket.connect(addresses.letters)
+    with zmq.Context() as context, Mail(context, addresses.letters) as mail:
         pulse = Pulse()
         with _beating(pulse, context, addresses.beats):
             engine, word = start(make_engine, pulse)
-            socket.send(messages.encode_reports([word]))
+            mail.send(OWNER, [word])
             if engine is None:
                 sys.exit(1)
             device = engine.info.device
-            _take_title(name.replace("auto", device if ":" in device else f"{device}:0"))
+            name = multiprocessing.current_process().name
+            process.take_title(name.replace("auto", device if ":" in device else f"{device}:0"))
             try:
-                run(Desk(engine, pulse), socket)
+                run(Desk(engine, pulse), mail)
             except Exception:
                 logger.critical("the engine failed; its process ends", exc_info=True)
                 sys.exit(1)
 
 
-def run(desk: Desk, socket: zmq.Socket) -> None:
-    """The loop, until Stop: every command that has come, one step, one message of all that this brought."""
-    while not desk.stopped:
-        for reports in desk.round(_mail(socket, wait=not desk.busy)).values():
+class Mail:
+    """The letters of an engine: a socket to its owner, and one to each front that was attached."""
+
+    def __init__(self, context: zmq.Context, owner: str) -> None:
+        self._context = context
+        self._sockets: dict[str, zmq.Socket] = {}
+        self._poller = zmq.Poller()
+        self._connect(OWNER, owner)
+
+    def __enter__(self) -> Mail:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for socket in self._sockets.values():
+            socket.close()
+
+    def receive(self, *, wait: bool) -> Iterator[tuple[str, memoryview]]:
+        """Every letter that is there, with the name of its sender; `wait` sleeps until there is one."""
+        if wait:
+            self._poller.poll()
+        for name, socket in list(self._sockets.items()):
+            with contextlib.suppress(zmq.Again):
+                while True:
+                    yield name, socket.recv(zmq.DONTWAIT, copy=False).buffer
+
+    def send(self, name: str, reports: list[Report]) -> None:
+        """To a front that has gone meanwhile nothing is sent."""
+        if socket := self._sockets.get(name):
             socket.send(messages.encode_reports(reports), copy=False)
+
+    def see_to(self, errand: Attach | Detach) -> None:
+        match errand:
+            case Attach(front, address):
+                self._connect(front, address)
+            case Detach(front):
+                if socket := self._sockets.pop(front, None):
+                    self._poller.unregister(socket)
+                    socket.close(0)
+
+    def _connect(self, name: str, address: str) -> None:
+        socket = self._sockets[name] = self._context.socket(zmq.PAIR)
+        socket.set_hwm(0)  # nothing is dropped; credit and the front's admission bound what waits
+        socket.linger = LINGER_MS
+        socket.connect(address)
+        self._poller.register(socket, zmq.POLLIN)
+
+
+def run(desk: Desk, mail: Mail) -> None:
+    """The loop, until Stop: every letter that has come, one step, one letter to each front of all that this brought."""
+    while not desk.stopped:
+        batches = desk.round(mail.receive(wait=not desk.busy))
+        for errand in desk.errands():
+            mail.see_to(errand)
+        for name, reports in batches.items():
+            mail.send(name, reports)
 
 
 def start(
@@ -106,18 +139,6 @@ def start(
         message = str(error) if expected else f"the engine could not start: {type(error).__name__}: {error}"
         return None, messages.StartFailed(message)
     return engine, messages.Ready(engine.info)
-
-
-def _mail(socket: zmq.Socket, *, wait: bool) -> Iterator[tuple[str, memoryview]]:
-    """Every message that is there; `wait` sleeps until there is one."""
-    flags = 0 if wait else zmq.DONTWAIT
-    while True:
-        try:
-            frame = socket.recv(flags, copy=False)
-        except zmq.Again:
-            return
-        yield FRONT, frame.buffer
-        flags = zmq.DONTWAIT
 
 
 @contextlib.contextmanager
@@ -143,25 +164,3 @@ def _beating(pulse: Pulse, context: zmq.Context, address: str) -> Iterator[None]
     finally:
         over.set()
         thread.join()
-
-
-def _take_title(name: str) -> None:
-    """What `ps` and `top` show."""
-    with contextlib.suppress(ImportError):  # a comfort that a bare machine may lack
-        from setproctitle import setproctitle
-
-        setproctitle(f"voxcpm-grpc {name}")
-
-
-def _follow_parent() -> None:
-    """End this process as soon as its parent has ended, whatever it is doing: loading, stepping or waiting."""
-    parent = multiprocessing.parent_process()
-    if parent is None:
-        return
-
-    def follow() -> None:
-        connection.wait([parent.sentinel])
-        logger.critical("the front is gone; its engine ends")
-        os._exit(1)
-
-    threading.Thread(target=follow, name="follow-parent", daemon=True).start()
