@@ -1,6 +1,6 @@
 """Time of single products of a transformer layer by how their launch is cut, beside the other ways to have them.
 
-    python -m benchmarks.products [--local 22,44,88,176,352,704,1408] [--language 2,8,16,32,64,256] [--most 10]
+    python -m benchmarks.products [--local 22,44,88] [--language 8,64,256] [--most 8] [--write]
 
 `product` is Hopper's own kernel in its best cuts, `tiles` the Triton kernel as `kernels.tiles` cuts it, `library` what
 PyTorch calls, the norm and the SwiGLU in launches of their own. Each number is the mean over a captured chain of
@@ -11,26 +11,34 @@ decides which cuts are measured.
 from __future__ import annotations
 
 import argparse
+import json
 import math
+import os
 import statistics
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
 from functools import partial
+from multiprocessing import get_context
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from benchmarks.hardware import command, versions
 from voxcpm_grpc.kernels import linear, product, tiles
+from voxcpm_grpc.kernels.cuts import TABLE
 from voxcpm_grpc.kernels.launch import multiprocessors
 from voxcpm_grpc.kernels.product import DEPTH, OWN_BYTES, SHARED_BYTES, Cut, Role
-from voxcpm_grpc.kernels.rowwise import rms_norm, swiglu
+from voxcpm_grpc.kernels.rowwise import norm_swiglu, rms_norm
 
 DEVICE, EPS = torch.device("cuda", 0), 1e-5
 COLD = 200 << 20  # bytes of weights that no cache holds
 RATE, NEAR, FAR = 7.5e14, 6.5e12, 4e12  # operations, bytes from the L2 cache and from memory in a second, about
-REPEATS = 15
+REPEATS = 10
+NORM_US = 1.5  # of a norm in a launch of its own
+LOCAL_ROWS = (22, 44, 66, 88, 110, 132, 154, 176, 352, 528, 704, 880, 1056, 1232, 1408)
+LANGUAGE_ROWS = (8, 16, 24, 32, 40, 48, 56, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 4096)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +146,8 @@ class Bench:
                 return product.linear_add(self.x, weight, self.residual, 1.0, cut)
 
     def tiles(self) -> float | None:
-        role = tiles.Role[self.problem.role.name]
-        outputs = self.problem.outputs // (2 if role is tiles.Role.GATED else 1)
+        role = self.problem.role
+        outputs = self.problem.outputs // (2 if role is Role.GATED else 1)
         tile = tiles.choose_tile(role, self.rows, outputs, self.problem.inputs)
         if tile is None:
             return None
@@ -155,7 +163,7 @@ class Bench:
         x, residual = self.x, self.residual
         run = {
             Role.LINEAR: lambda weight: F.linear(rms_norm(x, None, EPS), weight),
-            Role.GATED: lambda weight: swiglu(F.linear(rms_norm(x, None, EPS), weight)),
+            Role.GATED: lambda weight: norm_swiglu(F.linear(x, weight), x, EPS),
             Role.ADD: lambda weight: residual.addmm_(x, weight.t()),
         }[self.problem.role]
         return mean([partial(run, weight) for weight in self.weights])
@@ -163,38 +171,55 @@ class Bench:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--local", default="22,44,88,176,352,704,1408", help="rows of the transformers of 1024")
-    parser.add_argument("--language", default="2,8,16,32,64,256", help="rows of the language models")
-    parser.add_argument("--most", type=int, default=10, help="cuts to measure of each product")
+    parser.add_argument("--local", default=",".join(map(str, LOCAL_ROWS)), help="rows of the transformers of 1024")
+    parser.add_argument("--language", default=",".join(map(str, LANGUAGE_ROWS)), help="rows of the language models")
+    parser.add_argument("--most", type=int, default=8, help="cuts to measure of each product")
+    parser.add_argument("--write", action="store_true", help="make what was the fastest the table that is used")
     options = parser.parse_args()
-    jobs: list[tuple[str, Problem, int, list[Cut]]] = []
-    for name, problems, counts in (("local", LOCAL, options.local), ("language", LANGUAGE, options.language)):
+    jobs: list[tuple[Problem, int, list[Cut]]] = []
+    for problems, counts in ((LOCAL, options.local), (LANGUAGE, options.language)):
         for rows in (int(count) for count in counts.split(",") if count):
             for problem in problems:
                 ranked = sorted(cuts(problem, rows, multiprocessors(DEVICE)), key=lambda pair: pair[0])
-                jobs.append((name, problem, rows, [cut for _, cut in ranked[: options.most]]))
-    wanted = {(problem.role, cut) for _, problem, _, some in jobs for cut in some}
-    with ThreadPoolExecutor() as pool:  # the compiler runs beside itself; the kernels are loaded here, later
-        codes = dict(zip(wanted, pool.map(lambda pair: product.compile_product(*pair), wanted), strict=True))
-    print(f"{len(codes)} cuts compiled", flush=True)
-    product.compile_product = lambda role, cut: codes[role, cut]
-    for name, problem, rows, some in jobs:
-        bench = Bench(problem, rows)
-        found = sorted((bench.product(cut), cut) for cut in some)
-        other = bench.tiles()
-        best = "  ".join(
-            f"{us:.2f} {cut.outputs}x{cut.rows}/{cut.stages}"
-            + f" s{cut.splits}" * (cut.splits > 1)
-            + " shared" * (cut.share > 1)
-            + " r2" * (cut.resident > 1)
-            for us, cut in found[:3]
-        )
-        print(
-            f"{name} {rows} {problem.name}: library {bench.library():.2f}"
-            + ("" if other is None else f" tiles {other:.2f}")
-            + f" product {best}",
-            flush=True,
-        )
+                jobs.append((problem, rows, [cut for _, cut in ranked[: options.most]]))
+    wanted = {(problem.role, cut) for problem, _, some in jobs for cut in some}
+    workers = min(16, os.cpu_count() or 1)  # the compiler lets in one thread at a time, and keeps what it made
+    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+        print(f"{sum(pool.map(_compile, wanted, chunksize=4))} cuts compiled", flush=True)
+    table = []
+    for problem, rows, some in jobs:
+        cut = fastest(problem, rows, some)
+        entry = {"role": problem.role.name, "outputs": problem.outputs, "inputs": problem.inputs, "rows": rows}
+        table.append(entry | {"cut": None if cut is None else asdict(cut)})
+    if options.write:
+        head = json.dumps({"command": command(), "versions": versions("torch", "triton")})[:-1]
+        lines = ",\n".join(json.dumps(entry) for entry in table)
+        TABLE.write_text(f'{head}, "cuts": [\n{lines}\n]}}\n')
+
+
+def _compile(pair: tuple[Role, Cut]) -> bool:
+    return bool(product.compile_product(*pair))
+
+
+def fastest(problem: Problem, rows: int, some: list[Cut]) -> Cut | None:
+    """The fastest of these cuts; None if another way is faster. Prints what was found."""
+    bench = Bench(problem, rows)
+    found = sorted(((bench.product(cut), i) for i, cut in enumerate(some)))
+    other, library = bench.tiles(), bench.library()
+    best = "  ".join(f"{us:.2f} {say(some[i])}" for us, i in found[:3])
+    said = "" if other is None else f" tiles {other:.2f}"
+    print(
+        f"{problem.inputs}>{problem.outputs} {problem.name} {rows}: library {library:.2f}{said} product {best}",
+        flush=True,
+    )
+    # Who adds in the library's way leaves no sums of squares: the norm behind it costs a launch.
+    alone = library + NORM_US if problem.role is Role.ADD else library
+    return some[found[0][1]] if found[0][0] < min(alone, other or alone) else None
+
+
+def say(cut: Cut) -> str:
+    more = f" s{cut.splits}" * (cut.splits > 1) + " shared" * (cut.share > 1) + " r2" * (cut.resident > 1)
+    return f"{cut.outputs}x{cut.rows}/{cut.stages}{more}"
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 import torch
 
 SOURCES = Path(__file__).parent / "cuda"
-HEADER = "hopper.cuh"
+HEADER, KEPT = "hopper.cuh", "code.cubin"
 
 
 class KernelUnavailable(RuntimeError):
@@ -82,15 +83,21 @@ def require_hopper(device: torch.device) -> None:
 
 def compile_cuda(name: str, constants: Mapping[str, int] | None = None, before: str = "") -> bytes:
     """Machine code for Hopper of the source called `name`, after the text `before`; KernelUnavailable with the
-    compiler's words where it fails."""
+    compiler's words where it fails. Kept beside what Triton keeps, for the next start."""
     text = f'#include "{HEADER}"\n{before}\n#line 1 "{name}"\n{(SOURCES / name).read_text("utf-8")}'
     options = [b"--gpu-architecture=sm_90a", b"--std=c++17"]
     options += [f"-D{constant}={value}".encode() for constant, value in (constants or {}).items()]
+    header = (SOURCES / HEADER).read_bytes()
     try:
         from cuda.bindings import nvrtc
+        from triton.runtime.cache import get_cache_manager
 
-        headers = [(SOURCES / HEADER).read_bytes()], [HEADER.encode()]
-        program = checked(nvrtc.nvrtcCreateProgram(text.encode(), name.encode(), 1, *headers))
+        version = repr(checked(nvrtc.nvrtcVersion(), many=True)).encode()
+        key = hashlib.sha256(b"\0".join([text.encode(), header, *options, version])).hexdigest()
+        kept = get_cache_manager(key)
+        if path := kept.get_file(KEPT):
+            return Path(path).read_bytes()
+        program = checked(nvrtc.nvrtcCreateProgram(text.encode(), name.encode(), 1, [header], [HEADER.encode()]))
         if int(nvrtc.nvrtcCompileProgram(program, len(options), options)[0]) != 0:
             log = bytes(checked(nvrtc.nvrtcGetProgramLogSize(program)))
             checked(nvrtc.nvrtcGetProgramLog(program, log))
@@ -101,15 +108,16 @@ def compile_cuda(name: str, constants: Mapping[str, int] | None = None, before: 
         if isinstance(error, KernelUnavailable):
             raise
         raise KernelUnavailable(f"no compiler: {error}") from error
+    kept.put(code, KEPT, binary=True)
     return code
 
 
-def checked(result: tuple[Any, ...]) -> Any:
-    """What a call into the driver or the compiler returns beside its status."""
+def checked(result: tuple[Any, ...], *, many: bool = False) -> Any:
+    """What a call into the driver or the compiler returns beside its status: the first value, or all."""
     status, *values = result
     if int(status) != 0:
         raise KernelUnavailable(f"the driver refuses the kernel: {status!r}")
-    return values[0] if values else None
+    return values if many else values[0] if values else None
 
 
 def _launch_config(driver: Any, shape: Shape, grid: tuple[int, int, int], stream: int) -> Any:
