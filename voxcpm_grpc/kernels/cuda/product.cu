@@ -230,7 +230,7 @@ struct Block {
     // The rows that this block finishes, eight outputs of a row at a time; false past the end.
     __device__ __forceinline__ bool unit(int i, int& n, int& o) const {
         const int u = i * CONSUMERS + threadIdx.x;
-        n = rank * SHARED_ROWS + u / EIGHTS, o = u % EIGHTS * 8;
+        n = (SPLITS > 1 ? rank * SHARED_ROWS : 0) + u / EIGHTS, o = u % EIGHTS * 8;
         return u < SHARED_ROWS * EIGHTS && first_row + n < a.rows;
     }
 
