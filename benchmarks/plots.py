@@ -92,6 +92,8 @@ def scaling(table: Mapping[str, Any], path: Path) -> None:
         axes[1].plot(counts, [row["load"]["ttfb_p99_ms"] for row in those], "o-", label=f"p99, {label}")
     _frame(axes[0], "devices", "seconds of audio per second")
     _frame(axes[1], "devices", "time to first audio at saturation, ms")
+    for axis in axes[:2]:
+        axis.set_xticks(sorted({row["device_count"] for row in rows}))
     for axis, found in zip(axes[2:], each, strict=True):
         _trials(axis, found["trials"], [one["ttfb_ms"] for one in found["capacities"]])
         axis.set_title(f"devices {found['devices']}", loc="left")

@@ -166,8 +166,8 @@ def table(rows: Sequence[Row], capacities: Sequence[Mapping[str, Any]], *, toget
 
 def _server(devices: str, options: argparse.Namespace, extra: Sequence[str]) -> Server:
     fronts = min(max(options.fronts), capacity.device_count(devices))
-    flags = [*capacity.UNBOUNDED, "--devices", devices, *(["--fronts", str(fronts)] if fronts > 1 else []), *extra]
-    return Server(options.model, options.timesteps, flags)
+    flags = ["--devices", devices, "--fronts", str(fronts), "--front-ports", "consecutive"]  # to call some of them only
+    return Server(options.model, options.timesteps, [*capacity.UNBOUNDED, *flags, *extra])
 
 
 def _counts(text: str) -> list[int]:

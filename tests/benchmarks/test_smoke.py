@@ -68,10 +68,10 @@ def test_capacity(tmp_path):
 
 @pytest.mark.timeout(180)
 def test_scaling(tmp_path):
-    table = publish(tmp_path, "scaling", "--device-sets", "cpu:1;cpu:2", "--together")
-    one, two = table["rows"]
-    assert (one["devices"], one["load"]["level"], two["devices"], two["load"]["level"]) == ("cpu:1", 2, "cpu:2", 4)
-    assert one["efficiency"] == 1 and two["efficiency"] > 0
+    table = publish(tmp_path, "scaling", "--device-sets", "cpu:1;cpu:2", "--fronts", "1,2", "--together")
+    servers = [(row["devices"], row["fronts"], row["load"]["level"]) for row in table["rows"]]
+    assert servers == [("cpu:1", 1, 2), ("cpu:2", 1, 4), ("cpu:2", 2, 4)]
+    assert table["rows"][0]["efficiency"] == 1 and table["rows"][2]["efficiency"] > 0
     for row in table["rows"]:
         assert row["uses"]["engines"]["processes"] == row["device_count"] and row["uses"]["clients"]["processes"] == 1
         assert row["uses"]["engines"]["cores"] > 0 and row["host_cores"] > 0
