@@ -34,6 +34,7 @@ CUTS = [
         (Cut(rows=64, outputs=64, stages=30), Role.LINEAR),  # more shared memory than there is
         (Cut(rows=64, outputs=64, stages=8, resident=2), Role.LINEAR),
         (Cut(rows=88, outputs=64, stages=4, share=2), Role.LINEAR),  # 44 rows a block
+        (Cut(rows=64, outputs=64, stages=1), Role.GATED),  # a slab is still read when the next one comes
         (Cut(rows=64, outputs=64, stages=4, share=2, splits=2), Role.ADD),
     ],
 )

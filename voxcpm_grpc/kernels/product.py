@@ -156,7 +156,8 @@ def compile_product(role: Role, cut: Cut) -> bytes:
     """Machine code of a cut. Raises KernelUnavailable, or ValueError for an impossible cut."""
     fits = cut.shared(role) + OWN_BYTES <= SHARED_BYTES // cut.resident
     whole = cut.rows % (8 * cut.share) == 0 and cut.rows % cut.splits == 0 and 8 <= cut.rows <= 256
-    if not fits or not whole or cut.outputs not in (64, 128, 256) or (cut.splits > 1 and cut.share > 1):
+    alone = cut.splits == 1 or cut.share == 1
+    if not fits or not whole or not alone or cut.stages < 2 or cut.outputs not in (64, 128, 256):
         raise ValueError(f"no block can be cut as {cut}, with {cut.shared(role)} bytes of shared memory")
     constants = {
         "BM": cut.outputs,
