@@ -82,7 +82,8 @@ async def running_server(
             await decoder.start()
         except VoxCPMError:
             raise StartupError("the processes that decode uploads did not start; the log may say why") from None
-        objects = await threads.run(Objects, settings.voices.url or str(Path.home() / DATA))
+        url = settings.voices.url or str(Path.home() / DATA)
+        objects = await threads.run(Objects, url, settings.voices.timeout_seconds)
         store = await stack.enter_async_context(VoiceStore(objects, settings.voices, pool.info.fingerprint))
         gate, health = Gate(settings.limits.max_streams), Health()
         tts_pb2_grpc.add_VoxCPMServiceServicer_to_server(

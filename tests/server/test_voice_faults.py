@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
+from dataclasses import replace
+from random import Random
 
+import numpy as np
 import pytest
 from support.voice_stores import listed, voice
 
@@ -148,3 +152,43 @@ async def test_a_store_that_is_lost_while_sweeping_is_swept_later(folder, caplog
             while "voice" in {name.rpartition(".")[2] for name in folder.names}:  # noqa: ASYNC110 - looks from outside
                 await asyncio.sleep(0.02)
     assert not caplog.records
+
+
+# ---- everything at once
+
+
+async def test_servers_that_add_use_delete_and_sweep_at_once_agree_in_the_end(servers):
+    """Whatever a load returns is the voice that was asked for; whatever was announced and not deleted is there."""
+    stores = [servers.open(cache_bytes=600) for _ in range(3)]
+    random, voices = Random(7), [voice(str(number)) for number in range(4)]
+    voices = [replace(one, prompt=one.prompt + number) for number, one in enumerate(voices)]
+
+    async def work(store, turns: int) -> None:
+        for _ in range(turns):
+            wanted = random.choice(voices)
+            with suppress(NotFound):
+                match random.choice(["add", "load", "load", "delete", "sweep", "page"]):
+                    case "add":
+                        await store.add(wanted)
+                    case "load":
+                        assert np.array_equal((await store.load(wanted.voice.id)).prompt, wanted.prompt)
+                    case "delete":
+                        await store.delete(wanted.voice.id)
+                    case "sweep":
+                        servers.clock.now += 1.0
+                        await store.sweep()
+                    case "page":
+                        assert set(await listed(store)) <= {one.voice.id for one in voices}
+
+    await asyncio.gather(*(work(store, 25) for store in stores for _ in range(2)))
+    await stores[0].add(voices[0])
+    for one in voices[1:]:
+        with suppress(NotFound):
+            await stores[1].delete(one.voice.id)
+    for store in stores:
+        assert await listed(store) == [voices[0].voice.id]
+        assert np.array_equal((await store.load(voices[0].voice.id)).prompt, voices[0].prompt)
+    servers.clock.now += 7200
+    await stores[2].sweep()
+    kept = [name for name in servers.names if not name.endswith((".deleted", ".used"))]
+    assert kept == [f"{voices[0].voice.id}.{part}" for part in ("latents", "voice")]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 
+import fsspec
 import pytest
+from fsspec.asyn import AsyncFileSystem
 from fsspec.registry import _registry
 
 from voxcpm_grpc.errors import StartupError, Unavailable
@@ -106,6 +110,29 @@ def test_a_file_is_no_folder(tmp_path):
     (tmp_path / "voices").write_text("a file")
     with pytest.raises(StartupError, match=r"voice store .*voices cannot be used"):
         Objects(str(tmp_path / "voices"))
+
+
+class Hanging(AsyncFileSystem):
+    """A remote filesystem that never answers."""
+
+    protocol = "hanging"
+    given_up = 0
+
+    async def _find(self, path, **options):
+        try:
+            await asyncio.sleep(60)
+        finally:
+            Hanging.given_up += 1
+
+
+def test_a_remote_store_that_hangs_is_given_up_in_time():
+    fsspec.register_implementation("hanging", Hanging, clobber=True)
+    objects = Objects("hanging://host/voices", 0.1)
+    began = time.monotonic()
+    with pytest.raises(Unavailable):
+        objects.names()
+    assert time.monotonic() - began < 5
+    assert Hanging.given_up == 1  # and holds no thread, which would keep the process from ending
 
 
 def test_a_store_that_is_lost_later_is_unavailable(tmp_path, caplog):

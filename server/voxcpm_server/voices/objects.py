@@ -12,9 +12,10 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol
 
 import fsspec
+from fsspec.asyn import AsyncFileSystem, sync
 from fsspec.implementations.local import LocalFileSystem
 
 from voxcpm_grpc.errors import StartupError, Unavailable
@@ -28,9 +29,12 @@ UNFINISHED = ".part"  # begins the end of a name whose object is still being wri
 class Objects:
     """Names are `folder/name`. Blocking, and safe to call from several threads; whatever fails is Unavailable."""
 
-    def __init__(self, url: str) -> None:
-        """Raises StartupError for what cannot be a store. Whether a remote one answers is found out later."""
-        self._place = _place(url)
+    def __init__(self, url: str, seconds: float = 10.0) -> None:
+        """A remote store may take so long to answer. Whether it does is found out later.
+
+        Raises StartupError for what cannot be a store.
+        """
+        self._place = _place(url, seconds)
 
     def names(self, folder: str = "") -> list[str]:
         """All names, or those in one folder, as of now; with `UNFINISHED` those of writes that go on or broke off."""
@@ -71,7 +75,7 @@ class _Place(Protocol):
     def remove(self, names: tuple[str, ...]) -> None: ...
 
 
-def _place(url: str) -> _Place:
+def _place(url: str, seconds: float) -> _Place:
     if "::" in url:
         raise StartupError(f"voices.url is {url}; a chain of filesystems may show what was deleted: name one")
     try:
@@ -82,36 +86,46 @@ def _place(url: str) -> _Place:
         raise StartupError(f"voices.url is {url}, which cannot be a voice store: {error}") from None
     if not root.strip("/"):
         raise StartupError(f"voices.url is {url}; name a folder in it, such as {url.removesuffix('/')}/voices")
-    return _Folder(Path(root)) if isinstance(files, LocalFileSystem) else _Bucket(files, root.rstrip("/"))
+    if isinstance(files, LocalFileSystem):
+        return _Folder(Path(root))
+    return _Bucket(files, root.rstrip("/"), seconds)
 
 
 class _Bucket:
     """Anywhere but here. What it writes appears at once and whole, as object stores do."""
 
-    def __init__(self, files: fsspec.AbstractFileSystem, root: str) -> None:
+    def __init__(self, files: fsspec.AbstractFileSystem, root: str, seconds: float) -> None:
         self._files = files
         self._root = root
+        self._seconds = seconds
 
     def names(self, folder: str) -> list[str]:
         start = len(self._root) + 1
-        found = [path[start:] for path in self._files.find(f"{self._root}/{folder}".rstrip("/"))]
+        found = [path[start:] for path in self._ask("find", f"{self._root}/{folder}".rstrip("/"))]
         return [name for name in found if name.count("/") == 1]
 
     def read(self, names: tuple[str, ...]) -> dict[str, bytes]:
-        whole = [None] * len(names)
-        answers = self._files.cat_ranges([f"{self._root}/{name}" for name in names], whole, whole, on_error="return")
+        paths, whole = [f"{self._root}/{name}" for name in names], [None] * len(names)
+        answers = self._ask("cat_ranges", paths, whole, whole, on_error="return")
         for answer in answers:
             if isinstance(answer, Exception) and not isinstance(answer, FileNotFoundError):
                 raise answer
         return {name: answer for name, answer in zip(names, answers, strict=True) if isinstance(answer, bytes)}
 
     def write(self, name: str, data: bytes) -> None:
-        self._files.pipe_file(f"{self._root}/{name}", data)
+        self._ask("pipe_file", f"{self._root}/{name}", data)
 
     def remove(self, names: tuple[str, ...]) -> None:
         for name in names:
             with suppress(FileNotFoundError):
-                self._files.rm_file(f"{self._root}/{name}")
+                self._ask("rm_file", f"{self._root}/{name}")
+
+    def _ask(self, method: str, *args: Any, **options: Any) -> Any:
+        """What a method of the filesystem returns; one that can be given up is, in time, and frees its thread."""
+        if isinstance(self._files, AsyncFileSystem):
+            asking = getattr(self._files, f"_{method}")
+            return sync(self._files.loop, asking, *args, timeout=self._seconds, **options)
+        return getattr(self._files, method)(*args, **options)
 
 
 class _Folder:
