@@ -4,3 +4,8 @@ import os
 
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(name, "1")
+
+
+def pytest_addoption(parser):
+    help = "HOST:PORT of the server that tests/e2e shall test; without it they start one"
+    parser.addoption("--target", default="", metavar="HOST:PORT", help=help)

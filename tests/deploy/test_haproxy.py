@@ -1,0 +1,149 @@
+"""Two servers that share their voices, behind HAProxy with the configuration that ships: one server to its callers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import pytest
+from support.servers import Server, serving
+
+from voxcpm_client import Client, SpeechError
+from voxcpm_grpc.v1 import tts_pb2 as pb
+from voxcpm_grpc.v1 import tts_pb2_grpc
+
+ROOT = Path(__file__).parent.parent.parent
+CONFIG = ROOT / "server/deploy/haproxy.cfg"
+SHORT = {"max_steps": 4, "timesteps": 4, "seed": 7}
+LONG = "A sentence that takes its time to be spoken, as it is long, and longer than anyone would want to listen. "
+
+pytestmark = [
+    pytest.mark.skipif(shutil.which("haproxy") is None, reason="HAProxy is not installed: apt-get install haproxy"),
+    pytest.mark.timeout(300),
+]
+
+
+@dataclass(frozen=True)
+class Site:
+    """Two servers and the address in front of them."""
+
+    address: str
+    servers: tuple[Server, Server]
+
+
+@contextmanager
+def site(folder: Path) -> Iterator[Site]:
+    with ExitStack() as stack:
+        servers = tuple(stack.enter_context(serving(folder / "voices", "--drain-seconds", "20")) for _ in range(2))
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            address = f"127.0.0.1:{free.getsockname()[1]}"
+        names = {"VOXCPM_LISTEN": address} | {
+            f"VOXCPM_SERVER_{number}": server.address for number, server in enumerate(servers, 1)
+        }
+        log = stack.enter_context((folder / "haproxy.log").open("w+"))
+        process = subprocess.Popen(["haproxy", "-db", "-f", CONFIG], env=os.environ | names, stdout=log, stderr=log)
+        try:
+            with Client(address, timeout=20) as client:
+                assert client.health(), (folder / "haproxy.log").read_text("utf-8")
+            yield Site(address, servers)
+        finally:
+            process.terminate()
+            process.wait(20)
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Iterator[Site]:
+    with site(tmp_path) as running:
+        yield running
+
+
+def test_the_end_to_end_tests_pass_and_both_servers_take_part(shared):
+    command = [sys.executable, "-m", "pytest", "tests/e2e", "--target", shared.address, "-p", "no:cacheprovider"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stdout
+    calls = [server.calls("Generate") for server in shared.servers]
+    assert min(calls) > 0.2 * sum(calls)
+
+
+class Talk:
+    """A stream that speaks on whichever server it got."""
+
+    def __init__(self, address: str) -> None:
+        self._channel = grpc.insecure_channel(address)
+        self._go_on = threading.Event()
+        self._call = tts_pb2_grpc.VoxCPMServiceStub(self._channel).Generate(self._messages(), timeout=60)
+        while not next(self._call).sample_count:
+            pass
+
+    def _messages(self) -> Iterator[pb.GenerateRequest]:
+        yield pb.GenerateRequest(text=LONG)
+        yield pb.GenerateRequest(flush=pb.Flush())
+        self._go_on.wait(50)
+        yield pb.GenerateRequest(text="Goodbye.")
+
+    def finish(self) -> list[pb.AudioChunk]:
+        self._go_on.set()
+        with self._channel:
+            return list(self._call)
+
+
+def speak_on(address: str, seconds: float) -> tuple[int, list[SpeechError]]:
+    """Calls one after the other, each on a connection of its own: how many succeeded, and what the others met."""
+    spoken, errors, ends = 0, [], time.monotonic() + seconds
+    while time.monotonic() < ends:
+        with Client(address, timeout=20) as client:
+            try:
+                spoken += client.say("Hello.", **SHORT).summary.total_samples > 0
+            except SpeechError as error:
+                errors.append(error)
+    return spoken, errors
+
+
+def test_a_server_drains_without_cutting_anyone_off(shared):
+    leaving, staying = shared.servers
+    talks = [Talk(shared.address) for _ in range(4)]
+    leaving.terminate()
+    spoken, errors = speak_on(shared.address, 4)
+    assert spoken
+    assert errors == []  # whom the leaving server still refuses, the client sends again
+    for talk in talks:
+        assert talk.finish()[-1].HasField("summary")
+    leaving.process.wait(30)
+    assert leaving.process.returncode == 0
+    before = staying.calls("Generate")
+    spoken, errors = speak_on(shared.address, 1)
+    assert errors == []
+    assert staying.calls("Generate") == before + spoken
+
+
+def test_a_server_that_dies_takes_only_its_own_streams_along(shared):
+    dying, _ = shared.servers
+    talks = [Talk(shared.address) for _ in range(4)]
+    dying.kill()
+    began = time.monotonic()
+    spoken, errors = speak_on(shared.address, 4)
+    assert spoken
+    assert errors == []
+    ended = [how_it_ends(talk) for talk in talks]
+    assert ended.count("complete") == 2  # those of the other server
+    assert set(ended) <= {"complete", "CANCELLED", "UNAVAILABLE"}  # HAProxy resets what it cannot end
+    assert time.monotonic() - began < 30
+
+
+def how_it_ends(talk: Talk) -> str:
+    try:
+        assert talk.finish()[-1].HasField("summary")
+    except grpc.RpcError as error:
+        return error.code().name
+    return "complete"

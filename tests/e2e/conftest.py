@@ -1,0 +1,69 @@
+"""A server to test as its callers see it: the one at `--target HOST:PORT`, or one of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from support.servers import serving
+
+from voxcpm_client import Client, ModelInfo
+from voxcpm_grpc.audio import wav_bytes
+from voxcpm_grpc.v1 import tts_pb2_grpc
+
+RATE = 16000
+
+
+@pytest.fixture(scope="session")
+def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    if given := request.config.getoption("--target"):
+        yield given
+        return
+    with serving(tmp_path_factory.mktemp("voices")) as server:
+        yield server.address
+
+
+@pytest.fixture(scope="session")
+def client(target: str) -> Iterator[Client]:
+    with Client(target, timeout=60, retries=0) as connected:
+        yield connected
+
+
+@pytest.fixture(scope="session")
+def info(client: Client) -> ModelInfo:
+    return client.model_info()
+
+
+@pytest.fixture(scope="session")
+def channel(target: str) -> Iterator[grpc.Channel]:
+    with grpc.insecure_channel(target) as connected:
+        yield connected
+
+
+@pytest.fixture(scope="session")
+def stub(channel: grpc.Channel) -> Any:
+    return tts_pb2_grpc.VoxCPMServiceStub(channel)
+
+
+@pytest.fixture(scope="session")
+def same_audio(info: ModelInfo) -> Callable[[np.ndarray, np.ndarray], None]:
+    """Asserts that two speeches are the same up to rounding, where the model's own arithmetic allows to tell."""
+
+    def compare(ours: np.ndarray, theirs: np.ndarray) -> None:
+        if info.dtype == "float32":
+            assert ours.dtype == theirs.dtype == np.int16
+            assert len(ours) == len(theirs)
+            assert np.abs(ours.astype(int) - theirs).max() <= 4
+
+    return compare
+
+
+@pytest.fixture
+def recording() -> bytes:
+    """A second of a noisy tone that nobody has sent before, so that what is made of it is the test's own."""
+    seconds = np.arange(RATE) / RATE
+    noise = np.random.default_rng().uniform(-0.05, 0.05, RATE)
+    return wav_bytes((0.3 * np.sin(2 * np.pi * 220 * seconds) + noise).astype(np.float32), RATE)

@@ -1,0 +1,114 @@
+"""What tools and balancers ask of a real server, and what it answers to mistakes."""
+
+from __future__ import annotations
+
+import grpc
+import pytest
+from google.rpc.error_details_pb2 import BadRequest, RequestInfo
+from google.rpc.status_pb2 import Status
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2
+
+from voxcpm_client import InvalidArgument, NotFound
+from voxcpm_grpc.v1 import tts_pb2 as pb
+
+SERVICE = "voxcpm_grpc.v1.VoxCPMService"
+SERVING = health_pb2.HealthCheckResponse.SERVING
+
+
+def test_health(channel, client):
+    assert client.health()
+    health = health_pb2_grpc.HealthStub(channel)
+    for name in ("", SERVICE):
+        request = health_pb2.HealthCheckRequest(service=name)
+        assert health.Check(request, timeout=30).status == SERVING
+        watch = health.Watch(request, timeout=30)
+        assert next(watch).status == SERVING
+        watch.cancel()
+    with pytest.raises(grpc.RpcError) as raised:
+        health.Check(health_pb2.HealthCheckRequest(service="nobody"), timeout=30)
+    assert raised.value.code() is grpc.StatusCode.NOT_FOUND
+
+
+@pytest.mark.parametrize("version", ["v1alpha", "v1"])
+def test_reflection(channel, version):
+    method = channel.stream_stream(
+        f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo",
+        request_serializer=reflection_pb2.ServerReflectionRequest.SerializeToString,
+        response_deserializer=reflection_pb2.ServerReflectionResponse.FromString,
+    )
+    asked = [
+        reflection_pb2.ServerReflectionRequest(list_services=""),
+        reflection_pb2.ServerReflectionRequest(file_containing_symbol=SERVICE),
+    ]
+    listing, file = method(iter(asked), timeout=30)
+    assert SERVICE in [service.name for service in listing.list_services_response.service]
+    assert file.file_descriptor_response.file_descriptor_proto
+
+
+def test_the_model_is_described(info):
+    assert info.model and info.server_version
+    assert info.output_sample_rate in info.sample_rates
+    assert info.default_timesteps in info.inference_timesteps
+    assert info.samples_per_step > 0 and info.max_slots > 0
+
+
+def test_a_fault_names_its_field_and_its_request(client):
+    with pytest.raises(InvalidArgument) as raised:
+        client.say("Hello.", cfg_value=99.0, request_id="my-call")
+    assert "cfg_value" in raised.value.field
+    assert raised.value.request_id == "my-call"
+
+
+def test_every_fault_carries_its_details(stub):
+    """They travel in trailers, which proxies must pass on."""
+    config = pb.GenerateConfig(request_id="fault-7", turn=pb.TurnConfig(sampling=pb.Sampling(cfg_value=99.0)))
+    with pytest.raises(grpc.RpcError) as raised:
+        list(stub.Generate(iter([pb.GenerateRequest(config=config)]), timeout=30))
+    assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    status = Status.FromString(dict(raised.value.trailing_metadata())["grpc-status-details-bin"])
+    assert status.message == raised.value.details()
+    request, fault = RequestInfo(), BadRequest()
+    assert any(detail.Unpack(request) for detail in status.details) and request.request_id == "fault-7"
+    assert any(detail.Unpack(fault) for detail in status.details)
+    assert fault.field_violations[0].field == "config.turn.sampling.cfg_value"
+
+
+def test_mistakes_in_every_call_are_told_apart(client, stub, recording):
+    nobody = "ref_" + "a" * 32
+    for call in (
+        lambda: client.get_voice(nobody),
+        lambda: client.delete_voice(nobody),
+        lambda: client.say("Hello.", voice=nobody),
+    ):
+        with pytest.raises(NotFound):
+            call()
+    for kind in (pb.AddPromptRequest, pb.AddReferenceRequest, pb.AddHifiRequest, pb.EncodeLatentsRequest):
+        name = kind.__name__.removesuffix("Request")
+        with pytest.raises(grpc.RpcError) as raised:  # audio before the config
+            answer = getattr(stub, name)(iter([kind(audio=pb.AudioPart(data=recording))]), timeout=30)
+            list(answer)
+        assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT, name
+    with pytest.raises(grpc.RpcError) as raised:
+        list(stub.Generate(iter([pb.GenerateRequest(text="...")]), timeout=30))
+    assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_a_refusal_reaches_a_client_that_is_still_sending(stub, recording):
+    """The status overtakes an upload that goes on: megabytes after the mistake."""
+    config = pb.AddPromptConfig(transcript="Hi.")
+
+    def endless():
+        yield pb.AddPromptRequest(config=config)
+        for index in range(200):
+            yield pb.AddPromptRequest(audio=pb.AudioPart(data=bytes(100_000), offset_bytes=7 + 100_000 * index))
+
+    with pytest.raises(grpc.RpcError) as raised:
+        list(stub.AddPrompt(endless(), timeout=60))
+    assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT, raised.value
+
+
+def test_an_unknown_method_is_unimplemented(channel):
+    with pytest.raises(grpc.RpcError) as raised:
+        channel.unary_unary(f"/{SERVICE}/Sing")(b"", timeout=30)
+    assert raised.value.code() is grpc.StatusCode.UNIMPLEMENTED

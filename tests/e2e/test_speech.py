@@ -1,0 +1,81 @@
+"""Speech through a real server: complete, repeatable, in every format, and interrupted when it is told to be."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from voxcpm_client import Client
+
+SHORT = {"max_steps": 4, "timesteps": 4, "seed": 7}
+
+
+def test_speech_is_repeatable_and_complete(client, info, same_audio):
+    with client.speak(["Hello ", "there."], **SHORT) as stream:
+        chunks = list(stream)
+    assert stream.header.sample_rate == info.output_sample_rate
+    assert stream.summary.total_samples == sum(chunk.sample_count for chunk in chunks) == 4 * info.samples_per_step
+    assert [chunk.offset for chunk in chunks] == list(np.cumsum([0, *(c.sample_count for c in chunks)])[:-1])
+    again = client.say("Hello there.", **SHORT)
+    same_audio(again.samples, np.concatenate([chunk.samples for chunk in chunks]))
+    assert not np.array_equal(client.say("Hello there.", **{**SHORT, "seed": 8}).samples, again.samples)
+
+
+def test_every_connection_hears_the_same(target, client, same_audio):
+    """Several servers behind one address are one server."""
+    first = client.say("Hello there.", **SHORT)
+    for _ in range(4):
+        with Client(target, timeout=60) as other:
+            same_audio(other.say("Hello there.", **SHORT).samples, first.samples)
+
+
+def test_sentences_come_as_text_arrives(client):
+    with client.session(max_steps=3, timesteps=4, seed=1) as session:
+        session.send_text("One is here. Two is ")
+        session.send_text("here. And")
+        heard = next(session)
+        assert heard.sample_count
+        session.send_text(" three.")
+        session.flush(tag="all")
+        flushed = [chunk.flushed.tag for chunk in session_until(session, "flushed")]
+        assert flushed == ["all"]
+        session.finish()
+        assert [chunk for chunk in session if chunk.sample_count] == []
+    assert session.summary.segments == 3
+    assert session.summary.total_samples == 9 * client.model_info().samples_per_step
+
+
+def session_until(session, event: str) -> list:
+    """The chunks that carry an event, up to the first; a chunk without it is passed over."""
+    for chunk in session:
+        if getattr(chunk, event):
+            return [chunk]
+    return []
+
+
+def test_a_conversation_can_be_interrupted(client):
+    with client.session(timesteps=4, seed=1, segmentation="manual") as session:
+        session.send_text("One long sentence that nobody will hear to its end, however long it may take.")
+        session.flush()
+        next(session)
+        session.interrupt(tag="stop")
+        (answer,) = session_until(session, "interrupted")
+        assert answer.interrupted.tag == "stop"
+        session.send_text("Two.")
+        session.finish()
+        assert sum(chunk.sample_count for chunk in session) > 0
+
+
+@pytest.mark.parametrize("rate", [16000, 48000])
+@pytest.mark.parametrize("format", ["pcm_s16le", "pcm_f32le", "wav"])
+def test_audio_in_every_format(client, info, format, rate):
+    speech = client.say("Hello there.", format=format, sample_rate=rate, **SHORT)
+    expected = 4 * info.samples_per_step * rate // info.output_sample_rate
+    assert speech.sample_rate == rate
+    assert len(speech.samples) == speech.summary.total_samples == expected
+    assert np.abs(speech.samples).max() > 0
+
+
+def test_a_described_voice_is_another_voice(client):
+    plain, calm = client.say("Hello there.", **SHORT), client.say("Hello there.", style="a calm old man", **SHORT)
+    assert not np.array_equal(plain.samples, calm.samples)

@@ -1,0 +1,101 @@
+"""Many streams at once, given up early, late, or slow to read: each ends as it should and leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import grpc
+import numpy as np
+import pytest
+
+from voxcpm_client import AsyncClient, Client
+from voxcpm_grpc.v1 import tts_pb2 as pb
+from voxcpm_grpc.v1 import tts_pb2_grpc
+
+LONG = "A sentence that takes its time to be spoken, as it is long, and longer than anyone would want to listen. "
+
+
+async def test_streams_of_all_kinds_at_once_are_those_that_come_alone(target, client, recording, same_audio):
+    voice = client.add_hifi(recording, "A tone.")
+    kinds = [
+        {},
+        {"style": "calm"},
+        {"voice": voice.id},
+        {"voice": voice.prompt_id},
+        {"voice": voice.reference_id},
+        {"reference": recording},
+        {"continuity": "independent"},
+        {"timesteps": 10, "cfg_value": 1.0},
+    ]
+
+    async def speak(caller: AsyncClient, index: int) -> np.ndarray:
+        options = {"seed": index, "max_steps": 5, "timesteps": 4, **kinds[index]}
+        return (await caller.say("One is here. Two is here.", **options)).samples
+
+    async with AsyncClient(target, timeout=90) as caller:
+        alone = [await speak(caller, index) for index in range(len(kinds))]
+        together = await asyncio.gather(*(speak(caller, index) for index in range(len(kinds))))
+    for ours, theirs in zip(together, alone, strict=True):
+        same_audio(ours, theirs)
+    client.delete_voice(voice.id, cascade=True)
+
+
+async def test_cancelled_streams_make_room(target, info):
+    """More streams than there are slots, all given up while they speak; then one more."""
+    async with grpc.aio.insecure_channel(target) as channel:
+        stub = tts_pb2_grpc.VoxCPMServiceStub(channel)
+
+        async def begin_and_cancel() -> None:
+            call = stub.Generate(timeout=60)
+            await call.write(pb.GenerateRequest(text=LONG * 3))
+            await call.write(pb.GenerateRequest(flush=pb.Flush()))
+            while not (chunk := await call.read()).sample_count:
+                assert chunk is not grpc.aio.EOF
+            call.cancel()
+
+        for _ in range(3):
+            await asyncio.gather(*(begin_and_cancel() for _ in range(min(info.max_slots, 8))))
+    with Client(target, timeout=30) as client:
+        assert client.say("Hello.", max_steps=3, timesteps=4, max_queue_time=10).summary.total_samples
+
+
+async def test_a_deadline_ends_a_stream_and_only_that(target):
+    async with grpc.aio.insecure_channel(target) as channel:
+        stub = tts_pb2_grpc.VoxCPMServiceStub(channel)
+        began = time.monotonic()
+        call = stub.Generate(timeout=1.5)
+        await call.write(pb.GenerateRequest(text="Hello there. "))
+        await call.write(pb.GenerateRequest(flush=pb.Flush()))
+        heard = 0
+        with pytest.raises(grpc.aio.AioRpcError) as raised:  # and then nothing more is sent
+            while (chunk := await call.read()) is not grpc.aio.EOF:
+                heard += chunk.sample_count
+        assert raised.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        assert heard
+        assert time.monotonic() - began < 10
+        health = channel.unary_unary("/grpc.health.v1.Health/Check")
+        assert await health(b"", timeout=10) == b"\x08\x01"
+
+
+async def test_a_reader_who_pauses_gets_all_of_it(target, info):
+    async with AsyncClient(target, timeout=60) as client:
+        total = 0
+        async with client.speak(LONG, max_steps=20, timesteps=4, seed=1, max_lead=0.5) as stream:
+            async for chunk in stream:
+                if not total:
+                    await asyncio.sleep(1.0)
+                total += chunk.sample_count
+        assert total == stream.summary.total_samples == 20 * info.samples_per_step
+
+
+async def test_a_stream_may_be_silent_for_a_while(target):
+    async with AsyncClient(target, timeout=60) as client:
+        async with client.session(max_steps=3, timesteps=4) as session:
+            await session.send_text("Hello there.")
+            await session.flush()
+            await asyncio.sleep(5)
+            await session.send_text("Are you still there?")
+            await session.finish()
+            assert sum([chunk.sample_count async for chunk in session])
+        assert session.summary.segments == 2

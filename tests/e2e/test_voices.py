@@ -1,0 +1,126 @@
+"""Voices on a real server, or on several behind one address: made, used, shared at once, deleted for all."""
+
+from __future__ import annotations
+
+import uuid
+
+import grpc
+import numpy as np
+import pytest
+from support.uploads import upload
+
+from voxcpm_client import Client, InvalidArgument, NotFound, Prompt
+from voxcpm_grpc.audio import wav_bytes
+from voxcpm_grpc.v1 import tts_pb2 as pb
+
+SHORT = {"max_steps": 4, "timesteps": 4, "seed": 7}
+CONNECTIONS = 6  # enough for a balancer to use each of a few servers
+
+
+def test_voices_are_made_used_and_deleted(client, recording, same_audio):
+    reference = client.add_reference(recording, name="tone", preview=True)
+    assert reference.preview.seconds == pytest.approx(1.0, abs=0.2)
+    prompt = client.add_prompt(recording, "A tone.")
+    hifi = client.add_hifi(recording, "A tone.")
+    assert {voice.id for voice in client.voices()} >= {reference.id, prompt.id, hifi.id}
+    stored = client.say("Hello.", voice=reference.id, **SHORT)
+    inline = client.say("Hello.", reference=recording, **SHORT)
+    encoded = client.say("Hello.", reference=client.encode_latents(recording, role="reference"), **SHORT)
+    same_audio(stored.samples, inline.samples)
+    same_audio(stored.samples, encoded.samples)
+    both = client.say("Hello.", prompt=Prompt(recording, "A tone."), reference=recording, **SHORT)
+    same_audio(client.say("Hello.", voice=hifi.id, **SHORT).samples, both.samples)
+    same_audio(client.say("Hello.", voice=[prompt.id, reference.id], **SHORT).samples, both.samples)
+    client.delete_voice(hifi.id, cascade=True)
+    with pytest.raises(NotFound) as raised:
+        client.say("Hello.", voice=hifi.id)
+    assert raised.value.request_id
+
+
+def test_a_voice_is_everywhere_as_soon_as_its_handle_arrives_and_nowhere_when_it_is_deleted(
+    target, recording, same_audio
+):
+    for _ in range(2):
+        with Client(target, timeout=60) as maker:
+            voice = maker.add_reference(recording)
+            assert not voice.reused
+        heard = []
+        for _ in range(CONNECTIONS):
+            with Client(target, timeout=60) as other:
+                heard.append(other.say("Hello.", voice=voice.id, **SHORT).samples)
+                assert other.get_voice(voice.id).id == voice.id
+                assert other.add_reference(recording).reused
+            same_audio(heard[-1], heard[0])
+        with Client(target, timeout=60) as deleter:
+            deleter.delete_voice(voice.id)
+        for _ in range(CONNECTIONS):
+            with Client(target, timeout=60) as other:
+                with pytest.raises(NotFound):
+                    other.say("Hello.", voice=voice.id, **SHORT)
+                with pytest.raises(NotFound):
+                    other.get_voice(voice.id)
+
+
+def test_voices_are_listed_by_label_in_pages(client, stub, recording):
+    run = uuid.uuid4().hex
+    made = [client.add_prompt(recording, f"Number {number}.", labels={"run": run}).id for number in range(5)]
+    seen, token = [], ""
+    for _ in range(10):
+        request = pb.ListVoicesRequest(labels={"run": run}, page_size=2, page_token=token)
+        page = stub.ListVoices(request, timeout=30)
+        seen += [handle.id for handle in page.handles]
+        if not (token := page.next_page_token):
+            break
+    assert seen == made[::-1]
+    for id in made:
+        client.delete_voice(id)
+    client.delete_voice(made[0], missing_ok=True)
+    assert client.voices(labels={"run": run}) == []
+
+
+def test_latents_travel_and_come_back_as_the_same_voice(client, info, recording, same_audio):
+    latents = client.encode_latents(recording, role="prompt")
+    assert latents.data.shape[1] == info.feat_dim
+    assert latents.model_fingerprint == info.model_fingerprint
+    said = client.say("Hello.", prompt=Prompt(latents, "A tone."), **SHORT)
+    same_audio(said.samples, client.say("Hello.", prompt=Prompt(recording, "A tone."), **SHORT).samples)
+
+
+@pytest.mark.parametrize("kind", ["prompt", "reference"])
+def test_an_upload_of_many_parts_arrives_whole(stub, info, recording, kind):
+    kinds = {
+        "prompt": (stub.AddPrompt, pb.AddPromptRequest, pb.AddPromptConfig(transcript="A tone.")),
+        "reference": (stub.AddReference, pb.AddReferenceRequest, pb.AddReferenceConfig()),
+    }
+    method, request, config = kinds[kind]
+    chunks = list(method(upload(request, config, (0, recording), size=500), timeout=60))
+    assert chunks[0].handle.id
+    assert chunks[-1].HasField("summary")
+    assert [chunk.sequence for chunk in chunks] == list(range(len(chunks)))
+    stub.DeleteVoice(pb.DeleteVoiceRequest(id=chunks[0].handle.id), timeout=30)
+
+
+def test_large_messages_pass(client, info):
+    """Inline audio near the limit of a message, and far over what proxies buffer."""
+    seconds = min(57.0, 0.95 * info.limits.max_reference_seconds)
+    noise = np.random.default_rng().uniform(-0.3, 0.3, int(48000 * seconds)).astype(np.float32)
+    recording = wav_bytes(noise, 48000)
+    assert 5_000_000 < len(recording) < info.limits.max_inline_audio_bytes
+    assert client.say("Hello.", reference=recording, **SHORT).summary.total_samples
+    voice = client.add_reference(recording)
+    assert voice.reference_seconds == pytest.approx(seconds, abs=0.1)
+    client.delete_voice(voice.id)
+
+
+def test_a_broken_upload_stores_nothing(client, stub, recording):
+    run = uuid.uuid4().hex
+    config = pb.AddPromptConfig(transcript="Hi.", options=pb.VoiceOptions(labels={"run": run}))
+    *parts, _ = upload(pb.AddPromptRequest, config, (0, recording))
+    bad = pb.UploadCommit(digests=[pb.UploadDigest(total_bytes=len(recording), sha256=bytes(32))])
+    for messages in (parts, [*parts, pb.AddPromptRequest(commit=bad)]):
+        with pytest.raises(grpc.RpcError) as raised:
+            list(stub.AddPrompt(iter(messages), timeout=30))
+        assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert client.voices(labels={"run": run}) == []
+    with pytest.raises(InvalidArgument):
+        client.add_prompt(b"not audio at all", "Hi.")

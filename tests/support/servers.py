@@ -1,0 +1,62 @@
+"""Servers as processes of their own, as an operator starts them."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+STOP_SECONDS = 20
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server that listens, and what it logs."""
+
+    address: str
+    process: subprocess.Popen[str]
+    output: IO[str]
+
+    @property
+    def log(self) -> str:
+        return Path(self.output.name).read_text(encoding="utf-8", errors="replace")
+
+    def calls(self, method: str = r"\w+") -> int:
+        """RPCs of a method, or of all, that have ended here."""
+        return len(re.findall(rf" rpc id=\S+ method={method} ", self.log))
+
+    def terminate(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(STOP_SECONDS)
+
+
+@contextmanager
+def serving(voices: str | Path, *flags: str) -> Iterator[Server]:
+    """The demo model on a free port of this host, its voices at a URL; stopped at the end of the block."""
+    command = [sys.executable, "-m", "voxcpm_client", "serve", "--listen", "127.0.0.1:0", "--decode-workers", "1"]
+    with tempfile.NamedTemporaryFile("w+", prefix="voxcpm-", suffix=".log") as log:
+        process = subprocess.Popen(
+            [*command, "--voices.url", str(voices), *flags], stdout=subprocess.PIPE, stderr=log, text=True
+        )
+        try:
+            assert process.stdout is not None
+            found = re.match(r"listening on (\S+:\d+) ", process.stdout.readline())
+            assert found, Path(log.name).read_text(encoding="utf-8")
+            yield Server(found[1], process, log)
+        finally:
+            process.terminate()
+            try:
+                process.communicate(timeout=STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.communicate()
