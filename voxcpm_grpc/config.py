@@ -106,7 +106,7 @@ class SupervisionSettings(_Frozen):
 
 
 class LimitSettings(_Frozen):
-    """What one caller may ask of the front."""
+    """What callers may ask of a front."""
 
     max_message_bytes: Positive = Field(default=8 << 20, description="largest request message")
     max_inline_audio_bytes: Positive = Field(default=6 << 20, description="largest inline recording")
@@ -159,7 +159,13 @@ class Settings(_Frozen):
         default=("auto",),
         description="one engine for each: 0,1 for two GPUs, cpu:2 for two on the CPU; auto is one on engine.device",
     )
-    decode_workers: Positive = Field(default=2, description="processes that decode and resample uploads")
+    fronts: Positive = Field(
+        default=1, description="server processes that share the engines, for engines that outrun one Python process"
+    )
+    front_ports: Literal["shared", "consecutive"] = Field(
+        default="shared", description="whether fronts listen on one port, or each on the next one after it"
+    )
+    decode_workers: Positive = Field(default=2, description="processes of a front that decode and resample uploads")
     drain_seconds: Annotated[float, Field(ge=0)] = Field(default=30.0, description="grace for open streams at shutdown")
     engine: EngineSettings = Field(default=EngineSettings(), description="the engine")
     supervision: SupervisionSettings = Field(
@@ -167,6 +173,10 @@ class Settings(_Frozen):
     )
     limits: LimitSettings = Field(default=LimitSettings(), description="limits of a caller")
     voices: VoiceSettings = Field(default=VoiceSettings(), description="the voice store")
+
+    @property
+    def fronts_share_port(self) -> bool:
+        return self.fronts > 1 and self.front_ports == "shared"
 
 
 def engines(settings: Settings) -> dict[str, EngineSettings]:

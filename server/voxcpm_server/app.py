@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -15,14 +14,16 @@ import grpc
 
 from voxcpm_grpc import checkpoint
 from voxcpm_grpc.audio import DecodePool
-from voxcpm_grpc.config import LimitSettings, Settings, engines
+from voxcpm_grpc.config import Settings, engines
 from voxcpm_grpc.engine.pool import EnginePool
 from voxcpm_grpc.errors import StartupError, VoxCPMError
+from voxcpm_grpc.request import ModelInfo
 from voxcpm_grpc.v1 import tts_pb2_grpc
 from voxcpm_server.calls import Gate
 from voxcpm_server.health import Health, enable_reflection
 from voxcpm_server.rpc import Parsing
 from voxcpm_server.service import VoxCPMService
+from voxcpm_server.signals import Signals
 from voxcpm_server.studio import Studio
 from voxcpm_server.threads import Threads
 from voxcpm_server.voices import Objects, VoiceStore
@@ -51,7 +52,7 @@ def serve(settings: Settings) -> None:
         level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s", force=True
     )
     directory = _resolve(settings)
-    with suppress(asyncio.CancelledError), asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with suppress(asyncio.CancelledError), asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(_serve(settings, directory))
 
 
@@ -66,7 +67,7 @@ async def running_server(
     async with AsyncExitStack() as stack:
         threads = Threads()
         stack.callback(threads.close)
-        server = grpc.aio.server(interceptors=(Parsing(),), options=_options(settings.limits))
+        server = grpc.aio.server(interceptors=(Parsing(),), options=_options(settings))
         address = _bind(server, settings.listen)  # before the model loads: a taken port should not cost minutes
         stack.push_async_callback(server.stop, 0)
         if pool is None:
@@ -130,35 +131,22 @@ async def _watch(pool: EnginePool, health: Health) -> None:
         await health.say(serving=serving)
 
 
-async def _serve(settings: Settings, directory: Path) -> None:
-    stop, is_ready, main = asyncio.Event(), False, asyncio.current_task()
+async def _serve(settings: Settings, directory: Path | None) -> None:
+    signals = Signals()
+    if settings.fronts > 1:
+        from voxcpm_server.fronts import serve_fronts  # which are made of what is here
 
-    def on_signal() -> None:
-        if stop.is_set() or not is_ready:
-            assert main is not None
-            main.cancel()
-        stop.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, on_signal)
+        await serve_fronts(settings, directory, _name(settings), signals, announce)
+        return
     async with running_server(settings, directory=directory) as running:
-        is_ready = True
-        info = running.pool.info
-        note = f" ({card})" if (card := _card_note(settings, directory)) else ""
-        print(
-            f"listening on {running.address} model={info.name}{note} device={info.device} dtype={info.dtype}",
-            flush=True,
-        )
-        watch = asyncio.create_task(_stop_without_engines(running.pool, stop))
-        await stop.wait()
-        if watch.done():
-            raise StartupError("no engine is left and none could be started again; the log says why")
-        watch.cancel()
+        announce(settings, running.pool.info, running.address)
+        await signals.wait(running.pool.closed_or_given_up())
 
 
-async def _stop_without_engines(pool: EnginePool, stop: asyncio.Event) -> None:
-    await pool.closed_or_given_up()
-    stop.set()
+def announce(settings: Settings, info: ModelInfo, address: str) -> None:
+    """The line that says that a server is ready."""
+    note = f" ({card})" if (card := _card_note(settings)) else ""
+    print(f"listening on {address} model={info.name}{note} device={info.device} dtype={info.dtype}", flush=True)
 
 
 def _resolve(settings: Settings) -> Path:
@@ -168,22 +156,24 @@ def _resolve(settings: Settings) -> Path:
 def _name(settings: Settings) -> str:
     """What callers see of where the model came from: never a path."""
     path = Path(settings.model)
-    return path.resolve().name if path.is_dir() else settings.model
+    return path.resolve().name if path.is_dir() or path.is_absolute() else settings.model
 
 
-def _card_note(settings: Settings, directory: Path) -> str:
+def _card_note(settings: Settings) -> str:
     """The embedded model's own card says whether it was ever trained."""
-    card = directory / "README.md"
-    if settings.model == "demo" and card.is_file() and "untrained" in card.read_text(encoding="utf-8"):
+    if settings.model != "demo":
+        return ""
+    card = _resolve(settings) / "README.md"
+    if card.is_file() and "untrained" in card.read_text(encoding="utf-8"):
         return "untrained: it makes noise, not speech"
     return ""
 
 
-def _options(limits: LimitSettings) -> list[tuple[str, int]]:
+def _options(settings: Settings) -> list[tuple[str, int]]:
     return [
-        ("grpc.max_receive_message_length", limits.max_message_bytes),
+        ("grpc.max_receive_message_length", settings.limits.max_message_bytes),
         ("grpc.max_send_message_length", -1),
-        ("grpc.so_reuseport", 0),  # two servers on one port would each get some of the calls
+        ("grpc.so_reuseport", int(settings.fronts_share_port)),  # else two servers would each get some of the calls
         ("grpc.keepalive_time_ms", 60_000),
         ("grpc.keepalive_timeout_ms", 20_000),
         ("grpc.keepalive_permit_without_calls", 1),
@@ -201,7 +191,7 @@ def _bind(server: grpc.aio.Server, listen: str) -> str:
     return listen if listen.startswith("unix:") else f"{listen.rpartition(':')[0]}:{port}"
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     try:
         import uvloop
     except ImportError:

@@ -5,6 +5,7 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import zmq
 from support.fake_engine import FakeEngine, request
@@ -170,6 +171,74 @@ def test_what_a_step_raises_ends_the_loop(engine):
         front.thread.join(5)
         assert isinstance(front.fault, RuntimeError)
         front.socket.close()
+
+
+class Guest:
+    """A front that was attached beside the one that started the engine."""
+
+    def __init__(self, front: Front, context: zmq.Context, name: str) -> None:
+        self.name = name
+        self.socket = context.socket(zmq.PAIR)
+        self.socket.rcvtimeo = 5000
+        self.socket.linger = 0
+        self.socket.bind(f"inproc://{name}")
+        front.post(m.Attach(name, f"inproc://{name}"))
+        [ready] = self.batch()
+        assert isinstance(ready, m.Ready)
+
+    post, batch, until_end_of = Front.post, Front.batch, Front.until_end_of
+
+    def work_of_others(self) -> float:
+        """What the next word on it says."""
+        while True:
+            if found := [report.steps for report in self.batch() if isinstance(report, m.OthersWork)]:
+                return found[-1]
+
+
+@pytest.fixture
+def guests(front, engine):
+    engine.step_seconds = 0.002
+    guests = [Guest(front, front.socket.context, name) for name in "ab"]
+    yield guests
+    for guest in guests:
+        guest.socket.close()
+
+
+def test_every_front_hears_what_it_asked_for(front, guests):
+    a, b = guests
+    a.post(m.Submit(request("1", 20), 100))
+    b.post(m.Submit(request("2", 30), 100))
+    front.post(m.Submit(request("3", 10), 100))
+    for who, id, steps in ((front, "3", 10), (a, "1", 20), (b, "2", 30)):
+        reports = [report for report in who.until_end_of(id) if not isinstance(report, m.OthersWork)]
+        assert {report.id for report in reports} == {id}
+        assert sum(isinstance(report, m.Spoke) for report in reports) == steps
+
+
+def test_fronts_hear_what_others_have_to_do(front, guests):
+    a, b = guests
+    a.post(m.Submit(request("1", 1000), 10_000, work=1000.0))
+    first = b.work_of_others()
+    assert 900 < first <= 1000
+    assert b.work_of_others() < first
+    b.post(m.Submit(request("2", 200), 1000, work=200.0))
+    while a.work_of_others() == 0:
+        pass
+    a.post(m.Cancel("1"))
+    while b.work_of_others() > 0:
+        pass
+
+
+def test_a_front_that_is_gone_leaves_nothing_behind(front, guests, engine):
+    a, b = guests
+    a.post(m.Submit(request("1", 100_000), 100_000), m.Encode("2", np.zeros(10**6, np.float32), True))
+    b.post(m.Submit(request("3", 200), 1000))
+    while not any(isinstance(report, m.Spoke) for report in a.batch()):
+        pass
+    front.post(m.Detach("a"), m.Detach("unknown"))
+    assert any(isinstance(report, m.Ended) for report in b.until_end_of("3"))
+    assert not engine.streams and not engine.jobs
+    assert engine.cancelled == 1
 
 
 def test_a_checkpoint_that_is_not_there_is_named(tmp_path):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Protocol
 
+from voxcpm_grpc.config import EngineSettings
 from voxcpm_grpc.engine import worker
 from voxcpm_grpc.engine.desk import EngineLike
 from voxcpm_grpc.engine.messages import Command, Report
@@ -70,3 +72,16 @@ class ProcessHandle(ChildProcess):
             start_seconds=start_seconds,
             stop_seconds=stop_seconds,
         )
+
+
+def processes(
+    directory: Path, name: str, engines: Mapping[str, EngineSettings], log_level: str
+) -> dict[str, Callable[[], ProcessHandle]]:
+    """How to start each of these engines, by its name, for the checkpoint in `directory`."""
+    cpu_engines = sum(settings.device == "cpu" for settings in engines.values())
+
+    def launch(place: str, settings: EngineSettings) -> ProcessHandle:
+        load = worker.LoadEngine(directory, name, settings, cpu_engines)
+        return ProcessHandle(load, name=f"engine {place}", log_level=log_level)
+
+    return {place: partial(launch, place, settings) for place, settings in engines.items()}

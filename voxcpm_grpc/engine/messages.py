@@ -79,10 +79,10 @@ class Detach(_Message, frozen=True):
 
 
 class EngineCame(_Message, frozen=True):
-    """An engine is there to be attached to; `life` tells it from those that had its place before."""
+    """An engine is there, and will connect to `address` when the front listens there."""
 
     place: str
-    life: int
+    address: str
 
 
 class EngineWent(_Message, frozen=True):
@@ -170,15 +170,7 @@ class OthersWork(_Message, frozen=True):
     steps: float
 
 
-class Wanted(_Message, frozen=True):
-    """A front listens at `address` for the engine that came to `place` in that `life`."""
-
-    place: str
-    life: int
-    address: str
-
-
-Report = Ready | StartFailed | Beat | Began | Spoke | Ended | Coded | Failed | Statistics | OthersWork | Wanted
+Report = Ready | StartFailed | Beat | Began | Spoke | Ended | Coded | Failed | Statistics | OthersWork
 
 
 # ---- wire

@@ -7,7 +7,6 @@ import contextlib
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from dataclasses import fields, replace
-from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -15,11 +14,10 @@ import numpy as np
 
 from voxcpm_grpc.config import EngineSettings, SupervisionSettings
 from voxcpm_grpc.engine.choice import Chooser, prefix_of, work_of, work_of_coding
-from voxcpm_grpc.engine.handles import Handle, Launch, ProcessHandle
+from voxcpm_grpc.engine.handles import Launch, processes
 from voxcpm_grpc.engine.messages import Decode, Encode, GetStats, Submit
 from voxcpm_grpc.engine.place import Place
 from voxcpm_grpc.engine.streams import Job, Stream
-from voxcpm_grpc.engine.worker import LoadEngine
 from voxcpm_grpc.errors import Aborted, InvalidRequest, StartupError, Unavailable
 from voxcpm_grpc.request import Event, ModelInfo, Piece, Request, Stats
 
@@ -57,7 +55,7 @@ class EnginePool:
         log_level: str = "info",
     ) -> EnginePool:
         """Engines, each in a process of its own, for the checkpoint in `directory`. Starts with `start`."""
-        return cls(launches(directory, name, engines, log_level), supervision)
+        return cls(processes(directory, name, engines, log_level).values(), supervision)
 
     async def start(self) -> None:
         """Wait until every engine is ready. Raises StartupError, with nothing left running, if one cannot start."""
@@ -245,14 +243,3 @@ def _lost() -> Unavailable:
 
 def _aborted() -> Aborted:
     return Aborted("the engine was lost after audio was sent; what was sent is good, ask again for the rest")
-
-
-def launches(directory: Path, name: str, engines: Mapping[str, EngineSettings], log_level: str) -> list[Launch]:
-    """How to start each of these engines, by name, in a process of this host."""
-    cpu_engines = sum(settings.device == "cpu" for settings in engines.values())
-
-    def launch(place: str, settings: EngineSettings) -> Handle:
-        load = LoadEngine(directory, name, settings, cpu_engines)
-        return ProcessHandle(load, name=f"engine {place}", log_level=log_level)
-
-    return [partial(launch, place, settings) for place, settings in engines.items()]

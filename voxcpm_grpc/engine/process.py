@@ -110,24 +110,9 @@ class ChildProcess:
             self._letters.send(messages.encode_command(command), copy=False)
 
     async def reports(self) -> AsyncGenerator[list[Report]]:
-        exited = asyncio.ensure_future(self._exited.wait())
-        waiting = {socket: asyncio.ensure_future(socket.recv(copy=False)) for socket in (self._letters, self._beats)}
-        try:
-            while True:
-                await asyncio.wait((*waiting.values(), exited), return_when=asyncio.FIRST_COMPLETED)
-                if exited.done():  # the engine is gone, but what it said last may still be under way
-                    await asyncio.wait((waiting[self._letters],), timeout=LAST_WORDS_SECONDS)
-                    if not waiting[self._letters].done():
-                        return
-                for socket, received in waiting.items():
-                    if received.cancelled():  # by close
-                        return
-                    if received.done():
-                        yield messages.decode_reports(received.result().buffer)
-                        waiting[socket] = asyncio.ensure_future(socket.recv(copy=False))
-        finally:
-            for future in (exited, *waiting.values()):
-                future.cancel()
+        async with contextlib.aclosing(received(self._exited, self._letters, self._beats)) as batches:
+            async for reports in batches:
+                yield reports
 
     async def close(self, *, force: bool = False) -> None:
         self._closing = True
@@ -164,17 +149,39 @@ class ChildProcess:
             logger.error("%s ended with status %s", self.name, process.exitcode)
 
 
+async def received(gone: asyncio.Event, letters: zmq.asyncio.Socket, *more: zmq.asyncio.Socket) -> AsyncGenerator:
+    """Batches of reports from all these sockets; ends when the sender is `gone` and its last letter was read."""
+    over = asyncio.ensure_future(gone.wait())
+    waiting = {socket: asyncio.ensure_future(socket.recv(copy=False)) for socket in (letters, *more)}
+    try:
+        while True:
+            await asyncio.wait((*waiting.values(), over), return_when=asyncio.FIRST_COMPLETED)
+            if over.done():  # but what it said last may still be under way
+                await asyncio.wait((waiting[letters],), timeout=LAST_WORDS_SECONDS)
+                if not waiting[letters].done():
+                    return
+            for socket, letter in waiting.items():
+                if letter.cancelled():  # the socket was closed
+                    return
+                if letter.done():
+                    yield messages.decode_reports(letter.result().buffer)
+                    waiting[socket] = asyncio.ensure_future(socket.recv(copy=False))
+    finally:
+        for future in (over, *waiting.values()):
+            future.cancel()
+
+
 @contextlib.contextmanager
 def listening(*sockets: zmq.asyncio.Socket) -> Iterator[list[str]]:
     """An address for the one peer of each socket. Its file goes with the context: nobody else can connect later."""
     directory = tempfile.mkdtemp(prefix="voxcpm-")  # made with mode 0700
     try:
-        yield [_bind(socket, f"ipc://{directory}/{number}") for number, socket in enumerate(sockets)]
+        yield [bind(socket, f"ipc://{directory}/{number}") for number, socket in enumerate(sockets)]
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def _bind(socket: zmq.asyncio.Socket, address: str) -> str:
+def bind(socket: zmq.asyncio.Socket, address: str) -> str:
     try:
         socket.bind(address)
         return address

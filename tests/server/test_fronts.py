@@ -1,0 +1,231 @@
+"""Several server processes with the same engines, as an operator and callers meet them."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import socket
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import numpy as np
+import psutil
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from support.servers import Server, serving
+
+from voxcpm_grpc.audio import wav_bytes
+from voxcpm_grpc.errors import StartupError
+from voxcpm_grpc.v1 import tts_pb2 as pb
+from voxcpm_grpc.v1 import tts_pb2_grpc
+from voxcpm_server.fronts import reserved
+
+FRONTS = ("front 0", "front 1")
+CONNECTIONS = 64  # that all reach one of two fronts once in 10**19 times
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("voices")
+    with serving(folder, "--devices", "cpu:2", "--fronts", "2", "--supervision.restart-seconds", "0.5") as server:
+        yield server
+
+
+@contextlib.contextmanager
+def connection(server: Server) -> Iterator[tts_pb2_grpc.VoxCPMServiceStub]:
+    """One of its own, which the system hands to one of the fronts."""
+    with grpc.insecure_channel(server.address, [("grpc.use_local_subchannel_pool", 1)]) as channel:
+        yield tts_pb2_grpc.VoxCPMServiceStub(channel)
+
+
+def processes(server: Server, title: str) -> list[psutil.Process]:
+    """Those whose titles begin so."""
+    found = []
+    for child in psutil.Process(server.process.pid).children():
+        with contextlib.suppress(psutil.Error):
+            if child.cmdline()[0].startswith(f"voxcpm-grpc {title}"):
+                found.append(child)
+    return found
+
+
+def until(found: Callable[[], object], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not found():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def answered(server: Server, method: str, start: int = 0) -> set[str]:
+    """The fronts that have answered a method, as the log says from a place on."""
+    return set(re.findall(rf"INFO (front \d) \S+ rpc id=\S+ method={method} code=OK", server.log[start:]))
+
+
+def both_answer(server: Server, call: Callable[[tts_pb2_grpc.VoxCPMServiceStub], object], method: str) -> None:
+    start = len(server.log)
+    for _ in range(CONNECTIONS):
+        with connection(server) as stub:
+            call(stub)
+        if answered(server, method, start) == set(FRONTS):
+            return
+    raise AssertionError("one front answers all")
+
+
+def text(*pieces: str) -> Iterator[pb.GenerateRequest]:
+    return iter([pb.GenerateRequest(text=piece) for piece in pieces])
+
+
+def speak(server: Server, words: str = "Hello there.") -> int:
+    with connection(server) as stub:
+        return list(stub.Generate(text(words), timeout=60))[-1].summary.total_samples
+
+
+def test_fronts_share_the_port_and_the_engines(server):
+    assert len(processes(server, "front")) == len(processes(server, "engine")) == 2
+    with ThreadPoolExecutor(12) as threads:
+        spoken = list(threads.map(lambda _: speak(server), range(24)))
+    assert min(spoken) > 0
+    both_answer(server, lambda stub: stub.GetModelInfo(pb.GetModelInfoRequest()), "GetModelInfo")
+
+
+def test_a_voice_of_one_front_is_a_voice_of_the_others(server):
+    noise = np.random.default_rng(0).uniform(-0.3, 0.3, 8000).astype(np.float32)
+    recording = wav_bytes(noise, 16000)
+    upload = [
+        pb.AddReferenceRequest(config=pb.AddReferenceConfig()),
+        pb.AddReferenceRequest(audio=pb.AudioPart(data=recording)),
+        pb.AddReferenceRequest(
+            commit=pb.UploadCommit(digests=[pb.UploadDigest(total_bytes=len(recording))]),
+        ),
+    ]
+    with connection(server) as stub:
+        handle = next(chunk.handle for chunk in stub.AddReference(iter(upload)) if chunk.HasField("handle"))
+    both_answer(server, lambda stub: stub.GetVoice(pb.GetVoiceRequest(id=handle.id)), "GetVoice")
+
+
+def test_a_lost_front_costs_its_own_streams_and_is_followed_by_another(server):
+    """Streams through both fronts on both engines; what the dead one was speaking frees its slots."""
+    words = "A sentence that takes its time to be spoken, as it is long. " * 4
+    with contextlib.ExitStack() as stack:
+        calls = [stack.enter_context(connection(server)).Generate(text(words), timeout=120) for _ in range(8)]
+        for call in calls:
+            next(call)
+        [victim] = processes(server, "front 0")
+        victim.kill()
+        with ThreadPoolExecutor(len(calls)) as threads:
+            outcomes = list(threads.map(outcome, calls))
+    assert set(outcomes) <= {grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE}
+    until(lambda: [front.pid for front in processes(server, "front 0")] not in ([], [victim.pid]))
+    both_answer(server, lambda stub: stub.GetModelInfo(pb.GetModelInfoRequest()), "GetModelInfo")
+    both_answer(server, lambda stub: list(stub.Generate(text("Hello."), timeout=60)), "Generate")
+
+
+def outcome(call) -> grpc.StatusCode:
+    with contextlib.suppress(grpc.RpcError):
+        for _ in call:
+            pass
+    return call.code()
+
+
+def test_a_lost_engine_is_followed_by_another_in_all_fronts(server):
+    [victim] = processes(server, "engine cpu:1")
+    victim.kill()
+    with ThreadPoolExecutor(8) as threads:
+        assert min(threads.map(lambda _: speak(server), range(16))) > 0, "nobody had been heard, so all are retried"
+    with grpc.insecure_channel(server.address) as channel:
+        health = health_pb2_grpc.HealthStub(channel)
+        assert health.Check(health_pb2.HealthCheckRequest()).status == health_pb2.HealthCheckResponse.SERVING
+    until(lambda: [engine.pid for engine in processes(server, "engine cpu:1")] not in ([], [victim.pid]))
+    for engine in processes(server, "engine cpu:0"):
+        engine.kill()
+    until(lambda: outcome_of(server) is grpc.StatusCode.OK)
+
+
+def outcome_of(server: Server) -> grpc.StatusCode:
+    with connection(server) as stub:
+        return outcome(stub.Generate(text("Hello."), timeout=60))
+
+
+def test_termination_lets_the_streams_of_all_fronts_finish(server):
+    """The last test of this server."""
+    family = psutil.Process(server.process.pid).children(recursive=True)
+    released: list[bool] = []
+
+    def slowly() -> Iterator[pb.GenerateRequest]:
+        yield pb.GenerateRequest(text="Hello there.")
+        yield pb.GenerateRequest(flush=pb.Flush())
+        deadline = time.monotonic() + 20
+        while not released and time.monotonic() < deadline:
+            time.sleep(0.01)
+        yield pb.GenerateRequest(text="Goodbye.")
+
+    with contextlib.ExitStack() as stack:
+        calls = [stack.enter_context(connection(server)).Generate(slowly()) for _ in range(8)]
+        for call in calls:
+            next(call)
+        server.terminate()
+        time.sleep(1.0)
+        released.append(True)
+        for call in calls:
+            assert list(call)[-1].summary.segments == 2
+    assert server.process.wait(30) == 0
+    _, alive = psutil.wait_procs(family, 5)
+    assert not alive
+
+
+def test_a_taken_port_is_refused_even_if_its_owner_would_share_it():
+    with socket.socket() as owner:
+        owner.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        owner.bind(("127.0.0.1", 0))
+        owner.listen()
+        port = owner.getsockname()[1]
+        for shared in (True, False):
+            refused = pytest.raises(StartupError, match=f"cannot listen on 127.0.0.1:{port}")
+            with refused, reserved(f"127.0.0.1:{port}", 2, shared=shared):
+                pass
+
+
+def test_ports_are_the_same_or_consecutive():
+    with reserved("127.0.0.1:0", 3, shared=True) as addresses:
+        assert len(addresses) == 3
+        assert len(set(addresses)) == 1
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        free = probe.getsockname()[1]
+    with reserved(f"localhost:{free}", 1, shared=False) as [address]:
+        assert address == f"localhost:{free}"
+    with reserved("127.0.0.1:0", 3, shared=False) as addresses:
+        assert len(set(addresses)) == 3
+    first = free_run(3)
+    with reserved(f"127.0.0.1:{first}", 3, shared=False) as addresses:
+        assert addresses == [f"127.0.0.1:{first + number}" for number in range(3)]
+
+
+def free_run(count: int) -> int:
+    """The first of that many free ports in a row."""
+    for first in range(20_000, 60_000, 100):
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
+            for number in range(count):
+                stack.enter_context(socket.socket()).bind(("127.0.0.1", first + number))
+            return first
+    raise AssertionError("no free ports")
+
+
+@pytest.mark.parametrize(
+    ("listen", "shared", "words"),
+    [
+        ("unix:/tmp/voxcpm.sock", True, "name a host and a port"),
+        ("127.0.0.1:65535", False, "2 fronts need the ports from 65535 on"),
+        ("203.0.113.1:50051", True, "cannot listen on 203.0.113.1:50051"),
+    ],
+)
+def test_what_fronts_cannot_listen_on_is_said(listen, shared, words):
+    with pytest.raises(StartupError, match=words), reserved(listen, 2, shared=shared):
+        pass
+
+
+def test_fronts_refuse_a_store_that_they_would_not_share():
+    refused = pytest.raises(AssertionError, match="do not see each other's voices")
+    with refused, serving("memory://voices", "--fronts", "2"):
+        pass
