@@ -94,9 +94,10 @@ class Mail:
                     yield name, socket.recv(zmq.DONTWAIT, copy=False).buffer
 
     def send(self, name: str, reports: list[Report]) -> None:
-        """To a front that has gone meanwhile nothing is sent."""
+        """Never waits: to a front that has gone meanwhile nothing is sent."""
         if socket := self._sockets.get(name):
-            socket.send(messages.encode_reports(reports), copy=False)
+            with contextlib.suppress(zmq.Again):
+                socket.send(messages.encode_reports(reports), zmq.DONTWAIT, copy=False)
 
     def see_to(self, errand: Attach | Detach) -> None:
         match errand:
