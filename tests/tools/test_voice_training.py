@@ -45,7 +45,7 @@ def drawn(corpus: Corpus, count: int) -> list[Sequence]:
 
 def test_training_pass_equals_the_official_model(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
     from tools.voice import official
-    from tools.voice.speaker import Forward, Halves, Speaker
+    from tools.voice.speaker import Forward, Pieces, Speaker
 
     torch.manual_seed(0)
     config = model_config(tokens.VOCABULARY, toy=True)
@@ -55,7 +55,7 @@ def test_training_pass_equals_the_official_model(corpus: Corpus, monkeypatch: py
     array = torch.from_numpy(batches.assemble(rows, width, layout, np.random.default_rng(0)))
     parts = {name: part.long() for name, part in layout.parts(array).items()}
     table = torch.from_numpy(corpus.patches).float()
-    forward = Forward(net, torch.float32, torch.device("cpu"), Halves())
+    forward = Forward(net, torch.float32, torch.device("cpu"), Pieces())
     audio = parts["marks"] >= AUDIO
     y, z = forward.hidden(parts["ids"], audio, table[parts["heard"]], parts["heard_at"], width)
     mu = forward.conditions(y, z, parts["made_at"])

@@ -4,7 +4,9 @@ A batch is rows of equal width; there are a few widths, and rows times width is 
 costs the same and one CUDA graph per width serves. It travels as one int32 array, see `Layout`.
 """
 
+import itertools
 import multiprocessing
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tools.voice import tokens
-from tools.voice.encode import Corpus, load
+from tools.voice.encode import INDEX, Corpus, load
 from tools.voice.voices import VOICES
 
 CONTINUE, STOP = 1, 2  # what the stop head shall say; 0 where it is not asked
@@ -164,6 +166,14 @@ class Batch:
     width: int
     array: np.ndarray
 
+    @classmethod
+    def blank(cls, width: int, layout: Layout) -> "Batch":
+        """One of this shape that asks for patch 0 after a text of token 0."""
+        array = np.zeros(layout.size, np.int32)
+        parts = layout.parts(array)
+        parts["marks"][:], parts["heard_at"][:], parts["made_at"][:] = CONTINUE, layout.positions, 1
+        return cls(width, array)
+
 
 def chunk(composer: Composer, layout: Layout, members: np.ndarray, seed: tuple[int, int]) -> list[Batch]:
     """Batches over all training `members` of one stretch of an epoch, in random order."""
@@ -203,6 +213,8 @@ _worker: tuple[Composer, Layout, np.ndarray] | None = None
 
 def _begin(folder: Path, layout: Layout) -> None:
     global _worker
+    while not (folder / INDEX).exists():
+        time.sleep(0.1)
     corpus = load(folder)
     _worker = (Composer(corpus), layout, np.arange(held_out(len(corpus))[0]))
 
@@ -212,14 +224,24 @@ def _work(seed: tuple[int, int]) -> list[Batch]:
     return chunk(*_worker, seed)
 
 
-def stream(folder: Path, layout: Layout, *, seed: int, first: int, processes: int) -> Iterator[tuple[int, Batch]]:
-    """Batches without end, made by other processes, each with the number of its chunk; `first` goes on elsewhere."""
-    context = multiprocessing.get_context("spawn")
-    with context.Pool(processes, _begin, (folder, layout)) as pool:
-        ahead = [(n, pool.apply_async(_work, ((seed, n),))) for n in range(first, first + processes + 1)]
-        while True:
-            number, result = ahead.pop(0)
-            after = number + processes + 1
-            ahead.append((after, pool.apply_async(_work, ((seed, after),))))
-            for batch in result.get():
+class Stream:
+    """Batches without end, made by other processes. They start at once and wait for the latents if need be."""
+
+    def __init__(self, folder: Path, layout: Layout, *, seed: int, processes: int) -> None:
+        self.seed, self.processes = seed, processes
+        self.pool = multiprocessing.get_context("spawn").Pool(processes, _begin, (folder, layout))
+
+    def batches(self, first: int) -> Iterator[tuple[int, Batch]]:
+        """Each with the number of its chunk, from chunk `first` on."""
+        ahead = [self._ask(number) for number in range(first, first + self.processes + 1)]
+        for number in itertools.count(first):
+            for batch in ahead.pop(0).get():
                 yield number, batch
+            ahead.append(self._ask(number + self.processes + 1))
+
+    def _ask(self, number: int) -> Any:
+        return self.pool.apply_async(_work, ((self.seed, number),))
+
+    def close(self) -> None:
+        self.pool.terminate()
+        self.pool.join()

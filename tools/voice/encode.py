@@ -9,6 +9,7 @@ by one patch of silence. OUT/index.npz says where, and holds the texts as tokens
 
 import argparse
 import json
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,14 +17,16 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors.torch import load_file
-from torch import Tensor, nn
+from torch import Tensor
 
-from tools.voice import tokens, train_vae
+from tools.voice import quick_codec, tokens
 from tools.voice.dataset import Speech
 from tools.voice.shapes import LATENT, PATCH, patch_samples
+from tools.voice.train_vae import CONFIG
 from tools.voice.voices import VOICES
 
 BATCH = 64
+INDEX = "index.npz"  # written last
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,48 +50,56 @@ class Corpus:
 
 
 def load(folder: Path) -> Corpus:
-    with np.load(folder / "index.npz") as index:
+    with np.load(folder / INDEX) as index:
         return Corpus(patches=np.load(folder / "patches.npy", mmap_mode="r"), **index)
 
 
-def load_codec(folder: Path, device: torch.device) -> tuple[nn.Module, dict[str, Any]]:
+def load_codec(folder: Path, device: torch.device) -> tuple[Any, dict[str, Any]]:
     """The codec that tools.voice.train_vae left in `folder`, and its configuration."""
-    config = json.loads((folder / "codec.json").read_text())
-    codec = train_vae.build(config)
+    config = json.loads((folder / CONFIG).read_text())
+    codec = quick_codec.build(config)
     codec.load_state_dict(load_file(folder / "audiovae.safetensors"), strict=False)  # without its unused deviation
     return codec.to(device).eval(), config
 
 
-def encode(codec: nn.Module, audio: Tensor) -> Tensor:
+def encode(codec: Any, audio: Tensor) -> Tensor:
     """[batch, samples], whole patches, to float16 [batch, patches, PATCH, LATENT]."""
     latents = codec.encoder.fc_mu(codec.encoder.block(audio[:, None]))
     return latents.transpose(1, 2).reshape(len(audio), -1, PATCH, LATENT).half()
 
 
-def encode_all(speech: Speech, codec: nn.Module, samples: int, device: torch.device) -> Corpus:
-    """`samples` of one patch."""
-    counts = np.array([-(-entry.samples // samples) for entry in speech.entries])
+def upload(speech: Speech, device: torch.device) -> tuple[Tensor, np.ndarray]:
+    """All samples one after another, int16, and where each utterance starts."""
+    shards = [np.load(speech.folder / f"speech-{shard:04d}.npy") for shard in speech.shards]
+    sizes = np.array([entry.samples for entry in speech.entries])
+    return torch.from_numpy(np.concatenate(shards)).to(device), np.concatenate(([0], np.cumsum(sizes)[:-1]))
+
+
+def encode_all(speech: Speech, audio: Tensor, starts: np.ndarray, codec: Any, samples: int) -> Corpus:
+    """`audio` and `starts` as by `upload`; `samples` of one patch."""
+    device = audio.device
+    sizes = np.array([entry.samples for entry in speech.entries])
+    counts = -(-sizes // samples)
     right = 1 + np.concatenate(([0], np.cumsum(2 * counts + 1)[:-1]))
     left = right + counts + 1
     patches = torch.zeros(int(1 + (2 * counts + 1).sum()), PATCH, LATENT, dtype=torch.float16, device=device)
     order = np.argsort(counts, kind="stable")
+
+    def column(values: np.ndarray) -> Tensor:
+        return torch.from_numpy(values).to(device)[:, None]
+
     with torch.inference_mode():
         for begin in range(0, len(order), BATCH):
             rows = order[begin : begin + BATCH]
             width = int(counts[rows].max()) + 1
-            audio = np.zeros((2, len(rows), width * samples), np.float32)
-            for i, row in enumerate(rows):
-                wave, size = speech[int(row)].samples, int(counts[row]) * samples
-                audio[0, i, : len(wave)] = wave
-                audio[1, i, size - len(wave) : size] = wave
-            both = torch.from_numpy(audio).to(device) / 32768
-            for first, part, extra in ((right, both[0], 1), (left, both[1], 0)):
-                found = encode(codec, part)
-                size = torch.from_numpy(counts[rows] + extra).to(device)
-                offset = torch.arange(width, device=device)
-                inside = offset < size[:, None]
-                where = torch.from_numpy(first[rows]).to(device)[:, None] + offset
-                patches[where[inside]] = found[inside]
+            sample, patch = torch.arange(width * samples, device=device), torch.arange(width, device=device)
+            for first, pad, extra in ((right, 0 * sizes, 1), (left, counts * samples - sizes, 0)):
+                place = sample - column(pad[rows])
+                inside = (place >= 0) & (place < column(sizes[rows]))
+                wave = audio[(column(starts[rows]) + place).clamp(0, len(audio) - 1)] * inside
+                found = encode(codec, wave.float() / 32768)
+                wanted = patch < column(counts[rows] + extra)
+                patches[(column(first[rows]) + patch)[wanted]] = found[wanted]
     tokenizer = tokens.build()
     texts = [tokenizer.encode(entry.text, add_special_tokens=False).ids for entry in speech.entries]
     length = np.array([len(text) for text in texts])
@@ -109,7 +120,8 @@ def save(corpus: Corpus, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     np.save(folder / "patches.npy", corpus.patches)
     fields = ("voice", "count", "right", "left", "ids", "start", "length")
-    np.savez(folder / "index.npz", **{name: getattr(corpus, name) for name in fields})
+    np.savez(folder / "index.tmp.npz", **{name: getattr(corpus, name) for name in fields})
+    (folder / "index.tmp.npz").replace(folder / INDEX)
 
 
 def main() -> None:
@@ -117,15 +129,25 @@ def main() -> None:
     parser.add_argument("speech", type=Path, help="folder written by tools.voice.speak")
     parser.add_argument("codec", type=Path, help="folder written by tools.voice.train_vae")
     parser.add_argument("out", type=Path)
+    parser.add_argument("--wait", action="store_true", help="until the speech is complete and the codec there")
     args = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.backends.cudnn.allow_tf32 = True
+    while args.wait and not (args.speech / "speech.json").exists():
+        time.sleep(0.5)
+    speech = Speech(args.speech)
+    while args.wait and not speech.refresh():
+        time.sleep(0.5)
+    audio, starts = upload(speech, device)
+    while args.wait and not (args.codec / CONFIG).exists():
+        time.sleep(0.1)
+    begun = time.monotonic()
     codec, config = load_codec(args.codec, device)
-    train_vae.use_lean_snake(compiled=False)
-    corpus = encode_all(Speech(args.speech), codec, patch_samples(config), device)
+    corpus = encode_all(speech, audio, starts, codec, patch_samples(config))
     save(corpus, args.out)
     spread = corpus.patches[1 : 1 + 200_000].astype(np.float32).std()
-    print(f"{len(corpus)} utterances, {len(corpus.patches)} patches of deviation {spread:.2f}", flush=True)
+    took = time.monotonic() - begun
+    print(f"{len(corpus)} utterances, {len(corpus.patches)} patches, deviation {spread:.2f}, {took:.0f} s", flush=True)
 
 
 if __name__ == "__main__":

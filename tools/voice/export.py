@@ -19,7 +19,7 @@ LIMIT = 30_000_000  # bytes of everything
 
 
 def export(codec: Path, model: Path, out: Path) -> int:
-    """Write the checkpoint and return its size in bytes. Raises ValueError for weights that half precision cannot hold."""
+    """Write the checkpoint and return its size in bytes. Raises ValueError for weights beyond half precision."""
     out.mkdir(parents=True, exist_ok=True)
     config = json.loads((model / "config.json").read_text())
     config["audio_vae_config"] = json.loads((codec / "codec.json").read_text())
@@ -43,7 +43,9 @@ def main() -> None:
     size = export(args.codec, args.model, args.out)
     print(f"{args.out}: {size:,} bytes", flush=True)
     if size > LIMIT:
-        raise SystemExit(f"{size:,} bytes are more than the {LIMIT:,} that the package may carry; choose smaller shapes")
+        raise SystemExit(
+            f"{size:,} bytes are more than the {LIMIT:,} that the package may carry; choose smaller shapes"
+        )
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 MOMENTUM = 0.95
+STEP = 0.4  # root mean square of a move, per unit of learning rate
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of the quintic that pulls singular values towards 1
 
 
@@ -25,7 +26,7 @@ def orthogonal(g: Tensor) -> Tensor:
 class Muon:
     """Steps without host synchronization and with a learning rate on the device, so that a CUDA graph can hold them.
 
-    A matrix moves by as much, in root mean square, as AdamW would move it at the same rate.
+    A matrix moves by about as much, in root mean square, as AdamW would move it at the same rate.
     """
 
     def __init__(self, matrices: list[nn.Parameter], rate: Tensor, decay: float) -> None:
@@ -42,7 +43,7 @@ class Muon:
             grad = torch.stack([p.grad for p in group if p.grad is not None]).float()
             momentum.lerp_(grad, 1 - MOMENTUM)
             move = orthogonal(grad.lerp(momentum, MOMENTUM)).float()
-            move *= -self.rate * 0.2 * max(move.shape[1:]) ** 0.5
+            move *= -self.rate * STEP * max(move.shape[1:]) ** 0.5
             torch._foreach_mul_(group, 1 - self.rate * self.decay)
             torch._foreach_add_(group, list(move.unbind()))
 

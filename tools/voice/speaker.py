@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from tools.voice import official
 from tools.voice.batches import AUDIO, STOP
-from tools.voice.tiny_attention import attention
 
 UNCONDITIONAL = 0.1  # share of draws that hear nothing of text and past, for guidance
 STOP_WEIGHT = 0.5  # of the stop loss against the flow-matching loss
@@ -96,18 +95,28 @@ def after_attention(
     return x + F.linear(F.silu(g) * u, down.to(x.dtype))
 
 
+def within(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Attention within short sequences. q: [batch, rows, heads, size], k, v: [batch, rows, groups, size]; like q."""
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    return F.scaled_dot_product_attention(q, k, v, enable_gqa=q.shape[1] != k.shape[1]).transpose(1, 2)
+
+
 @dataclass(frozen=True, slots=True)
-class Halves:
-    """The functions round the attention of a layer: as written, or compiled."""
+class Pieces:
+    """The functions that a layer consists of: as written, or quick on a GPU."""
 
     before: Callable[..., tuple[Tensor, Tensor, Tensor]] = before_attention
     after: Callable[..., Tensor] = after_attention
+    within: Callable[..., Tensor] = within
 
     @classmethod
-    def compiled(cls) -> "Halves":
+    def quick(cls) -> "Pieces":
+        from tools.voice.tiny_attention import Attention  # Triton is not everywhere
+
         return cls(
             torch.compile(before_attention, dynamic=False, fullgraph=True),
             torch.compile(after_attention, dynamic=False, fullgraph=True),
+            Attention.apply,
         )
 
 
@@ -126,8 +135,8 @@ def causal(q: Tensor, k: Tensor, v: Tensor, width: int) -> Tensor:
 class Forward:
     """The pass through a Speaker. `dtype` is what it computes in, `device` where."""
 
-    def __init__(self, net: Speaker, dtype: torch.dtype, device: torch.device, halves: Halves) -> None:
-        self.net, self.dtype, self.halves = net, dtype, halves
+    def __init__(self, net: Speaker, dtype: torch.dtype, device: torch.device, pieces: Pieces) -> None:
+        self.net, self.dtype, self.pieces = net, dtype, pieces
         rope = net.base_lm.rope_emb
         self.cos, self.sin = (table.float().to(device) for table in (rope.cos_cached, rope.sin_cached))
 
@@ -142,10 +151,10 @@ class Forward:
         eps = model.norm.variance_epsilon
         for layer in model.layers:
             a, m = layer.self_attn, layer.mlp
-            q, k, v = self.halves.before(
+            q, k, v = self.pieces.before(
                 x, layer.input_layernorm.weight, a.q_proj.weight, a.k_proj.weight, a.v_proj.weight, *turn, eps
             )
-            x = self.halves.after(
+            x = self.pieces.after(
                 x, attend(q, k, v), a.o_proj.weight, layer.post_attention_layernorm.weight,
                 m.gate_proj.weight, m.up_proj.weight, m.down_proj.weight, eps,
             )  # fmt: skip
@@ -159,7 +168,7 @@ class Forward:
         encoder = self.net.feat_encoder
         x = linear(encoder.in_proj, patches.to(self.dtype))
         first = encoder.special_token[0].to(self.dtype).expand(len(x), -1, -1)
-        x = self.stack(encoder.encoder, torch.cat((first, x), 1), self.tables(x.shape[1] + 1), attention)
+        x = self.stack(encoder.encoder, torch.cat((first, x), 1), self.tables(x.shape[1] + 1), self.pieces.within)
         return linear(self.net.enc_to_lm_proj, self.end(encoder.encoder, x[:, 0]))
 
     def quantized(self, x: Tensor) -> Tensor:
@@ -175,7 +184,8 @@ class Forward:
         """
         net, count = self.net, len(ids)
         table = net.base_lm.embed_tokens.weight
-        text = F.one_hot(ids, len(table)).to(self.dtype) @ table.to(self.dtype)
+        chosen = ids[:, None] == torch.arange(len(table), device=ids.device)
+        text = chosen.to(self.dtype) @ table.to(self.dtype)
         sound = self.heard(heard)
         sound = sound.new_zeros(count + 1, sound.shape[1]).index_copy(0, heard_at, sound)[:count]
         mask = audio[:, None]
@@ -212,7 +222,7 @@ class Forward:
         when = self.perceptron(net.time_mlp, embedded) + self.perceptron(net.delta_time_mlp, still)
         count = x.shape[1]
         x = torch.cat((mu.to(self.dtype), when[:, None], before, x), 1)
-        x = self.stack(net.decoder, x, self.tables(x.shape[1]), attention)[:, -count:]
+        x = self.stack(net.decoder, x, self.tables(x.shape[1]), self.pieces.within)[:, -count:]
         return linear(net.out_proj, self.end(net.decoder, x)).float()
 
     @staticmethod

@@ -7,85 +7,77 @@ KV head, with rows padded to 16.
 from typing import Any
 
 import torch
-import torch.nn.functional as F
+import triton
+import triton.language as tl
 from torch import Tensor
 
-try:
-    import triton
-    import triton.language as tl
-except ImportError:  # no Triton for this system: the library's attention does
-    triton = None
-
-ROWS = 16
+ROWS = 16  # of a sequence at most
 
 
-def plain(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """The same by the library. q: [batch, rows, heads, size], k and v: [batch, rows, groups, size]; returns like q."""
-    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-    return F.scaled_dot_product_attention(q, k, v, enable_gqa=q.shape[1] != k.shape[1]).transpose(1, 2)
+@triton.jit
+def _load(base, stride, batch, head, row, column, COUNT: tl.constexpr, HEADS: tl.constexpr, SIZE: tl.constexpr):
+    where = base + (batch * COUNT + row)[:, None] * stride + head * SIZE + column[None, :]
+    return tl.load(where, mask=(row < COUNT)[:, None], other=0.0)
 
 
-if triton is not None:
+@triton.jit
+def _weights(q, k, row, scale, COUNT: tl.constexpr, ROWS: tl.constexpr):
+    scores = tl.dot(q, tl.trans(k)) * scale
+    scores = tl.where((tl.arange(0, ROWS) < COUNT)[None, :], scores, float("-inf"))
+    scores = tl.exp(scores - tl.max(scores, 1)[:, None])
+    return scores / tl.sum(scores, 1)[:, None]
 
-    @triton.jit
-    def _load(base, stride, batch, head, row, column, COUNT: tl.constexpr, HEADS: tl.constexpr, SIZE: tl.constexpr):
-        where = base + (batch * COUNT + row)[:, None] * stride + head * SIZE + column[None, :]
-        return tl.load(where, mask=(row < COUNT)[:, None], other=0.0)
 
-    @triton.jit
-    def _weights(q, k, row, scale, COUNT: tl.constexpr, ROWS: tl.constexpr):
-        scores = tl.dot(q, tl.trans(k)) * scale
-        scores = tl.where((tl.arange(0, ROWS) < COUNT)[None, :], scores, float("-inf"))
-        scores = tl.exp(scores - tl.max(scores, 1)[:, None])
-        return scores / tl.sum(scores, 1)[:, None]
+@triton.jit
+def _forward(
+    q, k, v, out, q_stride, kv_stride, scale,
+    COUNT: tl.constexpr, HEADS: tl.constexpr, GROUPS: tl.constexpr, SIZE: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    batch = tl.program_id(0) // GROUPS
+    group = tl.program_id(0) % GROUPS
+    row, column = tl.arange(0, ROWS), tl.arange(0, SIZE)
+    keys = _load(k, kv_stride, batch, group, row, column, COUNT, GROUPS, SIZE)
+    values = _load(v, kv_stride, batch, group, row, column, COUNT, GROUPS, SIZE)
+    for i in tl.static_range(HEADS // GROUPS):
+        head = group * (HEADS // GROUPS) + i
+        queries = _load(q, q_stride, batch, head, row, column, COUNT, HEADS, SIZE)
+        weights = _weights(queries, keys, row, scale, COUNT, ROWS).to(values.dtype)
+        made = tl.dot(weights, values)
+        where = out + (batch * COUNT + row)[:, None] * (HEADS * SIZE) + head * SIZE + column[None, :]
+        tl.store(where, made.to(values.dtype), mask=(row < COUNT)[:, None])
 
-    @triton.jit
-    def _forward(
-        q, k, v, out, q_stride, kv_stride, scale,
-        COUNT: tl.constexpr, HEADS: tl.constexpr, GROUPS: tl.constexpr, SIZE: tl.constexpr, ROWS: tl.constexpr,
-    ):  # fmt: skip
-        batch = tl.program_id(0) // GROUPS
-        group = tl.program_id(0) % GROUPS
-        row, column = tl.arange(0, ROWS), tl.arange(0, SIZE)
-        keys = _load(k, kv_stride, batch, group, row, column, COUNT, GROUPS, SIZE)
-        values = _load(v, kv_stride, batch, group, row, column, COUNT, GROUPS, SIZE)
-        for i in tl.static_range(HEADS // GROUPS):
-            head = group * (HEADS // GROUPS) + i
-            queries = _load(q, q_stride, batch, head, row, column, COUNT, HEADS, SIZE)
-            weights = _weights(queries, keys, row, scale, COUNT, ROWS).to(values.dtype)
-            made = tl.dot(weights, values)
-            where = out + (batch * COUNT + row)[:, None] * (HEADS * SIZE) + head * SIZE + column[None, :]
-            tl.store(where, made.to(values.dtype), mask=(row < COUNT)[:, None])
 
-    @triton.jit
-    def _backward(
-        q, k, v, grad, dq, dk, dv, q_stride, kv_stride, scale,
-        COUNT: tl.constexpr, HEADS: tl.constexpr, GROUPS: tl.constexpr, SIZE: tl.constexpr, ROWS: tl.constexpr,
-    ):  # fmt: skip
-        batch = tl.program_id(0) // GROUPS
-        group = tl.program_id(0) % GROUPS
-        row, column = tl.arange(0, ROWS), tl.arange(0, SIZE)
-        keys = _load(k, kv_stride, batch, group, row, column, COUNT, GROUPS, SIZE)
-        values = _load(v, kv_stride, batch, group, row, column, COUNT, GROUPS, SIZE)
-        keys_grad = tl.zeros((ROWS, SIZE), tl.float32)
-        values_grad = tl.zeros((ROWS, SIZE), tl.float32)
-        for i in tl.static_range(HEADS // GROUPS):
-            head = group * (HEADS // GROUPS) + i
-            queries = _load(q, q_stride, batch, head, row, column, COUNT, HEADS, SIZE)
-            out_grad = _load(grad, HEADS * SIZE, batch, head, row, column, COUNT, HEADS, SIZE)
-            weights = _weights(queries, keys, row, scale, COUNT, ROWS)
-            values_grad += tl.dot(tl.trans(weights.to(values.dtype)), out_grad)
-            slope = tl.dot(out_grad, tl.trans(values))
-            slope = (weights * (slope - tl.sum(slope * weights, 1)[:, None]) * scale).to(values.dtype)
-            where = dq + (batch * COUNT + row)[:, None] * (HEADS * SIZE) + head * SIZE + column[None, :]
-            tl.store(where, tl.dot(slope, keys).to(values.dtype), mask=(row < COUNT)[:, None])
-            keys_grad += tl.dot(tl.trans(slope), queries)
-        where = (batch * COUNT + row)[:, None] * (GROUPS * SIZE) + group * SIZE + column[None, :]
-        tl.store(dk + where, keys_grad.to(values.dtype), mask=(row < COUNT)[:, None])
-        tl.store(dv + where, values_grad.to(values.dtype), mask=(row < COUNT)[:, None])
+@triton.jit
+def _backward(
+    q, k, v, grad, dq, dk, dv, q_stride, kv_stride, scale,
+    COUNT: tl.constexpr, HEADS: tl.constexpr, GROUPS: tl.constexpr, SIZE: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    batch = tl.program_id(0) // GROUPS
+    group = tl.program_id(0) % GROUPS
+    row, column = tl.arange(0, ROWS), tl.arange(0, SIZE)
+    keys = _load(k, kv_stride, batch, group, row, column, COUNT, GROUPS, SIZE)
+    values = _load(v, kv_stride, batch, group, row, column, COUNT, GROUPS, SIZE)
+    keys_grad = tl.zeros((ROWS, SIZE), tl.float32)
+    values_grad = tl.zeros((ROWS, SIZE), tl.float32)
+    for i in tl.static_range(HEADS // GROUPS):
+        head = group * (HEADS // GROUPS) + i
+        queries = _load(q, q_stride, batch, head, row, column, COUNT, HEADS, SIZE)
+        out_grad = _load(grad, HEADS * SIZE, batch, head, row, column, COUNT, HEADS, SIZE)
+        weights = _weights(queries, keys, row, scale, COUNT, ROWS)
+        values_grad += tl.dot(tl.trans(weights.to(values.dtype)), out_grad)
+        slope = tl.dot(out_grad, tl.trans(values))
+        slope = (weights * (slope - tl.sum(slope * weights, 1)[:, None]) * scale).to(values.dtype)
+        where = dq + (batch * COUNT + row)[:, None] * (HEADS * SIZE) + head * SIZE + column[None, :]
+        tl.store(where, tl.dot(slope, keys).to(values.dtype), mask=(row < COUNT)[:, None])
+        keys_grad += tl.dot(tl.trans(slope), queries)
+    where = (batch * COUNT + row)[:, None] * (GROUPS * SIZE) + group * SIZE + column[None, :]
+    tl.store(dk + where, keys_grad.to(values.dtype), mask=(row < COUNT)[:, None])
+    tl.store(dv + where, values_grad.to(values.dtype), mask=(row < COUNT)[:, None])
 
 
 class Attention(torch.autograd.Function):
+    """q: [batch, rows, heads, size], k and v: [batch, rows, groups, size]; returns like q."""
+
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
@@ -111,10 +103,3 @@ class Attention(torch.autograd.Function):
             COUNT=count, HEADS=heads, GROUPS=groups, SIZE=size, ROWS=ROWS, num_warps=1,
         )  # fmt: skip
         return dq, dk, dv
-
-
-def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """As `plain`, for at most ROWS rows; the kernels where there is a GPU."""
-    if triton is None or not q.is_cuda or q.shape[1] > ROWS:
-        return plain(q, k, v)
-    return Attention.apply(q, k, v)

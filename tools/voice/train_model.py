@@ -9,6 +9,7 @@ early; the learning rate follows the whole of --seconds.
 
 import argparse
 import json
+import math
 import os
 import time
 from pathlib import Path
@@ -19,38 +20,40 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from tools.voice import tokens
-from tools.voice.batches import WIDTHS, Batch, Composer, Layout, batched, held_out, stream
-from tools.voice.encode import load
+from tools.voice import pace, tokens
+from tools.voice.batches import WIDTHS, Batch, Composer, Layout, Stream, batched, held_out
+from tools.voice.encode import INDEX, load
 from tools.voice.muon import Muon
 from tools.voice.pace import Budget, Graphed, rate
-from tools.voice.shapes import model_config
-from tools.voice.speaker import STOP_WEIGHT, Forward, Halves, Speaker
+from tools.voice.shapes import LATENT, PATCH, model_config
+from tools.voice.speaker import STOP_WEIGHT, Forward, Pieces, Speaker
 
 EMA = 0.999
 WARMUP, DECAY_FROM = 200, 0.45
 DECAY = 0.02  # of weights, per unit of learning rate
+HELD = Layout(positions=7680, heard=3456, made=6144)  # of a batch for validation
 SAVE_EVERY, SHOW_EVERY = 60.0, 10.0  # seconds
 
 
 class Trainer:
     def __init__(
-        self, config: dict[str, Any], table: Tensor, layout: Layout, device: torch.device, peak: float, compiled: bool
-    ) -> None:
+        self, config: dict[str, Any], table: Tensor, layout: Layout, device: torch.device, peak: float, quick: bool,
+        adamw: bool,
+    ) -> None:  # fmt: skip
         self.device, self.layout, self.peak = device, layout, peak
         self.table = table
         self.net = Speaker(config).to(device)
         dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-        self.forward = Forward(self.net, dtype, device, Halves.compiled() if compiled else Halves())
-        self.plain = Forward(self.net, dtype, device, Halves())
+        self.forward = Forward(self.net, dtype, device, Pieces.quick() if quick else Pieces())
+        self.plain = Forward(self.net, dtype, device, Pieces())
         self.weights = dict(self.net.named_parameters())
         self.mean = {name: p.detach().clone() for name, p in self.weights.items()}
         self.rate = torch.tensor(0.0, device=device)
-        matrices = [p for name, p in self.weights.items() if p.ndim == 2 and ".layers." in name]
+        matrices = [p for name, p in self.weights.items() if p.ndim == 2 and ".layers." in name and not adamw]
         mine = {id(p) for p in matrices}
-        others = [p for p in self.weights.values() if id(p) not in mine]
+        self.others = [p for p in self.weights.values() if id(p) not in mine]
         fast = {"fused": True, "capturable": True} if device.type == "cuda" else {}
-        self.adam = torch.optim.AdamW(others, lr=self.rate, betas=(0.9, 0.98), weight_decay=DECAY, **fast)
+        self.adam = torch.optim.AdamW(self.others, lr=self.rate, betas=(0.9, 0.98), weight_decay=DECAY, **fast)
         self.muon = Muon(matrices, self.rate, DECAY)
         self.incoming = torch.zeros(layout.size, dtype=torch.int32, device=device)
         self.seen = torch.zeros(3, device=device)  # sums of flow loss, stop loss, gradient norm
@@ -86,14 +89,21 @@ class Trainer:
         self.graphs[batch.width]()
         self.steps += 1
 
-    def warm(self, batches: dict[int, Batch]) -> None:
-        """Compile and capture the step of every width, at a learning rate of 0."""
+    def warm(self) -> None:
+        """Compile and capture the step of every width, at a learning rate of 0, and forget what the optimizers saw."""
         self.rate.fill_(0.0)
-        for width, batch in batches.items():
-            for _ in range(Graphed.WARM + 1 if self.device.type == "cuda" else 0):
-                self.feed(batch)
+        cuda = self.device.type == "cuda"
+        for width in WIDTHS if cuda else WIDTHS[:1]:
+            for _ in range(Graphed.WARM + 1 if cuda else 1):
+                self.feed(Batch.blank(width, self.layout))
                 self.graphs[width]()
+        for tensor in self.moments():
+            tensor.zero_()
         self.seen.zero_()
+
+    def moments(self) -> list[Tensor]:
+        """State of the optimizers, in place; complete after the first step."""
+        return [t for p in self.others for t in self.adam.state[p].values()] + self.muon.momenta
 
     def validate(self, batches: list[Batch]) -> tuple[float, float]:
         """Mean losses of the weights as they are, on the same draws every time."""
@@ -102,8 +112,8 @@ class Trainer:
         with torch.no_grad(), torch.random.fork_rng(devices):
             torch.manual_seed(0)
             for batch in batches:
-                self.feed(batch)
-                losses = self.plain.losses(self.layout.parts(self.incoming), self.table, batch.width)
+                array = torch.from_numpy(batch.array).to(self.device)
+                losses = self.plain.losses(HELD.parts(array), self.table, batch.width)
                 sums += [float(loss) for loss in losses]
         flow, stop = sums / len(batches)
         return flow, stop
@@ -114,34 +124,30 @@ class Trainer:
         save_file(averaged, folder / "averaged.tmp")
         (folder / "averaged.tmp").replace(folder / "averaged.safetensors")
         state = {"steps": self.steps, "chunk": self.chunk, "spent": spent, "net": self.net.state_dict()}
-        state |= {"adam": self.adam.state_dict(), "muon": self.muon.state_dict()}
+        state["moments"] = self.moments()
         torch.save(state, folder / "state.tmp")
         (folder / "state.tmp").replace(folder / "state.pt")
 
     def load(self, folder: Path) -> float:
-        """Go on where `save` left off. Returns the seconds spent."""
+        """Go on where `save` left off, after `warm`. Returns the seconds spent."""
         state = torch.load(folder / "state.pt", map_location="cpu", weights_only=True)
-        self.net.load_state_dict(state["net"])
-        for name, tensor in load_file(folder / "averaged.safetensors").items():
-            self.mean[name].copy_(tensor)
-        self.adam.load_state_dict(state["adam"])
-        for group in self.adam.param_groups:
-            group["lr"] = self.rate
-        self.muon.load_state_dict(state["muon"])
+        with torch.no_grad():
+            for name, tensor in state["net"].items():
+                self.weights[name].copy_(tensor)
+            for name, tensor in load_file(folder / "averaged.safetensors").items():
+                self.mean[name].copy_(tensor)
+            for mine, tensor in zip(self.moments(), state["moments"], strict=True):
+                mine.copy_(tensor)
         self.steps, self.chunk = state["steps"], state["chunk"] + 1
         return state["spent"]
 
 
-def one_of_each(batches: list[Batch]) -> dict[int, Batch]:
-    return {batch.width: batch for batch in batches}
-
-
-def validation(folder: Path, layout: Layout) -> list[Batch]:
-    """Some batches of utterances that training never sees."""
+def validation(folder: Path) -> list[Batch]:
+    """Some batches of utterances that training never sees, the same whatever the training batches are."""
     corpus, rng = load(folder), np.random.default_rng(0)
     composer = Composer(corpus)
     rows = [composer.draw(int(i), rng) for _ in range(4) for i in held_out(len(corpus))]
-    return batched(rows, layout, rng)[:4]
+    return batched(rows, HELD, rng)[:4]
 
 
 class Log:
@@ -173,11 +179,14 @@ def run(trainer: Trainer, batches: Any, held: list[Batch], budget: Budget, out: 
             took = (time.monotonic() - time_then) / done * 1000
             held_flow, held_stop = trainer.validate(held)
             log(
-                f"{spent:.0f} s, step {trainer.steps} ({took:.1f} ms), rate {float(trainer.rate):.1e}: flow {flow:.4f}, "
-                f"stop {stop:.4f}, gradient {norm:.2f}; held out: flow {held_flow:.4f}, stop {held_stop:.4f}",
+                f"{spent:.0f} s, step {trainer.steps} ({took:.1f} ms), rate {float(trainer.rate):.1e}: "
+                f"flow {flow:.4f}, stop {stop:.4f}, gradient {norm:.2f}; "
+                f"held out: flow {held_flow:.4f}, stop {held_stop:.4f}",
                 seconds=spent, step=trainer.steps, ms=took, flow=flow, stop=stop, held_flow=held_flow,
                 held_stop=held_stop,
             )  # fmt: skip
+            if not math.isfinite(flow + held_flow):
+                raise SystemExit("the loss is not finite; train again at a lower --rate")
             trainer.seen.zero_()
             shown, steps_then, time_then = budget.spent, trainer.steps, time.monotonic()
         if spent - saved >= SAVE_EVERY:
@@ -191,38 +200,48 @@ def main() -> None:
     parser.add_argument("latents", type=Path, help="folder written by tools.voice.encode")
     parser.add_argument("out", type=Path)
     parser.add_argument("--seconds", type=float, default=600, help="training time, over all parts")
+    parser.add_argument("--until", type=float, help="Unix time at which training ends, instead of --seconds")
     parser.add_argument("--part", type=float, help="end this process after so many seconds, to be continued")
     parser.add_argument("--positions", type=int, default=15360, help="of a batch, a multiple of every width")
     parser.add_argument("--draws", type=float, default=0.4, help="diffusion times per position of a batch")
     parser.add_argument("--rate", type=float, default=2e-3, help="highest learning rate")
+    parser.add_argument("--adamw", action="store_true", help="for the matrices too, instead of Muon")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--processes", type=int, default=max(1, min(8, (os.cpu_count() or 2) - 2)))
-    parser.add_argument("--no-compile", action="store_true")
+    parser.add_argument("--room", type=int, default=4_000_000, help="patches that the device holds at most")
+    parser.add_argument("--wait", action="store_true", help="until the latents are there, being compiled meanwhile")
+    parser.add_argument("--plain", action="store_true", help="nothing compiled, no kernels of our own")
+    parser.add_argument("--eager", action="store_true", help="no CUDA graphs")
     parser.add_argument("--toy", action="store_true", help="a small model, for tests")
     args = parser.parse_args()
 
     begun = time.monotonic()
     torch.manual_seed(args.seed)
     torch.set_float32_matmul_precision("high")
+    torch.backends.cuda.enable_cudnn_sdp(False)  # it plans anew for every shape
+    pace.graphs_allowed = not args.eager
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     layout = Layout(args.positions, round(0.45 * args.positions), round(args.draws * args.positions))
     config = model_config(tokens.VOCABULARY, args.toy)
     args.out.mkdir(parents=True, exist_ok=True)
     (args.out / "config.json").write_text(json.dumps(config, indent=1) + "\n")
-    table = torch.from_numpy(np.load(args.latents / "patches.npy")).to(device)
-    compiled = device.type == "cuda" and not args.no_compile
-    trainer = Trainer(config, table, layout, device, args.rate, compiled)
+    stream = Stream(args.latents, layout, seed=args.seed, processes=args.processes)
+    table = torch.zeros(args.room, PATCH, LATENT, dtype=torch.float16, device=device)
+    trainer = Trainer(config, table, layout, device, args.rate, device.type == "cuda" and not args.plain, args.adamw)
+    trainer.warm()
     spent = trainer.load(args.out) if (args.out / "state.pt").exists() else 0.0
-    batches = stream(args.latents, layout, seed=args.seed, first=trainer.chunk, processes=args.processes)
-    first: dict[int, Batch] = {}
-    for _, batch in batches:
-        first.setdefault(batch.width, batch)
-        if len(first) == len(WIDTHS) or trainer.device.type == "cpu":
-            break
-    trainer.warm(first)
     size = sum(p.numel() for p in trainer.weights.values())
     print(f"{size / 1e6:.2f} M parameters, ready after {time.monotonic() - begun:.0f} s", flush=True)
-    run(trainer, batches, validation(args.latents, layout), Budget(args.seconds, spent, args.part), args.out)
+    while args.wait and not (args.latents / INDEX).exists():
+        time.sleep(0.1)
+    patches = np.load(args.latents / "patches.npy")
+    if len(patches) > args.room:
+        raise SystemExit(f"there are {len(patches):,} patches and room for {args.room:,}; give a larger --room")
+    table[: len(patches)].copy_(torch.from_numpy(patches))
+    held = validation(args.latents)
+    seconds = args.seconds if args.until is None else spent + max(1.0, args.until - time.time())
+    run(trainer, stream.batches(trainer.chunk), held, Budget(seconds, spent, args.part), args.out)
+    stream.close()
 
 
 if __name__ == "__main__":

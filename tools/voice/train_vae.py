@@ -9,6 +9,7 @@ the errors of the model that will predict them.
 
 import argparse
 import json
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +21,7 @@ import torch.nn.functional as F
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from tools.voice import official
+from tools.voice import pace, quick_codec
 from tools.voice.codec_losses import Discriminators, MelLoss
 from tools.voice.dataset import RATE, Speech
 from tools.voice.pace import Budget, Graphed, rate
@@ -30,47 +31,8 @@ NOISE = 0.25  # of the deviation of a channel: the noise of the noisiest latents
 MEL, ADVERSARY, FEATURES, SPREAD = 15.0, 1.0, 2.0, 0.05  # weights of the losses
 EMA = 0.999
 WARMUP, DECAY_FROM = 100, 0.4
+CONFIG = "codec.json"  # of what a run leaves, the file that is written last
 ALONE = 0.15  # of the time before the discriminators join
-
-
-class Snake(torch.autograd.Function):
-    """x + sin(a x)^2 / a, which keeps nothing but x for the way back."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, alpha: Tensor) -> Tensor:
-        ctx.save_for_backward(x, alpha)
-        return snake_forward(x, alpha)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
-        return snake_backward(grads[0], *ctx.saved_tensors)
-
-
-def snake_forward(x: Tensor, alpha: Tensor) -> Tensor:
-    return (x.float() + (alpha * x.float()).sin() ** 2 / (alpha + 1e-9)).to(x.dtype)
-
-
-def snake_backward(grad: Tensor, x: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor]:
-    g, wide = grad.float(), x.float()
-    turned = alpha * wide
-    twice = (2 * turned).sin()
-    slope = g * (wide * twice / (alpha + 1e-9) - turned.sin() ** 2 / (alpha + 1e-9) ** 2)
-    return (g * (1 + twice)).to(x.dtype), slope.sum((0, 2), keepdim=True)
-
-
-def build(config: dict[str, Any]) -> nn.Module:
-    """The official codec, freshly initialized."""
-    audio_vae = official.module("modules.audiovae.audio_vae_v2")
-    return audio_vae.AudioVAE(audio_vae.AudioVAEConfig(**config))
-
-
-def use_lean_snake(compiled: bool) -> None:
-    """Let the official codec compute its activation with less memory traffic than its scripted one."""
-    global snake_forward, snake_backward
-    if compiled:
-        snake_forward = torch.compile(snake_forward, dynamic=True)
-        snake_backward = torch.compile(snake_backward, dynamic=True)
-    official.module("modules.audiovae.audio_vae_v2").snake = Snake.apply
 
 
 class Crops:
@@ -108,7 +70,7 @@ class Crops:
 class Trainer:
     def __init__(self, config: dict[str, Any], crops: Crops, device: torch.device, peak: float, half: bool) -> None:
         self.device, self.peak, self.half, self.crops = device, peak, half, crops
-        self.codec = build(config).to(device)
+        self.codec = quick_codec.build(config).to(device)
         self.judges = Discriminators().to(device, memory_format=torch.channels_last)
         self.mel = MelLoss().to(device)
         self.mean = {k: v.detach().clone() for k, v in self.codec.state_dict().items()}
@@ -202,7 +164,7 @@ class Trainer:
 
 def finished(trainer: Trainer, config: dict[str, Any], batches: int = 16) -> dict[str, Tensor]:
     """The averaged weights in half precision, scaled so that latents of speech have unit deviation per channel."""
-    codec = build(config).to(trainer.device)
+    codec = quick_codec.build(config).to(trainer.device)
     codec.load_state_dict(trainer.mean)
     trainer.codec = codec  # whose encode() now measures the averaged weights
     with torch.no_grad():
@@ -220,7 +182,7 @@ def finished(trainer: Trainer, config: dict[str, Any], batches: int = 16) -> dic
     return {name: tensor.to(torch.float16).cpu().contiguous() for name, tensor in tensors.items()}
 
 
-def validate(codec: nn.Module, audio: Tensor, mel: MelLoss) -> float:
+def validate(codec: Any, audio: Tensor, mel: MelLoss) -> float:
     """Mel loss of whole speech through noiseless latents."""
     with torch.no_grad():
         audio = F.pad(audio, (0, -audio.shape[-1] % codec.chunk_size))
@@ -240,6 +202,8 @@ def run(trainer: Trainer, budget: Budget, log: Callable[[str], None]) -> None:
             refreshed = time.monotonic()
         if trainer.steps == 20 or budget.spent - shown > 10:
             mel, fooled, features, judged = trainer.seen.tolist()
+            if not math.isfinite(mel):
+                raise SystemExit("the loss is not finite; train again at a lower --rate")
             took = (time.monotonic() - time_then) / max(1, trainer.steps - steps_then) * 1000
             hours = len(trainer.crops.audio) / RATE / 3600
             log(
@@ -259,7 +223,8 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=6e-4, help="highest learning rate")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--full-precision", action="store_true", help="no bfloat16 in the codec's own convolutions")
-    parser.add_argument("--no-compile", action="store_true")
+    parser.add_argument("--plain", action="store_true", help="no kernels of our own")
+    parser.add_argument("--eager", action="store_true", help="no CUDA graphs")
     parser.add_argument("--toy", action="store_true", help="a small codec, for tests")
     args = parser.parse_args()
 
@@ -268,9 +233,11 @@ def main() -> None:
     gpu = device.type == "cuda"
     torch.set_float32_matmul_precision("high")
     torch.backends.cudnn.allow_tf32 = torch.backends.cudnn.benchmark = True
-    use_lean_snake(compiled=gpu and not args.no_compile)
+    quick_codec.kernels_allowed, pace.graphs_allowed = not args.plain, not args.eager
     args.out.mkdir(parents=True, exist_ok=True)
     config = codec_config(args.toy)
+    while not (args.speech / "speech.json").exists():
+        time.sleep(0.5)
     crops = Crops(Speech(args.speech), args.batch, RATE, device, args.seed)
     trainer = Trainer(config, crops, device, args.rate, half=gpu and not args.full_precision)
     state, spent = args.out / "state.pt", 0.0
@@ -285,8 +252,9 @@ def main() -> None:
 
     tensors = finished(trainer, config)
     save_file(tensors, args.out / "audiovae.safetensors")
-    (args.out / "codec.json").write_text(json.dumps(config, indent=1) + "\n")
-    codec = build(config).to(device)
+    (args.out / "codec.tmp").write_text(json.dumps(config, indent=1) + "\n")
+    (args.out / "codec.tmp").replace(args.out / CONFIG)
+    codec = quick_codec.build(config).to(device)
     codec.load_state_dict({k: v.to(device) for k, v in tensors.items()}, strict=False)
     heard = validate(codec, crops.audio[: 20 * RATE].float() / 32768, trainer.mel)
     size = (args.out / "audiovae.safetensors").stat().st_size

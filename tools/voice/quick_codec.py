@@ -1,0 +1,60 @@
+"""The official codec with quicker implementations of what its training spends its time on."""
+
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tools.voice import official
+
+TAPS = 7  # of a depthwise convolution
+
+kernels_allowed = True  # False: the plain functions even on a GPU
+
+
+def plain_snake(x: Tensor, alpha: Tensor) -> Tensor:
+    """x + sin(alpha x)^2 / alpha; x: [batch, channels, time], alpha: [1, channels, 1]."""
+    return x + (alpha * x).sin() ** 2 / (alpha + 1e-9)
+
+
+def plain_depthwise(x: Tensor, weight: Tensor, bias: Tensor, dilation: int) -> Tensor:
+    """Causal; x: [batch, channels, time], weight: [channels, 1, TAPS]."""
+    padded = F.pad(x, ((TAPS - 1) * dilation, 0))
+    return F.conv1d(padded, weight, bias, dilation=dilation, groups=x.shape[1])
+
+
+def snake(x: Tensor, alpha: Tensor) -> Tensor:
+    """As `plain_snake`; by a kernel where there is a GPU."""
+    if not (kernels_allowed and x.is_cuda):
+        return plain_snake(x, alpha)
+    from tools.voice.codec_kernels import Snake  # Triton is not everywhere
+
+    return Snake.apply(x, alpha)
+
+
+def depthwise(x: Tensor, weight: Tensor, bias: Tensor, dilation: int) -> Tensor:
+    """As `plain_depthwise`; by a kernel where there is a GPU."""
+    if not (kernels_allowed and x.is_cuda):
+        return plain_depthwise(x, weight, bias, dilation)
+    from tools.voice.codec_kernels import Depthwise  # Triton is not everywhere
+
+    return Depthwise.apply(x, weight, bias, dilation)
+
+
+def pointwise(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """A convolution of one tap as a matrix product; weight: [out, in, 1]."""
+    return weight[:, :, 0] @ x + bias[:, None].to(x.dtype)
+
+
+def build(config: dict[str, Any]) -> Any:
+    """The official codec, freshly initialized."""
+    audio_vae = official.module("modules.audiovae.audio_vae_v2")
+    audio_vae.snake = snake
+    codec = audio_vae.AudioVAE(audio_vae.AudioVAEConfig(**config))
+    for module in codec.modules():
+        if isinstance(module, nn.Conv1d) and module.stride == (1,):
+            if module.groups == module.in_channels > 1 and module.kernel_size == (TAPS,):
+                module.forward = lambda x, m=module: depthwise(x, m.weight, m.bias, m.dilation[0])
+            elif module.groups == 1 and module.kernel_size == (1,):
+                module.forward = lambda x, m=module: pointwise(x, m.weight, m.bias)
+    return codec
