@@ -32,7 +32,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
     "engine": ("models.base", "attention", "kernels", "request", "audio", "config", "errors"),
     "engine.load": ("engine", "models.base", "models.families", "attention", "request", "audio", "config", "errors"),
     "voxcpm_server.fronts": ("voxcpm_server", "engine.host", "engine.attached", "request", "config", "errors"),
-    "voxcpm_server": ("v1", "engine.pool", "request", "audio", "config", "checkpoint", "errors"),
+    "voxcpm_server": ("v1", "engine.pool", "engine.ray_pool", "request", "audio", "config", "checkpoint", "errors"),
     "voxcpm_client": ("v1", "request", "audio", "errors"),
     "voxcpm_client.cli": ("voxcpm_client", "voxcpm_server", "v1", "request", "audio", "config", "checkpoint", "errors"),
 }
@@ -42,6 +42,7 @@ FOREIGN: Mapping[str, tuple[str, ...]] = {  # who may import these packages at a
     "torch": ("kernels", "attention", "layers", "models", "engine"),
     "triton": ("kernels", "attention"),
     "huggingface_hub": ("checkpoint", "voxcpm_client.cli"),
+    "fsspec": ("voxcpm_server.voices",),
 }
 # Not part of every installation, so imported inside the function that needs them.
 LAZY = {"av", "huggingface_hub", "ray", "sounddevice"}
@@ -189,7 +190,9 @@ def test_the_front_and_the_client_start_without_torch(tmp_path):
 
 
 def test_the_client_needs_the_base_installation_only(tmp_path):
-    server_only = "torch,triton,av,soxr,fsspec,huggingface_hub,msgspec,pydantic,zmq,safetensors,tokenizers,sentencex,uvloop"
+    server_only = (
+        "torch,triton,av,soxr,fsspec,huggingface_hub,msgspec,pydantic,zmq,safetensors,tokenizers,sentencex,uvloop"
+    )
     client = [name for name in modules(PACKAGES) if under(name, "voxcpm_client")]
     run(IMPORT_ALL, f"{server_only},grpc_health,grpc_reflection,sounddevice", *client, cwd=tmp_path)
 

@@ -27,6 +27,7 @@ Positive = Annotated[int, Field(gt=0)]
 MAX_SECONDS = 100 * 365 * 86400.0
 """The longest time that anything here may take: what counts from now stays a date that all can write."""
 Seconds = Annotated[float, Field(gt=0, le=MAX_SECONDS)]
+Share = Annotated[float, Field(ge=0, le=1024)]
 
 
 DEVICES = re.compile(r"auto|cpu(:[1-9]\d*)?|(cuda:)?\d+")
@@ -105,6 +106,25 @@ class SupervisionSettings(_Frozen):
     )
 
 
+class RaySettings(_Frozen):
+    """Engines on the nodes of a Ray cluster, and how many."""
+
+    address: str | None = Field(
+        default=None,
+        description="the cluster that this host belongs to: auto, or HOST:PORT of its head; default: start one here",
+    )
+    min_engines: Positive = Field(default=1, description="engines that are always there; the server starts with them")
+    max_engines: Positive | None = Field(
+        default=None, description="engines there may be while there is work; default: as many as min_engines"
+    )
+    grow_seconds: Seconds = Field(default=5.0, description="wait for a slot that calls for another engine")
+    shrink_seconds: Seconds = Field(default=300.0, description="time for which an engine was not needed until it goes")
+    cpus_per_engine: Share = Field(default=1.0, description="CPUs of a node that Ray sets aside for an engine")
+    gpus_per_engine: Share | None = Field(
+        default=None, description="GPUs likewise; default: 1, or 0 if engine.device is cpu or no node has any"
+    )
+
+
 class LimitSettings(_Frozen):
     """What callers may ask of a front."""
 
@@ -159,6 +179,9 @@ class Settings(_Frozen):
         default=("auto",),
         description="one engine for each: 0,1 for two GPUs, cpu:2 for two on the CPU; auto is one on engine.device",
     )
+    pool: Literal["processes", "ray"] = Field(
+        default="processes", description="where engines run: in processes of this host, for each of devices, or on Ray"
+    )
     fronts: Positive = Field(
         default=1, description="server processes that share the engines, for engines that outrun one Python process"
     )
@@ -171,6 +194,7 @@ class Settings(_Frozen):
     supervision: SupervisionSettings = Field(
         default=SupervisionSettings(), description="when an engine counts as lost, and what follows"
     )
+    ray: RaySettings = Field(default=RaySettings(), description="engines on a Ray cluster, for pool = ray")
     limits: LimitSettings = Field(default=LimitSettings(), description="limits of a caller")
     voices: VoiceSettings = Field(default=VoiceSettings(), description="the voice store")
 

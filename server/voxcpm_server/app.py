@@ -8,6 +8,7 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -16,6 +17,7 @@ from voxcpm_grpc import checkpoint
 from voxcpm_grpc.audio import DecodePool
 from voxcpm_grpc.config import Settings, engines
 from voxcpm_grpc.engine.pool import EnginePool
+from voxcpm_grpc.engine.ray_pool import FindAndLoad, RayPool
 from voxcpm_grpc.errors import StartupError, VoxCPMError
 from voxcpm_grpc.request import ModelInfo
 from voxcpm_grpc.v1 import tts_pb2_grpc
@@ -51,7 +53,7 @@ def serve(settings: Settings) -> None:
     logging.basicConfig(
         level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s", force=True
     )
-    directory = _resolve(settings)
+    directory = _resolve(settings) if settings.pool == "processes" else None
     with suppress(asyncio.CancelledError), asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(_serve(settings, directory))
 
@@ -67,6 +69,10 @@ async def running_server(
     async with AsyncExitStack() as stack:
         threads = Threads()
         stack.callback(threads.close)
+        if pool is None and settings.pool == "ray":
+            pool = _ray_pool(settings)
+            stack.push_async_callback(pool.close)
+            await pool.join()
         server = grpc.aio.server(interceptors=(Parsing(),), options=_options(settings))
         address = _bind(server, settings.listen)  # before the model loads: a taken port should not cost minutes
         stack.push_async_callback(server.stop, 0)
@@ -151,6 +157,14 @@ def announce(settings: Settings, info: ModelInfo, address: str) -> None:
 
 def _resolve(settings: Settings) -> Path:
     return checkpoint.resolve(settings.model, settings.revision, settings.cache_dir)
+
+
+def _ray_pool(settings: Settings) -> RayPool:
+    """Engines on nodes that look for the model themselves: one that is a directory must be there on all of them."""
+    path = Path(settings.model)
+    model = str(path.absolute()) if settings.model != "demo" and path.is_dir() else settings.model
+    find = partial(checkpoint.resolve, model, settings.revision, settings.cache_dir, progress=False)
+    return RayPool(FindAndLoad(find, _name(settings), settings.engine), settings)
 
 
 def _name(settings: Settings) -> str:

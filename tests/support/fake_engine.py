@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
@@ -194,3 +195,13 @@ def die_early() -> None:
 
 def load_forever() -> None:
     time.sleep(60)
+
+
+@dataclass(frozen=True)
+class NotePid:
+    """Leave a file named as this process in a folder, so that a test can do something to it."""
+
+    folder: Path
+
+    def __call__(self) -> None:
+        (self.folder / str(os.getpid())).touch()
