@@ -43,6 +43,7 @@ FOREIGN: Mapping[str, tuple[str, ...]] = {  # who may import these packages at a
     "triton": ("kernels", "attention"),
     "huggingface_hub": ("checkpoint", "voxcpm_client.cli"),
     "fsspec": ("voxcpm_server.voices",),
+    "fsspec": ("voxcpm_server.voices",),
 }
 # Not part of every installation, so imported inside the function that needs them.
 LAZY = {"av", "huggingface_hub", "ray", "sounddevice"}

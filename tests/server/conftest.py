@@ -184,7 +184,7 @@ def serve_front(tmp_path: Path, decode_pool: DecodePool) -> ServeFront:
         settings = LimitSettings(**limits)
         threads = Threads()
         directory = tmp_path / "voices"
-        voices = VoiceSettings(max_voices=max_voices, timeout_seconds=5)
+        voices = VoiceSettings(max_voices=max_voices)
         store = VoiceStore(Objects(url or str(directory)), voices, pool.info.fingerprint)
         gate = Gate(settings.max_streams)
         service = VoxCPMService(

@@ -79,6 +79,16 @@ async def test_a_damaged_voice_is_said_to_be_and_can_be_stored_again(folder, cap
     assert len([name for name in folder.names if name.startswith(stored.id)]) == 3  # and the mark of the damaged one
 
 
+@pytest.mark.parametrize(("ending", "verb"), [(".latents", "load"), (".voice", "load"), (".voice", "find")])
+async def test_every_caller_gets_an_error_of_its_own(folder, ending, verb):
+    ((stored, _),) = await folder.open().add(voice())
+    damage(folder.url, ending, b"x")
+    asking = getattr(folder.open(), verb)
+    errors = await asyncio.gather(*(asking(stored.id) for _ in range(5)), return_exceptions=True)
+    assert all(isinstance(error, Damaged) for error in errors)
+    assert len(set(map(id, errors))) == 5
+
+
 @pytest.mark.parametrize("ending", [".voice", ".latents"])
 async def test_a_damaged_voice_can_be_deleted(folder, ending):
     store = folder.open()

@@ -12,6 +12,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager, suppress
+from copy import copy
 from dataclasses import replace
 
 from voxcpm_grpc.config import VoiceSettings
@@ -107,7 +108,7 @@ class VoiceStore:
                     case Record(voice=voice):
                         return _dated(voice, one, await self._touch(one))
                     case VoxCPMError() as error:
-                        raise error
+                        raise copy(error)  # one that is kept would keep all who raised it
             raise damaged(id, "its record is missing")
 
     async def load(self, id: str) -> StoredVoice:
@@ -208,7 +209,10 @@ class VoiceStore:
                     self._loaded.put(one.key, stored)
 
             task.add_done_callback(done)
-        return await asyncio.shield(task)
+        try:
+            return await asyncio.shield(task)
+        except VoxCPMError as error:
+            raise copy(error) from None  # each caller says for itself which field of its request is at fault
 
     def _read(self, one: Generation) -> StoredVoice | None:
         """In a thread."""
@@ -340,7 +344,7 @@ def _decoded(id: str, data: bytes) -> Record | VoxCPMError:
     try:
         return decode_record(id, data)
     except VoxCPMError as error:
-        return error
+        return error.with_traceback(None)
 
 
 def _no_voice(id: str) -> NotFound:
