@@ -2,10 +2,10 @@
 
     python -m benchmarks.products [--local 22,44,88] [--language 8,64,256] [--most 8] [--write]
 
-`product` is Hopper's own kernel in its best cuts, `tiles` the Triton kernel as `kernels.tiles` cuts it, `library` what
-PyTorch calls, the norm and the SwiGLU in launches of their own. Each number is the mean over a captured chain of
-launches that overlap as they do in a step, over as many random weights as keep them out of the cache. An estimate
-decides which cuts are measured.
+`product` is Hopper's own kernel in its best cuts, `tiles` the Triton kernel as `kernels.tiles` cuts it (for one row
+that of `kernels.vector`), `library` what PyTorch calls, the norm and the SwiGLU in launches of their own. Each number
+is the mean over a captured chain of launches that overlap as they do in a step, over as many random weights as keep
+them out of the cache. An estimate decides which cuts are measured.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from benchmarks.hardware import command, versions
-from voxcpm_grpc.kernels import linear, product, tiles
+from voxcpm_grpc.kernels import linear, product, tiles, vector
 from voxcpm_grpc.kernels.cuts import TABLE
 from voxcpm_grpc.kernels.launch import multiprocessors
 from voxcpm_grpc.kernels.product import DEPTH, OWN_BYTES, SHARED_BYTES, Cut, Role
@@ -36,9 +36,9 @@ DEVICE, EPS = torch.device("cuda", 0), 1e-5
 COLD = 200 << 20  # bytes of weights that no cache holds
 RATE, NEAR, FAR = 7.5e14, 6.5e12, 4e12  # operations, bytes from the L2 cache and from memory in a second, about
 REPEATS = 10
-NORM_US = 1.5  # of a norm in a launch of its own
+NORM_US = 2.0  # of a norm in a launch of its own
 LOCAL_ROWS = (22, 44, 66, 88, 110, 132, 154, 176, 352, 528, 704, 880, 1056, 1232, 1408)
-LANGUAGE_ROWS = (8, 16, 24, 32, 40, 48, 56, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 4096)
+LANGUAGE_ROWS = (1, 8, 16, 24, 32, 40, 48, 56, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 4096)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,19 @@ class Bench:
             case Role.ADD:
                 return product.linear_add(self.x, weight, self.residual, 1.0, cut)
 
+    def vector(self) -> float:
+        """Of the kernel for one row."""
+        x, residual = self.x, self.residual
+        run = {
+            Role.LINEAR: lambda weight: vector.vector_norm_linear(x, EPS, weight),
+            Role.GATED: lambda weight: vector.vector_norm_gated(x, EPS, weight),
+            Role.ADD: lambda weight: vector.vector_linear_add(x, weight, residual, 1.0),
+        }[self.problem.role]
+        return mean([partial(run, weight) for weight in self.weights])
+
     def tiles(self) -> float | None:
+        if self.rows == 1:
+            return self.vector()
         role = self.problem.role
         outputs = self.problem.outputs // (2 if role is Role.GATED else 1)
         tile = tiles.choose_tile(role, self.rows, outputs, self.problem.inputs)
@@ -176,21 +188,25 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=8, help="cuts to measure of each product")
     parser.add_argument("--write", action="store_true", help="make what was the fastest the table that is used")
     options = parser.parse_args()
-    jobs: list[tuple[Problem, int, list[Cut]]] = []
+    jobs: dict[tuple[Problem, int], list[Cut]] = {}
     for problems, counts in ((LOCAL, options.local), (LANGUAGE, options.language)):
         for rows in (int(count) for count in counts.split(",") if count):
             for problem in problems:
                 ranked = sorted(cuts(problem, rows, multiprocessors(DEVICE)), key=lambda pair: pair[0])
-                jobs.append((problem, rows, [cut for _, cut in ranked[: options.most]]))
-    wanted = {(problem.role, cut) for problem, _, some in jobs for cut in some}
+                jobs[problem, rows] = [cut for _, cut in ranked[: options.most]]
+    wanted = {(problem.role, cut) for (problem, _), some in jobs.items() for cut in some}
     workers = min(16, os.cpu_count() or 1)  # the compiler lets in one thread at a time, and keeps what it made
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
         print(f"{sum(pool.map(_compile, wanted, chunksize=4))} cuts compiled", flush=True)
     table = []
-    for problem, rows, some in jobs:
-        cut = fastest(problem, rows, some)
-        entry = {"role": problem.role.name, "outputs": problem.outputs, "inputs": problem.inputs, "rows": rows}
-        table.append(entry | {"cut": None if cut is None else asdict(cut)})
+    for problems, counts in ((LOCAL, options.local), (LANGUAGE, options.language)):
+        for rows in (int(count) for count in counts.split(",") if count):
+            found = {problem.name: measure(problem, rows, jobs[problem, rows]) for problem in problems}
+            chosen = choose(found["out"], found["gate_up"]) | choose(found["down"], found["qkv"])
+            for problem in problems:
+                entry = {"role": problem.role.name, "outputs": problem.outputs, "inputs": problem.inputs, "rows": rows}
+                cut = chosen[found[problem.name]]
+                table.append(entry | {"cut": None if cut is None else asdict(cut)})
     if options.write:
         head = json.dumps({"command": command(), "versions": versions("torch", "triton")})[:-1]
         lines = ",\n".join(json.dumps(entry) for entry in table)
@@ -201,20 +217,39 @@ def _compile(pair: tuple[Role, Cut]) -> bool:
     return bool(product.compile_product(*pair))
 
 
-def fastest(problem: Problem, rows: int, some: list[Cut]) -> Cut | None:
-    """The fastest of these cuts; None if another way is faster. Prints what was found."""
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Microseconds of a problem by its best cut and by the best other way, which may leave sums of squares behind."""
+
+    problem: Problem
+    cut: Cut
+    us: float
+    other: float
+    squares: bool
+
+
+def measure(problem: Problem, rows: int, some: list[Cut]) -> Found:
+    """Times the cuts and the other ways, and prints them."""
     bench = Bench(problem, rows)
-    found = sorted(((bench.product(cut), i) for i, cut in enumerate(some)))
-    other, library = bench.tiles(), bench.library()
+    found = sorted((bench.product(cut), i) for i, cut in enumerate(some))
+    tiled, library = bench.tiles(), bench.library()
     best = "  ".join(f"{us:.2f} {say(some[i])}" for us, i in found[:3])
-    said = "" if other is None else f" tiles {other:.2f}"
-    print(
-        f"{problem.inputs}>{problem.outputs} {problem.name} {rows}: library {library:.2f}{said} product {best}",
-        flush=True,
-    )
-    # Who adds in the library's way leaves no sums of squares: the norm behind it costs a launch.
-    alone = library + NORM_US if problem.role is Role.ADD else library
-    return some[found[0][1]] if found[0][0] < min(alone, other or alone) else None
+    said = f"library {library:.2f}" + ("" if tiled is None else f" tiles {tiled:.2f}")
+    print(f"{problem.inputs}>{problem.outputs} {problem.name} {rows}: {said} product {best}", flush=True)
+    other = library if tiled is None else min(tiled, library)
+    return Found(problem, some[found[0][1]], found[0][0], other, squares=tiled == other and rows > 1)
+
+
+def choose(add: Found, then: Found) -> dict[Found, Cut | None]:
+    """The fastest pair of an addition to the stream and the product of the normalized stream behind it: without sums
+    of squares, ours would take a norm in a launch of its own."""
+    ways = {
+        (add.cut, then.cut): add.us + then.us,
+        (add.cut, None): add.us + then.other,
+        (None, then.cut): add.other + then.us + (0 if add.squares else NORM_US),
+        (None, None): add.other + then.other,
+    }
+    return dict(zip((add, then), min(ways, key=ways.__getitem__), strict=True))
 
 
 def say(cut: Cut) -> str:

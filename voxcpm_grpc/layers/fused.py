@@ -44,10 +44,10 @@ class TritonOps:
 
     def norm_linear(self, stream: Residual, norm: RMSNorm, linear: Linear) -> Tensor:
         x, weight = stream.x, linear.weight
-        if len(x) == 1 and norm.weight is None and linear.bias is None:
-            return vector_norm_linear(x, norm.eps, weight)
         if cut := self._cut(Role.LINEAR, x, linear):
             return product.norm_linear(*self._counted(stream, norm), norm.eps, weight, cut)
+        if len(x) == 1 and norm.weight is None and linear.bias is None:
+            return vector_norm_linear(x, norm.eps, weight)
         tile = self._tile(Role.LINEAR, x, norm, linear)
         if tile is None:
             return linear(rms_norm(x, norm.weight, norm.eps))
@@ -55,10 +55,10 @@ class TritonOps:
 
     def norm_gated(self, stream: Residual, norm: RMSNorm, gate_up: Linear) -> Tensor:
         x, weight = stream.x, gate_up.weight
-        if len(x) == 1 and norm.weight is None and gate_up.bias is None:
-            return vector_norm_gated(x, norm.eps, weight)
         if cut := self._cut(Role.GATED, x, gate_up):
             return product.norm_gated(*self._counted(stream, norm), norm.eps, weight, cut)
+        if len(x) == 1 and norm.weight is None and gate_up.bias is None:
+            return vector_norm_gated(x, norm.eps, weight)
         tile = self._tile(Role.GATED, x, norm, gate_up)
         if tile is None:
             if norm.weight is None and gate_up.bias is None:
@@ -69,10 +69,10 @@ class TritonOps:
     def linear_add(self, x: Tensor, linear: Linear, stream: Residual, scale: float) -> Residual:
         if linear.bias is not None:
             return Residual(stream.x + linear(x) * scale)
-        if len(x) == 1:
-            return Residual(vector_linear_add(x, linear.weight, stream.x, scale))
         if cut := self._cut(Role.ADD, x, linear):
             return Residual(*product.linear_add(x, linear.weight, stream.x, scale, cut), own=True)
+        if len(x) == 1:
+            return Residual(vector_linear_add(x, linear.weight, stream.x, scale))
         tile = self._tile(Role.ADD, x, None, linear)
         if tile is None:
             weight = linear.weight.t()
