@@ -37,7 +37,7 @@ COLD = 200 << 20  # bytes of weights that no cache holds
 RATE, NEAR, FAR = 7.5e14, 6.5e12, 4e12  # operations, bytes from the L2 cache and from memory in a second, about
 REPEATS = 10
 NORM_US = 2.0  # of a norm in a launch of its own
-LOCAL_ROWS = (22, 44, 66, 88, 110, 132, 154, 176, 352, 528, 704, 880, 1056, 1232, 1408)
+LOCAL_ROWS = (16, 22, 44, 66, 88, 110, 132, 154, 176, 352, 528, 704, 880, 1056, 1232, 1408)
 LANGUAGE_ROWS = (1, 8, 16, 24, 32, 40, 48, 56, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 4096)
 
 
