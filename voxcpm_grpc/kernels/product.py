@@ -202,19 +202,21 @@ def _map(
     """What the copy unit is told of a bfloat16 tensor: innermost dimension first, strides in bytes."""
     from cuda.bindings import driver
 
-    made = checked(
-        driver.cuTensorMapEncodeTiled(
-            driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-            len(sizes),
-            pointer,
-            [driver.cuuint64_t(size) for size in sizes],
-            [driver.cuuint64_t(stride) for stride in strides],
-            [driver.cuuint32_t(size) for size in box],
-            [driver.cuuint32_t(1) for _ in sizes],
-            driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-            driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
-            driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-            driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
-        )
+    room = (ctypes.c_char * 192)()  # the driver wants it on a multiple of 64 bytes, which cuda-bindings' own is not
+    made = (ctypes.c_char * 128).from_buffer(room, -ctypes.addressof(room) % 64)
+    status = ctypes.CDLL("libcuda.so.1").cuTensorMapEncodeTiled(
+        made,
+        int(driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_BFLOAT16),
+        len(sizes),
+        ctypes.c_void_p(pointer),
+        (ctypes.c_uint64 * len(sizes))(*sizes),
+        (ctypes.c_uint64 * len(strides))(*strides),
+        (ctypes.c_uint32 * len(box))(*box),
+        (ctypes.c_uint32 * len(sizes))(*(1 for _ in sizes)),
+        int(driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE),
+        int(driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B),
+        int(driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B),
+        int(driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
     )
-    return (ctypes.c_char * 128).from_buffer_copy(ctypes.string_at(made.getPtr(), 128))
+    checked((status,))
+    return made
