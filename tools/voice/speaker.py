@@ -81,9 +81,8 @@ def before_attention(
     """x: [..., rows, width] to q, k, v: [..., rows, heads, size]; cos, sin: [rows, 1, size]."""
     both = F.linear(normed(x, norm, eps), torch.cat((wq, wk, wv)).to(x.dtype))
     size = cos.shape[-1]
-    q, k, v = (
-        part.unflatten(-1, (-1, size)) for part in both.split((wq.shape[0], wk.shape[0], wv.shape[0]), -1)
-    )  # fmt: skip
+    q, k, v = both.split((wq.shape[0], wk.shape[0], wv.shape[0]), -1)
+    q, k, v = q.unflatten(-1, (-1, size)), k.unflatten(-1, (-1, size)), v.unflatten(-1, (-1, size))
     return turned(q, cos, sin), turned(k, cos, sin), v
 
 
