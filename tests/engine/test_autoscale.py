@@ -1,4 +1,4 @@
-"""Pools that grow and shrink with their load. When they should is told in test_scaling."""
+"""Pools that grow and shrink. When they should is told in test_scaling; test_ray has one that does under load."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import contextlib
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
-import psutil
 from support.fake_engine import MakeFake, refuse_to_start, request
 from support.pools import Launcher, everything, started
 
@@ -45,19 +44,6 @@ async def engines_are(pool: EnginePool, wanted: int, seconds: float = 15.0) -> N
     async with asyncio.timeout(seconds):
         while [place.alive for place in pool.places] != [True] * wanted:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
-
-
-async def test_a_queue_brings_an_engine_and_quiet_takes_it_away():
-    first, second = Launcher([BUSY], name="engine-0"), Launcher([BUSY], name="engine-1")
-    async with scaled(first, coming=[second], bounds=replace(BOUNDS, max_engines=3)) as pool:
-        readers = [asyncio.create_task(everything(pool.generate(request(f"s{n}", 100)))) for n in range(4)]
-        await engines_are(pool, 2)
-        assert len(await everything(pool.generate(request("new", 5)))) == 7
-        assert not any(reader.done() for reader in readers), "the newcomer had a slot"
-        assert [len(events) for events in await asyncio.gather(*readers)] == [102] * 4
-        await engines_are(pool, 1)
-        assert sum(psutil.pid_exists(launcher.pid) for launcher in (first, second)) == 1
-        assert len(await everything(pool.generate(request("after", 5)))) == 7
 
 
 async def test_who_leaves_ends_what_it_speaks():

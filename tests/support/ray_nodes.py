@@ -8,6 +8,8 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -59,10 +61,10 @@ def _keep(line: Connection) -> None:
     os.environ["PYTHONPATH"] = str(Path(__file__).parent.parent)  # for engines made by what stands in this folder
     from ray.cluster_utils import Cluster
 
-    cluster = Cluster(
-        initialize_head=True,
-        head_node_args={"num_cpus": 0, "include_dashboard": False, "object_store_memory": STORE_BYTES},
-    )
+    folder = tempfile.mkdtemp(prefix="ray-")  # short, for sockets lie in it
+    store = {"object_store_memory": STORE_BYTES}
+    head = {"num_cpus": 0, "include_dashboard": False, "temp_dir": folder, **store}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
     line.send(cluster.address)
     nodes = []
     with contextlib.suppress(EOFError):
@@ -70,10 +72,10 @@ def _keep(line: Connection) -> None:
             what, number = line.recv()
             match what:
                 case "add":
-                    store = {"object_store_memory": STORE_BYTES}
                     nodes += [cluster.add_node(wait=False, num_cpus=1, **store) for _ in range(number)]
                     cluster.wait_for_nodes()
                 case "kill":
                     cluster.remove_node(nodes[number], allow_graceful=False)
             line.send(what)
     cluster.shutdown()
+    shutil.rmtree(folder, ignore_errors=True)
