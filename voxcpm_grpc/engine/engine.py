@@ -84,15 +84,15 @@ class Engine:
     def warm_up(self) -> float:
         """Speak, encode and decode a little, so that no caller waits for what is made on first use.
 
-        Returns the seconds of the longest step once all that is made. Leaves no trace; call before anything else.
+        Returns the seconds of the longest step of a full house. Leaves no trace; call before anything else.
         """
-        patches = min(self.scheduler.budget.most, self.scheduler.max_len // 4)
-        slowest = []
-        for _ in range(2):
-            slowest.append(exercise(self, patches))
-            self.scheduler.blocks.forget()
+        patches, counts = min(self.scheduler.budget.most, self.scheduler.max_len // 4), self.info.timesteps
+        exercise(self, patches=patches, streams=1, timesteps=counts)
+        self.scheduler.blocks.forget()
+        slowest = exercise(self, patches=patches, streams=self.info.max_slots, timesteps=[max(counts)])
+        self.scheduler.blocks.forget()
         self._counts = dict.fromkeys(self._counts, 0)
-        return slowest[-1]
+        return slowest
 
     def add(self, request: Request, credit: int = UNLIMITED) -> None:
         """Queue a request. `credit` is how many chunks its listener takes before it must `grant` more.

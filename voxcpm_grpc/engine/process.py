@@ -60,7 +60,8 @@ class ChildProcess:
         self._start_seconds = start_seconds
         self._stop_seconds = stop_seconds
         self._daemon = daemon
-        self._process: SpawnProcess | None = None
+        self._pid: int | None = None
+        self._status: int | None = None
         self._spawning: asyncio.Task[SpawnProcess] | None = None
         self._ready = self._closing = False
         self._exited = asyncio.Event()
@@ -70,12 +71,12 @@ class ChildProcess:
 
     @property
     def pid(self) -> int | None:
-        return self._process.pid if self._process else None
+        return self._pid
 
     async def start(self) -> ModelInfo:
         with listening(self._letters, self._beats) as addresses:
             self._spawning = asyncio.create_task(self._spawn(Addresses(*addresses)))
-            process = await asyncio.shield(self._spawning)  # close() needs its end, cancelled or not
+            await asyncio.shield(self._spawning)  # close() needs its end, cancelled or not
             try:
                 async with asyncio.timeout(self._start_seconds):
                     info = await self._ready_info()
@@ -83,7 +84,7 @@ class ChildProcess:
                 raise StartupError(f"{self.name} was not ready after {self._start_seconds:g} seconds") from None
         if info is None:
             raise StartupError(
-                f"the process of {self.name} ended with status {process.exitcode} before it was ready; "
+                f"the process of {self.name} ended with status {self._status} before it was ready; "
                 "its log may say why"
             )
         self._ready = True
@@ -124,10 +125,9 @@ class ChildProcess:
         self._context.term()
 
     async def _spawn(self, addresses: Addresses) -> SpawnProcess:
-        self._process = process = SPAWN.Process(
-            target=self._main, args=(addresses,), name=self.name, daemon=self._daemon
-        )
+        process = SPAWN.Process(target=self._main, args=(addresses,), name=self.name, daemon=self._daemon)
         await asyncio.to_thread(process.start)  # waits for a fork and fills a pipe
+        self._pid = process.pid
         asyncio.get_running_loop().add_reader(process.sentinel, self._on_exit, process)
         return process
 
@@ -144,9 +144,11 @@ class ChildProcess:
     def _on_exit(self, process: SpawnProcess) -> None:
         asyncio.get_running_loop().remove_reader(process.sentinel)
         process.join()  # it has ended: this only collects its status
+        self._status = process.exitcode
+        process.close()  # and its pipes
         self._exited.set()
         if self._ready and not self._closing:
-            logger.error("%s ended with status %s", self.name, process.exitcode)
+            logger.error("%s ended with status %s", self.name, self._status)
 
 
 async def received(gone: asyncio.Event, letters: zmq.asyncio.Socket, *more: zmq.asyncio.Socket) -> AsyncGenerator:

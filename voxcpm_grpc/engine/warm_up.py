@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from time import monotonic
 
 import numpy as np
@@ -9,12 +10,12 @@ import numpy as np
 from voxcpm_grpc.engine.desk import EngineLike
 from voxcpm_grpc.request import Conditioning, Request, Sampling
 
-STEPS = 3
+STEPS = 2
 CODED_SECONDS = 2.0
 
 
-def exercise(engine: EngineLike, patches: int) -> float:
-    """Speak with every timestep count, once in a voice of that many patches, encode and decode.
+def exercise(engine: EngineLike, *, patches: int, streams: int, timesteps: Iterable[int]) -> float:
+    """So many streams with each timestep count, one of them in a voice of that many patches; encoding and decoding.
 
     Returns the seconds of the longest step.
     """
@@ -24,14 +25,12 @@ def exercise(engine: EngineLike, patches: int) -> float:
     engine.encode("warm-up encode", np.zeros(coded, np.float32), pad_left=True)
     engine.decode("warm-up decode", reference[: coded // info.samples_per_patch])
     slowest = 0.0
-    for timesteps in info.timesteps:  # one after the other, for there may be no more than one slot
-        request = Request(
-            id=f"warm-up {timesteps}",
-            text="One, two.",
-            sampling=Sampling(inference_timesteps=timesteps, min_steps=0, max_steps=STEPS),
-            conditioning=Conditioning(reference=reference),
-        )
-        engine.add(request, STEPS)
+    for count in timesteps:
+        sampling = Sampling(inference_timesteps=count, min_steps=0, max_steps=STEPS)
+        for number in range(streams):
+            voice = Conditioning() if number else Conditioning(reference=reference)
+            request = Request(id=f"warm-up {number}", text="One, two.", sampling=sampling, conditioning=voice)
+            engine.add(request, STEPS)
         while engine.busy:
             began = monotonic()
             engine.step()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import multiprocessing
+import os
 import signal
 import sys
 import threading
@@ -56,16 +57,22 @@ def main(addresses: Addresses, make_engine: Callable[[], EngineLike], log_level:
         with _beating(pulse, context, addresses.beats):
             engine, word = start(make_engine, pulse)
             mail.send(OWNER, [word])
-            if engine is None:
-                sys.exit(1)
-            device = engine.info.device
-            name = multiprocessing.current_process().name
-            process.take_title(name.replace("auto", device if ":" in device else f"{device}:0"))
-            try:
-                run(Desk(engine, pulse), mail)
-            except Exception:
-                logger.critical("the engine failed; its process ends", exc_info=True)
-                sys.exit(1)
+            failed = engine is None or _serve(engine, pulse, mail)
+    if failed:
+        os._exit(1)  # at once: what a device or its libraries would still tidy up might hang
+
+
+def _serve(engine: EngineLike, pulse: Pulse, mail: Mail) -> bool:
+    """Until Stop; returns whether the engine failed before."""
+    device = engine.info.device
+    name = multiprocessing.current_process().name
+    process.take_title(name.replace("auto", device if ":" in device else f"{device}:0"))
+    try:
+        run(Desk(engine, pulse), mail)
+    except Exception:
+        logger.critical("the engine failed; its process ends", exc_info=True)
+        return True
+    return False
 
 
 class Mail:

@@ -1,0 +1,232 @@
+"""Three engines with the demo model under load: one is killed, one stopped, one poisoned and one out of memory."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from support.engines import DEMO, mixed_requests
+from support.fragile_engine import POISONED, Fragile
+
+from voxcpm_grpc.config import SupervisionSettings
+from voxcpm_grpc.engine.handles import ProcessHandle
+from voxcpm_grpc.engine.pool import EnginePool
+from voxcpm_grpc.errors import Aborted, Internal, Unavailable, VoxCPMError
+from voxcpm_grpc.request import AudioChunk, Finished, Request
+
+CALLERS = 6
+TOLERANCE = 1e-4
+NOTICED = 2.0  # seconds until a loss is known, at most
+GRACE = 1.0  # for this test to see it, on a busy machine
+HEALED = 60.0
+
+
+@dataclass
+class Speech:
+    """All that came of a request."""
+
+    request: Request
+    audio: list[np.ndarray] = field(default_factory=list)
+    finished: Finished | None = None
+    error: VoxCPMError | None = None
+
+    @property
+    def waveform(self) -> np.ndarray:
+        return np.concatenate([np.zeros(0, np.float32), *self.audio])
+
+    def check(self, expected: np.ndarray) -> None:
+        """It is whole, or cut off with the status that tells callers what to do. What there is of it is right."""
+        heard = self.waveform
+        np.testing.assert_allclose(heard, expected[: len(heard)], atol=TOLERANCE, rtol=0)
+        if self.error is None:
+            assert self.finished is not None
+            assert len(heard) == len(expected)
+        else:
+            assert type(self.error) is (Aborted if len(heard) else Unavailable), self.error
+
+
+@dataclass
+class World:
+    """The pool, its engines by name, what every request should sound like, and what all of them have become."""
+
+    pool: EnginePool
+    handles: dict[str, ProcessHandle]
+    full: dict[str, Path]
+    expected: dict[str, np.ndarray] = field(default_factory=dict)
+    speeches: list[Speech] = field(default_factory=list)
+    numbers: count = field(default_factory=count)
+
+    async def speak(self, request: Request) -> Speech:
+        """One request under an id of its own. Fails if it does not end."""
+        speech = Speech(request)
+        stream = self.pool.generate(replace(request, id=f"{request.id}-{next(self.numbers)}"))
+        async with asyncio.timeout(30), contextlib.aclosing(stream):
+            try:
+                async for event in stream:
+                    match event:
+                        case AudioChunk():
+                            assert event.index == len(speech.audio)
+                            speech.audio.append(event.samples)
+                        case Finished():
+                            speech.finished = event
+            except VoxCPMError as error:
+                speech.error = error
+        return speech
+
+    async def call(self, first: int) -> None:
+        """A caller who never has enough. One that is refused comes back a little later."""
+        requests = mixed_requests()
+        for number in count(first):
+            speech = await self.speak(requests[number % len(requests)])
+            self.speeches.append(speech)
+            if speech.error:
+                await asyncio.sleep(0.1)
+
+    def signal(self, name: str, how: signal.Signals) -> None:
+        pid = self.handles[name].pid
+        assert pid
+        os.kill(pid, how)
+
+    async def until(self, condition: Callable[[], bool], seconds: float) -> float:
+        """Seconds until a condition holds."""
+        began = time.monotonic()
+        while not condition():
+            assert time.monotonic() - began < seconds
+            await asyncio.sleep(0.02)
+        return time.monotonic() - began
+
+    def alive(self, name: str) -> bool:
+        return any(place.alive and place.name == name for place in self.pool.places)
+
+    async def lost_and_healed(self, name: str) -> None:
+        """An engine is noticed to be lost in time, and followed by another."""
+        assert await self.until(lambda: not self.alive(name), NOTICED + GRACE) < NOTICED + GRACE
+        await self.until(lambda: self.alive(name), HEALED)
+
+    async def all_work(self) -> None:
+        """Every engine makes steps."""
+        before = await self.pool.stats_by_engine()
+        async with asyncio.timeout(30):
+            while True:
+                await asyncio.sleep(0.2)
+                after = await self.pool.stats_by_engine()
+                if all(name in after and after[name].steps > stats.steps + 20 for name, stats in before.items()):
+                    return
+
+
+@contextlib.asynccontextmanager
+async def world(folder: Path):
+    names = ("a", "b", "c")
+    full, handles = {name: folder / name for name in names}, {}
+
+    def launch(name: str) -> ProcessHandle:
+        handles[name] = ProcessHandle(Fragile(DEMO, full[name]), name=name)
+        return handles[name]
+
+    pool = EnginePool([partial(launch, name) for name in names], SupervisionSettings(restart_seconds=0.5))
+    await pool.start()
+    try:
+        yield World(pool, handles, full)
+    finally:
+        await pool.close()
+
+
+@pytest.mark.timeout(300)  # seven engines are started, one after the other
+async def test_chaos(tmp_path, monkeypatch):
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    family, files = children(), psutil.Process().num_fds()
+    async with world(tmp_path) as w:
+        for speech in await asyncio.gather(*map(w.speak, mixed_requests())):
+            assert speech.finished, "nothing disturbs them yet"
+            w.expected[speech.request.id] = speech.waveform
+        assert len({waveform.tobytes() for waveform in w.expected.values()}) == len(w.expected)
+        await lose_one_before_it_is_heard(w)
+
+        callers = [asyncio.create_task(w.call(number)) for number in range(CALLERS)]
+        try:
+            await w.all_work()
+            await disturb(w)
+            await w.all_work()
+        finally:
+            for caller in callers:
+                caller.cancel()
+            await asyncio.wait(callers)
+        assert not [error for caller in callers if not caller.cancelled() and (error := caller.exception())]
+
+        for speech in w.speeches:
+            speech.check(w.expected[speech.request.id])
+        outcomes = Counter(type(speech.error) for speech in w.speeches)
+        assert outcomes[type(None)] > 3 * CALLERS
+        assert outcomes[Aborted] >= 1, "who was being heard on an engine that was killed"
+        assert not any(place.jobs for place in w.pool.places)
+        async with asyncio.timeout(10):
+            while any(stats.slots_used for stats in (await w.pool.stats_by_engine()).values()):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        assert sum(place.supervisor.restarts for place in w.pool.places) == 4
+    assert children() <= family
+    assert list(temporary.iterdir()) == []
+    assert psutil.Process().num_fds() <= files + 2, "sockets or pipes are left"
+
+
+async def lose_one_before_it_is_heard(w: World) -> None:
+    """What is spoken again sounds as if nothing had happened."""
+    request = mixed_requests()[2]
+    undisturbed = await w.speak(request)
+    for name in w.handles:
+        w.signal(name, signal.SIGSTOP)
+    speaking = asyncio.create_task(w.speak(request))
+    await asyncio.sleep(0.1)
+    [given] = [place.name for place in w.pool.places if place.jobs]
+    for name in w.handles:
+        w.signal(name, signal.SIGKILL if name == given else signal.SIGCONT)
+    speech = await speaking
+    assert speech.finished
+    assert undisturbed.finished
+    np.testing.assert_array_equal(speech.waveform, undisturbed.waveform)
+    np.testing.assert_array_equal(speech.finished.latents, undisturbed.finished.latents)
+    await w.until(lambda: w.alive(given), HEALED)
+
+
+async def disturb(w: World) -> None:
+    """Everything that may befall an engine, one after the other."""
+    w.signal("a", signal.SIGKILL)
+    await w.lost_and_healed("a")
+
+    w.signal("b", signal.SIGSTOP)
+    unheard = [asyncio.create_task(w.speak(request)) for request in mixed_requests()]
+    await asyncio.sleep(0.1)
+    assert any(place.name == "b" and place.jobs for place in w.pool.places), "some were given to it"
+    await w.lost_and_healed("b")
+    for speech in await asyncio.gather(*unheard):
+        speech.check(w.expected[speech.request.id])
+        assert not isinstance(speech.error, Unavailable), "another engine was there for those whom nobody had heard"
+
+    poisoned = await w.speak(replace(mixed_requests()[0], conditioning=POISONED))
+    assert isinstance(poisoned.error, Internal)
+    assert not poisoned.audio
+    assert all(w.alive(name) for name in "abc")
+
+    w.full["c"].touch()
+    await w.lost_and_healed("c")
+    assert not w.full["c"].exists()
+
+
+def children() -> set[int]:
+    """All but the one with which Python watches over what its processes share."""
+    found = psutil.Process().children(recursive=True)
+    return {child.pid for child in found if "resource_tracker" not in " ".join(child.cmdline())}

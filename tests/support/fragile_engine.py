@@ -1,0 +1,46 @@
+"""The demo model in an engine that fails where a test says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from voxcpm_grpc.config import EngineSettings
+from voxcpm_grpc.engine.desk import EngineLike
+from voxcpm_grpc.engine.worker import LoadEngine
+from voxcpm_grpc.request import Conditioning
+
+POISON = 1234.5
+POISONED = Conditioning(reference=np.full((5, 4, 8), POISON, np.float32))
+"""A voice that makes the step raise which enters it."""
+
+
+@dataclass(frozen=True)
+class Fragile:
+    """Makes the engine. A step of it runs out of memory, once, when somebody makes the file `full`."""
+
+    checkpoint: Path
+    full: Path
+
+    def __call__(self) -> EngineLike:
+        import torch
+
+        engine = LoadEngine(self.checkpoint, "demo", EngineSettings(device="cpu"))()
+        model = engine.model  # pyright: ignore[reportAttributeAccessIssue]
+        embed, speak = model.embed, model.speak
+
+        def embed_unless_poisoned(rows, state):
+            if (state.history[rows.audio_slot, rows.audio_patch] == POISON).any():
+                raise ValueError("poison")
+            return embed(rows, state)
+
+        def speak_unless_full(rows, state):
+            if self.full.exists():
+                self.full.unlink()
+                raise torch.OutOfMemoryError("tried to allocate more than there is")
+            return speak(rows, state)
+
+        model.embed, model.speak = embed_unless_poisoned, speak_unless_full
+        return engine
