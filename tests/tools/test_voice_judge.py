@@ -1,0 +1,260 @@
+"""The judge of the bundled voice: it must be fair to good speech and hard on bad."""
+
+import asyncio
+import importlib.util
+import json
+import sys
+import wave
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import grpc
+import numpy as np
+import pytest
+
+from tools.voice import evaluate, judge
+from tools.voice.ask import MODES, ask_all, cases
+from tools.voice.dataset import RATE, Plan, Speech, Utterance, write_plan, write_shard
+from tools.voice.evaluate import Row, bounds, judge_all, page
+from tools.voice.recordings import Case, keep, recordings, wav
+from tools.voice.voices import VOICES, find
+from voxcpm_grpc.v1 import tts_pb2 as pb
+from voxcpm_grpc.v1 import tts_pb2_grpc
+
+SPEECH = Path(__file__).parent / "speech"
+TEXT = "The train arrived ten minutes late."
+needs_recognizer = pytest.mark.skipif(
+    importlib.util.find_spec("pocketsphinx") is None, reason="needs pocketsphinx, of the `test` extra"
+)
+
+
+def spoken(voice: str) -> np.ndarray:
+    """TEXT as the teacher says it."""
+    with wave.open(str(SPEECH / f"{voice}.wav")) as file:
+        return np.frombuffer(file.readframes(file.getnframes()), np.int16)
+
+
+@pytest.fixture
+def teacher(tmp_path) -> Speech:
+    """TEXT, and another sentence of the same sound, by every voice."""
+    write_plan(tmp_path / "teacher", Plan(6, 1, "x"))
+    said = [Utterance(voice.name, text, spoken(voice.name)) for text in (TEXT, "More.") for voice in VOICES]
+    write_shard(tmp_path / "teacher", 0, said)
+    return Speech(tmp_path / "teacher")
+
+
+# -------------------------------------------------------------------- words
+
+
+def test_edits():
+    assert judge.edits("kitten", "sitting") == 3
+    assert judge.edits("", "abc") == judge.edits("abc", "") == 3
+    assert judge.edits(["the", "cat"], ["the", "cat"]) == 0
+
+
+def test_errors_ignore_case_and_punctuation():
+    assert judge.word_errors("Don't stop, now!", "don't stop now") == judge.Errors(0, 3)
+    assert judge.word_errors(TEXT, "the train arrived minutes later") == judge.Errors(2, 6)
+    assert judge.character_errors("A cat.", "a bat").rate == pytest.approx(1 / 5)
+    assert judge.word_errors(TEXT, "").rate == 1
+    assert (judge.Errors(1, 4) + judge.Errors(2, 2)).rate == 0.5
+
+
+@needs_recognizer
+def test_the_teacher_is_understood_whatever_was_heard_before():
+    recognizer = judge.Recognizer()
+    noise = np.random.default_rng(1).integers(-3000, 3000, RATE // 4).astype(np.int16)
+    for voice in VOICES:
+        assert judge.word_errors(TEXT, recognizer.transcribe(spoken(voice.name))).edits == 0
+        assert judge.word_errors(TEXT, recognizer.transcribe(noise)).rate > 0.8
+
+
+# ----------------------------------------------------------------- speakers
+
+
+@pytest.mark.parametrize("hertz", [80, 120, 200, 320])
+def test_pitch_of_a_buzz(hertz):
+    buzz = np.zeros(RATE, np.int16)
+    buzz[:: round(RATE / hertz)] = 20000
+    assert judge.pitch(buzz) == pytest.approx(hertz, rel=0.02)
+
+
+def test_silence_has_no_pitch():
+    assert np.isnan(judge.pitch(np.zeros(RATE, np.int16)))
+
+
+def test_timbre_does_not_depend_on_loudness():
+    x = spoken("slt")
+    assert np.abs(judge.timbre(x) - judge.timbre(x // 3)).mean() < 0.5
+    assert np.abs(judge.timbre(x) - judge.timbre(spoken("rms"))).mean() > 2
+
+
+def test_speakers_are_told_apart():
+    speakers = {voice.name: judge.profile([spoken(voice.name)]) for voice in VOICES}
+    assert speakers["rms"].pitch < speakers["awb"].pitch < speakers["slt"].pitch
+    for voice in VOICES:
+        x = spoken(voice.name)
+        for half in (x[: len(x) // 2], x[len(x) // 2 :]):
+            assert judge.nearest_by_pitch(judge.pitch(half), speakers) == voice.name
+            assert judge.nearest_by_timbre(judge.timbre(half), speakers) == voice.name
+
+
+# --------------------------------------------------------------- evaluation
+
+
+def kept(folder: Path, said: dict[str, str], finish_reason: str = "complete") -> Path:
+    """Recordings of TEXT and "More." in mode `reference`, in which each voice is heard as the one that `said` names."""
+    for voice, sound in said.items():
+        for text in (TEXT, "More."):
+            keep(folder, Case("reference", voice, text), spoken(sound), finish_reason)
+    return folder
+
+
+@needs_recognizer
+def test_the_teacher_itself_passes_and_another_speaker_does_not(teacher, tmp_path):
+    own = {voice.name: voice.name for voice in VOICES}
+    rows, verdicts = judge_all(teacher, kept(tmp_path / "own", own), ["reference"], processes=2)
+    assert [(one.mode, one.voice) for one in rows[2:4]] == [("teacher", "awb"), ("reference", "slt")]
+    assert all(one.right_by_pitch == one.right_by_timbre == one.right_length == one.median_length == 1 for one in rows)
+    assert all(verdict.words.edits == 0 for verdict in verdicts if verdict.case.text == TEXT)
+    assert all(bound.holds for bound in bounds(rows))
+
+    swapped = {"slt": "rms", "rms": "slt", "awb": "awb"}
+    rows, _ = judge_all(teacher, kept(tmp_path / "swapped", swapped, "max_steps"), ["reference"])
+    assert [one.right_by_pitch for one in rows[3:]] == [one.right_by_timbre for one in rows[3:]] == [0, 0, 1]
+    broken = [bound.about for bound in bounds(rows) if not bound.holds]
+    assert [about.split(",")[0] for about in broken] == [
+        "right speaker by pitch",
+        "right speaker by timbre",
+        "length within 15% of the teacher's",
+        "recordings that did not end by themselves",
+    ]
+
+
+@needs_recognizer
+def test_silence_is_judged_too(teacher, tmp_path):
+    for text in (TEXT, "More."):
+        for voice in VOICES:
+            keep(tmp_path / "silent", Case("prompt", voice.name, text), np.zeros(RATE, np.int16), "complete")
+    rows, _ = judge_all(teacher, tmp_path / "silent", ["prompt"])
+    for one in rows[3:]:
+        assert (one.word_error_rate, one.right_by_pitch, one.right_by_timbre, one.right_length) == (1, 0, 0, 0)
+
+
+def test_a_missing_recording_is_named(teacher, tmp_path):
+    with pytest.raises(ValueError, match=r"no recording of Case\(mode='reference', voice='slt'"):
+        judge_all(teacher, tmp_path, ["reference"])
+
+
+GOOD = Row("teacher", "slt", 100, 0.04, 0.02, 1, 1, 1, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "broken"),
+    [
+        ({}, []),
+        ({"word_error_rate": 0.15}, []),  # 1.5 times the 10 % that the teacher is forgiven
+        ({"word_error_rate": 0.16}, ["word error rate of slt"]),
+        ({"right_by_pitch": 0.94}, ["right speaker by pitch"]),
+        ({"right_by_timbre": 0.94}, ["right speaker by timbre"]),
+        ({"right_length": 0.94}, ["length within 15% of the teacher's"]),
+        ({"capped": 1}, ["recordings that did not end by themselves"]),
+    ],
+)
+def test_each_bound_is_checked(changes, broken):
+    found = bounds([GOOD, replace(GOOD, mode="prompt", **changes)])
+    assert [bound.about.split(",")[0] for bound in found if not bound.holds] == broken
+
+
+def test_a_teacher_that_is_hard_to_understand_moves_the_bound():
+    hard = replace(GOOD, word_error_rate=0.2)
+    assert bounds([hard, replace(hard, mode="prompt", word_error_rate=0.29)])[0].holds
+    assert not bounds([hard, replace(hard, mode="prompt", word_error_rate=0.31)])[0].holds
+
+
+# ---------------------------------------------------------------- a server
+
+
+class Parrot(tts_pb2_grpc.VoxCPMServiceServicer):
+    """Says the same to everybody, and remembers who asked for what."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[pb.GenerateConfig, str]] = []
+
+    def Generate(self, requests, context):
+        messages = list(requests)
+        config = messages[0].config
+        self.asked.append((config, "".join(message.text for message in messages[1:])))
+        header = pb.StreamHeader(request_id=config.request_id, format=config.output)
+        audio = spoken("slt").tobytes()
+        yield pb.AudioChunk(header=header, audio=audio, sample_count=len(audio) // 2)
+        yield pb.AudioChunk(sequence=1, summary=pb.StreamSummary(finish_reason=pb.FINISH_REASON_MAX_STEPS))
+
+
+@pytest.fixture
+def parrot():
+    servicer = Parrot()
+    server = grpc.server(ThreadPoolExecutor(8))
+    tts_pb2_grpc.add_VoxCPMServiceServicer_to_server(servicer, server)
+    servicer.target = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    yield servicer
+    server.stop(0)
+
+
+def test_every_case_is_asked_once_and_kept(parrot, teacher, tmp_path):
+    folder = tmp_path / "said"
+    keep(folder, Case("prompt", "awb", TEXT), spoken("awb"), "complete")  # of a run that was stopped
+    for _ in range(2):
+        asyncio.run(ask_all(parrot.target, teacher, MODES, folder, timesteps=4))
+    there = {one.case: one for one in recordings(folder)}
+    assert there.keys() == set(cases([TEXT, "More."], MODES)) and len(parrot.asked) == len(there) - 1 == 23
+    new = there[Case("described", "rms", TEXT)]
+    assert new.finish_reason == "max_steps" and np.array_equal(new.samples(), spoken("slt"))
+    for config, text in parrot.asked:
+        assert text in (TEXT, "More.") and config.turn.sampling.inference_timesteps == 4
+        assert config.output == pb.AudioFormat(encoding=pb.AUDIO_ENCODING_PCM_S16LE, sample_rate_hz=RATE)
+        assert config.turn.sampling.seed == (text == "More.")
+
+
+def test_each_mode_gives_the_speaker_in_its_own_way(parrot, teacher, tmp_path):
+    asyncio.run(ask_all(parrot.target, teacher, MODES, tmp_path / "said"))
+    styles = {config.turn.style for config, _ in parrot.asked}
+    assert styles == {"", *(voice.description for voice in VOICES)}
+    given = {wav(spoken(voice.name)) for voice in VOICES}
+    for config, text in parrot.asked:
+        prompt, reference = config.conditioning.inline_prompt, config.conditioning.inline_reference
+        assert {prompt.audio.data, reference.audio.data} <= {b"", *given}
+        if prompt.transcript:
+            assert prompt.transcript == ("More. " if text == TEXT else TEXT + " ")  # never the sentence to be said
+    kinds = [(bool(c.turn.style), c.conditioning.WhichOneof("prompt"), c.conditioning.WhichOneof("reference"))
+             for c, _ in parrot.asked]  # fmt: skip
+    assert {kind: kinds.count(kind) for kind in set(kinds)} == {
+        (True, None, None): 6,
+        (False, None, "inline_reference"): 6,
+        (False, "inline_prompt", None): 6,
+        (False, "inline_prompt", "inline_reference"): 6,
+    }
+
+
+@needs_recognizer
+@pytest.mark.timeout(180)
+def test_the_command_writes_a_page_and_fails_with_its_bounds(parrot, teacher, tmp_path, monkeypatch):
+    words = [
+        str(teacher.folder),
+        str(tmp_path / "said"),
+        "--target",
+        parrot.target,
+        "--modes",
+        "prompt",
+        "--processes",
+        "1",
+    ]
+    monkeypatch.setattr(sys, "argv", ["evaluate", *words, "--out", str(tmp_path / "voice")])
+    assert evaluate.main() == 1  # everybody sounds like slt, and nobody ends by itself
+    result = json.loads((tmp_path / "voice.json").read_text())
+    assert [row["right_by_timbre"] for row in result["rows"]] == [1, 1, 1, 1, 0, 0]
+    written = (tmp_path / "voice.md").read_text()
+    assert written == page(result) and "**Not all bounds hold.**" in written
+    assert f'slt is "{find("slt").description}"' in written

@@ -1,0 +1,265 @@
+"""Judge a model that is served: is it understood, is it the right speaker, is it of the right length?
+
+    python -m tools.voice.speak tools/voice/held_out.txt HELD_OUT --every-voice
+    python -m tools.voice.evaluate HELD_OUT RECORDINGS --model DIR --out benchmarks/results/voice
+
+Has a server (its own, of --model, or a running --target) say the held-out sentences in every voice and mode into
+RECORDINGS, unless they are there already, and judges them beside the teacher's own in HELD_OUT. Writes OUT.json and
+OUT.md. Ends with status 1 if a bound does not hold. Interrupted, it goes on where it was.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from benchmarks import hardware, servers
+from benchmarks.markdown import grid, listed
+from tools.voice import judge
+from tools.voice.ask import MODES, ask_all, cases
+from tools.voice.dataset import RATE, Speech
+from tools.voice.recordings import Case, recordings
+from tools.voice.speak import trim
+from tools.voice.voices import VOICES
+from voxcpm_client.options import SpeechOptions
+
+TEACHER = "teacher"  # the mode of the teacher's own recordings
+WORSE = 1.5  # times the teacher's word error rate, or FORGIVEN if that is more, is the bound
+FORGIVEN = 0.10
+SHARE = 0.95  # of the cases that must have the right speaker, and the right length
+LENGTH = 0.15  # by how much a right length may differ from the teacher's
+
+Sound = Callable[[], np.ndarray]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """About one recording."""
+
+    case: Case
+    heard: str
+    words: judge.Errors
+    characters: judge.Errors
+    by_pitch: str  # name of the voice whose pitch is nearest
+    by_timbre: str
+    seconds: float  # from the first sound to the last
+    capped: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """About one voice in one mode. Shares are of its recordings."""
+
+    mode: str
+    voice: str
+    recordings: int
+    word_error_rate: float
+    character_error_rate: float
+    right_by_pitch: float
+    right_by_timbre: float
+    right_length: float
+    median_length: float  # times the teacher's
+    capped: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    about: str
+    measured: float
+    limit: float
+    holds: bool
+
+
+_recognizers: list[judge.Recognizer] = []  # of this worker process
+
+
+def verdict(sound: tuple[Case, np.ndarray, str], speakers: Mapping[str, judge.Speaker]) -> Verdict:
+    case, samples, finish_reason = sound
+    if not _recognizers:
+        _recognizers.append(judge.Recognizer())
+    silent = not len(samples) or not samples.any()
+    heard = "" if silent else _recognizers[0].transcribe(samples)
+    hertz = math.nan if silent else judge.pitch(samples)
+    return Verdict(
+        case,
+        heard,
+        judge.word_errors(case.text, heard),
+        judge.character_errors(case.text, heard),
+        "" if math.isnan(hertz) else judge.nearest_by_pitch(hertz, speakers),
+        "" if silent else judge.nearest_by_timbre(judge.timbre(samples), speakers),
+        0.0 if silent else len(trim(samples)) / RATE,
+        finish_reason != "complete",
+    )
+
+
+def row(mode: str, voice: str, verdicts: Sequence[Verdict], teacher: Mapping[tuple[str, str], Verdict]) -> Row:
+    lengths = [one.seconds / teacher[voice, one.case.text].seconds for one in verdicts]
+    words, characters = judge.Errors(0, 0), judge.Errors(0, 0)
+    for one in verdicts:
+        words, characters = words + one.words, characters + one.characters
+    return Row(
+        mode,
+        voice,
+        len(verdicts),
+        words.rate,
+        characters.rate,
+        _share(one.by_pitch == voice for one in verdicts),
+        _share(one.by_timbre == voice for one in verdicts),
+        _share(abs(length - 1) <= LENGTH for length in lengths),
+        median(lengths),
+        sum(one.capped for one in verdicts),
+    )
+
+
+def bounds(rows: Sequence[Row]) -> list[Bound]:
+    """What has to hold: words in every row, speaker and length over the voices of a mode, the cap everywhere."""
+    own = {one.voice: one.word_error_rate for one in rows if one.mode == TEACHER}
+    asked = [one for one in rows if one.mode != TEACHER]
+    found = []
+    for one in asked:
+        limit = WORSE * max(own[one.voice], FORGIVEN)
+        about = f"word error rate of {one.voice}, {one.mode}, at most"
+        found.append(Bound(about, one.word_error_rate, limit, one.word_error_rate <= limit))
+    for mode in dict.fromkeys(one.mode for one in asked):
+        of_mode = [one for one in asked if one.mode == mode]
+        for about, share in (
+            ("right speaker by pitch", _mean(of_mode, lambda one: one.right_by_pitch)),
+            ("right speaker by timbre", _mean(of_mode, lambda one: one.right_by_timbre)),
+            (f"length within {LENGTH:.0%} of the teacher's", _mean(of_mode, lambda one: one.right_length)),
+        ):
+            found.append(Bound(f"{about}, {mode}, at least", share, SHARE, share >= SHARE))
+    capped = sum(one.capped for one in asked)
+    found.append(Bound("recordings that did not end by themselves, at most", capped, 0, not capped))
+    return found
+
+
+def _share(right: Iterable[bool]) -> float:
+    return float(np.mean(list(right)))
+
+
+def _mean(rows: Sequence[Row], value: Callable[[Row], float]) -> float:
+    return sum(value(one) * one.recordings for one in rows) / sum(one.recordings for one in rows)
+
+
+def judge_all(
+    teacher: Speech, folder: Path, modes: Sequence[str], processes: int = 1
+) -> tuple[list[Row], list[Verdict]]:
+    """Judge the teacher's own recordings and those of `folder`. Raises ValueError if one of a mode is missing there."""
+    texts = list(dict.fromkeys(entry.text for entry in teacher.entries))
+    own = {voice.name: [one for one in teacher if one.voice == voice.name] for voice in VOICES}
+    speakers = {name: judge.profile([one.samples for one in said]) for name, said in own.items()}
+    sounds = [(Case(TEACHER, one.voice, one.text), one.samples, "complete") for said in own.values() for one in said]
+    there = {one.case: one for one in recordings(folder)}
+    for case in cases(texts, modes):
+        if case not in there:
+            raise ValueError(f"{folder} has no recording of {case}; ask a server for it")
+        sounds.append((case, there[case].samples(), there[case].finish_reason))
+    verdicts: list[Verdict] = []
+    with contextlib.ExitStack() as stack:
+        work = map
+        if processes > 1:  # spawned, for a client's threads may be running here
+            pool = stack.enter_context(ProcessPoolExecutor(processes, get_context("spawn")))
+            work = partial(pool.map, chunksize=10)
+        for one in work(partial(verdict, speakers=speakers), sounds):
+            verdicts.append(one)
+            if len(verdicts) % 100 == 0:
+                print(f"{len(verdicts)}/{len(sounds)} judged", flush=True)
+    truth = {(one.case.voice, one.case.text): one for one in verdicts if one.case.mode == TEACHER}
+    rows = []
+    for mode in (TEACHER, *modes):
+        for voice in VOICES:
+            of_row = [one for one in verdicts if (one.case.mode, one.case.voice) == (mode, voice.name)]
+            rows.append(row(mode, voice.name, of_row, truth))
+    return rows, verdicts
+
+
+def page(result: Mapping[str, Any]) -> str:
+    """The result as Markdown."""
+    held = all(bound["holds"] for bound in result["bounds"])
+    described = ", ".join(f'{voice.name} is "{voice.description}"' for voice in VOICES)
+    rows = [
+        [
+            one["mode"],
+            one["voice"],
+            f"{one['word_error_rate']:.1%}",
+            f"{one['character_error_rate']:.1%}",
+            f"{one['right_by_pitch']:.0%}",
+            f"{one['right_by_timbre']:.0%}",
+            f"{one['right_length']:.0%}",
+            f"{one['median_length']:.2f}",
+            str(one["capped"]),
+        ]
+        for one in result["rows"]
+    ]
+    wanted = [
+        [one["about"], f"{one['measured']:.3g}", f"{one['limit']:.3g}", "yes" if one["holds"] else "**no**"]
+        for one in result["bounds"]
+    ]
+    return f"""# The bundled voice, judged
+
+{result["rows"][0]["recordings"]} sentences that training never saw, said by a server in every voice and mode, and by
+the teacher. The words are those that pocketsphinx hears; a speaker is the one whose median pitch, or whose mean and
+deviation of the mel spectrum, is nearest; a length runs from the first sound to the last.
+
+{grid("mode|voice|word errors|character errors|speaker by pitch|by timbre|right length|length|capped", rows)}
+
+Modes: described by the voice's description ({described}); reference and prompt by the teacher's recording of another
+sentence; hifi by both. The right length is within {LENGTH:.0%} of the teacher's.
+
+{"All bounds hold." if held else "**Not all bounds hold.**"}
+
+{grid("bound|measured|limit|holds", wanted)}
+
+`{result["command"]}` on {listed(result["versions"])}.
+"""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("teacher", type=Path, help="the held-out sentences as the teacher says them")
+    parser.add_argument("recordings", type=Path, help="folder for what the server says")
+    servers.add_flags(parser)
+    parser.add_argument("--modes", default="described,reference,prompt", help=f"of {','.join(MODES)}")
+    parser.add_argument("--cfg-value", type=float, help="strength of the guidance; default: the server's")
+    parser.add_argument("--timesteps", type=int, default=10)
+    parser.add_argument("--processes", type=int, default=2, help="that judge")
+    parser.add_argument("--out", type=Path, required=True, help="path without a suffix")
+    options = parser.parse_args()
+    modes = options.modes.split(",")
+    teacher = Speech(options.teacher)
+    texts = list(dict.fromkeys(entry.text for entry in teacher.entries))
+    there = {one.case for one in recordings(options.recordings)}
+    if not there.issuperset(cases(texts, modes)):
+        wanted = SpeechOptions(timesteps=options.timesteps)
+        if options.cfg_value is not None:
+            wanted["cfg_value"] = options.cfg_value
+        with servers.reached(options, ()) as targets:
+            asyncio.run(ask_all(targets[0], teacher, modes, options.recordings, **wanted))
+    rows, verdicts = judge_all(teacher, options.recordings, modes, options.processes)
+    (options.recordings / "judged.json").write_text(json.dumps([asdict(one) for one in verdicts], indent=1))
+    found = bounds(rows)
+    result = {
+        "command": hardware.command(),
+        "versions": hardware.versions("pocketsphinx", "numpy"),
+        "rows": [asdict(one) for one in rows],
+        "bounds": [asdict(one) for one in found],
+    }
+    options.out.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
+    options.out.with_suffix(".md").write_text(page(result))
+    print(page(result))
+    return 0 if all(bound.holds for bound in found) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,69 @@
+"""What a server said, kept as files that anybody can listen to, so that it can be judged again without the server.
+
+A folder holds WAV files (16-bit mono at 16 kHz) and `index.jsonl`, one line for each, which is written after its file.
+"""
+
+import io
+import json
+import wave
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tools.voice.dataset import RATE
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One thing to say."""
+
+    mode: str  # how the speaker is given: see `ask`
+    voice: str  # name of a Voice
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    case: Case
+    file: Path
+    finish_reason: str  # why it ended, in the server's word: `complete`, or `max_steps` at the length cap
+
+    def samples(self) -> np.ndarray:
+        """int16 at RATE. Raises ValueError for a file of another kind."""
+        with wave.open(str(self.file)) as file:
+            if (file.getframerate(), file.getnchannels(), file.getsampwidth()) != (RATE, 1, 2):
+                raise ValueError(f"{self.file} is no 16-bit mono recording at {RATE} Hz")
+            return np.frombuffer(file.readframes(file.getnframes()), np.int16)
+
+
+def wav(samples: np.ndarray) -> bytes:
+    """A WAV file of int16 samples at RATE."""
+    content = io.BytesIO()
+    with wave.open(content, "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(RATE)
+        file.writeframes(samples.astype("<i2").tobytes())
+    return content.getvalue()
+
+
+def keep(folder: Path, case: Case, samples: np.ndarray, finish_reason: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    index = folder / "index.jsonl"
+    number = sum(1 for _ in recordings(folder))
+    name = f"{case.mode}-{case.voice}-{number:04d}.wav"
+    (folder / name).write_bytes(wav(samples))
+    with index.open("a", encoding="utf-8") as lines:
+        lines.write(json.dumps({**asdict(case), "file": name, "finish_reason": finish_reason}) + "\n")
+
+
+def recordings(folder: Path) -> Iterator[Recording]:
+    """All that is there, in the order in which it was said."""
+    index = folder / "index.jsonl"
+    if index.exists():
+        with index.open(encoding="utf-8") as lines:
+            for line in map(json.loads, lines):
+                case = Case(line["mode"], line["voice"], line["text"])
+                yield Recording(case, folder / line["file"], line["finish_reason"])
