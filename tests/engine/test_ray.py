@@ -118,12 +118,12 @@ async def test_a_loss_under_load(nodes, tmp_path, lost, steps):
 async def test_engines_come_with_the_load_and_go_with_it(nodes):
     make = MakeFake(step_seconds=0.02, slots=SLOTS)
     async with pool_on(nodes, make, max_engines=2, grow_seconds=0.3, shrink_seconds=1.0) as pool:
-        streams = [pool.generate(request(f"s{n}", 200)) for n in range(2 * SLOTS)]
+        streams = [pool.generate(request(f"s{n}", 130)) for n in range(2 * SLOTS)]
         readers = [asyncio.create_task(outcome(stream)) for stream in streams]
         await engines_are(pool, 2)
         assert is_whole(await outcome(pool.generate(request("new", 5))), 5)
         assert not any(reader.done() for reader in readers)
-        assert all(is_whole(end, 200) for end in await asyncio.gather(*readers))
+        assert all(is_whole(end, 130) for end in await asyncio.gather(*readers))
         await engines_are(pool, 1)
 
 

@@ -72,8 +72,9 @@ def _keep(line: Connection) -> None:
             what, number = line.recv()
             match what:
                 case "add":
-                    nodes += [cluster.add_node(wait=False, num_cpus=1, **store) for _ in range(number)]
-                    cluster.wait_for_nodes()
+                    last = len(nodes) + number - 1  # waited for, and the others are about as old
+                    while len(nodes) <= last:
+                        nodes.append(cluster.add_node(wait=len(nodes) == last, num_cpus=1, **store))
                 case "kill":
                     cluster.remove_node(nodes[number], allow_graceful=False)
             line.send(what)
