@@ -43,7 +43,6 @@ FOREIGN: Mapping[str, tuple[str, ...]] = {  # who may import these packages at a
     "triton": ("kernels", "attention"),
     "huggingface_hub": ("checkpoint", "voxcpm_client.cli"),
     "fsspec": ("voxcpm_server.voices",),
-    "fsspec": ("voxcpm_server.voices",),
 }
 # Not part of every installation, so imported inside the function that needs them.
 LAZY = {"av", "huggingface_hub", "ray", "sounddevice"}
@@ -183,7 +182,8 @@ for name in sys.argv[2:]:
 
 
 def test_the_front_and_the_client_start_without_torch(tmp_path):
-    engine = {"pool", "handles", "messages", "sequence", "scheduler", "blocks"}
+    engine = {"pool", "place", "streams", "choice", "supervisor", "handles", "process", "host", "attached", "worker"}
+    engine |= {"desk", "messages", "sequence", "scheduler", "blocks"}
     front = [name for name in modules(PACKAGES) if under(name, "voxcpm_server", "voxcpm_client", "audio")]
     front += [f"voxcpm_grpc.{name}" for name in ("request", "errors", "config", "checkpoint")]
     front += [f"voxcpm_grpc.engine.{name}" for name in sorted(engine)]

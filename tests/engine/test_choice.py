@@ -14,6 +14,7 @@ from voxcpm_grpc.request import Conditioning, Prompt, Request, Sampling
 @dataclass(eq=False)
 class Engine:
     work: float = 0.0
+    full: bool = False
 
 
 def said(text: str, **sampling) -> Request:
@@ -51,6 +52,13 @@ def test_least_work_wins_and_equals_take_turns():
     assert {chooser.choose(engines, None) for _ in range(3)} == set(engines)
     engines[0].work, engines[1].work, engines[2].work = 30, 10, 20
     assert chooser.choose(engines, None) is engines[1]
+
+
+def test_who_has_a_slot_comes_before_who_has_less_work():
+    short, long = Engine(work=20, full=True), Engine(work=300)
+    assert Chooser().choose([short, long], None) is long
+    long.full = True
+    assert Chooser().choose([short, long], None) is short
 
 
 def test_a_voice_stays_where_it_is_known_unless_there_is_notably_more_to_do():

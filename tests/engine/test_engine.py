@@ -310,8 +310,9 @@ def test_a_device_that_is_gone_is_given_up(monkeypatch):
         eng.step()
 
 
-def test_warming_up_leaves_no_trace(alone):
-    eng = engine(slots=2)
+@pytest.mark.parametrize("options", [{}, {"slots": 1, "max_queue": 0}, {"kv_positions": 160}])
+def test_warming_up_leaves_no_trace(alone, options):
+    eng = engine(**options)
     fresh = eng.stats()
     assert 0 < eng.warm_up() < 60
     assert eng.stats() == fresh and at_rest(eng) and not eng.busy

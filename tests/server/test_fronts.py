@@ -139,7 +139,7 @@ def test_a_lost_engine_is_followed_by_another_in_all_fronts(server):
     until(lambda: [engine.pid for engine in processes(server, "engine cpu:1")] not in ([], [victim.pid]))
     for engine in processes(server, "engine cpu:0"):
         engine.kill()
-    until(lambda: outcome_of(server) is grpc.StatusCode.OK)
+    until(lambda: {outcome_of(server) for _ in range(8)} == {grpc.StatusCode.OK})
 
 
 def outcome_of(server: Server) -> grpc.StatusCode:
@@ -172,6 +172,28 @@ def test_termination_lets_the_streams_of_all_fronts_finish(server):
     assert server.process.wait(30) == 0
     _, alive = psutil.wait_procs(family, 5)
     assert not alive
+
+
+def test_a_second_signal_does_not_wait_for_open_streams(tmp_path):
+    with serving(tmp_path, "--fronts", "2") as server:
+        family = psutil.Process(server.process.pid).children(recursive=True)
+        with connection(server) as stub:
+            call = stub.Generate(endless())
+            next(call)
+            server.terminate()
+            time.sleep(1.0)
+            assert server.process.poll() is None
+            server.terminate()
+            assert server.process.wait(10) == 0
+            assert outcome(call) is grpc.StatusCode.UNAVAILABLE
+        _, alive = psutil.wait_procs(family, 5)
+        assert not alive
+
+
+def endless() -> Iterator[pb.GenerateRequest]:
+    yield pb.GenerateRequest(text="Hello there.")
+    yield pb.GenerateRequest(flush=pb.Flush())
+    time.sleep(20)
 
 
 def test_a_taken_port_is_refused_even_if_its_owner_would_share_it():

@@ -20,7 +20,7 @@ from voxcpm_grpc.engine.process import Addresses, mailbox, received
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.request import ModelInfo
 
-RETRY_SECONDS = 1.0
+RETRY_SECONDS = 0.05  # a handle waits for its engine by itself
 LINGER_MS = 1000
 FOREVER = 1 << 62
 

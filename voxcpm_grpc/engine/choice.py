@@ -1,4 +1,4 @@
-"""Which engine gets a job: the one with the least work left, or one that knows the voice if it has hardly more."""
+"""Which engine gets a job: one with a slot, the least work left, or hardly more and the voice in its cache."""
 
 from __future__ import annotations
 
@@ -22,6 +22,11 @@ SAMPLED_PATCHES = 8  # of a reference that tell it from others
 
 
 class Candidate(Protocol):
+    @property
+    def full(self) -> bool:
+        """Whether one more stream would wait for a slot."""
+        ...
+
     @property
     def work(self) -> float:
         """Steps outstanding."""
@@ -70,11 +75,11 @@ class Chooser(Generic[C]):
         self._choices = 0
 
     def choose(self, candidates: Sequence[C], prefix: int | None) -> C:
-        """The one with the least work; among equals, the one that was not chosen for longest."""
+        """The one with the least work of those that have a slot, or else of all; equals take turns."""
         knowing = self._knowing.get(prefix, set()) if prefix is not None else set()
 
-        def rank(one: C) -> tuple[float, int]:
-            return one.work - (KNOWN_STEPS if one in knowing else 0.0), self._turns.get(one, 0)
+        def rank(one: C) -> tuple[bool, float, int]:
+            return one.full, one.work - (KNOWN_STEPS if one in knowing else 0.0), self._turns.get(one, 0)
 
         chosen = min(candidates, key=rank)
         self._choices += 1

@@ -85,6 +85,7 @@ class _Task:
 
     front: str
     left: float = 0.0  # of the steps that it was guessed to take
+    is_stream: bool = False
 
 
 class Desk:
@@ -147,12 +148,9 @@ class Desk:
         if (rests and self._rested) or (now - self._told < TELL_SECONDS and not rests):
             return
         self._told, self._rested = now, rests
-        work = dict.fromkeys(self._fronts, 0.0)
-        for task in self._tasks.values():
-            if task.front in work:
-                work[task.front] += task.left
         for front in self._fronts:
-            reports[front].append(OthersWork(sum(work.values()) - work[front]))
+            others = [task.left for task in self._tasks.values() if task.front != front and task.is_stream]
+            reports[front].append(OthersWork(len(others), sum(others)))
 
     def _read(self, front: str, data: bytes | memoryview) -> Iterator[tuple[str, Report]]:
         """What is to be said at once, and to whom."""
@@ -166,7 +164,7 @@ class Desk:
         match command:
             case Submit(request, credit, work):
                 engine.add(request, credit)
-                self._tasks[request.id] = _Task(front, work)
+                self._tasks[request.id] = _Task(front, work, is_stream=True)
             case Credit(id, chunks):
                 engine.grant(id, chunks)
             case Cancel(id):

@@ -91,6 +91,7 @@ class Engine:
         self.scheduler.blocks.forget()
         slowest = exercise(self, patches=patches, streams=self.info.max_slots, timesteps=[max(counts)])
         self.scheduler.blocks.forget()
+        self.scheduler.preemptions = 0
         self._counts = dict.fromkeys(self._counts, 0)
         return slowest
 

@@ -79,10 +79,14 @@ class EngineHost:
         await self._over.wait()
 
     async def close(self) -> None:
-        """Let the fronts drain, then stop the engines."""
-        await asyncio.gather(*(keeper.supervisor.close() for keeper in self._keepers))
-        await asyncio.gather(*(engine.supervisor.close() for engine in self._engines.values()))
-        shutil.rmtree(self._directory, ignore_errors=True)
+        """Let the fronts drain, then stop the engines. Whoever cancels this does not wait for open streams."""
+        supervisors = [keeper.supervisor for keeper in self._keepers]
+        try:
+            await asyncio.gather(*(supervisor.close() for supervisor in supervisors))
+        finally:
+            supervisors += [engine.supervisor for engine in self._engines.values()]
+            await asyncio.gather(*(supervisor.close(force=True) for supervisor in supervisors))
+            shutil.rmtree(self._directory, ignore_errors=True)
 
     # ---- told by engines and fronts
 

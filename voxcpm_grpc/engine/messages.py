@@ -165,8 +165,9 @@ class Statistics(_Message, frozen=True):
 
 
 class OthersWork(_Message, frozen=True):
-    """Steps that an engine has still to make for other fronts than this one."""
+    """What an engine does for other fronts than this one: streams, and steps that these have still to make."""
 
+    streams: int
     steps: float
 
 

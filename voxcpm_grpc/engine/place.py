@@ -27,6 +27,8 @@ from voxcpm_grpc.request import ModelInfo
 
 logger = logging.getLogger(__name__)
 
+NOTHING = OthersWork(streams=0, steps=0.0)
+
 
 class Place:
     """Routes what its engine says to the jobs it is about; the supervisor's tenant. Belongs to one event loop.
@@ -51,7 +53,8 @@ class Place:
         self.loop = asyncio.get_running_loop()
         self.supervisor = Supervisor(launch, self, settings)
         self._handle: Handle | None = None
-        self._others = 0.0
+        self._info: ModelInfo | None = None
+        self._others = NOTHING
         self._check = check
         self._on_change = on_change
         self._on_orphans = on_orphans
@@ -64,9 +67,15 @@ class Place:
         return self._handle is not None and not self.leaving
 
     @property
+    def full(self) -> bool:
+        """Whether one more stream would wait for a slot."""
+        streams = sum(job.is_stream for job in self.jobs.values())
+        return self._info is not None and streams + self._others.streams >= self._info.max_slots
+
+    @property
     def work(self) -> float:
         """Steps outstanding, those that other fronts ask of the engine included."""
-        return self._others + sum(job.left for job in self.jobs.values())
+        return self._others.steps + sum(job.left for job in self.jobs.values())
 
     def give(self, id: str, job: Job) -> None:
         """Set the engine to a job, under an id that no job here had before."""
@@ -105,7 +114,7 @@ class Place:
     def came(self, handle: Handle, info: ModelInfo) -> None:
         self._check(info)
         self.name = handle.name
-        self._handle = handle
+        self._handle, self._info = handle, info
         self._on_change(self)
 
     def said(self, reports: list[Report]) -> None:
@@ -114,7 +123,7 @@ class Place:
 
     def went(self, why: str) -> None:
         self._handle = None
-        self._others = 0.0
+        self._others = NOTHING
         orphans, self.jobs = list(self.jobs.values()), {}
         self._idle.set()
         self._on_change(self)
@@ -148,8 +157,8 @@ class Place:
                         self._on_orphans(self, [job])
                     else:
                         job.fail(error)
-            case OthersWork(steps):
-                self._others = steps
+            case OthersWork():
+                self._others = report
             case _:
                 logger.error("%s said %s, which comes at the start only", self.name, type(report).__name__)
 

@@ -104,7 +104,7 @@ class EnginePool:
     @property
     def waiting(self) -> int:
         """Requests that no engine has begun so far."""
-        return sum(not job.began for place in self._places for job in place.jobs.values() if job.credit)
+        return sum(not job.began for place in self._places for job in place.jobs.values() if job.is_stream)
 
     async def health(self) -> AsyncIterator[bool]:
         """Whether an engine is there to take calls: now, and again whenever that changes."""

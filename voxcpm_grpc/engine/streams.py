@@ -51,6 +51,11 @@ class Job:
     _held: list[Any] = field(default_factory=list)
 
     @property
+    def is_stream(self) -> bool:
+        """Whether it takes a slot of its engine."""
+        return self.credit > 0
+
+    @property
     def left(self) -> float:
         """Steps of its work that are still to do."""
         return max(self.work - self._made, self.work * LEAST_SHARE)

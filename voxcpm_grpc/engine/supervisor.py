@@ -70,13 +70,13 @@ class Supervisor:
         """As `start`, without waiting for the first engine, which may fail as its successors may."""
         self._keeping = asyncio.create_task(self._keep())
 
-    async def close(self) -> None:
-        """Stop the engine and the watch over it. The tenant is not told."""
+    async def close(self, *, force: bool = False) -> None:
+        """Stop the engine and the watch over it; see `Handle.close`. The tenant is not told."""
         if self._keeping:
             self._keeping.cancel()
             await asyncio.wait([self._keeping])
         if self._handle:
-            await self._handle.close()
+            await self._handle.close(force=force)
 
     async def _keep(self) -> None:
         loop = asyncio.get_running_loop()
