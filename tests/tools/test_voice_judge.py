@@ -257,4 +257,4 @@ def test_the_command_writes_a_page_and_fails_with_its_bounds(parrot, teacher, tm
     assert [row["right_by_timbre"] for row in result["rows"]] == [1, 1, 1, 1, 0, 0]
     written = (tmp_path / "voice.md").read_text()
     assert written == page(result) and "**Not all bounds hold.**" in written
-    assert f'slt is "{find("slt").description}"' in written
+    assert f"slt is {find('slt').description}" in written

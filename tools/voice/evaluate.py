@@ -187,7 +187,7 @@ def judge_all(
 def page(result: Mapping[str, Any]) -> str:
     """The result as Markdown."""
     held = all(bound["holds"] for bound in result["bounds"])
-    described = ", ".join(f'{voice.name} is "{voice.description}"' for voice in VOICES)
+    described = ", ".join(f"{voice.name} is {voice.description}" for voice in VOICES)
     rows = [
         [
             one["mode"],
@@ -214,8 +214,8 @@ deviation of the mel spectrum, is nearest; a length runs from the first sound to
 
 {grid("mode|voice|word errors|character errors|speaker by pitch|by timbre|right length|length|capped", rows)}
 
-Modes: described by the voice's description ({described}); reference and prompt by the teacher's recording of another
-sentence; hifi by both. The right length is within {LENGTH:.0%} of the teacher's.
+Modes: `described` by the voice's description, `reference` and `prompt` by the teacher's recording of another sentence,
+`hifi` by both; {described}. A right length is within {LENGTH:.0%} of the teacher's.
 
 {"All bounds hold." if held else "**Not all bounds hold.**"}
 
