@@ -41,7 +41,7 @@ def test_depthwise(time: int, dilation: int, place: tuple[str, torch.dtype]) -> 
     bias = torch.randn(3, device=place[0])
     same(
         lambda *inputs: codec_kernels.Depthwise.apply(*inputs, dilation),
-        lambda *inputs: quick_codec.plain_depthwise(*inputs, dilation),
+        lambda *inputs: quick_codec.plain_depthwise(*inputs, dilation),  # pyright: ignore[reportCallIssue]
         (x, weight, bias),
     )
 

@@ -90,8 +90,9 @@ class Composer:
         """A sequence whose target, or whose last one, is utterance i."""
         corpus = self.corpus
         mode = str(rng.choice(list(MODES), p=list(MODES.values())))
-        j = self.mate(i, rng) if mode in ("joined", "prompt", "hifi") else None
-        text = corpus.text(i) if j is None else self.joined(j, i, rng)
+        pair = mode in ("joined", "prompt", "hifi")
+        j = self.mate(i, rng) if pair else i
+        text = self.joined(j, i, rng) if pair else corpus.text(i)
         if rng.random() < TAGGED[mode]:
             text = np.concatenate((self.tags[corpus.voice[i]], text))
         reference = heard = said = np.zeros(0, np.int64)

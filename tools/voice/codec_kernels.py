@@ -3,6 +3,9 @@
 The library needs several passes over memory for the activation, and its gradient of a dilated depthwise filter is slow.
 """
 
+# pyright: reportArgumentType=false, reportCallIssue=false, reportGeneralTypeIssues=false
+# A launch passes plain integers for constexpr parameters, which the annotations of triton.jit do not allow.
+
 from typing import Any
 
 import torch

@@ -31,7 +31,7 @@ class Muon:
 
     def __init__(self, matrices: list[nn.Parameter], rate: Tensor, decay: float) -> None:
         self.rate, self.decay = rate, decay
-        shapes: dict[torch.Size, list[nn.Parameter]] = defaultdict(list)
+        shapes: dict[torch.Size, list[Tensor]] = defaultdict(list)
         for matrix in matrices:
             shapes[matrix.shape].append(matrix)
         self.groups = list(shapes.values())
@@ -44,8 +44,8 @@ class Muon:
             momentum.lerp_(grad, 1 - MOMENTUM)
             move = orthogonal(grad.lerp(momentum, MOMENTUM)).float()
             move *= -self.rate * STEP * max(move.shape[1:]) ** 0.5
-            torch._foreach_mul_(group, 1 - self.rate * self.decay)
-            torch._foreach_add_(group, list(move.unbind()))
+            torch._foreach_mul_(group, 1 - self.rate * self.decay)  # pyright: ignore[reportPrivateImportUsage]
+            torch._foreach_add_(group, list(move.unbind()))  # pyright: ignore[reportPrivateImportUsage]
 
     def state_dict(self) -> dict[str, Any]:
         return {"momenta": self.momenta}

@@ -74,7 +74,8 @@ class Trainer:
         self.adam.step()
         self.muon.step()
         with torch.no_grad():
-            torch._foreach_lerp_(list(self.mean.values()), list(self.weights.values()), 1 - EMA)
+            means, weights = list(self.mean.values()), list[Tensor](self.weights.values())
+            torch._foreach_lerp_(means, weights, 1 - EMA)  # pyright: ignore[reportPrivateImportUsage]
             self.seen += torch.stack((flow, stop, norm)).detach()
 
     def feed(self, batch: Batch) -> None:

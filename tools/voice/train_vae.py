@@ -71,7 +71,8 @@ class Trainer:
     def __init__(self, config: dict[str, Any], crops: Crops, device: torch.device, peak: float, half: bool) -> None:
         self.device, self.peak, self.half, self.crops = device, peak, half, crops
         self.codec = quick_codec.build(config).to(device)
-        self.judges = Discriminators().to(device, memory_format=torch.channels_last)
+        self.judges = Discriminators().to(device)
+        self.judges.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
         self.mel = MelLoss().to(device)
         self.mean = {k: v.detach().clone() for k, v in self.codec.state_dict().items()}
         fast = {"fused": True, "capturable": True} if device.type == "cuda" else {}
@@ -131,7 +132,8 @@ class Trainer:
         self.codec_step.step()
         with torch.no_grad():
             names, mine = zip(*self.codec.named_parameters(), strict=True)
-            torch._foreach_lerp_([self.mean[name] for name in names], list(mine), 1 - EMA)
+            means = [self.mean[name] for name in names]
+            torch._foreach_lerp_(means, list[Tensor](mine), 1 - EMA)  # pyright: ignore[reportPrivateImportUsage]
         self.seen[0].copy_(mel.detach())
 
     def train(self, progress: float) -> None:
