@@ -234,7 +234,7 @@ def main() -> None:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     gpu = device.type == "cuda"
     torch.set_float32_matmul_precision("high")
-    torch.backends.cudnn.allow_tf32 = torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.allow_tf32 = True
     quick_codec.kernels_allowed, pace.graphs_allowed = not args.plain, not args.eager
     args.out.mkdir(parents=True, exist_ok=True)
     config = codec_config(args.toy)
