@@ -13,8 +13,8 @@ PAGE = Path(__file__).parent.parent / "docs" / "settings.md"
 HEAD = """# Settings
 
 One schema, read once: a TOML file (`--config FILE`) < environment variables < flags. `voxcpm-grpc serve --print-config`
-shows the effective values as TOML that can be fed back. An unknown key is an error in all three. After a lost engine
-the server keeps running and reports NOT_SERVING, so that a supervisor can decide.
+shows the effective values as TOML that can be fed back. An unknown key is an error in all three. What becomes of a
+server whose engines are lost is told in [engines.md](engines.md).
 
 Written by `tools/document_settings.py`.
 
