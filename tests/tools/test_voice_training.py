@@ -9,7 +9,7 @@ import torch
 from tools.voice import batches, tokens
 from tools.voice.batches import AUDIO, Layout, Sequence
 from tools.voice.encode import Corpus
-from tools.voice.shapes import LATENT, PATCH, model_config
+from tools.voice.shapes import LATENT, PATCH, codec_config, model_config
 from tools.voice.voices import VOICES
 
 pytestmark = pytest.mark.skipif(
@@ -110,3 +110,20 @@ def test_a_batch_holds_each_row_once_and_asks_for_nothing_but_targets(corpus: Co
         where = dict(zip(parts["heard_at"][real].tolist(), parts["heard"][real].tolist(), strict=True))
         for at, made, before in zip(parts["made_at"], parts["made"], parts["before"], strict=True):
             assert where[at] == made and where.get(at - 1, 0) == before
+
+
+def test_quick_codec_equals_the_official_codec() -> None:
+    from tools.voice import official, quick_codec
+
+    torch.manual_seed(0)
+    config = codec_config(toy=True)
+    quick = quick_codec.build(config)
+    audio_vae = official.module("modules.audiovae.audio_vae_v2")
+    audio_vae.snake = quick_codec.plain_snake
+    slow = audio_vae.AudioVAE(audio_vae.AudioVAEConfig(**config))
+    slow.load_state_dict(quick.state_dict())
+    audio = torch.randn(2, 1, 3200)
+    latents = slow.encode(audio, config["sample_rate"])
+    torch.testing.assert_close(quick.encode(audio, config["sample_rate"]), latents, rtol=1e-4, atol=1e-5)
+    latents = torch.randn_like(latents)
+    torch.testing.assert_close(quick.decode(latents), slow.decode(latents), rtol=1e-4, atol=1e-5)

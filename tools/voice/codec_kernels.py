@@ -17,7 +17,7 @@ BLOCK = 1024
 TAPS = 7
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["channels"])
 def _snake_forward(x, alpha, out, channels, time, BLOCK: tl.constexpr):
     row = tl.program_id(0)
     t = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -28,7 +28,7 @@ def _snake_forward(x, alpha, out, channels, time, BLOCK: tl.constexpr):
     tl.store(out + here, value + s * s / (a + 1e-9), mask=t < time)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["channels"])
 def _snake_backward(grad, x, alpha, dx, dalpha, channels, time, BLOCK: tl.constexpr):
     row, part = tl.program_id(0), tl.program_id(1)
     t = part * BLOCK + tl.arange(0, BLOCK)
@@ -43,7 +43,7 @@ def _snake_backward(grad, x, alpha, dx, dalpha, channels, time, BLOCK: tl.conste
     tl.store(dalpha + row * tl.num_programs(1) + part, tl.sum(slope, 0))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["channels", "dilation"])
 def _depthwise_forward(x, weight, bias, out, channels, time, dilation, TAPS: tl.constexpr, BLOCK: tl.constexpr):
     row = tl.program_id(0)
     channel = row % channels
@@ -57,7 +57,7 @@ def _depthwise_forward(x, weight, bias, out, channels, time, dilation, TAPS: tl.
     tl.store(out + start + t, total, mask=t < time)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["channels", "dilation"])
 def _depthwise_backward(
     grad, x, weight, dx, dweight, channels, time, dilation, TAPS: tl.constexpr, BLOCK: tl.constexpr
 ):

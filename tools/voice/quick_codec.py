@@ -46,20 +46,43 @@ def pointwise(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return weight[:, :, 0] @ x + bias[:, None].to(x.dtype)
 
 
+def downsampling(x: Tensor, weight: Tensor, bias: Tensor, stride: int) -> Tensor:
+    """A causal convolution of 2 x stride taps: two matrix products over blocks of `stride` samples.
+
+    x: [batch, in, time], time a multiple of stride; weight: [out, in, 2 x stride].
+    """
+    blocks = x.unflatten(2, (-1, stride)).transpose(2, 3).flatten(1, 2)  # [batch, in * stride, time / stride]
+    earlier, now = (part.flatten(1) for part in weight.split(stride, 2))
+    return now @ blocks + F.pad((earlier @ blocks)[..., :-1], (1, 0)) + bias[:, None].to(x.dtype)
+
+
+def upsampling(x: Tensor, weight: Tensor, bias: Tensor, stride: int) -> Tensor:
+    """The causal transposed convolution of 2 x stride taps; weight: [in, out, 2 x stride]."""
+    now, later = (part.flatten(1).t() for part in weight.split(stride, 2))  # [out * stride, in]
+    blocks = now @ x + F.pad((later @ x)[..., :-1], (1, 0))
+    out = blocks.unflatten(1, (-1, stride)).transpose(2, 3).flatten(2)
+    return out + bias[:, None].to(x.dtype)
+
+
 def build(config: dict[str, Any]) -> Any:
     """The official codec, freshly initialized."""
     audio_vae = official.module("modules.audiovae.audio_vae_v2")
     audio_vae.snake = snake
     codec = audio_vae.AudioVAE(audio_vae.AudioVAEConfig(**config))
     for module in codec.modules():
-        if isinstance(module, nn.Conv1d) and module.stride == (1,):
+        if isinstance(module, (nn.Conv1d, nn.ConvTranspose1d)):
             quicken(module)
     return codec
 
 
 def quicken(conv: Any) -> None:
     """Let a convolution compute by the functions above if it is one of theirs."""
-    if conv.groups == conv.in_channels > 1 and conv.kernel_size == (TAPS,):
+    (taps,), (stride,) = conv.kernel_size, conv.stride
+    if isinstance(conv, nn.ConvTranspose1d):
+        conv.forward = lambda x: upsampling(x, conv.weight, conv.bias, stride)
+    elif stride > 1:
+        conv.forward = lambda x: downsampling(x, conv.weight, conv.bias, stride)
+    elif conv.groups == conv.in_channels > 1 and taps == TAPS:
         conv.forward = lambda x: depthwise(x, conv.weight, conv.bias, conv.dilation[0])
-    elif conv.groups == 1 and conv.kernel_size == (1,):
+    elif conv.groups == 1 and taps == 1:
         conv.forward = lambda x: pointwise(x, conv.weight, conv.bias)
