@@ -42,6 +42,18 @@ def test_a_stream_is_bounded_by_its_own_limit_and_by_all_positions():
             engine.add(Request(id="a", text="A text that needs more than that, for it is not short. " * 3))
 
 
+def test_engines_on_one_cpu_share_its_threads(monkeypatch):
+    monkeypatch.setattr("voxcpm_grpc.engine.load.SMALL_MODEL", 0)
+    before = torch.get_num_threads()
+    try:
+        for threads, engines, share in ((4, 2, 2), (4, 3, 1), (2, 4, 1), (4, 1, 4)):
+            torch.set_num_threads(threads)
+            load_engine(DEMO, "demo", EngineSettings(device="cpu"), cpu_engines=engines)
+            assert torch.get_num_threads() == share
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_threads():
     before = torch.get_num_threads()
     try:
