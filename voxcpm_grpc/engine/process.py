@@ -84,8 +84,7 @@ class ChildProcess:
                 raise StartupError(f"{self.name} was not ready after {self._start_seconds:g} seconds") from None
         if info is None:
             raise StartupError(
-                f"the process of {self.name} ended with status {self._status} before it was ready; "
-                "its log may say why"
+                f"the process of {self.name} ended with status {self._status} before it was ready; its log may say why"
             )
         self._ready = True
         return info
