@@ -74,7 +74,8 @@ class EngineSettings(_Frozen):
     )
     prefill_tokens: Positive | None = Field(
         default=None,
-        description="prompt positions entered between two steps, at most; default 2048 to 4096 on CUDA, the more the more wait, 256 on a CPU",
+        description="prompt positions entered between two steps, at most; default 2048 to 4096 on CUDA, the more the "
+        "more wait, 256 on a CPU",
     )
     prefix_caching: bool = Field(default=True, description="share the pages of equal prompt beginnings")
     graphs: bool = Field(default=True, description="replay steps as CUDA graphs; false runs the same code eagerly")
