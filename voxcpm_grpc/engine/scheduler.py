@@ -59,7 +59,7 @@ class PrefillBudget:
 
     def round(self, waiting: int) -> int:
         """The budget of a round with so many positions waiting."""
-        return min(max(isqrt(waiting * FIXED) // WHOLE * WHOLE, self.least), self.most)
+        return min(max((isqrt(waiting * FIXED) + WHOLE // 2) // WHOLE * WHOLE, self.least), self.most)
 
 
 MARGIN = 0.1  # seconds of audio that a listener must have left for a stream to stand back
