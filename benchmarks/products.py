@@ -27,6 +27,7 @@ from torch.nn import functional as F
 
 from benchmarks.hardware import command, versions
 from voxcpm_grpc.kernels import linear, product, tiles, vector
+from voxcpm_grpc.kernels.cuda_code import KernelUnavailable
 from voxcpm_grpc.kernels.cuts import TABLE
 from voxcpm_grpc.kernels.launch import multiprocessors
 from voxcpm_grpc.kernels.product import DEPTH, OWN_BYTES, SHARED_BYTES, Cut, Role
@@ -194,14 +195,20 @@ def main() -> None:
             for problem in problems:
                 ranked = sorted(cuts(problem, rows, multiprocessors(DEVICE)), key=lambda pair: pair[0])
                 jobs[problem, rows] = [cut for _, cut in ranked[: options.most]]
-    wanted = {(problem.role, cut) for (problem, _), some in jobs.items() for cut in some}
+    wanted = list({(problem.role, cut) for (problem, _), some in jobs.items() for cut in some})
     workers = min(16, os.cpu_count() or 1)  # the compiler lets in one thread at a time, and keeps what it made
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
-        print(f"{sum(pool.map(_compile, wanted, chunksize=4))} cuts compiled", flush=True)
+        made = {pair for pair, done in zip(wanted, pool.map(_compile, wanted, chunksize=4), strict=True) if done}
+    print(f"{len(made)} cuts compiled, {len(wanted) - len(made)} take more registers than there are", flush=True)
     table = []
     for problems, counts in ((LOCAL, options.local), (LANGUAGE, options.language)):
         for rows in (int(count) for count in counts.split(",") if count):
-            found = {problem.name: measure(problem, rows, jobs[problem, rows]) for problem in problems}
+            found = {
+                problem.name: measure(
+                    problem, rows, [cut for cut in jobs[problem, rows] if (problem.role, cut) in made]
+                )
+                for problem in problems
+            }
             chosen = choose(found["out"], found["gate_up"]) | choose(found["down"], found["qkv"])
             for problem in problems:
                 entry = {"role": problem.role.name, "outputs": problem.outputs, "inputs": problem.inputs, "rows": rows}
@@ -214,7 +221,11 @@ def main() -> None:
 
 
 def _compile(pair: tuple[Role, Cut]) -> bool:
-    return bool(product.compile_product(*pair))
+    """Whether there is such a kernel: what registers a cut takes only the compiler knows."""
+    try:
+        return bool(product.compile_product(*pair))
+    except KernelUnavailable:
+        return False
 
 
 @dataclass(frozen=True, slots=True)
