@@ -78,7 +78,7 @@ def build(config: dict[str, Any]) -> Any:
 def quicken(conv: Any) -> None:
     """Let a convolution compute by the functions above if it is one of theirs."""
     (taps,), (stride,) = conv.kernel_size, conv.stride
-    if isinstance(conv, nn.ConvTranspose1d):
+    if conv.transposed:
         conv.forward = lambda x: upsampling(x, conv.weight, conv.bias, stride)
     elif stride > 1:
         conv.forward = lambda x: downsampling(x, conv.weight, conv.bias, stride)
