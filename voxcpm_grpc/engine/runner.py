@@ -159,8 +159,9 @@ def working_memory(model: SpeechModel, slots: Slots, page_size: int, prefill_tok
             for _ in model.codec.decode(latents.cpu().numpy()):
                 pass
 
-    streams = max(_peak(step, device), _peak(prefill, device))
-    return (2 if graphs else 1) * streams + _peak(code, device) + LIBRARIES
+    streams, coding = max(_peak(step, device), _peak(prefill, device)), _peak(code, device)
+    torch.cuda.empty_cache()  # graphs have pools of their own: what PyTorch keeps of this would be in nobody's use
+    return (2 if graphs else 1) * streams + coding + LIBRARIES
 
 
 def _peak(call: Callable[[], None], device: torch.device) -> int:
