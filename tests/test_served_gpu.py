@@ -28,7 +28,7 @@ async def test_sixteen_streams_of_mixed_modes(full_size, tmp_path):  # noqa: F81
     tone = (0.3 * np.sin(2 * np.pi * 220 * seconds)).astype(np.float32)
     async with running_server(settings) as server, AsyncClient(server.address, timeout=120) as client:
         info = await client.model_info()
-        assert (info.device, info.dtype, info.feat_dim) == ("cuda:0", "bfloat16", 64)
+        assert (info.device, info.dtype, info.codec_dtype, info.feat_dim) == ("cuda:0", "bfloat16", "float16", 64)
         frames = np.random.default_rng(0).standard_normal((48, info.feat_dim)).astype(np.float32)
         latents = Latents(data=frames, model_fingerprint=info.model_fingerprint)
         recording = wav_bytes(tone, 16000)

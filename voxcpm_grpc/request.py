@@ -144,6 +144,7 @@ class ModelInfo:
     timesteps: tuple[int, ...]
     device: str
     dtype: str
+    codec_dtype: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

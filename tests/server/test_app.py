@@ -87,6 +87,7 @@ def test_it_speaks(process):
     assert chunks[0].header.model == "demo"
     info = process.stub.GetModelInfo(pb.GetModelInfoRequest())
     assert summary.total_samples == summary.generated_steps * info.samples_per_step
+    assert (info.device, info.dtype, info.codec_dtype) == ("cpu", "float32", "float32")
 
 
 def test_health_and_reflection(process):

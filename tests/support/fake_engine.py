@@ -40,6 +40,7 @@ INFO = ModelInfo(
     timesteps=(4, 10),
     device="cpu",
     dtype="float32",
+    codec_dtype="float32",
 )
 
 

@@ -612,7 +612,7 @@ class GetModelInfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetModelInfoResponse(_message.Message):
-    __slots__ = ("model", "model_fingerprint", "input_sample_rate_hz", "output_sample_rate_hz", "feat_dim", "patch_size", "samples_per_step", "output_encodings", "output_sample_rates_hz", "limits", "default_sampling", "server_version", "architecture", "inference_timesteps", "max_model_len", "max_slots", "device", "dtype")
+    __slots__ = ("model", "model_fingerprint", "input_sample_rate_hz", "output_sample_rate_hz", "feat_dim", "patch_size", "samples_per_step", "output_encodings", "output_sample_rates_hz", "limits", "default_sampling", "server_version", "architecture", "inference_timesteps", "max_model_len", "max_slots", "device", "dtype", "codec_dtype")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     MODEL_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     INPUT_SAMPLE_RATE_HZ_FIELD_NUMBER: _ClassVar[int]
@@ -631,6 +631,7 @@ class GetModelInfoResponse(_message.Message):
     MAX_SLOTS_FIELD_NUMBER: _ClassVar[int]
     DEVICE_FIELD_NUMBER: _ClassVar[int]
     DTYPE_FIELD_NUMBER: _ClassVar[int]
+    CODEC_DTYPE_FIELD_NUMBER: _ClassVar[int]
     model: str
     model_fingerprint: str
     input_sample_rate_hz: int
@@ -649,7 +650,8 @@ class GetModelInfoResponse(_message.Message):
     max_slots: int
     device: str
     dtype: str
-    def __init__(self, model: _Optional[str] = ..., model_fingerprint: _Optional[str] = ..., input_sample_rate_hz: _Optional[int] = ..., output_sample_rate_hz: _Optional[int] = ..., feat_dim: _Optional[int] = ..., patch_size: _Optional[int] = ..., samples_per_step: _Optional[int] = ..., output_encodings: _Optional[_Iterable[_Union[AudioEncoding, str]]] = ..., output_sample_rates_hz: _Optional[_Iterable[int]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., default_sampling: _Optional[_Union[Sampling, _Mapping]] = ..., server_version: _Optional[str] = ..., architecture: _Optional[str] = ..., inference_timesteps: _Optional[_Iterable[int]] = ..., max_model_len: _Optional[int] = ..., max_slots: _Optional[int] = ..., device: _Optional[str] = ..., dtype: _Optional[str] = ...) -> None: ...
+    codec_dtype: str
+    def __init__(self, model: _Optional[str] = ..., model_fingerprint: _Optional[str] = ..., input_sample_rate_hz: _Optional[int] = ..., output_sample_rate_hz: _Optional[int] = ..., feat_dim: _Optional[int] = ..., patch_size: _Optional[int] = ..., samples_per_step: _Optional[int] = ..., output_encodings: _Optional[_Iterable[_Union[AudioEncoding, str]]] = ..., output_sample_rates_hz: _Optional[_Iterable[int]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., default_sampling: _Optional[_Union[Sampling, _Mapping]] = ..., server_version: _Optional[str] = ..., architecture: _Optional[str] = ..., inference_timesteps: _Optional[_Iterable[int]] = ..., max_model_len: _Optional[int] = ..., max_slots: _Optional[int] = ..., device: _Optional[str] = ..., dtype: _Optional[str] = ..., codec_dtype: _Optional[str] = ...) -> None: ...
 
 class Limits(_message.Message):
     __slots__ = ("max_request_message_bytes", "max_buffered_text_chars", "max_segment_chars", "max_prompt_duration", "max_reference_duration", "max_upload_bytes", "max_inline_audio_bytes")

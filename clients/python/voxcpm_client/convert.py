@@ -130,6 +130,7 @@ def model_info(message: pb.GetModelInfoResponse) -> results.ModelInfo:
         max_slots=message.max_slots,
         device=message.device,
         dtype=message.dtype,
+        codec_dtype=message.codec_dtype,
         server_version=message.server_version,
         limits=results.Limits(
             max_request_message_bytes=limits.max_request_message_bytes,

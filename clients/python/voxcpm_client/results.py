@@ -202,6 +202,7 @@ class ModelInfo:
     max_slots: int
     device: str
     dtype: str
+    codec_dtype: str
     server_version: str
     limits: Limits
 

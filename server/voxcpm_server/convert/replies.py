@@ -107,6 +107,7 @@ def model_info(info: ModelInfo, limits: LimitSettings) -> pb.GetModelInfoRespons
         max_slots=info.max_slots,
         device=info.device,
         dtype=info.dtype,
+        codec_dtype=info.codec_dtype,
     )
 
 

@@ -65,6 +65,7 @@ def load_voxcpm2(directory: Path, content: Any, options: LoadOptions) -> VoxCPM2
         timesteps=options.timesteps,
         device=str(device),
         dtype=str(options.dtype).removeprefix("torch."),
+        codec_dtype=str(options.decoder_dtype).removeprefix("torch."),
     )
     layout = PromptLayout(
         tokenize=tokenizer,
