@@ -77,6 +77,22 @@ async def test_the_socket_is_private_and_a_start_can_be_cancelled(tmp_path, monk
     assert list(tmp_path.iterdir()) == []
 
 
+async def test_a_start_and_its_end_can_both_be_cancelled():
+    handle = ProcessHandle(MakeFake(before=load_forever))
+    starting = asyncio.create_task(handle.start())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)  # the process is being made
+    starting.cancel()
+    closing = asyncio.create_task(handle.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.wait([starting, closing])
+    assert handle.pid is None
+    await handle.close()
+    assert handle.pid
+    assert await ended(handle.pid, 0.1)
+
+
 async def test_loopback_serves_where_a_unix_socket_cannot_be(tmp_path, monkeypatch):
     deep = tmp_path / ("d" * 120)  # longer than the address of a Unix socket may be
     deep.mkdir()

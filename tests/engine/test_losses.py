@@ -15,7 +15,7 @@ from support.pools import Launcher, at_rest, everything, health_is, pool_of, sta
 
 from voxcpm_grpc.config import SupervisionSettings
 from voxcpm_grpc.engine.pool import EnginePool
-from voxcpm_grpc.errors import Aborted, Unavailable, VoxCPMError
+from voxcpm_grpc.errors import Aborted, StartupError, Unavailable, VoxCPMError
 from voxcpm_grpc.request import Admitted, AudioChunk, Finished
 
 QUICK = SupervisionSettings(restart_seconds=0.2)
@@ -213,6 +213,19 @@ async def test_a_front_that_is_held_up_itself_blames_nobody():
         assert pool.places[0].supervisor.restarts == 0
 
 
+async def test_a_host_that_is_held_up_as_a_whole_loses_nobody():
+    """As when a container is paused in the middle of a step."""
+    engine = Launcher([MakeFake()])
+    async with started(engine, settings=SupervisionSettings(step_seconds=2.5)) as pool:
+        speaking = asyncio.create_task(everything(pool.generate(request("a", 3, "toil"))))
+        await asyncio.sleep(0.2)
+        engine.kill(signal.SIGSTOP)
+        time.sleep(3.0)  # noqa: ASYNC251
+        engine.kill(signal.SIGCONT)
+        assert_whole(await speaking, 3)
+        assert pool.places[0].supervisor.restarts == 0
+
+
 async def test_the_dead_are_not_preferred_and_the_risen_share_the_load():
     a, b = pair()
     async with started(a, b, settings=QUICK) as pool:
@@ -286,6 +299,29 @@ async def test_who_does_not_end_in_time_is_cut_off_by_a_removal():
         await pool.remove(pool.places[0], seconds=0.1)
         outcomes = await asyncio.gather(*(until_error(stream, 100) for stream in streams))
         assert sum(isinstance(outcome, Aborted) for outcome in outcomes) == 1
+
+
+async def test_a_pool_is_over_when_the_last_good_place_has_left():
+    a, b = Launcher([MakeFake(step_seconds=0.01)], "a"), Launcher([MakeFake(), MakeFake(before=refuse_to_start)], "b")
+    async with started(a, b, settings=NEVER) as pool:
+        stays = next(place for place in pool.places if place.name == "b")
+        leaves = next(place for place in pool.places if place is not stays)
+        leaving = asyncio.create_task(pool.remove(leaves, seconds=0.1))
+        b.kill()
+        async with asyncio.timeout(20):
+            while not stays.given_up:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+            await leaving
+            await pool.closed_or_given_up()
+
+
+async def test_a_closed_pool_takes_no_place():
+    engine = Launcher([MakeFake()])
+    async with started() as pool:
+        await pool.close()
+        with pytest.raises(StartupError):
+            pool.add(engine)
+    assert not engine.handles
 
 
 async def test_closing_while_an_engine_comes_back_leaves_nothing():

@@ -70,6 +70,13 @@ async def test_an_id_in_use_is_refused_and_a_used_one_is_not(pool):
     assert len(await everything(pool.generate(request("same", 3)))) == 5
 
 
+async def test_an_id_may_be_the_name_of_other_work(pool):
+    encoding = asyncio.create_task(pool.encode(np.zeros(3200), pad_left=True))
+    await asyncio.sleep(0)
+    assert len(await everything(pool.generate(request("encode", 3)))) == 5
+    await encoding
+
+
 async def test_a_request_that_cannot_be_sent_fails_alone(pool, caplog):
     with pytest.raises(Internal):
         await everything(pool.generate(request("surrogate", 3, "\ud800")))

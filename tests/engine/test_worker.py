@@ -242,6 +242,25 @@ def test_a_front_that_is_gone_leaves_nothing_behind(front, guests, engine):
     assert engine.cancelled == 1
 
 
+def test_what_a_front_asked_for_last_goes_with_it(engine):
+    """Its letters may still lie there, unread, when the host has found it dead."""
+    desk = Desk(engine, Pulse())
+    desk.round([(worker.OWNER, m.encode_command(m.Attach("a", "inproc://a")))])
+    desk.errands()
+    letters = [(worker.OWNER, m.Detach("a")), ("a", m.Submit(request("1", 9), 4)), ("a", m.Decode("2", np.zeros(3)))]
+    desk.round([(front, m.encode_command(command)) for front, command in letters])
+    assert not engine.streams and not engine.jobs, "nobody would give them credit, nor cancel them"
+
+
+def test_who_remains_hears_that_a_front_is_gone(front, guests):
+    a, b = guests
+    a.post(m.Submit(request("1", 100_000), 100_000, work=1000.0))
+    while b.work_of_others() == 0:
+        pass
+    front.post(m.Detach("a"))
+    assert b.work_of_others() == 0
+
+
 def test_a_checkpoint_that_is_not_there_is_named(tmp_path):
     with pytest.raises(StartupError, match="nowhere"):
         worker.LoadEngine(Path(tmp_path / "nowhere"), "x", EngineSettings(device="cpu"))()

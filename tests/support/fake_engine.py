@@ -64,7 +64,7 @@ class _Stream:
 @dataclass
 class FakeEngine:
     """What a request's text says happens: refuse, fault, fail, elsewhere (another engine should try), crash (a step
-    raises), exit, hang, linger (a step takes 2.5 s)."""
+    raises), exit, hang, linger (a step takes 2.5 s), toil (a step takes 0.6 s of the processor)."""
 
     info: ModelInfo = INFO
     step_seconds: float = 0.0005
@@ -143,6 +143,10 @@ class FakeEngine:
                 time.sleep(60)
             case "linger" if not stream.made:
                 time.sleep(2.5)
+            case "toil" if not stream.made:
+                end = time.process_time() + 0.6
+                while time.process_time() < end:
+                    pass
             case "elsewhere":
                 del self.streams[id]
                 return [(id, Unavailable("not here"))]

@@ -13,6 +13,7 @@ import numpy as np
 
 from voxcpm_grpc.engine import messages
 from voxcpm_grpc.engine.messages import (
+    BEAT_SECONDS,
     Attach,
     Beat,
     Began,
@@ -62,11 +63,18 @@ class EngineLike(Protocol):
 
 
 class Pulse:
-    """How long the loop has been at its present step. Written by the loop, read by the thread that sends beats."""
+    """How long the loop has been at its present step. Written by the loop, read by the thread that sends beats.
+
+    Time in which that thread did not run either does not count: a process that is stopped as a whole, with its
+    container perhaps, and goes on later has not been caught in a step.
+    """
 
     def __init__(self) -> None:
         self.slowest_step = 0.0  # of the warm-up
         self._began: float | None = None
+        self._felt: float | None = None  # when the step began that the last beat told of
+        self._busy_seconds = 0.0
+        self._beaten = monotonic()
 
     def __enter__(self) -> None:
         self._began = monotonic()
@@ -75,8 +83,17 @@ class Pulse:
         self._began = None
 
     def beat(self) -> Beat:
-        began = self._began
-        return Beat(0.0 if began is None else monotonic() - began, self.slowest_step)
+        began, now = self._began, monotonic()
+        awake = min(now - self._beaten, 2 * BEAT_SECONDS)
+        self._beaten = now
+        if began is None:
+            self._busy_seconds = 0.0
+        elif began == self._felt:
+            self._busy_seconds += awake
+        else:
+            self._busy_seconds = min(now - began, awake)
+        self._felt = began
+        return Beat(self._busy_seconds, self.slowest_step)
 
 
 @dataclass(slots=True)
@@ -116,6 +133,8 @@ class Desk:
         """
         reports: defaultdict[str, list[Report]] = defaultdict(list)
         for front, data in letters:
+            if Detach(front) in self._errands:
+                continue  # it was read out just now; nobody would cancel what is begun for it
             with self._pulse:
                 for whom, report in self._read(front, data):
                     reports[whom].append(report)
@@ -123,7 +142,7 @@ class Desk:
             if self._engine.busy:
                 for id, result in self._engine.step():
                     self._deliver(id, _report(id, result), reports)
-        if len(self._fronts) > 1:
+        if self._fronts:
             self._tell_work(reports)
         return reports
 

@@ -68,7 +68,12 @@ class EnginePool:
             raise (error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error) from None
 
     def add(self, launch: Launch) -> Place:
-        """Make room for another engine. It joins when it is ready; one that cannot start is tried again."""
+        """Make room for another engine. It joins when it is ready; one that cannot start is tried again.
+
+        Raises StartupError once the pool is closed.
+        """
+        if self._closing:
+            raise StartupError("the pool is closed; nobody would stop an engine that is added now")
         place = self._place(launch)
         self._places.append(place)
         place.supervisor.begin()
@@ -83,7 +88,7 @@ class EnginePool:
                 await place.idle()
         await place.close()
         self._places.remove(place)
-        self._chooser.forget(place)
+        self._on_change(place)
 
     @property
     def places(self) -> tuple[Place, ...]:
@@ -135,7 +140,7 @@ class EnginePool:
             prefix=prefix_of(request),
             credit=credit,
         )
-        if any(other.name == job.name for place in self._places for other in place.jobs.values()):
+        if any(other.name == job.name and other.is_stream for place in self._places for other in place.jobs.values()):
             error = InvalidRequest(f"request id {request.id!r} is in use; choose another", field="request_id")
             return Stream(job.fail(error))
         return self._open(job)

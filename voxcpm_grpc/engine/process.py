@@ -118,7 +118,7 @@ class ChildProcess:
         self._closing = True
         if self._spawning:
             with contextlib.suppress(Exception):  # start() has told
-                await self._end(await self._spawning, force)
+                await self._end(await asyncio.shield(self._spawning), force)
         self._letters.close()
         self._beats.close()
         self._context.term()
