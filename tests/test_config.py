@@ -68,6 +68,13 @@ def test_every_type_is_read_from_text():
     assert load(["--engine.prefix-caching", "--model", "x"], env).engine.prefix_caching is True
 
 
+def test_silence_is_at_least_that_of_a_healthy_engine():
+    words = refusal(["--supervision.silence-seconds", "0.3"])
+    assert "silence-seconds" in words
+    assert "0.75" in words
+    assert load(["--supervision.silence-seconds", "0.75"]).supervision.silence_seconds == 0.75
+
+
 def test_an_empty_value_restores_the_default(tmp_path):
     path = write(tmp_path, 'listen = "a:1"\n[engine]\nmax_slots = 3\n')
     settings = load(["--config", path, "--engine.max-slots="], {"VOXCPM_LISTEN": ""})

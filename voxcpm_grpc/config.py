@@ -94,7 +94,7 @@ class EngineSettings(_Frozen):
 class SupervisionSettings(_Frozen):
     """When an engine counts as lost, and what follows."""
 
-    silence_seconds: Seconds = Field(
+    silence_seconds: Annotated[Seconds, Field(ge=0.75)] = Field(  # three signs: one of them may come late
         default=1.5, description="longest silence of an engine's process, which gives a sign of life every 0.25 s"
     )
     step_seconds: Seconds | None = Field(

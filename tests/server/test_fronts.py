@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import socket
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from support.servers import Server, serving
 
 from voxcpm_grpc.audio import wav_bytes
+from voxcpm_grpc.config import SupervisionSettings
+from voxcpm_grpc.engine.host import EngineHost
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
@@ -245,6 +248,15 @@ def free_run(count: int) -> int:
 def test_what_fronts_cannot_listen_on_is_said(listen, shared, words):
     with pytest.raises(StartupError, match=words), reserved(listen, 2, shared=shared):
         pass
+
+
+async def test_temporary_files_too_deep_for_sockets_are_refused_at_once(tmp_path, monkeypatch):
+    deep = tmp_path / ("d" * 100)
+    deep.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(deep))
+    with pytest.raises(StartupError, match="set TMPDIR to a shorter one"):
+        EngineHost({}, SupervisionSettings())
+    assert not list(deep.iterdir())
 
 
 def test_fronts_refuse_a_store_that_they_would_not_share():

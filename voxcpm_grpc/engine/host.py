@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import zmq
 
 from voxcpm_grpc.config import EngineSettings, SupervisionSettings
 from voxcpm_grpc.engine.handles import Handle, Launch, processes
@@ -24,17 +27,19 @@ from voxcpm_grpc.request import ModelInfo
 
 FRONT_START_SECONDS = 120.0
 LEAVE_SECONDS = 10.0  # for a front to end once it has drained
+NAME_LENGTH = 40  # at most, of a socket and of the folder made for it
 
 
 class EngineHost:
     """Engines and fronts, each in a process of its own, each followed by another when it is lost.
 
-    A front that dies costs its own streams; an engine that dies, what it was doing for any front.
+    A front that dies costs its own streams; an engine that dies, what it was doing for any front. Raises StartupError
+    where their sockets cannot be.
     """
 
     def __init__(self, engines: Mapping[str, Launch], supervision: SupervisionSettings) -> None:
         self._supervision = supervision
-        self._directory = Path(tempfile.mkdtemp(prefix="voxcpm-"))  # made with mode 0700
+        self._directory = _sockets_folder()
         self._engines = {place: _Engine(self, place, launch, supervision) for place, launch in engines.items()}
         self._fronts: dict[str, FrontProcess] = {}
         self._keepers: list[_FrontKeeper] = []
@@ -125,6 +130,17 @@ class EngineHost:
             address = f"ipc://{self._directory}/{front.id}-{next(self._sockets)}"
             front.post(EngineCame(engine.place, address))
             engine.handle.post(Attach(front.id, address))
+
+
+def _sockets_folder() -> Path:
+    """A new one, private to this user. Raises StartupError if the paths in it would be too long for sockets."""
+    parent, most = tempfile.gettempdir(), zmq.IPC_PATH_MAX_LEN - NAME_LENGTH
+    if (length := len(os.fsencode(parent))) > most:
+        raise StartupError(
+            f"the folder for temporary files, {parent}, has a path of {length} bytes; the sockets between fronts and "
+            f"engines leave it {most}; set TMPDIR to a shorter one"
+        )
+    return Path(tempfile.mkdtemp(prefix="voxcpm-"))  # made with mode 0700
 
 
 class FrontProcess(ChildProcess):
