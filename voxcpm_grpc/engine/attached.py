@@ -20,12 +20,12 @@ from voxcpm_grpc.engine.process import Addresses, mailbox, received
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.request import ModelInfo
 
-RETRY_SECONDS = 0.05  # a handle waits for its engine by itself
+PAUSE_SECONDS = 0.05  # a handle waits for its engine by itself
 LINGER_MS = 1000
 FOREVER = 1 << 62
 
 SUPERVISION = SupervisionSettings(  # the host supervises, and says what has become of an engine
-    silence_seconds=MAX_SECONDS, step_seconds=MAX_SECONDS, restart_seconds=RETRY_SECONDS, restart_limit=FOREVER
+    silence_seconds=MAX_SECONDS, step_seconds=MAX_SECONDS, restart_seconds=PAUSE_SECONDS, restart_limit=FOREVER
 )
 
 

@@ -49,7 +49,7 @@ def _staying(pool: EnginePool) -> list[Place]:
 
 def _load(pool: EnginePool) -> Load:
     staying = _staying(pool)
-    streams = [[job for job in place.jobs.values() if job.credit] for place in staying]
+    streams = [[job for job in place.jobs.values() if job.is_stream] for place in staying]
     waiting = [sum(not job.began for job in jobs) for jobs in streams]
     room = any(place.alive and not count for place, count in zip(staying, waiting, strict=True))
     return Load(

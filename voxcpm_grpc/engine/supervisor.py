@@ -123,35 +123,35 @@ class Supervisor:
 
     async def _watch(self, handle: Handle) -> str:
         """Hand over what the engine says until it is lost; returns why."""
-        pulse = _Pulse(self._settings)
-        reading = asyncio.create_task(self._read(handle, pulse))
+        patience = _Patience(self._settings)
+        reading = asyncio.create_task(self._read(handle, patience))
         try:
-            while not reading.done() and not pulse.fault:
+            while not reading.done() and not patience.fault:
                 await asyncio.wait([reading], timeout=TICK_SECONDS)
-                pulse.tick()
+                patience.tick()
         finally:
             reading.cancel()
             await asyncio.wait([reading])
-        if pulse.fault:
-            return pulse.fault
+        if patience.fault:
+            return patience.fault
         if not reading.cancelled() and (error := reading.exception()):
             logger.error("the reports of %s cannot be read", handle.name, exc_info=error)
             return "its reports cannot be read"
         return "it has ended"
 
-    async def _read(self, handle: Handle, pulse: _Pulse) -> None:
+    async def _read(self, handle: Handle, patience: _Patience) -> None:
         async with contextlib.aclosing(handle.reports()) as batches:
             async for reports in batches:
-                pulse.heard()
+                patience.heard()
                 if isinstance(reports[0], Beat):
-                    pulse.felt(reports[0])
-                    if pulse.fault:
+                    patience.felt(reports[0])
+                    if patience.fault:
                         return
                 else:
                     self._tenant.said(reports)
 
 
-class _Pulse:
+class _Patience:
     """When silence or a step has lasted too long.
 
     Silence is counted in turns of our own event loop: when it is held up itself, it does not blame an engine.
