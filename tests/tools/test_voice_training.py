@@ -1,10 +1,12 @@
 """The training pass of the bundled voice computes what the official model computes."""
 
 import importlib.util
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from tools.voice import batches, tokens
 from tools.voice.batches import AUDIO, Layout, Sequence
@@ -127,3 +129,20 @@ def test_quick_codec_equals_the_official_codec() -> None:
     torch.testing.assert_close(quick.encode(audio, config["sample_rate"]), latents, rtol=1e-4, atol=1e-5)
     latents = torch.randn_like(latents)
     torch.testing.assert_close(quick.decode(latents), slow.decode(latents), rtol=1e-4, atol=1e-5)
+
+
+def test_a_refined_decoder_is_saved_as_the_official_codec_reads_it(tmp_path: Path) -> None:
+    from tools.voice import quick_codec, refine_decoder
+
+    torch.manual_seed(0)
+    config = codec_config(toy=True)
+    codec = quick_codec.build(config)
+    tensors = {name: tensor.half() for name, tensor in codec.state_dict().items()}
+    decoder = refine_decoder.Decoder(tensors, config["decoder_rates"])
+    for weight in decoder.parameters():
+        weight.data *= 1.1
+    refine_decoder.save(tmp_path, config, tensors, {name: decoder[name].detach() for name in decoder.names})
+    codec.load_state_dict(load_file(tmp_path / "audiovae.safetensors"))
+    latents = torch.randn(2, LATENT, 5)
+    with torch.no_grad():
+        torch.testing.assert_close(codec.decode(latents)[:, 0], decoder(latents), rtol=1e-2, atol=1e-3)
