@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
 from functools import partial
+from pathlib import Path
 
 import zmq
 import zmq.asyncio
@@ -98,12 +99,12 @@ class AttachedHandle:
 
     async def start(self) -> ModelInfo:
         address, self._gone = await self._meeting.engine()
-        self._letters.bind(address)
-        async with contextlib.aclosing(self.reports()) as batches:
-            async for reports in batches:
-                match reports:
-                    case [Ready(info), *_]:
-                        return info
+        with _bound(self._letters, address):
+            async with contextlib.aclosing(self.reports()) as batches:
+                async for reports in batches:
+                    match reports:
+                        case [Ready(info), *_]:
+                            return info
         raise StartupError(f"{self.name} was lost before it was attached")
 
     def post(self, command: Command) -> None:
@@ -117,6 +118,16 @@ class AttachedHandle:
 
     async def close(self, *, force: bool = False) -> None:
         self._letters.close()
+
+
+@contextlib.contextmanager
+def _bound(socket: zmq.asyncio.Socket, address: str) -> Iterator[None]:
+    """Listens there for one peer. Its file goes then: ZeroMQ would leave one for each engine that ever was."""
+    socket.bind(address)
+    try:
+        yield
+    finally:
+        Path(address.removeprefix("ipc://")).unlink(missing_ok=True)
 
 
 class AttachedPool(EnginePool):

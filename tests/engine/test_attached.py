@@ -1,0 +1,44 @@
+"""An engine of a host, as one of the host's fronts meets it. Whole fronts are in tests/server/test_fronts.py."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+import zmq.asyncio
+from support.fake_engine import INFO
+
+from voxcpm_grpc.engine import messages as m
+from voxcpm_grpc.engine.attached import HostLine
+from voxcpm_grpc.engine.process import mailbox
+
+
+@pytest.fixture
+def context():
+    context = zmq.asyncio.Context()
+    yield context
+    context.destroy(linger=0)
+
+
+async def test_every_life_of_an_engine_leaves_no_file(context, tmp_path):
+    host, heard = mailbox(context), mailbox(context)
+    host.bind("inproc://front")
+    heard.connect("inproc://front")
+    line = HostLine(context, heard)
+    [launch] = line.launches(["cpu:0"])
+    listening = asyncio.create_task(line.listen())
+    for life in range(2):
+        address = f"ipc://{tmp_path}/{life}"
+        handle, engine = launch(), mailbox(context)
+        engine.connect(address)
+        await engine.send(m.encode_reports([m.Ready(INFO)]))
+        await host.send(m.encode_command(m.EngineCame("cpu:0", address)))
+        async with asyncio.timeout(5):
+            assert await handle.start() == INFO
+        assert not list(tmp_path.iterdir())
+        await host.send(m.encode_command(m.EngineWent("cpu:0")))
+        async with asyncio.timeout(5):
+            assert [batch async for batch in handle.reports()] == []
+        await handle.close()
+    listening.cancel()
+    await asyncio.wait([listening])
