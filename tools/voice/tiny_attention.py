@@ -25,7 +25,7 @@ def _load(base, stride, batch, head, row, column, COUNT: tl.constexpr, HEADS: tl
 
 @triton.jit
 def _weights(q, k, row, scale, COUNT: tl.constexpr, ROWS: tl.constexpr):
-    scores = tl.dot(q, tl.trans(k)) * scale
+    scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
     scores = tl.where((tl.arange(0, ROWS) < COUNT)[None, :], scores, float("-inf"))
     scores = tl.exp(scores - tl.max(scores, 1)[:, None])
     return scores / tl.sum(scores, 1)[:, None]
@@ -45,7 +45,7 @@ def _forward(
         head = group * (HEADS // GROUPS) + i
         queries = _load(q, q_stride, batch, head, row, column, COUNT, HEADS, SIZE)
         weights = _weights(queries, keys, row, scale, COUNT, ROWS).to(values.dtype)
-        made = tl.dot(weights, values)
+        made = tl.dot(weights, values, input_precision="ieee")
         where = out + (batch * COUNT + row)[:, None] * (HEADS * SIZE) + head * SIZE + column[None, :]
         tl.store(where, made.to(values.dtype), mask=(row < COUNT)[:, None])
 
@@ -67,12 +67,12 @@ def _backward(
         queries = _load(q, q_stride, batch, head, row, column, COUNT, HEADS, SIZE)
         out_grad = _load(grad, HEADS * SIZE, batch, head, row, column, COUNT, HEADS, SIZE)
         weights = _weights(queries, keys, row, scale, COUNT, ROWS)
-        values_grad += tl.dot(tl.trans(weights.to(values.dtype)), out_grad)
-        slope = tl.dot(out_grad, tl.trans(values))
+        values_grad += tl.dot(tl.trans(weights.to(values.dtype)), out_grad, input_precision="ieee")
+        slope = tl.dot(out_grad, tl.trans(values), input_precision="ieee")
         slope = (weights * (slope - tl.sum(slope * weights, 1)[:, None]) * scale).to(values.dtype)
         where = dq + (batch * COUNT + row)[:, None] * (HEADS * SIZE) + head * SIZE + column[None, :]
-        tl.store(where, tl.dot(slope, keys).to(values.dtype), mask=(row < COUNT)[:, None])
-        keys_grad += tl.dot(tl.trans(slope), queries)
+        tl.store(where, tl.dot(slope, keys, input_precision="ieee").to(values.dtype), mask=(row < COUNT)[:, None])
+        keys_grad += tl.dot(tl.trans(slope), queries, input_precision="ieee")
     where = (batch * COUNT + row)[:, None] * (GROUPS * SIZE) + group * SIZE + column[None, :]
     tl.store(dk + where, keys_grad.to(values.dtype), mask=(row < COUNT)[:, None])
     tl.store(dv + where, values_grad.to(values.dtype), mask=(row < COUNT)[:, None])
