@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 import psutil
@@ -91,6 +92,22 @@ async def test_a_start_and_its_end_can_both_be_cancelled():
     await handle.close()
     assert handle.pid
     assert await ended(handle.pid, 0.1)
+
+
+async def test_nobody_waits_for_a_process_that_a_driver_holds(monkeypatch, caplog):
+    monkeypatch.setattr("voxcpm_grpc.engine.process.KILLED_SECONDS", 0.2)
+    async with started(stop_seconds=0.2) as handle:
+        os.kill(handle.pid, signal.SIGSTOP)
+        kill = SpawnProcess.kill
+        monkeypatch.setattr(
+            SpawnProcess, "kill", lambda process: None
+        )  # as it is for one in the middle of a device's call
+        async with asyncio.timeout(2):
+            await handle.close()
+        assert f"process {handle.pid}, does not end though it was killed" in caplog.text
+        monkeypatch.setattr(SpawnProcess, "kill", kill)
+        os.kill(handle.pid, signal.SIGKILL)
+        assert await ended(handle.pid, 2)
 
 
 async def test_loopback_serves_where_a_unix_socket_cannot_be(tmp_path, monkeypatch):

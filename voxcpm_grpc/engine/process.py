@@ -27,6 +27,7 @@ from voxcpm_grpc.request import ModelInfo
 logger = logging.getLogger(__name__)
 
 SPAWN = multiprocessing.get_context("spawn")  # a forked copy of CUDA or of gRPC's threads does not work
+KILLED_SECONDS = 10.0  # in which a killed process is gone, unless a driver holds it
 LAST_WORDS_SECONDS = 0.05  # silence after which an ended process has nothing more under way
 
 
@@ -138,7 +139,13 @@ class ChildProcess:
                     await self._exited.wait()
         if not self._exited.is_set():
             process.kill()
-            await self._exited.wait()
+            try:
+                async with asyncio.timeout(KILLED_SECONDS):
+                    await self._exited.wait()
+            except TimeoutError:
+                logger.error(
+                    "%s, process %s, does not end though it was killed; it is left behind", self.name, self.pid
+                )
 
     def _on_exit(self, process: SpawnProcess) -> None:
         asyncio.get_running_loop().remove_reader(process.sentinel)
