@@ -157,12 +157,12 @@ async def test_what_cannot_be_pickled_fails_the_start():
 async def test_reports_end_when_the_process_is_killed():
     async with started() as handle:
         handle.post(m.Submit(request("a", 100_000), 100_000))
-        reports = handle.reports()
-        first = await asyncio.wait_for(anext(reports), 10)
-        os.kill(handle.pid, signal.SIGKILL)
-        async with asyncio.timeout(10):
-            rest = [report async for batch in reports for report in batch]
-        indices = [report.event.index for report in (*first, *rest) if isinstance(report, m.Spoke)]
+        indices = []
+        async with asyncio.timeout(10), contextlib.aclosing(handle.reports()) as batches:
+            async for batch in batches:
+                if not indices and any(isinstance(report, m.Spoke) for report in batch):
+                    os.kill(handle.pid, signal.SIGKILL)
+                indices += [report.event.index for report in batch if isinstance(report, m.Spoke)]
         assert indices == list(range(len(indices)))
         assert indices
         handle.post(m.Cancel("a"))  # goes nowhere, quietly
