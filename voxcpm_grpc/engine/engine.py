@@ -154,7 +154,7 @@ class Engine:
         batch = self.scheduler.schedule(monotonic())
         if batch:
             self._launch(batch)
-        self._results += self._jobs.advance(wait=not batch)
+        self._results += self._jobs.advance(wait=not batch and not self._launches)
         behind = self.runner.lookahead if batch.steps else 0
         while self._launches and (len(self._launches) > behind or self._launches[0].ready()):
             self._deliver(self._launches.popleft())
