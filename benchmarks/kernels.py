@@ -161,7 +161,7 @@ def measure_ceilings() -> Ceilings:
     return Ceilings(bandwidth, 2 * 8192**3 / median(lambda: a @ b))
 
 
-def median(work: Callable[[], Tensor], repeats: int = 31) -> float:
+def median(work: Callable[[], object], repeats: int = 31) -> float:
     """Seconds of one replay of what `work` launches, captured after a first run for compilation."""
     work()
     torch.cuda.synchronize()

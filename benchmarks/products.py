@@ -14,7 +14,6 @@ import argparse
 import json
 import math
 import os
-import statistics
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
@@ -26,6 +25,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from benchmarks.hardware import command, versions
+from benchmarks.kernels import median
 from voxcpm_grpc.kernels import linear, product, tiles, vector
 from voxcpm_grpc.kernels.cuda_code import KernelUnavailable
 from voxcpm_grpc.kernels.cuts import TABLE
@@ -103,21 +103,7 @@ def deepest(role: Role, outputs: int, rows: int, splits: int, share: int, reside
 @torch.inference_mode()
 def mean(calls: list[Callable[[], object]]) -> float:
     """Microseconds of one call, of a captured chain of all."""
-    calls[0]()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        kept = [call() for call in calls]
-    times = []
-    for _ in range(REPEATS):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        graph.replay()
-        end.record()
-        times.append((start, end))
-    torch.cuda.synchronize()
-    del kept
-    return statistics.median(start.elapsed_time(end) for start, end in times[3:]) * 1e3 / len(calls)
+    return median(lambda: [call() for call in calls], repeats=REPEATS) * 1e6 / len(calls)
 
 
 class Bench:
