@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
@@ -78,7 +79,9 @@ async def test_the_socket_is_private_and_a_start_can_be_cancelled(tmp_path, monk
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_a_start_and_its_end_can_both_be_cancelled():
+async def test_a_start_and_its_end_can_both_be_cancelled(monkeypatch):
+    may_start, start = threading.Event(), SpawnProcess.start
+    monkeypatch.setattr(SpawnProcess, "start", lambda process: (may_start.wait(10), start(process)))
     handle = ProcessHandle(MakeFake(before=load_forever))
     starting = asyncio.create_task(handle.start())
     await asyncio.sleep(0)
@@ -88,7 +91,7 @@ async def test_a_start_and_its_end_can_both_be_cancelled():
     await asyncio.sleep(0)
     closing.cancel()
     await asyncio.wait([starting, closing])
-    assert handle.pid is None
+    may_start.set()
     await handle.close()
     assert handle.pid
     assert await ended(handle.pid, 1)
