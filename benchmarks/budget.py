@@ -3,9 +3,9 @@
     python -m benchmarks.budget             counts, and says what is over budget.json
     python -m benchmarks.budget --accept    makes what is counted the budget
 
-`ops` are the operations that PyTorch dispatches in one step of the demo model on a CPU, where the plain path runs;
-`calls` are the calls of a step, by name, into attention and kernels, whichever backend serves them. `gpu` holds, by
-batch size, what `results/launches.json` may hold; it is there as soon as that file is.
+`ops` are the operations that PyTorch dispatches in one step of the tests' tiny model on a CPU, where the plain path
+runs; `calls` are the calls of a step, by name, into attention and kernels, whichever backend serves them. `gpu` holds,
+by batch size, what `results/launches.json` may hold; it is there as soon as that file is.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.engine import requests
-from voxcpm_grpc.checkpoint import resolve
+from benchmarks.hardware import ROOT
 from voxcpm_grpc.config import EngineSettings
 from voxcpm_grpc.engine.engine import Engine
 from voxcpm_grpc.engine.load import load_engine
 from voxcpm_grpc.request import AudioChunk
 
+TINY = ROOT / "tests" / "checkpoints" / "tiny"
 BUDGET = Path(__file__).parent / "budget.json"
 LAUNCHES = Path(__file__).parent / "results" / "launches.json"
 STREAMS, TIMESTEPS = (1, 8), 10
@@ -75,9 +76,9 @@ def _within(frame: FrameType) -> bool:
 
 
 def count() -> Counts:
-    """Of one step of the demo model on a CPU, by streams."""
+    """Of one step of the tiny model on a CPU, by streams."""
     settings = EngineSettings(device="cpu", max_slots=max(STREAMS), timesteps=(TIMESTEPS,), graphs=False)
-    engine = load_engine(resolve("demo"), "demo", settings)
+    engine = load_engine(TINY, "tiny", settings)
     return {str(streams): _count(engine, streams) for streams in STREAMS}
 
 

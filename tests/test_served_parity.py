@@ -5,9 +5,9 @@ import struct
 import numpy as np
 import pytest
 from support import goldens
+from support.checkpoints import TINY
 
 from voxcpm_client import AsyncClient, Prompt
-from voxcpm_client.cli.demo import TEXT
 from voxcpm_client.results import Latents
 from voxcpm_grpc.config import EngineSettings, Settings, VoiceSettings
 from voxcpm_server.app import running_server
@@ -25,6 +25,7 @@ async def compare(tmp_path, name: str, source: str) -> None:
     golden = goldens.load(name)
     np.save(tmp_path / "noise.npy", golden.noise)
     settings = Settings(
+        model=str(TINY),
         listen="127.0.0.1:0",
         engine=EngineSettings(recorded_noise=tmp_path / "noise.npy", max_slots=2),
         voices=VoiceSettings(url=str(tmp_path / "voices")),
@@ -55,9 +56,8 @@ async def compare(tmp_path, name: str, source: str) -> None:
     golden.same_audio(speech.samples, atol=1e-4)
 
 
-async def test_the_demo_sentence(tmp_path):
-    assert goldens.load("demo").request.text == TEXT
-    await compare(tmp_path, "demo", "latents")
+async def test_a_sentence(tmp_path):
+    await compare(tmp_path, "sentence", "latents")
 
 
 @pytest.mark.parametrize("source", ["latents", "audio"])

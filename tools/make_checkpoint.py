@@ -1,6 +1,6 @@
 """Write a random VoxCPM2 checkpoint in the layout of the released one.
 
-    python tools/make_checkpoint.py OUT                          the tiny demo model, a few hundred kB
+    python tools/make_checkpoint.py OUT                          the tests' tiny model, a few hundred kB
     python tools/make_checkpoint.py OUT --full-size --never-stop the released dimensions, about 5 GB, for load tests
 
 Needs torch, safetensors and tokenizers, never the official package. A seed, dtype and device give the same bytes.
@@ -21,9 +21,9 @@ from torch import Tensor
 
 Shapes = Iterator[tuple[str, tuple[int, ...]]]
 
-DEMO_SEED = 1
+TINY_SEED = 1
 STOP_UNIT = 0  # unit of stop_proj that is constant, so that stop_head, which has no bias, can have a threshold
-STOP_THRESHOLD = 1.15  # with DEMO_SEED, utterances of 10 to 50 patches, whatever the text
+STOP_THRESHOLD = 1.15  # with TINY_SEED, utterances of 10 to 50 patches, whatever the text
 SPECIAL = {101: "<|audio_start|>", 102: "<|audio_end|>", 103: "<|audio_prompt_start|>", 104: "<|audio_prompt_end|>"}
 HAN = (
     "你好世界今天气很中国语音合成我们的是在说话一二三不了人大小上下来去时间生活学习朋"
@@ -66,8 +66,8 @@ def ramp(pairs: int, top: float) -> list[float]:
 
 
 def config(full: bool, dtype: str) -> dict:
-    """config.json. The demo keeps the released rates and patch size and makes every other dimension different, so that
-    a transposed or swapped tensor cannot pass unnoticed."""
+    """config.json. The tiny one keeps the released rates and patch size and makes every other dimension different, so
+    that a transposed or swapped tensor cannot pass unnoticed."""
     head = 128 if full else 16
     positions = 32768 if full else 2048
     stack = ("hidden_dim", "ffn_dim", "num_heads", "num_layers", "kv_channels")
@@ -356,7 +356,7 @@ def write_tokenizer(out: Path, vocab_size: int) -> None:
 
 
 def write_checkpoint(
-    out: Path, dtype: str = "float32", seed: int = DEMO_SEED, full: bool = False, never_stop: bool = False
+    out: Path, dtype: str = "float32", seed: int = TINY_SEED, full: bool = False, never_stop: bool = False
 ) -> None:
     """Write config, weights and tokenizer into `out`, which is created."""
     out.mkdir(parents=True, exist_ok=True)
@@ -376,7 +376,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, help="directory to write")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), help="default float32, bfloat16 with --full-size")
-    parser.add_argument("--seed", type=int, default=DEMO_SEED)
+    parser.add_argument("--seed", type=int, default=TINY_SEED)
     parser.add_argument("--full-size", action="store_true", help="the dimensions of the released VoxCPM2")
     parser.add_argument("--never-stop", action="store_true", help="a stop head that never fires")
     args = parser.parse_args()

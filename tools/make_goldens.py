@@ -1,4 +1,4 @@
-"""Write tests/goldens: what the official `voxcpm` package computes with the embedded demo checkpoint.
+"""Write tests/goldens: what the official `voxcpm` package computes with the tiny checkpoint of the tests.
 
 It needs an environment of its own, because the official package pins libraries that the server does not use:
 
@@ -83,7 +83,7 @@ DESIGN = Case(name="design", text="(a warm old voice)Hello, you are spoken to.",
 PROMPT = Case(name="prompt", text="And this is new.", prompt_text="It is warm. ", prompt=0.45, seed=19)
 REFERENCE = Case(name="reference", text="你好世界，今天 is a good day.", reference=0.73, seed=19)
 HIFI = Case(name="hifi", text="今天天气很好。", prompt_text="Hello, ", prompt=0.41, reference=0.93, seed=19)
-DEMO = Case(name="demo", text="Hello from VoxCPM, spoken over gRPC.", whole_audio=True, max_patches=60)
+SENTENCE = Case(name="sentence", text="Hello from VoxCPM, spoken over gRPC.", whole_audio=True, max_patches=60)
 
 
 def cases() -> Iterator[Case]:
@@ -106,6 +106,7 @@ def cases() -> Iterator[Case]:
     yield replace(HIFI, name="hifi_primed", prompt=0.9, vae_context="whole prompt")
     yield Case(name="cap", text="Hi!", ended_by="cap", seed=10)
     yield replace(ZERO_SHOT, name="min_len", min_len=17)  # one more than the stop of the same seed needs
+    yield SENTENCE
 
 
 @dataclass(slots=True)
@@ -333,7 +334,7 @@ def main() -> None:
     from golden_modules import modules  # beside this file; it needs the official package too
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--checkpoint", type=Path, default=ROOT / "voxcpm_grpc" / "demo")
+    parser.add_argument("--checkpoint", type=Path, default=ROOT / "tests" / "checkpoints" / "tiny")
     parser.add_argument("--out", type=Path, default=ROOT / "tests" / "goldens")
     parser.add_argument("--only", choices=("modules", "cases"), help="write a part, while working on this tool")
     args = parser.parse_args()
@@ -348,7 +349,6 @@ def main() -> None:
         if args.only == "modules":
             return
         entries = [golden(model, case, args.out / "cases" / f"{case.name}.safetensors") for case in cases()]
-        entries.append(golden(model, DEMO, args.out / "demo.safetensors"))
     stops = sum(entry["ended_by"] == "stop" for entry in entries)
     assert stops >= 5, f"only {stops} cases end by stop"
     packages = ("voxcpm", "torch", "transformers", "tokenizers", "librosa", "soxr", "numpy")

@@ -21,6 +21,7 @@ from voxcpm_grpc.engine.ray_pool import FindAndLoad, RayPool
 from voxcpm_grpc.errors import StartupError, VoxCPMError
 from voxcpm_grpc.request import ModelInfo
 from voxcpm_grpc.v1 import tts_pb2_grpc
+from voxcpm_server import presets
 from voxcpm_server.calls import Gate
 from voxcpm_server.health import Health, enable_reflection
 from voxcpm_server.rpc import Parsing
@@ -28,7 +29,7 @@ from voxcpm_server.service import VoxCPMService
 from voxcpm_server.signals import Signals
 from voxcpm_server.studio import Studio
 from voxcpm_server.threads import Threads
-from voxcpm_server.voices import Objects, VoiceStore
+from voxcpm_server.voices import Library, Objects, VoiceStore
 
 log = logging.getLogger(__name__)
 
@@ -64,22 +65,24 @@ async def running_server(
 ) -> AsyncIterator[Running]:
     """A server for the length of the block, drained at its end. Raises StartupError.
 
-    `directory` is the resolved checkpoint; `pool`, not yet started, replaces the engine that settings describe.
+    `directory` is the resolved checkpoint, where presets are looked for; `pool`, not yet started, replaces the engine
+    that settings describe.
     """
     async with AsyncExitStack() as stack:
         threads = Threads()
         stack.callback(threads.close)
         if pool is None and settings.pool == "ray":
             pool = _ray_pool(settings)
+            directory = _here(settings)
             stack.push_async_callback(pool.close)
             await pool.join()
         server = grpc.aio.server(interceptors=(Parsing(),), options=_options(settings))
         address = _bind(server, settings.listen)  # before the model loads: a taken port should not cost minutes
         stack.push_async_callback(server.stop, 0)
         if pool is None:
-            path = directory or await threads.run(_resolve, settings)
+            directory = directory or await threads.run(_resolve, settings)
             pool = EnginePool.of_processes(
-                path, _name(settings), engines(settings), settings.supervision, log_level=settings.log_level
+                directory, _name(settings), engines(settings), settings.supervision, log_level=settings.log_level
             )
         stack.push_async_callback(pool.close)
         decoder = DecodePool(settings.decode_workers)
@@ -92,12 +95,16 @@ async def running_server(
         url = settings.voices.url or str(Path.home() / DATA)
         objects = await threads.run(Objects, url, settings.voices.timeout_seconds)
         store = await stack.enter_async_context(VoiceStore(objects, settings.voices, pool.info.fingerprint))
+        library = Library(store)
+        studio = Studio(pool, decoder, library, threads, settings.limits)
+        if directory is not None:
+            library.keep(await presets.make(await threads.run(presets.read, directory), studio))
         gate, health = Gate(settings.limits.max_streams), Health()
         tts_pb2_grpc.add_VoxCPMServiceServicer_to_server(
             VoxCPMService(
                 pool=pool,
-                studio=Studio(pool, decoder, store, threads, settings.limits),
-                store=store,
+                studio=studio,
+                library=library,
                 threads=threads,
                 gate=gate,
                 limits=settings.limits,
@@ -151,8 +158,7 @@ async def _serve(settings: Settings, directory: Path | None) -> None:
 
 def announce(settings: Settings, info: ModelInfo, address: str) -> None:
     """The line that says that a server is ready."""
-    note = f" ({card})" if (card := _card_note(settings)) else ""
-    print(f"listening on {address} model={info.name}{note} device={info.device} dtype={info.dtype}", flush=True)
+    print(f"listening on {address} model={info.name} device={info.device} dtype={info.dtype}", flush=True)
 
 
 def _resolve(settings: Settings) -> Path:
@@ -167,20 +173,17 @@ def _ray_pool(settings: Settings) -> RayPool:
     return RayPool(FindAndLoad(find, _name(settings), settings.engine), settings)
 
 
+def _here(settings: Settings) -> Path | None:
+    """The model's directory, if it is on this host without a download."""
+    if settings.model == "demo":
+        return _resolve(settings)
+    return path if (path := Path(settings.model)).is_dir() else None
+
+
 def _name(settings: Settings) -> str:
     """What callers see of where the model came from: never a path."""
     path = Path(settings.model)
     return path.resolve().name if path.is_dir() or path.is_absolute() else settings.model
-
-
-def _card_note(settings: Settings) -> str:
-    """The embedded model's own card says whether it was ever trained."""
-    if settings.model != "demo":
-        return ""
-    card = _resolve(settings) / "README.md"
-    if card.is_file() and "untrained" in card.read_text(encoding="utf-8"):
-        return "untrained: it makes noise, not speech"
-    return ""
 
 
 def _options(settings: Settings) -> list[tuple[str, int]]:

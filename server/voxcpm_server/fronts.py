@@ -41,7 +41,10 @@ async def serve_fronts(
         )
         fronts = {
             f"front {number}": partial(
-                main, settings=settings.model_copy(update={"listen": address}), places=tuple(host.places)
+                main,
+                settings=settings.model_copy(update={"listen": address}),
+                directory=directory,
+                places=tuple(host.places),
             )
             for number, address in enumerate(addresses)
         }
@@ -53,18 +56,19 @@ async def serve_fronts(
             await host.close()
 
 
-def main(addresses: Addresses, settings: Settings, places: tuple[str, ...]) -> None:
+def main(addresses: Addresses, settings: Settings, directory: Path, places: tuple[str, ...]) -> None:
     """Serve with the engines of the host that listens at `addresses` until it says so. Runs in a process of its own."""
     begin(settings.log_level)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(_serve(addresses, settings, places))
+        runner.run(_serve(addresses, settings, directory, places))
 
 
-async def _serve(addresses: Addresses, settings: Settings, places: tuple[str, ...]) -> None:
+async def _serve(addresses: Addresses, settings: Settings, directory: Path, places: tuple[str, ...]) -> None:
     async with joined(addresses) as line:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, line.stopped.set)
         try:
-            async with running_server(settings, pool=AttachedPool(line, places)) as running:
+            pool = AttachedPool(line, places)
+            async with running_server(settings, directory=directory, pool=pool) as running:
                 line.say_ready(running.pool.info)
                 await line.stopped.wait()
         except StartupError as error:

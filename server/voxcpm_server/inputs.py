@@ -36,11 +36,12 @@ class InlinePrompt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VoiceChoice:
-    """The voice a stream asks for. Strings are ids of stored voices; "" and None mean none."""
+    """The voice a stream asks for. Strings are ids of stored voices, or a preset's name; "" and None mean none."""
 
     prompt: str | InlinePrompt | None = None
     reference: str | Recording | RawLatents | None = None
     hifi: str = ""
+    preset: str = ""
 
     @property
     def recordings(self) -> tuple[Recording | RawLatents, ...]:

@@ -24,7 +24,7 @@ from voxcpm_server.sessions import Session
 from voxcpm_server.studio import Created, Studio
 from voxcpm_server.threads import Threads
 from voxcpm_server.uploads import UploadBudget, read_config, receive
-from voxcpm_server.voices import VoiceStore
+from voxcpm_server.voices import Library
 
 
 class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
@@ -35,7 +35,7 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
         *,
         pool: EnginePool,
         studio: Studio,
-        store: VoiceStore,
+        library: Library,
         threads: Threads,
         gate: Gate,
         limits: LimitSettings,
@@ -44,7 +44,7 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
         self.uploads = UploadBudget(limits.max_upload_bytes_total)
         self._pool = pool
         self._studio = studio
-        self._store = store
+        self._library = library
         self._threads = threads
         self._limits = limits
         self._reader = convert.RequestReader(pool.info, limits)
@@ -58,6 +58,8 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
         else:
             config = self._reader.generate_config(pb.GenerateConfig())
         voice = await self._conditioning(config.voice)
+        if config.style and voice.prompt is not None:  # of a preset: others were refused at once
+            raise convert.style_with_prompt("config.turn.style")
         config = replace(config, voice=VoiceChoice())  # a session may last long, and has no use for recordings
         session = Session(
             config,
@@ -101,17 +103,17 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
 
     @rpc(stream=False)
     async def GetVoice(self, request: pb.GetVoiceRequest, call: Call) -> pb.GetVoiceResponse:
-        return pb.GetVoiceResponse(handle=convert.handle(await self._store.find(request.id)))
+        return pb.GetVoiceResponse(handle=convert.handle(await self._library.find(request.id)))
 
     @rpc(stream=False)
     async def ListVoices(self, request: pb.ListVoicesRequest, call: Call) -> pb.ListVoicesResponse:
         kind, labels, size, token = convert.listing(request)
-        return convert.voice_page(*await self._store.page(kind=kind, labels=labels, size=size, token=token))
+        return convert.voice_page(*await self._library.page(kind=kind, labels=labels, size=size, token=token))
 
     @rpc(stream=False)
     async def DeleteVoice(self, request: pb.DeleteVoiceRequest, call: Call) -> pb.DeleteVoiceResponse:
         try:
-            await self._store.delete(request.id, cascade=request.cascade)
+            await self._library.delete(request.id, cascade=request.cascade)
         except NotFound:
             if not request.allow_missing:
                 raise
@@ -119,7 +121,7 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
 
     @rpc(stream=False)
     async def GetModelInfo(self, request: pb.GetModelInfoRequest, call: Call) -> pb.GetModelInfoResponse:
-        return convert.model_info(self._pool.info, self._limits)
+        return convert.model_info(self._pool.info, self._limits, self._library.presets)
 
     # ----
 

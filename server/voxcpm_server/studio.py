@@ -23,7 +23,7 @@ from voxcpm_server.inputs import (
     VoiceOptions,
 )
 from voxcpm_server.threads import Threads
-from voxcpm_server.voices import Damaged, Kind, StoredVoice, Voice, VoiceStore, voice_id
+from voxcpm_server.voices import Damaged, Kind, Library, StoredVoice, Voice, voice_id
 
 KINDS = {Role.PROMPT: Kind.PROMPT, Role.REFERENCE: Kind.REFERENCE}
 FLOAT_BYTES = 4
@@ -41,11 +41,11 @@ class Studio:
     """Decodes in the decode pool, encodes on an engine, digests in threads: its caller's event loop only waits."""
 
     def __init__(
-        self, pool: EnginePool, decoder: DecodePool, store: VoiceStore, threads: Threads, limits: LimitSettings
+        self, pool: EnginePool, decoder: DecodePool, library: Library, threads: Threads, limits: LimitSettings
     ) -> None:
         self._pool = pool
         self._decoder = decoder
-        self._store = store
+        self._library = library
         self._threads = threads
         self._limits = limits
 
@@ -53,6 +53,13 @@ class Studio:
 
     async def conditioning(self, choice: VoiceChoice) -> Conditioning:
         """What the chosen voice means to the model. Raises InvalidRequest, NotFound, FailedPrecondition."""
+        if choice.preset:
+            try:
+                stored = self._library.preset(choice.preset)
+            except NotFound as error:
+                error.field = "config.conditioning.preset"
+                raise
+            return Conditioning(prompt=_prompt(stored), reference=stored.reference)
         if choice.hifi:
             stored = await self._load(choice.hifi, Kind.HIFI, "config.conditioning.hifi_id")
             return Conditioning(prompt=_prompt(stored), reference=stored.reference)
@@ -71,7 +78,7 @@ class Studio:
 
     async def _load(self, id: str, kind: Kind, field: str) -> StoredVoice:
         try:
-            stored = await self._store.load(id)
+            stored = await self._library.load(id)
         except (NotFound, FailedPrecondition) as error:
             error.field = field
             raise
@@ -122,24 +129,42 @@ class Studio:
         wanted = [stored for stored in members.values() if stored.voice.id not in using]
         if len(members) > 1:
             wanted.append(self._hifi(members[Role.PROMPT], members[Role.REFERENCE], config.options))
-        voice, reused = (await self._store.add(*wanted, using=using))[-1]
+        voice, reused = (await self._library.add(*wanted, using=using))[-1]
         made = wanted[-1]
         return Created(StoredVoice(voice=voice, prompt=made.prompt, reference=made.reference), reused)
 
+    async def make(self, kind: Kind, recording: bytes, transcript: str, options: VoiceOptions) -> list[StoredVoice]:
+        """The voice of a recording, which is not stored; before a hifi voice its members. Raises BadAudio."""
+        members = []
+        for role, member in KINDS.items():
+            if kind in (member, Kind.HIFI):
+                said = transcript if role is Role.PROMPT else ""
+                decoded = await self.decode(recording, Upload(format=None, transcript=said), role)
+                id = await self._member_id(decoded, role, said)
+                members.append(await self._new_member(id, decoded, role, said, options))
+        return [*members, self._hifi(*members, options)] if kind is Kind.HIFI else members
+
     async def _member(self, decoded: Decoded, role: Role, transcript: str, options: VoiceOptions) -> StoredVoice:
-        """A prompt or reference, its latents taken from the store if they are there."""
-        kind = KINDS[role]
-        fingerprint = self._pool.info.fingerprint
-        id = await self._threads.run(voice_id, kind, fingerprint, transcript, decoded.waveform.data)
+        """A prompt or reference, its latents taken from the library if they are there."""
+        id = await self._member_id(decoded, role, transcript)
         try:
-            return await self._store.load(id)
+            return await self._library.load(id)
         except (NotFound, Damaged):
-            latents = await self.encode(decoded, role)
+            return await self._new_member(id, decoded, role, transcript, options)
+
+    async def _member_id(self, decoded: Decoded, role: Role, transcript: str) -> str:
+        fingerprint = self._pool.info.fingerprint
+        return await self._threads.run(voice_id, KINDS[role], fingerprint, transcript, decoded.waveform.data)
+
+    async def _new_member(
+        self, id: str, decoded: Decoded, role: Role, transcript: str, options: VoiceOptions
+    ) -> StoredVoice:
+        latents = await self.encode(decoded, role)
         prompt = role is Role.PROMPT
         voice = Voice(
             id=id,
-            kind=kind,
-            fingerprint=fingerprint,
+            kind=KINDS[role],
+            fingerprint=self._pool.info.fingerprint,
             transcript=transcript,
             display_name=options.display_name,
             labels=options.labels,

@@ -1,4 +1,4 @@
-"""The commands themselves, on the demo model."""
+"""The commands themselves, on the tiny model."""
 
 import importlib.util
 import json
@@ -6,13 +6,14 @@ import subprocess
 import sys
 
 import pytest
+from support.checkpoints import TINY
 
 from benchmarks.hardware import ROOT
 
 
 def run(tmp_path, *words: str) -> dict:
     path = tmp_path / "table.json"
-    command = [sys.executable, "-m", *words, "--json", str(path)]
+    command = [sys.executable, "-m", *words, "--model", str(TINY), "--json", str(path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(path.read_text())
@@ -47,7 +48,8 @@ TRIALS = ("--ttfb-ms", "20000", "--settle", "0.2", "--seconds", "1", "--requests
 
 def publish(tmp_path, module: str, *words: str) -> dict:
     """What a command wrote, after a look at its page and at its picture, which it draws if matplotlib is there."""
-    command = [sys.executable, "-m", f"benchmarks.{module}", *words, *SMALL, *TRIALS, "--out", str(tmp_path)]
+    command = [sys.executable, "-m", f"benchmarks.{module}", "--model", str(TINY), *words, *SMALL, *TRIALS]
+    command += ["--out", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=150)
     assert done.returncode == 0, done.stdout + done.stderr
     name = f"{module}-here"
@@ -84,7 +86,7 @@ def test_a_report_says_what_failed(tmp_path):
     words = (
         "benchmarks.report",
         "--model",
-        "demo",
+        str(TINY),
         "--name",
         "here",
         "--out",

@@ -262,6 +262,7 @@ class Servicer(tts_pb2_grpc.VoxCPMServiceServicer):
             output_sample_rate_hz=RATE,
             output_encodings=[pb.AUDIO_ENCODING_PCM_S16LE],
             inference_timesteps=[4, 10],
+            presets=["anna", "otto"],
         )
         info.limits.max_prompt_duration.FromMilliseconds(60_500)
         return info

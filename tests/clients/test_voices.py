@@ -101,6 +101,12 @@ async def test_latents_travel_both_ways(client, server):
         client.speak("a", reference=Latents(data=np.zeros(5, np.float32), model_fingerprint=""))
 
 
+async def test_any_other_name_is_a_preset(client, server):
+    await client.say("a", voice="anna", style="calm")  # whether they go together is the server's to say
+    assert server.calls[-1].config.conditioning == pb.Conditioning(preset="anna")
+    assert (await client.model_info()).presets == ("anna", "otto")
+
+
 @pytest.mark.parametrize(
     ("voice", "field"),
     [("prm_1", "prompt_id"), ("ref_1", "reference_id"), ("hifi_1", "hifi_id"), (["ref_1", "prm_2"], "reference_id")],
@@ -161,7 +167,9 @@ async def test_every_option_has_its_place_on_the_wire(client, server):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"voice": "anna"}, "no voice id"),
+        ({"voice": [""]}, "a voice is empty"),
+        ({"voice": ["anna", "ref_1"]}, "give it alone"),
+        ({"voice": "anna", "reference": b"x"}, "give it alone"),
         ({"voice": ["ref_1", "ref_2"]}, "two voices"),
         ({"voice": ["hifi_1", "ref_2"]}, "hifi"),
         ({"voice": "prm_1", "prompt": Prompt(b"x", "y")}, "two voices give a prompt"),

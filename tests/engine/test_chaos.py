@@ -1,4 +1,4 @@
-"""Three engines with the demo model under load: one is killed, one stopped, one poisoned and one out of memory."""
+"""Three engines with the tiny model under load: one is killed, one stopped, one poisoned and one out of memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from support.engines import DEMO, mixed_requests
+from support.checkpoints import TINY
+from support.engines import mixed_requests
 from support.fragile_engine import POISONED, Fragile
 
 from voxcpm_grpc.config import SupervisionSettings
@@ -133,7 +134,7 @@ async def world(folder: Path):
     full, handles = {name: folder / name for name in names}, {}
 
     def launch(name: str) -> ProcessHandle:
-        handles[name] = ProcessHandle(Fragile(DEMO, full[name]), name=name)
+        handles[name] = ProcessHandle(Fragile(TINY, full[name]), name=name)
         return handles[name]
 
     pool = EnginePool([partial(launch, name) for name in names], SupervisionSettings(restart_seconds=0.5))

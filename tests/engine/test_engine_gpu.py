@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 from support import goldens
-from support.engines import DEMO, at_rest, mixed_requests, run
+from support.checkpoints import TINY
+from support.engines import at_rest, mixed_requests, run
 
 from voxcpm_grpc.attention import select_attention
 from voxcpm_grpc.config import EngineSettings
@@ -29,7 +30,7 @@ def engine(*, slots=8, noise=None, attention="triton", **settings) -> Engine:
         recorded_noise=noise,
     )
     wanted = EngineSettings(**settings)
-    return Engine(load_model(DEMO, options), wanted, device, graphs=wanted.graphs and backend.capturable)
+    return Engine(load_model(TINY, options), wanted, device, graphs=wanted.graphs and backend.capturable)
 
 
 @pytest.mark.parametrize("attention", ["reference", "triton"])

@@ -8,19 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support.checkpoints import TINY
 
-from voxcpm_grpc.checkpoint import resolve
 from voxcpm_grpc.config import EngineSettings
 from voxcpm_grpc.engine.engine import Engine
 from voxcpm_grpc.engine.load import load_engine
 from voxcpm_grpc.errors import StartupError, TooLong
 from voxcpm_grpc.request import Request
 
-DEMO = resolve("demo")
-
 
 def load(**settings: Any) -> Engine:
-    return load_engine(DEMO, "demo", EngineSettings(device="cpu", **settings))
+    return load_engine(TINY, "tiny", EngineSettings(device="cpu", **settings))
 
 
 def test_sizes():
@@ -48,7 +46,7 @@ def test_engines_on_one_cpu_share_its_threads(monkeypatch):
     try:
         for threads, engines, share in ((4, 2, 2), (4, 3, 1), (2, 4, 1), (4, 1, 4)):
             torch.set_num_threads(threads)
-            load_engine(DEMO, "demo", EngineSettings(device="cpu"), cpu_engines=engines)
+            load_engine(TINY, "tiny", EngineSettings(device="cpu"), cpu_engines=engines)
             assert torch.get_num_threads() == share
     finally:
         torch.set_num_threads(before)
@@ -59,7 +57,7 @@ def test_threads():
     try:
         load(threads=before + 1)
         assert torch.get_num_threads() == before + 1
-        load()  # the embedded model is small
+        load()  # the tiny model is small
         assert torch.get_num_threads() == 1
     finally:
         torch.set_num_threads(before)
@@ -81,7 +79,7 @@ def test_threads():
 )
 def test_what_cannot_be_ends_the_start(settings, words):
     with pytest.raises(StartupError, match=words):
-        load_engine(DEMO, "demo", EngineSettings(**{"device": "cpu", **settings}))
+        load_engine(TINY, "tiny", EngineSettings(**{"device": "cpu", **settings}))
 
 
 def test_noise_that_is_no_array_ends_the_start(tmp_path):

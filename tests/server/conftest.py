@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,12 +24,13 @@ from voxcpm_grpc.request import Admitted, AudioChunk, Event, Finished, FinishRea
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
 from voxcpm_server.calls import Gate
+from voxcpm_server.presets import Preset, make
 from voxcpm_server.rpc import Parsing
 from voxcpm_server.service import VoxCPMService
 from voxcpm_server.studio import Studio
 from voxcpm_server.threads import Threads
 from voxcpm_server.uploads import UploadBudget
-from voxcpm_server.voices import Objects, VoiceStore
+from voxcpm_server.voices import Library, Objects, VoiceStore
 
 np.random.default_rng(0)  # loads what the first call would load in the middle of a test
 
@@ -178,7 +179,11 @@ def serve_front(tmp_path: Path, decode_pool: DecodePool) -> ServeFront:
 
     @asynccontextmanager
     async def serve(
-        pool: FakePool | None = None, max_voices: int = 100, url: str = "", **limits: Any
+        pool: FakePool | None = None,
+        max_voices: int = 100,
+        url: str = "",
+        presets: Sequence[tuple[Preset, bytes]] = (),
+        **limits: Any,
     ) -> AsyncIterator[Served]:
         pool = pool or FakePool()
         settings = LimitSettings(**limits)
@@ -186,11 +191,14 @@ def serve_front(tmp_path: Path, decode_pool: DecodePool) -> ServeFront:
         directory = tmp_path / "voices"
         voices = VoiceSettings(max_voices=max_voices)
         store = VoiceStore(Objects(url or str(directory)), voices, pool.info.fingerprint)
+        library = Library(store)
+        studio = Studio(pool, decode_pool, library, threads, settings)  # type: ignore[arg-type]
+        library.keep(await make(presets, studio))
         gate = Gate(settings.max_streams)
         service = VoxCPMService(
             pool=pool,  # type: ignore[arg-type]
-            studio=Studio(pool, decode_pool, store, threads, settings),  # type: ignore[arg-type]
-            store=store,
+            studio=studio,
+            library=library,
             threads=threads,
             gate=gate,
             limits=settings,

@@ -21,8 +21,8 @@ import psutil
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2
+from support.checkpoints import TINY
 
-import voxcpm_grpc
 from voxcpm_grpc.audio import wav_bytes
 from voxcpm_grpc.config import EngineSettings, Settings, VoiceSettings
 from voxcpm_grpc.errors import StartupError
@@ -50,7 +50,8 @@ class Process:
 
 
 def start(voices: Path, *flags: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", SERVE, "--listen", "127.0.0.1:0", "--voices.url", str(voices), *flags]
+    command = [sys.executable, "-c", SERVE, "--listen", "127.0.0.1:0"]
+    command += ["--model", str(TINY), "--voices.url", str(voices), *flags]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -74,8 +75,7 @@ def text(*pieces: str) -> Iterator[pb.GenerateRequest]:
 
 
 def test_it_says_what_it_serves(process):
-    assert "model=demo" in process.line
-    assert "untrained" in process.line
+    assert "model=tiny" in process.line
     assert "device=cpu" in process.line
 
 
@@ -84,7 +84,7 @@ def test_it_speaks(process):
     summary = chunks[-1].summary
     assert summary.segments == 2
     assert summary.total_samples == sum(c.sample_count for c in chunks) > 0
-    assert chunks[0].header.model == "demo"
+    assert chunks[0].header.model == "tiny"
     info = process.stub.GetModelInfo(pb.GetModelInfoRequest())
     assert summary.total_samples == summary.generated_steps * info.samples_per_step
     assert (info.device, info.dtype, info.codec_dtype) == ("cpu", "float32", "float32")
@@ -156,6 +156,7 @@ def test_a_missing_checkpoint_is_an_error_before_anything_starts(tmp_path):
 def settings(tmp_path: Path, **fields) -> Settings:
     engine = EngineSettings(max_slots=4, device="cpu")
     return Settings(
+        model=str(TINY),
         listen="127.0.0.1:0",
         engine=engine,
         voices=VoiceSettings(url=str(tmp_path / "voices")),
@@ -285,7 +286,7 @@ async def test_a_lost_engine_is_told_to_callers_and_balancers_and_followed_by_an
 
 
 async def test_a_server_ends_when_no_engine_can_be_started_again(tmp_path):
-    checkpoint = shutil.copytree(Path(voxcpm_grpc.__file__).parent / "demo", tmp_path / "model")
+    checkpoint = shutil.copytree(TINY, tmp_path / "model")
     flags = ("--model", str(checkpoint), "--supervision.restart-limit", "2", "--supervision.restart-seconds", "0.1")
     server = await asyncio.to_thread(start, tmp_path / "voices", "--decode-workers", "1", *flags)
     try:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shutil
 import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import grpc
 import numpy as np
 import psutil
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from support import uploads
+from support.checkpoints import TINY
 from support.servers import Server, serving
 
 from voxcpm_grpc.audio import wav_bytes
@@ -32,8 +36,19 @@ CONNECTIONS = 64  # that all reach one of two fronts once in 10**19 times
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("voices")
-    with serving(folder, "--devices", "cpu:2", "--fronts", "2", "--supervision.restart-seconds", "0.5") as server:
+    flags = ("--devices", "cpu:2", "--fronts", "2", "--supervision.restart-seconds", "0.5")
+    with serving(folder, *flags, model=with_preset(tmp_path_factory.mktemp("models"))) as server:
         yield server
+
+
+def with_preset(folder: Path) -> Path:
+    """A model with a voice of its own."""
+    model = shutil.copytree(TINY, folder / "model")
+    presets = model / "presets"
+    presets.mkdir()
+    (presets / "anna.wav").write_bytes(uploads.recording())
+    (presets / "presets.json").write_text('[{"name": "anna", "kind": "reference", "recording": "anna.wav"}]')
+    return model
 
 
 @contextlib.contextmanager
@@ -105,6 +120,12 @@ def test_a_voice_of_one_front_is_a_voice_of_the_others(server):
     with connection(server) as stub:
         handle = next(chunk.handle for chunk in stub.AddReference(iter(upload)) if chunk.HasField("handle"))
     both_answer(server, lambda stub: stub.GetVoice(pb.GetVoiceRequest(id=handle.id)), "GetVoice")
+
+
+def test_every_front_has_the_presets_of_the_model(server):
+    config = pb.GenerateRequest(config=pb.GenerateConfig(conditioning=pb.Conditioning(preset="anna")))
+    said = pb.GenerateRequest(text="Hello.")
+    both_answer(server, lambda stub: list(stub.Generate(iter([config, said]), timeout=60)), "Generate")
 
 
 def test_a_lost_front_costs_its_own_streams_and_is_followed_by_another(server):

@@ -1,13 +1,12 @@
-"""What the engine's tests share: the demo model, requests of every conditioning mode, and a loop to run them."""
+"""What the engine's tests share: the tiny model, requests of every conditioning mode, and a loop to run them."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import torch
+from support.checkpoints import TINY
 
-import voxcpm_grpc
 from voxcpm_grpc.attention import select_attention
 from voxcpm_grpc.config import EngineSettings
 from voxcpm_grpc.engine.engine import Engine, Piece
@@ -17,7 +16,6 @@ from voxcpm_grpc.models.families import load_model
 from voxcpm_grpc.request import Admitted, AudioChunk, Conditioning, Finished, Prompt, Request, Sampling
 
 CPU = torch.device("cpu")
-DEMO = Path(voxcpm_grpc.__file__).parent / "demo"
 
 
 def engine(*, slots=8, noise=None, **settings) -> Engine:
@@ -28,7 +26,7 @@ def engine(*, slots=8, noise=None, **settings) -> Engine:
         max_slots=slots,
         recorded_noise=noise,
     )
-    return Engine(load_model(DEMO, options), EngineSettings(**settings), CPU)
+    return Engine(load_model(TINY, options), EngineSettings(**settings), CPU)
 
 
 @dataclass

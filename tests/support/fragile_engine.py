@@ -1,4 +1,4 @@
-"""The demo model in an engine that fails where a test says."""
+"""A model in an engine that fails where a test says."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Fragile:
     def __call__(self) -> EngineLike:
         import torch
 
-        engine = LoadEngine(self.checkpoint, "demo", EngineSettings(device="cpu"))()
+        engine = LoadEngine(self.checkpoint, "tiny", EngineSettings(device="cpu"))()
         model = engine.model  # pyright: ignore[reportAttributeAccessIssue]
         embed, speak = model.embed, model.speak
 

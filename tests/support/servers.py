@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from support.checkpoints import TINY
+
 STOP_SECONDS = 20
 
 
@@ -41,12 +43,15 @@ class Server:
 
 
 @contextmanager
-def serving(voices: str | Path, *flags: str) -> Iterator[Server]:
-    """The demo model on a free port of this host, its voices at a URL; stopped at the end of the block."""
+def serving(voices: str | Path, *flags: str, model: Path | str = TINY) -> Iterator[Server]:
+    """A model on a free port of this host, its voices at a URL; stopped at the end of the block."""
     command = [sys.executable, "-m", "voxcpm_client", "serve", "--listen", "127.0.0.1:0", "--decode-workers", "1"]
     with tempfile.NamedTemporaryFile("w+", prefix="voxcpm-", suffix=".log") as log:
         process = subprocess.Popen(
-            [*command, "--voices.url", str(voices), *flags], stdout=subprocess.PIPE, stderr=log, text=True
+            [*command, "--model", str(model), "--voices.url", str(voices), *flags],
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
         )
         try:
             assert process.stdout is not None

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from support.checkpoints import TINY
 from tokenizers import Tokenizer
 from torch.nn.functional import linear, silu
 
 ROOT = Path(__file__).parents[2]
-DEMO = ROOT / "voxcpm_grpc" / "demo"
 
 
 @pytest.fixture(scope="module")
@@ -18,16 +18,16 @@ def tool():
     return runpy.run_path(str(ROOT / "tools" / "make_checkpoint.py"))
 
 
-def test_the_embedded_demo_is_what_the_tool_writes(tool, tmp_path):
+def test_the_tiny_checkpoint_is_what_the_tool_writes(tool, tmp_path):
     tool["write_checkpoint"](tmp_path)
     for name in ("model.safetensors", "audiovae.safetensors"):
-        made, embedded = load_file(tmp_path / name), load_file(DEMO / name)
-        assert made.keys() == embedded.keys()
+        made, kept = load_file(tmp_path / name), load_file(TINY / name)
+        assert made.keys() == kept.keys()
         for key, tensor in made.items():
-            torch.testing.assert_close(tensor, embedded[key])
-    assert (tmp_path / "config.json").read_text() == (DEMO / "config.json").read_text()
-    made, embedded = (Tokenizer.from_file(str(path / "tokenizer.json")) for path in (tmp_path, DEMO))
-    assert made.get_vocab() == embedded.get_vocab()
+            torch.testing.assert_close(tensor, kept[key])
+    assert (tmp_path / "config.json").read_text() == (TINY / "config.json").read_text()
+    made, kept = (Tokenizer.from_file(str(path / "tokenizer.json")) for path in (tmp_path, TINY))
+    assert made.get_vocab() == kept.get_vocab()
     assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 750_000
 
 

@@ -181,18 +181,20 @@ class Pacing(_message.Message):
     def __init__(self, max_lead: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class Conditioning(_message.Message):
-    __slots__ = ("prompt_id", "inline_prompt", "reference_id", "inline_reference", "hifi_id")
+    __slots__ = ("prompt_id", "inline_prompt", "reference_id", "inline_reference", "hifi_id", "preset")
     PROMPT_ID_FIELD_NUMBER: _ClassVar[int]
     INLINE_PROMPT_FIELD_NUMBER: _ClassVar[int]
     REFERENCE_ID_FIELD_NUMBER: _ClassVar[int]
     INLINE_REFERENCE_FIELD_NUMBER: _ClassVar[int]
     HIFI_ID_FIELD_NUMBER: _ClassVar[int]
+    PRESET_FIELD_NUMBER: _ClassVar[int]
     prompt_id: str
     inline_prompt: InlinePrompt
     reference_id: str
     inline_reference: InlineReference
     hifi_id: str
-    def __init__(self, prompt_id: _Optional[str] = ..., inline_prompt: _Optional[_Union[InlinePrompt, _Mapping]] = ..., reference_id: _Optional[str] = ..., inline_reference: _Optional[_Union[InlineReference, _Mapping]] = ..., hifi_id: _Optional[str] = ...) -> None: ...
+    preset: str
+    def __init__(self, prompt_id: _Optional[str] = ..., inline_prompt: _Optional[_Union[InlinePrompt, _Mapping]] = ..., reference_id: _Optional[str] = ..., inline_reference: _Optional[_Union[InlineReference, _Mapping]] = ..., hifi_id: _Optional[str] = ..., preset: _Optional[str] = ...) -> None: ...
 
 class InlinePrompt(_message.Message):
     __slots__ = ("audio", "latents", "transcript")
@@ -612,7 +614,7 @@ class GetModelInfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetModelInfoResponse(_message.Message):
-    __slots__ = ("model", "model_fingerprint", "input_sample_rate_hz", "output_sample_rate_hz", "feat_dim", "patch_size", "samples_per_step", "output_encodings", "output_sample_rates_hz", "limits", "default_sampling", "server_version", "architecture", "inference_timesteps", "max_model_len", "max_slots", "device", "dtype", "codec_dtype")
+    __slots__ = ("model", "model_fingerprint", "input_sample_rate_hz", "output_sample_rate_hz", "feat_dim", "patch_size", "samples_per_step", "output_encodings", "output_sample_rates_hz", "limits", "default_sampling", "server_version", "architecture", "inference_timesteps", "max_model_len", "max_slots", "device", "dtype", "codec_dtype", "presets")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     MODEL_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     INPUT_SAMPLE_RATE_HZ_FIELD_NUMBER: _ClassVar[int]
@@ -632,6 +634,7 @@ class GetModelInfoResponse(_message.Message):
     DEVICE_FIELD_NUMBER: _ClassVar[int]
     DTYPE_FIELD_NUMBER: _ClassVar[int]
     CODEC_DTYPE_FIELD_NUMBER: _ClassVar[int]
+    PRESETS_FIELD_NUMBER: _ClassVar[int]
     model: str
     model_fingerprint: str
     input_sample_rate_hz: int
@@ -651,7 +654,8 @@ class GetModelInfoResponse(_message.Message):
     device: str
     dtype: str
     codec_dtype: str
-    def __init__(self, model: _Optional[str] = ..., model_fingerprint: _Optional[str] = ..., input_sample_rate_hz: _Optional[int] = ..., output_sample_rate_hz: _Optional[int] = ..., feat_dim: _Optional[int] = ..., patch_size: _Optional[int] = ..., samples_per_step: _Optional[int] = ..., output_encodings: _Optional[_Iterable[_Union[AudioEncoding, str]]] = ..., output_sample_rates_hz: _Optional[_Iterable[int]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., default_sampling: _Optional[_Union[Sampling, _Mapping]] = ..., server_version: _Optional[str] = ..., architecture: _Optional[str] = ..., inference_timesteps: _Optional[_Iterable[int]] = ..., max_model_len: _Optional[int] = ..., max_slots: _Optional[int] = ..., device: _Optional[str] = ..., dtype: _Optional[str] = ..., codec_dtype: _Optional[str] = ...) -> None: ...
+    presets: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, model: _Optional[str] = ..., model_fingerprint: _Optional[str] = ..., input_sample_rate_hz: _Optional[int] = ..., output_sample_rate_hz: _Optional[int] = ..., feat_dim: _Optional[int] = ..., patch_size: _Optional[int] = ..., samples_per_step: _Optional[int] = ..., output_encodings: _Optional[_Iterable[_Union[AudioEncoding, str]]] = ..., output_sample_rates_hz: _Optional[_Iterable[int]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., default_sampling: _Optional[_Union[Sampling, _Mapping]] = ..., server_version: _Optional[str] = ..., architecture: _Optional[str] = ..., inference_timesteps: _Optional[_Iterable[int]] = ..., max_model_len: _Optional[int] = ..., max_slots: _Optional[int] = ..., device: _Optional[str] = ..., dtype: _Optional[str] = ..., codec_dtype: _Optional[str] = ..., presets: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Limits(_message.Message):
     __slots__ = ("max_request_message_bytes", "max_buffered_text_chars", "max_segment_chars", "max_prompt_duration", "max_reference_duration", "max_upload_bytes", "max_inline_audio_bytes")

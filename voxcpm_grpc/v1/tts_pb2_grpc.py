@@ -132,14 +132,14 @@ class VoxCPMServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListVoices(self, request, context):
-        """Lists the caller's voices, newest first.
+        """Lists the caller's voices, newest first, and then the model's presets.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteVoice(self, request, context):
-        """Deletes a voice. Streams that already speak with it are not disturbed.
+        """Deletes a stored voice. Streams that already speak with it are not disturbed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

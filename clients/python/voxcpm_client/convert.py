@@ -131,6 +131,7 @@ def model_info(message: pb.GetModelInfoResponse) -> results.ModelInfo:
         device=message.device,
         dtype=message.dtype,
         codec_dtype=message.codec_dtype,
+        presets=tuple(message.presets),
         server_version=message.server_version,
         limits=results.Limits(
             max_request_message_bytes=limits.max_request_message_bytes,

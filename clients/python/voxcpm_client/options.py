@@ -36,7 +36,8 @@ class Prompt:
 class SpeechOptions(TypedDict, total=False):
     """How to speak; what is left out is the server's default.
 
-    voice: id of a stored voice (`prm_`, `ref_` or `hifi_`), or one prompt id and one reference id
+    voice: name of one of the model's presets, id of a stored voice (`prm_`, `ref_` or `hifi_`), or one prompt id and
+    one reference id
     prompt, reference: recordings sent along instead; they may be combined with each other
     style: description of the voice or the delivery, such as "a calm old man"
     seed: same seed, text, voice and model give the same speech
@@ -151,25 +152,27 @@ def _conditioning(options: SpeechOptions) -> pb.Conditioning:
         put("prompt", pb.InlinePrompt(transcript=prompt.transcript, **_source(prompt.audio)))
     if (reference := options.get("reference")) is not None:
         put("reference", pb.InlineReference(**_source(reference)))
+    if "preset" in given and len(given) > 1:
+        raise InvalidArgument("a preset is a voice of its own; give it alone", field="voice")
     if "hifi" in given and len(given) > 1:
         raise InvalidArgument("a hifi voice is a prompt and a reference already; give it alone", field="voice")
     if given.keys() & {"prompt", "hifi"} and options.get("style"):
         raise InvalidArgument("a style cannot go with a prompt, which would read it aloud; drop one", field="style")
+    preset = given.pop("preset", "")
     fields: dict[str, Any] = {
         f"{role}_id" if isinstance(value, str) else f"inline_{role}": value for role, value in given.items()
     }
-    return pb.Conditioning(**fields)
+    return pb.Conditioning(preset=preset, **fields)
 
 
 VOICE_PREFIXES: Mapping[str, str] = {"prm_": "prompt", "ref_": "reference", "hifi_": "hifi"}
 
 
-def voice_role(id: str) -> str:
-    """`prompt`, `reference` or `hifi`, by the id's prefix."""
-    for prefix, role in VOICE_PREFIXES.items():
-        if id.startswith(prefix):
-            return role
-    raise InvalidArgument(f"{id!r} is no voice id; one begins with {', '.join(VOICE_PREFIXES)}", field="voice")
+def voice_role(voice: str) -> str:
+    """`prompt`, `reference` or `hifi` for an id, by its prefix; `preset` for any other name."""
+    if not voice:
+        raise InvalidArgument("a voice is empty; name a preset or an id", field="voice")
+    return next((role for prefix, role in VOICE_PREFIXES.items() if voice.startswith(prefix)), "preset")
 
 
 def _source(source: Recording | Latents) -> dict[str, Any]:

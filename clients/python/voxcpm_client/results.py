@@ -137,7 +137,7 @@ class Speech:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Voice:
-    """A stored prompt, reference or hifi voice; `id` is what `voice=` takes.
+    """A prompt, reference or hifi voice; `id` is what `voice=` takes. One that comes with the model never expires.
 
     `reused` says that the same was stored already; `preview` is what the model heard, if that was asked for.
     """
@@ -183,7 +183,10 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelInfo:
-    """The model behind a server, its rates and what may be asked of it. `samples_per_step` counts output samples."""
+    """The model behind a server, its rates and what may be asked of it.
+
+    `samples_per_step` counts output samples; `presets` are the names of the model's own voices.
+    """
 
     model: str
     architecture: str
@@ -203,6 +206,7 @@ class ModelInfo:
     device: str
     dtype: str
     codec_dtype: str
+    presets: tuple[str, ...]
     server_version: str
     limits: Limits
 

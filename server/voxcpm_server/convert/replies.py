@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from google.protobuf.duration_pb2 import Duration
@@ -54,8 +54,8 @@ def handle(voice: Voice, reused: bool = False) -> pb.VoiceHandle:
         reference_duration=_duration(voice.reference_seconds) if voice.reference_seconds else None,
         prompt_id=voice.prompt_id,
         reference_id=voice.reference_id,
-        create_time=_timestamp(voice.created),
-        expire_time=_timestamp(voice.expires),
+        create_time=_timestamp(voice.created) if voice.created else None,
+        expire_time=_timestamp(voice.expires) if voice.ttl else None,
         labels=voice.labels,
         reused=reused,
     )
@@ -73,7 +73,7 @@ def latents(array: np.ndarray, fingerprint: str, seconds: float) -> pb.EncodeLat
     return pb.EncodeLatentsResponse(latents=flat, audio_duration=_duration(seconds))
 
 
-def model_info(info: ModelInfo, limits: LimitSettings) -> pb.GetModelInfoResponse:
+def model_info(info: ModelInfo, limits: LimitSettings, presets: Sequence[str]) -> pb.GetModelInfoResponse:
     sampling = Sampling()
     return pb.GetModelInfoResponse(
         model=info.name,
@@ -108,6 +108,7 @@ def model_info(info: ModelInfo, limits: LimitSettings) -> pb.GetModelInfoRespons
         device=info.device,
         dtype=info.dtype,
         codec_dtype=info.codec_dtype,
+        presets=presets,
     )
 
 

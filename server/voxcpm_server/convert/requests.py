@@ -52,10 +52,7 @@ class RequestReader:
             voice = self._voice(config.conditioning)
             style = self._style(config.turn.style)
             if style and (voice.hifi or voice.prompt):
-                raise InvalidRequest(
-                    "a style cannot be combined with a prompt, which would read it aloud; drop one of them",
-                    field="turn.style",
-                )
+                raise style_with_prompt("turn.style")
             segmentation = config.segmentation
             chars = segmentation.max_chars if segmentation.HasField("max_chars") else self._limits.max_segment_chars
             if chars < 1:
@@ -100,6 +97,8 @@ class RequestReader:
     def _voice(self, conditioning: pb.Conditioning) -> inputs.VoiceChoice:
         prompt, reference = conditioning.WhichOneof("prompt"), conditioning.WhichOneof("reference")
         with _at("conditioning"):
+            if conditioning.preset and (prompt or reference or conditioning.hifi_id):
+                raise InvalidRequest("a preset is a voice of its own; drop the others or preset", field="preset")
             if conditioning.hifi_id and (prompt or reference):
                 raise InvalidRequest(
                     "hifi_id stands for a prompt and a reference; drop the others or hifi_id", field="hifi_id"
@@ -117,6 +116,7 @@ class RequestReader:
                     else None
                 ),
                 hifi=conditioning.hifi_id,
+                preset=conditioning.preset,
             )
 
     def _inline_prompt(self, prompt: pb.InlinePrompt) -> inputs.InlinePrompt:
@@ -250,6 +250,12 @@ class RequestReader:
                 "the reference is missing; set reference_id, uploaded_reference or same_as_prompt", field="reference_id"
             )
         return {"prompt": prompt, "reference": reference, "shared": shared}
+
+
+def style_with_prompt(field: str) -> InvalidRequest:
+    return InvalidRequest(
+        "a style cannot be combined with a prompt, which would read it aloud; drop one of them", field=field
+    )
 
 
 def listing(request: pb.ListVoicesRequest) -> tuple[Kind | None, dict[str, str], int, str]:

@@ -136,16 +136,29 @@ class VoiceStore:
                 await self._bury(await self._generations(member))
 
     async def page(
-        self, *, kind: Kind | None = None, labels: dict[str, str] | None = None, size: int = 0, token: str = ""
+        self,
+        *,
+        kind: Kind | None = None,
+        labels: dict[str, str] | None = None,
+        size: int = 0,
+        token: str = "",
+        beside: Collection[Voice] = (),
     ) -> tuple[list[Voice], str]:
-        """Voices newest first, and the token of the next page, "" on the last. Raises InvalidRequest."""
+        """Voices newest first, and the token of the next page, "" on the last. Raises InvalidRequest.
+
+        Those `beside` the store are listed after all others, in their order, and instead of stored ones of their ids.
+        """
         listing = Listing(kind, labels or {}, size, token)
+        others = {voice.id: voice for voice in beside}
+        oldest = {id: Generation(id, "", made, made) for made, id in enumerate(reversed(others), 1)}
         async with self._patience():
-            voices = (await self._survey()).voices.values()
+            voices = ((await self._survey()).voices | oldest).values()
             for batch in await self._threads.run(listing.batches, voices):
-                records = await self._read_records(batch)
+                records = await self._read_records([one for one in batch if one.id not in others])
                 for one in batch:
-                    if isinstance(record := records.get(one.key), Record):
+                    if one.id in others:
+                        listing.offer(one, others[one.id])
+                    elif isinstance(record := records.get(one.key), Record):
                         listing.offer(one, _dated(record.voice, one, one.used))
                 if listing.full:
                     break

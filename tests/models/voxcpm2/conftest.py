@@ -1,4 +1,4 @@
-"""The demo checkpoint, what the official package computes with it, and the smallest thing that can drive a model."""
+"""The tiny checkpoint, what the official package computes with it, and the smallest thing that can drive a model."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from support.checkpoints import TINY
 from torch import Tensor
 
-import voxcpm_grpc
 from voxcpm_grpc.attention import PagedKV, PagedRows, select_attention
 from voxcpm_grpc.models.base import EmbedRows, Frame, LoadOptions, PrefillRows, PromptRows, SlotState, StepRows
 from voxcpm_grpc.models.families import load_model
 from voxcpm_grpc.models.voxcpm2.model import VoxCPM2
 from voxcpm_grpc.request import Sampling
 
-DEMO = Path(voxcpm_grpc.__file__).parent / "demo"
 GOLDENS = Path(__file__).parents[2] / "goldens"
 CPU = torch.device("cpu")
 PAGE = 16
@@ -28,7 +27,7 @@ PAGE = 16
 Load = Callable[..., VoxCPM2]
 
 
-def load(directory: Path = DEMO, **options) -> VoxCPM2:
+def load(directory: Path = TINY, **options) -> VoxCPM2:
     device = options.get("device", CPU)
     defaults = {"device": device, "dtype": torch.float32, "attention": select_attention("auto", device)}
     model = load_model(directory, LoadOptions(**defaults | options))
@@ -151,7 +150,7 @@ def goldens() -> Path:
 
 
 @pytest.fixture(scope="session")
-def demo() -> VoxCPM2:
+def tiny() -> VoxCPM2:
     return load()
 
 
@@ -162,17 +161,17 @@ def modules() -> dict[str, Tensor]:
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
-    """A copy of the demo that a test may break."""
+    """A copy of the tiny one that a test may break."""
     directory = tmp_path / "copy"
-    shutil.copytree(DEMO, directory)
+    shutil.copytree(TINY, directory)
     return directory
 
 
 @pytest.fixture(scope="session")
 def bfloat16_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The demo declared as bfloat16; its tensors stay float32 in the files."""
-    directory = tmp_path_factory.mktemp("bfloat16") / "demo"
-    shutil.copytree(DEMO, directory)
+    """The tiny one declared as bfloat16; its tensors stay float32 in the files."""
+    directory = tmp_path_factory.mktemp("bfloat16") / "tiny"
+    shutil.copytree(TINY, directory)
     edit(directory, lambda config: config.update(dtype="bfloat16"))
     return directory
 

@@ -23,16 +23,16 @@ def requests() -> list[Request]:
     ]
 
 
-def test_streams_in_a_batch_equal_streams_alone(demo, driver):
-    together = driver(demo)
+def test_streams_in_a_batch_equal_streams_alone(tiny, driver):
+    together = driver(tiny)
     for slot, request in enumerate(requests()):
-        together.start(slot, demo.prompt(request), request.sampling)
+        together.start(slot, tiny.prompt(request), request.sampling)
     batches = [together.step(0, 1, 2) for _ in range(3)]
     batches += [together.step(2, 0, 1) for _ in range(2)]
     order = [(0, 1, 2)] * 3 + [(2, 0, 1)] * 2
     for slot, request in enumerate(requests()):
-        alone = driver(demo)
-        alone.start(2, demo.prompt(request), request.sampling, chunk=5)
+        alone = driver(tiny)
+        alone.start(2, tiny.prompt(request), request.sampling, chunk=5)
         for frame, slots in zip(batches, order, strict=True):
             single = alone.step(2)
             at = slots.index(slot)
@@ -41,10 +41,10 @@ def test_streams_in_a_batch_equal_streams_alone(demo, driver):
         assert (alone.made(2) - together.made(slot)).abs().max() < 1e-4
 
 
-def test_a_step_touches_no_other_slot(demo, driver):
-    run = driver(demo)
+def test_a_step_touches_no_other_slot(tiny, driver):
+    run = driver(tiny)
     for slot, request in enumerate(requests()):
-        run.start(slot, demo.prompt(request), request.sampling)
+        run.start(slot, tiny.prompt(request), request.sampling)
     s = run.state
     own = s.model
     state = [s.step, s.position, s.patches, s.history, own.semantic, own.acoustic, own.condition, own.codec]
@@ -55,22 +55,22 @@ def test_a_step_touches_no_other_slot(demo, driver):
         assert not torch.equal(old[1], new[1])
 
 
-def test_a_slot_forgets_its_last_stream(demo, driver):
+def test_a_slot_forgets_its_last_stream(tiny, driver):
     first, second, third = requests()
-    fresh, used = driver(demo), driver(demo)
-    used.start(0, demo.prompt(second), second.sampling)
+    fresh, used = driver(tiny), driver(tiny)
+    used.start(0, tiny.prompt(second), second.sampling)
     used.step(0)
     for request in (first, third):
         for run in (fresh, used):
-            run.start(0, demo.prompt(request), request.sampling)
+            run.start(0, tiny.prompt(request), request.sampling)
         assert torch.equal(fresh.step(0).audio, used.step(0).audio)
 
 
-def test_recomputing_the_cache_continues_where_it_was(demo, driver):
+def test_recomputing_the_cache_continues_where_it_was(tiny, driver):
     """Preemption drops the pages and keeps the slot: the prompt and what was made are entered again."""
     request = requests()[1]
-    rows = demo.prompt(request)
-    kept, dropped = driver(demo), driver(demo)
+    rows = tiny.prompt(request)
+    kept, dropped = driver(tiny), driver(tiny)
     for run in (kept, dropped):
         run.start(0, rows, request.sampling)
         for _ in range(4):
@@ -82,25 +82,25 @@ def test_recomputing_the_cache_continues_where_it_was(demo, driver):
         assert (kept.step(0).audio - dropped.step(0).audio).abs().max() < 1e-4
 
 
-def test_a_prompt_primes_the_codec(demo, driver):
+def test_a_prompt_primes_the_codec(tiny, driver):
     """The first audio continues that of the whole prompt; after silence it would differ audibly."""
     request = requests()[1]
-    rows = demo.prompt(request)
-    run = driver(demo)
+    rows = tiny.prompt(request)
+    run = driver(tiny)
     run.start(0, rows, request.sampling)
     audio = torch.cat([run.step(0).audio[0] for _ in range(3)]).numpy()
     made = run.made(0).numpy()
-    joined, alone = (np.concatenate(list(demo.codec.decode(x))) for x in (np.concatenate([rows.patches, made]), made))
+    joined, alone = (np.concatenate(list(tiny.codec.decode(x))) for x in (np.concatenate([rows.patches, made]), made))
     assert np.abs(audio - joined[-len(audio) :]).max() < 1e-5
     assert np.abs(audio - alone).max() > 1e-3
 
 
-def test_seed_turn_segment_and_temperature_shape_the_noise(demo, driver):
+def test_seed_turn_segment_and_temperature_shape_the_noise(tiny, driver):
     request = requests()[0]
 
     def first(**columns: float) -> torch.Tensor:
-        run = driver(demo)
-        run.start(0, demo.prompt(request), request.sampling)
+        run = driver(tiny)
+        run.start(0, tiny.prompt(request), request.sampling)
         for name, value in columns.items():
             getattr(run.state, name)[0] = value
         return run.step(0).audio[0]
@@ -112,12 +112,12 @@ def test_seed_turn_segment_and_temperature_shape_the_noise(demo, driver):
         assert (first(**change) - base).abs().max() > 1e-3
 
 
-def test_a_broken_stream_says_so_and_leaves_its_neighbour_alone(demo, driver):
+def test_a_broken_stream_says_so_and_leaves_its_neighbour_alone(tiny, driver):
     first, second, _ = requests()
-    run, alone = driver(demo), driver(demo)
+    run, alone = driver(tiny), driver(tiny)
     for d in (run, alone):
-        d.start(0, demo.prompt(first), first.sampling)
-        d.start(1, demo.prompt(second), second.sampling)
+        d.start(0, tiny.prompt(first), first.sampling)
+        d.start(1, tiny.prompt(second), second.sampling)
     run.state.model.acoustic[0] = torch.nan
     frame = run.step(0, 1)
     assert frame.finite.tolist() == [False, True]
@@ -127,17 +127,17 @@ def test_a_broken_stream_says_so_and_leaves_its_neighbour_alone(demo, driver):
     assert run.kv.v.isfinite().all()
 
 
-def test_padding_can_share_the_scratch_slot_for_ever(demo, driver):
-    run = driver(demo, positions=48)
+def test_padding_can_share_the_scratch_slot_for_ever(tiny, driver):
+    run = driver(tiny, positions=48)
     request = requests()[0]
-    run.start(0, demo.prompt(request), request.sampling)
+    run.start(0, tiny.prompt(request), request.sampling)
     s = run.state
     s.block_table[2] = 0
     rows = run.rows(0, 2, 2, timesteps=4)
     s.position[2], s.patches[2] = 10**6, 10**6  # as after days of padding
-    frame = demo.step(rows, s, run.kv)
+    frame = tiny.step(rows, s, run.kv)
     assert frame.finite.all()
-    assert s.position[0] == len(demo.prompt(request)) + 1
+    assert s.position[0] == len(tiny.prompt(request)) + 1
 
 
 def test_bfloat16_runs(load, driver):

@@ -21,7 +21,7 @@ def rewrite(path, change):
 def test_info_tells_what_the_checkpoint_holds(load):
     model = load(max_slots=5, timesteps=(4, 10), max_model_len=512)
     info = model.info
-    assert (info.name, info.architecture, info.dtype, info.device) == ("demo", "voxcpm2", "float32", "cpu")
+    assert (info.name, info.architecture, info.dtype, info.device) == ("tiny", "voxcpm2", "float32", "cpu")
     assert (info.input_sample_rate, info.output_sample_rate) == (16000, 48000)
     assert (info.samples_per_patch, info.samples_per_step) == (2560, 7680)
     assert (info.patch_size, info.latent_dim) == (4, 8)
@@ -35,7 +35,7 @@ def test_nothing_global_changes(load):
     assert torch.get_default_dtype() == torch.float32
 
 
-def test_pickles_load_where_there_are_no_safetensors(load, checkpoint, demo):
+def test_pickles_load_where_there_are_no_safetensors(load, checkpoint, tiny):
     for name, other, wrap in (
         (MODEL, "pytorch_model.bin", lambda tensors: tensors),
         (CODEC, "audiovae.pth", lambda tensors: {"state_dict": tensors}),
@@ -43,10 +43,10 @@ def test_pickles_load_where_there_are_no_safetensors(load, checkpoint, demo):
         torch.save(wrap(load_file(checkpoint / name)), checkpoint / other)
         (checkpoint / name).unlink()
     model = load(checkpoint)
-    assert torch.equal(model.embedding, demo.embedding)
+    assert torch.equal(model.embedding, tiny.embedding)
     frames = torch.ones(1, model.info.latent_dim, 2)
     memory = torch.zeros(1, model.codec.decoder.memory)
-    assert torch.equal(model.codec.decoder(frames, memory)[0], demo.codec.decoder(frames, memory)[0])
+    assert torch.equal(model.codec.decoder(frames, memory)[0], tiny.codec.decoder(frames, memory)[0])
 
 
 def test_tensors_that_inference_never_uses_may_be_absent(load, checkpoint):
@@ -105,8 +105,8 @@ def test_a_missing_or_broken_file_is_named(load, checkpoint, name, fault):
         load(checkpoint)
 
 
-def test_a_checkpoint_is_known_by_its_content(load, checkpoint, demo):
-    assert load(checkpoint).info.fingerprint == demo.info.fingerprint
+def test_a_checkpoint_is_known_by_its_content(load, checkpoint, tiny):
+    assert load(checkpoint).info.fingerprint == tiny.info.fingerprint
     for name in ("config.json", "tokenizer.json"):
         before = load(checkpoint).info.fingerprint
         path = checkpoint / name

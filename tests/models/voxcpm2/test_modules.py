@@ -17,11 +17,11 @@ def close(a, b, tolerance=1e-5):
 
 
 @pytest.mark.parametrize("name", ["base_lm", "residual_lm"])
-def test_language_models(demo, modules, name):
-    stack = demo.base if name == "base_lm" else demo.residual
+def test_language_models(tiny, modules, name):
+    stack = tiny.base if name == "base_lm" else tiny.residual
     x = modules[f"{name}.input"]
     n, layers = len(x) - 1, stack.shape.layers
-    kv = PagedKV(*torch.zeros(2, layers, 3, 16, demo.layout.heads, demo.layout.head_dim))
+    kv = PagedKV(*torch.zeros(2, layers, 3, 16, tiny.layout.heads, tiny.layout.head_dim))
     table, position = torch.tensor([[2, 1]], dtype=torch.int32), torch.arange(n + 1)
 
     def run(start: int, stop: int) -> torch.Tensor:
@@ -34,8 +34,8 @@ def test_language_models(demo, modules, name):
             max_context=stop,
             fresh=start == 0,
         )
-        rotate = demo.rope.at(position[start:stop]) if name == "base_lm" else None
-        attend = partial(demo.options.attention.attend, kv=kv, rows=rows, rotate=rotate)
+        rotate = tiny.rope.at(position[start:stop]) if name == "base_lm" else None
+        attend = partial(tiny.options.attention.attend, kv=kv, rows=rows, rotate=rotate)
         return stack(x[start:stop], attend)
 
     close(run(0, n), modules[f"{name}.output"])
@@ -43,21 +43,21 @@ def test_language_models(demo, modules, name):
 
 
 @pytest.mark.parametrize("name", ["fsq", "stop", "enc_to_lm", "lm_to_dit", "res_to_dit", "fusion"])
-def test_projections(demo, modules, name):
-    module = {"fsq": demo.quantize, "stop": demo.stop_logits}.get(name) or getattr(demo, name)
+def test_projections(tiny, modules, name):
+    module = {"fsq": tiny.quantize, "stop": tiny.stop_logits}.get(name) or getattr(tiny, name)
     close(module(modules[f"{name}.input"]), modules[f"{name}.output"])
 
 
 @pytest.mark.parametrize("kind", ["", "mixed."])
-def test_local_encoder(demo, bfloat16, modules, kind):
-    model = bfloat16 if kind else demo
+def test_local_encoder(tiny, bfloat16, modules, kind):
+    model = bfloat16 if kind else tiny
     close(model.encode_patch(modules[f"{kind}locenc.input"]), modules[f"{kind}locenc.output"])
 
 
 @pytest.mark.parametrize("kind", ["", "mixed."])
-def test_diffusion_transformer(demo, bfloat16, modules, kind):
+def test_diffusion_transformer(tiny, bfloat16, modules, kind):
     """One evaluation: the golden's batch is ours with the unconditional half left to itself."""
-    model, table = (bfloat16, torch.bfloat16) if kind else (demo, torch.float32)
+    model, table = (bfloat16, torch.bfloat16) if kind else (tiny, torch.float32)
     dit = model.flow.dit
     x, cond = (modules[f"{kind}locdit.{key}"].transpose(1, 2) for key in ("x", "cond"))
     mu = modules[f"{kind}locdit.mu"].unflatten(1, (2, -1))
@@ -70,10 +70,10 @@ def test_diffusion_transformer(demo, bfloat16, modules, kind):
 
 @pytest.mark.parametrize("timesteps", [4, 10])
 @pytest.mark.parametrize("cfg", [1, 2, 3])
-def test_euler_loop(demo, modules, cfg, timesteps):
+def test_euler_loop(tiny, modules, cfg, timesteps):
     x, cond = (modules[f"euler.{key}"].T[None] for key in ("x", "cond"))
     mu = modules["euler.mu"].unflatten(0, (2, -1))[None]
-    out = demo.flow(x, mu, cond, torch.tensor([float(cfg)]), timesteps)
+    out = tiny.flow(x, mu, cond, torch.tensor([float(cfg)]), timesteps)
     close(out[0].T, modules[f"euler.cfg{cfg}_n{timesteps}"])
 
 
@@ -90,14 +90,14 @@ def test_schedule_and_time_embedding(modules, kind, timesteps):
 
 
 @pytest.mark.parametrize("timesteps", [4, 10])
-def test_time_tokens(demo, modules, timesteps):
-    tokens = demo.flow.passes[timesteps].tokens
+def test_time_tokens(tiny, modules, timesteps):
+    tokens = tiny.flow.passes[timesteps].tokens
     close(tokens[:, 0], modules[f"schedule_n{timesteps}.time_vector"][1:])
 
 
 @pytest.mark.parametrize("kind", TABLES)
-def test_rotary_tables(demo, bfloat16, modules, kind):
-    rotation = (bfloat16 if kind else demo).rope.at(modules["rope.positions"])
+def test_rotary_tables(tiny, bfloat16, modules, kind):
+    rotation = (bfloat16 if kind else tiny).rope.at(modules["rope.positions"])
     for ours, name in ((rotation.cos, "cos"), (rotation.sin, "sin")):
         close(torch.cat([ours, ours], -1)[:, 0], modules[f"{kind}rope.{name}"], 0 if kind else 1e-6)
 

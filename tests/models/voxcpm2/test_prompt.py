@@ -16,26 +16,26 @@ def ask(text: str = "hello world", prompt=None, reference=None, prompt_text: str
     return Request(id="r", text=text, sampling=Sampling(**sampling), conditioning=conditioning)
 
 
-def test_text_alone(demo):
-    rows = demo.prompt(ask())
+def test_text_alone(tiny):
+    rows = tiny.prompt(ask())
     assert rows.tokens.tolist() == [552, 561, 101]
     assert not rows.audio.any()
     assert rows.patches.shape == (0, 4, 8)
     assert (rows.cacheable, rows.primer, rows.max_steps) == (3, 0, 22)
 
 
-def test_reference_comes_first_between_its_marks_and_can_be_cached(demo):
+def test_reference_comes_first_between_its_marks_and_can_be_cached(tiny):
     reference = latents(3)
-    rows = demo.prompt(ask(reference=reference))
+    rows = tiny.prompt(ask(reference=reference))
     assert rows.tokens.tolist() == [103, 0, 0, 0, 104, 552, 561, 101]
     assert rows.audio.tolist() == [False, True, True, True, False, False, False, False]
     assert np.array_equal(rows.patches, reference)
     assert (rows.cacheable, rows.primer, rows.max_steps) == (8, 0, 22)
 
 
-def test_prompt_comes_last_and_its_text_is_joined_before_tokenization(demo):
+def test_prompt_comes_last_and_its_text_is_joined_before_tokenization(tiny):
     prompt = latents(2)
-    rows = demo.prompt(ask(text="world", prompt=prompt))
+    rows = tiny.prompt(ask(text="world", prompt=prompt))
     assert rows.tokens.tolist() == [552, 561, 101, 0, 0]
     assert rows.audio.tolist() == [False, False, False, True, True]
     assert np.array_equal(rows.patches, prompt)
@@ -43,31 +43,31 @@ def test_prompt_comes_last_and_its_text_is_joined_before_tokenization(demo):
     assert rows.max_steps == 16  # by the target text alone
 
 
-def test_prompt_and_reference_keep_their_order(demo):
+def test_prompt_and_reference_keep_their_order(tiny):
     prompt, reference = latents(7), latents(2)
-    rows = demo.prompt(ask(text="world", prompt=prompt, reference=reference))
+    rows = tiny.prompt(ask(text="world", prompt=prompt, reference=reference))
     assert rows.tokens.tolist() == [103, 0, 0, 104, 552, 561, 101, *[0] * 7]
     assert np.flatnonzero(rows.audio).tolist() == [1, 2, *range(7, 14)]
     assert np.array_equal(rows.patches, np.concatenate([reference, prompt]))
     assert (rows.cacheable, rows.primer) == (7, 5)  # five patches cover what the decoder looks back
 
 
-def test_white_space_of_the_target_is_folded_and_that_of_the_prompt_is_kept(demo):
-    plain, folded = demo.prompt(ask("hello world")), demo.prompt(ask("hello\n \t world"))
+def test_white_space_of_the_target_is_folded_and_that_of_the_prompt_is_kept(tiny):
+    plain, folded = tiny.prompt(ask("hello world")), tiny.prompt(ask("hello\n \t world"))
     assert plain.tokens.tolist() == folded.tokens.tolist()
-    kept = demo.prompt(ask("world", prompt=latents(1), prompt_text="hello  "))
-    assert len(kept.tokens) > len(demo.prompt(ask("world", prompt=latents(1))).tokens)
+    kept = tiny.prompt(ask("world", prompt=latents(1), prompt_text="hello  "))
+    assert len(kept.tokens) > len(tiny.prompt(ask("world", prompt=latents(1))).tokens)
 
 
 @pytest.mark.parametrize(("wanted", "given"), [(None, 22), (5, 5), (100, 22)])
-def test_a_request_can_lower_the_length_limit_only(demo, wanted, given):
-    assert demo.prompt(ask(max_steps=wanted)).max_steps == given
+def test_a_request_can_lower_the_length_limit_only(tiny, wanted, given):
+    assert tiny.prompt(ask(max_steps=wanted)).max_steps == given
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n\t", "\u3000"])
-def test_blank_text_is_refused(demo, text):
+def test_blank_text_is_refused(tiny, text):
     with pytest.raises(InvalidRequest, match="blank") as caught:
-        demo.prompt(ask(text))
+        tiny.prompt(ask(text))
     assert caught.value.field == "text"
 
 
@@ -87,12 +87,12 @@ def broken() -> np.ndarray:
         (broken(), "not all finite"),
     ],
 )
-def test_unfit_latents_are_refused(demo, field, values, reason):
+def test_unfit_latents_are_refused(tiny, field, values, reason):
     with pytest.raises(InvalidRequest, match=reason) as caught:
-        demo.prompt(ask(**{field: values}))
+        tiny.prompt(ask(**{field: values}))
     assert caught.value.field == field
 
 
-def test_a_prompt_needs_its_text(demo):
+def test_a_prompt_needs_its_text(tiny):
     with pytest.raises(InvalidRequest, match="no text"):
-        demo.prompt(ask(prompt=latents(2), prompt_text=" "))
+        tiny.prompt(ask(prompt=latents(2), prompt_text=" "))

@@ -25,7 +25,10 @@ PCM = [str(Encoding.PCM_S16LE), str(Encoding.PCM_F32LE)]  # what sinks take; the
 
 VOICE = (
     click.option(
-        "--voice", multiple=True, metavar="ID", help="Stored voice; a prompt and a reference may be combined."
+        "--voice",
+        multiple=True,
+        metavar="NAME|ID",
+        help="Preset of the model, as `info` lists them, or stored voice; a prompt and a reference may be combined.",
     ),
     click.option("--prompt", type=InputFile, help="Recording to continue; needs --prompt-text."),
     click.option("--prompt-text", metavar="TEXT", help="What is said in the --prompt recording, word by word."),

@@ -1,0 +1,66 @@
+"""Write the presets of the bundled voice: a sentence by each of the teacher's voices, as a server expects them.
+
+    python -m tools.voice.presets CHECKPOINT
+
+makes CHECKPOINT/presets: FLAC recordings and their list. Needs flite, and av, which the server needs too.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import av
+import numpy as np
+
+from tools.voice.dataset import RATE
+from tools.voice.flite import Flite
+from tools.voice.speak import speak
+from tools.voice.voices import VOICES
+
+KIND = "prompt"  # of the ways to follow a speaker the one that is understood best, if by little
+SENTENCES = {  # short: with the checkpoint they may have 30 MB
+    "slt": "We walked along the river.",
+    "rms": "Put the flowers by the window.",
+    "awb": "It rained in the city all day.",
+}
+
+
+def write_flac(path: Path, samples: np.ndarray) -> None:
+    """int16 mono samples at RATE."""
+    with av.open(str(path), "w") as file:
+        stream = file.add_stream("flac", rate=RATE, layout="mono", options={"compression_level": "12"})
+        frame = av.AudioFrame.from_ndarray(samples[None], format="s16", layout="mono")
+        frame.sample_rate = RATE
+        for packet in (*stream.encode(frame), *stream.encode(None)):
+            file.mux(packet)
+
+
+def write(checkpoint: Path, teacher: Flite) -> None:
+    folder = checkpoint / "presets"
+    folder.mkdir(exist_ok=True)
+    listed = []
+    for voice in VOICES:
+        said = speak(teacher, voice, SENTENCES[voice.name])
+        write_flac(folder / f"{voice.name}.flac", said.samples)
+        listed.append(
+            {
+                "name": voice.name,
+                "kind": KIND,
+                "recording": f"{voice.name}.flac",
+                "transcript": f"{said.text} ",  # what is to be said follows without a separator
+                "labels": {"description": voice.description, "language": "en"},
+            }
+        )
+    (folder / "presets.json").write_text(json.dumps(listed, indent=1) + "\n", encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checkpoint", type=Path, help="directory of the model")
+    parser.add_argument("--flite", type=Path, help="folder of flite's shared libraries; default: the system's")
+    args = parser.parse_args()
+    write(args.checkpoint, Flite(args.flite and args.flite.resolve()))
+
+
+if __name__ == "__main__":
+    main()
