@@ -21,8 +21,8 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 help: ## list the verbs
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{ printf "make %-9s %s\n", $$1, $$2 }'
 
-demo: $(INSTALLED) ## speak a sentence through a real server and client into demo.wav
-	$(VENV)/bin/voxcpm-grpc demo --out demo.wav
+demo: $(INSTALLED) ## speak through a real server and client into demo.wav: make demo ARGS="--voice slt"
+	$(VENV)/bin/voxcpm-grpc demo --out demo.wav $(ARGS)
 
 test: $(INSTALLED) ## run the tests that need no GPU
 	$(VENV)/bin/python -m pytest $(ARGS)

@@ -1,4 +1,4 @@
-"""Write tests/goldens: what the official `voxcpm` package computes with the tiny checkpoint of the tests.
+"""Write tests/goldens: what the official `voxcpm` package computes with the tests' tiny checkpoint and the voice.
 
 It needs an environment of its own, because the official package pins libraries that the server does not use:
 
@@ -9,12 +9,13 @@ It needs an environment of its own, because the official package pins libraries 
         soundfile librosa
     OMP_NUM_THREADS=1 /tmp/oracle/bin/python tools/make_goldens.py
 
-Every run rewrites all files; a new checkpoint needs new goldens. The tool asserts what the tests rely on: no key is
+Every run rewrites all files; a new checkpoint needs new goldens, the bundled voice those of `--only voice`. The tool asserts what the tests rely on: no key is
 missing, no value before the rounding of the FSQ is near a boundary, no stop decision is near a tie, and rounding errors
 are not amplified (a case that fails moves on to its next noise seed). tests/goldens/README.md lists the keys.
 """
 
 import argparse
+import hashlib
 import importlib.machinery
 import json
 import os
@@ -48,7 +49,9 @@ from voxcpm.model import voxcpm2  # noqa: E402  # pyright: ignore[reportMissingI
 
 ROOT = Path(__file__).resolve().parent.parent
 RATE = 16000
-FSQ_MARGIN, STOP_MARGIN = 1e-4, 1e-3
+VOICE = ROOT / "voxcpm_grpc" / "demo"
+STOP_MARGIN = 1e-3
+TRAINING_ONLY = "audio_vae.encoder.fc_logvar."  # weights that only training uses; a checkpoint may lack them
 NOISE_ERROR, LATENT_ERROR = 1e-6, 2e-5  # noise moved by the first may move latents by the second at most
 AUDIO_STRIDE = 7  # coprime to every rate: the samples kept of a long waveform visit all phases
 
@@ -58,13 +61,17 @@ Official = Any  # voxcpm2.VoxCPM2Model, whose module only exists in the other en
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One generation. `prompt` and `reference` are seconds of voice; `ended_by` is what its seed must give."""
+    """One generation. `prompt` and `reference` are seconds of a synthetic voice, unless a preset's recording is both.
+
+    `ended_by` is what its seed must give.
+    """
 
     name: str
     text: str
     prompt_text: str | None = None
     prompt: float | None = None
     reference: float | None = None
+    preset: str = ""
     cfg_value: float = 2.0
     timesteps: int = 10
     min_len: int = 2
@@ -75,6 +82,7 @@ class Case:
     max_patches: int = 40
     seed: int = 0  # the first to try
     vae_context: str = "official"
+    fsq_margin: float = 1e-4  # the least distance of any value from a rounding boundary
 
 
 ZERO_SHOT = Case(name="zero_shot", text="The old voice is from this world.")
@@ -182,15 +190,32 @@ def load_model(checkpoint: Path, dtype: str = "float32") -> Official:
         return results[-1]
 
     with tempfile.TemporaryDirectory() as folder:
-        for file in checkpoint.iterdir():
+        for file in filter(Path.is_file, checkpoint.iterdir()):
             (Path(folder) / file.name).write_bytes(file.read_bytes())
         config = json.loads((checkpoint / "config.json").read_text())
         (Path(folder) / "config.json").write_text(json.dumps(config | {"dtype": dtype}))
         with mock.patch.object(nn.Module, "load_state_dict", strict):
             model = voxcpm2.VoxCPM2Model.from_local(folder, optimize=False, device="cpu")
     missing = [key for result in results for key in (*result.missing_keys, *result.unexpected_keys)]
+    missing = [key for key in missing if not key.startswith(TRAINING_ONLY)]
     assert results and not missing, f"checkpoint and official model disagree about {missing}"
     return model
+
+
+def voice_cases() -> Iterator[Case]:
+    """Of the bundled voice: trained values are many, and some are nearer to boundaries."""
+    text = "(a woman's voice)The door is open."
+    said = Case(name="described", text=text, min_patches=4, max_patches=16, fsq_margin=1e-5)
+    yield said
+    preset = json.loads((VOICE / "presets" / "presets.json").read_text())[0]
+    yield replace(
+        said,
+        name="hifi",
+        text="The door is open.",
+        prompt_text=preset["transcript"],
+        preset=preset["recording"],
+        vae_context="whole prompt",
+    )
 
 
 def run(model: Official, case: Case, seed: int, folder: Path, noise_error: float = 0.0) -> tuple[Tensors, Trace]:
@@ -198,7 +223,9 @@ def run(model: Official, case: Case, seed: int, folder: Path, noise_error: float
     waves = {"prompt": case.prompt, "reference": case.reference}
     out, paths = {}, {}
     for i, (role, seconds) in enumerate(waves.items()):
-        if seconds is not None:
+        if case.preset:
+            paths[role] = str(VOICE / "presets" / case.preset)
+        elif seconds is not None:
             wave = voice(seconds, seed=i)[:, 0]
             paths[role] = str(folder / f"{role}.wav")
             soundfile.write(paths[role], wave, RATE, subtype="FLOAT")
@@ -244,7 +271,7 @@ def objections(model: Official, case: Case, out: Tensors, trace: Trace) -> Itera
         yield f"{patches} patches, ended by {ending(model, case, out)}"
     if case.name == "min_len" and out["stop_logits"][case.min_len].argmax() != 1:
         yield f"the stop predictor does not fire at {case.min_len}, where it must be ignored"
-    if trace.fsq_margin < FSQ_MARGIN:
+    if trace.fsq_margin < case.fsq_margin:
         yield f"a value before rounding is {trace.fsq_margin:.1e} from a boundary"
     if (margin := out["stop_logits"].diff().abs().min().item()) < STOP_MARGIN:
         yield f"a stop decision is {margin:.1e} from a tie"
@@ -274,7 +301,7 @@ def golden(model: Official, case: Case, path: Path) -> dict[str, Any]:
     rms = out["audio"].square().mean().sqrt().item()
     assert 0.05 < rms < 0.3, f"{case.name}: audio has RMS {rms}"
     modes = {(False, False): "zero_shot", (True, False): "prompt", (False, True): "reference", (True, True): "hifi"}
-    mode = modes[case.prompt is not None, case.reference is not None]
+    mode = modes[case.prompt is not None or case.preset != "", case.reference is not None or case.preset != ""]
     entry = asdict(case) | {
         "file": f"{path.parent.name}/{path.name}" if path.parent.name == "cases" else path.name,
         "mode": "design" if case.text.startswith("(") else mode,
@@ -289,7 +316,7 @@ def golden(model: Official, case: Case, path: Path) -> dict[str, Any]:
     }
     out["audio"] = out["audio"][:: entry["audio_stride"]]
     write(path, out)
-    for internal in ("whole_audio", "min_patches", "max_patches"):
+    for internal in ("whole_audio", "min_patches", "max_patches", "preset"):
         del entry[internal]
     return entry
 
@@ -330,16 +357,35 @@ def tokenizer(model: Official, path: Path) -> None:
     path.write_text("[\n" + ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows) + "\n]\n", encoding="utf-8")
 
 
+def write_manifest(folder: Path, command: str, entries: list[dict[str, Any]], checkpoint: Path) -> None:
+    packages = ("voxcpm", "torch", "transformers", "tokenizers", "librosa", "soxr", "numpy")
+    weights = sorted(checkpoint.glob("*.safetensors"))
+    manifest = {
+        "command": f"OMP_NUM_THREADS=1 python {command}",
+        "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
+        "weights": {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in weights},
+        "cases": entries,
+    }
+    (folder / "manifest.json").write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
 def main() -> None:
     from golden_modules import modules  # beside this file; it needs the official package too
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--checkpoint", type=Path, default=ROOT / "tests" / "checkpoints" / "tiny")
     parser.add_argument("--out", type=Path, default=ROOT / "tests" / "goldens")
-    parser.add_argument("--only", choices=("modules", "cases"), help="write a part, while working on this tool")
+    parser.add_argument("--only", choices=("modules", "cases", "voice"), help="write one part")
     args = parser.parse_args()
     torch.set_num_threads(1)
     with torch.inference_mode():
+        if args.only in ("voice", None):
+            folder = args.out / "voice"
+            voice = load_model(VOICE)
+            entries = [golden(voice, case, folder / f"{case.name}.safetensors") for case in voice_cases()]
+            write_manifest(folder, "tools/make_goldens.py --only voice", entries, VOICE)
+        if args.only == "voice":
+            return
         model = load_model(args.checkpoint)
         if args.only != "cases":
             bf16, mixed = (load_model(args.checkpoint, "bfloat16") for _ in range(2))
@@ -351,13 +397,7 @@ def main() -> None:
         entries = [golden(model, case, args.out / "cases" / f"{case.name}.safetensors") for case in cases()]
     stops = sum(entry["ended_by"] == "stop" for entry in entries)
     assert stops >= 5, f"only {stops} cases end by stop"
-    packages = ("voxcpm", "torch", "transformers", "tokenizers", "librosa", "soxr", "numpy")
-    manifest = {
-        "command": "OMP_NUM_THREADS=1 python tools/make_goldens.py",
-        "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
-        "cases": entries,
-    }
-    (args.out / "manifest.json").write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_manifest(args.out, "tools/make_goldens.py", entries, args.checkpoint)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`voxcpm-grpc demo`: a server, a sentence, and nothing left behind."""
+"""`voxcpm-grpc demo`: a server, a sentence in one of its voices, and nothing left behind."""
 
 import json
 import subprocess
@@ -11,13 +11,15 @@ from voxcpm_client import Client, Unavailable
 
 
 def test_demo_speaks_and_leaves_no_server(tmp_path):
-    command = [sys.executable, "-m", "voxcpm_client", "demo", "--out", "demo.wav", "--text", "Hi.", "--json"]
+    command = [sys.executable, "-m", "voxcpm_client", "demo", "--out", "demo.wav", "--text", "Hi."]
+    command += ["--voice", "awb", "--json"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=110)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     with wave.open(str(tmp_path / "demo.wav")) as file:
         assert file.getframerate() == report["header"]["sample_rate"]
         assert file.getnframes() == report["summary"]["total_samples"]
+    assert "said by awb; try --voice rms or --voice slt" in done.stderr
     target = done.stderr.split("listening on ")[1].split()[0]
     with Client(target, retries=0) as client, pytest.raises(Unavailable):
         client.health()

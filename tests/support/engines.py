@@ -18,7 +18,7 @@ from voxcpm_grpc.request import Admitted, AudioChunk, Conditioning, Finished, Pr
 CPU = torch.device("cpu")
 
 
-def engine(*, slots=8, noise=None, **settings) -> Engine:
+def engine(*, slots=8, noise=None, checkpoint=TINY, **settings) -> Engine:
     options = LoadOptions(
         device=CPU,
         dtype=torch.float32,
@@ -26,7 +26,7 @@ def engine(*, slots=8, noise=None, **settings) -> Engine:
         max_slots=slots,
         recorded_noise=noise,
     )
-    return Engine(load_model(TINY, options), EngineSettings(**settings), CPU)
+    return Engine(load_model(checkpoint, options), EngineSettings(**settings), CPU)
 
 
 @dataclass

@@ -10,6 +10,7 @@ from safetensors.numpy import load_file
 from voxcpm_grpc.request import Conditioning, Prompt, Request, Sampling
 
 GOLDENS = Path(__file__).parents[1] / "goldens"
+VOICE = GOLDENS / "voice"  # of the bundled voice; all others are of the tiny checkpoint
 CASES = json.loads((GOLDENS / "manifest.json").read_text())["cases"]
 
 
@@ -35,9 +36,10 @@ class Golden:
         np.testing.assert_allclose(waveform[:: self.audio_stride], self.tensors["audio"], atol=atol, rtol=0)
 
 
-def load(name: str) -> Golden:
-    entry = next(case for case in CASES if case["name"] == name)
-    tensors = load_file(GOLDENS / entry["file"])
+def load(name: str, folder: Path = GOLDENS) -> Golden:
+    cases = json.loads((folder / "manifest.json").read_text())["cases"]
+    entry = next(case for case in cases if case["name"] == name)
+    tensors = load_file(folder / entry["file"])
     prompt = None
     if "prompt_latents" in tensors:
         prompt = Prompt(text=entry["prompt_text"], latents=tensors["prompt_latents"])

@@ -15,12 +15,12 @@ import numpy as np
 from tools.voice.dataset import RATE
 from tools.voice.flite import Flite
 from tools.voice.speak import speak
-from tools.voice.voices import VOICES
+from tools.voice.voices import find
 
 KIND = "prompt"  # of the ways to follow a speaker the one that is understood best, if by little
-SENTENCES = {  # short: with the checkpoint they may have 30 MB
-    "slt": "We walked along the river.",
+SENTENCES = {  # the clearest voice first; short, for all files of the checkpoint may have 30 MB
     "rms": "Put the flowers by the window.",
+    "slt": "We walked along the river.",
     "awb": "It rained in the city all day.",
 }
 
@@ -39,8 +39,9 @@ def write(checkpoint: Path, teacher: Flite) -> None:
     folder = checkpoint / "presets"
     folder.mkdir(exist_ok=True)
     listed = []
-    for voice in VOICES:
-        said = speak(teacher, voice, SENTENCES[voice.name])
+    for name, sentence in SENTENCES.items():
+        voice = find(name)
+        said = speak(teacher, voice, sentence)
         write_flac(folder / f"{voice.name}.flac", said.samples)
         listed.append(
             {

@@ -21,7 +21,7 @@ from voxcpm_client import Client
 from voxcpm_client.cli.output import Output
 from voxcpm_client.cli.speech import speak_to, tell
 
-TEXT = "Hello from VoxCPM, spoken over gRPC."
+TEXT = "Hello, and welcome. This voice comes with the server, and it speaks while you write."
 LISTENING = re.compile(r"listening on (\S+:\d+)")
 START_SECONDS = 180.0  # a cold start of the engine on a slow machine
 STOP_SECONDS = 15.0
@@ -37,13 +37,18 @@ STOP_SECONDS = 15.0
     help="WAV file to write.",
 )
 @click.option("--text", default=TEXT, show_default=True, help="What to say.")
+@click.option("--voice", metavar="NAME", help="Preset of the model to speak with; default: its first one.")
 @click.option("--model", default="demo", show_default=True, help="Model to serve.")
 @click.option("--json", "as_json", is_flag=True, help="Report as JSON.")
-def demo(out: Path, text: str, model: str, as_json: bool) -> None:
-    """Start a server, speak one sentence through it, write it to a file and stop the server."""
+def demo(out: Path, text: str, voice: str | None, model: str, as_json: bool) -> None:
+    """Start a server, say something through it, write it to a file and stop the server."""
     with local_server(model) as target, Client(target) as client:
         output = Output(path=out, raw=False, play=False)
-        tell(speak_to(output, client, text, {}), output, as_json=as_json)
+        presets = client.model_info().presets
+        voice = voice or next(iter(presets), None)
+        tell(speak_to(output, client, text, {"voice": voice} if voice else {}), output, as_json=as_json)
+    if others := [name for name in presets if name != voice]:
+        click.echo(f"said by {voice}; try --voice {' or --voice '.join(others)}", err=True)
 
 
 @contextmanager

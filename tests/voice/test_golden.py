@@ -1,0 +1,46 @@
+"""The bundled voice says what the official package makes of it: described, and with a preset as prompt and reference."""
+
+import hashlib
+import json
+
+import numpy as np
+import pytest
+import torch
+from support import goldens
+from support.checkpoints import VOICE
+from support.engines import at_rest, engine, run
+
+from voxcpm_grpc.audio import decode
+
+MANIFEST = json.loads((goldens.VOICE / "manifest.json").read_text())
+REMEDY = f"make its goldens anew, see tools/README.md: {MANIFEST['command']}"
+
+
+def test_the_goldens_are_of_these_weights():
+    digests = {name: hashlib.sha256((VOICE / name).read_bytes()).hexdigest() for name in MANIFEST["weights"]}
+    assert digests == MANIFEST["weights"], REMEDY
+
+
+@pytest.mark.parametrize("name", [case["name"] for case in MANIFEST["cases"]])
+def test_it_speaks_as_with_the_official_package(name):
+    golden = goldens.load(name, goldens.VOICE)
+    eng = engine(noise=torch.from_numpy(golden.noise), checkpoint=VOICE, slots=1)
+    eng.add(golden.request)
+    outcome = run(eng)[name]
+    assert outcome.error is None
+    assert (outcome.finished.reason, outcome.finished.steps) == ("stop", len(golden.latents)), REMEDY
+    np.testing.assert_allclose(outcome.finished.latents, golden.latents, atol=1e-4, rtol=0, err_msg=REMEDY)
+    golden.same_audio(outcome.waveform, atol=1e-4)
+    assert at_rest(eng)
+
+
+def test_its_presets_are_encoded_as_the_official_package_does():
+    tensors = goldens.load("hifi", goldens.VOICE).tensors
+    preset = json.loads((VOICE / "presets" / "presets.json").read_text())[0]
+    recording = (VOICE / "presets" / preset["recording"]).read_bytes()
+    waveform = decode(recording, target_rate=16000, max_seconds=10, max_bytes=1 << 20).waveform
+    codec = engine(checkpoint=VOICE, slots=1).model.codec
+    with torch.inference_mode():
+        for role in ("prompt", "reference"):
+            latents = np.concatenate(list(codec.encode(waveform, pad_left=role == "prompt")))
+            np.testing.assert_allclose(latents, tensors[f"{role}_latents"], atol=1e-4, rtol=0, err_msg=REMEDY)
