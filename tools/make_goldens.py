@@ -1,4 +1,4 @@
-"""Write tests/goldens: what the official `voxcpm` package computes with the tests' tiny checkpoint and the voice.
+"""Write tests/goldens: what the official `voxcpm` package computes with the tests' checkpoint and the voice.
 
 It needs an environment of its own, because the official package pins libraries that the server does not use:
 

@@ -135,14 +135,16 @@ class Studio:
 
     async def make(self, kind: Kind, recording: bytes, transcript: str, options: VoiceOptions) -> list[StoredVoice]:
         """The voice of a recording, which is not stored; before a hifi voice its members. Raises BadAudio."""
-        members = []
+        made = []
         for role, member in KINDS.items():
             if kind in (member, Kind.HIFI):
                 said = transcript if role is Role.PROMPT else ""
                 decoded = await self.decode(recording, Upload(format=None, transcript=said), role)
                 id = await self._member_id(decoded, role, said)
-                members.append(await self._new_member(id, decoded, role, said, options))
-        return [*members, self._hifi(*members, options)] if kind is Kind.HIFI else members
+                made.append(await self._new_member(id, decoded, role, said, options))
+        if kind is Kind.HIFI:
+            made.append(self._hifi(made[0], made[1], options))
+        return made
 
     async def _member(self, decoded: Decoded, role: Role, transcript: str, options: VoiceOptions) -> StoredVoice:
         """A prompt or reference, its latents taken from the library if they are there."""

@@ -1,4 +1,4 @@
-"""The bundled voice says what the official package makes of it: described, and with a preset as prompt and reference."""
+"""The bundled voice says what the official package makes of it: described, and after a preset's recording."""
 
 import hashlib
 import json
