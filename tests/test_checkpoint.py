@@ -219,12 +219,12 @@ def test_a_revision_needs_a_repository():
 
 
 def test_a_repository_is_fetched_without_its_code_and_served_offline_afterwards(hub, fetch, tmp_path):
-    hub.repositories["org/model"] = {"main": CHECKPOINT}
+    presets = {"presets/presets.json": b"[]", "presets/anna.flac": b"a recording"}
+    hub.repositories["org/model"] = {"main": CHECKPOINT | presets | {"presets/code.py": b"raise SystemExit"}}
     path = found(fetch("org/model"))
     assert path.is_relative_to(tmp_path / "cache")
-    assert sorted(str(f.relative_to(path)) for f in path.rglob("*") if f.is_file()) == FETCHED
-    for name in FETCHED:
-        assert (path / name).read_bytes() == CHECKPOINT[name]
+    there = {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+    assert there == {name: CHECKPOINT[name] for name in FETCHED} | presets
     assert not [asked for asked in hub.asked if asked[1].endswith((".py", ".md"))]
 
     again = len(hub.asked)

@@ -26,7 +26,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[zipfile.ZipFile]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=60)
     (path,) = folder.glob("*.whl")
     assert path.name == f"voxcpm_grpc-{__version__}-py3-none-any.whl"
-    assert path.stat().st_size < 2 << 20
+    assert path.stat().st_size < 32_000_000  # of which the voice may have 30
     with zipfile.ZipFile(path) as archive:
         yield archive
 
@@ -41,7 +41,7 @@ def test_it_holds_three_packages_and_nothing_else(wheel):
     assert not [name for name in wheel.namelist() if "__pycache__" in name or "/test_" in name]
 
 
-def test_every_module_and_the_demo_checkpoint_are_in_it(wheel):
+def test_every_module_and_the_voice_are_in_it(wheel):
     shipped = set(wheel.namelist())
     for package, folder in SOURCES.items():
         modules = {f"{package}/{path.relative_to(folder).as_posix()}" for path in folder.rglob("*.py")}
@@ -49,14 +49,18 @@ def test_every_module_and_the_demo_checkpoint_are_in_it(wheel):
         assert modules <= shipped
     stubs = {f"voxcpm_grpc/v1/{name}" for name in ("tts_pb2.py", "tts_pb2.pyi", "tts_pb2_grpc.py")}
     assert stubs <= shipped
-    demo = {"config.json", "tokenizer.json", "model.safetensors", "audiovae.safetensors"}
-    for name in demo:
-        assert wheel.read(f"voxcpm_grpc/demo/{name}") == (ROOT / "voxcpm_grpc/demo" / name).read_bytes()
+    folder = ROOT / "voxcpm_grpc/demo"
+    voice = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    needed = {"config.json", "tokenizer.json", "model.safetensors", "audiovae.safetensors", "presets/presets.json"}
+    assert voice.keys() >= {*needed, "README.md", "NOTICE"}
+    assert sum(map(len, voice.values())) <= 30_000_000
+    for name, data in voice.items():
+        assert wheel.read(f"voxcpm_grpc/demo/{name}") == data
     assert "voxcpm_grpc/py.typed" in shipped
 
 
 def test_the_licence_and_the_notices_travel_along(wheel):
-    for name in ("LICENSE", "NOTICE"):
+    for name in ("LICENSE", "NOTICE", "voxcpm_grpc/demo/NOTICE"):
         assert metadata(wheel, f"licenses/{name}") == (ROOT / name).read_text("utf-8")
     assert Parser().parsestr(metadata(wheel, "METADATA"))["License-Expression"] == "Apache-2.0"
 

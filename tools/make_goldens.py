@@ -9,9 +9,10 @@ It needs an environment of its own, because the official package pins libraries 
         soundfile librosa
     OMP_NUM_THREADS=1 /tmp/oracle/bin/python tools/make_goldens.py
 
-Every run rewrites all files; a new checkpoint needs new goldens, the bundled voice those of `--only voice`. The tool asserts what the tests rely on: no key is
-missing, no value before the rounding of the FSQ is near a boundary, no stop decision is near a tie, and rounding errors
-are not amplified (a case that fails moves on to its next noise seed). tests/goldens/README.md lists the keys.
+Every run rewrites all files; a new checkpoint needs new goldens, and the bundled voice those of `--only voice`. The
+tool asserts what the tests rely on: no key is missing, no value before the rounding of the FSQ is near a boundary, no
+stop decision is near a tie, and rounding errors are not amplified (a case that fails moves on to its next noise seed).
+tests/goldens/README.md lists the keys.
 """
 
 import argparse
@@ -25,7 +26,7 @@ import tempfile
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -43,13 +44,13 @@ import librosa  # noqa: E402  # pyright: ignore[reportMissingImports]
 import numpy as np  # noqa: E402
 import soundfile  # noqa: E402  # pyright: ignore[reportMissingImports]
 import torch  # noqa: E402
+from golden_cases import VOICE, Case, cases, voice_cases  # noqa: E402
 from safetensors.torch import save_file  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 from voxcpm.model import voxcpm2  # noqa: E402  # pyright: ignore[reportMissingImports]
 
 ROOT = Path(__file__).resolve().parent.parent
 RATE = 16000
-VOICE = ROOT / "voxcpm_grpc" / "demo"
 STOP_MARGIN = 1e-3
 TRAINING_ONLY = "audio_vae.encoder.fc_logvar."  # weights that only training uses; a checkpoint may lack them
 NOISE_ERROR, LATENT_ERROR = 1e-6, 2e-5  # noise moved by the first may move latents by the second at most
@@ -57,64 +58,6 @@ AUDIO_STRIDE = 7  # coprime to every rate: the samples kept of a long waveform v
 
 Tensors = dict[str, Tensor]
 Official = Any  # voxcpm2.VoxCPM2Model, whose module only exists in the other environment
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
-    """One generation. `prompt` and `reference` are seconds of a synthetic voice, unless a preset's recording is both.
-
-    `ended_by` is what its seed must give.
-    """
-
-    name: str
-    text: str
-    prompt_text: str | None = None
-    prompt: float | None = None
-    reference: float | None = None
-    preset: str = ""
-    cfg_value: float = 2.0
-    timesteps: int = 10
-    min_len: int = 2
-    max_len: int = 2000
-    ended_by: str = "stop"
-    whole_audio: bool = False
-    min_patches: int = 8
-    max_patches: int = 40
-    seed: int = 0  # the first to try
-    vae_context: str = "official"
-    fsq_margin: float = 1e-4  # the least distance of any value from a rounding boundary
-
-
-ZERO_SHOT = Case(name="zero_shot", text="The old voice is from this world.")
-DESIGN = Case(name="design", text="(a warm old voice)Hello, you are spoken to.", seed=156)
-# 0.45 s and 0.41 s are three patches, padded: what the official decoder takes as context is then the whole prompt.
-PROMPT = Case(name="prompt", text="And this is new.", prompt_text="It is warm. ", prompt=0.45, seed=19)
-REFERENCE = Case(name="reference", text="你好世界，今天 is a good day.", reference=0.73, seed=19)
-HIFI = Case(name="hifi", text="今天天气很好。", prompt_text="Hello, ", prompt=0.41, reference=0.93, seed=19)
-SENTENCE = Case(name="sentence", text="Hello from VoxCPM, spoken over gRPC.", whole_audio=True, max_patches=60)
-
-
-def cases() -> Iterator[Case]:
-    for cfg_value in (1.0, 2.0, 3.0):
-        for timesteps in (4, 10):
-            name = f"zero_shot_cfg{cfg_value:.0f}_n{timesteps}"
-            yield replace(ZERO_SHOT, name=name, cfg_value=cfg_value, timesteps=timesteps)
-    for case, cfg_value, timesteps in (
-        (DESIGN, 3.0, 4),
-        (PROMPT, 1.0, 10),
-        (REFERENCE, 3.0, 10),
-        (HIFI, 1.0, 4),
-    ):
-        yield replace(case, whole_audio=True, max_patches=12)
-        other = replace(case, name=f"{case.name}_cfg{cfg_value:.0f}_n{timesteps}", cfg_value=cfg_value)
-        yield replace(other, timesteps=timesteps, max_len=9, ended_by="max_len", max_patches=9)
-    yield replace(PROMPT, name="prompt_two_patches", prompt=0.27)
-    # The official decoder sees 3 prompt patches at most, an exact one needs 5: here the whole prompt is decoded.
-    yield replace(PROMPT, name="prompt_primed", prompt=0.9, vae_context="whole prompt")
-    yield replace(HIFI, name="hifi_primed", prompt=0.9, vae_context="whole prompt")
-    yield Case(name="cap", text="Hi!", ended_by="cap", seed=10)
-    yield replace(ZERO_SHOT, name="min_len", min_len=17)  # one more than the stop of the same seed needs
-    yield SENTENCE
 
 
 @dataclass(slots=True)
@@ -200,22 +143,6 @@ def load_model(checkpoint: Path, dtype: str = "float32") -> Official:
     missing = [key for key in missing if not key.startswith(TRAINING_ONLY)]
     assert results and not missing, f"checkpoint and official model disagree about {missing}"
     return model
-
-
-def voice_cases() -> Iterator[Case]:
-    """Of the bundled voice: trained values are many, and some are nearer to boundaries."""
-    text = "(a woman's voice)The door is open."
-    said = Case(name="described", text=text, min_patches=4, max_patches=16, fsq_margin=1e-5)
-    yield said
-    preset = json.loads((VOICE / "presets" / "presets.json").read_text())[0]
-    yield replace(
-        said,
-        name="hifi",
-        text="The door is open.",
-        prompt_text=preset["transcript"],
-        preset=preset["recording"],
-        vae_context="whole prompt",
-    )
 
 
 def run(model: Official, case: Case, seed: int, folder: Path, noise_error: float = 0.0) -> tuple[Tensors, Trace]:

@@ -1,4 +1,4 @@
-"""Where a checkpoint is: the embedded demo, a directory, or a Hugging Face repository that is fetched once."""
+"""Where a checkpoint is: the bundled voice, a directory, or a Hugging Face repository that is fetched once."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ FILES = (
     "*.pth",
     "tokenizer*.json",
     "special_tokens_map.json",
+    "presets/presets.json",
+    *(f"presets/*.{suffix}" for suffix in ("wav", "flac", "mp3", "ogg", "opus", "m4a")),
 )
 """What is fetched of a repository: data only. Its Python files stay where they are."""
 

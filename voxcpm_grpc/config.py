@@ -169,7 +169,7 @@ class VoiceSettings(_Frozen):
 class Settings(_Frozen):
     """Everything a server is told."""
 
-    model: str = Field(default="demo", description="demo, a directory, or a Hugging Face repository id")
+    model: str = Field(default="demo", description="demo, which is the bundled voice, a directory, or a Hugging Face repository id")
     revision: str | None = Field(default=None, description="branch, tag or commit of the repository")
     cache_dir: Path | None = Field(default=None, description="download cache; default: Hugging Face's own")
     listen: str = Field(default="127.0.0.1:50051", description="address to serve on; port 0 takes a free one")

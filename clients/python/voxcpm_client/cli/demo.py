@@ -17,11 +17,12 @@ from typing import NoReturn
 
 import click
 
-from voxcpm_client import Client
+from voxcpm_client import Client, SpeechOptions
 from voxcpm_client.cli.output import Output
 from voxcpm_client.cli.speech import speak_to, tell
 
 TEXT = "Hello, and welcome. This voice comes with the server, and it speaks while you write."
+SEED = 1  # the same speech every time
 LISTENING = re.compile(r"listening on (\S+:\d+)")
 START_SECONDS = 180.0  # a cold start of the engine on a slow machine
 STOP_SECONDS = 15.0
@@ -46,7 +47,8 @@ def demo(out: Path, text: str, voice: str | None, model: str, as_json: bool) -> 
         output = Output(path=out, raw=False, play=False)
         presets = client.model_info().presets
         voice = voice or next(iter(presets), None)
-        tell(speak_to(output, client, text, {"voice": voice} if voice else {}), output, as_json=as_json)
+        speech: SpeechOptions = {"seed": SEED, "voice": voice} if voice else {"seed": SEED}
+        tell(speak_to(output, client, text, speech), output, as_json=as_json)
     if others := [name for name in presets if name != voice]:
         click.echo(f"said by {voice}; try --voice {' or --voice '.join(others)}", err=True)
 

@@ -1,0 +1,82 @@
+"""What make_goldens.py has the official package say."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+VOICE = Path(__file__).resolve().parent.parent / "voxcpm_grpc" / "demo"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One generation. `prompt` and `reference` are seconds of a synthetic voice, unless a preset's recording is both.
+
+    `ended_by` is what its seed must give.
+    """
+
+    name: str
+    text: str
+    prompt_text: str | None = None
+    prompt: float | None = None
+    reference: float | None = None
+    preset: str = ""
+    cfg_value: float = 2.0
+    timesteps: int = 10
+    min_len: int = 2
+    max_len: int = 2000
+    ended_by: str = "stop"
+    whole_audio: bool = False
+    min_patches: int = 8
+    max_patches: int = 40
+    seed: int = 0  # the first to try
+    vae_context: str = "official"
+    fsq_margin: float = 1e-4  # the least distance of any value from a rounding boundary
+
+
+ZERO_SHOT = Case(name="zero_shot", text="The old voice is from this world.")
+DESIGN = Case(name="design", text="(a warm old voice)Hello, you are spoken to.", seed=156)
+# 0.45 s and 0.41 s are three patches, padded: what the official decoder takes as context is then the whole prompt.
+PROMPT = Case(name="prompt", text="And this is new.", prompt_text="It is warm. ", prompt=0.45, seed=19)
+REFERENCE = Case(name="reference", text="你好世界，今天 is a good day.", reference=0.73, seed=19)
+HIFI = Case(name="hifi", text="今天天气很好。", prompt_text="Hello, ", prompt=0.41, reference=0.93, seed=19)
+SENTENCE = Case(name="sentence", text="Hello from VoxCPM, spoken over gRPC.", whole_audio=True, max_patches=60)
+
+
+def cases() -> Iterator[Case]:
+    for cfg_value in (1.0, 2.0, 3.0):
+        for timesteps in (4, 10):
+            name = f"zero_shot_cfg{cfg_value:.0f}_n{timesteps}"
+            yield replace(ZERO_SHOT, name=name, cfg_value=cfg_value, timesteps=timesteps)
+    for case, cfg_value, timesteps in (
+        (DESIGN, 3.0, 4),
+        (PROMPT, 1.0, 10),
+        (REFERENCE, 3.0, 10),
+        (HIFI, 1.0, 4),
+    ):
+        yield replace(case, whole_audio=True, max_patches=12)
+        other = replace(case, name=f"{case.name}_cfg{cfg_value:.0f}_n{timesteps}", cfg_value=cfg_value)
+        yield replace(other, timesteps=timesteps, max_len=9, ended_by="max_len", max_patches=9)
+    yield replace(PROMPT, name="prompt_two_patches", prompt=0.27)
+    # The official decoder sees 3 prompt patches at most, an exact one needs 5: here the whole prompt is decoded.
+    yield replace(PROMPT, name="prompt_primed", prompt=0.9, vae_context="whole prompt")
+    yield replace(HIFI, name="hifi_primed", prompt=0.9, vae_context="whole prompt")
+    yield Case(name="cap", text="Hi!", ended_by="cap", seed=10)
+    yield replace(ZERO_SHOT, name="min_len", min_len=17)  # one more than the stop of the same seed needs
+    yield SENTENCE
+
+
+def voice_cases() -> Iterator[Case]:
+    """Of the bundled voice: trained values are many, and some are nearer to boundaries."""
+    text = "(a woman's voice)The door is open."
+    said = Case(name="described", text=text, min_patches=4, max_patches=16, fsq_margin=1e-5)
+    yield said
+    preset = json.loads((VOICE / "presets" / "presets.json").read_text())[0]
+    yield replace(
+        said,
+        name="hifi",
+        text="The door is open.",
+        prompt_text=preset["transcript"],
+        preset=preset["recording"],
+        vae_context="whole prompt",
+    )
