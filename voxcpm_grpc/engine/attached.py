@@ -174,6 +174,4 @@ async def joined(addresses: Addresses) -> AsyncIterator[HostLine]:
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
-        letters.close()
-        beats.close()
-        await asyncio.to_thread(context.term)
+        context.destroy()  # with every socket in it: one that somebody forgot must not hold up the end
