@@ -7,9 +7,7 @@ import contextlib
 import logging
 import multiprocessing
 import os
-import shutil
 import sys
-import tempfile
 import threading
 import weakref
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
@@ -22,6 +20,7 @@ import zmq.asyncio
 
 from voxcpm_grpc.engine import messages
 from voxcpm_grpc.engine.messages import Command, Ready, Report, StartFailed, Stop
+from voxcpm_grpc.engine.socket_folder import SocketFolder
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.request import ModelInfo
 
@@ -195,11 +194,11 @@ async def received(gone: asyncio.Event, letters: zmq.asyncio.Socket, *more: zmq.
 @contextlib.contextmanager
 def listening(*sockets: zmq.asyncio.Socket) -> Iterator[list[str]]:
     """An address for the one peer of each socket. Its file goes with the context: nobody else can connect later."""
-    directory = tempfile.mkdtemp(prefix="voxcpm-")  # made with mode 0700
+    folder = SocketFolder()
     try:
-        yield [bind(socket, f"ipc://{directory}/{number}") for number, socket in enumerate(sockets)]
+        yield [bind(socket, f"ipc://{folder.path}/{number}") for number, socket in enumerate(sockets)]
     finally:
-        shutil.rmtree(directory, ignore_errors=True)
+        folder.close()
 
 
 def bind(socket: zmq.asyncio.Socket, address: str) -> str:
