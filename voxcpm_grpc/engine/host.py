@@ -26,6 +26,9 @@ from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.request import ModelInfo
 
 FRONT_START_SECONDS = 120.0
+# Of a front: its signs of life come out of its event loop, which whatever large it does for one caller holds up, while
+# an engine has a thread for them. What is lost too early costs many callers their streams; too late, a few some seconds.
+FRONT_SILENCE_SECONDS = 5.0
 LEAVE_SECONDS = 10.0  # for a front to end once it has drained
 NAME_LENGTH = 40  # at most, of a socket and of the folder made for it
 
@@ -201,7 +204,8 @@ class _FrontKeeper:
 
     def __init__(self, launch: Launch, host: EngineHost, supervision: SupervisionSettings) -> None:
         self.given_up = False
-        self.supervisor = Supervisor(launch, self, supervision)
+        patience = max(FRONT_SILENCE_SECONDS, supervision.silence_seconds)
+        self.supervisor = Supervisor(launch, self, supervision.model_copy(update={"silence_seconds": patience}))
         self._host = host
 
     def came(self, handle: Handle, info: ModelInfo) -> None: ...
