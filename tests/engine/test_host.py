@@ -53,7 +53,11 @@ async def test_a_front_may_be_silent_for_longer_than_an_engine_but_not_for_good(
 async def appeared(folder: Path, *before: int) -> int:
     """The process that has left its number, and only one."""
     async with asyncio.timeout(20):
-        while not (found := {int(path.name) for path in folder.iterdir()} - {*before}):  # noqa: ASYNC110
+        while not (found := left_in(folder) - {*before}):  # noqa: ASYNC110
             await asyncio.sleep(0.05)
     [pid] = found
     return pid
+
+
+def left_in(folder: Path) -> set[int]:
+    return {int(path.name) for path in folder.iterdir()}

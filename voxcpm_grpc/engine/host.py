@@ -27,7 +27,7 @@ from voxcpm_grpc.request import ModelInfo
 
 FRONT_START_SECONDS = 120.0
 # Of a front: its signs of life come out of its event loop, which whatever large it does for one caller holds up, while
-# an engine has a thread for them. What is lost too early costs many callers their streams; too late, a few some seconds.
+# an engine has a thread for them. A front that is lost too early costs all its callers their streams, too late a pause.
 FRONT_SILENCE_SECONDS = 5.0
 LEAVE_SECONDS = 10.0  # for a front to end once it has drained
 NAME_LENGTH = 40  # at most, of a socket and of the folder made for it
