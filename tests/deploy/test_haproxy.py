@@ -18,7 +18,7 @@ import grpc
 import pytest
 from support.servers import Server, serving
 
-from voxcpm_client import Client, SpeechError
+from voxcpm_client import Client, SpeechError, Unavailable
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
 
@@ -128,7 +128,7 @@ def test_a_server_drains_without_cutting_anyone_off(shared):
 
 
 def test_a_server_that_dies_takes_only_its_own_streams_along(shared):
-    dying, _ = shared.servers
+    dying, last = shared.servers
     talks = [Talk(shared.address) for _ in range(4)]
     dying.kill()
     began = time.monotonic()
@@ -137,7 +137,12 @@ def test_a_server_that_dies_takes_only_its_own_streams_along(shared):
     assert errors == []
     ended = [how_it_ends(talk) for talk in talks]
     assert ended.count("complete") == 2  # those of the other server
-    assert set(ended) <= {"complete", "CANCELLED", "UNAVAILABLE"}  # HAProxy resets what it cannot end
+    assert set(ended) <= {"complete", "CANCELLED", "UNAVAILABLE"}  # HAProxy resets what it cannot end,
+    with Client(shared.address, timeout=20) as client, client.speak(LONG * 20) as stream:
+        next(stream)
+        last.kill()
+        with pytest.raises(Unavailable, match="cut off on its way"):  # or ends it without a status
+            list(stream)
     assert time.monotonic() - began < 30
 
 
