@@ -99,7 +99,8 @@ class SupervisionSettings(_Frozen):
     )
     step_seconds: Seconds | None = Field(
         default=None,
-        description="longest step of an engine; default: 20 times the longest one when it warmed up, at least 1.5",
+        description="longest step of an engine; default: 5 times the longest one when it warmed up, 20 times on a CPU, "
+        "at least 1.5",
     )
     restart_seconds: Seconds = Field(default=30.0, description="longest pause between two starts of an engine")
     restart_limit: Positive = Field(
