@@ -32,7 +32,17 @@ RULES: Mapping[str, tuple[str, ...]] = {
     "engine": ("models.base", "attention", "kernels", "request", "audio", "config", "errors"),
     "engine.load": ("engine", "models.base", "models.families", "attention", "request", "audio", "config", "errors"),
     "voxcpm_server.fronts": ("voxcpm_server", "engine.host", "engine.attached", "request", "config", "errors"),
-    "voxcpm_server": ("v1", "engine.pool", "engine.ray_pool", "request", "audio", "config", "checkpoint", "errors"),
+    "voxcpm_server": (
+        "v1",
+        "engine.pool",
+        "engine.ray_pool",
+        "engine.background",
+        "request",
+        "audio",
+        "config",
+        "checkpoint",
+        "errors",
+    ),
     "voxcpm_client": ("v1", "request", "audio", "errors"),
     "voxcpm_client.cli": ("voxcpm_client", "voxcpm_server", "v1", "request", "audio", "config", "checkpoint", "errors"),
 }

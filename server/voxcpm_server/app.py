@@ -16,6 +16,7 @@ import grpc
 from voxcpm_grpc import checkpoint
 from voxcpm_grpc.audio import DecodePool
 from voxcpm_grpc.config import Settings, engines
+from voxcpm_grpc.engine.background import kept_up
 from voxcpm_grpc.engine.pool import EnginePool
 from voxcpm_grpc.engine.ray_pool import FindAndLoad, RayPool
 from voxcpm_grpc.errors import StartupError, VoxCPMError
@@ -110,7 +111,7 @@ async def running_server(
         gc.collect()
         gc.freeze()  # nothing loaded so far ever goes away; walking it again would hold up the event loop
         await health.say(serving=pool.healthy)
-        watch = asyncio.create_task(_watch(pool, health))
+        watch = kept_up(lambda: _watch(pool, health), "the watch over the engines")
         stack.callback(watch.cancel)
         try:
             yield Running(address, pool, gate)

@@ -14,6 +14,7 @@ from support.fake_engine import MakeFake, refuse_to_start, request
 from support.pools import Launcher, at_rest, everything, health_is, pool_of, started, steps_reach
 
 from voxcpm_grpc.config import SupervisionSettings
+from voxcpm_grpc.engine.handles import ProcessHandle
 from voxcpm_grpc.engine.pool import EnginePool
 from voxcpm_grpc.errors import Aborted, StartupError, Unavailable, VoxCPMError
 from voxcpm_grpc.request import Admitted, AudioChunk, Finished
@@ -272,6 +273,25 @@ async def test_a_place_that_cannot_be_filled_again_is_given_up():
         await asyncio.wait_for(pool.closed_or_given_up(), 20)
         assert len(engine.handles) == 1 + 2
         assert not pool.healthy
+
+
+async def test_an_engine_that_cannot_be_closed_is_followed_by_another(monkeypatch, caplog):
+    close, failures = ProcessHandle.close, []
+
+    async def fails_at_first(handle: ProcessHandle, *, force: bool = False) -> None:
+        await close(handle, force=force)
+        if not failures:
+            failures.append(handle)
+            raise OSError("too many open files")
+
+    monkeypatch.setattr(ProcessHandle, "close", fails_at_first)
+    engine = Launcher([MakeFake()])
+    async with started(engine, settings=QUICK) as pool:
+        engine.kill()
+        await health_is(pool, False)
+        await health_is(pool, True)
+        assert_whole(await everything(pool.generate(request("next", 3))), 3)
+    assert "too many open files" in caplog.text
 
 
 async def test_an_engine_of_another_model_does_not_follow():

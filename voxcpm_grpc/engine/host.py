@@ -17,6 +17,7 @@ from typing import Any
 import zmq
 
 from voxcpm_grpc.config import EngineSettings, SupervisionSettings
+from voxcpm_grpc.engine.background import all_ended
 from voxcpm_grpc.engine.handles import Handle, Launch, processes
 from voxcpm_grpc.engine.messages import Attach, Detach, EngineCame, EngineWent, Report
 from voxcpm_grpc.engine.process import Addresses, ChildProcess
@@ -90,10 +91,10 @@ class EngineHost:
         """Let the fronts drain, then stop the engines. Whoever cancels this does not wait for open streams."""
         supervisors = [keeper.supervisor for keeper in self._keepers]
         try:
-            await asyncio.gather(*(supervisor.close() for supervisor in supervisors))
+            await all_ended(supervisor.close() for supervisor in supervisors)
         finally:
             supervisors += [engine.supervisor for engine in self._engines.values()]
-            await asyncio.gather(*(supervisor.close(force=True) for supervisor in supervisors))
+            await all_ended(supervisor.close(force=True) for supervisor in supervisors)
             self._folder.close()
 
     # ---- told by engines and fronts

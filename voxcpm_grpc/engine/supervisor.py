@@ -8,6 +8,7 @@ import logging
 from typing import Protocol
 
 from voxcpm_grpc.config import SupervisionSettings
+from voxcpm_grpc.engine.background import ended, kept_up
 from voxcpm_grpc.engine.handles import Handle, Launch
 from voxcpm_grpc.engine.messages import Beat, Report
 from voxcpm_grpc.errors import StartupError
@@ -67,17 +68,15 @@ class Supervisor:
     async def start(self) -> None:
         """Bring the first engine up and watch it from then on. Raises StartupError if it cannot be."""
         await self._start()
-        self._keeping = asyncio.create_task(self._keep())
+        self.begin()
 
     def begin(self) -> None:
         """As `start`, without waiting for the first engine, which may fail as its successors may."""
-        self._keeping = asyncio.create_task(self._keep())
+        self._keeping = kept_up(self._keep, "the watch over an engine")
 
     async def close(self, *, force: bool = False) -> None:
         """Stop the engine and the watch over it; see `Handle.close`. The tenant is not told."""
-        if self._keeping:
-            self._keeping.cancel()
-            await asyncio.wait([self._keeping])
+        await ended(self._keeping)
         if self._handle:
             await self._handle.close(force=force)
 
@@ -90,9 +89,10 @@ class Supervisor:
             if loop.time() - born >= STABLE_SECONDS:
                 self._short_lives = 0
             logger.error("%s is lost: %s", self._handle.name, why)
-            self._tenant.went(why)
-            await self._handle.close(force=True)
-            self._handle = None
+            try:
+                self._tenant.went(why)
+            finally:
+                await self._discard()
 
     async def _start(self) -> None:
         self._handle = handle = self._launch()
@@ -101,9 +101,17 @@ class Supervisor:
             self._on_cpu = info.device == "cpu"
             self._tenant.came(handle, info)
         except BaseException:
-            await handle.close(force=True)
-            self._handle = None
+            await self._discard()
             raise
+
+    async def _discard(self) -> None:
+        """Close the present engine. One that cannot be closed keeps no other from following it."""
+        assert self._handle
+        try:
+            await self._handle.close(force=True)
+        except Exception:
+            logger.exception("%s could not be closed; what is left of it may keep its device", self._handle.name)
+        self._handle = None
 
     async def _replace(self) -> bool:
         """Whether a new engine is there. Tries until one is, or the place is given up."""

@@ -16,6 +16,7 @@ from copy import copy
 from dataclasses import replace
 
 from voxcpm_grpc.config import VoiceSettings
+from voxcpm_grpc.engine.background import kept_up
 from voxcpm_grpc.errors import Exhausted, FailedPrecondition, NotFound, Unavailable, VoxCPMError
 from voxcpm_server.threads import Threads
 from voxcpm_server.voices.listing import Listing
@@ -66,7 +67,9 @@ class VoiceStore:
 
     async def __aenter__(self) -> VoiceStore:
         """Begins to sweep from time to time."""
-        self._sweeper = asyncio.create_task(self._sweep_forever())
+        self._sweeper = kept_up(
+            self._sweep_forever, "sweeping the voice store", again_seconds=self._settings.sweep_seconds
+        )
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -313,12 +316,8 @@ class VoiceStore:
 
     async def _sweep_forever(self) -> None:
         while True:
-            try:
+            with suppress(VoxCPMError):  # the log says why
                 await self.sweep()
-            except VoxCPMError:
-                pass  # the log says why
-            except Exception:
-                log.exception("sweeping the voice store failed")
             await asyncio.sleep(self._settings.sweep_seconds * random.uniform(0.8, 1.2))  # servers take turns
 
     @asynccontextmanager
