@@ -176,6 +176,8 @@ def test_devices_become_engines(given, expected):
 def test_a_device_serves_one_engine():
     with pytest.raises(StartupError, match="cuda:1 twice"):
         engines(load(["--devices", "0,1,cuda:1"], {}))
+    with pytest.raises(StartupError, match="name all, or auto alone"):
+        engines(load(["--devices", "auto,0"], {}))
     with pytest.raises(StartupError, match="devices is empty"):
         engines(Settings(devices=()))
 

@@ -84,7 +84,8 @@ class EngineSettings(_Frozen):
         description="run the diffusion of a stream alone as one kernel, 0.4 GiB, where model and GPU (Hopper) fit it",
     )
     threads: Positive | None = Field(
-        default=None, description="CPU threads of the engine; default: 1 for a small model, else PyTorch's own choice"
+        default=None,
+        description="CPU threads of the engine; default: 1 for a small model, else its share of PyTorch's own choice",
     )
     recorded_noise: Path | None = Field(
         default=None, description="a .npy of float32 [steps, D, P] that replaces the noise generator; for parity tests"
@@ -222,6 +223,8 @@ def engines(settings: Settings) -> dict[str, EngineSettings]:
         found |= {name: settings.engine.model_copy(update={"device": device}) for name, device in named.items()}
     if not found:
         raise StartupError("devices is empty; name at least one, or auto")
+    if "auto" in settings.devices and len(found) > 1:
+        raise StartupError("devices names auto beside others, and it may be one of them; name all, or auto alone")
     return found
 
 

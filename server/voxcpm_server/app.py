@@ -153,7 +153,9 @@ async def _serve(settings: Settings, directory: Path | None) -> None:
 def announce(settings: Settings, info: ModelInfo, address: str) -> None:
     """The line that says that a server is ready."""
     note = f" ({card})" if (card := _card_note(settings)) else ""
-    print(f"listening on {address} model={info.name}{note} device={info.device} dtype={info.dtype}", flush=True)
+    devices = list(engines(settings))
+    where = info.device if len(devices) == 1 else ",".join(devices)
+    print(f"listening on {address} model={info.name}{note} device={where} dtype={info.dtype}", flush=True)
 
 
 def _resolve(settings: Settings) -> Path:
