@@ -7,7 +7,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -17,6 +16,7 @@ from pathlib import Path
 import grpc
 import pytest
 from support.servers import Server, serving
+from support.talks import SlowTalk
 
 from voxcpm_client import Client, SpeechError, Unavailable
 from voxcpm_grpc.v1 import tts_pb2 as pb
@@ -81,19 +81,13 @@ class Talk:
 
     def __init__(self, address: str) -> None:
         self._channel = grpc.insecure_channel(address)
-        self._go_on = threading.Event()
-        self._call = tts_pb2_grpc.VoxCPMServiceStub(self._channel).Generate(self._messages(), timeout=60)
+        self._talk = SlowTalk(LONG, seconds=50)
+        self._call = tts_pb2_grpc.VoxCPMServiceStub(self._channel).Generate(self._talk.messages(), timeout=60)
         while not next(self._call).sample_count:
             pass
 
-    def _messages(self) -> Iterator[pb.GenerateRequest]:
-        yield pb.GenerateRequest(text=LONG)
-        yield pb.GenerateRequest(flush=pb.Flush())
-        self._go_on.wait(50)
-        yield pb.GenerateRequest(text="Goodbye.")
-
     def finish(self) -> list[pb.AudioChunk]:
-        self._go_on.set()
+        self._talk.go_on()
         with self._channel:
             return list(self._call)
 
