@@ -162,7 +162,10 @@ class VoiceSettings(_Frozen):
         "user's data directory",
     )
     ttl_seconds: Seconds = Field(default=30 * 86400.0, description="life of a voice since its last use")
-    max_voices: Positive = Field(default=10_000, description="voices kept at once")
+    max_voices: Positive = Field(
+        default=10_000,
+        description="voices kept at once; servers that share a store see at a sweep what the others added",
+    )
     cache_bytes: Positive = Field(default=256 << 20, description="loaded voices kept in memory")
     timeout_seconds: Seconds = Field(default=10.0, description="longest wait for the voice store")
     sweep_seconds: Seconds = Field(default=600.0, description="pause between two searches for expired voices")

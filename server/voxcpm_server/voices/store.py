@@ -63,6 +63,7 @@ class VoiceStore:
         self._touching: set[str] = set()
         self._adding = asyncio.Lock()
         self._count: int | None = None  # of all voices, as of the last survey and what was done here since
+        self._stored = 0  # by this store, ever
         self._sweeper: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> VoiceStore:
@@ -156,6 +157,7 @@ class VoiceStore:
 
     async def sweep(self) -> int:
         """Remove what has expired or broke off; returns how many voices there are. Any server may, at any time."""
+        stored = self._stored
         found = await self._survey()
         for one in found.ended:
             now = living(await self._generations(one.id), self._now())
@@ -166,7 +168,7 @@ class VoiceStore:
         keys = {one.key for one in found.voices.values()}
         self._records = {key: record for key, record in self._records.items() if key in keys}
         self._loaded.keep(keys)
-        self._count = len(found.voices)
+        self._count = len(found.voices) + self._stored - stored  # rather twice than not at all
         return self._count
 
     # ---- reading
@@ -280,6 +282,7 @@ class VoiceStore:
             await self._threads.run(self._objects.write, str(name), record)
             self._loaded.put(f"{name.id}/{name.generation}", stored)
             self._count = (self._count or 0) + 1
+            self._stored += 1
 
     async def _touch(self, one: Generation) -> int:
         """Record a use, unless one was recorded lately; returns when the voice was used last."""
