@@ -7,18 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voxcpm_grpc.config import (
-    FIELDS,
-    MAX_SECONDS,
-    EngineSettings,
-    Settings,
-    VoiceSettings,
-    describe,
-    engines,
-    help_text,
-    load,
-    to_toml,
-)
+from voxcpm_grpc.config import MAX_SECONDS, EngineSettings, Settings, VoiceSettings, engines
+from voxcpm_grpc.config_sources import FIELDS, describe, help_text, load, to_toml
 from voxcpm_grpc.errors import StartupError
 
 

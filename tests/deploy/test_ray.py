@@ -22,7 +22,7 @@ import pytest
 from support.servers import Server, serving
 
 from voxcpm_client import Client, SpeechError
-from voxcpm_grpc.config import load
+from voxcpm_grpc.config_sources import load
 
 ROOT = Path(__file__).parent.parent.parent
 MANIFEST = ROOT / "server/deploy/ray/kuberay.yaml"

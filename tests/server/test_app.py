@@ -31,7 +31,8 @@ from voxcpm_grpc.v1 import tts_pb2_grpc
 from voxcpm_server.app import running_server
 
 SERVE = (
-    "import sys; from voxcpm_grpc import config; from voxcpm_server.app import serve; serve(config.load(sys.argv[1:]))"
+    "import sys; from voxcpm_grpc.config_sources import load; from voxcpm_server.app import serve; "
+    "serve(load(sys.argv[1:]))"
 )
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
 SERVICE = "voxcpm_grpc.v1.VoxCPMService"
