@@ -25,7 +25,7 @@ demo: $(INSTALLED) ## speak through a real server and client into demo.wav: make
 	$(VENV)/bin/voxcpm-grpc demo --out demo.wav $(ARGS)
 
 test: $(INSTALLED) ## run the tests that need no GPU
-	$(VENV)/bin/python -m pytest $(ARGS)
+	$(VENV)/bin/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 serve: $(INSTALLED) ## serve, with flags in ARGS: make serve ARGS="--model DIRECTORY --listen 0.0.0.0:50051"
 	$(VENV)/bin/voxcpm-grpc serve $(ARGS)

@@ -7,18 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voxcpm_grpc.config import (
-    FIELDS,
-    MAX_SECONDS,
-    EngineSettings,
-    Settings,
-    VoiceSettings,
-    describe,
-    engines,
-    help_text,
-    load,
-    to_toml,
-)
+from voxcpm_grpc.config import MAX_SECONDS, EngineSettings, Settings, VoiceSettings, engines
+from voxcpm_grpc.config_sources import FIELDS, describe, help_text, load, to_toml
 from voxcpm_grpc.errors import StartupError
 
 
@@ -176,6 +166,8 @@ def test_devices_become_engines(given, expected):
 def test_a_device_serves_one_engine():
     with pytest.raises(StartupError, match="cuda:1 twice"):
         engines(load(["--devices", "0,1,cuda:1"], {}))
+    with pytest.raises(StartupError, match="name all, or auto alone"):
+        engines(load(["--devices", "auto,0"], {}))
     with pytest.raises(StartupError, match="devices is empty"):
         engines(Settings(devices=()))
 

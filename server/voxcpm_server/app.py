@@ -16,6 +16,7 @@ import grpc
 from voxcpm_grpc import checkpoint
 from voxcpm_grpc.audio import DecodePool
 from voxcpm_grpc.config import Settings, engines
+from voxcpm_grpc.engine.background import kept_up
 from voxcpm_grpc.engine.pool import EnginePool
 from voxcpm_grpc.engine.ray_pool import FindAndLoad, RayPool
 from voxcpm_grpc.errors import StartupError, VoxCPMError
@@ -117,7 +118,7 @@ async def running_server(
         gc.collect()
         gc.freeze()  # nothing loaded so far ever goes away; walking it again would hold up the event loop
         await health.say(serving=pool.healthy)
-        watch = asyncio.create_task(_watch(pool, health))
+        watch = kept_up(lambda: _watch(pool, health), "the watch over the engines")
         stack.callback(watch.cancel)
         try:
             yield Running(address, pool, gate)
@@ -158,7 +159,9 @@ async def _serve(settings: Settings, directory: Path | None) -> None:
 
 def announce(settings: Settings, info: ModelInfo, address: str) -> None:
     """The line that says that a server is ready."""
-    print(f"listening on {address} model={info.name} device={info.device} dtype={info.dtype}", flush=True)
+    devices = list(engines(settings))
+    where = info.device if len(devices) == 1 else ",".join(devices)
+    print(f"listening on {address} model={info.name} device={where} dtype={info.dtype}", flush=True)
 
 
 def _resolve(settings: Settings) -> Path:

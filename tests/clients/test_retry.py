@@ -72,6 +72,21 @@ async def test_text_that_comes_after_the_first_attempt_goes_to_the_second(client
     np.testing.assert_array_equal(speech.samples, server.samples("one two"))
 
 
+@pytest.mark.parametrize("code", ["CANCELLED", "UNKNOWN"])
+async def test_a_proxy_that_cuts_a_stream_off_has_lost_its_server(client, server, code):
+    """As HAProxy does, with a reset or without a status. Before the first audio it is begun again, afterwards not."""
+    server.fail(code)
+    speech = await client.say("Hello")
+    np.testing.assert_array_equal(speech.samples, server.samples("Hello"))
+    assert len(server.calls) == 2
+    server.fail(code, after_chunks=1)
+    async with client.speak(["one", "two"]) as stream:
+        await anext(stream)
+        with pytest.raises(Unavailable, match="cut off on its way"):
+            await anext(stream)
+    assert len(server.calls) == 3
+
+
 async def test_nothing_is_repeated_after_the_first_audio(client, server):
     server.fail("UNAVAILABLE", after_chunks=1)
     async with client.speak(["one", "two"]) as stream:

@@ -7,7 +7,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -17,8 +16,9 @@ from pathlib import Path
 import grpc
 import pytest
 from support.servers import Server, serving
+from support.talks import SlowTalk
 
-from voxcpm_client import Client, SpeechError
+from voxcpm_client import Client, SpeechError, Unavailable
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
 
@@ -81,19 +81,13 @@ class Talk:
 
     def __init__(self, address: str) -> None:
         self._channel = grpc.insecure_channel(address)
-        self._go_on = threading.Event()
-        self._call = tts_pb2_grpc.VoxCPMServiceStub(self._channel).Generate(self._messages(), timeout=60)
+        self._talk = SlowTalk(LONG, seconds=50)
+        self._call = tts_pb2_grpc.VoxCPMServiceStub(self._channel).Generate(self._talk.messages(), timeout=60)
         while not next(self._call).sample_count:
             pass
 
-    def _messages(self) -> Iterator[pb.GenerateRequest]:
-        yield pb.GenerateRequest(text=LONG)
-        yield pb.GenerateRequest(flush=pb.Flush())
-        self._go_on.wait(50)
-        yield pb.GenerateRequest(text="Goodbye.")
-
     def finish(self) -> list[pb.AudioChunk]:
-        self._go_on.set()
+        self._talk.go_on()
         with self._channel:
             return list(self._call)
 
@@ -128,7 +122,7 @@ def test_a_server_drains_without_cutting_anyone_off(shared):
 
 
 def test_a_server_that_dies_takes_only_its_own_streams_along(shared):
-    dying, _ = shared.servers
+    dying, last = shared.servers
     talks = [Talk(shared.address) for _ in range(4)]
     dying.kill()
     began = time.monotonic()
@@ -137,7 +131,12 @@ def test_a_server_that_dies_takes_only_its_own_streams_along(shared):
     assert errors == []
     ended = [how_it_ends(talk) for talk in talks]
     assert ended.count("complete") == 2  # those of the other server
-    assert set(ended) <= {"complete", "CANCELLED", "UNAVAILABLE"}  # HAProxy resets what it cannot end
+    assert set(ended) <= {"complete", "CANCELLED", "UNAVAILABLE"}  # HAProxy resets what it cannot end,
+    with Client(shared.address, timeout=20) as client, client.speak(LONG * 20) as stream:
+        next(stream)
+        last.kill()
+        with pytest.raises(Unavailable, match="cut off on its way"):  # or ends it without a status
+            list(stream)
     assert time.monotonic() - began < 30
 
 

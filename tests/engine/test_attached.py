@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+import zmq
 import zmq.asyncio
 from support.fake_engine import INFO
 
 from voxcpm_grpc.engine import messages as m
-from voxcpm_grpc.engine.attached import HostLine
-from voxcpm_grpc.engine.process import mailbox
+from voxcpm_grpc.engine.attached import HostLine, joined
+from voxcpm_grpc.engine.process import Addresses, bind, mailbox
 
 
 @pytest.fixture
@@ -42,3 +43,13 @@ async def test_every_life_of_an_engine_leaves_no_file(context, tmp_path):
         await handle.close()
     listening.cancel()
     await asyncio.wait([listening])
+
+
+async def test_an_engine_that_was_forgotten_does_not_hold_up_the_end(context, tmp_path):
+    sockets = mailbox(context), context.socket(zmq.PULL)
+    addresses = Addresses(*(bind(socket, f"ipc://{tmp_path}/{number}") for number, socket in enumerate(sockets)))
+    async with asyncio.timeout(5):
+        async with joined(addresses) as line:
+            [launch] = line.launches(["cpu:0"])
+            forgotten = launch()
+    assert forgotten.name == "engine cpu:0"

@@ -12,6 +12,8 @@ from support.pools import Launcher, everything, started
 
 from voxcpm_grpc.config import SupervisionSettings
 from voxcpm_grpc.engine.autoscale import autoscale
+from voxcpm_grpc.engine.background import ended, kept_up
+from voxcpm_grpc.engine.handles import ProcessHandle
 from voxcpm_grpc.engine.pool import EnginePool
 from voxcpm_grpc.engine.scaling import Bounds
 from voxcpm_grpc.request import AudioChunk
@@ -31,13 +33,12 @@ async def scaled(
     """A pool of engines that are there, which may get those in turn that are to come."""
     launches = iter(coming)
     async with started(*there, settings=settings) as pool:
-        keeping = asyncio.create_task(autoscale(pool, lambda: next(launches), bounds))
+        keeping = kept_up(lambda: autoscale(pool, lambda: next(launches), bounds), "scaling")
         try:
             yield pool
             assert not keeping.done()
         finally:
-            keeping.cancel()
-            await asyncio.wait([keeping])
+            await ended(keeping)
 
 
 async def engines_are(pool: EnginePool, wanted: int, seconds: float = 15.0) -> None:
@@ -66,6 +67,48 @@ async def test_a_place_that_was_given_up_is_replaced_while_another_engine_lives(
     async with scaled(Launcher([BUSY]), coming=[bad, good], bounds=bounds, settings=ONE_TRY) as pool:
         await engines_are(pool, 2)
         assert len(bad.handles) == len(good.handles) == 1
+
+
+async def test_an_engine_that_cannot_be_stopped_at_once_is_stopped_later(monkeypatch, caplog):
+    """And the pool grows and shrinks on."""
+    close, failures = ProcessHandle.close, []
+
+    async def fails_at_first(handle: ProcessHandle, *, force: bool = False) -> None:
+        if not failures:
+            failures.append(handle)
+            raise OSError("too many open files")
+        await close(handle, force=force)
+
+    monkeypatch.setattr(ProcessHandle, "close", fails_at_first)
+    launchers = [Launcher([BUSY], name=f"engine-{n}") for n in range(2)]
+    more = Launcher([BUSY], name="engine-2")
+    async with scaled(*launchers, coming=[more], bounds=replace(BOUNDS, shrink_seconds=0.1)) as pool:
+        await engines_are(pool, 1)
+        assert "too many open files" in caplog.text
+        streams = [pool.generate(request(f"s{n}", 100)) for n in range(4)]
+        readers = [asyncio.create_task(everything(stream)) for stream in streams]
+        async with asyncio.timeout(10):
+            while not more.handles:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        await asyncio.gather(*readers)
+        await engines_are(pool, 1)
+
+
+async def test_scaling_that_fails_goes_on(caplog):
+    """Here a launch cannot be made, once."""
+    good = Launcher([BUSY])
+    launches = iter([None, good])
+
+    def next_launch() -> Launcher:
+        if (launch := next(launches)) is None:
+            raise RuntimeError("no name is left")
+        return launch
+
+    async with started(Launcher([BUSY])) as pool:
+        scaling = kept_up(lambda: autoscale(pool, next_launch, replace(BOUNDS, min_engines=2)), "scaling")
+        await engines_are(pool, 2)
+        assert "no name is left" in caplog.text
+        await ended(scaling)
 
 
 async def test_the_last_place_is_left_to_be_over():

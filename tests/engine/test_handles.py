@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 import subprocess
@@ -155,6 +156,30 @@ async def test_what_cannot_be_pickled_fails_the_start():
     with pytest.raises(Exception, match="pickle"):
         await handle.start()
     await handle.close()
+
+
+@pytest.mark.parametrize("begun", [True, False], ids=["of an engine", "not begun"])
+def test_a_forgotten_handle_blocks_nobody_and_leaves_no_process(begun):
+    """As when its caller fails before it can close it; what refers to itself is found by the garbage collector."""
+    pids: list[int | None] = []
+
+    async def begin() -> None:
+        handle = ProcessHandle(MakeFake())
+        handle.itself = handle  # type: ignore[attr-defined]
+        if begun:
+            await handle.start()
+            handle.post(m.GetStats("unread"))
+            pids.append(handle.pid)
+
+    def forget() -> None:
+        asyncio.run(begin())
+        gc.collect()
+
+    forgetting = threading.Thread(target=forget, daemon=True)  # it would never end, and the test's end wait for it
+    forgetting.start()
+    forgetting.join(20)
+    assert not forgetting.is_alive()
+    assert all(asyncio.run(ended(pid, 2)) for pid in pids)
 
 
 async def test_reports_end_when_the_process_is_killed():

@@ -46,7 +46,7 @@ def test_engines_on_one_cpu_share_its_threads(monkeypatch):
     try:
         for threads, engines, share in ((4, 2, 2), (4, 3, 1), (2, 4, 1), (4, 1, 4)):
             torch.set_num_threads(threads)
-            load_engine(TINY, "tiny", EngineSettings(device="cpu"), cpu_engines=engines)
+            load_engine(TINY, "tiny", EngineSettings(device="cpu"), engines=engines)
             assert torch.get_num_threads() == share
     finally:
         torch.set_num_threads(before)

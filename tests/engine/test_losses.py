@@ -14,6 +14,7 @@ from support.fake_engine import MakeFake, refuse_to_start, request
 from support.pools import Launcher, at_rest, everything, health_is, pool_of, started, steps_reach
 
 from voxcpm_grpc.config import SupervisionSettings
+from voxcpm_grpc.engine.handles import ProcessHandle
 from voxcpm_grpc.engine.pool import EnginePool
 from voxcpm_grpc.errors import Aborted, StartupError, Unavailable, VoxCPMError
 from voxcpm_grpc.request import Admitted, AudioChunk, Finished
@@ -186,22 +187,31 @@ async def test_a_stopped_process_is_noticed_replaced_and_gone(idle):
         assert not psutil.pid_exists(pid)
 
 
-async def test_a_step_without_end_is_noticed():
-    async with pool_of(MakeFake(), settings=QUICK) as pool:
+@pytest.mark.parametrize(
+    "make",
+    [MakeFake(slowest_step=0.07), MakeFake(slowest_step=0.3, device="cuda:0")],
+    ids=["a quick engine", "a slow one on a GPU"],
+)
+async def test_a_step_without_end_is_noticed(make):
+    async with pool_of(make, settings=QUICK) as pool:
         began = time.monotonic()
         with pytest.raises(Unavailable):
             await everything(pool.generate(request("a", 3, "hang")))
-        assert time.monotonic() - began < NOTICED + 0.5
+        assert time.monotonic() - began < NOTICED + 0.1
         await health_is(pool, True)
 
 
 @pytest.mark.parametrize(
-    ("slowest_step", "settings"),
-    [(0.2, QUICK), (0.0, SupervisionSettings(step_seconds=10.0))],
-    ids=["an engine that was slow to warm up", "as the settings say"],
+    ("make", "settings"),
+    [
+        (MakeFake(slowest_step=0.2), QUICK),
+        (MakeFake(slowest_step=0.6, device="cuda:0"), QUICK),
+        (MakeFake(), SupervisionSettings(step_seconds=10.0)),
+    ],
+    ids=["an engine that was slow to warm up", "a GPU that was very slow", "as the settings say"],
 )
-async def test_a_long_step_is_no_fault_where_steps_are_long(slowest_step, settings):
-    async with pool_of(MakeFake(slowest_step=slowest_step), settings=settings) as pool:
+async def test_a_long_step_is_no_fault_where_steps_are_long(make, settings):
+    async with pool_of(make, settings=settings) as pool:
         assert_whole(await everything(pool.generate(request("a", 3, "linger"))), 3)
         assert pool.places[0].supervisor.restarts == 0
 
@@ -263,6 +273,25 @@ async def test_a_place_that_cannot_be_filled_again_is_given_up():
         await asyncio.wait_for(pool.closed_or_given_up(), 20)
         assert len(engine.handles) == 1 + 2
         assert not pool.healthy
+
+
+async def test_an_engine_that_cannot_be_closed_is_followed_by_another(monkeypatch, caplog):
+    close, failures = ProcessHandle.close, []
+
+    async def fails_at_first(handle: ProcessHandle, *, force: bool = False) -> None:
+        await close(handle, force=force)
+        if not failures:
+            failures.append(handle)
+            raise OSError("too many open files")
+
+    monkeypatch.setattr(ProcessHandle, "close", fails_at_first)
+    engine = Launcher([MakeFake()])
+    async with started(engine, settings=QUICK) as pool:
+        engine.kill()
+        await health_is(pool, False)
+        await health_is(pool, True)
+        assert_whole(await everything(pool.generate(request("next", 3))), 3)
+    assert "too many open files" in caplog.text
 
 
 async def test_an_engine_of_another_model_does_not_follow():

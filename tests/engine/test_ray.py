@@ -29,6 +29,7 @@ pytestmark = [
 ]
 
 SLOTS = 2  # of each engine
+NOTICED = 2.0  # seconds, at most, after which a node is known to be lost
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +104,9 @@ async def test_a_loss_under_load(nodes, tmp_path, lost, steps):
         if lost == "process":
             os.kill(min(int(path.name) for path in tmp_path.iterdir()), signal.SIGKILL)
         else:
-            nodes.kill(0)
+            killing = asyncio.create_task(asyncio.to_thread(nodes.kill, 0))
+            await engines_are(pool, 1, NOTICED)
+            await killing
         ends = await asyncio.gather(*map(outcome, heard), *map(outcome, waiting))
         assert [type(end) for end in ends].count(Aborted) == SLOTS
         assert sum(is_whole(end, steps, first=1) for end in ends) == SLOTS

@@ -10,7 +10,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2
 from support.checkpoints import TINY
+from support.talks import SlowTalk, text
 
 from voxcpm_grpc.audio import wav_bytes
 from voxcpm_grpc.config import EngineSettings, Settings, VoiceSettings
@@ -31,7 +31,8 @@ from voxcpm_grpc.v1 import tts_pb2_grpc
 from voxcpm_server.app import running_server
 
 SERVE = (
-    "import sys; from voxcpm_grpc import config; from voxcpm_server.app import serve; serve(config.load(sys.argv[1:]))"
+    "import sys; from voxcpm_grpc.config_sources import load; from voxcpm_server.app import serve; "
+    "serve(load(sys.argv[1:]))"
 )
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
 SERVICE = "voxcpm_grpc.v1.VoxCPMService"
@@ -68,10 +69,6 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
     finally:
         running.kill()
         running.communicate(timeout=20)
-
-
-def text(*pieces: str) -> Iterator[pb.GenerateRequest]:
-    return iter([pb.GenerateRequest(text=piece) for piece in pieces])
 
 
 def test_it_says_what_it_serves(process):
@@ -123,17 +120,8 @@ def test_termination_lets_open_streams_finish(process):
     """The last test of this process."""
     updates = health_pb2_grpc.HealthStub(process.channel).Watch(health_pb2.HealthCheckRequest())
     assert next(updates).status == SERVING
-    released: list[bool] = []
-
-    def slowly() -> Iterator[pb.GenerateRequest]:
-        yield pb.GenerateRequest(text="Hello there.")
-        yield pb.GenerateRequest(flush=pb.Flush())
-        deadline = time.monotonic() + 20
-        while not released and time.monotonic() < deadline:
-            time.sleep(0.01)
-        yield pb.GenerateRequest(text="Goodbye.")
-
-    speech = process.stub.Generate(slowly())
+    talk = SlowTalk()
+    speech = process.stub.Generate(talk.messages())
     next(speech)
     process.process.send_signal(signal.SIGTERM)
     assert next(updates).status == NOT_SERVING
@@ -141,7 +129,7 @@ def test_termination_lets_open_streams_finish(process):
         process.stub.GetModelInfo(pb.GetModelInfoRequest())
     assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
     assert "grpc-retry-pushback-ms" in dict(caught.value.trailing_metadata())
-    released.append(True)
+    talk.go_on()
     assert list(speech)[-1].summary.segments == 2
     assert process.process.wait(timeout=20) == 0
 

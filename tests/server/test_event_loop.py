@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 LIMIT_SECONDS = 0.005
-ROUNDS = 4
+ROUNDS = 8
 
 
 @dataclass

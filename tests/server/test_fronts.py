@@ -20,6 +20,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from support import uploads
 from support.checkpoints import TINY
 from support.servers import Server, serving
+from support.talks import SlowTalk, text
 
 from voxcpm_grpc.audio import wav_bytes
 from voxcpm_grpc.config import SupervisionSettings
@@ -88,10 +89,6 @@ def both_answer(server: Server, call: Callable[[tts_pb2_grpc.VoxCPMServiceStub],
         if answered(server, method, start) == set(FRONTS):
             return
     raise AssertionError("one front answers all")
-
-
-def text(*pieces: str) -> Iterator[pb.GenerateRequest]:
-    return iter([pb.GenerateRequest(text=piece) for piece in pieces])
 
 
 def speak(server: Server, words: str = "Hello there.") -> int:
@@ -174,23 +171,14 @@ def outcome_of(server: Server) -> grpc.StatusCode:
 def test_termination_lets_the_streams_of_all_fronts_finish(server):
     """The last test of this server."""
     family = psutil.Process(server.process.pid).children(recursive=True)
-    released: list[bool] = []
-
-    def slowly() -> Iterator[pb.GenerateRequest]:
-        yield pb.GenerateRequest(text="Hello there.")
-        yield pb.GenerateRequest(flush=pb.Flush())
-        deadline = time.monotonic() + 20
-        while not released and time.monotonic() < deadline:
-            time.sleep(0.01)
-        yield pb.GenerateRequest(text="Goodbye.")
-
+    talk = SlowTalk()
     with contextlib.ExitStack() as stack:
-        calls = [stack.enter_context(connection(server)).Generate(slowly()) for _ in range(8)]
+        calls = [stack.enter_context(connection(server)).Generate(talk.messages()) for _ in range(8)]
         for call in calls:
             next(call)
         server.terminate()
         time.sleep(1.0)
-        released.append(True)
+        talk.go_on()
         for call in calls:
             assert list(call)[-1].summary.segments == 2
     assert server.process.wait(30) == 0
@@ -202,7 +190,7 @@ def test_a_second_signal_does_not_wait_for_open_streams(tmp_path):
     with serving(tmp_path, "--fronts", "2") as server:
         family = psutil.Process(server.process.pid).children(recursive=True)
         with connection(server) as stub:
-            call = stub.Generate(endless())
+            call = stub.Generate(SlowTalk().messages())
             next(call)
             server.terminate()
             time.sleep(1.0)
@@ -212,12 +200,6 @@ def test_a_second_signal_does_not_wait_for_open_streams(tmp_path):
             assert outcome(call) is grpc.StatusCode.UNAVAILABLE
         _, alive = psutil.wait_procs(family, 5)
         assert not alive
-
-
-def endless() -> Iterator[pb.GenerateRequest]:
-    yield pb.GenerateRequest(text="Hello there.")
-    yield pb.GenerateRequest(flush=pb.Flush())
-    time.sleep(20)
 
 
 def test_a_taken_port_is_refused_even_if_its_owner_would_share_it():

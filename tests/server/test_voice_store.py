@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -183,6 +184,23 @@ async def test_a_full_store_counts_what_others_stored_and_deleted(folder):
         await one.add(voice("d"))
     await two.delete(b.id)
     await one.add(voice("d"))
+
+
+async def test_what_is_stored_during_a_sweep_counts(folder, monkeypatch):
+    store = folder.open(max_voices=4)
+    await store.add(voice("short", ttl=60.0), voice("a"))
+    folder.clock.now += 61
+    [objects], removing, may_remove = folder.objects, threading.Event(), threading.Event()
+    remove = objects.remove
+    monkeypatch.setattr(objects, "remove", lambda *names: (removing.set(), may_remove.wait(10), remove(*names)))
+    sweeping = asyncio.create_task(store.sweep())
+    assert await asyncio.to_thread(removing.wait, 5)
+    await store.add(voice("b"), voice("c"))
+    may_remove.set()
+    await sweeping
+    await store.add(voice("d"))
+    with pytest.raises(Exhausted, match="4 voices"):
+        await store.add(voice("e"))
 
 
 # ---- ids

@@ -173,6 +173,7 @@ class MakeFake:
     step_seconds: float = 0.0005
     slowest_step: float = 0.0
     fingerprint: str = INFO.fingerprint
+    device: str = INFO.device
     slots: int = INFO.max_slots
     before: Callable[[], object] | None = None
 
@@ -182,7 +183,7 @@ class MakeFake:
             self.before()
         from dataclasses import replace
 
-        info = replace(INFO, fingerprint=self.fingerprint, max_slots=self.slots)
+        info = replace(INFO, fingerprint=self.fingerprint, device=self.device, max_slots=self.slots)
         return FakeEngine(info=info, step_seconds=self.step_seconds, slowest_step=self.slowest_step)
 
 

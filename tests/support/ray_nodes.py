@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+import psutil
+
 SPAWN = multiprocessing.get_context("spawn")
 START_SECONDS = 60
 STORE_BYTES = 80 << 20
@@ -30,7 +32,7 @@ class RayNodes:
         self._ask("add", count)
 
     def kill(self, number: int) -> None:
-        """With all that runs there, at once."""
+        """With all that runs there at the same moment, as when its power fails."""
         self._ask("kill", number)
 
     def _ask(self, what: str, number: int) -> None:
@@ -76,6 +78,10 @@ def _keep(line: Connection) -> None:
                     while len(nodes) <= last:
                         nodes.append(cluster.add_node(wait=len(nodes) == last, num_cpus=1, **store))
                 case "kill":
+                    for info in nodes[number].all_processes["raylet"]:
+                        raylet = psutil.Process(info.process.pid)
+                        for process in (raylet, *raylet.children(recursive=True)):
+                            process.kill()
                     cluster.remove_node(nodes[number], allow_graceful=False)
             line.send(what)
     cluster.shutdown()

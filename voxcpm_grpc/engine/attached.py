@@ -14,6 +14,7 @@ import zmq.asyncio
 
 from voxcpm_grpc.config import MAX_SECONDS, SupervisionSettings
 from voxcpm_grpc.engine import messages, process
+from voxcpm_grpc.engine.background import ended, kept_up
 from voxcpm_grpc.engine.handles import Launch
 from voxcpm_grpc.engine.messages import Beat, Command, EngineCame, EngineWent, Ready, Report, StartFailed, Stop
 from voxcpm_grpc.engine.pool import EnginePool
@@ -167,13 +168,9 @@ async def joined(addresses: Addresses) -> AsyncIterator[HostLine]:
                 await beats.send(messages.encode_reports([Beat(0.0, 0.0)]), zmq.DONTWAIT)
             await asyncio.sleep(messages.BEAT_SECONDS)
 
-    tasks = [asyncio.create_task(work) for work in (beat(), line.listen())]
+    tasks = kept_up(beat, "the front's sign of life"), kept_up(line.listen, "listening to the host")
     try:
         yield line
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
-        letters.close()
-        beats.close()
-        await asyncio.to_thread(context.term)
+        await ended(*tasks)
+        context.destroy()  # with every socket in it: one that somebody forgot must not hold up the end

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from voxcpm_grpc.engine.background import ended, kept_up
 from voxcpm_grpc.engine.handles import Launch
 from voxcpm_grpc.engine.place import Place
 from voxcpm_grpc.engine.pool import EnginePool
@@ -21,15 +22,23 @@ async def autoscale(pool: EnginePool, next_launch: Callable[[], Launch], bounds:
     """Add places to a started pool and take idle ones out, until cancelled. The pool's end is its owner's affair.
 
     A place that was given up is replaced while another engine lives, for the cluster may have room again; if none
-    lives, it is left alone, so that the pool can say that it is over.
+    lives, it is left alone, so that the pool can say that it is over. May be begun again after a fault.
     """
     scaler = Scaler(bounds)
-    async with asyncio.TaskGroup() as leaving:
+    removals: dict[Place, asyncio.Task[None]] = {}
+
+    def remove(place: Place, seconds: float) -> None:
+        removals[place] = kept_up(lambda: pool.remove(place, seconds=seconds), f"the removal of {place.name}")
+
+    try:
         while True:
             await asyncio.sleep(TICK_SECONDS)
+            removals = {place: task for place, task in removals.items() if not task.done()}
+            for place in [place for place in pool.places if place.leaving and place not in removals]:
+                remove(place, DRAIN_SECONDS)  # it was given up halfway
             if pool.healthy:
                 for place in [place for place in pool.places if place.given_up and not place.leaving]:
-                    leaving.create_task(pool.remove(place, seconds=0.0))
+                    remove(place, 0.0)
             load = _load(pool)
             wanted = scaler.wanted(load, asyncio.get_running_loop().time())
             if wanted != load.engines:
@@ -40,7 +49,9 @@ async def autoscale(pool: EnginePool, next_launch: Callable[[], Launch], bounds:
                 pool.add(next_launch())
             idlest = sorted(_staying(pool), key=lambda place: (place.alive, place.work))
             for place in idlest[: max(0, load.engines - wanted)]:
-                leaving.create_task(pool.remove(place, seconds=DRAIN_SECONDS))
+                remove(place, DRAIN_SECONDS)
+    finally:
+        await ended(*removals.values())
 
 
 def _staying(pool: EnginePool) -> list[Place]:

@@ -78,10 +78,9 @@ def processes(
     directory: Path, name: str, engines: Mapping[str, EngineSettings], log_level: str
 ) -> dict[str, Callable[[], ProcessHandle]]:
     """How to start each of these engines, by its name, for the checkpoint in `directory`."""
-    cpu_engines = sum(settings.device == "cpu" for settings in engines.values())
 
     def launch(place: str, settings: EngineSettings) -> ProcessHandle:
-        load = worker.LoadEngine(directory, name, settings, cpu_engines)
+        load = worker.LoadEngine(directory, name, settings, len(engines))
         return ProcessHandle(load, name=f"engine {place}", log_level=log_level)
 
     return {place: partial(launch, place, settings) for place, settings in engines.items()}

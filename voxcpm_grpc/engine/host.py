@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-import shutil
 import tempfile
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
@@ -18,14 +17,19 @@ from typing import Any
 import zmq
 
 from voxcpm_grpc.config import EngineSettings, SupervisionSettings
+from voxcpm_grpc.engine.background import all_ended
 from voxcpm_grpc.engine.handles import Handle, Launch, processes
 from voxcpm_grpc.engine.messages import Attach, Detach, EngineCame, EngineWent, Report
 from voxcpm_grpc.engine.process import Addresses, ChildProcess
+from voxcpm_grpc.engine.socket_folder import SocketFolder
 from voxcpm_grpc.engine.supervisor import Supervisor
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.request import ModelInfo
 
 FRONT_START_SECONDS = 120.0
+# Of a front: its signs of life come out of its event loop, which whatever large it does for one caller holds up, while
+# an engine has a thread for them. A front that is lost too early costs all its callers their streams, too late a pause.
+FRONT_SILENCE_SECONDS = 5.0
 LEAVE_SECONDS = 10.0  # for a front to end once it has drained
 NAME_LENGTH = 40  # at most, of a socket and of the folder made for it
 
@@ -39,7 +43,7 @@ class EngineHost:
 
     def __init__(self, engines: Mapping[str, Launch], supervision: SupervisionSettings) -> None:
         self._supervision = supervision
-        self._directory = _sockets_folder()
+        self._folder = _socket_folder()
         self._engines = {place: _Engine(self, place, launch, supervision) for place, launch in engines.items()}
         self._fronts: dict[str, FrontProcess] = {}
         self._keepers: list[_FrontKeeper] = []
@@ -87,11 +91,11 @@ class EngineHost:
         """Let the fronts drain, then stop the engines. Whoever cancels this does not wait for open streams."""
         supervisors = [keeper.supervisor for keeper in self._keepers]
         try:
-            await asyncio.gather(*(supervisor.close() for supervisor in supervisors))
+            await all_ended(supervisor.close() for supervisor in supervisors)
         finally:
             supervisors += [engine.supervisor for engine in self._engines.values()]
-            await asyncio.gather(*(supervisor.close(force=True) for supervisor in supervisors))
-            shutil.rmtree(self._directory, ignore_errors=True)
+            await all_ended(supervisor.close(force=True) for supervisor in supervisors)
+            self._folder.close()
 
     # ---- told by engines and fronts
 
@@ -105,7 +109,7 @@ class EngineHost:
             for engine in self._engines.values():
                 if engine.handle:
                     engine.handle.post(Detach(front.id))
-            for path in self._directory.glob(f"{front.id}-*"):
+            for path in self._folder.path.glob(f"{front.id}-*"):
                 path.unlink(missing_ok=True)
 
     def engine_came(self, engine: _Engine) -> None:
@@ -127,20 +131,20 @@ class EngineHost:
 
     def _connect(self, front: FrontProcess, engine: _Engine) -> None:
         if engine.handle:
-            address = f"ipc://{self._directory}/{front.id}-{next(self._sockets)}"
+            address = f"ipc://{self._folder.path}/{front.id}-{next(self._sockets)}"
             front.post(EngineCame(engine.place, address))
             engine.handle.post(Attach(front.id, address))
 
 
-def _sockets_folder() -> Path:
-    """A new one, private to this user. Raises StartupError if the paths in it would be too long for sockets."""
+def _socket_folder() -> SocketFolder:
+    """Raises StartupError if the paths in it would be too long for sockets."""
     parent, most = tempfile.gettempdir(), zmq.IPC_PATH_MAX_LEN - NAME_LENGTH
     if (length := len(os.fsencode(parent))) > most:
         raise StartupError(
             f"the folder for temporary files, {parent}, has a path of {length} bytes; the sockets between fronts and "
             f"engines leave it {most}; set TMPDIR to a shorter one"
         )
-    return Path(tempfile.mkdtemp(prefix="voxcpm-"))  # made with mode 0700
+    return SocketFolder()
 
 
 class FrontProcess(ChildProcess):
@@ -201,7 +205,8 @@ class _FrontKeeper:
 
     def __init__(self, launch: Launch, host: EngineHost, supervision: SupervisionSettings) -> None:
         self.given_up = False
-        self.supervisor = Supervisor(launch, self, supervision)
+        patience = max(FRONT_SILENCE_SECONDS, supervision.silence_seconds)
+        self.supervisor = Supervisor(launch, self, supervision.model_copy(update={"silence_seconds": patience}))
         self._host = host
 
     def came(self, handle: Handle, info: ModelInfo) -> None: ...

@@ -19,9 +19,10 @@ WEIGHTS = {".safetensors", ".bin", ".pth"}
 SLOTS_BY_DEVICE = {"cuda": 64, "cpu": 8}
 
 
-def load_engine(directory: Path, name: str, settings: EngineSettings, *, cpu_engines: int = 1) -> Engine:
-    """The engine of a checkpoint directory, one of `cpu_engines` that share the CPU.
+def load_engine(directory: Path, name: str, settings: EngineSettings, *, engines: int = 1) -> Engine:
+    """The engine of a checkpoint directory, one of so many `engines` that share the host's CPU.
 
+    The thread that calls this must be the only one that uses the engine: its device becomes the current one there.
     Raises StartupError, with the remedy, if it cannot be.
     """
     device = _device(settings.device)
@@ -48,8 +49,8 @@ def load_engine(directory: Path, name: str, settings: EngineSettings, *, cpu_eng
     graphs = settings.graphs and device.type == "cuda" and attention.capturable
     model = load_model(directory, options)
     threads = settings.threads or _few_threads(directory)
-    if threads is None and cpu_engines > 1 and device.type == "cpu":
-        threads = max(1, torch.get_num_threads() // cpu_engines)
+    if threads is None and engines > 1:
+        threads = max(1, torch.get_num_threads() // engines)
     if threads is not None:
         torch.set_num_threads(threads)
     return Engine(model, settings, device, graphs=graphs)
@@ -76,7 +77,7 @@ def _device(name: str) -> torch.device:
         device = torch.device("cuda", device.index or 0)
         if device.index >= count:
             raise StartupError(f"engine.device is {name!r} and PyTorch sees {count} GPUs; use cpu or another number")
-        torch.cuda.set_device(device)
+        torch.cuda.set_device(device)  # where kernels are launched, graphs recorded and host memory pinned from now on
     return device
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from voxcpm_grpc.config import EngineSettings, SupervisionSettings
+from voxcpm_grpc.engine.background import all_ended
 from voxcpm_grpc.engine.choice import Chooser, prefix_of, work_of, work_of_coding
 from voxcpm_grpc.engine.handles import Launch, processes
 from voxcpm_grpc.engine.messages import Decode, Encode, GetStats, Submit
@@ -80,14 +81,18 @@ class EnginePool:
         return place
 
     async def remove(self, place: Place, *, seconds: float) -> None:
-        """Take a place out: it is chosen no more, ends what it does within `seconds`, and its engine stops."""
+        """Take a place out: it is chosen no more, ends what it does within `seconds`, and its engine stops.
+
+        If its engine cannot be stopped, this raises, and may be called again.
+        """
         place.leaving = True
         self._on_change(place)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await place.idle()
         await place.close()
-        self._places.remove(place)
+        if place in self._places:
+            self._places.remove(place)
         self._on_change(place)
 
     @property
@@ -188,7 +193,7 @@ class EnginePool:
     async def close(self) -> None:
         """Stop all engines; what is still under way ends as if they were lost."""
         self._closing = True
-        await asyncio.gather(*(place.close() for place in self._places))
+        await all_ended(place.close() for place in self._places)
         self._over.set()
 
     def _place(self, launch: Launch) -> Place:

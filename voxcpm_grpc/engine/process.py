@@ -7,11 +7,10 @@ import contextlib
 import logging
 import multiprocessing
 import os
-import shutil
 import sys
-import tempfile
 import threading
-from collections.abc import AsyncGenerator, Callable, Iterator
+import weakref
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from multiprocessing import connection
 from multiprocessing.context import SpawnProcess
@@ -21,6 +20,7 @@ import zmq.asyncio
 
 from voxcpm_grpc.engine import messages
 from voxcpm_grpc.engine.messages import Command, Ready, Report, StartFailed, Stop
+from voxcpm_grpc.engine.socket_folder import SocketFolder
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.request import ModelInfo
 
@@ -69,6 +69,9 @@ class ChildProcess:
         self._context = zmq.asyncio.Context()
         self._letters = mailbox(self._context)
         self._beats: zmq.asyncio.Socket = self._context.socket(zmq.PULL)
+        self._living: list[SpawnProcess] = []  # at most one
+        # Whoever forgets to close must not hang in the garbage collector, which ends a context before its sockets.
+        self._release = weakref.finalize(self, _release, self._context, (self._letters, self._beats), self._living)
 
     @property
     def pid(self) -> int | None:
@@ -120,14 +123,13 @@ class ChildProcess:
         if self._spawning:
             with contextlib.suppress(Exception):  # start() has told
                 await self._end(await asyncio.shield(self._spawning), force)
-        self._letters.close()
-        self._beats.close()
-        self._context.term()
+        self._release()
 
     async def _spawn(self, addresses: Addresses) -> SpawnProcess:
         process = SPAWN.Process(target=self._main, args=(addresses,), name=self.name, daemon=self._daemon)
         await asyncio.to_thread(process.start)  # waits for a fork and fills a pipe
         self._pid = process.pid
+        self._living.append(process)
         asyncio.get_running_loop().add_reader(process.sentinel, self._on_exit, process)
         return process
 
@@ -151,10 +153,20 @@ class ChildProcess:
         asyncio.get_running_loop().remove_reader(process.sentinel)
         process.join()  # it has ended: this only collects its status
         self._status = process.exitcode
+        self._living.remove(process)
         process.close()  # and its pipes
         self._exited.set()
         if self._ready and not self._closing:
             logger.error("%s ended with status %s", self.name, self._status)
+
+
+def _release(context: zmq.asyncio.Context, sockets: Iterable[zmq.asyncio.Socket], living: list[SpawnProcess]) -> None:
+    """What a handle leaves behind: a process only if it was forgotten, or if a driver holds it."""
+    for process in living:
+        process.kill()
+    for socket in sockets:
+        socket.close(linger=0)
+    context.term()
 
 
 async def received(gone: asyncio.Event, letters: zmq.asyncio.Socket, *more: zmq.asyncio.Socket) -> AsyncGenerator:
@@ -182,11 +194,11 @@ async def received(gone: asyncio.Event, letters: zmq.asyncio.Socket, *more: zmq.
 @contextlib.contextmanager
 def listening(*sockets: zmq.asyncio.Socket) -> Iterator[list[str]]:
     """An address for the one peer of each socket. Its file goes with the context: nobody else can connect later."""
-    directory = tempfile.mkdtemp(prefix="voxcpm-")  # made with mode 0700
+    folder = SocketFolder()
     try:
-        yield [bind(socket, f"ipc://{directory}/{number}") for number, socket in enumerate(sockets)]
+        yield [bind(socket, f"ipc://{folder.path}/{number}") for number, socket in enumerate(sockets)]
     finally:
-        shutil.rmtree(directory, ignore_errors=True)
+        folder.close()
 
 
 def bind(socket: zmq.asyncio.Socket, address: str) -> str:

@@ -66,6 +66,7 @@ class RayHandle:
         self._letters: list[bytes] = []
         self._posted = asyncio.Event()
         self._carrying: asyncio.Task[None] | None = None
+        self._broken = False  # by a fault on our side, after which not all that is posted arrives
         self._closing = False
 
     async def start(self) -> ModelInfo:
@@ -104,6 +105,8 @@ class RayHandle:
             async for batch in self._batches:
                 for letter in await batch:
                     yield messages.decode_reports(letter)
+                if self._broken:  # beats come still, so it is seen at once
+                    return
         if self._running:  # which is over, or soon will be, and has the cause for the log
             await asyncio.wait([self._running], timeout=CAUSE_SECONDS)
 
@@ -146,6 +149,9 @@ class RayHandle:
         except RayError as error:
             if not self._closing:
                 logger.error("Ray lost %s: %s", self.name, gist(error))
+        except Exception:
+            logger.exception("%s cannot be followed; it is given up", self.name)
+            self._broken = True
 
     async def _first_words(self) -> ModelInfo:
         async with contextlib.aclosing(self.reports()) as batches:
@@ -161,7 +167,7 @@ class RayHandle:
         """One call at a time, for calls in flight together may change places on the way."""
         from ray.exceptions import RayError
 
-        with contextlib.suppress(RayError):  # `_run` tells of it
+        try:
             while True:
                 await self._posted.wait()
                 self._posted.clear()
@@ -170,6 +176,11 @@ class RayHandle:
                     await self._call("post", letters)
                 else:
                     await (await asyncio.to_thread(self._call, "post", letters))
+        except RayError:
+            pass  # `_run` tells of it
+        except Exception:
+            logger.exception("letters to %s cannot be sent; it is given up", self.name)
+            self._broken = True
 
     async def _kill(self) -> None:
         import ray

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from voxcpm_grpc.config import EngineSettings, RaySettings, Settings
 from voxcpm_grpc.engine.autoscale import autoscale
+from voxcpm_grpc.engine.background import ended, kept_up
 from voxcpm_grpc.engine.desk import EngineLike
 from voxcpm_grpc.engine.handles import Handle, Launch
 from voxcpm_grpc.engine.pool import EnginePool
@@ -63,12 +64,10 @@ class RayPool(EnginePool):
             await self.close()
             raise
         await super().start()
-        self._scaling = asyncio.create_task(autoscale(self, self._next_launch, self._bounds))
+        self._scaling = kept_up(lambda: autoscale(self, self._next_launch, self._bounds), "the scaling of the pool")
 
     async def close(self) -> None:
-        if self._scaling:
-            self._scaling.cancel()
-            await asyncio.wait([self._scaling])
+        await ended(self._scaling)
         await super().close()
         await self._cluster.leave()
 

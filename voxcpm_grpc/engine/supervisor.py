@@ -8,6 +8,7 @@ import logging
 from typing import Protocol
 
 from voxcpm_grpc.config import SupervisionSettings
+from voxcpm_grpc.engine.background import ended, kept_up
 from voxcpm_grpc.engine.handles import Handle, Launch
 from voxcpm_grpc.engine.messages import Beat, Report
 from voxcpm_grpc.errors import StartupError
@@ -17,7 +18,9 @@ logger = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.25
 LEAST_STEP_SECONDS = 1.5  # a step may take that long, however short its like were before
-STEP_FACTOR = 20  # or that many times the longest step of the warm-up
+# Or that many times the longest step of the warm-up. What else a host runs slows its CPU down much more than a GPU, and
+# a GPU that hangs shall be noticed within 2 s also where steps take 0.3 s.
+CPU_STEP_FACTOR, GPU_STEP_FACTOR = 20, 5
 FIRST_PAUSE_SECONDS = 0.25
 PAUSE_FACTOR = 4
 STABLE_SECONDS = 60.0  # who lived that long is not to blame for what killed its predecessors
@@ -57,6 +60,7 @@ class Supervisor:
         self._tenant = tenant
         self._settings = settings
         self._handle: Handle | None = None
+        self._on_cpu = False
         self._keeping: asyncio.Task[None] | None = None
         self._short_lives = 0  # in a row
         self._failed_starts = 0  # in a row
@@ -64,17 +68,15 @@ class Supervisor:
     async def start(self) -> None:
         """Bring the first engine up and watch it from then on. Raises StartupError if it cannot be."""
         await self._start()
-        self._keeping = asyncio.create_task(self._keep())
+        self.begin()
 
     def begin(self) -> None:
         """As `start`, without waiting for the first engine, which may fail as its successors may."""
-        self._keeping = asyncio.create_task(self._keep())
+        self._keeping = kept_up(self._keep, "the watch over an engine")
 
     async def close(self, *, force: bool = False) -> None:
         """Stop the engine and the watch over it; see `Handle.close`. The tenant is not told."""
-        if self._keeping:
-            self._keeping.cancel()
-            await asyncio.wait([self._keeping])
+        await ended(self._keeping)
         if self._handle:
             await self._handle.close(force=force)
 
@@ -87,18 +89,29 @@ class Supervisor:
             if loop.time() - born >= STABLE_SECONDS:
                 self._short_lives = 0
             logger.error("%s is lost: %s", self._handle.name, why)
-            self._tenant.went(why)
-            await self._handle.close(force=True)
-            self._handle = None
+            try:
+                self._tenant.went(why)
+            finally:
+                await self._discard()
 
     async def _start(self) -> None:
         self._handle = handle = self._launch()
         try:
-            self._tenant.came(handle, await handle.start())
+            info = await handle.start()
+            self._on_cpu = info.device == "cpu"
+            self._tenant.came(handle, info)
         except BaseException:
-            await handle.close(force=True)
-            self._handle = None
+            await self._discard()
             raise
+
+    async def _discard(self) -> None:
+        """Close the present engine. One that cannot be closed keeps no other from following it."""
+        assert self._handle
+        try:
+            await self._handle.close(force=True)
+        except Exception:
+            logger.exception("%s could not be closed; what is left of it may keep its device", self._handle.name)
+        self._handle = None
 
     async def _replace(self) -> bool:
         """Whether a new engine is there. Tries until one is, or the place is given up."""
@@ -123,7 +136,7 @@ class Supervisor:
 
     async def _watch(self, handle: Handle) -> str:
         """Hand over what the engine says until it is lost; returns why."""
-        patience = _Patience(self._settings)
+        patience = _Patience(self._settings, CPU_STEP_FACTOR if self._on_cpu else GPU_STEP_FACTOR)
         reading = asyncio.create_task(self._read(handle, patience))
         try:
             while not reading.done() and not patience.fault:
@@ -157,16 +170,17 @@ class _Patience:
     Silence is counted in turns of our own event loop: when it is held up itself, it does not blame an engine.
     """
 
-    def __init__(self, settings: SupervisionSettings) -> None:
+    def __init__(self, settings: SupervisionSettings, step_factor: float) -> None:
         self.fault = ""
         self._settings = settings
+        self._step_factor = step_factor
         self._silent_ticks = 0
 
     def heard(self) -> None:
         self._silent_ticks = 0
 
     def felt(self, beat: Beat) -> None:
-        limit = self._settings.step_seconds or max(LEAST_STEP_SECONDS, STEP_FACTOR * beat.slowest_step)
+        limit = self._settings.step_seconds or max(LEAST_STEP_SECONDS, self._step_factor * beat.slowest_step)
         if beat.busy_seconds > limit:
             self.fault = f"a step has lasted {beat.busy_seconds:.1f} s and the limit is {limit:.1f} s"
 

@@ -35,13 +35,13 @@ class LoadEngine:
     directory: Path
     name: str
     settings: EngineSettings
-    cpu_engines: int = 1  # of this host, this one included
+    engines: int = 1  # of this host, this one included
 
     def __call__(self) -> EngineLike:
         # Imported here: only engine processes know torch, and the front imports this module to spawn them.
         from voxcpm_grpc.engine.load import load_engine
 
-        return load_engine(self.directory, self.name, self.settings, cpu_engines=self.cpu_engines)
+        return load_engine(self.directory, self.name, self.settings, engines=self.engines)
 
 
 def main(addresses: Addresses, make_engine: Callable[[], EngineLike], log_level: str) -> None:

@@ -109,6 +109,11 @@ class Unimplemented(SpeechError):
 KINDS: Mapping[str, type[SpeechError]] = {kind.code: kind for kind in SpeechError.__subclasses__()}
 
 
+CUT_OFF = ("CANCELLED", "UNKNOWN")
+"""What a call ends with when a proxy has lost the server behind it, by a reset or without any status. The server says
+neither, and a call that is cancelled on this side raises nothing here."""
+
+
 def from_rpc(error: grpc.aio.AioRpcError, *, target: str, request_id: str = "", timeout: float | None) -> SpeechError:
     """The SpeechError behind a failed RPC, with what its google.rpc.Status details say."""
     code = error.code().name
@@ -129,6 +134,9 @@ def from_rpc(error: grpc.aio.AioRpcError, *, target: str, request_id: str = "", 
         retry_after = _pushback_seconds(pushback)
     if code == "DEADLINE_EXCEEDED" and timeout is not None:
         message = f"the call did not end within its timeout of {timeout:g} s; allow more with timeout"
+    elif code in CUT_OFF and not status.details:
+        message = f"the stream was cut off on its way, and the server probably lost ({message})"
+        code = Unavailable.code
     elif code == "UNAVAILABLE" and not status.details:  # not the server's own words: the network's
         message = f"no server answers at {target}; is it running there? ({message})"
     raised = KINDS.get(code, SpeechError)(message, request_id=request_id, field=field, retry_after=retry_after)

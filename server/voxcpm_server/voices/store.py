@@ -16,6 +16,7 @@ from copy import copy
 from dataclasses import replace
 
 from voxcpm_grpc.config import VoiceSettings
+from voxcpm_grpc.engine.background import kept_up
 from voxcpm_grpc.errors import Exhausted, FailedPrecondition, NotFound, Unavailable, VoxCPMError
 from voxcpm_server.threads import Threads
 from voxcpm_server.voices.listing import Listing
@@ -62,11 +63,14 @@ class VoiceStore:
         self._touching: set[str] = set()
         self._adding = asyncio.Lock()
         self._count: int | None = None  # of all voices, as of the last survey and what was done here since
+        self._stored = 0  # by this store, ever
         self._sweeper: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> VoiceStore:
         """Begins to sweep from time to time."""
-        self._sweeper = asyncio.create_task(self._sweep_forever())
+        self._sweeper = kept_up(
+            self._sweep_forever, "sweeping the voice store", again_seconds=self._settings.sweep_seconds
+        )
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -166,6 +170,7 @@ class VoiceStore:
 
     async def sweep(self) -> int:
         """Remove what has expired or broke off; returns how many voices there are. Any server may, at any time."""
+        stored = self._stored
         found = await self._survey()
         for one in found.ended:
             now = living(await self._generations(one.id), self._now())
@@ -176,7 +181,7 @@ class VoiceStore:
         keys = {one.key for one in found.voices.values()}
         self._records = {key: record for key, record in self._records.items() if key in keys}
         self._loaded.keep(keys)
-        self._count = len(found.voices)
+        self._count = len(found.voices) + self._stored - stored  # rather twice than not at all
         return self._count
 
     # ---- reading
@@ -290,6 +295,7 @@ class VoiceStore:
             await self._threads.run(self._objects.write, str(name), record)
             self._loaded.put(f"{name.id}/{name.generation}", stored)
             self._count = (self._count or 0) + 1
+            self._stored += 1
 
     async def _touch(self, one: Generation) -> int:
         """Record a use, unless one was recorded lately; returns when the voice was used last."""
@@ -326,12 +332,8 @@ class VoiceStore:
 
     async def _sweep_forever(self) -> None:
         while True:
-            try:
+            with suppress(VoxCPMError):  # the log says why
                 await self.sweep()
-            except VoxCPMError:
-                pass  # the log says why
-            except Exception:
-                log.exception("sweeping the voice store failed")
             await asyncio.sleep(self._settings.sweep_seconds * random.uniform(0.8, 1.2))  # servers take turns
 
     @asynccontextmanager

@@ -1,0 +1,130 @@
+"""Engines on the second GPU of a host, alone and beside one on the first: each in its process, as servers run them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from support.checkpoints import TINY
+from support.engines import mixed_requests
+from support.full_size import full_size  # noqa: F401
+from support.pools import everything, health_is
+from support.servers import serving
+
+from voxcpm_client import Client
+from voxcpm_grpc.config import EngineSettings, SupervisionSettings
+from voxcpm_grpc.engine.handles import ProcessHandle, processes
+from voxcpm_grpc.engine.pool import EnginePool
+from voxcpm_grpc.request import AudioChunk, Conditioning, Request, Sampling
+
+GPUS = torch.cuda.device_count()
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.timeout(400),
+    pytest.mark.skipif(GPUS < 2, reason=f"needs two GPUs, and PyTorch sees {GPUS}"),
+]
+NOTHING = 64 << 20  # bytes of GPU memory; a CUDA context alone takes several times that
+STEPS = 12
+
+
+def used(device: int) -> int:
+    """Bytes of a GPU that are taken, by whomever."""
+    free, total = torch.cuda.mem_get_info(device)
+    return total - free
+
+
+def samples(events: list) -> np.ndarray:
+    return np.concatenate([event.samples for event in events if isinstance(event, AudioChunk)])
+
+
+@pytest.fixture
+def taken_of_the_first() -> Iterator[list[int]]:
+    """Bytes that the first GPU has in use before and, appended by the test, later."""
+    torch.zeros(1, device="cuda:0")  # our own context, so that measuring adds nothing
+    yield [used(0)]
+
+
+async def test_an_engine_alone_on_the_second_gpu_takes_nothing_of_the_first(full_size, taken_of_the_first):  # noqa: F811
+    """The released dimensions in bfloat16, so that every kernel, graph and codec stream has to be there."""
+    settings = EngineSettings(device="cuda:1", max_slots=4, timesteps=(4,), prefill_tokens=64)
+    pool = EnginePool.of_processes(full_size, "full", {"cuda:1": settings})
+    try:
+        before = used(1)
+        await pool.start()
+        assert pool.info.device == "cuda:1"
+        assert used(1) - before > 2 << 30, "the weights at least"
+        latents = await pool.encode(np.zeros(32000, np.float32), pad_left=False)
+        voice = Conditioning(reference=latents)
+        sampling = Sampling(inference_timesteps=4, min_steps=STEPS, max_steps=STEPS)
+        alone = await everything(pool.generate(Request(id="alone", text="Hello.", sampling=sampling)), 60)
+        streams = [
+            pool.generate(Request(id=f"r{n}", text=f"Number {n}.", sampling=sampling, conditioning=voice))
+            for n in range(6)
+        ]
+        together = await asyncio.gather(*(everything(stream, 60) for stream in streams))
+        for events in (alone, *together):
+            assert len(samples(events)) == STEPS * pool.info.samples_per_step
+            assert np.isfinite(samples(events)).all()
+        taken_of_the_first.append(used(0))
+    finally:
+        await pool.close()
+    before, with_engine = taken_of_the_first
+    assert with_engine - before < NOTHING
+
+
+async def test_both_gpus_speak_alike_and_one_that_is_lost_comes_back():
+    """In float32, where equal means equal."""
+    engines = {f"cuda:{n}": EngineSettings(device=f"cuda:{n}", dtype="float32", max_slots=8) for n in range(2)}
+    handles: list[ProcessHandle] = []
+
+    def noted(launch: Callable[[], ProcessHandle]) -> ProcessHandle:
+        handles.append(launch())
+        return handles[-1]
+
+    launches = [partial(noted, launch) for launch in processes(TINY, "tiny", engines, "info").values()]
+    pool = EnginePool(launches, SupervisionSettings(restart_seconds=0.5))
+    try:
+        await pool.start()
+        for request in mixed_requests():
+            twice = [pool.generate(replace(request, id=f"{request.id}-{n}")) for n in range(2)]
+            one, other = await asyncio.gather(*(everything(stream, 60) for stream in twice))
+            np.testing.assert_allclose(samples(one), samples(other), atol=1e-3, rtol=0)
+        steps = {name: stats.steps for name, stats in (await pool.stats_by_engine()).items()}
+        assert min(steps.values()) > 0.3 * sum(steps.values()), "each pair was spoken by both"
+        for handle in handles:
+            assert handle.pid
+            os.kill(handle.pid, signal.SIGKILL)
+        await health_is(pool, False)
+        async with asyncio.timeout(120):
+            while not all(place.alive for place in pool.places):  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+        again = await everything(pool.generate(mixed_requests()[0]), 60)
+        assert len(samples(again))
+    finally:
+        await pool.close()
+
+
+def test_fronts_share_the_engines_of_two_gpus(tmp_path: Path):
+    with serving(tmp_path, "--devices", "1,0", "--fronts", "2", "--engine.max-slots", "8") as server:
+
+        def speak(number: int) -> int:
+            with Client(server.address, timeout=60) as client:
+                return len(client.say(f"Number {number}.", seed=number, max_steps=STEPS).samples)
+
+        with ThreadPoolExecutor(16) as threads:
+            assert min(threads.map(speak, range(32))) > 0
+
+
+def test_a_gpu_that_is_not_there_ends_the_start_with_the_number_there_is(tmp_path: Path):
+    refused = pytest.raises(AssertionError, match=f"'cuda:{GPUS}' and PyTorch sees {GPUS} GPUs")
+    with refused, serving(tmp_path, "--devices", f"0,{GPUS}"):
+        pass
