@@ -27,6 +27,7 @@ from voxcpm_server.voices import Damaged, Kind, Library, StoredVoice, Voice, voi
 
 KINDS = {Role.PROMPT: Kind.PROMPT, Role.REFERENCE: Kind.REFERENCE}
 FLOAT_BYTES = 4
+MAX_OWN_SECONDS = 60.0  # of a recording that the operator gave: the limits of callers are not for them
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,12 +135,20 @@ class Studio:
         return Created(StoredVoice(voice=voice, prompt=made.prompt, reference=made.reference), reused)
 
     async def make(self, kind: Kind, recording: bytes, transcript: str, options: VoiceOptions) -> list[StoredVoice]:
-        """The voice of a recording, which is not stored; before a hifi voice its members. Raises BadAudio."""
+        """The voice of the operator's own recording, which is not stored; before a hifi voice its members.
+
+        Raises BadAudio.
+        """
+        decoded = await self._decoder.decode(
+            recording,
+            target_rate=self._pool.info.input_sample_rate,
+            max_seconds=MAX_OWN_SECONDS,
+            max_bytes=len(recording),
+        )
         made = []
         for role, member in KINDS.items():
             if kind in (member, Kind.HIFI):
                 said = transcript if role is Role.PROMPT else ""
-                decoded = await self.decode(recording, Upload(format=None, transcript=said), role)
                 id = await self._member_id(decoded, role, said)
                 made.append(await self._new_member(id, decoded, role, said, options))
         if kind is Kind.HIFI:
