@@ -21,7 +21,7 @@ from voxcpm_client import Client, SpeechOptions
 from voxcpm_client.cli.output import Output
 from voxcpm_client.cli.speech import speak_to, tell
 
-TEXT = "Hello, and welcome. This voice comes with the server, and it speaks while you write."
+TEXT = "Welcome. The first words are spoken before the last ones are written."
 SEED = 1  # the same speech every time
 LISTENING = re.compile(r"listening on (\S+:\d+)")
 START_SECONDS = 180.0  # a cold start of the engine on a slow machine
