@@ -16,8 +16,6 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from voxcpm_grpc.engine.pool import EnginePool, Stream
 from voxcpm_grpc.errors import Aborted, Exhausted, Internal, InvalidRequest, Unavailable
 from voxcpm_grpc.request import Admitted, AudioChunk, Conditioning, Event, Finished, FinishReason, Request
@@ -36,8 +34,9 @@ from voxcpm_server.inputs import (
     Text,
 )
 from voxcpm_server.mailbox import Mailbox
+from voxcpm_server.outbox import Outbox
 from voxcpm_server.outputs import EndReason, Header, Message, Segment, Summary
-from voxcpm_server.queued import Dropped, End, Ended, Flushed, Output, Spoken, Started, Work
+from voxcpm_server.queued import Dropped, End, Ended, Flushed, Spoken, Started, Work
 from voxcpm_server.turns import Turns
 
 REASONS = {FinishReason.STOP: EndReason.COMPLETE, FinishReason.MAX_STEPS: EndReason.MAX_STEPS}
@@ -85,14 +84,11 @@ class Session:
         )
         self._summary = Summary()
         self._chunks = ChunkWriter(send, self._final_header, info.output_sample_rate, config.output)
-        self._rate = info.output_sample_rate
         self._work: Mailbox[Work] = Mailbox()
-        self._output: Mailbox[Output] = Mailbox()
         self._unfinished: dict[tuple[int, int], Segment] = {}  # heard, and their end not yet sent
-        self._max_lead = config.max_lead * info.output_sample_rate / 2  # the other half may wait behind the engine
-        self._lead_chunks = max(1, int(self._max_lead / info.samples_per_step))
-        self._lead = 0  # samples in `_output`
-        self._led = asyncio.Event()  # set when `_lead` fell
+        max_lead = config.max_lead * info.output_sample_rate / 2  # the other half may wait behind the engine
+        self._lead_chunks = max(1, int(max_lead / info.samples_per_step))
+        self._output = Outbox(max_lead=max_lead, max_merged=MERGED_SECONDS * info.output_sample_rate)
         self._accepted: float | None = None  # when the first segment was complete
         self._began = time.monotonic()
         self._idleness = Idleness(tasks=3, seconds=idle_seconds)
@@ -216,7 +212,7 @@ class Session:
         assert self._speaker is not None
         self._speaker.cancel()
         self._work.keep(lambda work: False)
-        self._drop_output()
+        self._output.drop()  # earlier interrupts keep their answers
         await asyncio.wait([self._speaker])
         self._turns.end()
         self._context.reset()
@@ -224,10 +220,6 @@ class Session:
         self._output.put(Dropped(tag, tuple(self._unfinished.values())))
         self._unfinished.clear()
         self._speaker = self._spawn(self._speak())
-
-    def _drop_output(self) -> None:
-        self._output.keep(lambda output: isinstance(output, Dropped))  # earlier interrupts keep their answers
-        self._lead = 0
 
     # ---- the speaker
 
@@ -244,19 +236,13 @@ class Session:
                     await self._admission(work, events)
                     async for event in events:
                         self._take(work, event)
-                        await self._room()
+                        await self._output.room()
                         following = self._work.peek()
                         if ahead is None and not self._context.carry and isinstance(following, Segment):
                             ahead = self._generate(following)
         finally:
             if ahead is not None:
                 await ahead.aclose()
-
-    async def _room(self) -> None:
-        """Returns when the client has taken enough of what waits for it."""
-        while self._lead > self._max_lead:
-            self._led.clear()
-            await self._led.wait()
 
     def _generate(self, segment: Segment) -> Stream[Event]:
         text, conditioning = self._context.of(segment)
@@ -299,7 +285,6 @@ class Session:
             case AudioChunk():
                 if summary.first_audio is None and self._accepted is not None:
                     summary.first_audio = time.monotonic() - self._accepted
-                self._lead += len(event.samples)
                 self._output.put(Spoken(segment, event.samples))
             case Finished():
                 summary.steps += event.steps
@@ -321,7 +306,7 @@ class Session:
                     await chunks.begin()
                     chunks.segment_started(segment)
                 case Spoken(segment, samples):
-                    await chunks.audio(self._merged(segment, samples), segment.turn, segment.index)
+                    await chunks.audio(samples, segment.turn, segment.index)
                 case Ended(segment, reason):
                     self._unfinished.pop((segment.turn, segment.index), None)
                     await chunks.segment_finished(segment, reason)
@@ -336,16 +321,3 @@ class Session:
                     summary.wall = time.monotonic() - self._began
                     await chunks.finish(summary)
                     return
-
-    def _merged(self, segment: Segment, samples: np.ndarray) -> np.ndarray:
-        """This audio and what already waits behind it: fewer messages for a client that falls behind."""
-        pieces, total = [samples], len(samples)
-        while isinstance(following := self._output.peek(), Spoken) and following.segment is segment:
-            total += len(following.samples)
-            if total > MERGED_SECONDS * self._rate:
-                break
-            pieces.append(following.samples)
-            self._output.pop()
-        self._lead = max(0, self._lead - sum(map(len, pieces)))
-        self._led.set()
-        return np.concatenate(pieces) if len(pieces) > 1 else samples

@@ -22,7 +22,7 @@ SEEN = {
     "server/voxcpm_server/calls.py": "reads and writes are awaited by whoever reads and writes",
     "server/voxcpm_server/sessions.py": "a task that fails ends its stream",
     "server/voxcpm_server/signals.py": "awaited there",
-    "server/voxcpm_server/voices/store.py": "a fetch is awaited by whoever wants the voice",
+    "server/voxcpm_server/voices/content.py": "a fetch is awaited by whoever wants the voice",
 }
 
 

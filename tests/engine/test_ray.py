@@ -19,8 +19,9 @@ from support.ray_nodes import RayNodes, ray_nodes
 
 from voxcpm_grpc.config import Settings
 from voxcpm_grpc.engine.pool import EnginePool
+from voxcpm_grpc.engine.ray_handle import RayHandle
 from voxcpm_grpc.engine.ray_pool import RayPool
-from voxcpm_grpc.errors import Aborted, StartupError, VoxCPMError
+from voxcpm_grpc.errors import Aborted, StartupError, Unavailable, VoxCPMError
 from voxcpm_grpc.request import AudioChunk, Event, Finished
 
 pytestmark = [
@@ -115,6 +116,24 @@ async def test_a_loss_under_load(nodes, tmp_path, lost, steps):
             assert sum(place.alive for place in pool.places) == 1, "there is no room for another one"
             nodes.add()
         await engines_are(pool, 2)
+        assert is_whole(await outcome(pool.generate(request("after", 5))), 5)
+
+
+async def test_letters_that_cannot_be_sent_cost_the_engine_and_nobody_waits_for_it(nodes, monkeypatch, caplog):
+    call, failures = RayHandle._call, []
+
+    def fails_once(handle: RayHandle, method: str, *arguments: object, **options: object) -> object:
+        if method == "post" and any(arguments) and not failures:
+            failures.append(arguments)
+            raise ValueError("no such letter")
+        return call(handle, method, *arguments, **options)
+
+    monkeypatch.setattr(RayHandle, "_call", fails_once)
+    async with pool_on(nodes, MakeFake(slots=SLOTS)) as pool:
+        lost = await asyncio.wait_for(outcome(pool.generate(request("lost", 5))), NOTICED)
+        assert isinstance(lost, Unavailable)
+        assert "no such letter" in caplog.text
+        await engines_are(pool, 1)
         assert is_whole(await outcome(pool.generate(request("after", 5))), 5)
 
 

@@ -1,7 +1,7 @@
 """The voices that servers share: what a store holds of them, and copies of those that were used here lately.
 
 The store is the truth and is asked for the names of a voice whenever it is used, so that what one server stores or
-deletes is so for all at once. What names point at never changes: that alone is kept, and fetched once for all who wait.
+deletes is so for all at once. What names point at never changes: that alone is kept; see `content`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from copy import copy
 from dataclasses import replace
 
 from voxcpm_grpc.config import VoiceSettings
-from voxcpm_grpc.engine.background import kept_up
+from voxcpm_grpc.engine.background import ended, kept_up
 from voxcpm_grpc.errors import Exhausted, FailedPrecondition, NotFound, Unavailable, VoxCPMError
 from voxcpm_server.threads import Threads
+from voxcpm_server.voices.content import Content
 from voxcpm_server.voices.listing import Listing
-from voxcpm_server.voices.loaded import Loaded
 from voxcpm_server.voices.names import (
     HOUR,
     ID,
@@ -34,7 +34,7 @@ from voxcpm_server.voices.names import (
     survey,
 )
 from voxcpm_server.voices.objects import RETRY_SECONDS, Objects
-from voxcpm_server.voices.records import Record, damaged, decode_latents, decode_record, encode
+from voxcpm_server.voices.records import Record, damaged, encode
 from voxcpm_server.voices.voice import Damaged, Kind, StoredVoice, Voice
 
 log = logging.getLogger(__name__)
@@ -57,9 +57,7 @@ class VoiceStore:
         self._fingerprint = fingerprint
         self._clock = clock
         self._threads = Threads(THREADS, "voxcpm-voices")
-        self._loaded = Loaded(settings.cache_bytes)
-        self._records: dict[str, Record | VoxCPMError] = {}  # by generation
-        self._fetching: dict[str, asyncio.Task[StoredVoice | None]] = {}  # by generation
+        self._content = Content(objects, self._threads, settings.cache_bytes)
         self._touching: set[str] = set()
         self._adding = asyncio.Lock()
         self._count: int | None = None  # of all voices, as of the last survey and what was done here since
@@ -74,10 +72,8 @@ class VoiceStore:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        tasks = [task for task in (self._sweeper, *self._fetching.values()) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await ended(self._sweeper)
+        await self._content.close()
         self._threads.close(wait=False)  # a store that hangs would hang us too
 
     # ---- what callers want
@@ -108,7 +104,7 @@ class VoiceStore:
         async with self._patience():
             for _ in range(ATTEMPTS):
                 one = await self._living(id)
-                match (await self._read_records([one])).get(one.key):
+                match (await self._content.records([one])).get(one.key):
                     case Record(voice=voice):
                         return _dated(voice, one, await self._touch(one))
                     case VoxCPMError() as error:
@@ -158,7 +154,7 @@ class VoiceStore:
         async with self._patience():
             voices = ((await self._survey()).voices | oldest).values()
             for batch in await self._threads.run(listing.batches, voices):
-                records = await self._read_records([one for one in batch if one.id not in others])
+                records = await self._content.records([one for one in batch if one.id not in others])
                 for one in batch:
                     if one.id in others:
                         listing.offer(one, others[one.id])
@@ -179,8 +175,7 @@ class VoiceStore:
                 await self._bury([one])
         await self._threads.run(self._objects.remove, *map(str, found.rubbish))
         keys = {one.key for one in found.voices.values()}
-        self._records = {key: record for key, record in self._records.items() if key in keys}
-        self._loaded.keep(keys)
+        self._content.keep(keys)
         self._count = len(found.voices) + self._stored - stored  # rather twice than not at all
         return self._count
 
@@ -189,7 +184,7 @@ class VoiceStore:
     async def _load(self, id: str) -> StoredVoice:
         for _ in range(ATTEMPTS):
             one = await self._living(id)
-            stored = self._loaded.get(one) or await self._fetch(one)
+            stored = await self._content.voice(one)
             if stored is None:
                 continue
             if stored.voice.fingerprint != self._fingerprint:
@@ -208,53 +203,16 @@ class VoiceStore:
     async def _living(self, id: str) -> Generation:
         one = living(await self._generations(id), self._now())
         if one is None:
-            self._loaded.forget(id)
+            self._content.forget(id)
             raise _no_voice(id)
         return one
 
     async def _survey(self) -> Survey:
         return await self._threads.run(lambda: survey(self._objects.names(), self._now()))
 
-    async def _fetch(self, one: Generation) -> StoredVoice | None:
-        """None if the voice is there no more. One fetch serves all who ask while it goes on."""
-        task = self._fetching.get(one.key)
-        if task is None:
-            task = self._fetching[one.key] = asyncio.create_task(self._threads.run(self._read, one))
-
-            def done(task: asyncio.Task[StoredVoice | None]) -> None:
-                del self._fetching[one.key]
-                if not task.cancelled() and not task.exception() and (stored := task.result()) is not None:
-                    self._loaded.put(one.key, stored)
-
-            task.add_done_callback(done)
-        try:
-            return await asyncio.shield(task)
-        except VoxCPMError as error:
-            raise copy(error) from None  # each caller says for itself which field of its request is at fault
-
-    def _read(self, one: Generation) -> StoredVoice | None:
-        """In a thread."""
-        assert one.record is not None
-        if one.latents is None:
-            return None
-        found = self._objects.read(str(one.record), str(one.latents))
-        if len(found) < 2:
-            return None
-        record = decode_record(one.id, found[str(one.record)])
-        return decode_latents(record, found[str(one.latents)])
-
-    async def _read_records(self, voices: Collection[Generation]) -> dict[str, Record | VoxCPMError]:
-        """By generation; what is there no more is left out."""
-        missing = {str(one.record): one for one in voices if one.key not in self._records}
-        if missing:
-            found = await self._threads.run(self._objects.read, *missing)
-            for name, data in found.items():
-                self._records[missing[name].key] = _decoded(missing[name].id, data)
-        return {one.key: self._records[one.key] for one in voices if one.key in self._records}
-
     async def _members(self, voices: Collection[Generation]) -> set[str]:
         hifis = [one for one in voices if one.record is not None and one.id.startswith(Kind.HIFI.value)]
-        records = (await self._read_records(hifis)).values()
+        records = (await self._content.records(hifis)).values()
         return {
             member
             for record in records
@@ -293,7 +251,7 @@ class VoiceStore:
         await asyncio.gather(*(self._threads.run(self._objects.write, *write) for write in writes))
         for (name, record), stored in zip(records.items(), new, strict=True):
             await self._threads.run(self._objects.write, str(name), record)
-            self._loaded.put(f"{name.id}/{name.generation}", stored)
+            self._content.put(f"{name.id}/{name.generation}", stored)
             self._count = (self._count or 0) + 1
             self._stored += 1
 
@@ -326,8 +284,7 @@ class VoiceStore:
                 if self._count and one.lives(self._now()):
                     self._count -= 1
                 await self._mark(one, Part.DELETION, self._now())
-            self._loaded.forget(one.id)
-            self._records.pop(one.key, None)
+            self._content.forget(one.id, one.key)
             await self._threads.run(self._objects.remove, *map(str, one.remains))
 
     async def _sweep_forever(self) -> None:
@@ -353,13 +310,6 @@ class VoiceStore:
 def _dated(voice: Voice, one: Generation, used: int) -> Voice:
     """The names know best when."""
     return replace(voice, created=one.made / SECOND, used=used / SECOND, ttl=one.ttl / SECOND)
-
-
-def _decoded(id: str, data: bytes) -> Record | VoxCPMError:
-    try:
-        return decode_record(id, data)
-    except VoxCPMError as error:
-        return error.with_traceback(None)
 
 
 def _no_voice(id: str) -> NotFound:
