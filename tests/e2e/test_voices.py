@@ -124,3 +124,12 @@ def test_a_broken_upload_stores_nothing(client, stub, recording):
     assert client.voices(labels={"run": run}) == []
     with pytest.raises(InvalidArgument):
         client.add_prompt(b"not audio at all", "Hi.")
+
+
+def test_presets_are_spoken_with_by_name_and_other_names_are_not_found(client, info):
+    listed = {voice.name for voice in client.voices() if voice.expires is None}
+    assert listed == set(info.presets)
+    for name in info.presets:
+        assert client.say("Hello.", voice=name, **SHORT).summary.total_samples
+    with pytest.raises(NotFound, match="there is no preset 'nobody'"):
+        client.say("Hello.", voice="nobody")
