@@ -17,7 +17,7 @@ from tools.voice.flite import Flite
 from tools.voice.speak import speak
 from tools.voice.voices import find
 
-KIND = "prompt"  # of the ways to follow a speaker the one that is understood best, if by little
+KIND = "prompt"  # no other way follows these speakers measurably better
 SENTENCES = {  # the clearest voice first; short, for all files of the checkpoint may have 30 MB
     "rms": "Put the flowers by the window.",
     "slt": "We walked along the river.",
