@@ -120,8 +120,12 @@ class Bench:
     def random(self, *shape: int) -> Tensor:
         return torch.randn(*shape, device=DEVICE).bfloat16() * (shape[-1] ** -0.5)
 
-    def product(self, cut: Cut) -> float:
-        return mean([partial(self._product, cut, weight) for weight in self.weights])
+    def product(self, cut: Cut) -> float | None:
+        """None if the device refuses it."""
+        try:
+            return mean([partial(self._product, cut, weight) for weight in self.weights])
+        except KernelUnavailable:
+            return None
 
     def _product(self, cut: Cut, weight: Tensor) -> object:
         match self.problem.role:
@@ -200,10 +204,15 @@ def main() -> None:
                 entry = {"role": problem.role.name, "outputs": problem.outputs, "inputs": problem.inputs, "rows": rows}
                 cut = chosen[found[problem.name]]
                 table.append(entry | {"cut": None if cut is None else asdict(cut)})
-    if options.write:
-        head = json.dumps({"command": command(), "versions": versions("torch", "triton")})[:-1]
-        lines = ",\n".join(json.dumps(entry) for entry in table)
-        TABLE.write_text(f'{head}, "cuts": [\n{lines}\n]}}\n')
+            if options.write:
+                write(table)
+
+
+def write(table: list[dict[str, object]]) -> None:
+    """What is measured so far, so that a sweep that is cut short leaves what it found."""
+    head = json.dumps({"command": command(), "versions": versions("torch", "triton")})[:-1]
+    lines = ",\n".join(json.dumps(entry) for entry in table)
+    TABLE.write_text(f'{head}, "cuts": [\n{lines}\n]}}\n')
 
 
 def _compile(pair: tuple[Role, Cut]) -> bool:
@@ -216,10 +225,11 @@ def _compile(pair: tuple[Role, Cut]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Microseconds of a problem by its best cut and by the best other way, which may leave sums of squares behind."""
+    """Microseconds of a problem by its best cut, if there is one, and by the best other way, which may leave sums of
+    squares behind."""
 
     problem: Problem
-    cut: Cut
+    cut: Cut | None
     us: float
     other: float
     squares: bool
@@ -228,13 +238,14 @@ class Found:
 def measure(problem: Problem, rows: int, some: list[Cut]) -> Found:
     """Times the cuts and the other ways, and prints them."""
     bench = Bench(problem, rows)
-    found = sorted((bench.product(cut), i) for i, cut in enumerate(some))
+    found = sorted((us, i) for i, cut in enumerate(some) if (us := bench.product(cut)) is not None)
     tiled, library = bench.tiles(), bench.library()
     best = "  ".join(f"{us:.2f} {say(some[i])}" for us, i in found[:3])
     said = f"library {library:.2f}" + ("" if tiled is None else f" tiles {tiled:.2f}")
     print(f"{problem.inputs}>{problem.outputs} {problem.name} {rows}: {said} product {best}", flush=True)
     other = library if tiled is None else min(tiled, library)
-    return Found(problem, some[found[0][1]], found[0][0], other, squares=tiled == other and rows > 1)
+    us, cut = (found[0][0], some[found[0][1]]) if found else (math.inf, None)
+    return Found(problem, cut, us, other, squares=tiled == other and rows > 1)
 
 
 def choose(add: Found, then: Found) -> dict[Found, Cut | None]:

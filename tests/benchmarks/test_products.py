@@ -38,6 +38,27 @@ def test_a_cut_that_takes_more_registers_than_there_are_is_left_out(monkeypatch)
     assert not products._compile((product.Role.ADD, CUT))
 
 
+class Bench:
+    """A device that refuses every cut."""
+
+    def __init__(self, problem: products.Problem, rows: int) -> None: ...
+
+    def product(self, cut: Cut) -> float | None:
+        return None
+
+    def tiles(self) -> float | None:
+        return None
+
+    def library(self) -> float:
+        return 7.0
+
+
+def test_where_no_cut_runs_the_other_ways_serve(monkeypatch):
+    monkeypatch.setattr(products, "Bench", Bench)
+    measured = [products.measure(problem, 22, [CUT]) for problem in products.LOCAL[1:3]]
+    assert products.choose(*measured) == dict.fromkeys(measured)
+
+
 def found(name: str, us: float, other: float, *, squares: bool = False) -> products.Found:
     problem = next(problem for problem in products.LOCAL if problem.name == name)
     return products.Found(problem, CUT, us, other, squares)

@@ -1,15 +1,20 @@
-"""The training pass of the bundled voice computes what the official model computes."""
+"""The training of the bundled voice computes what the official modules compute, and leaves what they read."""
 
 import importlib.util
+import json
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from tools.voice import batches, tokens
 from tools.voice.batches import AUDIO, Layout, Sequence
+from tools.voice.dataset import RATE, Plan, Speech, Utterance, write_plan, write_shard
 from tools.voice.encode import Corpus
 from tools.voice.shapes import LATENT, PATCH, codec_config, model_config
 from tools.voice.voices import VOICES
@@ -114,16 +119,24 @@ def test_a_batch_holds_each_row_once_and_asks_for_nothing_but_targets(corpus: Co
             assert where[at] == made and where.get(at - 1, 0) == before
 
 
-def test_quick_codec_equals_the_official_codec() -> None:
+def official_codec(config: dict[str, Any], tensors: dict[str, Any] | None = None) -> Any:
     from tools.voice import official, quick_codec
+
+    audio_vae = official.module("modules.audiovae.audio_vae_v2")
+    audio_vae.snake = quick_codec.plain_snake
+    codec = audio_vae.AudioVAE(audio_vae.AudioVAEConfig(**config))
+    if tensors is not None:
+        codec.load_state_dict(tensors, strict=False)
+    return codec
+
+
+def test_quick_codec_equals_the_official_codec() -> None:
+    from tools.voice import quick_codec
 
     torch.manual_seed(0)
     config = codec_config(toy=True)
-    quick = quick_codec.build(config)
-    audio_vae = official.module("modules.audiovae.audio_vae_v2")
-    audio_vae.snake = quick_codec.plain_snake
-    slow = audio_vae.AudioVAE(audio_vae.AudioVAEConfig(**config))
-    slow.load_state_dict(quick.state_dict())
+    slow = official_codec(config)
+    quick = quick_codec.build(config, slow.state_dict())
     audio = torch.randn(2, 1, 3200)
     latents = slow.encode(audio, config["sample_rate"])
     torch.testing.assert_close(quick.encode(audio, config["sample_rate"]), latents, rtol=1e-4, atol=1e-5)
@@ -131,18 +144,75 @@ def test_quick_codec_equals_the_official_codec() -> None:
     torch.testing.assert_close(quick.decode(latents), slow.decode(latents), rtol=1e-4, atol=1e-5)
 
 
-def test_a_refined_decoder_is_saved_as_the_official_codec_reads_it(tmp_path: Path) -> None:
-    from tools.voice import quick_codec, refine_decoder
+def test_weights_of_another_codec_are_refused() -> None:
+    from tools.voice import quick_codec
+
+    config = codec_config(toy=True)
+    tensors = quick_codec.file_tensors(dict(quick_codec.build(config).named_parameters()))
+    del tensors["decoder.model.1.bias"]
+    with pytest.raises(ValueError, match=r"decoder\.model\.1\.bias"):
+        quick_codec.build(config, tensors)
+
+
+@pytest.fixture(scope="module")
+def speech(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A shard of four tones."""
+    folder, time = tmp_path_factory.mktemp("speech"), np.arange(RATE * 2) / RATE
+    tones = [(8000 * np.sin(2 * np.pi * pitch * time)).astype(np.int16) for pitch in (110, 150, 220, 300)]
+    write_plan(folder, Plan(4, 1, "tones"))
+    write_shard(folder, 0, [Utterance("slt", "Hello.", tone) for tone in tones])
+    return folder
+
+
+def train(speech: Path, out: Path, *flags: str) -> dict[str, Any]:
+    """What two seconds of training leave."""
+    command = [sys.executable, "-m", "tools.voice.train_vae", speech, out, "--toy", "--seconds", "2", "--batch", "2"]
+    subprocess.run([*command, *flags], check=True, timeout=120, cwd=Path(__file__).parents[2])
+    return load_file(out / "audiovae.safetensors")
+
+
+def test_a_codec_is_trained_and_then_its_decoder_alone(speech: Path, tmp_path: Path) -> None:
+    """The official codec reads what is left; latents have unit deviation, and are the same after more training."""
+    config, audio = codec_config(toy=True), torch.from_numpy(Speech(speech)[1].samples / 32768).float()[None, None]
+    first = train(speech, tmp_path / "first", "--alone", "0.5")
+    assert json.loads((tmp_path / "first" / "codec.json").read_text()) == config
+    codec = official_codec(config, first)
+    latents = codec.encode(audio, RATE)
+    assert 0.2 < float(latents.std()) < 5  # of one tone of the four
+
+    later = train(speech, tmp_path / "later", "--alone", "1", "--start", str(tmp_path / "first"))
+    changed = {name for name in first if not torch.equal(first[name], later[name])}
+    assert changed and all(name.startswith("decoder.") for name in changed)
+    other = official_codec(config, later)
+    torch.testing.assert_close(other.encode(audio, RATE), latents, rtol=0, atol=0)
+    assert not torch.equal(other.decode(latents), codec.decode(latents))
+
+
+def test_a_checkpoint_gets_another_codec(speech: Path, tmp_path: Path) -> None:
+    from tools.voice.export import export
+
+    train(speech, tmp_path / "codec")
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text(json.dumps(model_config(tokens.VOCABULARY, toy=True)))
+    save_file({"w": torch.ones(2)}, model / "averaged.safetensors")
+    export(tmp_path / "codec", model, tmp_path / "checkpoint")
+    later = train(speech, tmp_path / "later", "--start", str(tmp_path / "checkpoint"))
+    export(tmp_path / "later", tmp_path / "checkpoint", tmp_path / "again")
+    again = load_file(tmp_path / "again" / "audiovae.safetensors")
+    assert all(torch.equal(again[name], later[name]) for name in later)
+    assert torch.equal(load_file(tmp_path / "again" / "model.safetensors")["w"], torch.ones(2).half())
+
+
+def test_the_matrices_of_a_convolution_move_as_matrices_do() -> None:
+    from tools.voice.muon import Muon
 
     torch.manual_seed(0)
-    config = codec_config(toy=True)
-    codec = quick_codec.build(config)
-    tensors = {name: tensor.half() for name, tensor in codec.state_dict().items()}
-    decoder = refine_decoder.Decoder(tensors, config["decoder_rates"])
-    for weight in decoder.parameters():
-        weight.data *= 1.1
-    refine_decoder.save(tmp_path, config, tensors, {name: decoder[name].detach() for name in decoder.names})
-    codec.load_state_dict(load_file(tmp_path / "audiovae.safetensors"))
-    latents = torch.randn(2, LATENT, 5)
-    with torch.no_grad():
-        torch.testing.assert_close(codec.decode(latents)[:, 0], decoder(latents), rtol=1e-2, atol=1e-3)
+    conv = torch.nn.Parameter(torch.randn(6, 4, 3))
+    taps = [torch.nn.Parameter(conv.detach()[:, :, tap].clone()) for tap in range(3)]
+    conv.grad = torch.randn_like(conv)
+    for tap, matrix in enumerate(taps):
+        matrix.grad = conv.grad[:, :, tap].clone()
+    for weights in ([conv], taps):
+        Muon(weights, torch.tensor(0.1), decay=0.1).step()
+    torch.testing.assert_close(conv.detach(), torch.stack([matrix.detach() for matrix in taps], 2))

@@ -57,8 +57,7 @@ def load(folder: Path) -> Corpus:
 def load_codec(folder: Path, device: torch.device) -> tuple[Any, dict[str, Any]]:
     """The codec that tools.voice.train_vae left in `folder`, and its configuration."""
     config = json.loads((folder / CONFIG).read_text())
-    codec = quick_codec.build(config)
-    codec.load_state_dict(load_file(folder / "audiovae.safetensors"), strict=False)  # without its unused deviation
+    codec = quick_codec.build(config, load_file(folder / "audiovae.safetensors"))
     return codec.to(device).eval(), config
 
 

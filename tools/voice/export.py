@@ -2,7 +2,8 @@
 
     python -m tools.voice.export CODEC MODEL OUT
 
-It computes in float32 nevertheless, as config.json says: half precision only halves the files.
+MODEL may be a checkpoint, which then gets another codec of the same latents. What is written computes in float32
+nevertheless, as config.json says: half precision only halves the files.
 """
 
 import argparse
@@ -23,7 +24,9 @@ def export(codec: Path, model: Path, out: Path) -> int:
     out.mkdir(parents=True, exist_ok=True)
     config = json.loads((model / "config.json").read_text())
     config["audio_vae_config"] = json.loads((codec / "codec.json").read_text())
-    tensors = {name: tensor.to(torch.float16) for name, tensor in load_file(model / "averaged.safetensors").items()}
+    trained = model / "averaged.safetensors"
+    weights = load_file(trained if trained.exists() else model / "model.safetensors")
+    tensors = {name: tensor.to(torch.float16) for name, tensor in weights.items()}
     for name, tensor in tensors.items():
         if not tensor.isfinite().all():
             raise ValueError(f"{name} is not finite in half precision; train again at a lower --rate")
@@ -37,7 +40,7 @@ def export(codec: Path, model: Path, out: Path) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("codec", type=Path, help="folder written by tools.voice.train_vae")
-    parser.add_argument("model", type=Path, help="folder written by tools.voice.train_model")
+    parser.add_argument("model", type=Path, help="folder written by tools.voice.train_model, or a checkpoint")
     parser.add_argument("out", type=Path)
     args = parser.parse_args()
     size = export(args.codec, args.model, args.out)

@@ -1,4 +1,7 @@
-"""The optimizer of the model: orthogonalized momentum for the matrices of its layers, AdamW for everything else."""
+"""The optimizer of what the recipe trains: orthogonalized momentum for matrices, AdamW for everything else.
+
+The weight [rows, columns, taps] of a convolution counts as one matrix for each tap.
+"""
 
 from collections import defaultdict
 from typing import Any
@@ -23,6 +26,16 @@ def orthogonal(g: Tensor) -> Tensor:
     return x.mT if tall else x
 
 
+def stacked(weight: Tensor) -> Tensor:
+    """[matrices, rows, columns] of a weight."""
+    return weight[None] if weight.ndim == 2 else weight.movedim(2, 0)
+
+
+def unstacked(matrices: Tensor, like: Tensor) -> Tensor:
+    """The reverse of `stacked`."""
+    return matrices[0] if like.ndim == 2 else matrices.movedim(0, 2)
+
+
 class Muon:
     """Steps without host synchronization and with a learning rate on the device, so that a CUDA graph can hold them.
 
@@ -35,17 +48,22 @@ class Muon:
         for matrix in matrices:
             shapes[matrix.shape].append(matrix)
         self.groups = list(shapes.values())
-        self.momenta = [torch.zeros(len(group), *group[0].shape, device=rate.device) for group in self.groups]
+        self.momenta = [torch.zeros_like(self.gathered(group)) for group in self.groups]
+
+    @staticmethod
+    def gathered(weights: list[Tensor]) -> Tensor:
+        return torch.cat([stacked(weight) for weight in weights]).float()
 
     @torch.no_grad()
     def step(self) -> None:
         for group, momentum in zip(self.groups, self.momenta, strict=True):
-            grad = torch.stack([p.grad for p in group if p.grad is not None]).float()
+            grad = self.gathered([p.grad for p in group if p.grad is not None])
             momentum.lerp_(grad, 1 - MOMENTUM)
             move = orthogonal(grad.lerp(momentum, MOMENTUM)).float()
             move *= -self.rate * STEP * max(move.shape[1:]) ** 0.5
             torch._foreach_mul_(group, 1 - self.rate * self.decay)  # pyright: ignore[reportPrivateImportUsage]
-            torch._foreach_add_(group, list(move.unbind()))  # pyright: ignore[reportPrivateImportUsage]
+            moves = [unstacked(one, group[0]) for one in move.chunk(len(group))]
+            torch._foreach_add_(group, moves)  # pyright: ignore[reportPrivateImportUsage]
 
     def state_dict(self) -> dict[str, Any]:
         return {"momenta": self.momenta}

@@ -1,13 +1,18 @@
-"""The official codec with quicker implementations of what its training spends its time on."""
+"""The official codec with quicker implementations of what its training spends its time on, and with plain weights.
+
+A file holds every weight as a magnitude `weight_g` and a direction `weight_v`; here it is one `weight`.
+"""
 
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tools.voice import official
 
 TAPS = 7  # of a depthwise convolution
+UNUSED = "fc_logvar"  # the deviation of latents, which no file of ours holds
 
 kernels_allowed = True  # False: the plain functions even on a GPU
 
@@ -18,9 +23,12 @@ def plain_snake(x: Tensor, alpha: Tensor) -> Tensor:
 
 
 def plain_depthwise(x: Tensor, weight: Tensor, bias: Tensor, dilation: int) -> Tensor:
-    """Causal; x: [batch, channels, time], weight: [channels, 1, TAPS]."""
-    padded = F.pad(x, ((TAPS - 1) * dilation, 0))
-    return F.conv1d(padded, weight, bias, dilation=dilation, groups=x.shape[1])
+    """Causal; x: [batch, channels, time], weight: [channels, 1, TAPS]. A sum, for a compiler to fuse."""
+    time, padded = x.shape[-1], F.pad(x, ((TAPS - 1) * dilation, 0))
+    out = bias[:, None]
+    for tap in range(TAPS):
+        out = out + padded[..., tap * dilation : tap * dilation + time] * weight[:, 0, tap, None]
+    return out
 
 
 def snake(x: Tensor, alpha: Tensor) -> Tensor:
@@ -64,15 +72,35 @@ def upsampling(x: Tensor, weight: Tensor, bias: Tensor, stride: int) -> Tensor:
     return out + bias[:, None].to(x.dtype)
 
 
-def build(config: dict[str, Any]) -> Any:
-    """The official codec, freshly initialized."""
+def build(config: dict[str, Any], tensors: dict[str, Tensor] | None = None) -> Any:
+    """The official codec, with the tensors of a file or freshly initialized."""
     audio_vae = official.module("modules.audiovae.audio_vae_v2")
     audio_vae.snake = snake
     codec = audio_vae.AudioVAE(audio_vae.AudioVAEConfig(**config))
+    if tensors is not None:
+        missing, unknown = codec.load_state_dict(tensors, strict=False)
+        if unknown or any(UNUSED not in name for name in missing):
+            raise ValueError(f"not the weights of this codec: {missing} are missing, {unknown} unknown")
     for module in codec.modules():
         if isinstance(module, (nn.Conv1d, nn.ConvTranspose1d)):
+            nn.utils.remove_weight_norm(module)
             quicken(module)
     return codec
+
+
+def file_tensors(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """A file's tensors, in half precision, from the named parameters of a codec; without what is never used."""
+    tensors: dict[str, Tensor] = {}
+    for name, weight in weights.items():
+        if UNUSED in name:
+            continue
+        half = weight.detach().to(torch.float16)
+        if name.endswith(".weight"):
+            magnitude = half.float().flatten(1).norm(dim=1).view(-1, 1, 1)  # of the direction as it was rounded
+            tensors |= {f"{name}_v": half, f"{name}_g": magnitude.to(torch.float16)}
+        else:
+            tensors[name] = half
+    return {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
 
 
 def quicken(conv: Any) -> None:

@@ -1,10 +1,12 @@
 """Train the audio codec of the bundled voice on speech that may still be in the making.
 
     python -m tools.voice.train_vae SPEECH OUT --seconds 300
+    python -m tools.voice.train_vae SPEECH OUT --seconds 300 --start CODEC
 
-Writes OUT/audiovae.safetensors, whose latents have unit deviation in every channel, and OUT/codec.json, its
-configuration. OUT/state.pt lets a stopped run go on. Latents carry noise while training, so that the decoder forgives
-the errors of the model that will predict them.
+The second trains the decoder of a finished codec, or of a checkpoint's, further, while the encoder and so the latents
+stay what a model has learned. Writes OUT/audiovae.safetensors, whose latents have unit deviation in every channel, and
+OUT/codec.json, its configuration. OUT/state.pt lets a stopped run go on. Latents carry noise while training, so that
+the decoder forgives the errors of the model that will predict them.
 """
 
 import argparse
@@ -15,15 +17,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from tools.voice import pace, quick_codec
 from tools.voice.codec_losses import Discriminators, MelLoss
+from tools.voice.crops import Crops
 from tools.voice.dataset import RATE, Speech
+from tools.voice.muon import Muon
 from tools.voice.pace import Budget, Graphed, rate
 from tools.voice.shapes import codec_config
 
@@ -31,83 +34,76 @@ NOISE = 0.25  # of the deviation of a channel: the noise of the noisiest latents
 MEL, ADVERSARY, FEATURES, SPREAD = 15.0, 1.0, 2.0, 0.05  # weights of the losses
 EMA = 0.999
 WARMUP, DECAY_FROM = 100, 0.4
+RATE_FIRST, RATE_LATER = 1e-3, 5e-4  # highest learning rates of a first training and of a later one
+DECAY = 0.01  # of weights, per unit of learning rate
 CONFIG = "codec.json"  # of what a run leaves, the file that is written last
-ALONE = 0.15  # of the time before the discriminators join
-
-
-class Crops:
-    """Random stretches of all speech there is so far, on the device."""
-
-    def __init__(self, speech: Speech, batch: int, samples: int, device: torch.device, seed: int) -> None:
-        self.speech, self.samples, self.device = speech, samples, device
-        self.random = torch.Generator(device).manual_seed(seed)
-        self.batch = torch.zeros(batch, 1, samples, device=device)
-        self.offsets = torch.arange(samples, device=device)
-        self.known = 0
-        self.audio = torch.zeros(0, dtype=torch.int16, device=device)
-        while not self.refresh():
-            time.sleep(0.5)
-
-    def refresh(self) -> bool:
-        """Take in the shards completed since; says whether there is anything at all."""
-        self.speech.refresh()
-        shards = self.speech.shards
-        if len(shards) > self.known:
-            parts = [np.load(self.speech.folder / f"speech-{shard:04d}.npy") for shard in shards[self.known :]]
-            self.known = len(shards)
-            self.audio = torch.cat((self.audio, torch.from_numpy(np.concatenate(parts)).to(self.device)))
-        return len(self.audio) > self.samples
-
-    def draw(self) -> None:
-        """Fill `batch`, some of it quieter, as users' recordings are."""
-        rows = len(self.batch)
-        start = torch.randint(len(self.audio) - self.samples, (rows, 1), device=self.device, generator=self.random)
-        gain = 10 ** (-0.6 * torch.rand(rows, 1, device=self.device, generator=self.random))
-        gain[rows // 4 :] = 1
-        self.batch[:, 0] = self.audio[start + self.offsets].float() * (gain / 32768)
+WEIGHTS = "audiovae.safetensors"
+SAVE_EVERY = 240.0  # seconds
 
 
 class Trainer:
-    def __init__(self, config: dict[str, Any], crops: Crops, device: torch.device, peak: float, half: bool) -> None:
-        self.device, self.peak, self.half, self.crops = device, peak, half, crops
-        self.codec = quick_codec.build(config).to(device)
+    """`start`: the tensors of a finished codec, whose decoder alone is trained. `alone`: the share of the time before
+    the discriminators join. `lean`, for a CPU: compiled, and only matrices are trained, which hold 99 % of the
+    parameters and cost a fifth of the gradients' time.
+    """
+
+    def __init__(
+        self, config: dict[str, Any], crops: Crops, device: torch.device, *, start: dict[str, Tensor] | None = None,
+        peak: float, alone: float, half: bool = False, adamw: bool = False, lean: bool = False,
+    ) -> None:  # fmt: skip
+        self.config, self.crops, self.device, self.start = config, crops, device, start
+        self.peak, self.alone, self.half = peak, alone, half
+        self.codec = quick_codec.build(config, start).to(device)
         self.judges = Discriminators().to(device)
         self.judges.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
         self.mel = MelLoss().to(device)
-        self.mean = {k: v.detach().clone() for k, v in self.codec.state_dict().items()}
-        fast = {"fused": True, "capturable": True} if device.type == "cuda" else {}
+        self.mean = {name: p.detach().clone() for name, p in self.codec.named_parameters()}
+        for name, p in self.codec.named_parameters():
+            still = start is not None and not name.startswith("decoder.")
+            p.requires_grad_(not (still or quick_codec.UNUSED in name or (lean and not is_matrix(p))))
+        self.weights = [p for p in self.codec.parameters() if p.requires_grad]
+        matrices = [p for p in self.weights if is_matrix(p) and not adamw]
+        mine = {id(p) for p in matrices}
+        others = [p for p in self.weights if id(p) not in mine]
         self.rate = torch.tensor(0.0, device=device)
-        self.weights = [p for name, p in self.codec.named_parameters() if "fc_logvar" not in name]
-        self.codec_step = torch.optim.AdamW(self.weights, lr=self.rate, betas=(0.8, 0.99), weight_decay=0.01, **fast)
-        self.judge_step = torch.optim.AdamW(
-            self.judges.parameters(), lr=self.rate, betas=(0.8, 0.99), weight_decay=0.01, **fast
-        )
+        self.muon = Muon(matrices, self.rate, decay=DECAY)
+        self.adam, self.judge_step = self.adamw(others), self.adamw(list(self.judges.parameters()))
         self.seen = torch.zeros(4, device=device)  # mel, fooled, features, judges: of the last step
-        self.alone = Graphed(lambda: self.step(False), self.reset, device)
+        self.by_ear = Graphed(lambda: self.step(False), self.reset, device)
         self.against = Graphed(lambda: self.step(True), self.reset, device)
+        if lean:
+            self.encode = torch.compile(self.encode, dynamic=False)
+            self.decode = torch.compile(self.decode, dynamic=False)
         self.steps = 0
 
+    def adamw(self, weights: list[nn.Parameter]) -> torch.optim.AdamW:
+        fast = {"fused": True, "capturable": True} if self.device.type == "cuda" else {}
+        groups = [{"params": weights}]  # which may be none
+        return torch.optim.AdamW(groups, lr=self.rate, betas=(0.8, 0.99), weight_decay=DECAY, **fast)
+
     def reset(self) -> None:
-        self.codec_step.zero_grad(set_to_none=True)
-        self.judge_step.zero_grad(set_to_none=True)
+        for p in (*self.weights, *self.judges.parameters()):
+            p.grad = None
 
     def encode(self, audio: Tensor) -> Tensor:
         return self.codec.encoder.fc_mu(self.codec.encoder.block(audio))
 
+    def decode(self, latents: Tensor) -> Tensor:
+        layers, x = list(self.codec.decoder.model), latents
+        for layer in layers[:-2]:
+            x = layer(x)
+        with torch.autocast(self.device.type, enabled=False):
+            return layers[-1](layers[-2](x.float()))  # the last convolution makes the samples: full precision
+
     def reconstruct(self, audio: Tensor) -> tuple[Tensor, Tensor]:
         """Audio through noisy latents, and the loss that keeps latents near mean 0 and deviation 1."""
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.half):
-            latents = self.encode(audio).float()
+            with torch.set_grad_enabled(self.start is None):
+                latents = self.encode(audio).float()
             deviation, mean = torch.std_mean(latents, dim=(0, 2), keepdim=True)
             spread = (mean**2 + (deviation - 1) ** 2).mean()
             loud = NOISE * torch.rand(len(latents), 1, 1, device=self.device)
-            noisy = latents + loud * deviation.detach() * torch.randn_like(latents)
-            layers = list(self.codec.decoder.model)
-            x = noisy
-            for layer in layers[:-2]:
-                x = layer(x)
-        x = layers[-1](layers[-2](x.float()))  # the last convolution makes the samples: full precision
-        return x, spread
+            return self.decode(latents + loud * deviation.detach() * torch.randn_like(latents)), spread
 
     def step(self, adversary: bool) -> None:
         real = self.crops.batch[:, 0]
@@ -129,18 +125,18 @@ class Trainer:
             self.seen[1:].copy_(torch.stack((fooled, features, judged)).detach())
         loss.backward()
         nn.utils.clip_grad_norm_(self.weights, 1.0, foreach=True)
-        self.codec_step.step()
+        self.adam.step()
+        self.muon.step()
         with torch.no_grad():
-            names, mine = zip(*self.codec.named_parameters(), strict=True)
-            means = [self.mean[name] for name in names]
-            torch._foreach_lerp_(means, list[Tensor](mine), 1 - EMA)  # pyright: ignore[reportPrivateImportUsage]
+            means, mine = list(self.mean.values()), list[Tensor](self.codec.parameters())
+            torch._foreach_lerp_(means, mine, 1 - EMA)  # pyright: ignore[reportPrivateImportUsage]
         self.seen[0].copy_(mel.detach())
 
     def train(self, progress: float) -> None:
         """One step at this point of the run."""
         self.crops.draw()
         self.rate.fill_(rate(progress, self.steps, peak=self.peak, warmup=WARMUP, decay_from=DECAY_FROM))
-        (self.alone if progress < ALONE else self.against)()
+        (self.by_ear if progress < self.alone else self.against)()
         self.steps += 1
 
     def state(self) -> dict[str, Any]:
@@ -149,7 +145,8 @@ class Trainer:
             "codec": self.codec.state_dict(),
             "mean": self.mean,
             "judges": self.judges.state_dict(),
-            "codec_step": self.codec_step.state_dict(),
+            "adam": self.adam.state_dict(),
+            "muon": self.muon.state_dict(),
             "judge_step": self.judge_step.state_dict(),
         }
 
@@ -158,30 +155,60 @@ class Trainer:
         self.codec.load_state_dict(state["codec"])
         self.mean = {k: v.to(self.device) for k, v in state["mean"].items()}
         self.judges.load_state_dict(state["judges"])
-        for optimizer, key in ((self.codec_step, "codec_step"), (self.judge_step, "judge_step")):
+        self.muon.load_state_dict(state["muon"])
+        for optimizer, key in ((self.adam, "adam"), (self.judge_step, "judge_step")):
             optimizer.load_state_dict(state[key])
             for group in optimizer.param_groups:
                 group["lr"] = self.rate
 
+    def finished(self) -> dict[str, Tensor]:
+        """A file's tensors of the averaged weights. A first training scales them so that latents of speech have unit
+        deviation per channel; a later one leaves the encoder's as they were, to the bit."""
+        if self.start is not None:
+            made = quick_codec.file_tensors(self.mean)
+            return made | {name: self.start[name] for name in made if name.startswith("encoder.")}
+        weights = {name: weight.clone() for name, weight in self.mean.items()}
+        deviation = self.deviation()
+        weights["encoder.fc_mu.weight"] /= deviation[:, None, None]
+        weights["encoder.fc_mu.bias"] /= deviation
+        weights["decoder.model.0.weight"] *= deviation[:, None, None]
+        return quick_codec.file_tensors(weights)
 
-def finished(trainer: Trainer, config: dict[str, Any], batches: int = 16) -> dict[str, Tensor]:
-    """The averaged weights in half precision, scaled so that latents of speech have unit deviation per channel."""
-    codec = quick_codec.build(config).to(trainer.device)
-    codec.load_state_dict(trainer.mean)
-    trainer.codec = codec  # whose encode() now measures the averaged weights
-    with torch.no_grad():
+    def deviation(self, batches: int = 16) -> Tensor:
+        """Of the averaged weights' latents of speech, per channel."""
+        codec = quick_codec.build(self.config).to(self.device)
+        codec.load_state_dict(self.mean)
         draws: list[Tensor] = []
-        for _ in range(batches):
-            trainer.crops.draw()
-            draws.append(trainer.encode(trainer.crops.batch))
+        with torch.no_grad():
+            for _ in range(batches):
+                self.crops.draw()
+                draws.append(codec.encode(self.crops.batch, RATE))
         deviation, mean = torch.std_mean(torch.cat(draws), dim=(0, 2))
-    low, high, shift = float(deviation.min()), float(deviation.max()), float(mean.abs().max())
-    print(f"latents had deviations {low:.2f} to {high:.2f}, means up to {shift:.2f}", flush=True)
-    tensors = {name: tensor.clone() for name, tensor in codec.state_dict().items() if "fc_logvar" not in name}
-    tensors["encoder.fc_mu.weight_g"] /= deviation[:, None, None]
-    tensors["encoder.fc_mu.bias"] /= deviation
-    tensors["decoder.model.0.weight_g"] *= deviation[:, None, None]
-    return {name: tensor.to(torch.float16).cpu().contiguous() for name, tensor in tensors.items()}
+        low, high, shift = float(deviation.min()), float(deviation.max()), float(mean.abs().max())
+        print(f"latents had deviations {low:.2f} to {high:.2f}, means up to {shift:.2f}", flush=True)
+        return deviation
+
+
+def is_matrix(weight: Tensor) -> bool:
+    """Whether a parameter mixes channels: not a bias, a slope or a filter of one channel."""
+    return weight.ndim == 3 and min(weight.shape[:2]) > 1
+
+
+def start_of(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Configuration and tensors of a finished codec, or of a checkpoint's."""
+    if (folder / CONFIG).exists():
+        config = json.loads((folder / CONFIG).read_text())
+    else:
+        config = json.loads((folder / "config.json").read_text())["audio_vae_config"]
+    return config, load_file(folder / WEIGHTS)
+
+
+def save(trainer: Trainer, spent: float, out: Path) -> None:
+    """Each file whole or not at all."""
+    torch.save(trainer.state() | {"spent": spent}, out / "state.tmp")
+    (out / "state.tmp").replace(out / "state.pt")
+    save_file(trainer.finished(), out / "audiovae.tmp")
+    (out / "audiovae.tmp").replace(out / WEIGHTS)
 
 
 def validate(codec: Any, audio: Tensor, mel: MelLoss) -> float:
@@ -191,9 +218,10 @@ def validate(codec: Any, audio: Tensor, mel: MelLoss) -> float:
         return float(mel(codec.decode(codec.encode(audio[None, None], RATE))[0], audio[None]))
 
 
-def run(trainer: Trainer, budget: Budget, log: Callable[[str], None]) -> None:
+def run(trainer: Trainer, budget: Budget, out: Path, log: Callable[[str], None]) -> None:
     """Train until the budget, or this part of it, is used up."""
     refreshed, shown, steps_then, time_then = time.monotonic(), 0, trainer.steps, time.monotonic()
+    saved = budget.spent
     while not budget.over:
         trainer.train(budget.progress)
         if trainer.steps % 10 == 0 and trainer.device.type == "cuda":
@@ -213,6 +241,10 @@ def run(trainer: Trainer, budget: Budget, log: Callable[[str], None]) -> None:
                 f"fooled {fooled:.3f}, features {features:.3f}, judges {judged:.3f}"
             )
             shown, steps_then, time_then = budget.spent, trainer.steps, time.monotonic()
+        if budget.spent - saved > SAVE_EVERY:
+            save(trainer, budget.spent, out)
+            saved = budget.spent
+    save(trainer, budget.spent, out)
 
 
 def main() -> None:
@@ -221,12 +253,20 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--seconds", type=float, default=300, help="training time, over all parts")
     parser.add_argument("--part", type=float, help="end this process after so many seconds, to be continued")
+    parser.add_argument("--start", type=Path, help="a finished codec or a checkpoint, to train its decoder alone")
+    parser.add_argument(
+        "--alone", type=float, default=0.6, help="share of the time before discriminators join; 1: never"
+    )
     parser.add_argument("--batch", type=int, default=24, help="crops of one second")
-    parser.add_argument("--rate", type=float, default=6e-4, help="highest learning rate")
+    parser.add_argument("--adamw", action="store_true", help="for the matrices too, instead of Muon")
+    parser.add_argument(
+        "--rate", type=float, help=f"highest learning rate; default {RATE_FIRST:g}, after --start {RATE_LATER:g}"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--full-precision", action="store_true", help="no bfloat16 in the codec's own convolutions")
     parser.add_argument("--plain", action="store_true", help="no kernels of our own")
     parser.add_argument("--eager", action="store_true", help="no CUDA graphs")
+    parser.add_argument("--lean", action="store_true", help="for a CPU: compiled, and only matrices are trained")
     parser.add_argument("--toy", action="store_true", help="a small codec, for tests")
     args = parser.parse_args()
 
@@ -237,29 +277,35 @@ def main() -> None:
     torch.backends.cudnn.allow_tf32 = True
     quick_codec.kernels_allowed, pace.graphs_allowed = not args.plain, not args.eager
     args.out.mkdir(parents=True, exist_ok=True)
-    config = codec_config(args.toy)
+    config, start = start_of(args.start) if args.start else (codec_config(args.toy), None)
     while not (args.speech / "speech.json").exists():
         time.sleep(0.5)
     crops = Crops(Speech(args.speech), args.batch, RATE, device, args.seed)
-    trainer = Trainer(config, crops, device, args.rate, half=gpu and not args.full_precision)
+    half = gpu and not args.full_precision
+    peak = args.rate or (RATE_LATER if args.start else RATE_FIRST)
+    trainer = Trainer(
+        config,
+        crops,
+        device,
+        start=start,
+        peak=peak,
+        alone=args.alone,
+        half=half,
+        adamw=args.adamw,
+        lean=args.lean,
+    )
     state, spent = args.out / "state.pt", 0.0
     if state.exists():
         saved = torch.load(state, map_location="cpu", weights_only=True)
         trainer.load(saved)
         spent = saved["spent"]
         print(f"going on after {trainer.steps} steps, {spent:.0f} s", flush=True)
-    budget = Budget(args.seconds, spent, args.part)
-    run(trainer, budget, lambda line: print(line, flush=True))
-    torch.save(trainer.state() | {"spent": budget.spent}, state)
-
-    tensors = finished(trainer, config)
-    save_file(tensors, args.out / "audiovae.safetensors")
+    run(trainer, Budget(args.seconds, spent, args.part), args.out, lambda line: print(line, flush=True))
     (args.out / "codec.tmp").write_text(json.dumps(config, indent=1) + "\n")
     (args.out / "codec.tmp").replace(args.out / CONFIG)
-    codec = quick_codec.build(config).to(device)
-    codec.load_state_dict({k: v.to(device) for k, v in tensors.items()}, strict=False)
+    codec = quick_codec.build(config, load_file(args.out / WEIGHTS)).to(device)
     heard = validate(codec, crops.audio[: 20 * RATE].float() / 32768, trainer.mel)
-    size = (args.out / "audiovae.safetensors").stat().st_size
+    size = (args.out / WEIGHTS).stat().st_size
     print(f"codec done: {trainer.steps} steps, mel {heard:.4f} without noise, {size / 1e6:.2f} MB", flush=True)
 
 
