@@ -178,7 +178,7 @@ def test_a_codec_is_trained_and_then_its_decoder_alone(speech: Path, tmp_path: P
     assert json.loads((tmp_path / "first" / "codec.json").read_text()) == config
     codec = official_codec(config, first)
     latents = codec.encode(audio, RATE)
-    assert 0.2 < float(latents.std()) < 5  # of one tone of the four
+    assert 0.2 < float(latents.detach().std()) < 5  # of one tone of the four
 
     later = train(speech, tmp_path / "later", "--alone", "1", "--start", str(tmp_path / "first"))
     changed = {name for name in first if not torch.equal(first[name], later[name])}
@@ -186,6 +186,32 @@ def test_a_codec_is_trained_and_then_its_decoder_alone(speech: Path, tmp_path: P
     other = official_codec(config, later)
     torch.testing.assert_close(other.encode(audio, RATE), latents, rtol=0, atol=0)
     assert not torch.equal(other.decode(latents), codec.decode(latents))
+
+
+def test_an_encoder_that_is_trained_further_keeps_the_deviation_of_its_latents(speech: Path, tmp_path: Path) -> None:
+    first = train(speech, tmp_path / "first", "--alone", "1")
+    later = train(speech, tmp_path / "later", "--alone", "1", "--start", str(tmp_path / "first"), "--whole")
+    assert any(not torch.equal(first[name], later[name]) for name in first if name.startswith("encoder."))
+    tones = [torch.from_numpy(spoken.samples / 32768).float() for spoken in Speech(speech)]
+    latents = official_codec(codec_config(toy=True), later).encode(torch.stack(tones)[:, None], RATE)
+    assert 0.5 < float(latents.detach().std(dim=(0, 2)).median()) < 2
+
+
+def test_a_model_begins_with_the_weights_of_a_checkpoint(corpus: Corpus, tmp_path: Path) -> None:
+    from tools.voice import encode
+
+    encode.save(corpus, tmp_path / "latents")
+    command = [sys.executable, "-m", "tools.voice.train_model", tmp_path / "latents"]
+    flags = ["--toy", "--seconds", "0.1", "--positions", "3840", "--processes", "1"]
+    cwd = Path(__file__).parents[2]
+    subprocess.run([*command, tmp_path / "first", *flags], check=True, timeout=240, cwd=cwd)
+    first = load_file(tmp_path / "first" / "averaged.safetensors")
+    save_file(first, tmp_path / "first" / "model.safetensors")
+    start = ["--start", tmp_path / "first", "--rate", "1e-12"]
+    subprocess.run([*command, tmp_path / "later", *flags, *start], check=True, timeout=240, cwd=cwd)
+    later = load_file(tmp_path / "later" / "averaged.safetensors")
+    for name, weight in first.items():
+        torch.testing.assert_close(later[name], weight, rtol=1e-5, atol=1e-7)
 
 
 def test_a_checkpoint_gets_another_codec(speech: Path, tmp_path: Path) -> None:

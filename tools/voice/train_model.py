@@ -4,7 +4,8 @@
 
 LATENTS is a folder of tools.voice.encode. Every minute and at the end OUT/averaged.safetensors gets the averaged
 weights, which tools.voice.export packs, and OUT/state.pt all that a later call needs to go on. `--part` ends a call
-early; the learning rate follows the whole of --seconds.
+early; the learning rate follows the whole of --seconds. `--start` begins with a checkpoint's weights, for a codec that
+was trained further.
 """
 
 import argparse
@@ -129,6 +130,13 @@ class Trainer:
         torch.save(state, folder / "state.tmp")
         (folder / "state.tmp").replace(folder / "state.pt")
 
+    def begin(self, weights: dict[str, Tensor]) -> None:
+        """Start from the weights of a checkpoint."""
+        with torch.no_grad():
+            for name, mine in self.weights.items():
+                mine.copy_(weights[name])
+                self.mean[name].copy_(weights[name])
+
     def load(self, folder: Path) -> float:
         """Go on where `save` left off, after `warm`. Returns the seconds spent."""
         state = torch.load(folder / "state.pt", map_location="cpu", weights_only=True)
@@ -203,6 +211,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=600, help="training time, over all parts")
     parser.add_argument("--until", type=float, help="Unix time at which training ends, instead of --seconds")
     parser.add_argument("--part", type=float, help="end this process after so many seconds, to be continued")
+    parser.add_argument("--start", type=Path, help="a checkpoint to begin with")
     parser.add_argument("--positions", type=int, default=15360, help="of a batch, a multiple of every width")
     parser.add_argument("--draws", type=float, default=0.4, help="diffusion times per position of a batch")
     parser.add_argument("--rate", type=float, default=2e-3, help="highest learning rate")
@@ -230,6 +239,8 @@ def main() -> None:
     table = torch.zeros(args.room, PATCH, LATENT, dtype=torch.float16, device=device)
     trainer = Trainer(config, table, layout, device, args.rate, device.type == "cuda" and not args.plain, args.adamw)
     trainer.warm()
+    if args.start:
+        trainer.begin(load_file(args.start / "model.safetensors"))
     spent = trainer.load(args.out) if (args.out / "state.pt").exists() else 0.0
     size = sum(p.numel() for p in trainer.weights.values())
     print(f"{size / 1e6:.2f} M parameters, ready after {time.monotonic() - begun:.0f} s", flush=True)

@@ -4,9 +4,10 @@
     python -m tools.voice.train_vae SPEECH OUT --seconds 300 --start CODEC
 
 The second trains the decoder of a finished codec, or of a checkpoint's, further, while the encoder and so the latents
-stay what a model has learned. Writes OUT/audiovae.safetensors, whose latents have unit deviation in every channel, and
-OUT/codec.json, its configuration. OUT/state.pt lets a stopped run go on. Latents carry noise while training, so that
-the decoder forgives the errors of the model that will predict them.
+stay what a model has learned; with --whole the encoder too, for a model to be trained further as well. Writes
+OUT/audiovae.safetensors, whose latents have unit deviation in every channel, and OUT/codec.json, its configuration.
+OUT/state.pt lets a stopped run go on. Latents carry noise while training, so that the decoder forgives the errors of
+the model that will predict them.
 """
 
 import argparse
@@ -42,16 +43,17 @@ SAVE_EVERY = 240.0  # seconds
 
 
 class Trainer:
-    """`start`: the tensors of a finished codec, whose decoder alone is trained. `alone`: the share of the time before
-    the discriminators join. `lean`, for a CPU: compiled, and only matrices are trained, which hold 99 % of the
-    parameters and cost a fifth of the gradients' time.
+    """`start`: the tensors of a finished codec, whose decoder alone is trained unless `whole`. `alone`: the share of
+    the time before the discriminators join. `lean`, for a CPU: compiled, and only matrices are trained, which hold 99 %
+    of the parameters and cost a fifth of the gradients' time.
     """
 
     def __init__(
         self, config: dict[str, Any], crops: Crops, device: torch.device, *, start: dict[str, Tensor] | None = None,
-        peak: float, alone: float, half: bool = False, adamw: bool = False, lean: bool = False,
+        whole: bool = False, peak: float, alone: float, half: bool = False, adamw: bool = False, lean: bool = False,
     ) -> None:  # fmt: skip
-        self.config, self.crops, self.device, self.start = config, crops, device, start
+        self.config, self.crops, self.device = config, crops, device
+        self.kept = None if whole else start  # tensors of which the encoder's stay
         self.peak, self.alone, self.half = peak, alone, half
         self.codec = quick_codec.build(config, start).to(device)
         self.judges = Discriminators().to(device)
@@ -59,7 +61,7 @@ class Trainer:
         self.mel = MelLoss().to(device)
         self.mean = {name: p.detach().clone() for name, p in self.codec.named_parameters()}
         for name, p in self.codec.named_parameters():
-            still = start is not None and not name.startswith("decoder.")
+            still = self.kept is not None and not name.startswith("decoder.")
             p.requires_grad_(not (still or quick_codec.UNUSED in name or (lean and not is_matrix(p))))
         self.weights = [p for p in self.codec.parameters() if p.requires_grad]
         matrices = [p for p in self.weights if is_matrix(p) and not adamw]
@@ -98,7 +100,7 @@ class Trainer:
     def reconstruct(self, audio: Tensor) -> tuple[Tensor, Tensor]:
         """Audio through noisy latents, and the loss that keeps latents near mean 0 and deviation 1."""
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.half):
-            with torch.set_grad_enabled(self.start is None):
+            with torch.set_grad_enabled(self.kept is None):
                 latents = self.encode(audio).float()
             deviation, mean = torch.std_mean(latents, dim=(0, 2), keepdim=True)
             spread = (mean**2 + (deviation - 1) ** 2).mean()
@@ -162,11 +164,11 @@ class Trainer:
                 group["lr"] = self.rate
 
     def finished(self) -> dict[str, Tensor]:
-        """A file's tensors of the averaged weights. A first training scales them so that latents of speech have unit
-        deviation per channel; a later one leaves the encoder's as they were, to the bit."""
-        if self.start is not None:
+        """A file's tensors of the averaged weights, an encoder that is not trained being left as it was, to the bit.
+        One that is gets scaled so that latents of speech have unit deviation per channel."""
+        if self.kept is not None:
             made = quick_codec.file_tensors(self.mean)
-            return made | {name: self.start[name] for name in made if name.startswith("encoder.")}
+            return made | {name: self.kept[name] for name in made if name.startswith("encoder.")}
         weights = {name: weight.clone() for name, weight in self.mean.items()}
         deviation = self.deviation()
         weights["encoder.fc_mu.weight"] /= deviation[:, None, None]
@@ -254,6 +256,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=300, help="training time, over all parts")
     parser.add_argument("--part", type=float, help="end this process after so many seconds, to be continued")
     parser.add_argument("--start", type=Path, help="a finished codec or a checkpoint, to train its decoder alone")
+    parser.add_argument("--whole", action="store_true", help="after --start, the encoder too")
     parser.add_argument(
         "--alone", type=float, default=0.6, help="share of the time before discriminators join; 1: never"
     )
@@ -288,6 +291,7 @@ def main() -> None:
         crops,
         device,
         start=start,
+        whole=args.whole,
         peak=peak,
         alone=args.alone,
         half=half,
