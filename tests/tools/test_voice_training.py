@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from tools.voice import batches, tokens
 from tools.voice.batches import AUDIO, Layout, Sequence
+from tools.voice.codec_losses import Sketch
 from tools.voice.dataset import RATE, Plan, Speech, Utterance, write_plan, write_shard
 from tools.voice.encode import Corpus
 from tools.voice.shapes import LATENT, PATCH, codec_config, model_config
@@ -186,6 +187,25 @@ def test_a_codec_is_trained_and_then_its_decoder_alone(speech: Path, tmp_path: P
     other = official_codec(config, later)
     torch.testing.assert_close(other.encode(audio, RATE), latents, rtol=0, atol=0)
     assert not torch.equal(other.decode(latents), codec.decode(latents))
+
+
+def test_a_sketch_teaches_latents_what_the_spectrogram_holds() -> None:
+    """Each latent frame is moved towards the four columns of the spectrogram that it stands for."""
+    torch.manual_seed(0)
+    sketch, latents = Sketch(8, 640), torch.zeros(1, 8, 25, requires_grad=True)
+    audio = torch.zeros(1, 16000)
+    audio[:, 12000:] = torch.randn(4000)
+    optimizer = torch.optim.Adam([latents, *sketch.parameters()], lr=0.01)
+    errors = []
+    for _ in range(40):
+        error = sketch(latents, audio)
+        optimizer.zero_grad()
+        error.backward()
+        optimizer.step()
+        errors.append(float(error.detach()))
+    assert errors[-1] < errors[0] / 4
+    quiet, loud = latents[0, :, 2:16].detach(), latents[0, :, 20:].detach()
+    assert float((quiet.mean(1) - loud.mean(1)).norm()) > 2 * float(loud.std(1).norm()), "two sounds, two places"
 
 
 def test_an_encoder_that_is_trained_further_keeps_the_deviation_of_its_latents(speech: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What the audio codec is trained against: mel spectrograms of several resolutions, and discriminators of spectra."""
+"""What the audio codec is trained against: mel spectrograms, of its audio and of its latents, and discriminators."""
 
 import torch
 import torch.nn.functional as F
@@ -44,6 +44,38 @@ class MelLoss(nn.Module):
             a, b = size.clamp(min=1e-4).log10().chunk(2)
             loss = loss + (a - b).abs().mean()
         return loss / len(MEL_WINDOWS)
+
+
+class Sketch(nn.Module):
+    """A small network that reads a mel spectrogram out of latents, and the mean absolute error of its log.
+
+    It is there for the encoder alone. What tells words apart reaches it on this short way long before the decoder can
+    make use of it; left to the decoder, latents hold less of it than as many principal components of the spectrogram.
+    """
+
+    WINDOW, HOP, BANDS, WIDTH = 512, 160, 80, 256
+
+    def __init__(self, latent: int, samples: int) -> None:
+        """`samples`: of a latent frame, a multiple of HOP."""
+        super().__init__()
+        self.register_buffer("window", torch.hann_window(self.WINDOW))
+        self.register_buffer("filters", mel_filters(self.BANDS, self.WINDOW))
+        self.per_frame = samples // self.HOP
+        self.read = nn.Sequential(
+            nn.Conv1d(latent, self.WIDTH, 5, padding=2),
+            nn.GELU(),
+            nn.Conv1d(self.WIDTH, self.WIDTH, 3, padding=1),
+            nn.GELU(),
+            nn.Conv1d(self.WIDTH, self.per_frame * self.BANDS, 1),
+        )
+
+    def forward(self, latents: Tensor, real: Tensor) -> Tensor:
+        """latents: [batch, latent, frames], real: [batch, samples]."""
+        read = self.read(latents).unflatten(1, (self.per_frame, self.BANDS)).permute(0, 3, 1, 2).flatten(1, 2)
+        shape = self.get_buffer("window")
+        spectrum = torch.stft(real, self.WINDOW, self.HOP, window=shape, return_complex=True, pad_mode="constant")
+        mel = (spectrum.abs().transpose(1, 2) @ self.get_buffer("filters")).clamp(min=1e-4).log10()
+        return (read - mel[:, : read.shape[1]]).abs().mean()
 
 
 class SpectrumDiscriminator(nn.Module):

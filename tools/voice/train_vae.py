@@ -24,7 +24,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from tools.voice import pace, quick_codec
-from tools.voice.codec_losses import Discriminators, MelLoss
+from tools.voice.codec_losses import Discriminators, MelLoss, Sketch
 from tools.voice.crops import Crops
 from tools.voice.dataset import RATE, Speech
 from tools.voice.muon import Muon
@@ -32,7 +32,7 @@ from tools.voice.pace import Budget, Graphed, rate
 from tools.voice.shapes import codec_config
 
 NOISE = 0.25  # of the deviation of a channel: the noise of the noisiest latents
-MEL, ADVERSARY, FEATURES, SPREAD = 15.0, 1.0, 2.0, 0.05  # weights of the losses
+MEL, SKETCH, ADVERSARY, FEATURES, SPREAD = 15.0, 15.0, 1.0, 2.0, 0.05  # weights of the losses
 EMA = 0.999
 WARMUP, DECAY_FROM = 100, 0.4
 RATE_FIRST, RATE_LATER = 1e-3, 5e-4  # highest learning rates of a first training and of a later one
@@ -59,18 +59,20 @@ class Trainer:
         self.judges = Discriminators().to(device)
         self.judges.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
         self.mel = MelLoss().to(device)
+        self.sketch = Sketch(config["latent_dim"], math.prod(config["encoder_rates"])).to(device)
         self.mean = {name: p.detach().clone() for name, p in self.codec.named_parameters()}
         for name, p in self.codec.named_parameters():
             still = self.kept is not None and not name.startswith("decoder.")
             p.requires_grad_(not (still or quick_codec.UNUSED in name or (lean and not is_matrix(p))))
         self.weights = [p for p in self.codec.parameters() if p.requires_grad]
-        matrices = [p for p in self.weights if is_matrix(p) and not adamw]
+        self.weights += self.sketch.parameters() if self.kept is None else ()
+        matrices = [p for p in self.codec.parameters() if p.requires_grad and is_matrix(p) and not adamw]
         mine = {id(p) for p in matrices}
         others = [p for p in self.weights if id(p) not in mine]
         self.rate = torch.tensor(0.0, device=device)
         self.muon = Muon(matrices, self.rate, decay=DECAY)
         self.adam, self.judge_step = self.adamw(others), self.adamw(list(self.judges.parameters()))
-        self.seen = torch.zeros(4, device=device)  # mel, fooled, features, judges: of the last step
+        self.seen = torch.zeros(5, device=device)  # mel, sketch, fooled, features, judges: of the last step
         self.by_ear = Graphed(lambda: self.step(False), self.reset, device)
         self.against = Graphed(lambda: self.step(True), self.reset, device)
         if lean:
@@ -97,22 +99,27 @@ class Trainer:
         with torch.autocast(self.device.type, enabled=False):
             return layers[-1](layers[-2](x.float()))  # the last convolution makes the samples: full precision
 
-    def reconstruct(self, audio: Tensor) -> tuple[Tensor, Tensor]:
-        """Audio through noisy latents, and the loss that keeps latents near mean 0 and deviation 1."""
+    def reconstruct(self, audio: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Audio through noisy latents, these, and the loss that keeps latents near mean 0 and deviation 1."""
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.half):
             with torch.set_grad_enabled(self.kept is None):
                 latents = self.encode(audio).float()
             deviation, mean = torch.std_mean(latents, dim=(0, 2), keepdim=True)
             spread = (mean**2 + (deviation - 1) ** 2).mean()
             loud = NOISE * torch.rand(len(latents), 1, 1, device=self.device)
-            return self.decode(latents + loud * deviation.detach() * torch.randn_like(latents)), spread
+            noisy = latents + loud * deviation.detach() * torch.randn_like(latents)
+            return self.decode(noisy), noisy, spread
 
     def step(self, adversary: bool) -> None:
         real = self.crops.batch[:, 0]
-        made, spread = self.reconstruct(self.crops.batch)
+        made, latents, spread = self.reconstruct(self.crops.batch)
         made = made[:, 0]
         mel = self.mel(made, real)
         loss = MEL * mel + SPREAD * spread
+        if self.kept is None:
+            sketch = self.sketch(latents, real)
+            loss = loss + SKETCH * sketch
+            self.seen[1].copy_(sketch.detach())
         if adversary:
             with torch.autocast(self.device.type, torch.bfloat16):
                 judged = self.judges.loss(made.detach(), real)
@@ -124,7 +131,7 @@ class Trainer:
                 fooled, features = self.judges.generator_loss(made, real)
             self.judges.requires_grad_(True)
             loss = loss + ADVERSARY * fooled + FEATURES * features
-            self.seen[1:].copy_(torch.stack((fooled, features, judged)).detach())
+            self.seen[2:].copy_(torch.stack((fooled, features, judged)).detach())
         loss.backward()
         nn.utils.clip_grad_norm_(self.weights, 1.0, foreach=True)
         self.adam.step()
@@ -147,6 +154,7 @@ class Trainer:
             "codec": self.codec.state_dict(),
             "mean": self.mean,
             "judges": self.judges.state_dict(),
+            "sketch": self.sketch.state_dict(),
             "adam": self.adam.state_dict(),
             "muon": self.muon.state_dict(),
             "judge_step": self.judge_step.state_dict(),
@@ -157,6 +165,7 @@ class Trainer:
         self.codec.load_state_dict(state["codec"])
         self.mean = {k: v.to(self.device) for k, v in state["mean"].items()}
         self.judges.load_state_dict(state["judges"])
+        self.sketch.load_state_dict(state["sketch"])
         self.muon.load_state_dict(state["muon"])
         for optimizer, key in ((self.adam, "adam"), (self.judge_step, "judge_step")):
             optimizer.load_state_dict(state[key])
@@ -233,14 +242,14 @@ def run(trainer: Trainer, budget: Budget, out: Path, log: Callable[[str], None])
             trainer.crops.refresh()
             refreshed = time.monotonic()
         if trainer.steps == 20 or budget.spent - shown > 10:
-            mel, fooled, features, judged = trainer.seen.tolist()
+            mel, sketch, fooled, features, judged = trainer.seen.tolist()
             if not math.isfinite(mel):
                 raise SystemExit("the loss is not finite; train again at a lower --rate")
             took = (time.monotonic() - time_then) / max(1, trainer.steps - steps_then) * 1000
             hours = len(trainer.crops.audio) / RATE / 3600
             log(
                 f"codec {budget.spent:.0f} s, step {trainer.steps} ({took:.1f} ms), {hours:.1f} h: mel {mel:.4f}, "
-                f"fooled {fooled:.3f}, features {features:.3f}, judges {judged:.3f}"
+                f"of latents {sketch:.4f}, fooled {fooled:.3f}, features {features:.3f}, judges {judged:.3f}"
             )
             shown, steps_then, time_then = budget.spent, trainer.steps, time.monotonic()
         if budget.spent - saved > SAVE_EVERY:
