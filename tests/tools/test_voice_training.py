@@ -15,9 +15,11 @@ from safetensors.torch import load_file, save_file
 from tools.voice import batches, tokens
 from tools.voice.batches import AUDIO, Layout, Sequence
 from tools.voice.codec_losses import Sketch
+from tools.voice.crops import Crops
 from tools.voice.dataset import RATE, Plan, Speech, Utterance, write_plan, write_shard
 from tools.voice.encode import Corpus
 from tools.voice.shapes import LATENT, PATCH, codec_config, model_config
+from tools.voice.train_vae import Trainer, start_of
 from tools.voice.voices import VOICES
 
 pytestmark = pytest.mark.skipif(
@@ -206,6 +208,18 @@ def test_a_sketch_teaches_latents_what_the_spectrogram_holds() -> None:
     assert errors[-1] < errors[0] / 4
     quiet, loud = latents[0, :, 2:16].detach(), latents[0, :, 20:].detach()
     assert float((quiet.mean(1) - loud.mean(1)).norm()) > 2 * float(loud.std(1).norm()), "two sounds, two places"
+
+
+def test_only_an_encoder_that_is_trained_is_taught_by_the_sketch(speech: Path, tmp_path: Path) -> None:
+    train(speech, tmp_path, "--alone", "1")
+    config, start = start_of(tmp_path)
+    cpu = torch.device("cpu")
+    for given, taught in ((None, True), (start, False)):
+        trainer = Trainer(config, Crops(Speech(speech), 2, RATE, cpu, 1), cpu, start=given, peak=1e-3, alone=1.0)
+        before = trainer.sketch.read[0].weight.detach().clone()
+        trainer.train(0.0)
+        assert (float(trainer.seen[1]) > 0) == taught
+        assert torch.equal(trainer.sketch.read[0].weight, before) != taught
 
 
 def test_an_encoder_that_is_trained_further_keeps_the_deviation_of_its_latents(speech: Path, tmp_path: Path) -> None:

@@ -258,7 +258,7 @@ def run(trainer: Trainer, budget: Budget, out: Path, log: Callable[[str], None])
     save(trainer, budget.spent, out)
 
 
-def main() -> None:
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("speech", type=Path, help="folder written by tools.voice.speak, complete or not")
     parser.add_argument("out", type=Path)
@@ -280,8 +280,11 @@ def main() -> None:
     parser.add_argument("--eager", action="store_true", help="no CUDA graphs")
     parser.add_argument("--lean", action="store_true", help="for a CPU: compiled, and only matrices are trained")
     parser.add_argument("--toy", action="store_true", help="a small codec, for tests")
-    args = parser.parse_args()
+    return parser.parse_args()
 
+
+def main() -> None:
+    args = arguments()
     torch.manual_seed(args.seed)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     gpu = device.type == "cuda"
