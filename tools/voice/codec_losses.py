@@ -47,35 +47,50 @@ class MelLoss(nn.Module):
 
 
 class Sketch(nn.Module):
-    """A small network that reads a mel spectrogram out of latents, and the mean absolute error of its log.
+    """What latents are to be: principal components of the log mel spectrogram of their own time, of unit deviation.
 
-    It is there for the encoder alone. What tells words apart reaches it on this short way long before the decoder can
-    make use of it; left to the decoder, latents hold less of it than as many principal components of the spectrogram.
+    It is there for the encoder alone. What tells words apart reaches it on this straight way at once; left to the
+    decoder, the encoder learns the first few components and hardly any of the others. `fit` chooses the components.
     """
 
-    WINDOW, HOP, BANDS, WIDTH = 512, 160, 80, 256
+    WINDOW, HOP, BANDS = 512, 160, 80
+    LEAST = 1e-4  # of the first component's variance: below that a component is noise, not to be made any larger
 
     def __init__(self, latent: int, samples: int) -> None:
         """`samples`: of a latent frame, a multiple of HOP."""
         super().__init__()
+        self.columns = samples // self.HOP
+        size = self.columns * self.BANDS
         self.register_buffer("window", torch.hann_window(self.WINDOW))
         self.register_buffer("filters", mel_filters(self.BANDS, self.WINDOW))
-        self.per_frame = samples // self.HOP
-        self.read = nn.Sequential(
-            nn.Conv1d(latent, self.WIDTH, 5, padding=2),
-            nn.GELU(),
-            nn.Conv1d(self.WIDTH, self.WIDTH, 3, padding=1),
-            nn.GELU(),
-            nn.Conv1d(self.WIDTH, self.per_frame * self.BANDS, 1),
-        )
+        self.register_buffer("mean", torch.zeros(size))
+        self.register_buffer("basis", torch.zeros(size, latent))
+        self.register_buffer("share", torch.zeros(latent))  # of the loss: large components count more, but not all
+
+    def patches(self, audio: Tensor) -> Tensor:
+        """[batch, samples] -> [batch, frames, columns * BANDS], the part of the spectrogram under each latent frame."""
+        shape = self.get_buffer("window")
+        spectrum = torch.stft(audio, self.WINDOW, self.HOP, window=shape, return_complex=True, pad_mode="constant")
+        mel = (spectrum.abs().transpose(1, 2) @ self.get_buffer("filters")).clamp(min=1e-4).log10()
+        frames = audio.shape[1] // (self.columns * self.HOP)
+        return mel[:, : frames * self.columns].unflatten(1, (frames, self.columns)).flatten(2)
+
+    def fit(self, patches: Tensor) -> None:
+        """Choose the components of [frames, columns * BANDS], of many times as many frames as components."""
+        mean, basis, share = (self.get_buffer(name) for name in ("mean", "basis", "share"))
+        mean.copy_(patches.mean(0))
+        variance, directions = torch.linalg.eigh(torch.cov(patches.T.double().cpu()))
+        variance, directions = variance.flip(0)[: len(share)], directions.flip(1)[:, : len(share)]
+        variance = variance.clamp(min=self.LEAST * float(variance[0]))
+        basis.copy_(directions / variance.sqrt())
+        share.copy_(variance.sqrt() / variance.sqrt().sum())
 
     def forward(self, latents: Tensor, real: Tensor) -> Tensor:
-        """latents: [batch, latent, frames], real: [batch, samples]."""
-        read = self.read(latents).unflatten(1, (self.per_frame, self.BANDS)).permute(0, 3, 1, 2).flatten(1, 2)
-        shape = self.get_buffer("window")
-        spectrum = torch.stft(real, self.WINDOW, self.HOP, window=shape, return_complex=True, pad_mode="constant")
-        mel = (spectrum.abs().transpose(1, 2) @ self.get_buffer("filters")).clamp(min=1e-4).log10()
-        return (read - mel[:, : read.shape[1]]).abs().mean()
+        """Mean square by which latents, [batch, latent, frames], miss the components of real, [batch, samples]."""
+        with torch.no_grad():
+            wanted = (self.patches(real) - self.get_buffer("mean")) @ self.get_buffer("basis")
+        missed = (latents.transpose(1, 2) - wanted) ** 2
+        return (missed.mean((0, 1)) * self.get_buffer("share")).sum()
 
 
 class SpectrumDiscriminator(nn.Module):

@@ -14,7 +14,7 @@ import argparse
 import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from tools.voice.shapes import codec_config
 
 NOISE = 0.25  # of the deviation of a channel: the noise of the noisiest latents
 MEL, SKETCH, ADVERSARY, FEATURES, SPREAD = 15.0, 15.0, 1.0, 2.0, 0.05  # weights of the losses
+SKETCHED = 64  # batches of speech that choose what latents are to be
 EMA = 0.999
 WARMUP, DECAY_FROM = 100, 0.4
 RATE_FIRST, RATE_LATER = 1e-3, 5e-4  # highest learning rates of a first training and of a later one
@@ -60,12 +61,13 @@ class Trainer:
         self.judges.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
         self.mel = MelLoss().to(device)
         self.sketch = Sketch(config["latent_dim"], math.prod(config["encoder_rates"])).to(device)
+        if self.kept is None:
+            self.sketch.fit(torch.cat([self.sketch.patches(audio).flatten(0, 1) for audio in self.draws(SKETCHED)]))
         self.mean = {name: p.detach().clone() for name, p in self.codec.named_parameters()}
         for name, p in self.codec.named_parameters():
             still = self.kept is not None and not name.startswith("decoder.")
             p.requires_grad_(not (still or quick_codec.UNUSED in name or (lean and not is_matrix(p))))
         self.weights = [p for p in self.codec.parameters() if p.requires_grad]
-        self.weights += self.sketch.parameters() if self.kept is None else ()
         matrices = [p for p in self.codec.parameters() if p.requires_grad and is_matrix(p) and not adamw]
         mine = {id(p) for p in matrices}
         others = [p for p in self.weights if id(p) not in mine]
@@ -85,6 +87,12 @@ class Trainer:
         groups = [{"params": weights}]  # which may be none
         return torch.optim.AdamW(groups, lr=self.rate, betas=(0.8, 0.99), weight_decay=DECAY, **fast)
 
+    def draws(self, batches: int) -> Iterator[Tensor]:
+        """Speech as the codec is trained on it, [batch, samples]; each is overwritten by the next."""
+        for _ in range(batches):
+            self.crops.draw()
+            yield self.crops.batch[:, 0]
+
     def reset(self) -> None:
         for p in (*self.weights, *self.judges.parameters()):
             p.grad = None
@@ -100,7 +108,7 @@ class Trainer:
             return layers[-1](layers[-2](x.float()))  # the last convolution makes the samples: full precision
 
     def reconstruct(self, audio: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Audio through noisy latents, these, and the loss that keeps latents near mean 0 and deviation 1."""
+        """Audio through noisy latents, the clean ones, and the loss that keeps these near mean 0 and deviation 1."""
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.half):
             with torch.set_grad_enabled(self.kept is None):
                 latents = self.encode(audio).float()
@@ -108,7 +116,7 @@ class Trainer:
             spread = (mean**2 + (deviation - 1) ** 2).mean()
             loud = NOISE * torch.rand(len(latents), 1, 1, device=self.device)
             noisy = latents + loud * deviation.detach() * torch.randn_like(latents)
-            return self.decode(noisy), noisy, spread
+            return self.decode(noisy), latents, spread
 
     def step(self, adversary: bool) -> None:
         real = self.crops.batch[:, 0]
@@ -189,12 +197,9 @@ class Trainer:
         """Of the averaged weights' latents of speech, per channel."""
         codec = quick_codec.build(self.config).to(self.device)
         codec.load_state_dict(self.mean)
-        draws: list[Tensor] = []
         with torch.no_grad():
-            for _ in range(batches):
-                self.crops.draw()
-                draws.append(codec.encode(self.crops.batch, RATE))
-        deviation, mean = torch.std_mean(torch.cat(draws), dim=(0, 2))
+            latents = torch.cat([codec.encode(audio[:, None], RATE) for audio in self.draws(batches)])
+        deviation, mean = torch.std_mean(latents, dim=(0, 2))
         low, high, shift = float(deviation.min()), float(deviation.max()), float(mean.abs().max())
         print(f"latents had deviations {low:.2f} to {high:.2f}, means up to {shift:.2f}", flush=True)
         return deviation
@@ -267,7 +272,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--start", type=Path, help="a finished codec or a checkpoint, to train its decoder alone")
     parser.add_argument("--whole", action="store_true", help="after --start, the encoder too")
     parser.add_argument(
-        "--alone", type=float, default=0.6, help="share of the time before discriminators join; 1: never"
+        "--alone", type=float, default=0.75, help="share of the time before discriminators join; 1: never"
     )
     parser.add_argument("--batch", type=int, default=24, help="crops of one second")
     parser.add_argument("--adamw", action="store_true", help="for the matrices too, instead of Muon")
