@@ -36,6 +36,7 @@ from voxcpm_grpc.request import AudioChunk
 SETTLE, TIMED, WARM, TRACED = 4, 30, 3, 10  # steps: before anything, by the clock, under a warming profiler, traced
 SPARE = 40  # steps by which the first stream of a burst may be ahead of the last
 STARVED_US = 10.0  # a gap between kernels of one graph is a tenth of this
+NAME = 120  # characters of a kernel's name that are kept
 KINDS = {"kernel": "kernels", "gpu_memcpy": "copies", "gpu_memset": "memsets"}
 
 
@@ -117,7 +118,26 @@ def heaviest(ran: Sequence[Activity], steps: int, most: int) -> list[dict[str, A
         spent[activity.name] += activity.end - activity.start
         runs[activity.name] += 1
     names = sorted(spent, key=lambda name: -spent[name])[:most]
-    return [{"name": name[:120], "ms": spent[name] / steps / 1e3, "runs": runs[name] / steps} for name in names]
+    return [{"name": name[:NAME], "ms": spent[name] / steps / 1e3, "runs": runs[name] / steps} for name in names]
+
+
+def widest_gaps(ran: Sequence[Activity], steps: int, most: int) -> list[dict[str, Any]]:
+    """Between which activities the GPU idles most: milliseconds and gaps a step."""
+    spent: defaultdict[tuple[str, str], float] = defaultdict(float)
+    count: Counter[tuple[str, str]] = Counter()
+    last = ran[0]
+    for activity in ran[1:]:
+        if activity.start > last.end:
+            pair = last.name[:NAME], activity.name[:NAME]
+            spent[pair] += activity.start - last.end
+            count[pair] += 1
+        if activity.end > last.end:
+            last = activity
+    pairs = sorted(spent, key=lambda pair: -spent[pair])[:most]
+    return [
+        {"after": pair[0], "before": pair[1], "ms": spent[pair] / steps / 1e3, "gaps": count[pair] / steps}
+        for pair in pairs
+    ]
 
 
 @torch.inference_mode()
@@ -160,7 +180,7 @@ def main() -> None:
     parser.add_argument("--slots", type=int, default=64)
     parser.add_argument("--timesteps", type=int, default=10, help="flow-matching steps")
     parser.add_argument("--chars", type=int, default=110, help="characters of each text")
-    parser.add_argument("--top", type=int, default=12, help="how many names of kernels to list")
+    parser.add_argument("--top", type=int, default=12, help="how many names of kernels, and gaps, to list")
     parser.add_argument("--eager", action="store_true", help="no CUDA graphs")
     parser.add_argument("--json", type=Path, help="write the table here too")
     parser.add_argument("--plot", type=Path, help="draw two steps of each count here")
@@ -171,13 +191,14 @@ def main() -> None:
         device="cuda", max_slots=max(counts), timesteps=(options.timesteps,), graphs=not options.eager
     )
     engine = load_engine(resolve(options.model), options.model, settings)
-    rows, tops, timelines, first = [], {}, {}, 0
+    rows, tops, gaps, timelines, first = [], {}, {}, {}, 0
     print(HEADINGS)
     for count in counts:
         one, ran = trace(engine, count, first=first, timesteps=options.timesteps, chars=options.chars)
         first += count
         rows.append(one)
         tops[count] = heaviest(ran, TRACED, options.top)
+        gaps[count] = widest_gaps(ran, TRACED, options.top)
         timelines[count] = ran
         print(line(one), flush=True)
     if options.json:
@@ -186,6 +207,7 @@ def main() -> None:
             "versions": versions("torch", "triton"),
             "rows": [asdict(one) for one in rows],
             "heaviest": tops,
+            "widest_gaps": gaps,
         }
         options.json.write_text(json.dumps(table, indent=2) + "\n")
     if options.plot:

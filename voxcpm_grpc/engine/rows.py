@@ -16,7 +16,7 @@ from voxcpm_grpc.engine.slots import upload
 from voxcpm_grpc.models.base import EmbedRows, PrefillRows, SlotState, StepRows
 
 
-def step_rows(slot: Tensor, state: SlotState, page_size: int, longest: int, timesteps: int) -> StepRows:
+def step_rows(slot: Tensor, state: SlotState, page_size: int, longest: int) -> StepRows:
     """One row for each slot [b], from what the device knows itself; no context is over `longest` positions."""
     position = state.position[slot]
     page = state.block_table[slot, position // page_size].long()
@@ -29,7 +29,7 @@ def step_rows(slot: Tensor, state: SlotState, page_size: int, longest: int, time
         max_context=longest,
         fresh=False,
     )
-    return StepRows(slot=slot, paged=paged, timesteps=timesteps)
+    return StepRows(slot=slot, paged=paged)
 
 
 @dataclass(frozen=True, slots=True)

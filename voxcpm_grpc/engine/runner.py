@@ -18,7 +18,8 @@ from voxcpm_grpc.engine.rows import PackedChunks, pack, prefill_rows, step_rows
 from voxcpm_grpc.engine.scheduler import Batch, Chunk
 from voxcpm_grpc.engine.sequence import Sequence
 from voxcpm_grpc.engine.slots import Slots, upload
-from voxcpm_grpc.models.base import EmbedRows, Frame, SpeechModel, StepRows
+from voxcpm_grpc.kernels.graph import Urgency
+from voxcpm_grpc.models.base import EmbedRows, Frame, SpeechModel
 
 LIBRARIES = 512 << 20  # bytes that kernels' modules and library workspaces take, beside PyTorch's own allocations
 
@@ -71,6 +72,8 @@ class Runner:
     @torch.inference_mode()
     def enter(self, batch: Batch) -> None:
         """All of a round but its steps: slots are opened and prompts entered. Doing it once more changes nothing."""
+        if self._graphs is not None:
+            self._graphs.join()  # a slot that is opened now may have been speaking until here
         self.slots.table(list(batch.sequences))
         if batch.opened:
             self.model.open(self.slots.open(batch.opened), self.slots.state)
@@ -117,10 +120,9 @@ class Runner:
         state = self.slots.state
         slot = upload(torch.from_numpy(slots), self.slots.device)
         longest = max(sequence.length for sequence in group)  # the launched step is counted already
-        rows = step_rows(slot, state, self.kv.page_size, longest, timesteps)
-        frame = self.model.speak(rows, state)
-        copy = HostCopy(pack_frame(frame))
-        self.model.listen(rows, state, self.kv)
+        self.model.compose(slot, timesteps, state)
+        copy = HostCopy(pack_frame(self.model.speak(slot, state)))
+        self.model.listen(step_rows(slot, state, self.kv.page_size, longest), state, self.kv)
         return copy
 
 
@@ -134,18 +136,19 @@ def working_memory(model: SpeechModel, slots: Slots, page_size: int, prefill_tok
     """Bytes of GPU memory that steps, their graphs and codec jobs need beside weights, slots and KV cache.
 
     Measured on a step of all slots and the largest prefill, run on the scratch slot over a KV cache of one page, and
-    on two seconds of audio. Graphs keep a pool of that size of their own, and so does the stream of the codec jobs.
+    on two seconds of audio. Graphs keep pools of that size of their own, and so does the stream of the codec jobs.
     """
     device, state, info = slots.device, slots.state, model.info
     kv = allocate_kv(model.layout, 0, page_size, device)
     scratch = len(state.seed) - 1
+    everyone = torch.full((scratch,), scratch, device=device)
 
     def step() -> None:
-        rows = step_rows(
-            torch.full((scratch,), scratch, device=device), state, page_size, page_size, max(info.timesteps)
-        )
-        model.step(rows, state, kv)
+        model.step(step_rows(everyone, state, page_size, page_size), max(info.timesteps), state, kv)
         state.position[-1].zero_()
+
+    def speak() -> None:
+        model.speak(everyone, state)
 
     def prefill() -> None:
         flat = torch.from_numpy(pack([], page_size).padded(prefill_tokens, 1, scratch)).to(device)
@@ -159,9 +162,13 @@ def working_memory(model: SpeechModel, slots: Slots, page_size: int, prefill_tok
             for _ in model.codec.decode(latents.cpu().numpy()):
                 pass
 
-    streams, coding = max(_peak(step, device), _peak(prefill, device)), _peak(code, device)
+    streams, speaking, coding = (
+        max(_peak(step, device), _peak(prefill, device)),
+        _peak(speak, device),
+        _peak(code, device),
+    )
     torch.cuda.empty_cache()  # graphs have pools of their own: what PyTorch keeps of this would be in nobody's use
-    return (2 if graphs else 1) * streams + coding + LIBRARIES
+    return streams + (streams + speaking if graphs else 0) + coding + LIBRARIES
 
 
 def _peak(call: Callable[[], None], device: torch.device) -> int:
@@ -174,7 +181,10 @@ def _peak(call: Callable[[], None], device: torch.device) -> int:
 
 
 class _Graphs:
-    """The captured halves of a step by batch size (and timestep count), and prefills by token count."""
+    """The captured parts of a step by batch size (and timestep count), and prefills by token count.
+
+    Audio is made beside the language models, on a stream of its own that goes first.
+    """
 
     @torch.inference_mode()
     def __init__(self, model: SpeechModel, slots: Slots, kv: PagedKV, prefill_tokens: int) -> None:
@@ -192,9 +202,9 @@ class _Graphs:
             for count in token_buckets(prefill_tokens)
         }
 
-        def rows(count: int, timesteps: int = 0) -> StepRows:
+        def listen(count: int) -> None:
             state.position[-1].zero_()  # padding rows must not wander off the block table
-            return step_rows(self._slot[:count], state, kv.page_size, longest, timesteps)
+            model.listen(step_rows(self._slot[:count], state, kv.page_size, longest), state, kv)
 
         def prefill(count: int) -> None:
             where = prefill_rows(
@@ -202,14 +212,18 @@ class _Graphs:
             )
             model.prefill(tuple(part[:count] for part in self._embedded), where, state, kv)
 
-        pool = torch.cuda.graph_pool_handle()
+        pool, aside = torch.cuda.graph_pool_handle(), torch.cuda.graph_pool_handle()
         sizes = batch_buckets(self.scratch)
-        self._prefill = StepGraph(prefill, list(self._flat), pool)
-        self._speak = {
-            n: StepGraph(lambda count, n=n: pack_frame(model.speak(rows(count, n), state)), sizes, pool)
+        self._prefill = StepGraph(prefill, list(self._flat), pool, Urgency.STEP)
+        self._compose = {
+            n: StepGraph(lambda count, n=n: model.compose(self._slot[:count], n, state), sizes, pool, Urgency.STEP)
             for n in model.info.timesteps
         }
-        self._listen = StepGraph(lambda count: model.listen(rows(count), state, kv), sizes, pool)
+        self._speak = StepGraph(
+            lambda count: pack_frame(model.speak(self._slot[:count], state)), sizes, aside, Urgency.AUDIO
+        )
+        self._listen = StepGraph(listen, sizes, pool, Urgency.STEP)
+        self._aside = torch.cuda.Stream(priority=Urgency.AUDIO)
 
     def _sequences(self, tokens: int) -> int:
         """Most prompts that a prefill of so many rows can hold."""
@@ -223,11 +237,19 @@ class _Graphs:
             static[: len(packed)].copy_(part)
         self._prefill.replay(count)
 
+    def join(self) -> None:
+        """What is launched from here on runs after all audio asked for so far."""
+        torch.cuda.current_stream().wait_stream(self._aside)
+
     def step(self, slots: np.ndarray, timesteps: int) -> HostCopy:
+        self.join()
         count = len(slots)
         padded = np.full(self._listen.bucket(count), self.scratch)
         padded[:count] = slots
         self._slot[: len(padded)].copy_(upload(torch.from_numpy(padded), self.slots.device))
-        copy = HostCopy(self._speak[timesteps].replay(count)[:count])
+        self._compose[timesteps].replay(count)
+        self._aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._aside):
+            copy = HostCopy(self._speak.replay(count)[:count])
         self._listen.replay(count)
         return copy

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import IntEnum
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -11,14 +12,22 @@ T = TypeVar("T")
 WARM_UP_CALLS = 2  # compile kernels and let libraries allocate before anything is recorded
 
 
+class Urgency(IntEnum):
+    """Of a stream's kernels, as CUDA counts: the lowest goes first."""
+
+    AUDIO = -2  # somebody waits for it
+    STEP = -1
+    SPARE = 0
+
+
 class Graph(Generic[T]):
     """One captured call. `output` is what it returned: the same tensors, new contents after every replay.
 
-    Graphs that share a memory pool must not run at the same time. One that is not `urgent` gives way to one that is.
+    Graphs that share a memory pool must not run at the same time. Where others run, the more urgent goes first.
     """
 
-    def __init__(self, call: Callable[[], T], pool: Any, *, urgent: bool = True) -> None:
-        stream = torch.cuda.Stream(priority=-1 if urgent else 0)
+    def __init__(self, call: Callable[[], T], pool: Any, urgency: Urgency) -> None:
+        stream = torch.cuda.Stream(priority=urgency)
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(WARM_UP_CALLS):

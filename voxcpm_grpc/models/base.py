@@ -125,11 +125,10 @@ class PrefillRows:
 
 @dataclass(frozen=True, slots=True)
 class StepRows:
-    """One generated frame for each of these slots, which share a timestep count."""
+    """Where the patches just made for these slots go in the KV cache."""
 
     slot: Tensor  # [b] int64
     paged: PagedRows  # one row a sequence, at SlotState.position
-    timesteps: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,19 +194,23 @@ class SpeechModel(ABC):
         """Fill the KV cache; for rows that end a prompt, leave the hidden states in their slots."""
 
     @abstractmethod
-    def speak(self, rows: StepRows, state: SlotState) -> Frame:
-        """The first half of a step: make one frame for each slot and append its patch to the history.
+    def compose(self, slot: Tensor, timesteps: int, state: SlotState) -> None:
+        """The first part of a step: make a patch for each slot [b] and append it to the history.
 
-        Touches nothing of other slots and never synchronizes with the host; nor does `listen`.
+        Touches nothing of other slots and never synchronizes with the host; nor do the other parts.
         """
 
     @abstractmethod
-    def listen(self, rows: StepRows, state: SlotState, kv: PagedKV) -> None:
-        """The second half: feed the patches just made to the language models, and advance step, patches and position
-        by one. The host may read the frame meanwhile."""
+    def speak(self, slot: Tensor, state: SlotState) -> Frame:
+        """Make the patches just composed audible. May run beside `listen`: neither reads what the other writes."""
 
-    def step(self, rows: StepRows, state: SlotState, kv: PagedKV) -> Frame:
+    @abstractmethod
+    def listen(self, rows: StepRows, state: SlotState, kv: PagedKV) -> None:
+        """Feed the patches just composed to the language models; advance step, patches and position by one."""
+
+    def step(self, rows: StepRows, timesteps: int, state: SlotState, kv: PagedKV) -> Frame:
         """One whole step."""
-        frame = self.speak(rows, state)
+        self.compose(rows.slot, timesteps, state)
+        frame = self.speak(rows.slot, state)
         self.listen(rows, state, kv)
         return frame

@@ -103,7 +103,7 @@ class Driver:
             )
             self.model.prefill(self.model.embed(content, self.state), rows, self.state, self.kv)
 
-    def rows(self, *slots: int, timesteps: int = 10) -> StepRows:
+    def rows(self, *slots: int) -> StepRows:
         slot = self.long(slots)
         position = self.state.position[slot]
         paged = PagedRows(
@@ -115,13 +115,13 @@ class Driver:
             max_context=self.state.block_table.shape[1] * PAGE,
             fresh=False,
         )
-        return StepRows(slot, paged, timesteps)
+        return StepRows(slot, paged)
 
     def write(self, slot: Tensor, position: Tensor) -> Tensor:
         return self.state.block_table[slot, position // PAGE].long() * PAGE + position % PAGE
 
     def step(self, *slots: int, timesteps: int = 10) -> Frame:
-        return self.model.step(self.rows(*slots, timesteps=timesteps), self.state, self.kv)
+        return self.model.step(self.rows(*slots), timesteps, self.state, self.kv)
 
     def made(self, slot: int) -> Tensor:
         """Latents generated so far, [steps, P, D]."""

@@ -91,11 +91,11 @@ def test_a_captured_step_equals_an_eager_one(load, driver, case, golden, dtype):
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
-        model.step(rows, captured.state, captured.kv)  # warms the libraries up, and is the first step
+        model.step(rows, 10, captured.state, captured.kv)  # warms the libraries up, and is the first step
     torch.cuda.current_stream().wait_stream(stream)
     graph, s = torch.cuda.CUDAGraph(), captured.state
     with torch.cuda.graph(graph):
-        frame = model.step(rows, s, captured.kv)
+        frame = model.step(rows, 10, s, captured.kv)
     for _ in range(4):
         update(rows, captured.rows(0, 1))
         graph.replay()

@@ -14,6 +14,7 @@ from voxcpm_grpc.engine.graph import StepGraph, batch_buckets
 from voxcpm_grpc.engine.kv_cache import allocate_kv
 from voxcpm_grpc.engine.rows import step_rows
 from voxcpm_grpc.engine.slots import Slots
+from voxcpm_grpc.kernels.graph import Urgency
 from voxcpm_grpc.models.base import LoadOptions
 from voxcpm_grpc.models.families import load_model
 from voxcpm_grpc.models.voxcpm2.model import VoxCPM2
@@ -162,15 +163,15 @@ def test_a_captured_step_of_every_size(pair):
         truth.copy_(fast)
     expected = clone_state(state, pair.truth)
     everyone = torch.arange(most, device=device)
-    frame = pair.truth.step(step_rows(everyone, expected, 16, 128, 4), expected, caches[1])
+    frame = pair.truth.step(step_rows(everyone, expected, 16, 128), 4, expected, caches[1])
 
     fresh = clone_state(state, pair.fast)
     slot = torch.full((most,), scratch, device=device)
 
     def step(count):
-        return pair.fast.step(step_rows(slot[:count], state, 16, 128, 4), state, caches[0])
+        return pair.fast.step(step_rows(slot[:count], state, 16, 128), 4, state, caches[0])
 
-    graph = StepGraph(step, batch_buckets(most), torch.cuda.graph_pool_handle())
+    graph = StepGraph(step, batch_buckets(most), torch.cuda.graph_pool_handle(), Urgency.STEP)
     for count in (*graph.sizes, 9, 33, 63):
         copy_state(fresh, state)
         slot.fill_(scratch)

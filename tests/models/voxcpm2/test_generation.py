@@ -55,6 +55,25 @@ def test_a_step_touches_no_other_slot(tiny, driver):
         assert not torch.equal(old[1], new[1])
 
 
+def test_audio_is_the_same_before_and_after_the_language_models(tiny, driver):
+    """So an engine may make it beside them."""
+    before, after = driver(tiny), driver(tiny)
+    for run in (before, after):
+        for slot, request in enumerate(requests()):
+            run.start(slot, tiny.prompt(request), request.sampling)
+    slots = before.long((0, 1, 2))
+    for _ in range(3):
+        frame = before.step(0, 1, 2)
+        rows = after.rows(0, 1, 2)
+        tiny.compose(slots, 10, after.state)
+        tiny.listen(rows, after.state, after.kv)
+        late = tiny.speak(slots, after.state)
+        assert torch.equal(late.audio, frame.audio)
+        assert torch.equal(late.stop, frame.stop)
+    for name in before.state.model.__dataclass_fields__:
+        assert torch.equal(getattr(before.state.model, name), getattr(after.state.model, name)), name
+
+
 def test_a_slot_forgets_its_last_stream(tiny, driver):
     first, second, third = requests()
     fresh, used = driver(tiny), driver(tiny)
@@ -133,9 +152,9 @@ def test_padding_can_share_the_scratch_slot_for_ever(tiny, driver):
     run.start(0, tiny.prompt(request), request.sampling)
     s = run.state
     s.block_table[2] = 0
-    rows = run.rows(0, 2, 2, timesteps=4)
+    rows = run.rows(0, 2, 2)
     s.position[2], s.patches[2] = 10**6, 10**6  # as after days of padding
-    frame = tiny.step(rows, s, run.kv)
+    frame = tiny.step(rows, 4, s, run.kv)
     assert frame.finite.all()
     assert s.position[0] == len(tiny.prompt(request)) + 1
 

@@ -7,7 +7,8 @@ import torch
 from support.full_size import full_size  # noqa: F401
 
 from voxcpm_grpc.kernels.cuda_code import KernelUnavailable
-from voxcpm_grpc.kernels.graph import Graph
+from voxcpm_grpc.kernels.graph import Graph, Urgency
+from voxcpm_grpc.models.base import Frame
 from voxcpm_grpc.models.voxcpm2.persistent import flow_weights, persistent_flow
 from voxcpm_grpc.request import Request, Sampling
 
@@ -83,6 +84,13 @@ def begin(run, cfg: float, temperature: float) -> None:
         column.zero_()
 
 
+def speak(model, run, timesteps: int) -> Frame:
+    """A frame of slot 1."""
+    slot = torch.ones(1, dtype=torch.int64, device="cuda")
+    model.compose(slot, timesteps, run.state)
+    return model.speak(slot, run.state)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("timesteps", TIMESTEPS)
 @pytest.mark.parametrize(("cfg", "temperature"), [(2.0, 1.0), (1.0, 0.7), (3.5, 0.0)])
@@ -92,7 +100,7 @@ def test_a_stream_alone_speaks_as_without_the_loop(trio, driver, timesteps, cfg,
     for model in trio:
         run = driver(model)
         begin(run, cfg, temperature)
-        frame = model.speak(run.rows(1, timesteps=timesteps), run.state)
+        frame = speak(model, run, timesteps)
         assert frame.finite.all()
         patches.append(run.state.history[1, 0].float())
         audio.append(frame.audio)
@@ -109,10 +117,9 @@ def test_a_stream_alone_speaks_as_without_the_loop(trio, driver, timesteps, cfg,
 def test_a_captured_stream_repeats_what_a_call_says(trio, driver, timesteps):
     fast = trio[0]
     run = driver(fast)
-    rows = run.rows(1, timesteps=timesteps)
     begin(run, 2.0, 1.0)
-    expected = fast.speak(rows, run.state).audio.clone()
-    graph = Graph(lambda: fast.speak(rows, run.state), torch.cuda.graph_pool_handle())
+    expected = speak(fast, run, timesteps).audio.clone()
+    graph = Graph(lambda: speak(fast, run, timesteps), torch.cuda.graph_pool_handle(), Urgency.STEP)
     for _ in range(3):
         begin(run, 2.0, 1.0)
         assert torch.equal(graph.replay().audio, expected)

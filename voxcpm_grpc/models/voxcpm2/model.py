@@ -43,6 +43,8 @@ class VoxCPM2State:
     semantic: Tensor  # [n, c] of the base LM, quantized after audio
     acoustic: Tensor  # [n, c] of the residual LM
     condition: Tensor  # [n, P, D]; zeros when the generation starts from text
+    stop: Tensor  # [n] bool: that patch wishes to be the last
+    finite: Tensor  # [n] bool: it was; a patch that was not is zeros now
     codec: Tensor  # [n, m] of the decoder's type
 
 
@@ -110,7 +112,8 @@ class VoxCPM2(SpeechModel):
             (slots, self.config.patch_size, self.config.feat_dim),
         )
         zeros = partial(torch.zeros, device=self.options.device, dtype=self.options.dtype)
-        return VoxCPM2State(zeros(hidden), zeros(hidden), zeros(patch), self._codec.allocate(slots))
+        mark = partial(zeros, slots, dtype=torch.bool)
+        return VoxCPM2State(zeros(hidden), zeros(hidden), zeros(patch), mark(), mark(), self._codec.allocate(slots))
 
     @torch.inference_mode()
     def open(self, slots: Tensor, state: SlotState) -> None:
@@ -149,24 +152,31 @@ class VoxCPM2(SpeechModel):
         own.acoustic.index_copy_(0, rows.last_slot, acoustic[rows.last])
 
     @torch.inference_mode()
-    def speak(self, rows: StepRows, state: SlotState) -> Frame:
+    def compose(self, slot: Tensor, timesteps: int, state: SlotState) -> None:
         own: VoxCPM2State = state.model
-        slot = rows.slot
         semantic, acoustic = own.semantic[slot], own.acoustic[slot]  # [b, c]
         choice = self.stop_logits(semantic)
         mu = torch.stack([self.lm_to_dit(semantic), self.res_to_dit(acoustic)], dim=1)  # [b, 2, e]
         noise = self._noise(slot, state)
-        latents = self.flow(noise, mu, own.condition[slot], state.cfg[slot], rows.timesteps)  # [b, P, D]
-        patch = latents.to(own.condition.dtype)
-        audio = self._codec.decoder.decode(patch[:, None], own.codec, slot)  # [b, samples]
-        finite = audio.isfinite().all(1) & latents.isfinite().flatten(1).all(1)
+        latents = self.flow(noise, mu, own.condition[slot], state.cfg[slot], timesteps)  # [b, P, D]
         # A broken stream ends here; its neighbours must not inherit what it would leave in the pages of the KV cache.
-        patch = torch.where(finite[:, None, None], patch, 0)
-        own.condition.index_copy_(0, slot, patch)
+        finite = latents.isfinite().flatten(1).all(1)
+        patch = torch.where(finite[:, None, None], latents, 0).to(own.condition.dtype)
+        for whole, part in (
+            (own.condition, patch),
+            (own.stop, choice[:, 1] > choice[:, 0]),
+            (own.finite, finite),
+        ):
+            whole.index_copy_(0, slot, part)
         # Padding rows share the scratch slot, whose counters nobody resets.
         made = state.patches[slot].clamp(max=state.history.shape[1] - 1)
         state.history[slot, made] = patch.to(state.history.dtype)
-        return Frame(audio=audio, stop=choice[:, 1] > choice[:, 0], finite=finite)
+
+    @torch.inference_mode()
+    def speak(self, slot: Tensor, state: SlotState) -> Frame:
+        own: VoxCPM2State = state.model
+        audio = self._codec.decoder.decode(own.condition[slot][:, None], own.codec, slot)  # [b, samples]
+        return Frame(audio=audio, stop=own.stop[slot], finite=audio.isfinite().all(1) & own.finite[slot])
 
     @torch.inference_mode()
     def listen(self, rows: StepRows, state: SlotState, kv: PagedKV) -> None:
