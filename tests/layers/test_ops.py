@@ -80,22 +80,6 @@ def test_agrees_on_a_gpu(streams, tokens, hidden):
     check(shape, (streams * (2 if tokens == 11 else 1), tokens), "cuda", torch.bfloat16, tiled=tiled)
 
 
-@pytest.mark.gpu
-@pytest.mark.parametrize("streams", [1, 3, 16, 64])
-@pytest.mark.parametrize("cut", [{"outputs": 64, "rows": 24}, {"outputs": 128, "rows": 176}], ids=str)
-def test_agrees_over_products_of_whatever_cut(monkeypatch, streams, cut):
-    """Also where the table of measured cuts names none."""
-    if not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0):
-        pytest.skip("needs a device of compute capability 9.0")
-    from voxcpm_grpc.kernels.product import Cut
-    from voxcpm_grpc.layers import fused
-
-    monkeypatch.setattr(fused, "_has_products", lambda device: True)
-    monkeypatch.setattr(fused, "choose_cut", lambda *problem: Cut(stages=4, **cut))
-    shape = StackShape(hidden=1024, ffn=4096, heads=16, kv_heads=2, head_dim=128, layers=2, eps=1e-5)
-    check(shape, (2 * streams, 11), "cuda", torch.bfloat16, tiled=True)
-
-
 def test_a_cpu_and_float32_take_plain_operations():
     for device, dtype in (("cpu", torch.float32), ("cpu", torch.bfloat16), ("cuda", torch.float32)):
         assert isinstance(select_ops(None, torch.device(device), dtype), TorchOps)

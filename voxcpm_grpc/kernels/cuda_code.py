@@ -25,14 +25,12 @@ class KernelUnavailable(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """How a kernel is launched: `cluster` blocks share memory; `together` all blocks at once or none; `early` before
-    the kernel ahead has ended, for which it waits by itself."""
+    """How a kernel is launched: `cluster` blocks share memory; `together` all blocks at once or none."""
 
     threads: int
     shared: int  # bytes, beside what the source declares
     cluster: tuple[int, int, int] = (1, 1, 1)
     together: bool = False
-    early: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +79,12 @@ def require_hopper(device: torch.device) -> None:
         raise KernelUnavailable("compiling the kernel takes the package cuda-bindings") from error
 
 
-def compile_cuda(name: str, constants: Mapping[str, int] | None = None, before: str = "") -> bytes:
-    """Machine code for Hopper of the source called `name`, after the text `before`; KernelUnavailable with the
-    compiler's words where it fails. Kept beside what Triton keeps, for the next start."""
-    text = f'#include "{HEADER}"\n{before}\n#line 1 "{name}"\n{(SOURCES / name).read_text("utf-8")}'
+def compile_cuda(name: str, constants: Mapping[str, int] | None = None) -> bytes:
+    """Machine code for Hopper of the source called `name`; KernelUnavailable with the compiler's words where it fails.
+
+    Kept beside what Triton keeps, for the next start.
+    """
+    text = f'#include "{HEADER}"\n#line 1 "{name}"\n{(SOURCES / name).read_text("utf-8")}'
     options = [b"--gpu-architecture=sm_90a", b"--std=c++17"]
     options += [f"-D{constant}={value}".encode() for constant, value in (constants or {}).items()]
     header = (SOURCES / HEADER).read_bytes()
@@ -134,8 +134,6 @@ def _launch_config(driver: Any, shape: Shape, grid: tuple[int, int, int], stream
         value.clusterDim.x, value.clusterDim.y, value.clusterDim.z = shape.cluster
     if shape.together:
         attribute("COOPERATIVE").cooperative = 1
-    if shape.early:
-        attribute("PROGRAMMATIC_STREAM_SERIALIZATION").programmaticStreamSerializationAllowed = 1
     config = driver.CUlaunchConfig()
     config.gridDimX, config.gridDimY, config.gridDimZ = grid
     config.blockDimX, config.blockDimY, config.blockDimZ = shape.threads, 1, 1

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import Enum, auto
 
 import triton
 
 from voxcpm_grpc.kernels.linear import Tile
-from voxcpm_grpc.kernels.product import Role
 
 MAX_TILES = 1024  # outputs of one launch that are split: nothing below comes near
+
+
+class Role(Enum):
+    """What follows the product."""
+
+    LINEAR = auto()
+    GATED = auto()
+    ADD = auto()
 
 
 Tiles = tuple[tuple[int, Mapping[Role, Tile]], ...]  # up to so many rows; beyond, a library's product is as fast

@@ -3,24 +3,16 @@ fastest; elsewhere a library's products, with our kernels between them."""
 
 from __future__ import annotations
 
-import logging
-
 import torch
 from torch import Tensor
 
-from voxcpm_grpc.kernels import product
-from voxcpm_grpc.kernels.cuda_code import KernelUnavailable
-from voxcpm_grpc.kernels.cuts import choose_cut, read_cuts
 from voxcpm_grpc.kernels.linear import linear_add, norm_gated, norm_linear
-from voxcpm_grpc.kernels.product import Cut, Role
 from voxcpm_grpc.kernels.rowwise import norm_swiglu, rms_norm, swiglu
-from voxcpm_grpc.kernels.tiles import MAX_TILES, Tile, choose_tile
+from voxcpm_grpc.kernels.tiles import MAX_TILES, Role, Tile, choose_tile
 from voxcpm_grpc.kernels.vector import vector_linear_add, vector_norm_gated, vector_norm_linear
 from voxcpm_grpc.layers.linear import Linear
 from voxcpm_grpc.layers.norm import RMSNorm
 from voxcpm_grpc.layers.ops import Residual
-
-logger = logging.getLogger(__name__)
 
 
 class TritonOps:
@@ -35,7 +27,6 @@ class TritonOps:
         self.counters = torch.zeros(MAX_TILES, dtype=torch.int32, device=device)
         # The tiles want Hopper's shared memory and matrix unit; elsewhere the library's products serve from two rows.
         self.tiled = device.type == "cuda" and torch.cuda.get_device_capability(device)[0] == 9
-        self.cut = self.tiled and _has_products(device)
 
     def prepare(self, norm: RMSNorm, linear: Linear) -> tuple[RMSNorm, Linear]:
         if norm.weight is None or linear.bias is not None:
@@ -44,8 +35,6 @@ class TritonOps:
 
     def norm_linear(self, stream: Residual, norm: RMSNorm, linear: Linear) -> Tensor:
         x, weight = stream.x, linear.weight
-        if cut := self._cut(Role.LINEAR, x, linear):
-            return product.norm_linear(*self._counted(stream, norm), norm.eps, weight, cut)
         if len(x) == 1 and norm.weight is None and linear.bias is None:
             return vector_norm_linear(x, norm.eps, weight)
         tile = self._tile(Role.LINEAR, x, norm, linear)
@@ -55,8 +44,6 @@ class TritonOps:
 
     def norm_gated(self, stream: Residual, norm: RMSNorm, gate_up: Linear) -> Tensor:
         x, weight = stream.x, gate_up.weight
-        if cut := self._cut(Role.GATED, x, gate_up):
-            return product.norm_gated(*self._counted(stream, norm), norm.eps, weight, cut)
         if len(x) == 1 and norm.weight is None and gate_up.bias is None:
             return vector_norm_gated(x, norm.eps, weight)
         tile = self._tile(Role.GATED, x, norm, gate_up)
@@ -69,8 +56,6 @@ class TritonOps:
     def linear_add(self, x: Tensor, linear: Linear, stream: Residual, scale: float) -> Residual:
         if linear.bias is not None:
             return Residual(stream.x + linear(x) * scale)
-        if cut := self._cut(Role.ADD, x, linear):
-            return Residual(*product.linear_add(x, linear.weight, stream.x, scale, cut), own=True)
         if len(x) == 1:
             return Residual(vector_linear_add(x, linear.weight, stream.x, scale))
         tile = self._tile(Role.ADD, x, None, linear)
@@ -84,11 +69,6 @@ class TritonOps:
     def norm(self, stream: Residual, norm: RMSNorm) -> Tensor:
         return rms_norm(stream.x, norm.weight, norm.eps)
 
-    def _cut(self, role: Role, x: Tensor, linear: Linear) -> Cut | None:
-        if not self.cut or linear.bias is not None:
-            return None
-        return choose_cut(role, len(x), *linear.weight.shape)
-
     def _tile(self, role: Role, x: Tensor, norm: RMSNorm | None, linear: Linear) -> Tile | None:
         if not self.tiled or linear.bias is not None:
             return None
@@ -100,13 +80,3 @@ class TritonOps:
         if stream.squares is None or norm.weight is not None:
             return rms_norm(stream.x, norm.weight, norm.eps), None
         return stream.x, stream.squares
-
-
-def _has_products(device: torch.device) -> bool:
-    """Whether Hopper's own products can be had; if not, the log says why."""
-    first = next(((key[0], cut) for key, cuts in read_cuts().items() for _, cut in cuts if cut), None)
-    try:
-        return first is not None and bool(product.load_kernel(*first, device))
-    except KernelUnavailable as error:
-        logger.info("products take the library's way: %s", error)
-        return False
