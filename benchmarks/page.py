@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +18,17 @@ KNOWN_PEER = {
     64: {"step_p50_ms": 48.28, "ttfb_p50_ms": 143.9},
 }
 TOLERANCE = 0.15  # share by which the peer may differ from that before a comparison with it says nothing
+DISSECTED = ("1", "16", "64")  # counts of streams of which the page says what a step is made of; the trace has more
+GAPS = 6  # how many of the widest it lists
+# How PyTorch names what it was compiled to do, and of those names the ones that only say how elements are walked over.
+PYTORCH_NAME = re.compile(r"at::native::(?:\(anonymous namespace\)::)?(\w+)")
+LOOPS = {
+    "elementwise_kernel",
+    "vectorized_elementwise_kernel",
+    "index_elementwise_kernel",
+    "gpu_kernel_impl_nocast",
+    "gpu_index_kernel",
+}
 
 
 def ratio(row: Mapping[str, Any], column: str) -> float | None:
@@ -150,13 +162,29 @@ def _trace(details: Mapping[str, Any], name: str) -> str:
     text = (
         f"## What the GPU does\n\nRun {trace['run']}; times in ms per step. Busy is the union of all kernels, copies "
         "and memsets; idle is the rest of the traced time, gaps between kernels included, starved the part of it in "
-        "gaps of more than 10 us.\n\n" + grid(heads, lines) + f"\n\n![]({name}-trace.png)"
+        "gaps of more than 10 us. A step launches three graphs: one composes the patch, then one makes its audio "
+        "beside the one of the language models. Kernels also start ahead of the one that they wait for, so the times "
+        "of single kernels can add up to more than busy.\n\n" + grid(heads, lines) + f"\n\n![]({name}-trace.png)"
     )
     for streams, top in trace["heaviest"].items():
-        if streams in ("1", "16", "64"):
-            rows = [[f"`{one['name'].replace('|', ' ')}`", f"{one['ms']:.3f}", f"{one['runs']:.0f}"] for one in top]
-            text += f"\n\nHeaviest at {streams} streams:\n\n" + grid("kernel|ms|runs", rows)
+        if streams not in DISSECTED:
+            continue
+        rows = [[_kernel(one["name"]), f"{one['ms']:.3f}", f"{one['runs']:.0f}"] for one in top]
+        text += f"\n\nHeaviest at {streams} streams:\n\n" + grid("kernel|ms|runs", rows)
+        if gaps := trace.get("widest_gaps", {}).get(streams):
+            rows = [
+                [_kernel(gap["after"]), _kernel(gap["before"]), f"{gap['ms']:.3f}", f"{gap['gaps']:.1f}"]
+                for gap in gaps[:GAPS]
+            ]
+            text += f"\n\nWidest gaps at {streams} streams, those between the same two kernels added up:\n\n"
+            text += grid("after|before|ms a step|gaps", rows)
     return text
+
+
+def _kernel(name: str) -> str:
+    """A kernel's name, of PyTorch's only the part that tells what is done: they spell out all their templates."""
+    telling = (part for part in PYTORCH_NAME.findall(name) if part not in LOOPS)
+    return f"`{next(telling, name).replace('|', ' ')}`"
 
 
 def _serving(details: Mapping[str, Any], name: str) -> str:

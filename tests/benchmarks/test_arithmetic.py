@@ -149,6 +149,31 @@ def test_idle_is_what_no_kernel_covers():
     assert trace.heaviest(ran, 2, 1) == [{"name": "kernel1", "ms": pytest.approx(98 / 2 / 1e3), "runs": 1.5}]
 
 
+def test_a_gap_lies_between_what_ended_last_and_what_starts_next():
+    events = [
+        event("kernel", 100, 100, 1),
+        event("kernel", 120, 10, 2),  # within the first: what follows it follows the first
+        event("kernel", 202, 8, 3),  # after a gap of 2
+        event("gpu_memcpy", 208, 12, 4),  # overlaps by 2
+        event("kernel", 220, 30, 3),  # at once
+        event("gpu_memcpy", 256, 4, 4),  # after a gap of 6
+        event("kernel", 270, 10, 1),  # after a gap of 10
+        event("kernel", 280, 10, 3),  # at once
+        event("gpu_memcpy", 298, 2, 4),  # after a gap of 8
+    ]
+    ran = trace.activities(events)
+    copy, two, one = (
+        {"after": "kernel3", "before": "gpu_memcpy4", "ms": pytest.approx(14 / 2 / 1e3), "gaps": 1.0},
+        {"after": "gpu_memcpy4", "before": "kernel1", "ms": pytest.approx(10 / 2 / 1e3), "gaps": 0.5},
+        {"after": "kernel1", "before": "kernel3", "ms": pytest.approx(2 / 2 / 1e3), "gaps": 0.5},
+    )
+    assert trace.widest_gaps(ran, 2, 9) == [copy, two, one]
+    assert trace.widest_gaps(ran, 2, 1) == [copy]
+    assert sum(gap["ms"] for gap in trace.widest_gaps(ran, 2, 9)) == pytest.approx(26 / 2 / 1e3)
+    row = trace.row(4, 1.0, ran, 1, steps=2)
+    assert row.traced_ms - row.busy_ms == pytest.approx(26 / 2 / 1e3)  # all that is idle
+
+
 def details(peer_step: float, peer_run: str = "now") -> dict:
     """What a run leaves that measured one and 64 streams."""
     own = burst.row([[0.008, 0.011, 0.014, 0.017]], 0.16, prompt_tokens=90, cached_prefix_tokens=0)
@@ -197,3 +222,35 @@ def test_no_ratio_to_a_peer_of_another_run(released):
     table = report.table(details(0.0122, peer_run="yesterday"), released)
     assert table["rows"][0]["peer_step_p50_ms"] is None and "peer" not in table["versions"]
     assert "not measured in this run" in page.render(table, details(0.0122, "yesterday"), "here")
+
+
+def traced(*counts: int) -> dict:
+    """What a trace of so many streams leaves, with ten gaps each."""
+    row = trace.row(1, 1.0, trace.activities([event("kernel", 100, 40, 1)]), 3, steps=1)
+    rows = [{name: getattr(row, name) for name in trace.Row.__dataclass_fields__} | {"streams": n} for n in counts]
+    added = "void at::native::vectorized_elementwise_kernel<2, at::native::CUDAFunctorOnSelf_add<long>, std::array<"
+    where = (
+        "void at::native::elementwise_kernel<128, 2, at::native::gpu_kernel_impl_nocast<"
+        "at::native::(anonymous namespace)::where_"
+    )
+    gaps = [{"after": added, "before": where, "ms": 0.0146, "gaps": 0.9}]
+    gaps += [{"after": "_step_kernel", "before": f"kernel{i}", "ms": 0.001, "gaps": 108.0} for i in range(9)]
+    return {
+        "run": "now",
+        "rows": rows,
+        "heaviest": {str(n): [{"name": "_linear_kernel", "ms": 0.61, "runs": 48.0}] for n in counts},
+        "widest_gaps": {str(n): gaps for n in counts},
+    }
+
+
+def test_the_page_dissects_few_counts_of_a_trace(released):
+    told = details(0.0122)
+    table = report.table(told, released)
+    text = page.render(table, told | {"trace": traced(1, 2, 64)}, "here")
+    assert [n for n in (1, 2, 64) if f"Heaviest at {n} streams" in text] == [1, 64]
+    assert [n for n in (1, 2, 64) if f"Widest gaps at {n} streams" in text] == [1, 64]
+    assert text.count("| `CUDAFunctorOnSelf_add` | `where_` | 0.015 | 0.9 |") == 2
+    assert text.count("| `_step_kernel` | `kernel4` | 0.001 | 108.0 |") == 2 and "`kernel5`" not in text
+    old = {name: part for name, part in traced(1).items() if name != "widest_gaps"}
+    text = page.render(table, told | {"trace": old}, "here")
+    assert "Heaviest at 1 streams" in text and "Widest gaps" not in text
