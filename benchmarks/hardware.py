@@ -23,7 +23,7 @@ def command() -> str:
 def versions(*packages: str) -> dict[str, str]:
     """Of this project, Python, the GPU and its driver (where there is one), and of `packages` (where installed)."""
     found = {"voxcpm-grpc": __version__}
-    if commit := _output("git", "-C", str(ROOT), "rev-parse", "--short=12", "HEAD"):
+    if commit := _output("git", "-C", str(ROOT), "describe", "--always", "--dirty", "--exclude=*", "--abbrev=12"):
         found["commit"] = commit
     found["python"] = platform.python_version()
     for package in packages:
