@@ -15,7 +15,7 @@ from tools.voice import judge
 from voxcpm_client import Client, Prompt
 from voxcpm_grpc.audio import decode
 
-MOST_ERRORS = 0.35  # of the words of a mode's three sentences
+MOST_ERRORS = 0.15  # of the 19 words of a mode's three sentences, of which none was missed when this was written
 # By preset. The judge understands these from the teacher without an error, and training never saw them.
 SENTENCES = {
     "rms": "They left the party before midnight.",
