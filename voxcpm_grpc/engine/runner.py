@@ -113,7 +113,7 @@ class Runner:
         self.model.prefill(embedded, rows, state, self.kv)
 
     def _step(self, group: list[Sequence], timesteps: int) -> HostCopy:
-        """One frame for each of the group; the copy to the host goes before the language models."""
+        """One frame for each of the group; its copy to the host does not wait for the language models."""
         slots = np.array([sequence.slot for sequence in group])
         if self._graphs is not None:
             return self._graphs.step(slots, timesteps)

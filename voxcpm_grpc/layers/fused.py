@@ -23,7 +23,7 @@ class TritonOps:
     """
 
     def __init__(self, device: torch.device) -> None:
-        # Programs that share an output count themselves here; a model runs on one stream, so one set is enough.
+        # Programs that share an output count themselves here; all transformers run on one stream, so one set is enough.
         self.counters = torch.zeros(MAX_TILES, dtype=torch.int32, device=device)
         # The tiles want Hopper's shared memory and matrix unit; elsewhere the library's products serve from two rows.
         self.tiled = device.type == "cuda" and torch.cuda.get_device_capability(device)[0] == 9

@@ -202,7 +202,8 @@ class SpeechModel(ABC):
 
     @abstractmethod
     def speak(self, slot: Tensor, state: SlotState) -> Frame:
-        """Make the patches just composed audible. May run beside `listen`: neither reads what the other writes."""
+        """Make the patches just composed audible. May run beside `listen`: neither reads what the other writes, and
+        they share no scratch memory."""
 
     @abstractmethod
     def listen(self, rows: StepRows, state: SlotState, kv: PagedKV) -> None:

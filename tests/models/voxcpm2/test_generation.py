@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 
 from voxcpm_grpc.request import Conditioning, Prompt, Request, Sampling
@@ -131,14 +132,24 @@ def test_seed_turn_segment_and_temperature_shape_the_noise(tiny, driver):
         assert (first(**change) - base).abs().max() > 1e-3
 
 
-def test_a_broken_stream_says_so_and_leaves_its_neighbour_alone(tiny, driver):
+@pytest.mark.parametrize("broken", [torch.nan, 1e38])
+def test_a_broken_stream_says_so_and_leaves_its_neighbour_alone(tiny, driver, monkeypatch, broken):
+    """Also one whose latents are finite, but so large that the language models would not be."""
     first, second, _ = requests()
     run, alone = driver(tiny), driver(tiny)
     for d in (run, alone):
         d.start(0, tiny.prompt(first), first.sampling)
         d.start(1, tiny.prompt(second), second.sampling)
-    run.state.model.acoustic[0] = torch.nan
+    flow = tiny.flow
+
+    def break_first(*inputs):
+        latents = flow(*inputs)
+        latents[0] = broken
+        return latents
+
+    monkeypatch.setattr(tiny, "flow", break_first)
     frame = run.step(0, 1)
+    monkeypatch.undo()
     assert frame.finite.tolist() == [False, True]
     assert torch.allclose(frame.audio[1], alone.step(0, 1).audio[1], atol=1e-5)
     assert run.state.history[0].isfinite().all()

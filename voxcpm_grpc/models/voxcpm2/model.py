@@ -35,16 +35,19 @@ from voxcpm_grpc.models.voxcpm2.prompt import PromptLayout
 from voxcpm_grpc.models.voxcpm2.vae import VoxCPM2Codec
 from voxcpm_grpc.request import ModelInfo, Request
 
+LARGEST = 65504.0  # of a latent: half precision, in which the codec may compute, has nothing above
+
 
 @dataclass(frozen=True, slots=True)
 class VoxCPM2State:
-    """What a stream adds to its slot: the language models' last word, the patch before, the codec's past."""
+    """What a stream adds to its slot: the language models' last word, the patch before and what is to be said of it,
+    the codec's past."""
 
     semantic: Tensor  # [n, c] of the base LM, quantized after audio
     acoustic: Tensor  # [n, c] of the residual LM
     condition: Tensor  # [n, P, D]; zeros when the generation starts from text
     stop: Tensor  # [n] bool: that patch wishes to be the last
-    finite: Tensor  # [n] bool: it was; a patch that was not is zeros now
+    finite: Tensor  # [n] bool: it was finite and below LARGEST; a patch that was not is zeros now
     codec: Tensor  # [n, m] of the decoder's type
 
 
@@ -160,7 +163,7 @@ class VoxCPM2(SpeechModel):
         noise = self._noise(slot, state)
         latents = self.flow(noise, mu, own.condition[slot], state.cfg[slot], timesteps)  # [b, P, D]
         # A broken stream ends here; its neighbours must not inherit what it would leave in the pages of the KV cache.
-        finite = latents.isfinite().flatten(1).all(1)
+        finite = latents.abs().flatten(1).amax(1) < LARGEST
         patch = torch.where(finite[:, None, None], latents, 0).to(own.condition.dtype)
         for whole, part in (
             (own.condition, patch),
