@@ -23,18 +23,13 @@ __device__ __forceinline__ void expect(u32 barrier, u32 bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
 
-// By one thread of a warp that does other things meanwhile. One piece of assembly, since the compiler would not let
-// matrix instructions run on across a loop in which it thinks that the threads of a warp may part.
-__device__ __forceinline__ void wait_alone(u32 barrier, u32 parity) {
+// By all threads of a warp.
+__device__ __forceinline__ void wait(u32 barrier, u32 parity) {
     asm volatile("{\n.reg .pred done, lost;\n.reg .b64 start, now;\nmov.u64 start, %%clock64;\n"
                  "again:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n@done bra over;\n"
                  "mov.u64 now, %%clock64;\nsub.u64 now, now, start;\nsetp.gt.u64 lost, now, %2;\n@lost trap;\n"
                  "bra again;\nover:\n}"
                  ::"r"(barrier), "r"(parity), "l"(PATIENCE) : "memory");
-}
-
-__device__ __forceinline__ void wait(u32 barrier, u32 parity) {
-    wait_alone(barrier, parity);
     __syncwarp();
 }
 
