@@ -17,7 +17,7 @@ from voxcpm_grpc.engine.kv_cache import allocate_kv
 from voxcpm_grpc.engine.rows import PackedChunks, pack, prefill_rows, step_rows
 from voxcpm_grpc.engine.scheduler import Batch, Chunk
 from voxcpm_grpc.engine.sequence import Sequence
-from voxcpm_grpc.engine.slots import Slots, upload
+from voxcpm_grpc.engine.slots import PaddedSlots, Slots, upload
 from voxcpm_grpc.kernels.graph import Urgency
 from voxcpm_grpc.models.base import EmbedRows, Frame, SpeechModel
 
@@ -192,7 +192,8 @@ class _Graphs:
         self.scratch = len(slots.state.seed) - 1
         state, device = slots.state, slots.device
         longest = state.block_table.shape[1] * kv.page_size
-        self._slot = torch.full((self.scratch,), self.scratch, dtype=torch.int64, device=device)
+        self._padded = PaddedSlots(self.scratch, device)
+        slot = self._padded.rows
         nothing = EmbedRows(*(torch.zeros(n, dtype=torch.int64, device=device) for n in (prefill_tokens, 0, 0, 0)))
         self._embedded = tuple(torch.zeros_like(part) for part in model.embed(nothing, state))
         self._flat = {
@@ -204,7 +205,7 @@ class _Graphs:
 
         def listen(count: int) -> None:
             state.position[-1].zero_()  # padding rows must not wander off the block table
-            model.listen(step_rows(self._slot[:count], state, kv.page_size, longest), state, kv)
+            model.listen(step_rows(slot[:count], state, kv.page_size, longest), state, kv)
 
         def prefill(count: int) -> None:
             where = prefill_rows(
@@ -216,12 +217,10 @@ class _Graphs:
         sizes = batch_buckets(self.scratch)
         self._prefill = StepGraph(prefill, list(self._flat), pool, Urgency.STEP)
         self._compose = {
-            n: StepGraph(lambda count, n=n: model.compose(self._slot[:count], n, state), sizes, pool, Urgency.STEP)
+            n: StepGraph(lambda count, n=n: model.compose(slot[:count], n, state), sizes, pool, Urgency.STEP)
             for n in model.info.timesteps
         }
-        self._speak = StepGraph(
-            lambda count: pack_frame(model.speak(self._slot[:count], state)), sizes, aside, Urgency.AUDIO
-        )
+        self._speak = StepGraph(lambda count: pack_frame(model.speak(slot[:count], state)), sizes, aside, Urgency.AUDIO)
         self._listen = StepGraph(listen, sizes, pool, Urgency.STEP)
         self._aside = torch.cuda.Stream(priority=Urgency.AUDIO)
 
@@ -244,9 +243,7 @@ class _Graphs:
     def step(self, slots: np.ndarray, timesteps: int) -> HostCopy:
         self.join()
         count = len(slots)
-        padded = np.full(self._listen.bucket(count), self.scratch)
-        padded[:count] = slots
-        self._slot[: len(padded)].copy_(upload(torch.from_numpy(padded), self.slots.device))
+        self._padded.put(slots, self._listen.bucket(count))
         self._compose[timesteps].replay(count)
         self._aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._aside):

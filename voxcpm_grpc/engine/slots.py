@@ -81,6 +81,24 @@ class Slots:
             self.state.block_table[where[0], where[1]] = upload(torch.tensor(pages, dtype=torch.int32), self.device)
 
 
+class PaddedSlots:
+    """The slots of a step, where captured calls of a fixed size read them."""
+
+    def __init__(self, scratch: int, device: torch.device) -> None:
+        """For up to `scratch` rows; that is also the slot of rows that only pad."""
+        self.rows = torch.full((scratch,), scratch, dtype=torch.int64, device=device)
+        self._known = np.full(scratch, scratch)  # what `rows` holds
+
+    def put(self, slots: np.ndarray, size: int) -> None:
+        """Let the first `size` rows be these slots and padding. Copies nothing where they are it already, as from one
+        step to the next while nobody comes or goes: a graph behind a copy starts late."""
+        padded = np.full(size, len(self._known))
+        padded[: len(slots)] = slots
+        if not np.array_equal(padded, self._known[:size]):
+            self.rows[:size].copy_(upload(torch.from_numpy(padded), self.rows.device))
+            self._known[:size] = padded
+
+
 def upload(tensor: Tensor, device: torch.device) -> Tensor:
     """Copy to the device without waiting for it."""
     if device.type != "cuda":
