@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.hardware import command, versions
-from voxcpm_grpc.attention import Attention, PagedKV, PagedRows, Rotation, select_attention
+from voxcpm_grpc.attention import Attention, PagedKV, PagedRows, Rotation, RowNorm, select_attention
 from voxcpm_grpc.layers.ops import Ops, select_ops
 from voxcpm_grpc.layers.transformer import StackShape, Transformer
 from voxcpm_grpc.layers.weights import Weights
@@ -91,7 +91,7 @@ def measure(name: str, streams: list[int], ceilings: Ceilings) -> list[Row]:
         speed = (size * DTYPE.itemsize / seconds / 1e12, 2 * size * rows / seconds / 1e12)
         found.append(Row(module, name, n, rows, seconds * 1e6, floor * 1e6, *speed))
 
-    local = random_stack(LOCAL, ops)
+    local = random_stack(LOCAL, ops, late_norm=True)
     for n in streams:
         add("LocDiT", n, local, (2 * n, 11), partial(attend_local, attention, rotation(11)))
     for n in streams:
@@ -104,11 +104,13 @@ def measure(name: str, streams: list[int], ceilings: Ceilings) -> list[Row]:
     return found
 
 
-def attend_local(attention: Attention, rotate: Rotation, q: Tensor, k: Tensor, v: Tensor, layer: int) -> Tensor:
-    return attention.attend_full(q, k, v, rotate)
+def attend_local(
+    attention: Attention, rotate: Rotation, q: Tensor, k: Tensor, v: Tensor, layer: int, norm: RowNorm | None
+) -> Tensor:
+    return attention.attend_full(q, k, v, rotate, norm)
 
 
-def random_stack(shape: StackShape, ops: Ops) -> Transformer:
+def random_stack(shape: StackShape, ops: Ops, *, late_norm: bool = False) -> Transformer:
     heads, groups = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     widths = {"q": heads, "k": groups, "v": groups}
     sizes = {f"self_attn.{name}_proj": (width, shape.hidden) for name, width in widths.items()}
@@ -121,7 +123,7 @@ def random_stack(shape: StackShape, ops: Ops) -> Transformer:
         for name, (outputs, inputs) in sizes.items():
             weight = torch.randn(outputs, inputs, device=DEVICE) * (0.5 * inputs**-0.5)
             tensors[f"layers.{i}.{name}.weight"] = weight.to(DTYPE)
-    return Transformer(shape, Weights("random", tensors, DEVICE, DTYPE, DTYPE), ops)
+    return Transformer(shape, Weights("random", tensors, DEVICE, DTYPE, DTYPE), ops, late_norm=late_norm)
 
 
 def parameters(shape: StackShape) -> int:

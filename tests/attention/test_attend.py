@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from voxcpm_grpc.attention import Attention, PagedKV, PagedRows, select_attention
+from voxcpm_grpc.attention import Attention, PagedKV, PagedRows, Rotation, RowNorm, select_attention
 from voxcpm_grpc.attention.reference import ReferenceAttention
 
 BF16, FP32 = torch.bfloat16, torch.float32
@@ -189,6 +189,25 @@ def test_full_attention_sees_both_ways(backend, tokens):
     truth = torch.einsum("bhnm,bmhd->bnhd", weights, repeated[1])
     assert out.dtype == backend.dtype
     assert (out.double() - truth).norm() / truth.norm() < (1e-2 if backend.dtype == BF16 else 1e-5)
+
+
+@every_backend
+@pytest.mark.parametrize("tokens", [11, 17])
+@pytest.mark.parametrize("rotated", [True, False])
+def test_a_late_norm_is_the_same_as_normalized_rows(backend, tokens, rotated):
+    attention, heads = backend.make(), Heads(16, 2, 32)
+    x = torch.randn(3 * tokens, 64) * torch.logspace(-1, 1, 3 * tokens)[:, None]
+    weight = torch.randn(64, 20 * heads.size) / 8
+    angle = torch.arange(tokens)[:, None, None] * 10 ** -torch.linspace(0, 2, heads.size // 2)
+    rotate = Rotation(angle.cos().to(backend.device), angle.sin().to(backend.device)) if rotated else None
+
+    def attend(rows, norm):
+        mapped = (rows @ weight).view(3, tokens, 20, heads.size).to(backend.device, backend.dtype)
+        return attention.attend_full(*mapped.split([16, 2, 2], dim=2), rotate, norm).cpu().double()
+
+    truth = attend(x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-5), None)
+    out = attend(x, RowNorm(x.to(backend.device, backend.dtype), 1e-5))
+    assert (out - truth).norm() / truth.norm() < (1e-2 if backend.dtype == BF16 else 1e-5)
 
 
 sequences = st.lists(st.tuples(st.integers(0, 70), st.integers(1, 40)), min_size=1, max_size=5)

@@ -39,6 +39,26 @@ def test_heads_may_share_a_program(kernel, place, agree, heads):
     agree(kernel(*arguments, heads=heads), reference.local_attention(*(x.float() for x in arguments)))
 
 
+@pytest.mark.parametrize("channels", [40, 256, 1000])
+@pytest.mark.parametrize("rotated", [True, False])
+def test_a_norm_left_to_it(kernel, place, agree, channels, rotated):
+    """Rows of very different sizes, so that a scale in the wrong place shows."""
+    device, dtype = place
+    rows = torch.randn(3 * 11, channels) * torch.logspace(-1, 1, 3 * 11)[:, None]
+    mapped = (rows @ torch.randn(channels, 20 * 32) * channels**-0.5).view(3, 11, 20, 32)
+    q, k, v = mapped.to(device, dtype).split([16, 2, 2], dim=2)
+    cos, sin = projected(place, 1, 11, 1, 1, 32)[3:] if rotated else (None, None)
+    rows = rows.to(device, dtype)
+    for heads in (1, 4, 8):
+        out = kernel(q, k, v, cos, sin, rows=rows, eps=1e-5, heads=heads)
+        agree(out, reference.local_attention(q.float(), k.float(), v.float(), cos, sin, rows=rows, eps=1e-5))
+
+
+def test_rows_that_are_not_contiguous_are_refused(kernel, place):
+    with pytest.raises(ValueError, match="rows must be"):
+        kernel(*projected(place, 1, 4, 2, 1, 8), rows=torch.ones(6, 4, device=place[0]).T)
+
+
 def test_longer_sequences_are_refused(kernel, place):
     with pytest.raises(ValueError, match="17 tokens"):
         kernel(*projected(place, 1, 17, 2, 1, 8))

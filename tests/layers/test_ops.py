@@ -1,7 +1,5 @@
 """A stack over fused kernels agrees with the same stack over plain operations, for every count of rows."""
 
-from functools import partial
-
 import pytest
 import torch
 
@@ -29,14 +27,15 @@ def stack(shape: StackShape, ops, device: str, dtype: torch.dtype) -> Transforme
         for name, (outputs, inputs) in sizes.items():
             weight = torch.randn(outputs, inputs, generator=generator) * inputs**-0.5
             tensors[f"layers.{i}.{name}.weight"] = weight
-    return Transformer(shape, Weights("random", tensors, torch.device(device), dtype, torch.bfloat16), ops)
+    weights = Weights("random", tensors, torch.device(device), dtype, torch.bfloat16)
+    return Transformer(shape, weights, ops, late_norm=True)
 
 
 def run(transformer: Transformer, x: torch.Tensor, name: str) -> torch.Tensor:
     angle = torch.arange(x.shape[1])[:, None, None] * 10 ** -torch.linspace(0, 2, transformer.shape.head_dim // 2)
     rotate = Rotation(angle.cos().to(x.device), angle.sin().to(x.device))
     attention = select_attention(name, x.device)
-    return transformer(x, partial(lambda q, k, v, layer, rotate: attention.attend_full(q, k, v, rotate), rotate=rotate))
+    return transformer(x, lambda q, k, v, layer, norm: attention.attend_full(q, k, v, rotate, norm))
 
 
 def check(shape: StackShape, rows: tuple[int, int], device: str, dtype: torch.dtype, *, tiled: bool) -> None:

@@ -60,6 +60,24 @@ class Rotation:
         return torch.cat([a * self.cos - b * self.sin, b * self.cos + a * self.sin], dim=-1).to(x.dtype)
 
 
+@dataclass(frozen=True, slots=True)
+class RowNorm:
+    """The root mean square norm of rows x [t, c], for what a map made of them before it was applied: the scale of a
+    row is that of all it was mapped to."""
+
+    x: Tensor
+    eps: float
+
+    def __call__(self, mapped: Tensor) -> Tensor:
+        """What the normalized rows would have been mapped to, [..., h, d]; computed in float32."""
+        scale = torch.rsqrt(self.x.float().square().mean(-1) + self.eps)
+        return (mapped.float() * scale.view(*mapped.shape[:-2], 1, 1)).to(mapped.dtype)
+
+
+def normalized(q: Tensor, k: Tensor, v: Tensor, norm: RowNorm | None) -> tuple[Tensor, Tensor, Tensor]:
+    return (q, k, v) if norm is None else (norm(q), norm(k), norm(v))
+
+
 def rotated(q: Tensor, k: Tensor, rotate: Rotation | None) -> tuple[Tensor, Tensor]:
     return (q, k) if rotate is None else (rotate(q), rotate(k))
 
@@ -85,8 +103,13 @@ class Attention(Protocol):
         """
         ...
 
-    def attend_full(self, q: Tensor, k: Tensor, v: Tensor, rotate: Rotation | None = None) -> Tensor:
-        """Bidirectional attention inside each short sequence: q [b, n, h, d], k and v [b, n, g, d] -> [b, n, h, d]."""
+    def attend_full(
+        self, q: Tensor, k: Tensor, v: Tensor, rotate: Rotation | None = None, norm: RowNorm | None = None
+    ) -> Tensor:
+        """Bidirectional attention inside each short sequence: q [b, n, h, d], k and v [b, n, g, d] -> [b, n, h, d].
+
+        `norm`, of all rows [b * n, c], is applied to q, k and v first; None: they come of normalized rows.
+        """
         ...
 
 

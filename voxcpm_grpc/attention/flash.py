@@ -6,7 +6,7 @@ import torch
 from flash_attn import flash_attn_func, flash_attn_varlen_func
 from torch import Tensor
 
-from voxcpm_grpc.attention.base import PagedKV, PagedRows, Rotation, rotated
+from voxcpm_grpc.attention.base import PagedKV, PagedRows, Rotation, RowNorm, normalized, rotated
 from voxcpm_grpc.attention.paged_triton import TritonAttention
 from voxcpm_grpc.kernels.local_attention import MAX_TOKENS
 from voxcpm_grpc.kernels.store import store_kv
@@ -38,7 +38,10 @@ class FlashAttention:
             q, k, v, rows.cu_seqlens, rows.cu_seqlens, rows.max_rows, rows.max_rows, causal=True
         )
 
-    def attend_full(self, q: Tensor, k: Tensor, v: Tensor, rotate: Rotation | None = None) -> Tensor:
+    def attend_full(
+        self, q: Tensor, k: Tensor, v: Tensor, rotate: Rotation | None = None, norm: RowNorm | None = None
+    ) -> Tensor:
         if q.dtype == torch.float32 or q.shape[1] <= MAX_TOKENS:
-            return self._paged.attend_full(q, k, v, rotate)
+            return self._paged.attend_full(q, k, v, rotate, norm)
+        q, k, v = normalized(q, k, v, norm)
         return flash_attn_func(*rotated(q, k, rotate), v)

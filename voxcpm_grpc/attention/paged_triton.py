@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from voxcpm_grpc.attention.base import PagedKV, PagedRows, Rotation, rotated
+from voxcpm_grpc.attention.base import PagedKV, PagedRows, Rotation, RowNorm, normalized, rotated
 from voxcpm_grpc.kernels.attention import paged_attention
 from voxcpm_grpc.kernels.decode_attention import decode_attention
 from voxcpm_grpc.kernels.local_attention import MAX_TOKENS, local_attention
@@ -39,9 +39,13 @@ class TritonAttention:
             q, keys, values, rows.cu_seqlens, rows.context, rows.block_table, rows.max_rows, rows.max_context
         )
 
-    def attend_full(self, q: Tensor, k: Tensor, v: Tensor, rotate: Rotation | None = None) -> Tensor:
+    def attend_full(
+        self, q: Tensor, k: Tensor, v: Tensor, rotate: Rotation | None = None, norm: RowNorm | None = None
+    ) -> Tensor:
         if q.shape[1] <= MAX_TOKENS:
             cos, sin = (None, None) if rotate is None else (rotate.cos[:, 0], rotate.sin[:, 0])
-            return local_attention(q, k, v, cos, sin)
+            late = {} if norm is None else {"rows": norm.x, "eps": norm.eps}
+            return local_attention(q, k, v, cos, sin, **late)
+        q, k, v = normalized(q, k, v, norm)
         q, k, v = (x.transpose(1, 2) for x in (*rotated(q, k, rotate), v))
         return scaled_dot_product_attention(q, k, v, enable_gqa=True).transpose(1, 2)

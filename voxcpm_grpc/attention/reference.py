@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from voxcpm_grpc.attention.base import PagedKV, PagedRows, Rotation, rotated
+from voxcpm_grpc.attention.base import PagedKV, PagedRows, Rotation, RowNorm, normalized, rotated
 from voxcpm_grpc.kernels import reference
 
 
@@ -28,6 +28,9 @@ class ReferenceAttention:
             q, keys, values, rows.cu_seqlens, rows.context, rows.block_table, rows.max_rows, rows.max_context
         )
 
-    def attend_full(self, q: Tensor, k: Tensor, v: Tensor, rotate: Rotation | None = None) -> Tensor:
+    def attend_full(
+        self, q: Tensor, k: Tensor, v: Tensor, rotate: Rotation | None = None, norm: RowNorm | None = None
+    ) -> Tensor:
+        q, k, v = normalized(q, k, v, norm)
         q, k = rotated(q, k, rotate)
         return reference.attention(q, k, v)

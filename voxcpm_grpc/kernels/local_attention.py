@@ -1,7 +1,7 @@
 """Bidirectional attention inside short sequences, the rotation included: one launch for what fits a tile."""
 
-# pyright: reportArgumentType=false, reportCallIssue=false
-# A launch passes plain integers for constexpr parameters, which the annotations of triton.jit do not allow.
+# pyright: reportArgumentType=false, reportCallIssue=false, reportGeneralTypeIssues=false
+# Constexpr parameters and ranges of Triton are not what its annotations say.
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ def local_attention(
     cos: Tensor | None,
     sin: Tensor | None,
     *,
+    rows: Tensor | None = None,
+    eps: float = 0.0,
     heads: int | None = None,
 ) -> Tensor:
     """What `reference.local_attention` says, for up to MAX_TOKENS tokens; q, k and v may be slices of one projection.
@@ -36,7 +38,9 @@ def local_attention(
         raise ValueError("the heads of q, k and v must be contiguous, and the tokens of all sequences evenly spaced")
     if cos is not None and sin is not None and not (cos.is_contiguous() and sin.is_contiguous()):
         raise ValueError("cos and sin must be contiguous")
-    repeat = count // groups
+    if rows is not None and not rows.is_contiguous():
+        raise ValueError("rows must be contiguous")
+    repeat, inputs = count // groups, 1 if rows is None else rows.shape[1]
     if heads is None:
         heads = _heads(sequences * count, repeat, q.device)
     out = q.new_empty(q.shape)
@@ -47,7 +51,9 @@ def local_attention(
         v,
         q if cos is None else cos,
         q if sin is None else sin,
+        q if rows is None else rows,
         out,
+        eps,
         size**-0.5 * 1.4426950408889634,  # scores in powers of two: exp2 is the device's own instruction
         q.stride(1),
         k.stride(1),
@@ -61,6 +67,9 @@ def local_attention(
         WIDTH=max(16, triton.next_power_of_2(size // 2)),
         OVERLAP=overlap,
         ROTATE=cos is not None,
+        NORM=rows is not None,
+        INPUTS=inputs,
+        INPUT_BLOCK=min(256, triton.next_power_of_2(inputs)),
         num_warps=2 if tokens * heads <= 32 else 4 if tokens * heads <= 64 else 8,
         **({"launch_pdl": True} if overlap else {}),
     )
@@ -82,7 +91,9 @@ def _local_attention_kernel(
     v,
     cos,
     sin,
+    rows,
     out,
+    eps,
     scale,
     q_row,
     k_row,
@@ -96,6 +107,9 @@ def _local_attention_kernel(
     WIDTH: tl.constexpr,
     OVERLAP: tl.constexpr,
     ROTATE: tl.constexpr,
+    NORM: tl.constexpr,
+    INPUTS: tl.constexpr,
+    INPUT_BLOCK: tl.constexpr,
 ):
     SIZE: tl.constexpr = HALF * 2
     TILE: tl.constexpr = HEADS * KEYS
@@ -120,6 +134,9 @@ def _local_attention_kernel(
         k_sin = tl.load(sin + where, mask=present, other=0.0).to(tl.float32)
     wait(OVERLAP)
 
+    norm = tl.full([KEYS], 1.0, tl.float32)
+    if NORM:
+        norm = _norm_of(rows + (sequence * TOKENS + key) * INPUTS, key < TOKENS, eps, KEYS, INPUTS, INPUT_BLOCK)
     where = q + (sequence * TOKENS + token) * q_row + (first + head) * SIZE + column
     q1, q2 = _rotated(where, inside & (head < HEADS), q_cos, q_sin, HALF, ROTATE)
     q1, q2 = tl.reshape(q1, [TILE, WIDTH]), tl.reshape(q2, [TILE, WIDTH])
@@ -130,9 +147,14 @@ def _local_attention_kernel(
     v2 = tl.load(where + HALF, mask=present, other=0.0)
     score = tl.dot(q1, tl.trans(k1), input_precision="ieee")
     score = tl.dot(q2, tl.trans(k2), score, input_precision="ieee") * scale
+    if NORM:  # what scales a query or a key scales its scores, and what scales a value its weight
+        queries = tl.reshape(tl.broadcast_to(norm[None, :], [HEADS, KEYS]), [TILE])
+        score *= queries[:, None] * norm[None, :]
     score = tl.where((tl.arange(0, KEYS) < TOKENS)[None, :], score, float("-inf"))
     weight = tl.exp2(score - tl.max(score, 1)[:, None])
     total = tl.sum(weight, 1)[:, None]
+    if NORM:
+        weight *= norm[None, :]
     weight = weight.to(v1.dtype)
     entry = tl.arange(0, TILE)[:, None]
     row = (sequence * TOKENS + entry % KEYS) * COUNT + first + entry // KEYS
@@ -142,6 +164,17 @@ def _local_attention_kernel(
     tl.store(where, mixed.to(out.dtype.element_ty), mask=mask)
     mixed = tl.dot(weight, v2, input_precision="ieee") / total
     tl.store(where + HALF, mixed.to(out.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def _norm_of(row, present, eps, KEYS: tl.constexpr, INPUTS: tl.constexpr, BLOCK: tl.constexpr):
+    """One over the root mean square of each row that begins at `row` [KEYS, 1]."""
+    squares = tl.zeros([KEYS, BLOCK], tl.float32)
+    for begin in tl.static_range(0, INPUTS, BLOCK):
+        column = begin + tl.arange(0, BLOCK)[None, :]
+        wide = tl.load(row + column, mask=present & (column < INPUTS), other=0.0).to(tl.float32)
+        squares += wide * wide
+    return tl.rsqrt(tl.sum(squares, 1) / INPUTS + eps)
 
 
 @triton.jit

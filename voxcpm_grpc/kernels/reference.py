@@ -171,11 +171,24 @@ def flow_step(
     return x - sizes[i] * (u + cfg[:, None, None] * (c - u))
 
 
-def local_attention(q: Tensor, k: Tensor, v: Tensor, cos: Tensor | None, sin: Tensor | None) -> Tensor:
+def local_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cos: Tensor | None,
+    sin: Tensor | None,
+    *,
+    rows: Tensor | None = None,
+    eps: float = 0.0,
+) -> Tensor:
     """Attention both ways inside each sequence, q [b, n, h, d] over k, v [b, n, g, d] -> [b, n, h, d].
 
-    q and k are first rotated by halves with cos and sin [n, d / 2] of each token, if any; softmax in float32.
+    q and k are first rotated by halves with cos and sin [n, d / 2] of each token, if any; softmax in float32. `rows`
+    [b * n, c]: q, k and v were mapped from these instead of from their root mean square norm, which scales them here.
     """
+    if rows is not None:
+        scale = torch.rsqrt(rows.float().square().mean(-1) + eps).view(*q.shape[:2], 1, 1)
+        q, k, v = ((x.float() * scale).to(x.dtype) for x in (q, k, v))
     if cos is not None and sin is not None:
         q, k = rotate(q, cos, sin), rotate(k, cos, sin)
     return attention(q, k, v)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from voxcpm_grpc.attention import RowNorm
 from voxcpm_grpc.kernels.linear import linear_add, norm_gated, norm_linear
 from voxcpm_grpc.kernels.rowwise import norm_swiglu, rms_norm, swiglu
 from voxcpm_grpc.kernels.tiles import MAX_TILES, Role, Tile, choose_tile
@@ -37,16 +38,22 @@ class TritonOps:
         x, weight = stream.x, linear.weight
         if len(x) == 1 and norm.weight is None and linear.bias is None:
             return vector_norm_linear(x, norm.eps, weight)
-        tile = self._tile(Role.LINEAR, x, norm, linear)
+        tile = self._tile(Role.LINEAR, x, linear)
         if tile is None:
             return linear(rms_norm(x, norm.weight, norm.eps))
         return norm_linear(*self._counted(stream, norm), norm.eps, weight, tile)
+
+    def linear_norm(self, stream: Residual, norm: RMSNorm, linear: Linear) -> tuple[Tensor, RowNorm | None]:
+        x = stream.x
+        if len(x) == 1 or norm.weight is not None or linear.bias is not None or self._tile(Role.LINEAR, x, linear):
+            return self.norm_linear(stream, norm, linear), None
+        return linear(x), RowNorm(x, norm.eps)
 
     def norm_gated(self, stream: Residual, norm: RMSNorm, gate_up: Linear) -> Tensor:
         x, weight = stream.x, gate_up.weight
         if len(x) == 1 and norm.weight is None and gate_up.bias is None:
             return vector_norm_gated(x, norm.eps, weight)
-        tile = self._tile(Role.GATED, x, norm, gate_up)
+        tile = self._tile(Role.GATED, x, gate_up)
         if tile is None:
             if norm.weight is None and gate_up.bias is None:
                 return norm_swiglu(gate_up(x), x, norm.eps)
@@ -58,7 +65,7 @@ class TritonOps:
             return Residual(stream.x + linear(x) * scale)
         if len(x) == 1:
             return Residual(vector_linear_add(x, linear.weight, stream.x, scale))
-        tile = self._tile(Role.ADD, x, None, linear)
+        tile = self._tile(Role.ADD, x, linear)
         if tile is None:
             weight = linear.weight.t()
             # The library adds to what is there; into other memory it would first copy the stream.
@@ -69,7 +76,7 @@ class TritonOps:
     def norm(self, stream: Residual, norm: RMSNorm) -> Tensor:
         return rms_norm(stream.x, norm.weight, norm.eps)
 
-    def _tile(self, role: Role, x: Tensor, norm: RMSNorm | None, linear: Linear) -> Tile | None:
+    def _tile(self, role: Role, x: Tensor, linear: Linear) -> Tile | None:
         if not self.tiled or linear.bias is not None:
             return None
         outputs, inputs = linear.weight.shape

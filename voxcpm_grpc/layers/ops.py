@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from voxcpm_grpc.attention import RowNorm
 from voxcpm_grpc.layers.linear import Linear
 from voxcpm_grpc.layers.norm import RMSNorm
 
@@ -36,6 +37,11 @@ class Ops(Protocol):
         """The stream normalized and mapped: [t, outputs]."""
         ...
 
+    def linear_norm(self, stream: Residual, norm: RMSNorm, linear: Linear) -> tuple[Tensor, RowNorm | None]:
+        """The same for a reader who can normalize: where that is faster the stream is only mapped, and its norm left
+        to the reader, until whose end the stream must stay as it is."""
+        ...
+
     def norm_gated(self, stream: Residual, norm: RMSNorm, gate_up: Linear) -> Tensor:
         """silu(gate) * up of the stream normalized and mapped to both halves: [t, ffn]."""
         ...
@@ -57,6 +63,9 @@ class TorchOps:
 
     def norm_linear(self, stream: Residual, norm: RMSNorm, linear: Linear) -> Tensor:
         return linear(norm(stream.x))
+
+    def linear_norm(self, stream: Residual, norm: RMSNorm, linear: Linear) -> tuple[Tensor, RowNorm | None]:
+        return self.norm_linear(stream, norm, linear), None
 
     def norm_gated(self, stream: Residual, norm: RMSNorm, gate_up: Linear) -> Tensor:
         gate, up = gate_up(norm(stream.x)).chunk(2, dim=-1)

@@ -12,8 +12,9 @@ from voxcpm_grpc.layers.norm import RMSNorm
 from voxcpm_grpc.layers.ops import Ops, Residual
 from voxcpm_grpc.layers.weights import Weights
 
-# q [..., h, d], k and v [..., g, d], not rotated yet, layer -> [..., h, d]. What it gets are strided views.
-Attend = Callable[[Tensor, Tensor, Tensor, int], Tensor]
+# q [..., h, d], k and v [..., g, d], not rotated yet, layer -> [..., h, d]. What it gets are strided views. In a stack
+# with a late norm there follows what q, k and v want first: a RowNorm, or None where they came of normalized rows.
+Attend = Callable[..., Tensor]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +32,8 @@ class StackShape:
 
 
 class Layer:
-    def __init__(self, shape: StackShape, index: int, weights: Weights, ops: Ops) -> None:
-        self.shape, self.index, self.ops = shape, index, ops
+    def __init__(self, shape: StackShape, index: int, weights: Weights, ops: Ops, *, late_norm: bool) -> None:
+        self.shape, self.index, self.ops, self.late_norm = shape, index, ops, late_norm
         self.sizes = [shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim, shape.kv_heads * shape.head_dim]
         attention, mlp = weights.scope("self_attn"), weights.scope("mlp")
         names: dict[str, int] = dict(zip(("q_proj", "k_proj", "v_proj"), self.sizes, strict=True))
@@ -50,18 +51,23 @@ class Layer:
     def __call__(self, stream: Residual, rows: tuple[int, ...], attend: Attend) -> Residual:
         """`rows` are the dimensions that attention sees: their product is t."""
         ops, scale = self.ops, self.shape.residual_scale
-        qkv = ops.norm_linear(stream, self.norm, self.qkv).view(*rows, -1, self.shape.head_dim)
+        todo = stream, self.norm, self.qkv
+        qkv, *late = ops.linear_norm(*todo) if self.late_norm else (ops.norm_linear(*todo),)
         heads = [size // self.shape.head_dim for size in self.sizes]
-        q, k, v = qkv.split(heads, dim=-2)
-        mixed = attend(q, k, v, self.index).reshape(-1, self.sizes[0])
+        q, k, v = qkv.view(*rows, -1, self.shape.head_dim).split(heads, dim=-2)
+        mixed = attend(q, k, v, self.index, *late).reshape(-1, self.sizes[0])
         stream = ops.linear_add(mixed, self.out, stream, scale)
         return ops.linear_add(ops.norm_gated(stream, self.mlp_norm, self.gate_up), self.down, stream, scale)
 
 
 class Transformer:
-    def __init__(self, shape: StackShape, weights: Weights, ops: Ops) -> None:
+    """`late_norm`: its attention can apply the norm before q, k and v, which `Ops` may then leave to it."""
+
+    def __init__(self, shape: StackShape, weights: Weights, ops: Ops, *, late_norm: bool = False) -> None:
         self.shape, self.ops = shape, ops
-        self.layers = [Layer(shape, i, weights.scope(f"layers.{i}"), ops) for i in range(shape.layers)]
+        self.layers = [
+            Layer(shape, i, weights.scope(f"layers.{i}"), ops, late_norm=late_norm) for i in range(shape.layers)
+        ]
         self.norm = RMSNorm.load(weights, "norm", shape.hidden, shape.eps)
 
     def __call__(self, x: Tensor, attend: Attend) -> Tensor:

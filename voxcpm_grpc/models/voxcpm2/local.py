@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from voxcpm_grpc.attention import Attention, Rotation
+from voxcpm_grpc.attention import Attention, Rotation, RowNorm
 from voxcpm_grpc.layers.flow import Schedule, build_schedule, embed_time, euler
 from voxcpm_grpc.layers.linear import Linear
 from voxcpm_grpc.layers.ops import Ops
@@ -34,7 +34,7 @@ class LocEnc:
         self.rope, self.attention = rope, attention
         self.token = weights.take("special_token", 1, 1, 1, shape.hidden)[0]  # [1, 1, e]
         self.in_proj = Linear.load(weights, "in_proj", shape.hidden, latent_dim)
-        self.stack = Transformer(shape, weights.scope("encoder"), ops)
+        self.stack = Transformer(shape, weights.scope("encoder"), ops, late_norm=True)
 
     def __call__(self, patches: Tensor) -> Tensor:
         x = torch.cat([self.token.expand(len(patches), -1, -1), self.in_proj(patches)], dim=1)  # [b, 1 + P, e]
@@ -55,7 +55,7 @@ class LocDiT:
             tuple(Linear.load(weights, f"{name}.linear_{i}", shape.hidden, shape.hidden) for i in (1, 2))
             for name in ("time_mlp", "delta_time_mlp")
         )
-        self.stack = Transformer(shape, weights.scope("decoder"), ops)
+        self.stack = Transformer(shape, weights.scope("decoder"), ops, late_norm=True)
 
     def time_tokens(self, time: Tensor) -> Tensor:
         """Tokens [t, 1, e] of times [t]; the embedding is computed in the dtype of `time`, where it is."""
@@ -81,9 +81,11 @@ class LocDiT:
         return self.out_proj(out[:, -x.shape[1] :])
 
 
-def attend_local(attention: Attention, rotate: Rotation, q: Tensor, k: Tensor, v: Tensor, layer: int) -> Tensor:
-    """An `Attend` of whole sequences, once attention and rotation are given."""
-    return attention.attend_full(q, k, v, rotate)
+def attend_local(
+    attention: Attention, rotate: Rotation, q: Tensor, k: Tensor, v: Tensor, layer: int, norm: RowNorm | None
+) -> Tensor:
+    """An `Attend` of whole sequences with a late norm, once attention and rotation are given."""
+    return attention.attend_full(q, k, v, rotate, norm)
 
 
 @dataclass(frozen=True, slots=True)
