@@ -67,6 +67,30 @@ def test_batched_equals_alone_also_under_preemption(kv_positions, graphs):
     assert at_rest(eng)
 
 
+@pytest.mark.parametrize("slots", [1, 2, 8])
+def test_audio_that_lags_behind_the_language_models_is_the_same(monkeypatch, slots):
+    """Also where the slot it is made for is opened again at once, or the next batch has other sizes and timesteps."""
+    asked = [replace(request, sampling=replace(request.sampling, max_steps=5)) for request in mixed_requests()]
+    alone = {}
+    for request in asked:
+        eng = engine(slots=1, graphs=False)
+        eng.add(request)
+        alone |= run(eng)
+    eng = engine(slots=slots)
+    replay = eng.runner._graphs._speak.replay
+
+    def late(count):
+        torch.cuda._sleep(20_000_000)  # clocks: about 10 ms, several steps
+        return replay(count)
+
+    monkeypatch.setattr(eng.runner._graphs._speak, "replay", late)
+    for request in asked:
+        eng.add(request)
+    for id, outcome in run(eng).items():
+        np.testing.assert_allclose(outcome.waveform, alone[id].waveform, atol=1e-3)
+    assert at_rest(eng)
+
+
 def test_codec_jobs_run_beside_captured_steps_and_change_neither():
     rng = np.random.default_rng(0)
     waveforms = {f"enc{i}": rng.uniform(-0.3, 0.3, 16000 * 3).astype(np.float32) for i in range(3)}

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
-from voxcpm_grpc.kernels.graph import Graph, Urgency
+from voxcpm_grpc.kernels.graph import Graph, Lane
 
 T = TypeVar("T")
 
 
 class StepGraph(Generic[T]):
-    """A call captured for several sizes, largest first, in one memory pool. A size in between uses the next larger."""
+    """A call captured for several sizes, largest first, in one lane. A size in between uses the next larger."""
 
-    def __init__(self, call: Callable[[int], T], sizes: Sequence[int], pool: Any, urgency: Urgency) -> None:
+    def __init__(self, call: Callable[[int], T], sizes: Sequence[int], lane: Lane) -> None:
         self.sizes = sorted(sizes)
-        self._graphs = {size: Graph(lambda size=size: call(size), pool, urgency) for size in reversed(self.sizes)}
+        self._graphs = {size: Graph(lambda size=size: call(size), lane) for size in reversed(self.sizes)}
 
     def bucket(self, count: int) -> int:
         """The size that `count` rows run at."""

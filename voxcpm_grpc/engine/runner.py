@@ -18,7 +18,7 @@ from voxcpm_grpc.engine.rows import PackedChunks, pack, prefill_rows, step_rows
 from voxcpm_grpc.engine.scheduler import Batch, Chunk
 from voxcpm_grpc.engine.sequence import Sequence
 from voxcpm_grpc.engine.slots import PaddedSlots, Slots, upload
-from voxcpm_grpc.kernels.graph import Urgency
+from voxcpm_grpc.kernels.graph import Lane, Urgency
 from voxcpm_grpc.models.base import EmbedRows, Frame, SpeechModel
 
 LIBRARIES = 512 << 20  # bytes that kernels' modules and library workspaces take, beside PyTorch's own allocations
@@ -213,16 +213,16 @@ class _Graphs:
             )
             model.prefill(tuple(part[:count] for part in self._embedded), where, state, kv)
 
-        pool, aside = torch.cuda.graph_pool_handle(), torch.cuda.graph_pool_handle()
+        steps, aside = Lane(Urgency.STEP), Lane(Urgency.AUDIO)
         sizes = batch_buckets(self.scratch)
-        self._prefill = StepGraph(prefill, list(self._flat), pool, Urgency.STEP)
+        self._prefill = StepGraph(prefill, list(self._flat), steps)
         self._compose = {
-            n: StepGraph(lambda count, n=n: model.compose(slot[:count], n, state), sizes, pool, Urgency.STEP)
+            n: StepGraph(lambda count, n=n: model.compose(slot[:count], n, state), sizes, steps)
             for n in model.info.timesteps
         }
-        self._speak = StepGraph(lambda count: pack_frame(model.speak(slot[:count], state)), sizes, aside, Urgency.AUDIO)
-        self._listen = StepGraph(listen, sizes, pool, Urgency.STEP)
-        self._aside = torch.cuda.Stream(priority=Urgency.AUDIO)
+        self._speak = StepGraph(lambda count: pack_frame(model.speak(slot[:count], state)), sizes, aside)
+        self._listen = StepGraph(listen, sizes, steps)
+        self._aside = aside.stream
 
     def _sequences(self, tokens: int) -> int:
         """Most prompts that a prefill of so many rows can hold."""

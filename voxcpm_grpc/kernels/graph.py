@@ -20,21 +20,29 @@ class Urgency(IntEnum):
     SPARE = 0
 
 
-class Graph(Generic[T]):
-    """One captured call. `output` is what it returned: the same tensors, new contents after every replay.
+class Lane:
+    """Graphs that never run at the same time, and so share their memory; of several lanes the more urgent goes first.
 
-    Graphs that share a memory pool must not run at the same time. Where others run, the more urgent goes first.
+    PyTorch gives the memory that one capture has left to another only if both are captured on one stream.
     """
 
-    def __init__(self, call: Callable[[], T], pool: Any, urgency: Urgency) -> None:
-        stream = torch.cuda.Stream(priority=urgency)
+    def __init__(self, urgency: Urgency) -> None:
+        self.stream = torch.cuda.Stream(priority=urgency)
+        self.pool: Any = torch.cuda.graph_pool_handle()
+
+
+class Graph(Generic[T]):
+    """One captured call. `output` is what it returned: the same tensors, new contents after every replay."""
+
+    def __init__(self, call: Callable[[], T], lane: Lane) -> None:
+        stream = lane.stream
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(WARM_UP_CALLS):
                 call()
         torch.cuda.current_stream().wait_stream(stream)
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph, pool=pool, stream=stream):
+        with torch.cuda.graph(self._graph, pool=lane.pool, stream=stream):
             self.output: T = call()
 
     def replay(self) -> T:

@@ -13,8 +13,9 @@ from voxcpm_grpc.attention import PagedKV, PagedRows, select_attention
 from voxcpm_grpc.engine.graph import StepGraph, batch_buckets
 from voxcpm_grpc.engine.kv_cache import allocate_kv
 from voxcpm_grpc.engine.rows import step_rows
+from voxcpm_grpc.engine.runner import LIBRARIES, Runner, working_memory
 from voxcpm_grpc.engine.slots import Slots
-from voxcpm_grpc.kernels.graph import Urgency
+from voxcpm_grpc.kernels.graph import Lane, Urgency
 from voxcpm_grpc.models.base import LoadOptions
 from voxcpm_grpc.models.families import load_model
 from voxcpm_grpc.models.voxcpm2.model import VoxCPM2
@@ -171,7 +172,7 @@ def test_a_captured_step_of_every_size(pair):
     def step(count):
         return pair.fast.step(step_rows(slot[:count], state, 16, 128), 4, state, caches[0])
 
-    graph = StepGraph(step, batch_buckets(most), torch.cuda.graph_pool_handle(), Urgency.STEP)
+    graph = StepGraph(step, batch_buckets(most), Lane(Urgency.STEP))
     for count in (*graph.sizes, 9, 33, 63):
         copy_state(fresh, state)
         slot.fill_(scratch)
@@ -183,6 +184,19 @@ def test_a_captured_step_of_every_size(pair):
         assert cosine(latents, truth) > COSINE, count
         assert cosine(made.audio[:count], frame.audio[:count]) > COSINE, count
         assert cosine(state.model.acoustic[:count], expected.model.acoustic[:count]) > 0.98, count  # quantized before
+
+
+@torch.inference_mode()
+def test_graphs_take_no_more_memory_than_is_set_aside_for_them(pair):
+    device = torch.device("cuda", 0)
+    slots = Slots.allocate(pair.fast, 64, 8, device)
+    kv = allocate_kv(pair.fast.layout, 256, 16, device)
+    allowed = working_memory(pair.fast, slots, 16, 2048, graphs=True) - LIBRARIES
+    before = torch.cuda.memory_reserved(device)
+    Runner(pair.fast, slots, kv).capture(prefill_tokens=2048)
+    torch.cuda.empty_cache()
+    taken = torch.cuda.memory_reserved(device) - before
+    assert taken <= allowed, f"{taken / 2**20:.0f} MiB taken, {allowed / 2**20:.0f} allowed"
 
 
 def copy_state(source, target):

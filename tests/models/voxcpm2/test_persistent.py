@@ -7,7 +7,7 @@ import torch
 from support.full_size import full_size  # noqa: F401
 
 from voxcpm_grpc.kernels.cuda_code import KernelUnavailable
-from voxcpm_grpc.kernels.graph import Graph, Urgency
+from voxcpm_grpc.kernels.graph import Graph, Lane, Urgency
 from voxcpm_grpc.models.base import Frame
 from voxcpm_grpc.models.voxcpm2.persistent import flow_weights, persistent_flow
 from voxcpm_grpc.request import Request, Sampling
@@ -119,7 +119,7 @@ def test_a_captured_stream_repeats_what_a_call_says(trio, driver, timesteps):
     run = driver(fast)
     begin(run, 2.0, 1.0)
     expected = speak(fast, run, timesteps).audio.clone()
-    graph = Graph(lambda: speak(fast, run, timesteps), torch.cuda.graph_pool_handle(), Urgency.STEP)
+    graph = Graph(lambda: speak(fast, run, timesteps), Lane(Urgency.STEP))
     for _ in range(3):
         begin(run, 2.0, 1.0)
         assert torch.equal(graph.replay().audio, expected)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from voxcpm_grpc.kernels.graph import Graph, Urgency
+from voxcpm_grpc.kernels.graph import Graph, Lane, Urgency
 from voxcpm_grpc.layers.weights import Weights
 from voxcpm_grpc.models.base import Codec
 from voxcpm_grpc.models.voxcpm2.config import VAEConfig
@@ -312,8 +312,7 @@ class _CapturedPiece:
         self.waveform = torch.zeros(codec.piece * codec.samples_per_patch, device=codec.device)
         self.memory = torch.zeros(1, codec.encoder.memory, device=codec.device)
         self.samples_per_patch = codec.samples_per_patch
-        pool = torch.cuda.graph_pool_handle()
-        self.graph = Graph(lambda: codec.encode_piece(self.waveform, self.memory), pool, Urgency.SPARE)
+        self.graph = Graph(lambda: codec.encode_piece(self.waveform, self.memory), Lane(Urgency.SPARE))
 
     def __call__(self, waveform: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
         self.waveform[: len(waveform)].copy_(waveform)
