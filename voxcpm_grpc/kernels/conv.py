@@ -22,7 +22,6 @@ from voxcpm_grpc.kernels.conv_kernels import (
     pointwise_kernel,
 )
 from voxcpm_grpc.kernels.conv_reference import Depthwise, Pointwise, Snake
-from voxcpm_grpc.kernels.launch import chained
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +57,6 @@ def depthwise(past: Tensor, conv: Depthwise, *, tile: Tile | None = None) -> Ten
         ROWS=tile.rows,
         COLUMNS=tile.columns,
         num_warps=tile.warps,
-        **chained(out.device),
     )
     return out
 
@@ -92,7 +90,6 @@ def pointwise(
         DEPTH=tile.depth,
         num_warps=tile.warps,
         num_stages=tile.stages,
-        **chained(out.device),
     )
     return y
 
@@ -142,7 +139,6 @@ def depthwise_pointwise(
         DEPTH=tile.depth,
         ASM=past.device.type == "cuda",
         num_warps=tile.warps,
-        **chained(out.device),
     )
     return y
 
@@ -166,7 +162,6 @@ def mix_down(past: Tensor, taps: Tensor, bias: Tensor, *, tile: Tile | None = No
         ROWS=tile.rows,
         COLUMNS=tile.columns,
         num_warps=tile.warps,
-        **chained(out.device),
     )
     return out
 

@@ -9,8 +9,6 @@ import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 
-from voxcpm_grpc.kernels.launch import launch_next, wait
-
 
 @triton.jit
 def _snake_of(x, alpha, inverse, HALF: tl.constexpr):
@@ -128,10 +126,7 @@ def depthwise_kernel(
     SNAKE: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
-    OVERLAP: tl.constexpr,
 ):
-    launch_next(OVERLAP)
-    wait(OVERLAP)
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     c = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     first = (row // samples).to(tl.int64) * stride + (row % samples) * C
@@ -165,10 +160,7 @@ def pointwise_kernel(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     DEPTH: tl.constexpr,
-    OVERLAP: tl.constexpr,
 ):
-    launch_next(OVERLAP)
-    wait(OVERLAP)
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     n = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     stream, sample = (row // samples).to(tl.int64), row % samples
@@ -220,10 +212,7 @@ def depthwise_pointwise_kernel(
     COLUMNS: tl.constexpr,
     DEPTH: tl.constexpr,
     ASM: tl.constexpr,
-    OVERLAP: tl.constexpr,
 ):
-    launch_next(OVERLAP)
-    wait(OVERLAP)
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     n = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     stream, sample = (row // samples).to(tl.int64), row % samples
@@ -252,10 +241,7 @@ def mix_down_kernel(
     K: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
-    OVERLAP: tl.constexpr,
 ):
-    launch_next(OVERLAP)
-    wait(OVERLAP)
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     c = tl.arange(0, COLUMNS)
     inside = (row < rows)[:, None] & (c < C)[None, :]

@@ -9,8 +9,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from voxcpm_grpc.kernels.launch import chained, launch_next, wait
-
 BLOCK = 1024  # elements that one program copies
 
 
@@ -29,14 +27,13 @@ def recall(state: Tensor, slot: Tensor, frames: Tensor, windows: Tensor, runs: T
         state.stride(0),
         windows.stride(0),
         BLOCK=BLOCK,
-        **chained(state.device),
     )
 
 
 def remember(state: Tensor, slot: Tensor, windows: Tensor, runs: Tensor) -> None:
     """What `conv_reference.remember` says."""
     _remember_kernel[(len(runs), len(slot))](
-        state, slot, windows, runs, state.stride(0), windows.stride(0), BLOCK=BLOCK, **chained(state.device)
+        state, slot, windows, runs, state.stride(0), windows.stride(0), BLOCK=BLOCK
     )
 
 
@@ -53,10 +50,7 @@ def _recall_kernel(
     state_stride,
     window_stride,
     BLOCK: tl.constexpr,
-    OVERLAP: tl.constexpr,
 ):
-    launch_next(OVERLAP)
-    wait(OVERLAP)
     block, stream = tl.program_id(0), tl.program_id(1).to(tl.int64)
     e = tl.arange(0, BLOCK)
     if block < blocks:
@@ -79,10 +73,7 @@ def _remember_kernel(
     state_stride,
     window_stride,
     BLOCK: tl.constexpr,
-    OVERLAP: tl.constexpr,
 ):
-    launch_next(OVERLAP)
-    wait(OVERLAP)
     stream = tl.program_id(1).to(tl.int64)
     run = runs + tl.program_id(0) * 4
     e = tl.arange(0, BLOCK)
