@@ -70,7 +70,9 @@ def test_batched_equals_alone_also_under_preemption(kv_positions, graphs):
 @pytest.mark.parametrize("slots", [1, 2, 8])
 def test_audio_that_lags_behind_the_language_models_is_the_same(monkeypatch, slots):
     """Also where the slot it is made for is opened again at once, or the next batch has other sizes and timesteps."""
-    asked = [replace(request, sampling=replace(request.sampling, max_steps=5)) for request in mixed_requests()]
+    asked = [
+        replace(request, sampling=replace(request.sampling, min_steps=5, max_steps=5)) for request in mixed_requests()
+    ]
     alone = {}
     for request in asked:
         eng = engine(slots=1, graphs=False)

@@ -11,19 +11,20 @@ from torch import Tensor
 
 from voxcpm_grpc.engine.host_copy import HostCopy
 from voxcpm_grpc.errors import Internal, VoxCPMError
+from voxcpm_grpc.kernels.graph import Urgency, stream
 from voxcpm_grpc.request import Piece
 
 logger = logging.getLogger(__name__)
 
 
 class CodecJobs:
-    """Jobs that take turns, piece by piece, on a CUDA stream of their own; one piece at most is under way.
+    """Jobs that take turns, piece by piece, on the stream for what can wait; one piece at most is under way.
 
     The captured steps go before them (see kernels.graph), and no step waits for a piece.
     """
 
     def __init__(self, device: torch.device) -> None:
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._stream = stream(Urgency.SPARE) if device.type == "cuda" else None
         self._jobs: dict[str, Iterator[Tensor]] = {}  # the first has its turn
         self._copy: HostCopy | None = None  # of the first job's piece, on its way
 
