@@ -8,7 +8,7 @@ import pytest
 import torch
 from support import goldens
 from support.checkpoints import TINY
-from support.engines import at_rest, mixed_requests, run
+from support.engines import at_rest, mixed_requests, run, voice
 
 from voxcpm_grpc.attention import select_attention
 from voxcpm_grpc.config import EngineSettings
@@ -97,6 +97,7 @@ def test_codec_jobs_run_beside_captured_steps_and_change_neither():
     rng = np.random.default_rng(0)
     waveforms = {f"enc{i}": rng.uniform(-0.3, 0.3, 16000 * 3).astype(np.float32) for i in range(3)}
     eng, plain = engine(), engine(graphs=False).model.codec
+    latents = {f"dec{i}": voice(i, plain.piece * 2 + i) for i in range(3)}
     for request in mixed_requests():
         eng.add(request)
     undisturbed = run(eng)
@@ -104,15 +105,18 @@ def test_codec_jobs_run_beside_captured_steps_and_change_neither():
         eng.add(request)
     for id, waveform in waveforms.items():
         eng.encode(id, waveform, pad_left=True)
+    for id, patches in latents.items():
+        eng.decode(id, patches)
     outcomes = run(eng)
     for request in mixed_requests():
         expected = undisturbed[request.id].waveform
         np.testing.assert_allclose(outcomes[request.id].waveform, expected, atol=1e-3)  # the batches differ
-    for id, waveform in waveforms.items():
+    with torch.inference_mode():
+        alone = {id: [*plain.encode(waveform, pad_left=True)] for id, waveform in waveforms.items()}
+        alone |= {id: [*plain.decode(patches)] for id, patches in latents.items()}
+    for id, expected in alone.items():
         pieces = [piece.array for piece in outcomes[id].pieces if len(piece.array)]
-        with torch.inference_mode():
-            alone = [piece.cpu().numpy() for piece in plain.encode(waveform, pad_left=True)]
-        np.testing.assert_allclose(np.concatenate(pieces), np.concatenate(alone), atol=1e-5)
+        np.testing.assert_allclose(np.concatenate(pieces), torch.cat(expected).cpu().numpy(), atol=1e-5)
     assert at_rest(eng)
 
 

@@ -257,6 +257,10 @@ class Decoder(Protocol):
     def decode(self, patches: Tensor, state: Tensor, slot: Tensor) -> Tensor: ...
 
 
+# A piece and the memory of those before it to what becomes of it and the memory for the next.
+Coding = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
 class VoxCPM2Codec(Codec):
     """Waveforms to latents and back, each piece continuing the last."""
 
@@ -266,7 +270,10 @@ class VoxCPM2Codec(Codec):
         self.encoder, self.decoder, self.patch_size, self.device = encoder, decoder, patch_size, device
         self.samples_per_patch = patch_size * config.encode_hop  # of input
         self.piece = max(1, round(PIECE_SECONDS * config.sample_rate / self.samples_per_patch))  # patches
-        self._captured: _CapturedPiece | None = None
+        self.patch_shape = (patch_size, config.latent_dim)
+        self._unspoken, self._unheard = self.allocate(1), torch.zeros(1, encoder.memory, device=device)
+        self._encode: Coding = self.encode_piece
+        self._decode: Coding = self.decode_piece
 
     def allocate(self, slots: int) -> Tensor:
         """The memory [slots, m] of decoders that have not begun."""
@@ -275,8 +282,14 @@ class VoxCPM2Codec(Codec):
     @torch.inference_mode()
     def encode_piece(self, waveform: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Latents [patches, P, D] of the next whole patches of one waveform [samples], and its memory [1, m]."""
-        latents, memory = self.encoder(waveform[None, None], memory)
+        latents, memory = self.encoder(self._upload(waveform)[None, None], memory)
         return latents[0].T.unflatten(0, (-1, self.patch_size)), memory
+
+    @torch.inference_mode()
+    def decode_piece(self, patches: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """Audio [samples] of the next patches [n, P, D] of one waveform, and its memory [1, m]."""
+        memory = memory.clone()
+        return self.decode_one(self._upload(patches), memory), memory
 
     def decode_one(self, patches: Tensor, state: Tensor) -> Tensor:
         """Audio [samples] of the next patches [n, P, D] of the one stream in state [1, m]."""
@@ -284,39 +297,46 @@ class VoxCPM2Codec(Codec):
 
     def encode(self, waveform: np.ndarray, *, pad_left: bool) -> Iterator[Tensor]:
         missing = -len(waveform) % self.samples_per_patch
-        padded = np.pad(waveform.astype(np.float32, copy=False), (missing, 0) if pad_left else (0, missing))
-        memory = torch.zeros(1, self.encoder.memory, device=self.device)
-        for piece in torch.from_numpy(padded).split(self.piece * self.samples_per_patch):
-            if len(piece):
-                latents, memory = (self._captured or self.encode_piece)(self._upload(piece), memory)
-                yield latents
+        padded = np.pad(waveform, (missing, 0) if pad_left else (0, missing))
+        return _coded(padded, self.piece * self.samples_per_patch, self._encode, self._unheard)
 
     def decode(self, latents: np.ndarray) -> Iterator[Tensor]:
-        state = self.allocate(1)
-        for piece in torch.from_numpy(latents.astype(np.float32, copy=False)).split(self.piece):
-            if len(piece):
-                yield self.decode_one(self._upload(piece), state)
+        return _coded(latents, self.piece, self._decode, self._unspoken)
 
     def capture(self) -> None:
-        self._captured = _CapturedPiece(self)
+        samples = self.piece * self.samples_per_patch
+        self._encode = _CapturedCoding(self.encode_piece, (samples,), self._unheard)
+        self._decode = _CapturedCoding(self.decode_piece, (self.piece, *self.patch_shape), self._unspoken)
 
     def _upload(self, piece: Tensor) -> Tensor:
-        return piece.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else piece
+        if piece.device.type == "cpu" and self.device.type == "cuda":
+            piece = piece.pin_memory().to(self.device, non_blocking=True)
+        return piece
 
 
-class _CapturedPiece:
-    """`VoxCPM2Codec.encode_piece` in one launch. Silence fills a piece that is shorter, so it must be the last."""
+def _coded(whole: np.ndarray, size: int, code: Coding, memory: Tensor) -> Iterator[Tensor]:
+    """What becomes of the whole, piece by piece of at most `size` entries."""
+    for piece in torch.from_numpy(whole.astype(np.float32, copy=False)).split(size):
+        if len(piece):
+            result, memory = code(piece, memory)
+            yield result
+
+
+class _CapturedCoding:
+    """A `Coding` in one launch between copies, for pieces of one size that come from the host.
+
+    Zeros fill a piece that is shorter; they come behind it, so it must be the last.
+    """
 
     @torch.inference_mode()
-    def __init__(self, codec: VoxCPM2Codec) -> None:
-        self.waveform = torch.zeros(codec.piece * codec.samples_per_patch, device=codec.device)
-        self.memory = torch.zeros(1, codec.encoder.memory, device=codec.device)
-        self.samples_per_patch = codec.samples_per_patch
-        self.graph = Graph(lambda: codec.encode_piece(self.waveform, self.memory), Lane(Urgency.SPARE))
+    def __init__(self, code: Coding, size: tuple[int, ...], memory: Tensor) -> None:
+        self.piece, self.memory = torch.zeros(size, device=memory.device), memory.clone()
+        self.graph = Graph(lambda: code(self.piece, self.memory), Lane(Urgency.SPARE))
 
-    def __call__(self, waveform: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
-        self.waveform[: len(waveform)].copy_(waveform)
-        self.waveform[len(waveform) :].zero_()
+    def __call__(self, piece: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
+        filled = torch.zeros(self.piece.shape, pin_memory=True)
+        filled[: len(piece)] = piece
+        self.piece.copy_(filled, non_blocking=True)
         self.memory.copy_(memory)
-        latents, memory = self.graph.replay()
-        return latents[: len(waveform) // self.samples_per_patch].clone(), memory.clone()
+        result, memory = self.graph.replay()
+        return result[: len(result) * len(piece) // len(filled)].clone(), memory.clone()
