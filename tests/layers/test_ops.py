@@ -62,6 +62,11 @@ def test_agrees_in_the_interpreter(interpreter, rows, tiled):
     check(SHAPE, rows, "cpu", torch.float32, tiled=tiled)
 
 
+def test_halves_of_a_product_agree_as_well(interpreter, monkeypatch):
+    monkeypatch.setattr("voxcpm_grpc.layers.fused.WHOLE_ROWS", 8)
+    check(SHAPE, (1, 9), "cpu", torch.float32, tiled=False)
+
+
 def test_sizes_that_no_tile_fits_take_other_kernels(interpreter):
     check(ODD, (1, 3), "cpu", torch.float32, tiled=True)
 

@@ -15,6 +15,8 @@ from voxcpm_grpc.layers.linear import Linear
 from voxcpm_grpc.layers.norm import RMSNorm
 from voxcpm_grpc.layers.ops import Residual
 
+WHOLE_ROWS = 1280  # up to here the library maps to gate and up at once without clearing memory
+
 
 class TritonOps:
     """Which kernel serves a call depends on its shapes alone, so that a captured graph does what a call would.
@@ -56,7 +58,7 @@ class TritonOps:
         tile = self._tile(Role.GATED, x, gate_up)
         if tile is None:
             if norm.weight is None and gate_up.bias is None:
-                return norm_swiglu(gate_up(x), x, norm.eps)
+                return norm_swiglu(_gate_and_up(x, weight), x, norm.eps)
             return swiglu(gate_up(rms_norm(x, norm.weight, norm.eps)))
         return norm_gated(*self._counted(stream, norm), norm.eps, weight, tile)
 
@@ -87,3 +89,14 @@ class TritonOps:
         if stream.squares is None or norm.weight is not None:
             return rms_norm(stream.x, norm.weight, norm.eps), None
         return stream.x, stream.squares
+
+
+def _gate_and_up(x: Tensor, weight: Tensor) -> Tensor:
+    """What x [t, c] is mapped to, [t, 2f]: of many rows a half at a time, since before a product of both halves the
+    library clears memory, and the GPU idles round that. Measured with 1024 inputs (cuBLAS 13, H200)."""
+    if len(x) <= WHOLE_ROWS or x.shape[1] > 1024:
+        return x @ weight.t()
+    out = x.new_empty(len(x), len(weight))
+    for half, to in zip(weight.chunk(2), out.chunk(2, dim=1), strict=True):
+        torch.mm(x, half.t(), out=to)
+    return out

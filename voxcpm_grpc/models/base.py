@@ -143,7 +143,7 @@ class Frame:
 class Codec(ABC):
     """Waveforms to latents and back, in bounded pieces so that an engine can step between them.
 
-    The pieces are on the model's device, and nothing waits for them.
+    The pieces are on the model's device, each good until the next one is asked for, and nothing waits for them.
     """
 
     @abstractmethod

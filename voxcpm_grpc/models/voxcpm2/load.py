@@ -13,6 +13,7 @@ from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.layers.ops import TorchOps
 from voxcpm_grpc.layers.weights import Weights, check, read_tensors
 from voxcpm_grpc.models.base import LoadOptions
+from voxcpm_grpc.models.voxcpm2.codec import VoxCPM2Codec
 from voxcpm_grpc.models.voxcpm2.config import VoxCPM2Config, parse_config
 from voxcpm_grpc.models.voxcpm2.local import PatchFlow
 from voxcpm_grpc.models.voxcpm2.model import VoxCPM2
@@ -22,7 +23,6 @@ from voxcpm_grpc.models.voxcpm2.tokenizer import TextTokenizer
 from voxcpm_grpc.models.voxcpm2.vae import (
     Decoder,
     StreamingDecoder,
-    VoxCPM2Codec,
     build_decoder,
     build_encoder,
     decoder_context,

@@ -29,10 +29,10 @@ from voxcpm_grpc.models.base import (
     SpeechModel,
     StepRows,
 )
+from voxcpm_grpc.models.voxcpm2.codec import VoxCPM2Codec
 from voxcpm_grpc.models.voxcpm2.config import VoxCPM2Config
 from voxcpm_grpc.models.voxcpm2.local import MU_TOKENS, TIME_TOKENS, LocDiT, LocEnc, PatchFlow
 from voxcpm_grpc.models.voxcpm2.prompt import PromptLayout
-from voxcpm_grpc.models.voxcpm2.vae import VoxCPM2Codec
 from voxcpm_grpc.request import ModelInfo, Request
 
 LARGEST = 65504.0  # of a latent: half precision, in which the codec may compute, has nothing above

@@ -5,21 +5,16 @@ Letters: b sequences, c channels, T samples or latent frames at whatever rate a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from voxcpm_grpc.kernels.graph import Graph, Lane, Urgency
 from voxcpm_grpc.layers.weights import Weights
-from voxcpm_grpc.models.base import Codec
 from voxcpm_grpc.models.voxcpm2.config import VAEConfig
-
-PIECE_SECONDS = 2.0  # of audio that the codec handles at once
 
 
 class DelayLine:
@@ -255,88 +250,3 @@ class Decoder(Protocol):
     def dtype(self) -> torch.dtype: ...
 
     def decode(self, patches: Tensor, state: Tensor, slot: Tensor) -> Tensor: ...
-
-
-# A piece and the memory of those before it to what becomes of it and the memory for the next.
-Coding = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-
-
-class VoxCPM2Codec(Codec):
-    """Waveforms to latents and back, each piece continuing the last."""
-
-    def __init__(
-        self, config: VAEConfig, patch_size: int, encoder: StreamingNet, decoder: Decoder, device: torch.device
-    ) -> None:
-        self.encoder, self.decoder, self.patch_size, self.device = encoder, decoder, patch_size, device
-        self.samples_per_patch = patch_size * config.encode_hop  # of input
-        self.piece = max(1, round(PIECE_SECONDS * config.sample_rate / self.samples_per_patch))  # patches
-        self.patch_shape = (patch_size, config.latent_dim)
-        self._unspoken, self._unheard = self.allocate(1), torch.zeros(1, encoder.memory, device=device)
-        self._encode: Coding = self.encode_piece
-        self._decode: Coding = self.decode_piece
-
-    def allocate(self, slots: int) -> Tensor:
-        """The memory [slots, m] of decoders that have not begun."""
-        return torch.zeros(slots, self.decoder.memory, dtype=self.decoder.dtype, device=self.device)
-
-    @torch.inference_mode()
-    def encode_piece(self, waveform: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Latents [patches, P, D] of the next whole patches of one waveform [samples], and its memory [1, m]."""
-        latents, memory = self.encoder(self._upload(waveform)[None, None], memory)
-        return latents[0].T.unflatten(0, (-1, self.patch_size)), memory
-
-    @torch.inference_mode()
-    def decode_piece(self, patches: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Audio [samples] of the next patches [n, P, D] of one waveform, and its memory [1, m]."""
-        memory = memory.clone()
-        return self.decode_one(self._upload(patches), memory), memory
-
-    def decode_one(self, patches: Tensor, state: Tensor) -> Tensor:
-        """Audio [samples] of the next patches [n, P, D] of the one stream in state [1, m]."""
-        return self.decoder.decode(patches[None], state, torch.zeros(1, dtype=torch.int64, device=self.device))[0]
-
-    def encode(self, waveform: np.ndarray, *, pad_left: bool) -> Iterator[Tensor]:
-        missing = -len(waveform) % self.samples_per_patch
-        padded = np.pad(waveform, (missing, 0) if pad_left else (0, missing))
-        return _coded(padded, self.piece * self.samples_per_patch, self._encode, self._unheard)
-
-    def decode(self, latents: np.ndarray) -> Iterator[Tensor]:
-        return _coded(latents, self.piece, self._decode, self._unspoken)
-
-    def capture(self) -> None:
-        samples = self.piece * self.samples_per_patch
-        self._encode = _CapturedCoding(self.encode_piece, (samples,), self._unheard)
-        self._decode = _CapturedCoding(self.decode_piece, (self.piece, *self.patch_shape), self._unspoken)
-
-    def _upload(self, piece: Tensor) -> Tensor:
-        if piece.device.type == "cpu" and self.device.type == "cuda":
-            piece = piece.pin_memory().to(self.device, non_blocking=True)
-        return piece
-
-
-def _coded(whole: np.ndarray, size: int, code: Coding, memory: Tensor) -> Iterator[Tensor]:
-    """What becomes of the whole, piece by piece of at most `size` entries."""
-    for piece in torch.from_numpy(whole.astype(np.float32, copy=False)).split(size):
-        if len(piece):
-            result, memory = code(piece, memory)
-            yield result
-
-
-class _CapturedCoding:
-    """A `Coding` in one launch between copies, for pieces of one size that come from the host.
-
-    Zeros fill a piece that is shorter; they come behind it, so it must be the last.
-    """
-
-    @torch.inference_mode()
-    def __init__(self, code: Coding, size: tuple[int, ...], memory: Tensor) -> None:
-        self.piece, self.memory = torch.zeros(size, device=memory.device), memory.clone()
-        self.graph = Graph(lambda: code(self.piece, self.memory), Lane(Urgency.SPARE))
-
-    def __call__(self, piece: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
-        filled = torch.zeros(self.piece.shape, pin_memory=True)
-        filled[: len(piece)] = piece
-        self.piece.copy_(filled, non_blocking=True)
-        self.memory.copy_(memory)
-        result, memory = self.graph.replay()
-        return result[: len(result) * len(piece) // len(filled)].clone(), memory.clone()

@@ -1,0 +1,126 @@
+"""The audio codec as an engine uses it: recordings and latents in pieces, beside the running streams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from voxcpm_grpc.kernels.graph import Graph, Lane, Urgency
+from voxcpm_grpc.models.base import Codec
+from voxcpm_grpc.models.voxcpm2.config import VAEConfig
+from voxcpm_grpc.models.voxcpm2.vae import Decoder, StreamingNet
+
+PIECE_SECONDS = 2.0  # of audio that the codec handles at once
+
+
+class Coding(Protocol):
+    """A piece [n, ...] of one waveform, in latents or audio, to the other; each continues the one before it."""
+
+    @property
+    def start(self) -> Tensor:
+        """The memory before the first piece."""
+        ...
+
+    def __call__(self, piece: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """What becomes of a piece on the host, and the memory for the next."""
+        ...
+
+
+class VoxCPM2Codec(Codec):
+    """Waveforms to latents and back, each piece continuing the last."""
+
+    def __init__(
+        self, config: VAEConfig, patch_size: int, encoder: StreamingNet, decoder: Decoder, device: torch.device
+    ) -> None:
+        self.encoder, self.decoder, self.patch_size, self.device = encoder, decoder, patch_size, device
+        self.samples_per_patch = patch_size * config.encode_hop  # of input
+        self.piece = max(1, round(PIECE_SECONDS * config.sample_rate / self.samples_per_patch))  # patches
+        self._encode: Coding = _Calls(self.encode_piece, torch.zeros(1, encoder.memory, device=device))
+        self._decode: Coding = _Calls(self.decode_piece, self.allocate(1))
+        self._patch_shape = (patch_size, config.latent_dim)
+
+    def allocate(self, slots: int) -> Tensor:
+        """The memory [slots, m] of decoders that have not begun."""
+        return torch.zeros(slots, self.decoder.memory, dtype=self.decoder.dtype, device=self.device)
+
+    @torch.inference_mode()
+    def encode_piece(self, waveform: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """Latents [patches, P, D] of the next whole patches of one waveform [samples], and its memory [1, m]."""
+        latents, memory = self.encoder(self._upload(waveform)[None, None], memory)
+        return latents[0].T.unflatten(0, (-1, self.patch_size)), memory
+
+    @torch.inference_mode()
+    def decode_piece(self, patches: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """Audio [samples] of the next patches [n, P, D] of one waveform, and its memory [1, m]."""
+        memory = memory.clone()
+        return self.decode_one(self._upload(patches), memory), memory
+
+    def decode_one(self, patches: Tensor, state: Tensor) -> Tensor:
+        """Audio [samples] of the next patches [n, P, D] of the one stream in state [1, m]."""
+        return self.decoder.decode(patches[None], state, torch.zeros(1, dtype=torch.int64, device=self.device))[0]
+
+    def encode(self, waveform: np.ndarray, *, pad_left: bool) -> Iterator[Tensor]:
+        missing = -len(waveform) % self.samples_per_patch
+        padded = np.pad(waveform, (missing, 0) if pad_left else (0, missing))
+        return _coded(padded, self.piece * self.samples_per_patch, self._encode)
+
+    def decode(self, latents: np.ndarray) -> Iterator[Tensor]:
+        return _coded(latents, self.piece, self._decode)
+
+    def capture(self) -> None:
+        samples = self.piece * self.samples_per_patch
+        self._encode = _CapturedCoding(self._encode, (samples,))
+        self._decode = _CapturedCoding(self._decode, (self.piece, *self._patch_shape))
+
+    def _upload(self, piece: Tensor) -> Tensor:
+        if piece.device.type == "cpu" and self.device.type == "cuda":
+            piece = piece.pin_memory().to(self.device, non_blocking=True)
+        return piece
+
+
+def _coded(whole: np.ndarray, size: int, code: Coding) -> Iterator[Tensor]:
+    """What becomes of the whole, piece by piece of at most `size` entries."""
+    memory = code.start
+    for piece in torch.from_numpy(whole.astype(np.float32, copy=False)).split(size):
+        if len(piece):
+            result, memory = code(piece, memory)
+            yield result
+
+
+@dataclass(frozen=True, slots=True)
+class _Calls:
+    """A `Coding` by calls; its memory is on the device."""
+
+    call: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+    start: Tensor
+
+    def __call__(self, piece: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
+        return self.call(piece, memory)
+
+
+class _CapturedCoding:
+    """A `Coding` by one launch between copies from and to the host, where its memory is.
+
+    Zeros fill a piece that is shorter; they come behind it, so it must be the last. A single kernel, a copy on the
+    device among them, would do beside the graph what `kernels.graph.stream` tells of.
+    """
+
+    @torch.inference_mode()
+    def __init__(self, code: Coding, size: tuple[int, ...]) -> None:
+        self._piece, self._memory = torch.zeros(size, device=code.start.device), code.start.clone()
+        self.start = code.start.cpu().pin_memory()
+        self._graph = Graph(lambda: code(self._piece, self._memory), Lane(Urgency.SPARE))
+
+    def __call__(self, piece: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
+        filled = torch.zeros(self._piece.shape, pin_memory=True)
+        filled[: len(piece)] = piece
+        self._piece.copy_(filled, non_blocking=True)
+        self._memory.copy_(memory, non_blocking=True)
+        result, after = self._graph.replay()
+        after = torch.empty_like(memory, pin_memory=True).copy_(after, non_blocking=True)
+        return result[: len(result) * len(piece) // len(filled)], after
