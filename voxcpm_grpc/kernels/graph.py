@@ -26,7 +26,7 @@ def stream(urgency: Urgency) -> torch.cuda.Stream:
 
     After a few single kernels on streams beside the default one, every kernel of every graph of the process starts half
     a microsecond later, for good (H200, driver 580): the step of 16 streams takes a twentieth longer. Those that warm
-    up a capture do that too, unless all captures are made on few streams.
+    up a capture can do it too, the more streams there are the surer.
     """
     return _stream(torch.cuda.current_device(), urgency)
 
