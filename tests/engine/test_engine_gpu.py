@@ -1,5 +1,6 @@
 """The engine on a GPU: the same code, graphs and kernels as on the CPU must give the same speech."""
 
+import json
 import random
 from dataclasses import replace
 
@@ -10,9 +11,11 @@ from support import goldens
 from support.checkpoints import TINY
 from support.engines import at_rest, mixed_requests, run, voice
 
+from benchmarks.trace import activities
 from voxcpm_grpc.attention import select_attention
 from voxcpm_grpc.config import EngineSettings
 from voxcpm_grpc.engine.engine import Engine
+from voxcpm_grpc.kernels.graph import Urgency, stream
 from voxcpm_grpc.models.base import LoadOptions
 from voxcpm_grpc.models.families import load_model
 
@@ -118,6 +121,46 @@ def test_codec_jobs_run_beside_captured_steps_and_change_neither():
         pieces = [piece.array for piece in outcomes[id].pieces if len(piece.array)]
         np.testing.assert_allclose(np.concatenate(pieces), torch.cat(expected).cpu().numpy(), atol=1e-5)
     assert at_rest(eng)
+
+
+def test_a_codec_job_that_is_cancelled_on_its_way_leaves_the_others_as_they_were():
+    eng, plain = engine(), engine(graphs=False).model.codec
+    latents = {f"dec{i}": voice(i, plain.piece * 2 + i) for i in range(4)}
+    for id, patches in latents.items():
+        eng.decode(id, patches)
+    eng.add(mixed_requests()[0])
+    with torch.cuda.stream(stream(Urgency.SPARE, torch.device("cuda", 0))):
+        torch.cuda._sleep(20_000_000)  # clocks: about 10 ms
+    assert not any(id in latents for id, _ in eng.step())  # the first piece of the first is under way
+    for id in ("dec0", "dec2"):
+        eng.cancel(id)
+    outcomes = run(eng)
+    for id in ("dec1", "dec3"):
+        with torch.inference_mode():
+            expected = torch.cat([*plain.decode(latents[id])]).cpu().numpy()
+        pieces = [piece.array for piece in outcomes[id].pieces if len(piece.array)]
+        np.testing.assert_allclose(np.concatenate(pieces), expected, atol=1e-5)
+    assert at_rest(eng)
+
+
+def test_codec_jobs_are_graphs_and_copies_from_and_to_the_host_alone(tmp_path):
+    """A single kernel beside the steps makes all graphs of the process slower, for good (kernels.graph.stream)."""
+    eng = engine()
+
+    def code():
+        eng.encode("enc", np.zeros(16000 * 3, np.float32), pad_left=True)
+        eng.decode("dec", voice(0, 30))
+        run(eng)
+
+    code()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+        code()
+        torch.cuda.synchronize()
+    profiler.export_chrome_trace(str(tmp_path / "trace.json"))
+    ran = activities(json.loads((tmp_path / "trace.json").read_text())["traceEvents"])
+    assert any(activity.in_graph for activity in ran)
+    alone = {activity.name.split(" (")[0] for activity in ran if not activity.in_graph}
+    assert alone == {"Memcpy HtoD", "Memcpy DtoH"}
 
 
 def test_cancels_with_a_step_in_flight_leave_nothing():

@@ -13,6 +13,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from voxcpm_grpc.kernels.reference import late_norm
+
 
 @dataclass(frozen=True, slots=True)
 class PagedKV:
@@ -62,16 +64,14 @@ class Rotation:
 
 @dataclass(frozen=True, slots=True)
 class RowNorm:
-    """The root mean square norm of rows x [t, c], for what a map made of them before it was applied: the scale of a
-    row is that of all it was mapped to."""
+    """The root mean square norm of rows x [t, c], for what a map made of them before it was applied."""
 
     x: Tensor
     eps: float
 
     def __call__(self, mapped: Tensor) -> Tensor:
-        """What the normalized rows would have been mapped to, [..., h, d]; computed in float32."""
-        scale = torch.rsqrt(self.x.float().square().mean(-1) + self.eps)
-        return (mapped.float() * scale.view(*mapped.shape[:-2], 1, 1)).to(mapped.dtype)
+        """What the normalized rows would have been mapped to, [..., h, d]."""
+        return late_norm(mapped, self.x, self.eps)
 
 
 def normalized(q: Tensor, k: Tensor, v: Tensor, norm: RowNorm | None) -> tuple[Tensor, Tensor, Tensor]:

@@ -24,7 +24,7 @@ class CodecJobs:
     """
 
     def __init__(self, device: torch.device) -> None:
-        self._stream = stream(Urgency.SPARE) if device.type == "cuda" else None
+        self._stream = stream(Urgency.SPARE, device) if device.type == "cuda" else None
         self._jobs: dict[str, Iterator[Tensor]] = {}  # the first has its turn
         self._copy: HostCopy | None = None  # of the first job's piece, on its way
 

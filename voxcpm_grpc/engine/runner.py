@@ -136,7 +136,7 @@ def working_memory(model: SpeechModel, slots: Slots, page_size: int, prefill_tok
     """Bytes of GPU memory that steps, their graphs and codec jobs need beside weights, slots and KV cache.
 
     Measured on a step of all slots and the largest prefill, run on the scratch slot over a KV cache of one page, and
-    on two seconds of audio. Graphs keep pools of that size of their own, and so does the stream of the codec jobs.
+    on two seconds of audio. Graphs keep pools of that size of their own, codec jobs too.
     """
     device, state, info = slots.device, slots.state, model.info
     kv = allocate_kv(model.layout, 0, page_size, device)
@@ -213,7 +213,7 @@ class _Graphs:
             )
             model.prefill(tuple(part[:count] for part in self._embedded), where, state, kv)
 
-        steps, aside = Lane(Urgency.STEP), Lane(Urgency.AUDIO)
+        steps, aside = Lane(Urgency.STEP, device), Lane(Urgency.AUDIO, device)
         sizes = batch_buckets(self.scratch)
         self._prefill = StepGraph(prefill, list(self._flat), steps)
         self._compose = {

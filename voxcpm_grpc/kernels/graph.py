@@ -21,14 +21,14 @@ class Urgency(IntEnum):
     SPARE = 0
 
 
-def stream(urgency: Urgency) -> torch.cuda.Stream:
-    """The one stream of that urgency on the current device, for graphs and for copies from and to the host.
+def stream(urgency: Urgency, device: torch.device) -> torch.cuda.Stream:
+    """The one stream of that urgency on a device, for graphs and for copies from and to the host.
 
     After a few single kernels on streams beside the default one, every kernel of every graph of the process starts half
     a microsecond later, for good (H200, driver 580): the step of 16 streams takes a twentieth longer. Those that warm
     up a capture can do it too, the more streams there are the surer.
     """
-    return _stream(torch.cuda.current_device(), urgency)
+    return _stream(torch.cuda.current_device() if device.index is None else device.index, urgency)
 
 
 @functools.cache
@@ -42,8 +42,8 @@ class Lane:
     PyTorch gives the memory that one capture has left to another only if both are captured on one stream.
     """
 
-    def __init__(self, urgency: Urgency) -> None:
-        self.stream = stream(urgency)
+    def __init__(self, urgency: Urgency, device: torch.device) -> None:
+        self.stream = stream(urgency, device)
         self.pool: Any = torch.cuda.graph_pool_handle()
 
 

@@ -1,4 +1,4 @@
-"""Bidirectional attention inside short sequences, the rotation included: one launch for what fits a tile."""
+"""Bidirectional attention inside short sequences, norm and rotation included: one launch for what fits a tile."""
 
 # pyright: reportArgumentType=false, reportCallIssue=false, reportGeneralTypeIssues=false
 # Constexpr parameters and ranges of Triton are not what its annotations say.
@@ -38,8 +38,8 @@ def local_attention(
         raise ValueError("the heads of q, k and v must be contiguous, and the tokens of all sequences evenly spaced")
     if cos is not None and sin is not None and not (cos.is_contiguous() and sin.is_contiguous()):
         raise ValueError("cos and sin must be contiguous")
-    if rows is not None and not rows.is_contiguous():
-        raise ValueError("rows must be contiguous")
+    if rows is not None and not (rows.is_contiguous() and len(rows) == sequences * tokens):
+        raise ValueError(f"rows must be contiguous, and {sequences * tokens} of them")
     repeat, inputs = count // groups, 1 if rows is None else rows.shape[1]
     if heads is None:
         heads = _heads(sequences * count, repeat, q.device)

@@ -187,11 +187,17 @@ def local_attention(
     [b * n, c]: q, k and v were mapped from these instead of from their root mean square norm, which scales them here.
     """
     if rows is not None:
-        scale = torch.rsqrt(rows.float().square().mean(-1) + eps).view(*q.shape[:2], 1, 1)
-        q, k, v = ((x.float() * scale).to(x.dtype) for x in (q, k, v))
+        q, k, v = (late_norm(x, rows, eps) for x in (q, k, v))
     if cos is not None and sin is not None:
         q, k = rotate(q, cos, sin), rotate(k, cos, sin)
     return attention(q, k, v)
+
+
+def late_norm(mapped: Tensor, rows: Tensor, eps: float) -> Tensor:
+    """What rows [t, c] were mapped to, [..., h, d], had they been normalized before: the scale of a row is that of all
+    it was mapped to. In float32, rounded once."""
+    scale = torch.rsqrt(rows.float().square().mean(-1) + eps)
+    return (mapped.float() * scale.view(*mapped.shape[:-2], 1, 1)).to(mapped.dtype)
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

@@ -143,7 +143,8 @@ class Frame:
 class Codec(ABC):
     """Waveforms to latents and back, in bounded pieces so that an engine can step between them.
 
-    The pieces are on the model's device, each good until the next one is asked for, and nothing waits for them.
+    The pieces are on the model's device, contiguous, and nothing waits for them. Once `capture` was called each is good
+    until the next piece of whatever waveform is asked for, and all must be asked for on one stream.
     """
 
     @abstractmethod

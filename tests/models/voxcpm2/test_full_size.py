@@ -172,7 +172,7 @@ def test_a_captured_step_of_every_size(pair):
     def step(count):
         return pair.fast.step(step_rows(slot[:count], state, 16, 128), 4, state, caches[0])
 
-    graph = StepGraph(step, batch_buckets(most), Lane(Urgency.STEP))
+    graph = StepGraph(step, batch_buckets(most), Lane(Urgency.STEP, torch.device("cuda")))
     for count in (*graph.sizes, 9, 33, 63):
         copy_state(fresh, state)
         slot.fill_(scratch)

@@ -119,7 +119,7 @@ def test_a_captured_stream_repeats_what_a_call_says(trio, driver, timesteps):
     run = driver(fast)
     begin(run, 2.0, 1.0)
     expected = speak(fast, run, timesteps).audio.clone()
-    graph = Graph(lambda: speak(fast, run, timesteps), Lane(Urgency.STEP))
+    graph = Graph(lambda: speak(fast, run, timesteps), Lane(Urgency.STEP, torch.device("cuda")))
     for _ in range(3):
         begin(run, 2.0, 1.0)
         assert torch.equal(graph.replay().audio, expected)

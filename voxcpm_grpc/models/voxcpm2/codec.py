@@ -40,8 +40,10 @@ class VoxCPM2Codec(Codec):
         self.encoder, self.decoder, self.patch_size, self.device = encoder, decoder, patch_size, device
         self.samples_per_patch = patch_size * config.encode_hop  # of input
         self.piece = max(1, round(PIECE_SECONDS * config.sample_rate / self.samples_per_patch))  # patches
-        self._encode: Coding = _Calls(self.encode_piece, torch.zeros(1, encoder.memory, device=device))
-        self._decode: Coding = _Calls(self.decode_piece, self.allocate(1))
+        self._encoding = _Calls(self.encode_piece, torch.zeros(1, encoder.memory, device=device))
+        self._decoding = _Calls(self.decode_piece, self.allocate(1))
+        self._encode: Coding = self._encoding
+        self._decode: Coding = self._decoding
         self._patch_shape = (patch_size, config.latent_dim)
 
     def allocate(self, slots: int) -> Tensor:
@@ -52,7 +54,7 @@ class VoxCPM2Codec(Codec):
     def encode_piece(self, waveform: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Latents [patches, P, D] of the next whole patches of one waveform [samples], and its memory [1, m]."""
         latents, memory = self.encoder(self._upload(waveform)[None, None], memory)
-        return latents[0].T.unflatten(0, (-1, self.patch_size)), memory
+        return latents[0].T.unflatten(0, (-1, self.patch_size)).contiguous(), memory
 
     @torch.inference_mode()
     def decode_piece(self, patches: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
@@ -73,9 +75,9 @@ class VoxCPM2Codec(Codec):
         return _coded(latents, self.piece, self._decode)
 
     def capture(self) -> None:
-        samples = self.piece * self.samples_per_patch
-        self._encode = _CapturedCoding(self._encode, (samples,))
-        self._decode = _CapturedCoding(self._decode, (self.piece, *self._patch_shape))
+        lane, samples = Lane(Urgency.SPARE, self.device), self.piece * self.samples_per_patch
+        self._encode = _CapturedCoding(self._encoding, (samples,), lane)
+        self._decode = _CapturedCoding(self._decoding, (self.piece, *self._patch_shape), lane)
 
     def _upload(self, piece: Tensor) -> Tensor:
         if piece.device.type == "cpu" and self.device.type == "cuda":
@@ -106,19 +108,20 @@ class _Calls:
 class _CapturedCoding:
     """A `Coding` by one launch between copies from and to the host, where its memory is.
 
-    Zeros fill a piece that is shorter; they come behind it, so it must be the last. A single kernel, a copy on the
-    device among them, would do beside the graph what `kernels.graph.stream` tells of.
+    Zeros fill a piece that is shorter; they come behind it, so it must be the last. What follows the graph must be
+    copied to the host at once and as it lies: a single kernel beside it would do what `kernels.graph.stream` tells of.
     """
 
     @torch.inference_mode()
-    def __init__(self, code: Coding, size: tuple[int, ...]) -> None:
-        self._piece, self._memory = torch.zeros(size, device=code.start.device), code.start.clone()
-        self.start = code.start.cpu().pin_memory()
-        self._graph = Graph(lambda: code(self._piece, self._memory), Lane(Urgency.SPARE))
+    def __init__(self, calls: _Calls, size: tuple[int, ...], lane: Lane) -> None:
+        self._piece, self._memory = torch.zeros(size, device=calls.start.device), calls.start.clone()
+        self.start = calls.start.cpu().pin_memory()
+        self._graph = Graph(lambda: calls(self._piece, self._memory), lane)
 
+    @torch.inference_mode()
     def __call__(self, piece: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
         filled = torch.zeros(self._piece.shape, pin_memory=True)
-        filled[: len(piece)] = piece
+        filled[: len(piece)].view_as(piece).copy_(piece)
         self._piece.copy_(filled, non_blocking=True)
         self._memory.copy_(memory, non_blocking=True)
         result, after = self._graph.replay()

@@ -1,0 +1,59 @@
+"""The codec in pieces: official results, and nothing lost or added between them."""
+
+import numpy as np
+import pytest
+import torch
+
+
+def noise(*shape: int) -> np.ndarray:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(0)).numpy()
+
+
+def test_encode_equals_the_official_result(tiny, modules):
+    latents = np.concatenate(list(tiny.codec.encode(modules["vae_encode.input"].numpy(), pad_left=False)))
+    golden = modules["vae_encode.output"].T.numpy()  # padded to a frame, where ours is padded to a patch
+    assert np.abs(latents.reshape(-1, latents.shape[-1])[: len(golden)] - golden).max() < 1e-5
+
+
+def test_decode_equals_the_official_result(tiny, modules):
+    latents = modules["vae_decode.input"].T.unflatten(0, (-1, 4)).numpy()
+    audio = np.concatenate(list(tiny.codec.decode(latents)))
+    assert np.abs(audio - modules["vae_decode.output"].numpy()).max() < 1e-5
+
+
+def test_pieces_of_the_codec_are_bounded_and_join(tiny):
+    waveform = noise(16000 * 7 + 123) * 0.3
+    pieces = list(tiny.codec.encode(waveform, pad_left=True))
+    patch = tiny.info.samples_per_patch
+    assert len(pieces) > 3
+    assert max(len(piece) for piece in pieces) * patch <= 2 * 16000
+    padded = np.pad(waveform, (-len(waveform) % patch, 0))
+    start = torch.zeros(1, tiny.codec.encoder.memory)
+    whole = tiny.codec.encode_piece(torch.from_numpy(padded), start)[0].numpy()
+    assert np.abs(np.concatenate(pieces) - whole).max() < 1e-5
+
+    audio = list(tiny.codec.decode(np.concatenate(pieces)))
+    assert max(map(len, audio)) <= 2 * 48000
+    assert sum(map(len, audio)) == len(np.concatenate(pieces)) * tiny.info.samples_per_step
+
+
+@pytest.mark.parametrize("pad_left", [True, False])
+def test_padding_fills_the_first_or_the_last_patch(tiny, pad_left):
+    waveform, patch = noise(3000) * 0.3, tiny.info.samples_per_patch
+    zeros = np.zeros(2 * patch - 3000, np.float32)
+    full = np.concatenate([zeros, waveform] if pad_left else [waveform, zeros])
+    ours, theirs = (np.concatenate(list(tiny.codec.encode(x, pad_left=pad_left))) for x in (waveform, full))
+    assert ours.shape == (2, 4, tiny.info.latent_dim)
+    assert ours.dtype == np.float32
+    assert np.array_equal(ours, theirs)
+
+
+def test_nothing_gives_nothing(tiny):
+    assert list(tiny.codec.encode(np.zeros(0, np.float32), pad_left=True)) == []
+    assert list(tiny.codec.decode(np.zeros((0, 4, 8), np.float32))) == []
+
+
+def test_pieces_lie_as_a_copy_to_the_host_wants_them(tiny):
+    waveform = noise(16000 * 5)
+    assert all(piece.is_contiguous() for piece in tiny.codec.encode(waveform, pad_left=True))
+    assert all(piece.is_contiguous() for piece in tiny.codec.decode(noise(40, 4, tiny.info.latent_dim)))
