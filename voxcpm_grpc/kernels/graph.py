@@ -51,14 +51,13 @@ class Graph(Generic[T]):
     """One captured call. `output` is what it returned: the same tensors, new contents after every replay."""
 
     def __init__(self, call: Callable[[], T], lane: Lane) -> None:
-        stream = lane.stream
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
+        lane.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(lane.stream):
             for _ in range(WARM_UP_CALLS):
                 call()
-        torch.cuda.current_stream().wait_stream(stream)
+        torch.cuda.current_stream().wait_stream(lane.stream)
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph, pool=lane.pool, stream=stream):
+        with torch.cuda.graph(self._graph, pool=lane.pool, stream=lane.stream):
             self.output: T = call()
 
     def replay(self) -> T:

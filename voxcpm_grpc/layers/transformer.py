@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from torch import Tensor
 
@@ -13,7 +14,7 @@ from voxcpm_grpc.layers.ops import Ops, Residual
 from voxcpm_grpc.layers.weights import Weights
 
 # q [..., h, d], k and v [..., g, d], not rotated yet, layer -> [..., h, d]. What it gets are strided views. In a stack
-# with a late norm there follows what q, k and v want first: a RowNorm, or None where they came of normalized rows.
+# with a late norm `norm` says what q, k and v want first: a RowNorm, or None where they came of normalized rows.
 Attend = Callable[..., Tensor]
 
 
@@ -51,11 +52,14 @@ class Layer:
     def __call__(self, stream: Residual, rows: tuple[int, ...], attend: Attend) -> Residual:
         """`rows` are the dimensions that attention sees: their product is t."""
         ops, scale = self.ops, self.shape.residual_scale
-        todo = stream, self.norm, self.qkv
-        qkv, *late = ops.linear_norm(*todo) if self.late_norm else (ops.norm_linear(*todo),)
+        if self.late_norm:
+            qkv, norm = ops.linear_norm(stream, self.norm, self.qkv)
+            attend = partial(attend, norm=norm)
+        else:
+            qkv = ops.norm_linear(stream, self.norm, self.qkv)
         heads = [size // self.shape.head_dim for size in self.sizes]
         q, k, v = qkv.view(*rows, -1, self.shape.head_dim).split(heads, dim=-2)
-        mixed = attend(q, k, v, self.index, *late).reshape(-1, self.sizes[0])
+        mixed = attend(q, k, v, self.index).reshape(-1, self.sizes[0])
         stream = ops.linear_add(mixed, self.out, stream, scale)
         return ops.linear_add(ops.norm_gated(stream, self.mlp_norm, self.gate_up), self.down, stream, scale)
 
