@@ -49,6 +49,7 @@ class Activity:
     start: float
     end: float
     in_graph: bool
+    stream: int  # as the profiler numbers them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +74,14 @@ def activities(events: Iterable[Mapping[str, Any]]) -> list[Activity]:
     events = list(events)
     graphs = {e["args"].get("correlation") for e in events if _is_graph_launch(e)}
     found = [
-        Activity(KINDS[e["cat"]], e["name"], e["ts"], e["ts"] + e["dur"], e["args"].get("correlation") in graphs)
+        Activity(
+            KINDS[e["cat"]],
+            e["name"],
+            e["ts"],
+            e["ts"] + e["dur"],
+            in_graph=e["args"].get("correlation") in graphs,
+            stream=e["args"]["stream"],
+        )
         for e in events
         if e.get("cat") in KINDS
     ]

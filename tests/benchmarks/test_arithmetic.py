@@ -128,7 +128,8 @@ def test_listening_is_measured_while_counted_requests_come():
 
 
 def event(cat: str, start: float, length: float, correlation: int) -> dict:
-    return {"cat": cat, "name": f"{cat}{correlation}", "ts": start, "dur": length, "args": {"correlation": correlation}}
+    args = {"correlation": correlation, "stream": 7}
+    return {"cat": cat, "name": f"{cat}{correlation}", "ts": start, "dur": length, "args": args}
 
 
 def test_idle_is_what_no_kernel_covers():

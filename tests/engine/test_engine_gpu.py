@@ -1,6 +1,5 @@
 """The engine on a GPU: the same code, graphs and kernels as on the CPU must give the same speech."""
 
-import json
 import random
 from dataclasses import replace
 
@@ -10,8 +9,8 @@ import torch
 from support import goldens
 from support.checkpoints import TINY
 from support.engines import at_rest, mixed_requests, run, voice
+from support.traces import traced
 
-from benchmarks.trace import activities
 from voxcpm_grpc.attention import select_attention
 from voxcpm_grpc.config import EngineSettings
 from voxcpm_grpc.engine.engine import Engine
@@ -144,7 +143,7 @@ def test_a_codec_job_that_is_cancelled_on_its_way_leaves_the_others_as_they_were
 
 
 def test_codec_jobs_are_graphs_and_copies_from_and_to_the_host_alone(tmp_path):
-    """A single kernel beside the steps makes all graphs of the process slower, for good (kernels.graph.stream)."""
+    """What a single kernel beside the steps would do is told in kernels.graph.stream."""
     eng = engine()
 
     def code():
@@ -153,11 +152,7 @@ def test_codec_jobs_are_graphs_and_copies_from_and_to_the_host_alone(tmp_path):
         run(eng)
 
     code()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
-        code()
-        torch.cuda.synchronize()
-    profiler.export_chrome_trace(str(tmp_path / "trace.json"))
-    ran = activities(json.loads((tmp_path / "trace.json").read_text())["traceEvents"])
+    ran = traced(code, tmp_path)
     assert any(activity.in_graph for activity in ran)
     alone = {activity.name.split(" (")[0] for activity in ran if not activity.in_graph}
     assert alone == {"Memcpy HtoD", "Memcpy DtoH"}

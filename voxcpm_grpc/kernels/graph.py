@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 import torch
 
 T = TypeVar("T")
-WARM_UP_CALLS = 2  # compile kernels and let libraries allocate before anything is recorded
+WARM_UP_CALLS = 2  # compile kernels and load what libraries bring before anything is recorded
 
 
 class Urgency(IntEnum):
@@ -24,9 +24,9 @@ class Urgency(IntEnum):
 def stream(urgency: Urgency, device: torch.device) -> torch.cuda.Stream:
     """The one stream of that urgency on a device, for graphs and for copies from and to the host.
 
-    After a few single kernels on streams beside the default one, every kernel of every graph of the process starts half
-    a microsecond later, for good (H200, driver 580): the step of 16 streams takes a twentieth longer. Those that warm
-    up a capture can do it too, the more streams there are the surer.
+    After a few single kernels on streams beside the default one, whether of ours or of a library's, every kernel of
+    every graph of the process starts half a microsecond later, for good (H200, driver 580): the step of 16 streams
+    takes a twentieth longer.
     """
     return _stream(torch.cuda.current_device() if device.index is None else device.index, urgency)
 
@@ -51,11 +51,8 @@ class Graph(Generic[T]):
     """One captured call. `output` is what it returned: the same tensors, new contents after every replay."""
 
     def __init__(self, call: Callable[[], T], lane: Lane) -> None:
-        lane.stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(lane.stream):
-            for _ in range(WARM_UP_CALLS):
-                call()
-        torch.cuda.current_stream().wait_stream(lane.stream)
+        for _ in range(WARM_UP_CALLS):
+            call()
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph, pool=lane.pool, stream=lane.stream):
             self.output: T = call()

@@ -3,15 +3,20 @@
 Every module is fed with the truth's own input, so that errors do not add up along the sequence.
 """
 
+from collections import Counter
 from dataclasses import dataclass
 
 import pytest
 import torch
 from support.full_size import full_size  # noqa: F401
+from support.traces import traced
 
 from voxcpm_grpc.attention import PagedKV, PagedRows, select_attention
+from voxcpm_grpc.checkpoint import resolve
+from voxcpm_grpc.config import EngineSettings
 from voxcpm_grpc.engine.graph import StepGraph, batch_buckets
 from voxcpm_grpc.engine.kv_cache import allocate_kv
+from voxcpm_grpc.engine.load import load_engine
 from voxcpm_grpc.engine.rows import step_rows
 from voxcpm_grpc.engine.runner import LIBRARIES, Runner, working_memory
 from voxcpm_grpc.engine.slots import Slots
@@ -113,6 +118,15 @@ def test_flow_evaluation_and_whole_pass(pair, timesteps):
     for fast, truth in zip(*velocities, strict=True):
         assert cosine(fast, truth) > COSINE
     assert cosine(*latents) > COSINE
+
+
+def test_single_kernels_run_on_the_default_stream_alone(full_size, tmp_path):  # noqa: F811
+    """One elsewhere, be it a library's own, slows every graph of the process down: see kernels.graph.stream."""
+    settings = EngineSettings(device="cuda", max_slots=STREAMS, timesteps=(10,), kv_positions=4096)
+    ran = traced(lambda: load_engine(resolve(str(full_size)), str(full_size), settings).warm_up(), tmp_path)
+    default = {one.stream for one in traced(lambda: torch.zeros(1, device="cuda"), tmp_path)}
+    single = Counter((one.stream, one.name) for one in ran if one.kind == "kernels" and not one.in_graph)
+    assert single and {stream for stream, _ in single} == default, single
 
 
 @torch.inference_mode()

@@ -110,11 +110,12 @@ class StreamingNet:
     def __call__(self, x: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
         """The next piece x [b, c, T] of streams with memory [b, m] -> their outputs [b, c', T'] and new memory.
 
-        Always float32: on CUDA the default of convolutions, TF32, is audibly less.
+        By PyTorch's own convolutions, in float32: cuDNN's would use TF32, which is audibly less, and streams of their
+        own, which slow every graph of the process down (see kernels.graph.stream).
         """
         parts = memory.split([channels * samples for channels, samples in self.tails], dim=1)
         line = DelayLine([part.unflatten(1, size) for part, size in zip(parts, self.tails, strict=True)])
-        with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        with torch.backends.cudnn.flags(enabled=False):
             for module in self.modules:
                 x = module(x, line)
         return x, torch.cat([tail.flatten(1) for tail in line.after], dim=1)

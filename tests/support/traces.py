@@ -1,0 +1,19 @@
+"""What a GPU did, by the profiler."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from benchmarks.trace import Activity, activities
+
+
+def traced(call: Callable[[], object], folder: Path) -> list[Activity]:
+    """What ran on the GPU because of a call; `folder` is for a file on the way."""
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        call()
+        torch.cuda.synchronize()
+    profiler.export_chrome_trace(str(folder / "trace.json"))
+    return activities(json.loads((folder / "trace.json").read_text())["traceEvents"])
