@@ -8,12 +8,15 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+
+from voxcpm_grpc.kernels.cuda_api import CudaError, checked
 
 SOURCES = Path(__file__).parent / "cuda"
 HEADER, KEPT = "hopper.cuh", "code.cubin"
@@ -51,7 +54,9 @@ class Function:
         """How many clusters of such a grid the device holds."""
         from cuda.bindings import driver
 
-        return checked(driver.cuOccupancyMaxActiveClusters(self.handle, _launch_config(driver, self.shape, grid, 0)))
+        config = _launch_config(driver, self.shape, grid, 0)
+        with _kernel_wanted():
+            return checked(driver.cuOccupancyMaxActiveClusters(self.handle, config))
 
 
 def load_function(code: bytes, name: str, shape: Shape, device: torch.device) -> Function:
@@ -60,7 +65,7 @@ def load_function(code: bytes, name: str, shape: Shape, device: torch.device) ->
     from cuda.bindings import driver
 
     torch.zeros(1, device=device)  # the context, which the driver's calls expect to find
-    with torch.cuda.device(device):
+    with torch.cuda.device(device), _kernel_wanted():
         module = checked(driver.cuModuleLoadData(code))
         handle = checked(driver.cuModuleGetFunction(module, name.encode()))
         attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -112,12 +117,12 @@ def compile_cuda(name: str, constants: Mapping[str, int] | None = None) -> bytes
     return code
 
 
-def checked(result: tuple[Any, ...], *, many: bool = False) -> Any:
-    """What a call into the driver or the compiler returns beside its status: the first value, or all."""
-    status, *values = result
-    if int(status) != 0:
-        raise KernelUnavailable(f"the driver refuses the kernel: {status!r}")
-    return values if many else values[0] if values else None
+@contextmanager
+def _kernel_wanted() -> Iterator[None]:
+    try:
+        yield
+    except CudaError as error:
+        raise KernelUnavailable(f"CUDA refuses the kernel: {error}") from error
 
 
 def _launch_config(driver: Any, shape: Shape, grid: tuple[int, int, int], stream: int) -> Any:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable
 from enum import IntEnum
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import torch
+
+from voxcpm_grpc.kernels.cuda_api import checked
 
 T = TypeVar("T")
 WARM_UP_CALLS = 2  # compile kernels and load what libraries bring before anything is recorded
@@ -24,9 +27,9 @@ class Urgency(IntEnum):
 def stream(urgency: Urgency, device: torch.device) -> torch.cuda.Stream:
     """The one stream of that urgency on a device, for graphs and for copies from and to the host.
 
-    After a few single kernels on streams beside the default one, whether of ours or of a library's, every kernel of
-    every graph of the process starts half a microsecond later, for good (H200, driver 580): the step of 16 streams
-    takes a twentieth longer.
+    For nothing else: after a few single kernels on streams beside the default one, whether of ours or of a library's,
+    every kernel of every graph of the process starts half a microsecond later, for good (H200, driver 580). The step of
+    16 streams takes a twentieth longer then.
     """
     return _stream(torch.cuda.current_device() if device.index is None else device.index, urgency)
 
@@ -44,19 +47,39 @@ class Lane:
 
     def __init__(self, urgency: Urgency, device: torch.device) -> None:
         self.stream = stream(urgency, device)
-        self.pool: Any = torch.cuda.graph_pool_handle()
+        with torch.cuda.device(device):
+            self.pool = torch.cuda.MemPool()
 
 
 class Graph(Generic[T]):
-    """One captured call. `output` is what it returned: the same tensors, new contents after every replay."""
+    """One captured call. `output` is what it returned: the same tensors, new contents after every replay.
+
+    Captured by CUDA's own calls, since `torch.cuda.graph` runs two kernels on the capturing stream first (PyTorch 2.11;
+    see `stream`). They are for PyTorch's random numbers, which no call may draw here.
+    """
 
     def __init__(self, call: Callable[[], T], lane: Lane) -> None:
+        from cuda.bindings import runtime
+
         for _ in range(WARM_UP_CALLS):
             call()
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph, pool=lane.pool, stream=lane.stream):
-            self.output: T = call()
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()  # the pool of the lane can have what the calls have left
+        handle, relaxed = lane.stream.cuda_stream, runtime.cudaStreamCaptureMode.cudaStreamCaptureModeRelaxed
+        with torch.cuda.stream(lane.stream), torch.cuda.use_mem_pool(lane.pool):
+            checked(runtime.cudaStreamBeginCapture(handle, relaxed))  # relaxed: garbage may be freed meanwhile
+            try:
+                self.output: T = call()
+            finally:
+                ended = runtime.cudaStreamEndCapture(handle)
+        captured = checked(ended)
+        flags = runtime.cudaGraphInstantiateFlags.cudaGraphInstantiateFlagUseNodePriority
+        self._graph = checked(runtime.cudaGraphInstantiate(captured, flags))
+        checked(runtime.cudaGraphDestroy(captured))
+        self._launch = runtime.cudaGraphLaunch
+        self._lane = lane  # its memory is the graph's
+        weakref.finalize(self, runtime.cudaGraphExecDestroy, self._graph).atexit = False
 
     def replay(self) -> T:
-        self._graph.replay()
+        checked(self._launch(self._graph, torch.cuda.current_stream().cuda_stream))
         return self.output
