@@ -3,8 +3,9 @@
     python -m benchmarks.seams
 
 A graph of nine evaluations of the diffusion transformer at 352 rows is replayed on the default stream, again and again;
-between its replays something happens on another stream. Microseconds of a replay, medians of ten; the first is of a
-process that has done nothing else yet. Every case has a process of its own, for what it changes stays.
+between its replays something happens on another stream, a new one each time if not said otherwise. Microseconds of a
+replay, medians of ten; the first is of a process that has done nothing else yet. Every case has a process of its own,
+for what it changes stays.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
 import torch
 
@@ -38,15 +40,25 @@ class Surroundings:
     host: torch.Tensor  # pinned, as large as `many`
 
 
-CASES: dict[str, Callable[[Surroundings], object]] = {
-    "nothing": lambda near: None,
-    "kernel": lambda near: near.few.add_(1),
-    "copy on the device": lambda near: near.many[:1000].copy_(near.many[2000:3000]),
-    "copies from and to the host": lambda near: near.host.copy_(
-        near.many.copy_(near.host, non_blocking=True), non_blocking=True
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What happens, and whether on a new stream each time or always on one: a new one, or the captures'."""
+
+    happens: Callable[[Surroundings], object]
+    where: Literal["new", "one", "captures"] = "new"
+
+
+CASES = {
+    "nothing": Case(lambda near: None),
+    "kernel": Case(lambda near: near.few.add_(1)),
+    "kernel, always on the same": Case(lambda near: near.few.add_(1), "one"),
+    "kernel, always on the captures'": Case(lambda near: near.few.add_(1), "captures"),
+    "copy on the device": Case(lambda near: near.many[:1000].copy_(near.many[2000:3000])),
+    "copies from and to the host": Case(
+        lambda near: near.host.copy_(near.many.copy_(near.host, non_blocking=True), non_blocking=True)
     ),
-    "memory": lambda near: torch.empty(1 << 22, device=DEVICE),
-    "graph": lambda near: near.graph.replay(),
+    "memory": Case(lambda near: torch.empty(1 << 22, device=DEVICE)),
+    "graph": Case(lambda near: near.graph.replay()),
 }
 
 
@@ -60,13 +72,15 @@ def measure(name: str) -> list[float]:
     def evaluate() -> torch.Tensor:
         return [stack(x, attend) for _ in range(EVALUATIONS)][-1]
 
-    graph, aside, many = Graph(evaluate, lane), torch.cuda.Stream(), torch.zeros(1 << 20, device=DEVICE)
+    graph, many = Graph(evaluate, lane), torch.zeros(1 << 20, device=DEVICE)
     near = Surroundings(Graph(evaluate, lane), many[:10], many, torch.zeros(len(many), pin_memory=True))
+    case = CASES[name]
+    one = lane.stream if case.where == "captures" else torch.cuda.Stream()
     torch.cuda.synchronize()
     found = [replay(graph)]
     for _ in range(TIMES):
-        with torch.cuda.stream(aside):
-            CASES[name](near)
+        with torch.cuda.stream(torch.cuda.Stream() if case.where == "new" else one):
+            case.happens(near)
         torch.cuda.synchronize()
         found.append(replay(graph))
     return found
