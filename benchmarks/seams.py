@@ -23,18 +23,32 @@ import torch
 
 from benchmarks.kernels import DEVICE, DTYPE, LOCAL, attend_local, random_stack, rotation
 from voxcpm_grpc.attention import select_attention
-from voxcpm_grpc.kernels.graph import Graph, Lane, Urgency
+from voxcpm_grpc.kernels.graph import WARM_UP_CALLS, Graph, Lane, Urgency
 from voxcpm_grpc.layers.ops import select_ops
 
 EVALUATIONS, ROWS, TIMES, REPLAYS = 9, (32, 11), 6, 10
 TIMEOUT = 120  # seconds of one case
 
 
+class TorchGraph:
+    """A `Graph` as PyTorch captures it: after two kernels of its own on the lane's stream."""
+
+    def __init__(self, call: Callable[[], object], lane: Lane) -> None:
+        for _ in range(WARM_UP_CALLS):
+            call()
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph, stream=lane.stream):
+            call()
+
+    def replay(self) -> None:
+        self._graph.replay()
+
+
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What the cases need."""
 
-    graph: Graph[torch.Tensor]
+    graph: Graph[torch.Tensor] | TorchGraph
     few: torch.Tensor
     many: torch.Tensor
     host: torch.Tensor  # pinned, as large as `many`
@@ -42,23 +56,36 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What happens, and whether on a new stream each time or always on one: a new one, or the captures'."""
+    """What happens, whether on a new stream each time or always on one (new, or the captures'), and who captures."""
 
     happens: Callable[[Surroundings], object]
     where: Literal["new", "one", "captures"] = "new"
+    capture: type[Graph[torch.Tensor]] | type[TorchGraph] = Graph
+
+
+def run_kernel(near: Surroundings) -> None:
+    near.few.add_(1)
+
+
+def replay_other(near: Surroundings) -> None:
+    near.graph.replay()
 
 
 CASES = {
     "nothing": Case(lambda near: None),
-    "kernel": Case(lambda near: near.few.add_(1)),
-    "kernel, always on the same": Case(lambda near: near.few.add_(1), "one"),
-    "kernel, always on the captures'": Case(lambda near: near.few.add_(1), "captures"),
+    "kernel": Case(run_kernel),
+    "kernel, always on the same": Case(run_kernel, "one"),
+    "kernel, always on the captures'": Case(run_kernel, "captures"),
     "copy on the device": Case(lambda near: near.many[:1000].copy_(near.many[2000:3000])),
     "copies from and to the host": Case(
         lambda near: near.host.copy_(near.many.copy_(near.host, non_blocking=True), non_blocking=True)
     ),
     "memory": Case(lambda near: torch.empty(1 << 22, device=DEVICE)),
-    "graph": Case(lambda near: near.graph.replay()),
+    "graph": Case(replay_other),
+    "graph, always on the same": Case(replay_other, "one"),
+    "nothing; PyTorch captures": Case(lambda near: None, capture=TorchGraph),
+    "kernel; PyTorch captures": Case(run_kernel, capture=TorchGraph),
+    "kernel, always on the same; PyTorch captures": Case(run_kernel, "one", TorchGraph),
 }
 
 
@@ -72,9 +99,9 @@ def measure(name: str) -> list[float]:
     def evaluate() -> torch.Tensor:
         return [stack(x, attend) for _ in range(EVALUATIONS)][-1]
 
-    graph, many = Graph(evaluate, lane), torch.zeros(1 << 20, device=DEVICE)
-    near = Surroundings(Graph(evaluate, lane), many[:10], many, torch.zeros(len(many), pin_memory=True))
-    case = CASES[name]
+    case, many = CASES[name], torch.zeros(1 << 20, device=DEVICE)
+    graph, other = case.capture(evaluate, lane), case.capture(evaluate, lane)
+    near = Surroundings(other, many[:10], many, torch.zeros(len(many), pin_memory=True))
     one = lane.stream if case.where == "captures" else torch.cuda.Stream()
     torch.cuda.synchronize()
     found = [replay(graph)]
@@ -86,7 +113,7 @@ def measure(name: str) -> list[float]:
     return found
 
 
-def replay(graph: Graph[torch.Tensor]) -> float:
+def replay(graph: Graph[torch.Tensor] | TorchGraph) -> float:
     graph.replay()
     took = []
     for _ in range(REPLAYS):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import gc
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 from typing import Generic, TypeVar
 
@@ -27,9 +29,9 @@ class Urgency(IntEnum):
 def stream(urgency: Urgency, device: torch.device) -> torch.cuda.Stream:
     """The one stream of that urgency on a device, for graphs and for copies from and to the host.
 
-    For nothing else: after a few single kernels on streams beside the default one, whether of ours or of a library's,
-    every kernel of every graph of the process starts half a microsecond later, for good (H200, driver 580). The step of
-    16 streams takes a twentieth longer then.
+    For nothing else: in processes where single kernels ran on streams beside the default one, even if only those of a
+    library or of PyTorch's captures, every kernel of every graph started half a microsecond later, for good (H200,
+    driver 580; "Seams that grow" in benchmarks/LOG.md). The step of 16 streams takes a twentieth longer then.
     """
     return _stream(torch.cuda.current_device() if device.index is None else device.index, urgency)
 
@@ -65,9 +67,9 @@ class Graph(Generic[T]):
             call()
         torch.cuda.synchronize()
         torch.cuda.empty_cache()  # the pool of the lane can have what the calls have left
-        handle, relaxed = lane.stream.cuda_stream, runtime.cudaStreamCaptureMode.cudaStreamCaptureModeRelaxed
-        with torch.cuda.stream(lane.stream), torch.cuda.use_mem_pool(lane.pool):
-            checked(runtime.cudaStreamBeginCapture(handle, relaxed))  # relaxed: garbage may be freed meanwhile
+        handle, mode = lane.stream.cuda_stream, runtime.cudaStreamCaptureMode.cudaStreamCaptureModeGlobal
+        with torch.cuda.stream(lane.stream), torch.cuda.use_mem_pool(lane.pool), _no_garbage_collected():
+            checked(runtime.cudaStreamBeginCapture(handle, mode))
             try:
                 self.output: T = call()
             finally:
@@ -83,3 +85,15 @@ class Graph(Generic[T]):
     def replay(self) -> T:
         checked(self._launch(self._graph, torch.cuda.current_stream().cuda_stream))
         return self.output
+
+
+@contextmanager
+def _no_garbage_collected() -> Iterator[None]:
+    """The memory of a lane that is garbage must not be given back while something is captured: PyTorch aborts."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
