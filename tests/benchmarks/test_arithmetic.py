@@ -144,6 +144,7 @@ def test_idle_is_what_no_kernel_covers():
     ]
     ran = trace.activities(events)
     row = trace.row(4, 1.0, ran, 1, steps=2)
+    assert {(activity.stream, activity.in_graph) for activity in ran} == {(7, True), (7, False)}
     assert (row.kernels, row.copies, row.memsets, row.graph_nodes, row.graph_launches) == (1.5, 0.5, 0, 1.5, 0.5)
     assert row.busy_ms == pytest.approx(98 / 2 / 1e3) and row.traced_ms == pytest.approx(120 / 2 / 1e3)
     assert row.idle_share == pytest.approx(22 / 120) and row.starved_share == pytest.approx(20 / 120)

@@ -1,4 +1,6 @@
+import gc
 import random
+import weakref
 from collections import defaultdict
 from dataclasses import replace
 
@@ -319,3 +321,19 @@ def test_warming_up_leaves_no_trace(alone, options):
     request = mixed_requests(2)[1]
     eng.add(request)
     assert_same(run(eng)[request.id], alone[request.id])
+
+
+def test_an_engine_that_is_dropped_is_gone_at_once():
+    """Not when the garbage collector comes: on a GPU that may be in the middle of another's capture."""
+    eng = engine()
+    eng.add(mixed_requests()[0])
+    eng.encode("enc", np.zeros(16000, np.float32), pad_left=False)
+    run(eng)
+    gc.collect()
+    gc.disable()
+    try:
+        parts = [weakref.ref(part) for part in (eng, eng.runner, eng.model, eng.model.codec)]
+        del eng
+        assert not any(part() for part in parts)
+    finally:
+        gc.enable()

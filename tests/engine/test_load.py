@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -88,3 +89,19 @@ def test_noise_that_is_no_array_ends_the_start(tmp_path):
     for name in ("broken.npy", "pickled.npy"):
         with pytest.raises(StartupError, match=name):
             load(recorded_noise=tmp_path / name)
+
+
+@pytest.mark.gpu
+def test_graphs_without_the_bindings_that_capture_them_end_the_start(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cuda.bindings.runtime", None)
+    with pytest.raises(StartupError, match=r"engine.graphs needs the package cuda-bindings .* to false"):
+        load_engine(TINY, "tiny", EngineSettings(device="cuda"))
+    load_engine(TINY, "tiny", EngineSettings(device="cuda", graphs=False))
+
+
+@pytest.mark.gpu
+def test_products_in_float32_are_what_they_say():
+    """Images of PyTorch exist whose environment asks for TF32."""
+    torch.set_float32_matmul_precision("high")
+    load_engine(TINY, "tiny", EngineSettings(device="cuda", graphs=False))
+    assert torch.get_float32_matmul_precision() == "highest"

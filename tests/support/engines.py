@@ -44,9 +44,9 @@ class Outcome:
         return np.concatenate(self.audio)
 
 
-def run(eng: Engine, each=lambda: None, limit=5_000) -> dict[str, Outcome]:
-    """Step until nothing is left to do, calling `each` before every step."""
-    outcomes = defaultdict(Outcome)
+def run(eng: Engine, each=lambda: None, limit=5_000, outcomes=None) -> dict[str, Outcome]:
+    """Step until nothing is left to do, calling `each` before every step; `outcomes` of earlier steps go on."""
+    outcomes = defaultdict(Outcome) if outcomes is None else outcomes
     while eng.busy:
         limit -= 1
         assert limit, "the engine makes no progress"

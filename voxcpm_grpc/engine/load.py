@@ -47,6 +47,8 @@ def load_engine(directory: Path, name: str, settings: EngineSettings, *, engines
         codec_dtype=None if settings.codec_dtype == "auto" else getattr(torch, settings.codec_dtype),
     )
     graphs = settings.graphs and device.type == "cuda" and attention.capturable
+    if graphs:
+        _require_bindings()
     model = load_model(directory, options)
     threads = settings.threads or _few_threads(directory)
     if threads is None and engines > 1:
@@ -78,7 +80,17 @@ def _device(name: str) -> torch.device:
         if device.index >= count:
             raise StartupError(f"engine.device is {name!r} and PyTorch sees {count} GPUs; use cpu or another number")
         torch.cuda.set_device(device)  # where kernels are launched, graphs recorded and host memory pinned from now on
+        torch.set_float32_matmul_precision("highest")  # float32 means float32, whatever the environment prefers
     return device
+
+
+def _require_bindings() -> None:
+    try:
+        import cuda.bindings.runtime as _  # noqa: F401
+    except ImportError as error:
+        raise StartupError(
+            f"engine.graphs needs the package cuda-bindings ({error}); install it, or set engine.graphs to false"
+        ) from error
 
 
 def _attention(name: str, device: torch.device) -> Attention:

@@ -26,6 +26,14 @@ class KernelUnavailable(RuntimeError):
     """This machine, or this model, cannot have the kernel."""
 
 
+@contextmanager
+def _kernel_wanted() -> Iterator[None]:
+    try:
+        yield
+    except CudaError as error:
+        raise KernelUnavailable(f"CUDA refuses the kernel: {error}") from error
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
     """How a kernel is launched: `cluster` blocks share memory; `together` all blocks at once or none."""
@@ -50,22 +58,22 @@ class Function:
         pointers = (ctypes.c_void_p * len(parameters))(*(ctypes.addressof(value) for value in parameters))
         checked(driver.cuLaunchKernelEx(config, self.handle, ctypes.addressof(pointers), 0))
 
+    @_kernel_wanted()
     def clusters_at_once(self, grid: tuple[int, int, int]) -> int:
         """How many clusters of such a grid the device holds."""
         from cuda.bindings import driver
 
-        config = _launch_config(driver, self.shape, grid, 0)
-        with _kernel_wanted():
-            return checked(driver.cuOccupancyMaxActiveClusters(self.handle, config))
+        return checked(driver.cuOccupancyMaxActiveClusters(self.handle, _launch_config(driver, self.shape, grid, 0)))
 
 
+@_kernel_wanted()
 def load_function(code: bytes, name: str, shape: Shape, device: torch.device) -> Function:
     """The kernel called `name` in machine code, on a device of compute capability 9.0."""
     require_hopper(device)
     from cuda.bindings import driver
 
     torch.zeros(1, device=device)  # the context, which the driver's calls expect to find
-    with torch.cuda.device(device), _kernel_wanted():
+    with torch.cuda.device(device):
         module = checked(driver.cuModuleLoadData(code))
         handle = checked(driver.cuModuleGetFunction(module, name.encode()))
         attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -84,6 +92,7 @@ def require_hopper(device: torch.device) -> None:
         raise KernelUnavailable("compiling the kernel takes the package cuda-bindings") from error
 
 
+@_kernel_wanted()
 def compile_cuda(name: str, constants: Mapping[str, int] | None = None) -> bytes:
     """Machine code for Hopper of the source called `name`; KernelUnavailable with the compiler's words where it fails.
 
@@ -110,19 +119,11 @@ def compile_cuda(name: str, constants: Mapping[str, int] | None = None) -> bytes
         code = bytes(checked(nvrtc.nvrtcGetCUBINSize(program)))
         checked(nvrtc.nvrtcGetCUBIN(program, code))
     except (ImportError, RuntimeError, OSError) as error:
-        if isinstance(error, KernelUnavailable):
+        if isinstance(error, KernelUnavailable | CudaError):
             raise
         raise KernelUnavailable(f"no compiler: {error}") from error
     kept.put(code, KEPT, binary=True)
     return code
-
-
-@contextmanager
-def _kernel_wanted() -> Iterator[None]:
-    try:
-        yield
-    except CudaError as error:
-        raise KernelUnavailable(f"CUDA refuses the kernel: {error}") from error
 
 
 def _launch_config(driver: Any, shape: Shape, grid: tuple[int, int, int], stream: int) -> Any:

@@ -29,9 +29,9 @@ class Urgency(IntEnum):
 def stream(urgency: Urgency, device: torch.device) -> torch.cuda.Stream:
     """The one stream of that urgency on a device, for graphs and for copies from and to the host.
 
-    For nothing else: in processes where single kernels ran on streams beside the default one, even if only those of a
-    library or of PyTorch's captures, every kernel of every graph started half a microsecond later, for good (H200,
-    driver 580; "Seams that grow" in benchmarks/LOG.md). The step of 16 streams takes a twentieth longer then.
+    For nothing else where there are graphs: in processes whose single kernels ran on more than one stream, be they a
+    library's or those of PyTorch's captures, every kernel of every graph started half a microsecond later, for good
+    (H200, driver 580; "Seams that grow" in benchmarks/LOG.md). The step of 16 streams takes a twentieth longer then.
     """
     return _stream(torch.cuda.current_device() if device.index is None else device.index, urgency)
 
@@ -44,20 +44,21 @@ def _stream(device: int, urgency: Urgency) -> torch.cuda.Stream:
 class Lane:
     """Graphs that never run at the same time, and so share their memory; of several lanes the more urgent goes first.
 
-    PyTorch gives the memory that one capture has left to another only if both are captured on one stream.
+    PyTorch gives the memory that one capture has left to another only if both are captured on one stream. What cuBLAS
+    works in lies in the pool of the first lane that used it on a stream, and stays.
     """
 
     def __init__(self, urgency: Urgency, device: torch.device) -> None:
         self.stream = stream(urgency, device)
-        with torch.cuda.device(device):
-            self.pool = torch.cuda.MemPool()
+        self.pool = torch.cuda.MemPool()
 
 
 class Graph(Generic[T]):
     """One captured call. `output` is what it returned: the same tensors, new contents after every replay.
 
     Captured by CUDA's own calls, since `torch.cuda.graph` runs two kernels on the capturing stream first (PyTorch 2.11;
-    see `stream`). They are for PyTorch's random numbers, which no call may draw here.
+    see `stream`). They are for PyTorch's random numbers, which no call may draw here. The lane's device must be the
+    current one, now and for replays. Raises CudaError.
     """
 
     def __init__(self, call: Callable[[], T], lane: Lane) -> None:

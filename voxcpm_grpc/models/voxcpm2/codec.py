@@ -40,10 +40,8 @@ class VoxCPM2Codec(Codec):
         self.encoder, self.decoder, self.patch_size, self.device = encoder, decoder, patch_size, device
         self.samples_per_patch = patch_size * config.encode_hop  # of input
         self.piece = max(1, round(PIECE_SECONDS * config.sample_rate / self.samples_per_patch))  # patches
-        self._encoding = _Calls(self.encode_piece, torch.zeros(1, encoder.memory, device=device))
-        self._decoding = _Calls(self.decode_piece, self.allocate(1))
-        self._encode: Coding = self._encoding
-        self._decode: Coding = self._decoding
+        self._encode: Coding | None = None  # captured
+        self._decode: Coding | None = None
         self._patch_shape = (patch_size, config.latent_dim)
 
     def allocate(self, slots: int) -> Tensor:
@@ -69,15 +67,21 @@ class VoxCPM2Codec(Codec):
     def encode(self, waveform: np.ndarray, *, pad_left: bool) -> Iterator[Tensor]:
         missing = -len(waveform) % self.samples_per_patch
         padded = np.pad(waveform, (missing, 0) if pad_left else (0, missing))
-        return _coded(padded, self.piece * self.samples_per_patch, self._encode)
+        return _coded(padded, self.piece * self.samples_per_patch, self._encode or self._encoding())
 
     def decode(self, latents: np.ndarray) -> Iterator[Tensor]:
-        return _coded(latents, self.piece, self._decode)
+        return _coded(latents, self.piece, self._decode or self._decoding())
 
     def capture(self) -> None:
         lane, samples = Lane(Urgency.SPARE, self.device), self.piece * self.samples_per_patch
-        self._encode = _CapturedCoding(self._encoding, (samples,), lane)
-        self._decode = _CapturedCoding(self._decoding, (self.piece, *self._patch_shape), lane)
+        self._encode = _CapturedCoding(self._encoding(), (samples,), lane)
+        self._decode = _CapturedCoding(self._decoding(), (self.piece, *self._patch_shape), lane)
+
+    def _encoding(self) -> _Calls:
+        return _Calls(self.encode_piece, lambda: torch.zeros(1, self.encoder.memory, device=self.device))
+
+    def _decoding(self) -> _Calls:
+        return _Calls(self.decode_piece, lambda: self.allocate(1))
 
     def _upload(self, piece: Tensor) -> Tensor:
         if piece.device.type == "cpu" and self.device.type == "cuda":
@@ -96,10 +100,14 @@ def _coded(whole: np.ndarray, size: int, code: Coding) -> Iterator[Tensor]:
 
 @dataclass(frozen=True, slots=True)
 class _Calls:
-    """A `Coding` by calls; its memory is on the device."""
+    """A `Coding` by calls; its memory is on the device, and made on the stream that the first piece is coded on."""
 
     call: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-    start: Tensor
+    allocate: Callable[[], Tensor]
+
+    @property
+    def start(self) -> Tensor:
+        return self.allocate()
 
     def __call__(self, piece: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
         return self.call(piece, memory)
@@ -109,13 +117,14 @@ class _CapturedCoding:
     """A `Coding` by one launch between copies from and to the host, where its memory is.
 
     Zeros fill a piece that is shorter; they come behind it, so it must be the last. What follows the graph must be
-    copied to the host at once and as it lies: a single kernel beside it would do what `kernels.graph.stream` tells of.
+    copied to the host at once and as it lies: a single kernel beside it could do what `kernels.graph.stream` tells of.
     """
 
     @torch.inference_mode()
     def __init__(self, calls: _Calls, size: tuple[int, ...], lane: Lane) -> None:
-        self._piece, self._memory = torch.zeros(size, device=calls.start.device), calls.start.clone()
-        self.start = calls.start.cpu().pin_memory()
+        self._memory = calls.start
+        self._piece = torch.zeros(size, device=self._memory.device)
+        self.start = self._memory.cpu().pin_memory()
         self._graph = Graph(lambda: calls(self._piece, self._memory), lane)
 
     @torch.inference_mode()

@@ -101,6 +101,7 @@ class StreamingNet:
 
     modules: tuple[Module, ...]
     tails: tuple[tuple[int, int], ...]
+    cudnn: bool = True  # or PyTorch's own convolutions, which take the streams of a batch one after another
 
     @property
     def memory(self) -> int:
@@ -110,12 +111,11 @@ class StreamingNet:
     def __call__(self, x: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
         """The next piece x [b, c, T] of streams with memory [b, m] -> their outputs [b, c', T'] and new memory.
 
-        By PyTorch's own convolutions, in float32: cuDNN's would use TF32, which is audibly less, and streams of their
-        own, which slow every graph of the process down (see kernels.graph.stream).
+        Always float32: on CUDA the default of convolutions, TF32, is audibly less.
         """
         parts = memory.split([channels * samples for channels, samples in self.tails], dim=1)
         line = DelayLine([part.unflatten(1, size) for part, size in zip(parts, self.tails, strict=True)])
-        with torch.backends.cudnn.flags(enabled=False):
+        with torch.backends.cudnn.flags(enabled=self.cudnn, allow_tf32=False):
             for module in self.modules:
                 x = module(x, line)
         return x, torch.cat([tail.flatten(1) for tail in line.after], dim=1)
@@ -148,9 +148,6 @@ class NetBuilder:
         self.weights = weights
         self.modules: list[Module] = []
         self.tails: list[tuple[int, int]] = []
-
-    def build(self) -> StreamingNet:
-        return StreamingNet(tuple(self.modules), tuple(self.tails))
 
     def add(self, module: Module) -> None:
         self.modules.append(module)
@@ -191,7 +188,11 @@ class NetBuilder:
 
 
 def build_encoder(config: VAEConfig, weights: Weights) -> StreamingNet:
-    """Waveforms [b, 1, T * hop] to latents [b, D, T]."""
+    """Waveforms [b, 1, T * hop] to latents [b, D, T].
+
+    Without cuDNN, which does the last convolution by Fourier transforms on streams of its own: they take thrice the
+    time of all the rest, and single kernels there can slow every graph of the process down (see kernels.graph.stream).
+    """
     net, channels = NetBuilder(weights.scope("encoder")), config.encoder_dim
     net.add(net.conv("block.0", channels, 1, 7))
     for i, rate in enumerate(config.encoder_rates):
@@ -203,7 +204,7 @@ def build_encoder(config: VAEConfig, weights: Weights) -> StreamingNet:
         channels *= 2
     net.add(net.conv("fc_mu", config.latent_dim, channels, 3))
     net.weights.drop(*(f"fc_logvar.{part}" for part in ("weight_g", "weight_v", "bias")))
-    return net.build()
+    return StreamingNet(tuple(net.modules), tuple(net.tails), cudnn=False)
 
 
 def build_decoder(config: VAEConfig, weights: Weights) -> StreamingDecoder:
