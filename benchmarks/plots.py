@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 INK = {"ours": "#1f6f8b", "peer": "#c8553d", "floor": "#8a8a8a", "p50": "#1f6f8b", "p99": "#c8553d"}
 COLOURS = {"kernels": "#1f6f8b", "copies": "#c8553d", "memsets": "#e0a458"}
+LEGENDS = 1.25  # height of a panel with two legends over that of its data
 
 
 def burst(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
@@ -53,16 +54,17 @@ def serving(table: Mapping[str, Any], path: Path) -> None:
             server = [row[f"server_ttfb_{name}_ms"] for row in rows]
             axes[0].plot(levels, server, ":", color=INK[name], label=f"{name} at the server")
         _frame(axes[0], what, "time to first audio, ms")
-        axes[1].plot(
-            levels, [row["longest_gap_p99_ms"] for row in rows], "o-", color=INK["p99"], label="longest gap, p99"
-        )
+        gaps = [row["longest_gap_p99_ms"] for row in rows]
+        axes[1].plot(levels, gaps, "o-", color=INK["p99"], label="longest gap, p99")
         _frame(axes[1], what, "ms")
+        axes[1].set_ylim(0, LEGENDS * max(gaps))
         shares = axes[1].twinx()
         for column, style, label in (("late_streams", "s--", "late"), ("refused", "^--", "refused")):
             share = [100 * row[column] / row["requests"] for row in rows]
             shares.plot(levels, share, style, color=INK["floor"], label=label)
         shares.set_ylabel("% of requests")
-        shares.set_ylim(-2, 102)
+        shares.set_ylim(0, LEGENDS * 100)
+        shares.set_yticks(range(0, 101, 20))
         shares.legend(loc="upper right")
         axes[2].plot(levels, [row["audio_s_per_s"] for row in rows], "o-", color=INK["ours"], label="audio")
         _frame(axes[2], what, "seconds of audio per second")
