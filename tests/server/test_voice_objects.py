@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import fsspec
 import pytest
@@ -50,6 +52,22 @@ def test_an_emptied_folder_may_be_removed_while_another_writes_into_it(store_url
     with ThreadPoolExecutor(4) as workers:
         list(workers.map(work, range(4)))
     assert Objects(store_url).names() == []
+
+
+def test_an_emptied_folder_may_be_removed_just_when_it_is_found(tmp_path, monkeypatch):
+    objects, folder, mkdir = Objects(str(tmp_path)), tmp_path / "a", os.mkdir
+
+    def with_a_rival(path: str | Path, mode: int = 0o777) -> None:
+        try:
+            mkdir(path, mode)
+        except FileExistsError:
+            Path(path).rmdir()
+            raise
+
+    folder.mkdir()
+    monkeypatch.setattr(os, "mkdir", with_a_rival)
+    objects.write("a/1", b"x")
+    assert objects.read("a/1") == {"a/1": b"x"}
 
 
 def test_a_folder_with_odd_characters_and_foreign_files(tmp_path):

@@ -175,7 +175,8 @@ class _Folder:
     def _create(self, path: Path) -> BinaryIO:
         """The new file, in a folder that another server may remove, being empty, just when it was made here."""
         for _ in range(10):
-            path.parent.mkdir(exist_ok=True, mode=0o700)
+            with suppress(FileExistsError):  # `exist_ok` would look again, and the folder may be gone by then
+                path.parent.mkdir(mode=0o700)
             with suppress(FileNotFoundError):
                 return path.open("wb")
         raise FileNotFoundError(path.parent)
