@@ -147,7 +147,7 @@ def test_a_codec_job_that_is_cancelled_on_its_way_leaves_the_others_as_they_were
 
 
 def test_codec_jobs_are_graphs_and_copies_from_and_to_the_host_alone(tmp_path):
-    """What a single kernel beside the steps would do is told in kernels.graph.stream."""
+    """What a single kernel beside the steps could do is told in kernels.graph.stream."""
     eng = engine()
 
     def code():

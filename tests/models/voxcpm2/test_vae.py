@@ -1,4 +1,4 @@
-"""The codec: official results, and pieces that join exactly."""
+"""The nets of the codec: pieces that join exactly, streams that do not mix."""
 
 import pytest
 import torch

@@ -190,8 +190,9 @@ class NetBuilder:
 def build_encoder(config: VAEConfig, weights: Weights) -> StreamingNet:
     """Waveforms [b, 1, T * hop] to latents [b, D, T].
 
-    Without cuDNN, which does the last convolution by Fourier transforms on streams of its own: they take thrice the
-    time of all the rest, and single kernels there can slow every graph of the process down (see kernels.graph.stream).
+    Without cuDNN, which does the last convolution by Fourier transforms on streams of its own: a piece of two seconds
+    takes 7.5 ms with it and 2.8 without (H200), and single kernels on other streams can slow every graph of the process
+    down (see kernels.graph.stream).
     """
     net, channels = NetBuilder(weights.scope("encoder")), config.encoder_dim
     net.add(net.conv("block.0", channels, 1, 7))
