@@ -149,6 +149,11 @@ class VoiceSettings(_Frozen):
         description="voice store, which servers may share: a folder, or a URL such as s3://bucket/voices; default: the "
         "user's data directory",
     )
+    default: str = Field(
+        default="auto",
+        description="voice of streams that name neither a voice nor a style: auto, the preset that the model marks as "
+        "default, if there is one; none, the model chooses; or a preset's name",
+    )
     ttl_seconds: Seconds = Field(default=30 * 86400.0, description="life of a voice since its last use")
     max_voices: Positive = Field(
         default=10_000,

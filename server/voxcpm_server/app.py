@@ -98,8 +98,8 @@ async def running_server(
         store = await stack.enter_async_context(VoiceStore(objects, settings.voices, pool.info.fingerprint))
         library = Library(store)
         studio = Studio(pool, decoder, library, threads, settings.limits)
-        if directory is not None:
-            library.keep(await presets.make(await threads.run(presets.read, directory), studio))
+        listed = () if directory is None else await threads.run(presets.read, directory)
+        library.keep(await presets.make(listed, studio), presets.default(listed, settings.voices.default))
         gate, health = Gate(settings.limits.max_streams), Health()
         tts_pb2_grpc.add_VoxCPMServiceServicer_to_server(
             VoxCPMService(

@@ -36,12 +36,28 @@ class InlinePrompt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VoiceChoice:
-    """The voice a stream asks for. Strings are ids of stored voices, or a preset's name; "" and None mean none."""
+    """The voice a stream asks for. Strings are ids of stored voices, or a preset's name; "" and None mean none.
+
+    `no_voice` asks for the one that the model chooses, also where the server has a default voice.
+    """
 
     prompt: str | InlinePrompt | None = None
     reference: str | Recording | RawLatents | None = None
     hifi: str = ""
     preset: str = ""
+    no_voice: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the caller left the voice to the server."""
+        return self == VoiceChoice()
+
+    @property
+    def name(self) -> str:
+        """The voice in a word, as callers are told it; empty if there is none."""
+        sources = (self.prompt, self.reference)
+        names = [source if isinstance(source, str) else "inline" for source in sources if source is not None]
+        return self.preset or self.hifi or "+".join(dict.fromkeys(names))
 
     @property
     def recordings(self) -> tuple[Recording | RawLatents, ...]:
@@ -53,6 +69,31 @@ class VoiceChoice:
 class SegmentationMode(Enum):
     MANUAL = "manual"
     SENTENCE = "sentence"
+
+
+DEFAULT_MAX_WAIT = 0.25  # seconds
+
+
+class FirstSegment(Enum):
+    SENTENCE = "sentence"
+    EAGER = "eager"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segmentation:
+    """Where text is cut.
+
+    max_chars: longest segment, in code points
+    max_wait: seconds of a pause after which a complete sentence is spoken; 0 for never
+    language: primary subtag of the text's language, such as `de`; empty takes the rules of the script
+    first_segment: whether the first sentence of a turn may be cut into clauses
+    """
+
+    mode: SegmentationMode = SegmentationMode.SENTENCE
+    max_chars: int = 400
+    max_wait: float = DEFAULT_MAX_WAIT
+    language: str = ""
+    first_segment: FirstSegment = FirstSegment.SENTENCE
 
 
 class Continuity(Enum):
@@ -69,9 +110,8 @@ class GenerateConfig:
     sampling: Sampling
     style: str
     output: AudioFormat
-    segmentation: SegmentationMode
+    segmentation: Segmentation
     continuity: Continuity
-    max_chars: int
     max_lead: float
     max_queue: float
 

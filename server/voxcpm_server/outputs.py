@@ -9,6 +9,16 @@ from voxcpm_grpc.audio import AudioFormat
 from voxcpm_server.voices import Voice
 
 
+class CutReason(Enum):
+    """Why a segment ends where it does."""
+
+    SENTENCE = "sentence"
+    PAUSE = "pause"
+    CLAUSE = "clause"
+    LIMIT = "limit"
+    FLUSH = "flush"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
     """A piece of text the model speaks at once.
@@ -24,6 +34,7 @@ class Segment:
     spaced: bool
     start: int
     end: int
+    cut: CutReason
 
 
 class EventKind(Enum):
@@ -49,13 +60,17 @@ class SegmentEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """What the stream really is, known once its first segment has a slot. `queue` in seconds."""
+    """The stream as it really is, known once its first segment has a slot. `queue` in seconds.
+
+    `voice` names what speaks, as the wire does: empty where the model chooses the voice.
+    """
 
     request_id: str
     format: AudioFormat
     model: str
     fingerprint: str
     seed: int = 0
+    voice: str = ""
     queue: float = 0.0
 
 
@@ -84,6 +99,7 @@ class Summary:
     steps: int = 0
     queue: float | None = None
     first_audio: float | None = None
+    text_to_audio: float | None = None
     engine: float = 0.0
     wall: float = 0.0
     cached_tokens: int = 0

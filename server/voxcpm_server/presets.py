@@ -23,13 +23,17 @@ File = Annotated[str, msgspec.Meta(pattern=r"^[^./\\][^/\\]*$")]  # of the folde
 
 
 class Preset(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An entry of the list. The transcript is needed unless the kind is `reference`."""
+    """An entry of the list. The transcript is needed unless the kind is `reference`.
+
+    `default`: it speaks where a stream names neither a voice nor a style.
+    """
 
     name: Name
     kind: Literal["prompt", "reference", "hifi"]
     recording: File
     transcript: str = ""
     labels: dict[str, str] = {}
+    default: bool = False
 
 
 def read(model: Path) -> Sequence[tuple[Preset, bytes]]:
@@ -48,6 +52,8 @@ def read(model: Path) -> Sequence[tuple[Preset, bytes]]:
     names = [preset.name for preset in presets]
     if twice := {name for name in names if names.count(name) > 1}:
         raise _fault(folder / LIST, f"names {', '.join(sorted(twice))} more than once")
+    if len(defaults := [preset.name for preset in presets if preset.default]) > 1:
+        raise _fault(folder / LIST, f"marks {', '.join(defaults)} as default, and one preset may be that")
     for preset in presets:
         if preset.kind != "reference" and not preset.transcript.strip():
             raise _fault(folder / LIST, f"has no transcript for {preset.name}, which a {preset.kind} needs")
@@ -55,6 +61,19 @@ def read(model: Path) -> Sequence[tuple[Preset, bytes]]:
         return [(preset, (folder / preset.recording).read_bytes()) for preset in presets]
     except OSError as error:
         raise _fault(Path(error.filename), f"is named in {LIST} and cannot be read: {error.strerror}") from None
+
+
+def default(presets: Sequence[tuple[Preset, bytes]], wanted: str) -> str:
+    """Name of the default voice by the setting `voices.default`, empty for none. Raises StartupError."""
+    names = [preset.name for preset, _ in presets]
+    if wanted == "auto":
+        return next((preset.name for preset, _ in presets if preset.default), "")
+    if wanted == "none":
+        return ""
+    if wanted not in names:
+        there = f"its presets are {', '.join(names)}" if names else "it has no presets here"
+        raise StartupError(f"voices.default is {wanted}, which the model does not have; {there}; or set auto or none")
+    return wanted
 
 
 async def make(presets: Sequence[tuple[Preset, bytes]], studio: Studio) -> Mapping[str, Sequence[StoredVoice]]:

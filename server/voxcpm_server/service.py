@@ -57,14 +57,19 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
             config, first = first, None
         else:
             config = self._reader.generate_config(pb.GenerateConfig())
-        voice = await self._conditioning(config.voice)
+        choice = config.voice
+        if choice.is_open and not config.style:
+            choice = VoiceChoice(preset=self._library.default)
+        voice = await self._conditioning(choice)
         if config.style and voice.prompt is not None:  # of a preset: others were refused at once
             raise convert.style_with_prompt("config.turn.style")
         config = replace(config, voice=VoiceChoice())  # a session may last long, and has no use for recordings
         session = Session(
             config,
             voice,
+            choice.name,
             pool=self._pool,
+            encode=self._studio.encode_speech,
             max_text_chars=self._limits.max_text_chars,
             max_carry_seconds=self._limits.max_carry_seconds,
             idle_seconds=self._limits.stream_idle_seconds,
@@ -121,7 +126,7 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
 
     @rpc(stream=False)
     async def GetModelInfo(self, request: pb.GetModelInfoRequest, call: Call) -> pb.GetModelInfoResponse:
-        return convert.model_info(self._pool.info, self._limits, self._library.presets)
+        return convert.model_info(self._pool.info, self._limits, self._library.presets, self._library.default)
 
     # ----
 

@@ -16,23 +16,15 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from voxcpm_grpc.engine.pool import EnginePool, Stream
 from voxcpm_grpc.errors import Aborted, Exhausted, Internal, InvalidRequest, Unavailable
 from voxcpm_grpc.request import Admitted, AudioChunk, Conditioning, Event, Finished, FinishReason, Request
 from voxcpm_server.chunks import ChunkWriter
 from voxcpm_server.continuity import Context
 from voxcpm_server.idleness import Idleness
-from voxcpm_server.inputs import (
-    Continuity,
-    Finish,
-    Flush,
-    GenerateConfig,
-    GenerateInput,
-    Interrupt,
-    SegmentationMode,
-    Silence,
-    Text,
-)
+from voxcpm_server.inputs import Continuity, Finish, Flush, GenerateConfig, GenerateInput, Interrupt, Silence, Text
 from voxcpm_server.mailbox import Mailbox
 from voxcpm_server.outbox import Outbox
 from voxcpm_server.outputs import EndReason, Header, Message, Segment, Summary
@@ -44,6 +36,7 @@ MERGED_SECONDS = 0.5  # audio that one message may take along when the client is
 DEADLINE_SHARE = 0.9  # of the time left, for the wait: a refusal that arrives after the deadline says nothing
 QUEUE_RETRY_SECONDS = 2.0
 MAX_UNANSWERED = 1000  # flushes and interrupts
+HEARD_SECONDS = 1.0  # of speech that an interrupt cut off, from which on its voice is known to the listener
 
 
 class Session:
@@ -53,8 +46,10 @@ class Session:
         self,
         config: GenerateConfig,
         voice: Conditioning,
+        voice_name: str,
         *,
         pool: EnginePool,
+        encode: Callable[[np.ndarray], Awaitable[np.ndarray]],
         max_text_chars: int,
         max_carry_seconds: float,
         idle_seconds: float,
@@ -68,7 +63,7 @@ class Session:
         self._max_text_chars = max_text_chars
         self._remaining = remaining
         self._key = uuid.uuid4().hex  # callers may repeat their request ids
-        self._turns = Turns(sentences=config.segmentation is SegmentationMode.SENTENCE, max_chars=config.max_chars)
+        self._turns = Turns(config.segmentation)
         self._context = Context(
             voice,
             style=config.style,
@@ -81,7 +76,10 @@ class Session:
             model=info.name,
             fingerprint=info.fingerprint,
             seed=config.sampling.seed,
+            voice=voice_name,
         )
+        self._encode = encode
+        self._heard: list[np.ndarray] = []  # audio of a segment that decides the voice, at the model's output rate
         self._summary = Summary()
         self._chunks = ChunkWriter(send, self._final_header, info.output_sample_rate, config.output)
         self._work: Mailbox[Work] = Mailbox()
@@ -90,7 +88,8 @@ class Session:
         self._lead_chunks = max(1, int(max_lead / info.samples_per_step))
         self._output = Outbox(max_lead=max_lead, max_merged=MERGED_SECONDS * info.output_sample_rate)
         self._accepted: float | None = None  # when the first segment was complete
-        self._began = time.monotonic()
+        self._first_text: float | None = None  # when it came
+        self._last_read = self._began = time.monotonic()
         self._idleness = Idleness(tasks=3, seconds=idle_seconds)
         self._tasks: set[asyncio.Task[None]] = set()
         self._outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -145,7 +144,7 @@ class Session:
 
     async def _obey(self, messages: AsyncIterator[GenerateInput]) -> None:
         finished = False
-        while (message := await self._idleness.waited(anext(messages, None))) is not None:
+        while (message := await self._next(messages)) is not None:
             if finished:
                 raise InvalidRequest("a message follows finish, which must be the last")
             match message:
@@ -171,6 +170,24 @@ class Session:
         if not finished:
             await self._finish()
 
+    async def _next(self, messages: AsyncIterator[GenerateInput]) -> GenerateInput | None:
+        """The next message, None after the last one. Submits meanwhile what a pause of the text completes."""
+        if (wait := self._turns.max_wait) is None:
+            message = await self._idleness.waited(anext(messages, None))
+        else:
+            reading = asyncio.ensure_future(anext(messages, None))
+            try:
+                left = max(0.0, self._last_read + wait - time.monotonic())
+                await self._idleness.waited(asyncio.wait([reading], timeout=left))
+                if not reading.done():
+                    for segment in self._turns.pause():
+                        self._submit(segment)
+                message = await self._idleness.waited(reading)
+            finally:
+                reading.cancel()
+        self._last_read = time.monotonic()
+        return message
+
     def _check_unanswered(self) -> None:
         waiting = sum(isinstance(item, Flushed | Dropped) for box in (self._work, self._output) for item in box)
         if waiting >= MAX_UNANSWERED:
@@ -184,6 +201,8 @@ class Session:
                 f"{waiting} characters wait to be spoken and the limit is {limit}; send text as it is spoken",
                 field="text",
             )
+        if text and self._first_text is None:
+            self._first_text = time.monotonic()
         async for segment in self._turns.hear(text):
             self._submit(segment)
 
@@ -226,6 +245,7 @@ class Session:
     async def _speak(self) -> None:
         ahead: Stream[Event] | None = None
         try:
+            await self._keep_timbre()
             while True:
                 work = await self._idleness.waited(self._work.get())
                 if not isinstance(work, Segment):
@@ -238,14 +258,20 @@ class Session:
                         self._take(work, event)
                         await self._output.room()
                         following = self._work.peek()
-                        if ahead is None and not self._context.carry and isinstance(following, Segment):
+                        if ahead is None and not self._context.needs_latents and isinstance(following, Segment):
                             ahead = self._generate(following)
         finally:
             if ahead is not None:
                 await ahead.aclose()
 
+    async def _keep_timbre(self) -> None:
+        """If an interrupt cut off the speech that decides the voice, go on with what was heard of it."""
+        heard, self._heard = self._heard, []
+        if not self._context.has_voice and sum(map(len, heard)) >= HEARD_SECONDS * self._pool.info.output_sample_rate:
+            self._context.remember_timbre(await self._encode(np.concatenate(heard)))
+
     def _generate(self, segment: Segment) -> Stream[Event]:
-        text, conditioning = self._context.of(segment)
+        text, conditioning = self._context.conditioning_for(segment)
         request = Request(
             id=f"{self._key}.{segment.turn}.{segment.index}",
             text=text,
@@ -253,7 +279,7 @@ class Session:
             conditioning=conditioning,
             turn=segment.turn,
             segment=segment.index,
-            keep_latents=self._context.carry,
+            keep_latents=self._context.needs_latents,
             continues=self._summary.segments > 0,
         )
         return self._pool.generate(request, lead_chunks=self._lead_chunks)
@@ -283,14 +309,19 @@ class Session:
                 summary.segments += 1
                 self._output.put(Started(segment))
             case AudioChunk():
-                if summary.first_audio is None and self._accepted is not None:
-                    summary.first_audio = time.monotonic() - self._accepted
+                if summary.first_audio is None:
+                    now = time.monotonic()
+                    summary.first_audio = now - (self._accepted or now)
+                    summary.text_to_audio = now - (self._first_text or now)
+                if not self._context.has_voice:
+                    self._heard.append(event.samples)
                 self._output.put(Spoken(segment, event.samples))
             case Finished():
                 summary.steps += event.steps
                 summary.engine += event.engine_seconds
                 summary.reason = REASONS[event.reason]
-                self._context.spoke(segment, event)
+                self._context.remember(segment, event)
+                self._heard.clear()
                 self._output.put(Ended(segment, summary.reason))
 
     # ---- the writer

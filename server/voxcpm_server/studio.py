@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from voxcpm_grpc.audio import BadAudio, Decoded, DecodePool
+from voxcpm_grpc.audio import BadAudio, Decoded, DecodePool, resample
 from voxcpm_grpc.config import LimitSettings
 from voxcpm_grpc.engine.pool import EnginePool
 from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, NotFound, VoxCPMError
@@ -110,6 +110,12 @@ class Studio:
     async def encode(self, decoded: Decoded, role: Role) -> np.ndarray:
         """float32 [patches, P, D]. A prompt is padded before its beginning, a reference after its end."""
         return await self._pool.encode(decoded.waveform, pad_left=role is Role.PROMPT)
+
+    async def encode_speech(self, samples: np.ndarray) -> np.ndarray:
+        """The latents of audio that the model made, float32 [n] at its output rate, as a reference."""
+        info = self._pool.info
+        waveform = await self._threads.run(resample, samples, info.output_sample_rate, info.input_sample_rate)
+        return await self._pool.encode(waveform, pad_left=False)
 
     async def create(self, config: UploadConfig, recordings: Mapping[Role, bytes]) -> Created:
         """Make and store the voice that was asked for, durable on return; identical content is found again."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 
+from voxcpm_server.characters import is_spaceless, is_speakable
+from voxcpm_server.inputs import Segmentation
 from voxcpm_server.outputs import Segment
-from voxcpm_server.segments import Piece, Segmenter, is_spaceless, is_speakable
+from voxcpm_server.segmenter import Piece, Segmenter
 
 SLICE = 64  # code points that are cut into segments between two turns of the event loop
 BURST = 8  # segments, likewise
@@ -19,9 +21,9 @@ class Turns:
     call one at a time.
     """
 
-    def __init__(self, *, sentences: bool, max_chars: int) -> None:
-        self._new_segmenter = lambda: Segmenter(sentences=sentences, max_chars=max_chars)
-        self._segmenter = self._new_segmenter()
+    def __init__(self, segmentation: Segmentation) -> None:
+        self._segmentation = segmentation
+        self._segmenter = Segmenter(segmentation)
         self._turn = 0
         self._segment = 0
         self._is_open = False
@@ -34,6 +36,11 @@ class Turns:
     def pending(self) -> int:
         """Code points that wait for the end of their segment."""
         return self._segmenter.pending
+
+    @property
+    def max_wait(self) -> float | None:
+        """Seconds of a pause after which `pause` is due; None if what waits needs more text."""
+        return self._segmenter.max_wait
 
     @property
     def opened(self) -> int:
@@ -52,6 +59,10 @@ class Turns:
             for segment in self._numbered(self._segmenter.feed(text[start : start + SLICE])):
                 yield segment
 
+    def pause(self) -> Iterable[Segment]:
+        """What waits, now that the text has paused for `max_wait`."""
+        return self._numbered(self._segmenter.pause())
+
     async def flush(self) -> AsyncIterator[Segment]:
         """All that waits."""
         for count, segment in enumerate(self._numbered(self._segmenter.flush()), 1):
@@ -65,7 +76,7 @@ class Turns:
             self._turn += 1
             self._segment = 0
             self._is_open = False
-            self._segmenter = self._new_segmenter()
+            self._segmenter = Segmenter(self._segmentation)
 
     def _numbered(self, pieces: Iterable[Piece]) -> Iterable[Segment]:
         for piece in pieces:
@@ -80,5 +91,6 @@ class Turns:
                 spaced=spaced,
                 start=piece.start,
                 end=piece.end,
+                cut=piece.cut,
             )
             self._segment += 1

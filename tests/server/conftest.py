@@ -24,7 +24,7 @@ from voxcpm_grpc.request import Admitted, AudioChunk, Event, Finished, FinishRea
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
 from voxcpm_server.calls import Gate
-from voxcpm_server.presets import Preset, make
+from voxcpm_server.presets import Preset, default, make
 from voxcpm_server.rpc import Parsing
 from voxcpm_server.service import VoxCPMService
 from voxcpm_server.studio import Studio
@@ -183,6 +183,7 @@ def serve_front(tmp_path: Path, decode_pool: DecodePool) -> ServeFront:
         max_voices: int = 100,
         url: str = "",
         presets: Sequence[tuple[Preset, bytes]] = (),
+        default_voice: str = "auto",
         **limits: Any,
     ) -> AsyncIterator[Served]:
         pool = pool or FakePool()
@@ -193,7 +194,7 @@ def serve_front(tmp_path: Path, decode_pool: DecodePool) -> ServeFront:
         store = VoiceStore(Objects(url or str(directory)), voices, pool.info.fingerprint)
         library = Library(store)
         studio = Studio(pool, decode_pool, library, threads, settings)  # type: ignore[arg-type]
-        library.keep(await make(presets, studio))
+        library.keep(await make(presets, studio), default(presets, default_voice))
         gate = Gate(settings.max_streams)
         service = VoxCPMService(
             pool=pool,  # type: ignore[arg-type]

@@ -183,21 +183,32 @@ async def test_carry_conditions_on_what_was_spoken(served):
 
 async def test_carry_keeps_whole_segments_within_its_limit(serve_front):
     async with serve_front(max_carry_seconds=12 * 0.02) as served:  # 12 patches of 20 ms
-        await served.generate(config(), "Aa bb. Cc dd. Ee ff gg hh ii. Jj.")
+        await served.generate(config(), "Aa bb. Cc dd. Ee ff gg hh to. Yes. Do it. So.")
         prompts = [r.conditioning.prompt and r.conditioning.prompt.text for r in served.pool.requests]
-        assert prompts == [None, "Aa bb.", "Cc dd.", "Cc dd."]  # the third is too long to be carried at all
+        assert prompts == [
+            None,
+            "Aa bb.",  # the voice, which stays
+            "Aa bb. Cc dd.",
+            "Aa bb. Cc dd.",  # the third is too long to be carried at all
+            "Aa bb. Cc dd. Yes.",
+            "Aa bb. Yes. Do it.",
+        ]
 
 
 async def test_a_segment_cut_off_by_its_cap_is_not_carried(served):
     chunks = await served.generate(config(sampling={"max_steps": 8}), "A long sentence. Short.")
     assert [r.conditioning.prompt for r in served.pool.requests] == [None, None]
+    assert served.pool.requests[1].conditioning.reference is not None  # but its timbre stays
     reasons = [e.finish_reason for c in chunks for e in c.segment_events if e.kind == FINISHED]
     assert reasons == [pb.FINISH_REASON_MAX_STEPS, pb.FINISH_REASON_COMPLETE]
 
 
 async def test_independent_segments_are_submitted_one_ahead(served):
+    timbre = pb.Latents(data=bytes(4 * 4 * 8), feat_dim=8)
+    voice = pb.Conditioning(inline_reference=pb.InlineReference(latents=timbre))
     chunks = await served.generate(
-        config(segmentation={"continuity": INDEPENDENT}, style="(a calm (old) voice)"), "One. Two. Three."
+        config(segmentation={"continuity": INDEPENDENT}, style="(a calm (old) voice)", conditioning=voice),
+        "One. Two. Three.",
     )
     check_numbers(chunks)
     assert [r.text for r in served.pool.requests] == [f"(a calm old voice){t}" for t in ("One.", "Two.", "Three.")]
@@ -261,7 +272,8 @@ async def test_an_interrupt_ends_the_turn_and_the_next_one_works(serve_front, fa
         assert (answer.interrupted.tag, answer.interrupted.sent_samples) == ("stop", answer.offset_samples)
         assert not answer.sample_count
         assert [(e.kind, e.text, e.at_samples, e.finish_reason) for e in answer.segment_events] == [
-            (DROPPED, "A sentence that is very long and goes on.", answer.offset_samples, pb.FINISH_REASON_INTERRUPTED),
+            (DROPPED, text, answer.offset_samples, pb.FINISH_REASON_INTERRUPTED)
+            for text in ("A sentence that is very long and goes on.", "Another one.")
         ]
         assert not served.pool.running
         await call.write(pb.GenerateRequest(text="Next turn."))
@@ -290,8 +302,8 @@ async def test_speech_before_an_interrupt_is_not_carried_and_told_once(serve_fro
         await call.write(pb.GenerateRequest(text="Anew."))
         await call.done_writing()
         check_numbers(chunks + await rest_of(call))
-        assert served.pool.requests[-1].text == "Anew."
-        assert served.pool.requests[-1].conditioning.prompt is None
+        assert served.pool.requests[-1].text == " Anew."
+        assert served.pool.requests[-1].conditioning.prompt.text == "First one."  # whose voice it is
 
 
 async def test_an_interrupt_drops_audio_that_waits_for_a_slow_client(serve_front, fake):

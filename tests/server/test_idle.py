@@ -78,7 +78,7 @@ async def test_any_message_is_a_sign_of_life(serve_front):
             await asyncio.sleep(0.4 * SECONDS)
         chunks = await rest_of(call)
         assert loop.time() - began > 3 * SECONDS
-        assert samples(chunks) == len("One more" + "Three")
+        assert samples(chunks) == len("One more" + " Three")
         assert chunks[-1].summary.finish_reason == IDLE
 
 

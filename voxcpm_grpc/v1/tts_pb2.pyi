@@ -21,6 +21,21 @@ class SegmentationMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     SEGMENTATION_MODE_MANUAL: _ClassVar[SegmentationMode]
     SEGMENTATION_MODE_SENTENCE: _ClassVar[SegmentationMode]
 
+class FirstSegment(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    FIRST_SEGMENT_UNSPECIFIED: _ClassVar[FirstSegment]
+    FIRST_SEGMENT_SENTENCE: _ClassVar[FirstSegment]
+    FIRST_SEGMENT_EAGER: _ClassVar[FirstSegment]
+
+class CutReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    CUT_REASON_UNSPECIFIED: _ClassVar[CutReason]
+    CUT_REASON_SENTENCE: _ClassVar[CutReason]
+    CUT_REASON_PAUSE: _ClassVar[CutReason]
+    CUT_REASON_CLAUSE: _ClassVar[CutReason]
+    CUT_REASON_LIMIT: _ClassVar[CutReason]
+    CUT_REASON_FLUSH: _ClassVar[CutReason]
+
 class ContinuityMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     CONTINUITY_MODE_UNSPECIFIED: _ClassVar[ContinuityMode]
@@ -67,6 +82,15 @@ AUDIO_ENCODING_WAV: AudioEncoding
 SEGMENTATION_MODE_UNSPECIFIED: SegmentationMode
 SEGMENTATION_MODE_MANUAL: SegmentationMode
 SEGMENTATION_MODE_SENTENCE: SegmentationMode
+FIRST_SEGMENT_UNSPECIFIED: FirstSegment
+FIRST_SEGMENT_SENTENCE: FirstSegment
+FIRST_SEGMENT_EAGER: FirstSegment
+CUT_REASON_UNSPECIFIED: CutReason
+CUT_REASON_SENTENCE: CutReason
+CUT_REASON_PAUSE: CutReason
+CUT_REASON_CLAUSE: CutReason
+CUT_REASON_LIMIT: CutReason
+CUT_REASON_FLUSH: CutReason
 CONTINUITY_MODE_UNSPECIFIED: ContinuityMode
 CONTINUITY_MODE_INDEPENDENT: ContinuityMode
 CONTINUITY_MODE_CARRY: ContinuityMode
@@ -165,14 +189,20 @@ class Finish(_message.Message):
     def __init__(self) -> None: ...
 
 class Segmentation(_message.Message):
-    __slots__ = ("mode", "max_chars", "continuity")
+    __slots__ = ("mode", "max_chars", "max_wait", "continuity", "language", "first_segment")
     MODE_FIELD_NUMBER: _ClassVar[int]
     MAX_CHARS_FIELD_NUMBER: _ClassVar[int]
+    MAX_WAIT_FIELD_NUMBER: _ClassVar[int]
     CONTINUITY_FIELD_NUMBER: _ClassVar[int]
+    LANGUAGE_FIELD_NUMBER: _ClassVar[int]
+    FIRST_SEGMENT_FIELD_NUMBER: _ClassVar[int]
     mode: SegmentationMode
     max_chars: int
+    max_wait: _duration_pb2.Duration
     continuity: ContinuityMode
-    def __init__(self, mode: _Optional[_Union[SegmentationMode, str]] = ..., max_chars: _Optional[int] = ..., continuity: _Optional[_Union[ContinuityMode, str]] = ...) -> None: ...
+    language: str
+    first_segment: FirstSegment
+    def __init__(self, mode: _Optional[_Union[SegmentationMode, str]] = ..., max_chars: _Optional[int] = ..., max_wait: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., continuity: _Optional[_Union[ContinuityMode, str]] = ..., language: _Optional[str] = ..., first_segment: _Optional[_Union[FirstSegment, str]] = ...) -> None: ...
 
 class Pacing(_message.Message):
     __slots__ = ("max_lead",)
@@ -181,20 +211,22 @@ class Pacing(_message.Message):
     def __init__(self, max_lead: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class Conditioning(_message.Message):
-    __slots__ = ("prompt_id", "inline_prompt", "reference_id", "inline_reference", "hifi_id", "preset")
+    __slots__ = ("prompt_id", "inline_prompt", "reference_id", "inline_reference", "hifi_id", "preset", "no_voice")
     PROMPT_ID_FIELD_NUMBER: _ClassVar[int]
     INLINE_PROMPT_FIELD_NUMBER: _ClassVar[int]
     REFERENCE_ID_FIELD_NUMBER: _ClassVar[int]
     INLINE_REFERENCE_FIELD_NUMBER: _ClassVar[int]
     HIFI_ID_FIELD_NUMBER: _ClassVar[int]
     PRESET_FIELD_NUMBER: _ClassVar[int]
+    NO_VOICE_FIELD_NUMBER: _ClassVar[int]
     prompt_id: str
     inline_prompt: InlinePrompt
     reference_id: str
     inline_reference: InlineReference
     hifi_id: str
     preset: str
-    def __init__(self, prompt_id: _Optional[str] = ..., inline_prompt: _Optional[_Union[InlinePrompt, _Mapping]] = ..., reference_id: _Optional[str] = ..., inline_reference: _Optional[_Union[InlineReference, _Mapping]] = ..., hifi_id: _Optional[str] = ..., preset: _Optional[str] = ...) -> None: ...
+    no_voice: bool
+    def __init__(self, prompt_id: _Optional[str] = ..., inline_prompt: _Optional[_Union[InlinePrompt, _Mapping]] = ..., reference_id: _Optional[str] = ..., inline_reference: _Optional[_Union[InlineReference, _Mapping]] = ..., hifi_id: _Optional[str] = ..., preset: _Optional[str] = ..., no_voice: bool = ...) -> None: ...
 
 class InlinePrompt(_message.Message):
     __slots__ = ("audio", "latents", "transcript")
@@ -269,23 +301,25 @@ class AudioChunk(_message.Message):
     def __init__(self, audio: _Optional[bytes] = ..., sequence: _Optional[int] = ..., offset_samples: _Optional[int] = ..., sample_count: _Optional[int] = ..., turn_index: _Optional[int] = ..., segment_index: _Optional[int] = ..., header: _Optional[_Union[StreamHeader, _Mapping]] = ..., segment_events: _Optional[_Iterable[_Union[SegmentEvent, _Mapping]]] = ..., flush_done: _Optional[_Union[FlushDone, _Mapping]] = ..., interrupted: _Optional[_Union[Interrupted, _Mapping]] = ..., handle: _Optional[_Union[VoiceHandle, _Mapping]] = ..., summary: _Optional[_Union[StreamSummary, _Mapping]] = ...) -> None: ...
 
 class StreamHeader(_message.Message):
-    __slots__ = ("request_id", "format", "model", "model_fingerprint", "seed", "queue_time")
+    __slots__ = ("request_id", "format", "model", "model_fingerprint", "seed", "queue_time", "voice")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     FORMAT_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     MODEL_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
     QUEUE_TIME_FIELD_NUMBER: _ClassVar[int]
+    VOICE_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     format: AudioFormat
     model: str
     model_fingerprint: str
     seed: int
     queue_time: _duration_pb2.Duration
-    def __init__(self, request_id: _Optional[str] = ..., format: _Optional[_Union[AudioFormat, _Mapping]] = ..., model: _Optional[str] = ..., model_fingerprint: _Optional[str] = ..., seed: _Optional[int] = ..., queue_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    voice: str
+    def __init__(self, request_id: _Optional[str] = ..., format: _Optional[_Union[AudioFormat, _Mapping]] = ..., model: _Optional[str] = ..., model_fingerprint: _Optional[str] = ..., seed: _Optional[int] = ..., queue_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., voice: _Optional[str] = ...) -> None: ...
 
 class SegmentEvent(_message.Message):
-    __slots__ = ("kind", "turn_index", "segment_index", "at_samples", "text", "input_start", "input_end", "finish_reason")
+    __slots__ = ("kind", "turn_index", "segment_index", "at_samples", "text", "input_start", "input_end", "finish_reason", "cut_reason")
     KIND_FIELD_NUMBER: _ClassVar[int]
     TURN_INDEX_FIELD_NUMBER: _ClassVar[int]
     SEGMENT_INDEX_FIELD_NUMBER: _ClassVar[int]
@@ -294,6 +328,7 @@ class SegmentEvent(_message.Message):
     INPUT_START_FIELD_NUMBER: _ClassVar[int]
     INPUT_END_FIELD_NUMBER: _ClassVar[int]
     FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
+    CUT_REASON_FIELD_NUMBER: _ClassVar[int]
     kind: SegmentEventKind
     turn_index: int
     segment_index: int
@@ -302,7 +337,8 @@ class SegmentEvent(_message.Message):
     input_start: int
     input_end: int
     finish_reason: FinishReason
-    def __init__(self, kind: _Optional[_Union[SegmentEventKind, str]] = ..., turn_index: _Optional[int] = ..., segment_index: _Optional[int] = ..., at_samples: _Optional[int] = ..., text: _Optional[str] = ..., input_start: _Optional[int] = ..., input_end: _Optional[int] = ..., finish_reason: _Optional[_Union[FinishReason, str]] = ...) -> None: ...
+    cut_reason: CutReason
+    def __init__(self, kind: _Optional[_Union[SegmentEventKind, str]] = ..., turn_index: _Optional[int] = ..., segment_index: _Optional[int] = ..., at_samples: _Optional[int] = ..., text: _Optional[str] = ..., input_start: _Optional[int] = ..., input_end: _Optional[int] = ..., finish_reason: _Optional[_Union[FinishReason, str]] = ..., cut_reason: _Optional[_Union[CutReason, str]] = ...) -> None: ...
 
 class FlushDone(_message.Message):
     __slots__ = ("tag", "at_samples")
@@ -321,7 +357,7 @@ class Interrupted(_message.Message):
     def __init__(self, tag: _Optional[str] = ..., sent_samples: _Optional[int] = ...) -> None: ...
 
 class StreamSummary(_message.Message):
-    __slots__ = ("finish_reason", "total_samples", "total_bytes", "turns", "segments", "input_chars", "generated_steps", "queue_time", "time_to_first_audio", "engine_time", "wall_time", "cached_prefix_tokens")
+    __slots__ = ("finish_reason", "total_samples", "total_bytes", "turns", "segments", "input_chars", "generated_steps", "queue_time", "time_to_first_audio", "engine_time", "wall_time", "cached_prefix_tokens", "text_to_first_audio")
     FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
     TOTAL_SAMPLES_FIELD_NUMBER: _ClassVar[int]
     TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -334,6 +370,7 @@ class StreamSummary(_message.Message):
     ENGINE_TIME_FIELD_NUMBER: _ClassVar[int]
     WALL_TIME_FIELD_NUMBER: _ClassVar[int]
     CACHED_PREFIX_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    TEXT_TO_FIRST_AUDIO_FIELD_NUMBER: _ClassVar[int]
     finish_reason: FinishReason
     total_samples: int
     total_bytes: int
@@ -346,7 +383,8 @@ class StreamSummary(_message.Message):
     engine_time: _duration_pb2.Duration
     wall_time: _duration_pb2.Duration
     cached_prefix_tokens: int
-    def __init__(self, finish_reason: _Optional[_Union[FinishReason, str]] = ..., total_samples: _Optional[int] = ..., total_bytes: _Optional[int] = ..., turns: _Optional[int] = ..., segments: _Optional[int] = ..., input_chars: _Optional[int] = ..., generated_steps: _Optional[int] = ..., queue_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., time_to_first_audio: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., engine_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., wall_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., cached_prefix_tokens: _Optional[int] = ...) -> None: ...
+    text_to_first_audio: _duration_pb2.Duration
+    def __init__(self, finish_reason: _Optional[_Union[FinishReason, str]] = ..., total_samples: _Optional[int] = ..., total_bytes: _Optional[int] = ..., turns: _Optional[int] = ..., segments: _Optional[int] = ..., input_chars: _Optional[int] = ..., generated_steps: _Optional[int] = ..., queue_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., time_to_first_audio: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., engine_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., wall_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., cached_prefix_tokens: _Optional[int] = ..., text_to_first_audio: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class AddPromptRequest(_message.Message):
     __slots__ = ("config", "audio", "commit")
@@ -614,7 +652,7 @@ class GetModelInfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetModelInfoResponse(_message.Message):
-    __slots__ = ("model", "model_fingerprint", "input_sample_rate_hz", "output_sample_rate_hz", "feat_dim", "patch_size", "samples_per_step", "output_encodings", "output_sample_rates_hz", "limits", "default_sampling", "server_version", "architecture", "inference_timesteps", "max_model_len", "max_slots", "device", "dtype", "codec_dtype", "presets")
+    __slots__ = ("model", "model_fingerprint", "input_sample_rate_hz", "output_sample_rate_hz", "feat_dim", "patch_size", "samples_per_step", "output_encodings", "output_sample_rates_hz", "limits", "default_sampling", "server_version", "architecture", "inference_timesteps", "max_model_len", "max_slots", "device", "dtype", "codec_dtype", "presets", "default_voice")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     MODEL_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     INPUT_SAMPLE_RATE_HZ_FIELD_NUMBER: _ClassVar[int]
@@ -635,6 +673,7 @@ class GetModelInfoResponse(_message.Message):
     DTYPE_FIELD_NUMBER: _ClassVar[int]
     CODEC_DTYPE_FIELD_NUMBER: _ClassVar[int]
     PRESETS_FIELD_NUMBER: _ClassVar[int]
+    DEFAULT_VOICE_FIELD_NUMBER: _ClassVar[int]
     model: str
     model_fingerprint: str
     input_sample_rate_hz: int
@@ -655,7 +694,8 @@ class GetModelInfoResponse(_message.Message):
     dtype: str
     codec_dtype: str
     presets: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, model: _Optional[str] = ..., model_fingerprint: _Optional[str] = ..., input_sample_rate_hz: _Optional[int] = ..., output_sample_rate_hz: _Optional[int] = ..., feat_dim: _Optional[int] = ..., patch_size: _Optional[int] = ..., samples_per_step: _Optional[int] = ..., output_encodings: _Optional[_Iterable[_Union[AudioEncoding, str]]] = ..., output_sample_rates_hz: _Optional[_Iterable[int]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., default_sampling: _Optional[_Union[Sampling, _Mapping]] = ..., server_version: _Optional[str] = ..., architecture: _Optional[str] = ..., inference_timesteps: _Optional[_Iterable[int]] = ..., max_model_len: _Optional[int] = ..., max_slots: _Optional[int] = ..., device: _Optional[str] = ..., dtype: _Optional[str] = ..., codec_dtype: _Optional[str] = ..., presets: _Optional[_Iterable[str]] = ...) -> None: ...
+    default_voice: str
+    def __init__(self, model: _Optional[str] = ..., model_fingerprint: _Optional[str] = ..., input_sample_rate_hz: _Optional[int] = ..., output_sample_rate_hz: _Optional[int] = ..., feat_dim: _Optional[int] = ..., patch_size: _Optional[int] = ..., samples_per_step: _Optional[int] = ..., output_encodings: _Optional[_Iterable[_Union[AudioEncoding, str]]] = ..., output_sample_rates_hz: _Optional[_Iterable[int]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., default_sampling: _Optional[_Union[Sampling, _Mapping]] = ..., server_version: _Optional[str] = ..., architecture: _Optional[str] = ..., inference_timesteps: _Optional[_Iterable[int]] = ..., max_model_len: _Optional[int] = ..., max_slots: _Optional[int] = ..., device: _Optional[str] = ..., dtype: _Optional[str] = ..., codec_dtype: _Optional[str] = ..., presets: _Optional[_Iterable[str]] = ..., default_voice: _Optional[str] = ...) -> None: ...
 
 class Limits(_message.Message):
     __slots__ = ("max_request_message_bytes", "max_buffered_text_chars", "max_segment_chars", "max_prompt_duration", "max_reference_duration", "max_upload_bytes", "max_inline_audio_bytes")

@@ -23,6 +23,7 @@ def header(message: pb.StreamHeader) -> results.Header:
         model=message.model,
         model_fingerprint=message.model_fingerprint,
         seed=message.seed,
+        voice=message.voice,
         queue_seconds=_seconds(message.queue_time),
     )
 
@@ -55,6 +56,7 @@ def _event(message: pb.SegmentEvent) -> results.SegmentEvent:
         input_start=message.input_start,
         input_end=message.input_end,
         finish_reason=_name(pb.FinishReason, message.finish_reason),
+        cut_reason=_name(pb.CutReason, message.cut_reason),
     )
 
 
@@ -69,6 +71,7 @@ def summary(message: pb.StreamSummary) -> results.Summary:
         generated_steps=message.generated_steps,
         queue_seconds=_seconds(message.queue_time),
         time_to_first_audio_seconds=_seconds(message.time_to_first_audio),
+        text_to_first_audio_seconds=_seconds(message.text_to_first_audio),
         engine_seconds=_seconds(message.engine_time),
         wall_seconds=_seconds(message.wall_time),
         cached_prefix_tokens=message.cached_prefix_tokens,
@@ -132,6 +135,7 @@ def model_info(message: pb.GetModelInfoResponse) -> results.ModelInfo:
         dtype=message.dtype,
         codec_dtype=message.codec_dtype,
         presets=tuple(message.presets),
+        default_voice=message.default_voice,
         server_version=message.server_version,
         limits=results.Limits(
             max_request_message_bytes=limits.max_request_message_bytes,

@@ -22,6 +22,7 @@ Recording = str | Path | bytes
 """A recording: the path of an audio file of any common kind, or such a file's bytes."""
 
 SegmentationMode = Literal["sentence", "manual"]
+FirstSegment = Literal["sentence", "eager"]
 Continuity = Literal["carry", "independent"]
 
 
@@ -37,7 +38,8 @@ class SpeechOptions(TypedDict, total=False):
     """How to speak; what is left out is the server's default.
 
     voice: name of one of the model's presets, id of a stored voice (`prm_`, `ref_` or `hifi_`), or one prompt id and
-    one reference id
+    one reference id; without any voice and style the server's default voice speaks
+    no_voice: let the model choose the voice instead, by the seed
     prompt, reference: recordings sent along instead; they may be combined with each other
     style: description of the voice or the delivery, such as "a calm old man"
     seed: same seed, text, voice and model give the same speech
@@ -45,6 +47,9 @@ class SpeechOptions(TypedDict, total=False):
     min_steps, max_steps: bounds on a segment's length in steps of 160 ms
     format: `pcm_s16le`, `pcm_f32le` or `wav`; sample_rate: in Hz, by default the model's own
     segmentation: `sentence` speaks whole sentences as they come, `manual` only at a flush or at the end
+    language: BCP 47 tag of the text's language, such as `de`; by default the script tells the rules for sentence ends
+    max_wait: seconds of a pause in the text after which a complete sentence is spoken, 0.25 by default; 0 for never
+    first_segment: `eager` may cut the first sentence of a turn behind a clause, so that a long one is heard earlier
     max_segment_chars: longer sentences are cut
     continuity: `carry` conditions each segment on the one before it, `independent` on the voice alone
     max_lead: seconds of audio that may wait in the server; max_queue_time: seconds to wait for a slot
@@ -52,6 +57,7 @@ class SpeechOptions(TypedDict, total=False):
     """
 
     voice: str | Sequence[str]
+    no_voice: bool
     prompt: Prompt
     reference: Recording | Latents
     style: str
@@ -64,6 +70,9 @@ class SpeechOptions(TypedDict, total=False):
     format: str
     sample_rate: int
     segmentation: SegmentationMode
+    language: str
+    max_wait: float
+    first_segment: FirstSegment
     max_segment_chars: int
     continuity: Continuity
     max_lead: float
@@ -75,6 +84,7 @@ class SpeechOptions(TypedDict, total=False):
 def generate_config(options: SpeechOptions) -> pb.GenerateConfig:
     """The first message of a stream. Raises InvalidArgument for options that contradict each other."""
     segmentation = options.get("segmentation")
+    first = options.get("first_segment")
     continuity = options.get("continuity")
     config = pb.GenerateConfig(
         request_id=options.get("request_id") or uuid.uuid4().hex,
@@ -87,9 +97,13 @@ def generate_config(options: SpeechOptions) -> pb.GenerateConfig:
             mode=segmentation
             and _choice(pb.SegmentationMode, segmentation, get_args(SegmentationMode), "segmentation"),
             continuity=continuity and _choice(pb.ContinuityMode, continuity, get_args(Continuity), "continuity"),
+            first_segment=first and _choice(pb.FirstSegment, first, get_args(FirstSegment), "first_segment"),
+            language=options.get("language") or "",
             max_chars=_count(options, "max_segment_chars"),
         ),
     )
+    if (pause := options.get("max_wait")) is not None:
+        config.segmentation.max_wait.CopyFrom(duration("max_wait", pause))
     if (lead := options.get("max_lead")) is not None:
         config.pacing.max_lead.CopyFrom(duration("max_lead", lead))
     if (wait := options.get("max_queue_time")) is not None:
@@ -162,7 +176,9 @@ def _conditioning(options: SpeechOptions) -> pb.Conditioning:
     fields: dict[str, Any] = {
         f"{role}_id" if isinstance(value, str) else f"inline_{role}": value for role, value in given.items()
     }
-    return pb.Conditioning(preset=preset, **fields)
+    if options.get("no_voice") and (fields or preset):
+        raise InvalidArgument("no_voice lets the model choose the voice; drop it or the voice", field="no_voice")
+    return pb.Conditioning(preset=preset, no_voice=bool(options.get("no_voice")), **fields)
 
 
 VOICE_PREFIXES: Mapping[str, str] = {"prm_": "prompt", "ref_": "reference", "hifi_": "hifi"}

@@ -23,7 +23,10 @@ BY_NUMBER: Mapping[int, Encoding] = {number: encoding for encoding, number in EN
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """What a stream really sends, all choices resolved; `seed` is the one in use, also when the server drew it."""
+    """What a stream really sends, all choices resolved; `seed` is the one in use, also when the server drew it.
+
+    `voice` is a preset's name, a stored voice's id, two ids joined by `+`, or `inline`; empty: the model chose it.
+    """
 
     request_id: str
     encoding: Encoding
@@ -31,6 +34,7 @@ class Header:
     model: str
     model_fingerprint: str
     seed: int
+    voice: str
     queue_seconds: float
 
 
@@ -39,7 +43,8 @@ class SegmentEvent:
     """A segment `started`, `finished` or was `dropped` at stream position `at_samples`.
 
     On the start, `text` is what is spoken and [input_start, input_end) its place in the turn, in code points. On the
-    end, `finish_reason` is `complete`, `max_steps` or `interrupted`.
+    end, `finish_reason` is `complete`, `max_steps` or `interrupted`. `cut_reason` says why the segment ends there:
+    `sentence`, `pause`, `clause`, `limit` or `flush`.
     """
 
     kind: str
@@ -50,6 +55,7 @@ class SegmentEvent:
     input_start: int
     input_end: int
     finish_reason: str
+    cut_reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +104,7 @@ class Chunk:
 class Summary:
     """The account of a stream that ended well. Times are the server's, in seconds.
 
+    The time to first audio counts from the acceptance of the first segment, and from the first text received.
     `finish_reason` is that of the last segment, or `idle` when the server ended a stream that had fallen silent.
     """
 
@@ -110,6 +117,7 @@ class Summary:
     generated_steps: int
     queue_seconds: float
     time_to_first_audio_seconds: float
+    text_to_first_audio_seconds: float
     engine_seconds: float
     wall_seconds: float
     cached_prefix_tokens: int
@@ -185,7 +193,8 @@ class Limits:
 class ModelInfo:
     """The model behind a server, its rates and what may be asked of it.
 
-    `samples_per_step` counts output samples; `presets` are the names of the model's own voices.
+    `samples_per_step` counts output samples; `presets` are the names of the model's own voices, `default_voice` the
+    one that speaks where nothing else is asked for, if there is one.
     """
 
     model: str
@@ -207,6 +216,7 @@ class ModelInfo:
     dtype: str
     codec_dtype: str
     presets: tuple[str, ...]
+    default_voice: str
     server_version: str
     limits: Limits
 

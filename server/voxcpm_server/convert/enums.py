@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from voxcpm_grpc.audio import Encoding
 from voxcpm_grpc.v1 import tts_pb2 as pb
-from voxcpm_server.inputs import Continuity, Role, SegmentationMode
-from voxcpm_server.outputs import EndReason, EventKind
+from voxcpm_server.inputs import Continuity, FirstSegment, Role, SegmentationMode
+from voxcpm_server.outputs import CutReason, EndReason, EventKind
 from voxcpm_server.voices import Kind
 
 ENCODINGS = {
@@ -18,6 +18,11 @@ MODES = {
     pb.SEGMENTATION_MODE_UNSPECIFIED: SegmentationMode.SENTENCE,
     pb.SEGMENTATION_MODE_SENTENCE: SegmentationMode.SENTENCE,
     pb.SEGMENTATION_MODE_MANUAL: SegmentationMode.MANUAL,
+}
+FIRST_SEGMENTS = {
+    pb.FIRST_SEGMENT_UNSPECIFIED: FirstSegment.SENTENCE,
+    pb.FIRST_SEGMENT_SENTENCE: FirstSegment.SENTENCE,
+    pb.FIRST_SEGMENT_EAGER: FirstSegment.EAGER,
 }
 CONTINUITIES = {
     pb.CONTINUITY_MODE_UNSPECIFIED: Continuity.CARRY,
@@ -45,6 +50,13 @@ EVENT_VALUES = {
     EventKind.STARTED: pb.SEGMENT_EVENT_KIND_STARTED,
     EventKind.FINISHED: pb.SEGMENT_EVENT_KIND_FINISHED,
     EventKind.DROPPED: pb.SEGMENT_EVENT_KIND_DROPPED,
+}
+CUT_VALUES = {
+    CutReason.SENTENCE: pb.CUT_REASON_SENTENCE,
+    CutReason.PAUSE: pb.CUT_REASON_PAUSE,
+    CutReason.CLAUSE: pb.CUT_REASON_CLAUSE,
+    CutReason.LIMIT: pb.CUT_REASON_LIMIT,
+    CutReason.FLUSH: pb.CUT_REASON_FLUSH,
 }
 REASON_VALUES = {
     None: pb.FINISH_REASON_UNSPECIFIED,

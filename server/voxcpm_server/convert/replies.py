@@ -14,7 +14,7 @@ from voxcpm_grpc.config import LimitSettings
 from voxcpm_grpc.request import ModelInfo, Sampling
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server import outputs
-from voxcpm_server.convert.enums import ENCODING_VALUES, EVENT_VALUES, KIND_VALUES, REASON_VALUES
+from voxcpm_server.convert.enums import CUT_VALUES, ENCODING_VALUES, EVENT_VALUES, KIND_VALUES, REASON_VALUES
 from voxcpm_server.convert.requests import default_timesteps
 from voxcpm_server.voices import Voice
 
@@ -73,7 +73,9 @@ def latents(array: np.ndarray, fingerprint: str, seconds: float) -> pb.EncodeLat
     return pb.EncodeLatentsResponse(latents=flat, audio_duration=_duration(seconds))
 
 
-def model_info(info: ModelInfo, limits: LimitSettings, presets: Sequence[str]) -> pb.GetModelInfoResponse:
+def model_info(
+    info: ModelInfo, limits: LimitSettings, presets: Sequence[str], default_voice: str
+) -> pb.GetModelInfoResponse:
     sampling = Sampling()
     return pb.GetModelInfoResponse(
         model=info.name,
@@ -109,6 +111,7 @@ def model_info(info: ModelInfo, limits: LimitSettings, presets: Sequence[str]) -
         dtype=info.dtype,
         codec_dtype=info.codec_dtype,
         presets=presets,
+        default_voice=default_voice,
     )
 
 
@@ -119,6 +122,7 @@ def _header(header: outputs.Header) -> pb.StreamHeader:
         model=header.model,
         model_fingerprint=header.fingerprint,
         seed=header.seed,
+        voice=header.voice,
         queue_time=_duration(header.queue),
     )
 
@@ -138,6 +142,7 @@ def _event(event: outputs.SegmentEvent) -> pb.SegmentEvent:
         input_start=segment.start,
         input_end=segment.end,
         finish_reason=REASON_VALUES[event.reason],
+        cut_reason=CUT_VALUES[segment.cut],
     )
 
 
@@ -155,6 +160,7 @@ def _summary(summary: outputs.Summary) -> pb.StreamSummary:
         engine_time=_duration(summary.engine),
         wall_time=_duration(summary.wall),
         cached_prefix_tokens=summary.cached_tokens,
+        text_to_first_audio=_duration(summary.text_to_audio),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, VoxCPMError
 from voxcpm_grpc.request import MAX_SEED, ModelInfo, Sampling
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server import inputs
-from voxcpm_server.convert.enums import CONTINUITIES, ENCODINGS, KINDS, MODES, PREVIEWS, ROLES
+from voxcpm_server.convert.enums import CONTINUITIES, ENCODINGS, FIRST_SEGMENTS, KINDS, MODES, PREVIEWS, ROLES
 from voxcpm_server.inputs import Role
 from voxcpm_server.voices import Kind
 
@@ -21,6 +22,8 @@ T = TypeVar("T")
 
 MAX_REQUEST_ID = MAX_TAG = 128
 MAX_NAME, MAX_LABELS, MAX_LABEL = 200, 32, 200
+MAX_LANGUAGE = 35
+LANGUAGE_TAG = re.compile(rf"(?=.{{0,{MAX_LANGUAGE}}}$)([A-Za-z]{{2,8}}(-[A-Za-z0-9]{{1,8}})*)?")
 
 
 class RequestReader:
@@ -53,10 +56,6 @@ class RequestReader:
             style = self._style(config.turn.style)
             if style and (voice.hifi or voice.prompt):
                 raise style_with_prompt("turn.style")
-            segmentation = config.segmentation
-            chars = segmentation.max_chars if segmentation.HasField("max_chars") else self._limits.max_segment_chars
-            if chars < 1:
-                raise InvalidRequest("max_chars is 0; it must be 1 or more", field="segmentation.max_chars")
             lead, queue = self._limits.max_lead_seconds, self._limits.max_queue_seconds
             return inputs.GenerateConfig(
                 request_id=_request_id(config),
@@ -64,11 +63,31 @@ class RequestReader:
                 sampling=self._sampling(config.turn.sampling),
                 style=style,
                 output=self._output(config.output, "output"),
-                segmentation=_enum(MODES, segmentation.mode, "segmentation.mode"),
-                continuity=_enum(CONTINUITIES, segmentation.continuity, "segmentation.continuity"),
-                max_chars=min(chars, self._limits.max_segment_chars),
+                segmentation=self._segmentation(config.segmentation),
+                continuity=_enum(CONTINUITIES, config.segmentation.continuity, "segmentation.continuity"),
                 max_lead=min(_seconds(config.pacing, "max_lead", "pacing.max_lead") or lead, lead),
                 max_queue=min(_seconds(config, "max_queue_time") or queue, queue),
+            )
+
+    def _segmentation(self, segmentation: pb.Segmentation) -> inputs.Segmentation:
+        with _at("segmentation"):
+            limit = self._limits.max_segment_chars
+            chars = segmentation.max_chars if segmentation.HasField("max_chars") else limit
+            if chars < 1:
+                raise InvalidRequest("max_chars is 0; it must be 1 or more", field="max_chars")
+            if not LANGUAGE_TAG.fullmatch(segmentation.language):
+                raise InvalidRequest(
+                    f"language is {segmentation.language[:MAX_LANGUAGE]!r}; it must be a BCP 47 tag such as de or "
+                    f"pt-BR, of at most {MAX_LANGUAGE} characters",
+                    field="language",
+                )
+            wait = _seconds(segmentation, "max_wait", or_zero=True)
+            return inputs.Segmentation(
+                mode=_enum(MODES, segmentation.mode, "mode"),
+                max_chars=min(chars, limit),
+                max_wait=inputs.DEFAULT_MAX_WAIT if wait is None else min(wait, MAX_SECONDS),
+                language=segmentation.language.partition("-")[0].lower(),
+                first_segment=_enum(FIRST_SEGMENTS, segmentation.first_segment, "first_segment"),
             )
 
     def _sampling(self, sampling: pb.Sampling) -> Sampling:
@@ -97,6 +116,8 @@ class RequestReader:
     def _voice(self, conditioning: pb.Conditioning) -> inputs.VoiceChoice:
         prompt, reference = conditioning.WhichOneof("prompt"), conditioning.WhichOneof("reference")
         with _at("conditioning"):
+            if conditioning.no_voice and (prompt or reference or conditioning.hifi_id or conditioning.preset):
+                raise InvalidRequest("no_voice asks for no voice; drop it or the others", field="no_voice")
             if conditioning.preset and (prompt or reference or conditioning.hifi_id):
                 raise InvalidRequest("a preset is a voice of its own; drop the others or preset", field="preset")
             if conditioning.hifi_id and (prompt or reference):
@@ -117,6 +138,7 @@ class RequestReader:
                 ),
                 hifi=conditioning.hifi_id,
                 preset=conditioning.preset,
+                no_voice=conditioning.no_voice,
             )
 
     def _inline_prompt(self, prompt: pb.InlinePrompt) -> inputs.InlinePrompt:
@@ -318,14 +340,15 @@ def _format(encoding: int, rate: int, name: str) -> AudioFormat:
         raise
 
 
-def _seconds(message: Any, name: str, path: str = "") -> float | None:
+def _seconds(message: Any, name: str, path: str = "", *, or_zero: bool = False) -> float | None:
     """A duration in seconds, None if it is unset."""
     if not message.HasField(name):
         return None
     duration = getattr(message, name)
     seconds = duration.seconds + duration.nanos / 1e9
-    if seconds <= 0:
-        raise InvalidRequest(f"{name} is {seconds:g} s; it must be more than 0", field=path or name)
+    if seconds < 0 or (seconds == 0 and not or_zero):
+        rule = "it must be 0 or more" if or_zero else "it must be more than 0"
+        raise InvalidRequest(f"{name} is {seconds:g} s; {rule}", field=path or name)
     return seconds
 
 

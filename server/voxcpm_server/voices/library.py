@@ -19,6 +19,7 @@ class Library:
     def __init__(self, store: VoiceStore) -> None:
         self._store = store
         self._names: dict[str, Voice] = {}
+        self._default = ""
         self._presets: dict[str, StoredVoice] = {}  # by id, with the members of hifi voices
 
     @property
@@ -26,8 +27,14 @@ class Library:
         """Their names."""
         return list(self._names)
 
-    def keep(self, presets: Mapping[str, Sequence[StoredVoice]]) -> None:
+    @property
+    def default(self) -> str:
+        """Name of the preset that speaks where a stream names neither a voice nor a style; empty if there is none."""
+        return self._default
+
+    def keep(self, presets: Mapping[str, Sequence[StoredVoice]], default: str = "") -> None:
         """Have these presets, by name: the voice itself comes last, what it was made of before it."""
+        self._default = default
         for name, voices in presets.items():
             self._names[name] = voices[-1].voice
             self._presets.update((stored.voice.id, stored) for stored in voices)

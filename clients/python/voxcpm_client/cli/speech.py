@@ -17,7 +17,7 @@ import click
 from voxcpm_client import Client, Header, Prompt, SpeechOptions, Summary
 from voxcpm_client.cli.connect import InputFile
 from voxcpm_client.cli.output import Output, Sink, choose
-from voxcpm_client.options import Continuity, SegmentationMode
+from voxcpm_client.options import Continuity, FirstSegment, SegmentationMode
 from voxcpm_client.text import Text
 from voxcpm_grpc.audio import Encoding
 
@@ -30,6 +30,7 @@ VOICE = (
         metavar="NAME|ID",
         help="Preset of the model, as `info` lists them, or stored voice; a prompt and a reference may be combined.",
     ),
+    click.option("--no-voice", is_flag=True, default=None, help="Let the model choose the voice, by the seed."),
     click.option("--prompt", type=InputFile, help="Recording to continue; needs --prompt-text."),
     click.option("--prompt-text", metavar="TEXT", help="What is said in the --prompt recording, word by word."),
     click.option("--reference", type=InputFile, help="Recording whose timbre to take."),
@@ -45,6 +46,11 @@ DELIVERY = (
     click.option("--rate", "sample_rate", type=click.IntRange(min=1), metavar="HZ", help="Sample rate of the audio."),
     click.option("--encoding", "format", type=click.Choice(PCM), help="Sample type; default pcm_s16le."),
     click.option("--segmentation", type=click.Choice(get_args(SegmentationMode)), help="Where text is cut."),
+    click.option("--language", metavar="TAG", help="Language of the text, such as de, for the ends of sentences."),
+    click.option(
+        "--max-wait", type=click.FloatRange(min=0), metavar="SECONDS", help="Pause after which a sentence is spoken."
+    ),
+    click.option("--first-segment", type=click.Choice(get_args(FirstSegment)), help="Whether to begin with a clause."),
     click.option("--continuity", type=click.Choice(get_args(Continuity)), help="What a segment knows of the last one."),
 )
 OUTPUT = (

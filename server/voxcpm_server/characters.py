@@ -1,0 +1,49 @@
+"""Characters and scripts: what can be spoken, and where text may be parted at all."""
+
+from __future__ import annotations
+
+import unicodedata
+
+
+def spoken(text: str) -> str:
+    """The text as the model gets it: no control characters, single spaces, none at the ends."""
+    kept = "".join(c for c in text if c.isspace() or unicodedata.category(c) not in ("Cc", "Cs"))
+    return " ".join(kept.split())
+
+
+def is_speakable(text: str) -> bool:
+    """Whether there is anything to say: a letter or a digit of any script."""
+    return any(c.isalnum() for c in text)
+
+
+def is_spaceless(char: str) -> bool:
+    """Whether the script of a character writes sentences without spaces between them (Chinese, Japanese)."""
+    return (
+        "\u2e80" <= char <= "\ua4cf"
+        or "\uf900" <= char <= "\ufaff"
+        or "\uff00" <= char <= "\uffef"
+        or char > "\U0001ffff"
+    )
+
+
+def is_joined(text: str, cut: int) -> bool:
+    """Whether a cut would fall inside one visible character (grapheme cluster)."""
+    before, after = text[cut - 1], text[cut]
+    if unicodedata.category(after)[0] == "M" or after in "\u200c\u200d\u0e33\u0eb3\uff9e\uff9f" or before == "\u200d":
+        return True
+    if "\U0001f3fb" <= after <= "\U0001f3ff" or "\U000e0020" <= after <= "\U000e007f" or before + after == "\r\n":
+        return True  # skin tones, tag sequences
+    if _is_flag_half(before) and _is_flag_half(after):
+        run = cut - len(text[:cut].rstrip("".join(map(chr, range(0x1F1E6, 0x1F200)))))
+        return run % 2 == 1
+    if unicodedata.combining(before) == 9 and after.isalpha():
+        return True  # a virama binds the next consonant
+    if "\u1160" <= after <= "\u11ff" or "\ud7b0" <= after <= "\ud7fb":
+        return True  # vowels and finals of decomposed Hangul
+    return ("\u1100" <= before <= "\u115f" or "\ua960" <= before <= "\ua97c") and (
+        "\u1100" <= after <= "\u115f" or "\ua960" <= after <= "\ua97c" or "\uac00" <= after <= "\ud7a3"
+    )
+
+
+def _is_flag_half(char: str) -> bool:
+    return "\U0001f1e6" <= char <= "\U0001f1ff"

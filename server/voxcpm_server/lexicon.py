@@ -1,0 +1,95 @@
+"""Word lists by which the ends of sentences are judged. Words are lower case, without a full stop at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+ABBREVIATIONS: Mapping[str, frozenset[str]] = {
+    "en": _words(
+        """
+        adm approx apt assn assoc asst ave blvd bldg brig capt cf cmdr co col comdr corp cpl dept dist div dr eds est
+        etc ext fr ft gen gov hon hr inc jr lt ltd maj messrs mgr mr mrs ms mt mts mx oz pfc ph prof pt pvt rd rev rs
+        sen sgt sr st ste supt tel univ viz vs
+        """
+    ),
+    "de": _words(
+        """
+        abs abt allg bes bspw bzgl bzw ca chr dipl dr ehem einschl entspr etw evtl exkl fa ff fr frl geb gegr gem gest
+        ggf ggü hl hr hrsg inkl ing insb insbes jhdt kath lfd max mind mio mrd mtl mwst näml nr pfd prof rd rel rzpt
+        sog st std stellv str tel tsd urspr usf usw verf vgl vorm zit zzgl
+        """
+    ),
+    "fr": _words(
+        """
+        ad apr av bd boul cf chap cie coll dr env etc hab inv janv juil lt mgr mlle mlles mm mme mmes mr pl pr prof
+        réf sgt soc st ste suiv tél vs éd édit
+        """
+    ),
+    "es": _words(
+        """
+        abr admón afmo apdo aprox atte avda av ayto cap cía col comp depto dcha dir dn dpto dr dra dres dto dña ej
+        entlo esq etc excmo fdo gob gral hnos ilmo izda izdo lic ltda pbro pdte pl prof prov pza ref rte sr sra sras
+        sres srta srtas sta sto tel ud uds urb vd vds vid
+        """
+    ),
+    "ru": _words(
+        """
+        акад англ гг гос гр греч губ др доц долл евр зав зам изд им инд ин итал кв коп лат лит макс мин млн млрд нем
+        нач обл оз ок пер пл пос пр пред прим проф просп проч рев ред реж руб рус сб св сев сек см ср ст стр таб табл
+        тел тов тыс ул фр чел шт экз юж яп
+        """
+    ),
+    "hi": _words(
+        """
+        डॉ प्रो श्री श्रीमती पं कु सं पृ ई रु
+        """
+    ),
+    "ar": _words(
+        """
+        أ إ د م ص ج هـ ق ت أ.د
+        """
+    ),
+}
+"""Abbreviations by language, beyond those that the library of sentence boundaries knows.
+
+Single letters, and words with a full stop inside such as "e.g.", need no entry: both never end a sentence here.
+"""
+
+BEFORE_NUMBERS = _words(
+    """
+    abb abs art bd c cap ch chap ex fig figs gl kap lin n no nos nr núm num p par pág págs pp pt s sec sect t tab vol
+    vols z ziff гл илл п пп рис с т табл ч §
+    """
+)
+"""Abbreviations only where a digit follows: "No. 5", but "No. I will not"."""
+
+ADDRESS_LEADS = _words(
+    """
+    adresse at auf besuche besuchen browse call called de domain download edit en file from http https import install
+    is named on open or page read run see site sitio sous sur to unter url version via visit visita visite visitez von
+    voir web webseite website www
+    """
+)
+"""Words after which an address or a file name may come: "visit example." may go on with "com"."""
+
+HOSTS = _words(
+    """
+    amazon apple example facebook github gitlab gmail google huggingface instagram linkedin localhost microsoft
+    netflix node openai outlook paypal reddit spotify twitter whatsapp wikipedia yahoo youtube zoom
+    """
+)
+"""Names whose full stop is often one inside an address."""
+
+NEVER_HOSTS = _words(
+    """
+    all dem der die das ello all eso esto her here him home it last least lui me moi most myself night noon now once
+    pass school sleep that them there these this those time today tomorrow tonight toi us what work you yesterday
+    yourself
+    """
+)
+"""Words that are none, though they come after ADDRESS_LEADS: "look at that."."""

@@ -1,0 +1,203 @@
+"""A stream has one voice: the caller's, the server's default, or the one that its first speech has."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from support.uploads import add_prompt, add_reference, conditioned, recording
+
+from voxcpm_grpc.errors import StartupError
+from voxcpm_grpc.request import Conditioning
+from voxcpm_grpc.v1 import tts_pb2 as pb
+from voxcpm_server.presets import Preset, read
+
+MODES = [pb.CONTINUITY_MODE_CARRY, pb.CONTINUITY_MODE_INDEPENDENT]
+STEP_SECONDS = 960 / 48000  # of the engine of these tests, which makes a step for each character
+ANNA = Preset(name="anna", kind="prompt", recording="anna.wav", transcript="Hi there. ")
+OTTO = Preset(name="otto", kind="reference", recording="otto.wav", default=True)
+PRESETS = [(ANNA, recording(0)), (OTTO, recording(1))]
+
+
+def config(continuity: Any = pb.CONTINUITY_MODE_CARRY, max_steps: int | None = None, **fields: Any) -> Any:
+    return pb.GenerateConfig(
+        segmentation=pb.Segmentation(continuity=continuity),
+        turn=pb.TurnConfig(sampling=pb.Sampling(seed=7, max_steps=max_steps), style=fields.pop("style", "")),
+        conditioning=pb.Conditioning(**fields),
+    )
+
+
+def voices(served: Any) -> list[Conditioning]:
+    return [request.conditioning for request in served.pool.requests]
+
+
+async def read_until(call: Any, wanted: Callable[[pb.AudioChunk], bool]) -> pb.AudioChunk:
+    async with asyncio.timeout(60):
+        while (chunk := await call.read()) is not grpc.aio.EOF:
+            if wanted(chunk):
+                return chunk
+    raise AssertionError("the stream ended")
+
+
+@pytest.mark.parametrize("continuity", MODES)
+@pytest.mark.parametrize("style", ["", "calm"])
+async def test_the_first_speech_is_the_prompt_of_all_later_speech(served, continuity, style):
+    await served.generate(
+        config(continuity, style=style), "One. Two. ", pb.Flush(end_turn=True), "Three. ", pb.Flush(), "三。四。"
+    )
+    first, *later = voices(served)
+    assert first == Conditioning()
+    for voice in later:
+        assert voice.prompt is not None and voice.prompt.text.startswith("One.")
+        assert (voice.prompt.latents[0] == len(f"({style})One." if style else "One.")).all()
+        assert voice.reference is None
+    if continuity == pb.CONTINUITY_MODE_INDEPENDENT:
+        assert {voice.prompt.text for voice in later} == {"One."}
+    texts = [request.text for request in served.pool.requests]
+    assert texts == ["(calm)One." if style else "One.", " Two.", " Three.", " 三。", "四。"]
+
+
+@pytest.mark.parametrize("continuity", MODES)
+async def test_the_first_speech_stays_beyond_what_is_carried(serve_front, continuity):
+    async with serve_front(max_carry_seconds=8 * STEP_SECONDS) as served:
+        await served.generate(config(continuity), "One. Two. Three. Four. Five.")
+        assert all(voice.prompt.text.startswith("One.") for voice in voices(served)[1:])
+
+
+@pytest.mark.parametrize("continuity", MODES)
+async def test_an_interrupt_does_not_change_the_voice(serve_front, fake, continuity):
+    async with serve_front(fake(step_seconds=0.002)) as served:
+        call = served.stub.Generate()
+        await call.write(pb.GenerateRequest(config=config(continuity)))
+        await call.write(pb.GenerateRequest(text="First one. " + "Second one is long. " * 5))
+        await read_until(call, lambda chunk: chunk.segment_index == 1 and bool(chunk.sample_count))
+        await call.write(pb.GenerateRequest(interrupt=pb.Interrupt()))
+        await read_until(call, lambda chunk: chunk.HasField("interrupted"))
+        await call.write(pb.GenerateRequest(text="Anew."))
+        await call.done_writing()
+        await read_until(call, lambda chunk: chunk.HasField("summary"))
+        assert voices(served)[-1].prompt.text == "First one."
+        assert served.pool.encoded == 0
+
+
+@pytest.mark.parametrize("continuity", MODES)
+async def test_the_timbre_of_interrupted_first_speech_stays(serve_front, fake, continuity):
+    async with serve_front(fake(step_seconds=0.001)) as served:
+        call = served.stub.Generate()
+        await call.write(pb.GenerateRequest(config=config(continuity)))
+        await call.write(pb.GenerateRequest(text="x" * 390 + ". Next"))
+        await read_until(call, lambda chunk: chunk.offset_samples > 50_000)  # more than a second
+        await call.write(pb.GenerateRequest(interrupt=pb.Interrupt()))
+        await read_until(call, lambda chunk: chunk.HasField("interrupted"))
+        await call.write(pb.GenerateRequest(text="Anew. And on."))
+        await call.done_writing()
+        await read_until(call, lambda chunk: chunk.HasField("summary"))
+        assert served.pool.encoded == 1
+        for voice in voices(served)[-2:]:
+            assert len(voice.reference) > 50_000 / 3 / served.pool.info.samples_per_patch
+        assert voices(served)[-2].prompt is None
+
+
+async def test_speech_that_was_hardly_heard_decides_nothing(serve_front, fake):
+    async with serve_front(fake(step_seconds=0.01)) as served:
+        call = served.stub.Generate()
+        await call.write(pb.GenerateRequest(config=config()))
+        await call.write(pb.GenerateRequest(text="First one. Next"))  # 0.2 s in all
+        await read_until(call, lambda chunk: bool(chunk.sample_count))
+        await call.write(pb.GenerateRequest(interrupt=pb.Interrupt()))
+        await read_until(call, lambda chunk: chunk.HasField("interrupted"))
+        await call.write(pb.GenerateRequest(text="Anew. And on."))
+        await call.done_writing()
+        await read_until(call, lambda chunk: chunk.HasField("summary"))
+        assert served.pool.encoded == 0
+        if len(voices(served)) == 3:  # interrupted before its end
+            assert voices(served)[1] == Conditioning()
+            assert voices(served)[2].prompt.text == "Anew."
+
+
+@pytest.mark.parametrize("continuity", MODES)
+async def test_the_timbre_of_speech_that_its_cap_cut_off_stays(served, continuity):
+    await served.generate(config(continuity, max_steps=8), "A long sentence. Short.  Done.")
+    first, second, third = voices(served)
+    assert first == Conditioning()
+    assert second.prompt is None
+    for voice in (second, third):
+        assert (voice.reference == len("A long sentence.")).all() and len(voice.reference) == 8
+
+
+@pytest.mark.parametrize("continuity", MODES)
+async def test_a_voice_that_was_asked_for_stays(served, continuity):
+    reference = await add_reference(served)
+    await served.generate(config(continuity, reference_id=reference.id), "One. Two. Three.")
+    for voice in voices(served):
+        np.testing.assert_array_equal(voice.reference, voices(served)[0].reference)
+    carried = [voice.prompt and voice.prompt.text for voice in voices(served)]
+    assert carried == ([None, "One.", "One. Two."] if continuity == pb.CONTINUITY_MODE_CARRY else [None] * 3)
+
+
+# ---- the default voice
+
+
+async def name_of(served: Any, **fields: Any) -> str:
+    chunks = await served.generate(config(**fields), "Hello.")
+    return chunks[0].header.voice
+
+
+async def test_the_default_voice_speaks_where_nothing_is_asked_for(serve_front):
+    async with serve_front(presets=PRESETS) as served:
+        assert (await served.stub.GetModelInfo(pb.GetModelInfoRequest())).default_voice == "otto"
+        assert await name_of(served) == "otto"
+        assert (await served.generate("Hello."))[0].header.voice == "otto"
+        by_default, without_config = voices(served)
+        assert await name_of(served, preset="otto") == "otto"
+        for voice in (by_default, without_config):
+            np.testing.assert_array_equal(voice.reference, voices(served)[-1].reference)
+
+
+async def test_the_default_voice_gives_way(serve_front):
+    async with serve_front(presets=PRESETS) as served:
+        assert await name_of(served, preset="anna") == "anna"
+        for asked in ({"style": "calm"}, {"no_voice": True}, {"no_voice": True, "style": "calm"}):
+            assert await name_of(served, **asked) == ""
+            assert voices(served)[-1] == Conditioning()
+        prompt, reference = await add_prompt(served, 5), await add_reference(served, 6)
+        assert await name_of(served, prompt_id=prompt.id) == prompt.id
+        assert await name_of(served, prompt_id=prompt.id, reference_id=reference.id) == f"{prompt.id}+{reference.id}"
+        inline = pb.InlineReference(audio=pb.EncodedAudio(data=recording(9)))
+        assert await name_of(served, inline_reference=inline) == "inline"
+        assert await name_of(served, inline_reference=inline, prompt_id=prompt.id) == f"{prompt.id}+inline"
+
+
+@pytest.mark.parametrize(("default", "expected"), [("auto", "otto"), ("none", ""), ("anna", "anna")])
+async def test_the_operator_may_choose_the_default_voice(serve_front, default, expected):
+    async with serve_front(presets=PRESETS, default_voice=default) as served:
+        assert (await served.stub.GetModelInfo(pb.GetModelInfoRequest())).default_voice == expected
+        assert await name_of(served) == expected
+
+
+async def test_a_default_voice_that_is_not_there_ends_the_start(serve_front):
+    for presets, there in ((PRESETS, "its presets are anna, otto"), ((), "it has no presets here")):
+        with pytest.raises(StartupError, match=f"voices.default is emil, .*{there}; or set auto or none"):
+            async with serve_front(presets=presets, default_voice="emil"):
+                pass
+
+
+async def test_no_voice_excludes_voices(served, details_of):
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await served.generate(conditioned(no_voice=True, preset="otto"), "Hello.")
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert details_of(caught.value).field == "config.conditioning.no_voice"
+
+
+def test_one_preset_may_be_the_default(tmp_path):
+    folder = tmp_path / "presets"
+    folder.mkdir()
+    (folder / "a.wav").write_bytes(recording())
+    entry = '{"name": "%s", "kind": "reference", "recording": "a.wav", "default": true}'
+    (folder / "presets.json").write_text(f"[{entry % 'anna'}, {entry % 'otto'}]")
+    with pytest.raises(StartupError, match="marks anna, otto as default, and one preset may be that"):
+        read(tmp_path)

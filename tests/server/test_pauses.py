@@ -1,0 +1,171 @@
+"""What waits when text pauses: spoken if it looks complete, whatever the client does next."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.duration_pb2 import Duration
+
+from voxcpm_grpc.v1 import tts_pb2 as pb
+
+STARTED = pb.SEGMENT_EVENT_KIND_STARTED
+HANG_SECONDS = 60
+
+
+def config(wait: float | None = None, **segmentation: Any) -> pb.GenerateRequest:
+    if wait is not None:
+        duration = Duration()
+        duration.FromMicroseconds(round(wait * 1e6))
+        segmentation["max_wait"] = duration
+    return pb.GenerateRequest(config=pb.GenerateConfig(segmentation=pb.Segmentation(**segmentation)))
+
+
+async def started(call: Any) -> pb.SegmentEvent:
+    """The start of the next segment."""
+    async with asyncio.timeout(HANG_SECONDS):
+        while (chunk := await call.read()) is not grpc.aio.EOF:
+            for event in chunk.segment_events:
+                if event.kind == STARTED:
+                    return event
+    raise AssertionError("the stream ended without another segment")
+
+
+async def rest_of(call: Any) -> list[pb.SegmentEvent]:
+    """The starts of all segments to come, once the client has nothing more to say."""
+    await call.done_writing()
+    events = []
+    async with asyncio.timeout(HANG_SECONDS):
+        while (chunk := await call.read()) is not grpc.aio.EOF:
+            events += [event for event in chunk.segment_events if event.kind == STARTED]
+    return events
+
+
+def told(*events: pb.SegmentEvent) -> list[tuple[str, int]]:
+    return [(event.text, event.cut_reason) for event in events]
+
+
+@pytest.mark.parametrize("text", ["Let me check that for you.", "Let me check that for you. ", "我来看一下。"])
+async def test_a_complete_sentence_is_spoken_though_the_caller_says_no_more(served, text):
+    call = served.stub.Generate()
+    await call.write(pb.GenerateRequest(text=text))
+    assert told(await started(call)) == [(text.strip(), pb.CUT_REASON_PAUSE)]
+    await call.write(pb.GenerateRequest(text=" It is here. "))
+    assert told(await started(call)) == [("It is here.", pb.CUT_REASON_PAUSE)]
+    assert not await rest_of(call)
+
+
+@pytest.mark.parametrize("text", ["It costs $3.", "Of course,", "Well...", "Ask Dr."])
+async def test_what_is_in_doubt_is_spoken_in_the_end(served, text):
+    call = served.stub.Generate()
+    await call.write(config(wait=0.01))
+    await call.write(pb.GenerateRequest(text=text))
+    assert told(await started(call)) == [(text, pb.CUT_REASON_PAUSE)]
+
+
+@pytest.mark.parametrize(("first", "rest"), [("It costs $3.", "5 today."), ("Visit example.", "com today.")])
+async def test_a_pause_within_the_longer_wait_parts_nothing(served, first, rest):
+    call = served.stub.Generate()
+    await call.write(config(wait=HANG_SECONDS / 5))
+    await call.write(pb.GenerateRequest(text=first))
+    await call.write(pb.GenerateRequest(text=rest))
+    assert told(*await rest_of(call)) == [(first + rest, pb.CUT_REASON_FLUSH)]
+
+
+async def test_the_pause_counts_from_the_last_message(served, monkeypatch):
+    """A message at every moment keeps the pause from being due, were it empty."""
+    call = served.stub.Generate()
+    await call.write(config(wait=1000.0))
+    await call.write(pb.GenerateRequest(text="One is here."))
+    for _ in range(20):
+        await call.write(pb.GenerateRequest(text=""))
+    assert told(*await rest_of(call)) == [("One is here.", pb.CUT_REASON_FLUSH)]
+
+
+async def test_no_pause_is_due_in_the_middle_of_a_sentence(served):
+    call = served.stub.Generate()
+    await call.write(config(wait=0.001))
+    await call.write(pb.GenerateRequest(text="One is"))
+    await asyncio.sleep(0.05)  # many times the longer wait; longer on a slow host does not matter
+    await call.write(pb.GenerateRequest(text=" here"))
+    assert told(*await rest_of(call)) == [("One is here", pb.CUT_REASON_FLUSH)]
+
+
+@pytest.mark.parametrize("options", [{"wait": 0.0}, {"wait": 0.001, "mode": pb.SEGMENTATION_MODE_MANUAL}])
+async def test_without_a_wait_segments_depend_on_the_text_alone(served, options):
+    call = served.stub.Generate()
+    await call.write(config(**options))
+    await call.write(pb.GenerateRequest(text="One is here. "))
+    await asyncio.sleep(0.05)
+    await call.write(pb.GenerateRequest(text="or there."))
+    assert told(*await rest_of(call)) == [("One is here. or there.", pb.CUT_REASON_FLUSH)]
+
+
+async def test_a_pause_is_followed_by_flushes_interrupts_and_turns(served):
+    call = served.stub.Generate()
+    await call.write(config(wait=0.01))
+    for turn, tag in enumerate(("a", "b", "c")):
+        await call.write(pb.GenerateRequest(text="One is here. Two"))
+        assert told(await started(call)) == [("One is here.", pb.CUT_REASON_SENTENCE)]
+        await call.write(pb.GenerateRequest(text="."))
+        event = await started(call)
+        assert (event.text, event.turn_index, event.cut_reason) == ("Two.", turn, pb.CUT_REASON_PAUSE)
+        await call.write(pb.GenerateRequest(flush=pb.Flush(tag=tag, end_turn=True)))
+        async with asyncio.timeout(HANG_SECONDS):
+            while not (chunk := await call.read()).HasField("flush_done"):
+                pass
+        assert chunk.flush_done.tag == tag
+    assert not await rest_of(call)
+
+
+async def test_the_summary_counts_from_the_text_and_from_the_sentence(served):
+    call = served.stub.Generate()
+    await call.write(config(wait=0.2))
+    await call.write(pb.GenerateRequest(text="One is here."))
+    await call.done_writing()
+    async with asyncio.timeout(HANG_SECONDS):
+        chunks = [chunk async for chunk in call]
+    first = chunks[-1].summary
+    assert first.text_to_first_audio.ToNanoseconds() >= first.time_to_first_audio.ToNanoseconds() > 0
+
+    call = served.stub.Generate()
+    await call.write(config(wait=0.2))
+    await call.write(pb.GenerateRequest(text="One is here."))
+    await started(call)
+    await call.done_writing()
+    async with asyncio.timeout(HANG_SECONDS):
+        while not (chunk := await call.read()).HasField("summary"):
+            pass
+    waited = chunk.summary.text_to_first_audio.ToNanoseconds() - chunk.summary.time_to_first_audio.ToNanoseconds()
+    assert waited >= 0.2e9  # the pause
+
+
+@pytest.mark.parametrize(
+    ("segmentation", "field"),
+    [
+        (pb.Segmentation(max_wait=Duration(seconds=-1)), "config.segmentation.max_wait"),
+        (pb.Segmentation(language="not a tag"), "config.segmentation.language"),
+        (pb.Segmentation(language="de" + "-x" * 40), "config.segmentation.language"),
+        (pb.Segmentation(first_segment=9), "config.segmentation.first_segment"),
+    ],
+)
+async def test_wrong_options_name_their_field(served, details_of, segmentation, field):
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await served.generate(pb.GenerateConfig(segmentation=segmentation), "Hello.")
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert details_of(caught.value).field == field
+
+
+async def test_eager_streams_begin_with_a_clause(served):
+    chunks = await served.generate(
+        pb.GenerateConfig(segmentation=pb.Segmentation(first_segment=pb.FIRST_SEGMENT_EAGER)),
+        "When the rain has gone, we walk by the river. As I said, no.",
+    )
+    events = [event for chunk in chunks for event in chunk.segment_events if event.kind == STARTED]
+    assert told(*events) == [
+        ("When the rain has gone,", pb.CUT_REASON_CLAUSE),
+        ("we walk by the river.", pb.CUT_REASON_SENTENCE),
+        ("As I said, no.", pb.CUT_REASON_FLUSH),
+    ]

@@ -1,0 +1,425 @@
+"""Text is cut the same however it arrives, and where a reader would cut it."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from voxcpm_server.characters import is_joined, is_speakable, spoken
+from voxcpm_server.inputs import FirstSegment, Segmentation, SegmentationMode
+from voxcpm_server.outputs import CutReason
+from voxcpm_server.segmenter import DOUBTFUL_WAITS, Piece, Segmenter
+from voxcpm_server.sentence_ends import Boundaries
+
+LIMIT = 60
+
+# No pause may cut within these, nor right behind them.
+DOUBTFUL = (
+    *(
+        "Dr.",
+        "e.g.",
+        "z. B.",
+        "3.5",
+        "am 3.",
+        "costs 12.",
+        "J. R. R.",
+        "bzw.",
+        "well...",
+        "so…",
+        "visit example.com to",
+    ),
+    *("www.example.com", "т. е.", "г.", "p. ej.", "Mme.", "“Go. No. ”", "「はい。いいえ。", "on api.v2.host", "$3.50."),
+)
+CERTAIN = ["It rains.", "Really?", "Stop!", "你好。", "Das war gut.", "यह है।", "Let me check that for you."]
+
+WORDS = [
+    *("Hello", "world", "Dr.", "Smith", "e.g.", "3.50", "1,000", "v1.2", "U.S.", "don't", "naïve", "e\u0301te\u0301"),
+    *("你好", "世界", "我们走吧", "こんにちは", "「はい」", "안녕하세요", "नमस्ते", "مرحبا", "สวัสดี", "Ω", "J. R. R."),
+    *("👍🏽", "👩‍👩‍👧", "🇩🇪🇫🇷", "😀", "...", "—", "“quoted.”", '"said."', "(see p. 3)", "x" * 70, "汉" * 70),
+    *('"', "“", "”", "(", ")", "「", "」", "'", "Mr", "St", "No", "etc", "a.m"),
+]
+ENDS = [". ", ".", "! ", "? ", "; ", ": ", ", ", "…", "。", "！", "？", "、", "，", "।", "؟", "\n", "\n\n", "\r\n"]
+GAPS = [" ", " ", " ", "", "\u2028", "\u3000", "\t", "\x00", "\x1b", "J.\u2028"]
+TOKEN = st.tuples(st.sampled_from(WORDS), st.sampled_from(ENDS) | st.sampled_from(GAPS)).map("".join)
+PLAIN = st.sampled_from(["Go", "He said", '"', "Mr", "no", "J"]).flatmap(
+    lambda word: st.sampled_from([". ", " ", "! ", ""]).map(lambda end: word + end)
+)
+TEXT = (st.lists(TOKEN, max_size=40) | st.lists(PLAIN, max_size=30)).map("".join)
+
+
+def cut(text: str) -> st.SearchStrategy[list[str]]:
+    """Ways to part a text into messages."""
+    places = st.lists(st.integers(0, len(text)), max_size=12).map(sorted)
+    return places.map(lambda cuts: [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)])
+
+
+def pieces_of(
+    parts: list[str], *, sentences: bool = True, limit: int = LIMIT, flush: bool = True, eager: bool = False
+) -> list[Piece]:
+    mode = SegmentationMode.SENTENCE if sentences else SegmentationMode.MANUAL
+    first = FirstSegment.EAGER if eager else FirstSegment.SENTENCE
+    segmenter = Segmenter(Segmentation(mode=mode, max_chars=limit, first_segment=first))
+    pieces = [piece for part in parts for piece in segmenter.feed(part)]
+    return pieces + list(segmenter.flush()) if flush else pieces
+
+
+def texts_of(*parts: str, **options) -> list[str]:
+    return [piece.text for piece in pieces_of(list(parts), **options)]
+
+
+@settings(max_examples=300, deadline=None)
+@given(TEXT | st.text(max_size=200), st.data(), st.booleans(), st.booleans())
+def test_any_cut_into_messages_gives_the_same_segments(text, data, sentences, eager):
+    parts = data.draw(cut(text))
+    whole = pieces_of([text], sentences=sentences, eager=eager)
+    assert pieces_of(parts, sentences=sentences, eager=eager) == whole
+    assert pieces_of(list(text), sentences=sentences, eager=eager) == whole
+
+
+@settings(max_examples=150, deadline=None)
+@given(TEXT)
+def test_no_segment_comes_later_than_its_end_is_certain(text):
+    segmenter = Segmenter(Segmentation(max_chars=10_000))
+    start = 0
+    for at, character in enumerate(text):
+        end = Boundaries().before(text[start:at], character)
+        pieces = list(segmenter.feed(character))
+        if end is None or not is_speakable(text[start : start + end]):
+            assert not pieces
+        else:
+            assert [(piece.start, piece.end) for piece in pieces] == [(start, start + end)]
+            start += end
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.sampled_from(DOUBTFUL) | st.sampled_from(CERTAIN), min_size=1, max_size=12), st.data())
+def test_what_is_in_doubt_survives_any_pause_shorter_than_the_longer_one(tokens, data):
+    text = " ".join(tokens)
+    segmenter = Segmenter(Segmentation())
+    pieces = []
+    at = 0
+    for part in data.draw(cut(text)):
+        pieces += segmenter.feed(part)
+        at += len(part)
+        within_ellipsis = text[at : at + 1] == "."  # of which nobody could know
+        if segmenter.max_wait == Segmentation().max_wait and not within_ellipsis:
+            pieces += segmenter.pause()  # the text pauses for that long, and not for longer
+    pieces += segmenter.flush()
+    assert "".join(text[piece.start : piece.end] for piece in pieces) == text  # nothing lost, doubled or reordered
+    at, inside = 0, set()
+    for token in tokens:
+        if token in DOUBTFUL:
+            inside |= set(range(at + 1, at + len(token) + 1))
+        at += len(token) + 1
+    assert not inside & {piece.end for piece in pieces[:-1]}
+
+
+@settings(max_examples=150, deadline=None)
+@given(TEXT)
+def test_what_a_prefix_gives_is_never_revised(text):
+    whole = pieces_of([text])
+    segmenter = Segmenter(Segmentation(max_chars=LIMIT))
+    so_far: list[Piece] = []
+    for character in text:
+        so_far += segmenter.feed(character)
+        assert so_far == whole[: len(so_far)]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.one_of(TEXT, st.text(max_size=300)), st.booleans())
+@example("\u2028 A.\u2028B. C. 👍. \u3000J. R.\xa0R. Tolkien", True)
+def test_segments_cover_the_input_and_are_short_and_speakable(text, sentences):
+    at = 0
+    for piece in pieces_of([text], sentences=sentences):
+        assert not is_speakable(text[at : piece.start])
+        assert at <= piece.start < piece.end
+        assert is_speakable(piece.text)
+        assert len(piece.text) <= LIMIT
+        assert piece.text == spoken(text[piece.start : piece.end])
+        at = piece.end
+    assert not is_speakable(text[at:])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Hello world. How are you? Fine.", ["Hello world.", "How are you?", "Fine."]),
+        ("Dr. Smith paid $350. He left.", ["Dr. Smith paid $350.", "He left."]),
+        ("你好。世界！再见", ["你好。", "世界！", "再见"]),
+        ("他说：“你好。我们走吧。”然后走了。", ["他说：“你好。我们走吧。”然后走了。"]),
+        ("他说：“你好。我们走吧。”“好的。”", ["他说：“你好。我们走吧。”", "“好的。”"]),
+        ("「はい。」と答えた。次です。", ["「はい。」と答えた。", "次です。"]),
+        ("「はい。行きます。」\n次です。", ["「はい。行きます。」", "次です。"]),
+        ("真的吗?我们走吧!好。", ["真的吗?", "我们走吧!", "好。"]),
+        ("我用Python 3.5。很好", ["我用Python 3.5。", "很好"]),
+        (
+            "He said “Go. Now.” Then he left. “Why?” she asked.",
+            ["He said “Go. Now.”", "Then he left.", "“Why?” she asked."],
+        ),
+        ("„Ja. Gut.“ Er ging. «Oui. Non.» Il part.", ["„Ja. Gut.“", "Er ging.", "«Oui. Non.»", "Il part."]),
+        ("Wir kommen am 3. Mai. Gut.", ["Wir kommen am 3. Mai.", "Gut."]),
+        ("Tee bzw. Kaffee. Gut.", ["Tee bzw. Kaffee.", "Gut."]),
+        ("В 1990 г. Москва росла, т. е. богатела. Да.", ["В 1990 г. Москва росла, т. е. богатела.", "Да."]),
+        ("M. Dupont et Mme. Noir. Oui.", ["M. Dupont et Mme. Noir.", "Oui."]),
+        ("El Sr. Gil y la Dra. Paz. Sí.", ["El Sr. Gil y la Dra. Paz.", "Sí."]),
+        ("See No. 5. Now go. Why?", ["See No. 5. Now go.", "Why?"]),
+        ("J. R. R. Tolkien wrote it. At 5 p.m. Bob left.", ["J. R. R. Tolkien wrote it.", "At 5 p.m. Bob left."]),
+        ("It is ready. see below. Go.", ["It is ready. see below.", "Go."]),
+        ("Well... I see. No… Yes. Go.", ["Well... I see.", "No… Yes.", "Go."]),
+        ("**Bold.** Next. _So._ Go. `a.b` is it. Go.", ["**Bold.**", "Next.", "_So._", "Go.", "`a.b` is it.", "Go."]),
+        ("(He left.) She [too.] Go.", ["(He left.)", "She [too.]", "Go."]),
+        ('He asked "Why?" and left. "I see." Go.', ['He asked "Why?" and left.', '"I see."', "Go."]),
+        ("Great! 😀 Next one. Go.", ["Great! 😀", "Next one.", "Go."]),
+        ("Here it is:\n- Milk\n- Eggs, two\n\nThat is all.", ["Here it is:", "- Milk", "- Eggs, two", "That is all."]),
+        ("Do this:\n1. Mix it.\n2. Bake it\n10) Eat", ["Do this:", "1. Mix it.", "2. Bake it", "10) Eat"]),
+        (
+            "## The plan\nWe go. A line\nwraps here. Go.",
+            ["## The plan", "We go.", "A line wraps here.", "Go."],
+        ),
+        ("It is done.\nit begins small.\nWe wait 5.\nGo", ["It is done. it begins small.", "We wait 5.", "Go"]),
+        ('यह अच्छा है। हाँ। "क्यों?" उसने पूछा। चलो।', ["यह अच्छा है।", "हाँ।", '"क्यों?" उसने पूछा।', "चलो।"]),
+        ("هل أنت هنا؟ نعم. د. أحمد هنا. حسنا", ["هل أنت هنا؟", "نعم.", "د. أحمد هنا.", "حسنا"]),
+        ("First line\n\nSecond line", ["First line", "Second line"]),
+        ("  spaced \t out  ", ["spaced out"]),
+        ("Hi\x00 there\x1b.", ["Hi there."]),
+        ("Well done. 👍", ["Well done. 👍"]),
+        ("... Hello. Bye.", ["... Hello.", "Bye."]),
+        ("?!", []),
+        ("\x00\x01 \n", []),
+        ("", []),
+    ],
+)
+def test_sentences(text, expected):
+    assert texts_of(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("before", "settling", "expected"),
+    [
+        ("One is here. ", "T", "One is here."),
+        ("One is here.\n", "T", "One is here."),
+        ("“One is here.” ", "“", "“One is here.”"),
+        ("你好。", "世", "你好。"),
+        ("你好。", " ", "你好。"),
+        ("「你好。」", "「", "「你好。」"),
+        ("यह है।", " ", "यह है।"),
+        ("A title\n", "\n", "A title"),
+        ("A title\r\n \t", "\n", "A title"),
+        ("Milk\n- ", "E", "Milk"),
+    ],
+)
+def test_a_sentence_is_emitted_with_the_first_character_that_shows_its_end(before, settling, expected):
+    segmenter = Segmenter(Segmentation())
+    assert not list(segmenter.feed(before))
+    (piece,) = segmenter.feed(settling)
+    assert (piece.text, piece.cut) == (expected, CutReason.SENTENCE)
+
+
+def test_the_language_decides_which_abbreviations_count():
+    text = "Das ist evtl. Holz oder Stein. Gut"
+    for language, count in (("", 1), ("de", 1), ("ru", 2)):
+        assert len(list(Segmenter(Segmentation(language=language)).feed(text))) == count
+
+
+@pytest.mark.parametrize(
+    ("text", "waits"),
+    [
+        ("Let me check that for you.", 1),
+        ("Let me check that for you. ", 1),
+        ("Really?!", 1),
+        ('He said "Go."', 1),
+        ("**Done.**", 1),
+        ("Sure! 😀", 1),
+        ("你好。", 1),
+        ("यह है।", 1),
+        ("هل أنت هنا؟", 1),
+        ("In 1990, all was well. ", 1),
+        ("It costs $3.", DOUBTFUL_WAITS),
+        ("It was in 1990.", DOUBTFUL_WAITS),
+        ("We meet am 3. ", DOUBTFUL_WAITS),
+        ("Ask Dr.", DOUBTFUL_WAITS),
+        ("J.", DOUBTFUL_WAITS),
+        ("At 5 p.m.", DOUBTFUL_WAITS),
+        ("Well...", DOUBTFUL_WAITS),
+        ("Well…", DOUBTFUL_WAITS),
+        ("“Go.", DOUBTFUL_WAITS),
+        ("「はい。", DOUBTFUL_WAITS),
+        ("Of course,", DOUBTFUL_WAITS),
+        ("Here it is:\n", DOUBTFUL_WAITS),
+        ("好的，", DOUBTFUL_WAITS),
+        ("Visit example.", DOUBTFUL_WAITS),
+        ("Open config.", DOUBTFUL_WAITS),
+        ("Write to bob@mail.", DOUBTFUL_WAITS),
+        ("Visit example. ", 1),
+        ("One is", None),
+        ("One is here. Two", None),
+        ("- Milk\n", None),
+        ("?!", None),
+        ("", None),
+    ],
+)
+def test_how_long_a_pause_must_be(text, waits):
+    for mode in SegmentationMode:
+        segmenter = Segmenter(Segmentation(mode=mode, max_wait=0.5))
+        list(segmenter.feed(text))
+        manual = mode is SegmentationMode.MANUAL
+        assert segmenter.max_wait == (None if manual or waits is None else waits * 0.5)
+
+
+def test_without_a_wait_no_pause_is_due():
+    segmenter = Segmenter(Segmentation(max_wait=0))
+    list(segmenter.feed("Let me check that for you. "))
+    assert segmenter.max_wait is None
+
+
+def test_a_pause_ends_the_segment():
+    segmenter = Segmenter(Segmentation())
+    list(segmenter.feed("One is here. Two is here."))
+    (piece,) = segmenter.pause()
+    assert (piece.text, piece.cut, piece.end) == ("Two is here.", CutReason.PAUSE, 25)
+    assert segmenter.pending == 0
+    assert [(p.text, p.spaced, p.start) for p in [*segmenter.feed(" Three."), *segmenter.flush()]] == [
+        ("Three.", True, 25)
+    ]
+
+
+def test_eager_begins_with_a_clause():
+    text = (
+        "When the rain has gone, we walk by the river, if you like, and then, maybe, home. But, as I said, no, not so."
+    )
+    assert texts_of(text, limit=400) == [text[:81], text[82:]]
+    assert [(piece.text, piece.cut) for piece in pieces_of([text], limit=400, eager=True)] == [
+        ("When the rain has gone,", CutReason.CLAUSE),
+        ("we walk by the river,", CutReason.CLAUSE),
+        ("if you like, and then,", CutReason.CLAUSE),
+        ("maybe, home.", CutReason.SENTENCE),
+        ("But, as I said, no, not so.", CutReason.FLUSH),  # no longer the first sentence
+    ]
+
+
+def test_eager_counts_words_of_scripts_without_spaces_by_characters():
+    assert texts_of("我们今天一起去那里看看，然后回家。", eager=True) == ["我们今天一起去那里看看，", "然后回家。"]
+    assert texts_of("今天，然后回家。", eager=True) == ["今天，然后回家。"]
+
+
+def test_why_segments_end():
+    text = "One is here. " + "X" * 70 + "\n\nTwo, three"
+    assert [piece.cut for piece in pieces_of([text])] == [
+        CutReason.SENTENCE,
+        CutReason.LIMIT,
+        CutReason.SENTENCE,
+        CutReason.FLUSH,
+    ]
+
+
+def test_manual_waits_for_the_flush():
+    segmenter = Segmenter(Segmentation(mode=SegmentationMode.MANUAL, max_chars=60))
+    assert list(segmenter.feed("One. Two. Three. Four.")) == []
+    assert [piece.text for piece in segmenter.flush()] == ["One. Two. Three. Four."]
+
+
+def test_manual_text_beyond_the_limit_is_cut_between_sentences():
+    assert texts_of("One two three. Four five six. Seven eight nine.", sentences=False, limit=32) == [
+        "One two three. Four five six.",
+        "Seven eight nine.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("alpha beta gamma, delta epsilon zeta eta", ["alpha beta gamma,", "delta epsilon zeta eta"]),
+        ("alpha beta gamma delta epsilon zeta", ["alpha beta gamma delta", "epsilon zeta"]),
+        ("abcdefghijklmnopqrstuvwxyzabcdef", ["abcdefghijklmnopqrstuvwx", "yzabcdef"]),
+        ("costs 1,000,000,000,000,000,000 in all", ["costs", "1,000,000,000,000,000,00", "0 in all"]),
+        (
+            "一二三四五六七八九十，一二三四五六七八九十一二三四五六",
+            ["一二三四五六七八九十，", "一二三四五六七八九十一二三四五六"],
+        ),
+    ],
+)
+def test_long_sentences_are_cut_at_the_best_place(text, expected):
+    assert texts_of(text, limit=24) == expected
+
+
+@pytest.mark.parametrize(
+    "cluster",
+    ["e\u0301", "👍🏽", "👩‍👩‍👧‍👦", "🇩🇪", "क्ष", "\u1100\u1161\u11a8", "กำ", "🏴󠁧󠁢󠁥󠁮󠁧󠁿", "☀️", "\r\n"],
+)
+def test_visible_characters_stay_whole(cluster):
+    for cut in range(1, len(cluster)):
+        assert is_joined(cluster, cut)
+    assert not is_joined(cluster + "a", len(cluster))
+    if is_speakable(cluster):
+        text = cluster * 40
+        for piece in pieces_of([text], limit=20):
+            assert piece.start % len(cluster) == 0
+
+
+def test_flags_are_cut_in_pairs():
+    text = "🇩🇪🇫🇷🇯🇵"
+    assert [cut for cut in range(1, 6) if not is_joined(text, cut)] == [2, 4]
+
+
+def test_white_space_between_segments_is_told():
+    assert [(p.text, p.spaced) for p in pieces_of(["One. Two. 三。四。"])] == [
+        ("One.", False),
+        ("Two.", True),
+        ("三。", True),
+        ("四。", False),
+    ]
+
+
+def test_ranges_continue_after_a_flush():
+    segmenter = Segmenter(Segmentation(max_chars=60))
+    first = [*segmenter.feed("One. "), *segmenter.flush()]
+    second = [*segmenter.feed("Two."), *segmenter.flush()]
+    assert [(p.text, p.start, p.end) for p in first + second] == [("One.", 0, 5), ("Two.", 5, 9)]
+    assert second[0].spaced
+
+
+HARD = {
+    "words": "Word, word: word. ",
+    "clauses": "a,b;",
+    "stops": ".",
+    "spaces": " ",
+    "lines": "\n",
+    "han": "好",
+    "initials": "J. R. ",
+    "quotes": "“ ",
+    "closers": '." ',
+    "emphasis": "。*_",
+    "unspeakable": "- ",
+}
+
+
+@pytest.mark.parametrize("text", HARD.values(), ids=HARD)
+def test_the_cost_of_text_grows_with_its_length_alone(text):
+    def feed(length: int) -> float:
+        segmenter = Segmenter(Segmentation())
+        whole = (text * length)[:length]
+        began = time.thread_time()
+        for at in range(0, length, 64):
+            list(segmenter.feed(whole[at : at + 64]))
+        return time.thread_time() - began
+
+    feed(2_000)
+    shares = [feed(20_000) / feed(2_000) for _ in range(5)]
+    assert min(shares) < 30  # 10 if linear, 100 if quadratic; the smallest, since a slow host makes others larger
+
+
+@pytest.mark.parametrize("text", HARD.values(), ids=HARD)
+def test_little_text_waits_however_hard_it_is(text):
+    segmenter = Segmenter(Segmentation())
+    for _ in range(1_000):
+        list(segmenter.feed(text * 20))
+        assert segmenter.pending <= 3 * Segmentation().max_chars
+
+
+@pytest.mark.parametrize("space", ["\x85", "\xa0", "\u1680", "\u2003", "\u2028", "\u2029", "\u3000"])
+def test_wide_spaces_do_not_upset_the_library(space, caplog):
+    assert texts_of(f"He met D{space}. Then J{space}. R.{space}Tolkien left. They{space}stayed.")
+    assert not caplog.records
