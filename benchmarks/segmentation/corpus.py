@@ -1,0 +1,85 @@
+"""The marked texts, as values.
+
+A file is a list of texts, separated by lines of `---`. The first line of a text is `# LANGUAGE: KIND`; the others are
+its content, with real line breaks. `|` stands where a sentence ends and the next one begins, immediately before the
+first character of the next one. `¦` stands where a cut is acceptable but not required: inside a quotation, after an
+interjection, before an emoji, before a clause such as "he said" in Chinese, at the line break of a signature.
+List items, headings and paragraphs are units of speech of their own, with or without a full stop.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+FILES = ("development", "held_out")
+REQUIRED, OPTIONAL = "|", "¦"
+_HEADER = re.compile(r"# ([a-z]{2}): (\S.*)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Text:
+    """A text without its marks. Offsets are in code points, ascending, each of the first character of a sentence."""
+
+    language: str
+    kind: str
+    text: str
+    required: tuple[int, ...]
+    optional: tuple[int, ...]
+
+    @property
+    def sentences(self) -> list[str]:
+        """The parts between required ends, without white space around them."""
+        return [self.text[a:b].strip() for a, b in pairwise((0, *self.required, len(self.text)))]
+
+
+def load(name: str) -> list[Text]:
+    """The texts of one of FILES. Raises ValueError, with the file and the line, if a text is malformed."""
+    path = FOLDER / f"{name}.txt"
+    try:
+        return parse(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path.name}, {error}") from error
+
+
+def parse(source: str) -> list[Text]:
+    """The texts of a file's content. Raises ValueError, with the line, if a text is malformed."""
+    texts, line = [], 1
+    for part in source.removesuffix("\n").split("\n---\n"):
+        header, _, body = part.partition("\n")
+        matched = _HEADER.fullmatch(header)
+        if not matched or not body.strip():
+            raise ValueError(f"line {line}: a text begins with '# LANGUAGE: KIND' and is not empty")
+        language, kind = matched.groups()
+        texts.append(_unmarked(body, language, kind, line + 1))
+        line += part.count("\n") + 2
+    return texts
+
+
+def _unmarked(body: str, language: str, kind: str, line: int) -> Text:
+    """The text of a body that begins on `line`."""
+    plain: list[str] = []
+    marks: dict[str, list[int]] = {REQUIRED: [], OPTIONAL: []}
+    for at, char in enumerate(body):
+        if char not in marks:
+            plain.append(char)
+            continue
+        before, after = body[at - 1 : at], body[at + 1 : at + 2]
+        newlines = body.count("\n", 0, at)
+        here = f"line {line + newlines}: {char}"
+        if not before or not after or after.isspace() or after in marks:
+            raise ValueError(f"{here} does not stand before the first character of a sentence")
+        if unicodedata.category(before)[0] in "LMN":
+            raise ValueError(f"{here} stands inside or immediately after a word")
+        marks[char].append(len(plain))
+    return Text(
+        language=language,
+        kind=kind,
+        text="".join(plain),
+        required=tuple(marks[REQUIRED]),
+        optional=tuple(marks[OPTIONAL]),
+    )

@@ -1,0 +1,74 @@
+"""The rules that are compared. A rule is made for one text and receives it piece by piece."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import sentencex
+
+from voxcpm_server.inputs import Segmentation
+from voxcpm_server.segmenter import Segmenter
+
+CJK_TERMINATORS = "。！？｡．"
+CLOSERS = "”’」』）〉》】)\"'"
+
+
+class Cut(Protocol):
+    """A segment, as a range of code points of all the text fed so far."""
+
+    @property
+    def start(self) -> int: ...
+
+    @property
+    def end(self) -> int: ...
+
+
+class Rule(Protocol):
+    def feed(self, text: str, /) -> Iterable[Cut]:
+        """Take more text and return the segments that are now complete."""
+        ...
+
+
+def segmenter(language: str) -> Rule:
+    """The server's rule. The server does not know the language of a turn, so the rule does not receive it."""
+    return Segmenter(Segmentation())
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    start: int
+    end: int
+
+
+class Lookahead:
+    """The baseline: sentences of `sentencex`, with English rules for every language.
+
+    A sentence is complete when two more have begun behind it, or one if it ends with a CJK terminator.
+    """
+
+    def __init__(self) -> None:
+        self._text = ""
+        self._at = 0  # everything before it was returned
+
+    def feed(self, text: str, /) -> list[Span]:
+        self._text += text
+        sentences = sentencex.segment("en", self._text)  # pyright: ignore[reportAttributeAccessIssue]
+        spans, stop = [], 0
+        for at, sentence in enumerate(sentences):
+            stop += len(sentence)
+            if sum(1 for later in sentences[at + 1 :] if later.strip()) < _needed(sentence):
+                break
+            if stop > self._at:
+                spans.append(Span(self._at, stop))
+                self._at = stop
+        return spans
+
+
+def _needed(sentence: str) -> int:
+    """Sentences that must begin behind this one before it is complete."""
+    return 1 if sentence.rstrip().rstrip(CLOSERS).endswith(tuple(CJK_TERMINATORS)) else 2
+
+
+RULES: Mapping[str, Callable[[str], Rule]] = {"segmenter": segmenter, "lookahead": lambda language: Lookahead()}
