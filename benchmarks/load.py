@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import gc
 import multiprocessing
+import os
 import random
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from time import perf_counter
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from benchmarks.burst import playback_end, text
 from voxcpm_client import AsyncClient, SpeechError
@@ -64,6 +65,18 @@ class Call:
 Line = Sequence[Task]  # requests of one user, in order
 
 
+class Patient(Protocol):
+    """The seconds that a call may take."""
+
+    @property
+    def patience(self) -> float: ...
+
+
+Speak = Callable[[AsyncClient, Sequence[Any], Any, float], Awaitable[list[Any]]]
+"""Speaks one line from a time of the clock on, and returns what became of its tasks; a function that can be imported by
+name. The third argument is what `Callers.speak` was given for all lines."""
+
+
 def users(count: int, requests: int, speech: Speech, *, first: int, seed: int) -> list[Line]:
     """A line for each of `count` users: `requests` requests that count, after one of a random length that does not,
     so that the users do not march in step."""
@@ -109,13 +122,20 @@ def listeners(
     return lines
 
 
+def processes() -> int:
+    """How many client processes this host bears beside a server."""
+    return max(1, min(8, (os.cpu_count() or 2) // 2))
+
+
 class Callers:
     """Client processes, connected as long as the block lasts, for one load after another.
 
-    The processes take `targets` in turn. Raises RuntimeError if one of them fails.
+    The processes take `targets` in turn; `speak_line` is what they do with a line, by default `Task` after `Task`.
+    Raises RuntimeError if one of them fails.
     """
 
-    def __init__(self, targets: Sequence[str], processes: int) -> None:
+    def __init__(self, targets: Sequence[str], processes: int, speak_line: Speak | None = None) -> None:
+        self._speak_line = speak_line or _speak_line
         self._targets = [targets[index % len(targets)] for index in range(processes)]
         self._pipes: list[Connection] = []
         self._children: list[Any] = []
@@ -125,7 +145,7 @@ class Callers:
         try:
             for target in self._targets:
                 ours, theirs = context.Pipe()
-                child = context.Process(target=_client, args=(theirs, target), daemon=True)
+                child = context.Process(target=_client, args=(theirs, target, self._speak_line), daemon=True)
                 child.start()
                 theirs.close()
                 self._pipes.append(ours)
@@ -146,7 +166,7 @@ class Callers:
     def pids(self) -> list[int]:
         return [child.pid for child in self._children]
 
-    def speak(self, lines: Sequence[Line], speech: Speech) -> list[Call]:
+    def speak(self, lines: Sequence[Sequence[Any]], speech: Patient) -> list[Any]:
         """Have the lines spoken, all at once, and wait for their end."""
         count = len(self._pipes)
         start = perf_counter() + HEAD_START
@@ -161,7 +181,7 @@ class Callers:
             child.join()
 
 
-def _receive(pipe: Connection, seconds: float) -> list[Call]:
+def _receive(pipe: Connection, seconds: float) -> list[Any]:
     if not pipe.poll(seconds):
         raise RuntimeError(f"a client process said nothing for {seconds:.0f} s")
     try:
@@ -170,18 +190,18 @@ def _receive(pipe: Connection, seconds: float) -> list[Call]:
         raise RuntimeError("a client process failed; its traceback is above") from None
 
 
-def _client(pipe: Connection, target: str) -> None:
-    asyncio.run(_serve(pipe, target))
+def _client(pipe: Connection, target: str, speak_line: Speak) -> None:
+    asyncio.run(_serve(pipe, target, speak_line))
 
 
-async def _serve(pipe: Connection, target: str) -> None:
+async def _serve(pipe: Connection, target: str, speak_line: Speak) -> None:
     async with AsyncClient(target, timeout=CONNECT_SECONDS, retries=0) as client:
         await client.model_info()  # connected from here on
         pipe.send([])
         gc.freeze()  # walking all modules again would hold up every listener of this process
         while True:
             lines, speech, start = await asyncio.to_thread(pipe.recv)
-            heard = await asyncio.gather(*(_speak_line(client, line, speech, start) for line in lines))
+            heard = await asyncio.gather(*(speak_line(client, line, speech, start) for line in lines))
             pipe.send([call for calls in heard for call in calls])
 
 

@@ -10,12 +10,22 @@ import matplotlib
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
 if TYPE_CHECKING:
     from benchmarks import trace
 
 INK = {"ours": "#1f6f8b", "peer": "#c8553d", "floor": "#8a8a8a", "p50": "#1f6f8b", "p99": "#c8553d"}
 COLOURS = {"kernels": "#1f6f8b", "copies": "#c8553d", "memsets": "#e0a458"}
+SPEECH = ("#1f6f8b", "#6fa8bd")  # segments in turn
+SILENCES = {"inside": "#c8553d", "between": "#e0a458", "underrun": "#7a1f6b"}
+SILENCE_LABELS = {
+    "inside": "silence in a sentence",
+    "between": "silence between sentences",
+    "underrun": "silence in a segment",
+}
+WRITING = {"once": "all in one message", "pause": "8 words a second, a pause after the first sentence"}
 LEGENDS = 1.25  # height of a panel with two legends over that of its data
 
 
@@ -130,6 +140,37 @@ def timeline(traces: Mapping[int, tuple[trace.Row, Sequence[trace.Activity]]], p
         axis.set_yticks([lane + 0.4 for lane in range(len(COLOURS))], list(COLOURS))
         axis.set_title(f"{streams} streams: idle {row.idle_share:.1%}, starved {row.starved_share:.1%}", loc="left")
         axis.set_xlabel("ms")
+    _save(figure, path)
+
+
+def dialogue(table: Mapping[str, Any], path: Path) -> None:
+    """One dialogue of each way of writing, at the fewest streams: words when they are sent, segments when they are
+    heard."""
+    shown = {one["schedule"]: one for one in reversed(table["examples"])}  # the first of each
+    names = list(dict.fromkeys(one["schedule"] for one in table["examples"]))
+    figure, grid = plt.subplots(
+        len(names), 1, figsize=(13, 1.15 * len(names) + 1), layout="constrained", sharex=True, squeeze=False
+    )
+    for axis, name in zip(grid[:, 0], names, strict=True):
+        words, heard = shown[name]["words"], shown[name]["heard"]
+        axis.vlines([word["at"] for word in words], 1.05, 1.45, color=INK["floor"], linewidth=1)
+        axis.vlines([word["at"] for word in words if word["ends_sentence"]], 1.05, 1.75, color="black", linewidth=1.5)
+        for part in heard:
+            bar = [(part["begin"], part["end"] - part["begin"])]
+            axis.broken_barh(bar, (0.15, 0.7), facecolors=SPEECH[part["segment"] % 2])
+            if part["silence_s"]:
+                gap = [(part["begin"] - part["silence_s"], part["silence_s"])]
+                axis.broken_barh(gap, (0.4, 0.2), facecolors=SILENCES[part["silence"]])
+        axis.set_yticks([0.5, 1.4], ["heard", "sent"])
+        axis.set_ylim(0, 1.9)
+        axis.grid(axis="x", alpha=0.3)
+        axis.set_title(WRITING.get(name, f"{name} words a second"), loc="left", fontsize=10)
+    grid[-1, 0].set_xlabel("seconds since the first word was sent")
+    grid[-1, 0].set_xlim(left=-0.2)
+    lines = [Line2D([], [], color=INK["floor"], label="a word"), Line2D([], [], color="black", label="a full stop")]
+    bars = [Patch(color=colour, label="a segment" if colour == SPEECH[0] else "the next one") for colour in SPEECH]
+    gaps = [Patch(color=SILENCES[kind], label=label) for kind, label in SILENCE_LABELS.items()]
+    figure.legend(handles=[*lines, *bars, *gaps], loc="outside upper center", ncols=7, frameon=False)
     _save(figure, path)
 
 
