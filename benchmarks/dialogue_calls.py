@@ -116,7 +116,7 @@ async def _call(client: AsyncClient, script: Script, speaking: Speaking) -> Dial
         dialogue.code = INCOMPLETE
     else:
         dialogue.engine_seconds = summary.time_to_first_audio_seconds
-        dialogue.server_seconds = getattr(summary, "text_to_first_audio_seconds", None)
+        dialogue.server_seconds = summary.text_to_first_audio_seconds
     return dialogue
 
 
@@ -137,9 +137,14 @@ def _hear(chunk: Chunk, dialogue: Dialogue) -> None:
         dialogue.pieces.append(Piece(time=perf_counter(), seconds=chunk.seconds, segment=chunk.segment))
     for event in chunk.events:
         if event.kind == "started":
-            reason = getattr(event, "cut_reason", "")
-            segment = Segment(index=event.segment, start=event.input_start, end=event.input_end, cut_reason=reason)
-            dialogue.segments.append(segment)
+            dialogue.segments.append(
+                Segment(
+                    index=event.segment,
+                    start=event.input_start,
+                    end=event.input_end,
+                    cut_reason=event.cut_reason,
+                )
+            )
 
 
 def _is_complete(dialogue: Dialogue, summary: Summary, samples: int) -> bool:

@@ -70,26 +70,19 @@ BEFORE_NUMBERS = _words(
 
 ADDRESS_LEADS = _words(
     """
-    adresse at auf besuche besuchen browse call called de domain download edit en file from http https import install
-    is named on open or page read run see site sitio sous sur to unter url version via visit visita visite visitez von
-    voir web webseite website www
+    adresse besuche besuchen browse domain download edit file http https import install site sitio url version via visit
+    visita visite visitez webseite website www
     """
 )
-"""Words after which an address or a file name may come: "visit example." may go on with "com"."""
+"""Words after which an address or the name of a file may come: "visit acme." may go on with "com"."""
 
 HOSTS = _words(
     """
     amazon apple example facebook github gitlab gmail google huggingface instagram linkedin localhost microsoft
-    netflix node openai outlook paypal reddit spotify twitter whatsapp wikipedia yahoo youtube zoom
+    netflix node openai outlook paypal readme reddit spotify twitter whatsapp wikipedia yahoo youtube zoom
     """
 )
-"""Names whose full stop is often one inside an address."""
+"""Names whose full stop is often one inside an address, wherever they come."""
 
-NEVER_HOSTS = _words(
-    """
-    all dem der die das ello all eso esto her here him home it last least lui me moi most myself night noon now once
-    pass school sleep that them there these this those time today tomorrow tonight toi us what work you yesterday
-    yourself
-    """
-)
-"""Words that are none, though they come after ADDRESS_LEADS: "look at that."."""
+NEVER_HOSTS = _words("her here him home it me now that them there this today tomorrow tonight us you yesterday")
+"""Words that name no host, though they come after ADDRESS_LEADS: "visit them."."""
