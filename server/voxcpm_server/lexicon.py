@@ -68,6 +68,11 @@ BEFORE_NUMBERS = _words(
 )
 """Abbreviations only where a digit follows: "No. 5", but "No. I will not"."""
 
+ORDINARY = _words(
+    "ago an art auto con da dis extra fed id ill in km let may me mini miss no para post pro re sub super uni"
+)
+"""Words that the library takes for abbreviations in some language, and that end sentences far more often."""
+
 ADDRESS_LEADS = _words(
     """
     adresse besuche besuchen browse domain download edit file http https import install site sitio url version via visit
@@ -79,7 +84,7 @@ ADDRESS_LEADS = _words(
 HOSTS = _words(
     """
     amazon apple example facebook github gitlab gmail google huggingface instagram linkedin localhost microsoft
-    netflix node openai outlook paypal readme reddit spotify twitter whatsapp wikipedia yahoo youtube zoom
+    netflix node openai outlook paypal readme reddit spotify twitter whatsapp wikipedia www yahoo youtube zoom
     """
 )
 """Names whose full stop is often one inside an address, wherever they come."""

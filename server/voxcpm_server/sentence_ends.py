@@ -17,7 +17,7 @@ from enum import Enum
 import sentencex
 
 from voxcpm_server.characters import is_spaceless
-from voxcpm_server.lexicon import ABBREVIATIONS, ADDRESS_LEADS, BEFORE_NUMBERS, HOSTS, NEVER_HOSTS
+from voxcpm_server.lexicon import ABBREVIATIONS, ADDRESS_LEADS, BEFORE_NUMBERS, HOSTS, NEVER_HOSTS, ORDINARY
 
 log = logging.getLogger(__name__)
 
@@ -141,7 +141,7 @@ class Boundaries:
             return not newline or text[text.rfind("\n") + 1 :].strip() == f"{word}."
         if _INNER_STOP.search(word):
             return not newline
-        return not _library_agrees(text, end, following, languages)
+        return bare not in ORDINARY and not _library_agrees(text, end, following, languages)
 
     def _ends_spaceless(self, text: str, following: str) -> bool:
         """Whether `text` ends in a full stop that needs no space behind it."""
