@@ -86,3 +86,46 @@ def test_a_preset_is_the_voice_of_its_recording(client):
         by_recording = client.say("Hello there.", **conditioning(PRESETS[name]["kind"], name), **options)
         np.testing.assert_allclose(heard[-1], by_recording.samples, atol=8, rtol=0)  # of 32768
     assert np.ptp(np.subtract(*heard[:2], dtype=int)) > 1000
+
+
+@pytest.mark.parametrize("continuity", ["carry", "independent"])
+def test_a_stream_whose_voice_the_model_chose_never_changes_it(client, continuity):
+    """Requests without a voice have the pitches of different people; the sentences of one stream have not."""
+    sentences = [*SENTENCES.values(), "We walked along the river.", "He left his keys on the kitchen counter."]
+    options = {"no_voice": True, "sample_rate": 16000}
+    alone = [judge.pitch(client.say(text, seed=seed, **options).samples) for seed, text in enumerate(sentences)]
+    with client.session(continuity=continuity, seed=3, **options) as session:
+        for text in sentences:
+            session.send_text(f"{text} ")
+        session.flush(end_turn=True)
+        session.send_text("A cold wind blew across the open field.")
+        session.finish()
+        samples: dict[tuple[int, int], list[np.ndarray]] = {}
+        for chunk in session:
+            samples.setdefault((chunk.turn, chunk.segment), []).append(chunk.samples)
+    together = [judge.pitch(np.concatenate(pieces)) for pieces in samples.values()]
+    assert len(together) == len(sentences) + 1
+    assert max(alone) / min(alone) > 1.3
+    assert not np.isnan(together).any()
+    assert max(together) / min(together) < 1.2
+
+
+def test_an_interrupt_keeps_the_voice_that_was_heard(client):
+    options = {"no_voice": True, "sample_rate": 16000}
+    for seed in (3, 4):
+        with client.session(seed=seed, **options) as session:
+            heard: list[np.ndarray] = []
+            later: list[np.ndarray] = []
+            interrupted = False
+            session.send_text("The train arrived ten minutes late, and so we walked along the river in the snow. ")
+            session.flush()
+            for chunk in session:
+                (later if chunk.turn else heard).append(chunk.samples)
+                if not interrupted and sum(map(len, heard)) > 1.5 * 16000:
+                    session.interrupt()
+                    interrupted = True
+                if chunk.interrupted:
+                    session.send_text("They left the party before midnight.")
+                    session.finish()
+        pitches = [judge.pitch(np.concatenate(pieces)) for pieces in (heard, later)]
+        assert max(pitches) / min(pitches) < 1.25

@@ -38,19 +38,19 @@ STOP_SECONDS = 15.0
     help="WAV file to write.",
 )
 @click.option("--text", default=TEXT, show_default=True, help="What to say.")
-@click.option("--voice", metavar="NAME", help="Preset of the model to speak with; default: its first one.")
+@click.option("--voice", metavar="NAME", help="Preset of the model; default: the server's default voice.")
 @click.option("--model", default="demo", show_default=True, help="Model to serve.")
 @click.option("--json", "as_json", is_flag=True, help="Report as JSON.")
 def demo(out: Path, text: str, voice: str | None, model: str, as_json: bool) -> None:
     """Start a server, say something through it, write it to a file and stop the server."""
     with local_server(model) as target, Client(target) as client:
         output = Output(path=out, raw=False, play=False)
-        presets = client.model_info().presets
-        voice = voice or next(iter(presets), None)
         speech: SpeechOptions = {"seed": SEED, "voice": voice} if voice else {"seed": SEED}
-        tell(speak_to(output, client, text, speech), output, as_json=as_json)
-    if others := [name for name in presets if name != voice]:
-        click.echo(f"said by {voice}; try --voice {' or --voice '.join(others)}", err=True)
+        report = speak_to(output, client, text, speech)
+        tell(report, output, as_json=as_json)
+        others = [name for name in client.model_info().presets if name != report.header.voice]
+    if others:
+        click.echo(f"said by {report.header.voice}; try --voice {' or --voice '.join(others)}", err=True)
 
 
 @contextmanager
