@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -13,6 +14,9 @@ import torch
 from safetensors.torch import load_file
 from support.checkpoints import TINY
 from torch import Tensor
+
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # must be asked for before Triton is imported
 
 from voxcpm_grpc.attention import PagedKV, PagedRows, select_attention
 from voxcpm_grpc.models.base import EmbedRows, Frame, LoadOptions, PrefillRows, PromptRows, SlotState, StepRows

@@ -1,14 +1,10 @@
 """The decoder in few launches against the truth: exactly in float32, within a stated tolerance in float16."""
 
-import os
 import runpy
 from pathlib import Path
 
 import pytest
 import torch
-
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"  # must be asked for before Triton is imported
 
 from voxcpm_grpc.layers.weights import Weights
 from voxcpm_grpc.models.voxcpm2.config import VAEConfig
