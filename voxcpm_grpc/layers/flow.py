@@ -67,5 +67,5 @@ def euler(
     for i, size in enumerate(schedule.size):
         c, u = (v.float() for v in velocity(x, i))
         u = u * ((c * u).sum((1, 2), keepdim=True) / (u.square().sum((1, 2), keepdim=True) + 1e-8))
-        x = x - size * (u + strength * (c - u))
+        x = x - size * torch.lerp(u, c, strength)
     return x
