@@ -182,11 +182,11 @@ def test_chunk_by_chunk_equals_at_once(backend):
 def test_full_attention_sees_both_ways(backend, tokens):
     attention = backend.make()
     heads = Heads(16, 2, 128)
-    q, k, v = (torch.randn(3, tokens, h, heads.size).to(backend.dtype) for h in (heads.query, heads.kv, heads.kv))
+    q, k, v = (torch.randn(tokens, 3, h, heads.size).to(backend.dtype) for h in (heads.query, heads.kv, heads.kv))
     out = attention.attend_full(q.to(backend.device), k.to(backend.device), v.to(backend.device)).cpu()
     repeated = [x.double().repeat_interleave(8, dim=2) for x in (k, v)]
-    weights = torch.einsum("bnhd,bmhd->bhnm", q.double(), repeated[0]).mul(heads.size**-0.5).softmax(-1)
-    truth = torch.einsum("bhnm,bmhd->bnhd", weights, repeated[1])
+    weights = torch.einsum("nbhd,mbhd->bhnm", q.double(), repeated[0]).mul(heads.size**-0.5).softmax(-1)
+    truth = torch.einsum("bhnm,mbhd->nbhd", weights, repeated[1])
     assert out.dtype == backend.dtype
     assert (out.double() - truth).norm() / truth.norm() < (1e-2 if backend.dtype == BF16 else 1e-5)
 
@@ -198,16 +198,32 @@ def test_a_late_norm_is_the_same_as_normalized_rows(backend, tokens, rotated):
     attention, heads = backend.make(), Heads(16, 2, 32)
     x = torch.randn(3 * tokens, 64) * torch.logspace(-1, 1, 3 * tokens)[:, None]
     weight = torch.randn(64, 20 * heads.size) / 8
-    angle = torch.arange(tokens)[:, None, None] * 10 ** -torch.linspace(0, 2, heads.size // 2)
+    angle = torch.arange(tokens)[:, None, None, None] * 10 ** -torch.linspace(0, 2, heads.size // 2)
     rotate = Rotation(angle.cos().to(backend.device), angle.sin().to(backend.device)) if rotated else None
 
     def attend(rows, norm):
-        mapped = (rows @ weight).view(3, tokens, 20, heads.size).to(backend.device, backend.dtype)
+        mapped = (rows @ weight).view(tokens, 3, 20, heads.size).to(backend.device, backend.dtype)
         return attention.attend_full(*mapped.split([16, 2, 2], dim=2), rotate, norm).cpu().double()
 
     truth = attend(x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-5), None)
     out = attend(x, RowNorm(x.to(backend.device, backend.dtype), 1e-5))
     assert (out - truth).norm() / truth.norm() < (1e-2 if backend.dtype == BF16 else 1e-5)
+
+
+@every_backend
+@pytest.mark.parametrize("tokens", [11, 17])
+@pytest.mark.parametrize("late", [True, False])
+def test_wanted_tokens_are_those_of_the_whole(backend, tokens, late):
+    attention, heads = backend.make(), Heads(16, 2, 32)
+    fused = torch.randn(tokens, 3, 20, heads.size).to(backend.device, backend.dtype)
+    q, k, v = fused.split([16, 2, 2], dim=2)
+    angle = torch.arange(tokens)[:, None, None, None] * 10 ** -torch.linspace(0, 2, heads.size // 2)
+    rotate = Rotation(angle.cos().to(backend.device), angle.sin().to(backend.device))
+    norm = RowNorm(torch.randn(tokens * 3, 64).to(backend.device, backend.dtype), 1e-5) if late else None
+    whole = attention.attend_full(q, k, v, rotate, norm)
+    for wanted in (range(7, 11), range(1)):
+        out = attention.attend_full(q, k, v, rotate, norm, wanted)
+        torch.testing.assert_close(out, whole[wanted.start : wanted.stop])
 
 
 sequences = st.lists(st.tuples(st.integers(0, 70), st.integers(1, 40)), min_size=1, max_size=5)

@@ -16,7 +16,7 @@ def kernel():
 
 def projected(place, sequences, tokens, heads, groups, size):
     device, dtype = place
-    fused = torch.randn(sequences, tokens, heads + 2 * groups, size).to(device, dtype)
+    fused = torch.randn(tokens, sequences, heads + 2 * groups, size).to(device, dtype)
     angle = torch.arange(tokens)[:, None] * 10 ** -torch.linspace(0, 2, size // 2)
     return *fused.split([heads, groups, groups], dim=2), angle.cos().to(device), angle.sin().to(device)
 
@@ -45,13 +45,28 @@ def test_a_norm_left_to_it(kernel, place, agree, channels, rotated):
     """Rows of very different sizes, so that a scale in the wrong place shows."""
     device, dtype = place
     rows = torch.randn(3 * 11, channels) * torch.logspace(-1, 1, 3 * 11)[:, None]
-    mapped = (rows @ torch.randn(channels, 20 * 32) * channels**-0.5).view(3, 11, 20, 32)
+    mapped = (rows @ torch.randn(channels, 20 * 32) * channels**-0.5).view(11, 3, 20, 32)
     q, k, v = mapped.to(device, dtype).split([16, 2, 2], dim=2)
     cos, sin = projected(place, 1, 11, 1, 1, 32)[3:] if rotated else (None, None)
     rows = rows.to(device, dtype)
     for heads in (1, 4, 8):
         out = kernel(q, k, v, cos, sin, rows=rows, eps=1e-5, heads=heads)
         agree(out, reference.local_attention(q.float(), k.float(), v.float(), cos, sin, rows=rows, eps=1e-5))
+
+
+@pytest.mark.parametrize("wanted", [range(7, 11), range(1), range(3, 5)], ids=str)
+@pytest.mark.parametrize("late", [True, False])
+def test_wanted_tokens_are_those_of_the_whole(kernel, place, agree, wanted, late):
+    """What lies round them is read as keys and values, never as queries: those are NaN here."""
+    q, k, v, cos, sin = projected(place, 3, 11, 16, 2, 32)
+    norm = {"rows": (10 * torch.randn(11 * 3, 40)).to(*place), "eps": 1e-5} if late else {}
+    truth = reference.local_attention(q.float(), k.float(), v.float(), cos, sin, **norm)[wanted.start : wanted.stop]
+    q = q.clone()
+    q[: wanted.start] = q[wanted.stop :] = float("nan")
+    for heads in (1, 8):
+        out = kernel(q, k, v, cos, sin, **norm, wanted=wanted, heads=heads)
+        assert out.shape == truth.shape
+        agree(out, truth)
 
 
 def test_rows_that_are_not_contiguous_are_refused(kernel, place):

@@ -31,9 +31,10 @@ def test_positions_past_the_table_read_its_end():
     assert torch.equal(rope.at(torch.tensor([99])).cos, rope.at(torch.tensor([7])).cos)
 
 
-def test_rotation_keeps_the_dtype_and_any_leading_shape():
-    rotate = build_rope(8, 4, 10000.0, None, 1.0, torch.bfloat16).first(3)
-    x = torch.randn(2, 3, 5, 4, generator=torch.Generator().manual_seed(0)).bfloat16()
-    assert rotate(x).dtype == torch.bfloat16
-    assert torch.equal(rotate(x)[1], rotate(x[1]))
-    assert torch.equal(rotate(x)[:, 0], x[:, 0])  # position 0 stays
+def test_rotation_keeps_the_dtype_and_is_the_same_for_sequences_side_by_side():
+    rope = build_rope(3, 4, 10000.0, None, 1.0, torch.bfloat16)
+    x = torch.randn(3, 2, 5, 4, generator=torch.Generator().manual_seed(0)).bfloat16()
+    out = rope.whole()(x)
+    assert out.dtype == torch.bfloat16
+    assert torch.equal(out[:, 1], rope.at(torch.arange(3))(x[:, 1]))
+    assert torch.equal(out[0], x[0])  # position 0 stays

@@ -51,13 +51,14 @@ class PagedRows:
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """What turns queries and keys of some positions: float32 [t, 1, d / 2], the same for every head."""
+    """What turns queries and keys of some positions: float32 [t, 1, d / 2], the same for every head; for sequences side
+    by side [n, 1, 1, d / 2], the same for each of them."""
 
     cos: Tensor
     sin: Tensor
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Rotate x [..., t, h, d] by halves, in float32."""
+        """Rotate x [t, h, d] or [n, b, h, d] by halves, in float32."""
         a, b = x.float().chunk(2, dim=-1)
         return torch.cat([a * self.cos - b * self.sin, b * self.cos + a * self.sin], dim=-1).to(x.dtype)
 
@@ -104,11 +105,18 @@ class Attention(Protocol):
         ...
 
     def attend_full(
-        self, q: Tensor, k: Tensor, v: Tensor, rotate: Rotation | None = None, norm: RowNorm | None = None
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        rotate: Rotation | None = None,
+        norm: RowNorm | None = None,
+        wanted: range | None = None,
     ) -> Tensor:
-        """Bidirectional attention inside each short sequence: q [b, n, h, d], k and v [b, n, g, d] -> [b, n, h, d].
+        """Bidirectional attention inside each short sequence: q [n, b, h, d], k and v [n, b, g, d] -> [n, b, h, d].
 
-        `norm`, of all rows [b * n, c], is applied to q, k and v first; None: they come of normalized rows.
+        `norm`, of all rows [n * b, c], is applied to q, k and v first; None: they come of normalized rows. `wanted` are
+        the tokens to compute, consecutive, all when None; the result [len(wanted), b, h, d] holds theirs alone.
         """
         ...
 

@@ -39,9 +39,17 @@ class FlashAttention:
         )
 
     def attend_full(
-        self, q: Tensor, k: Tensor, v: Tensor, rotate: Rotation | None = None, norm: RowNorm | None = None
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        rotate: Rotation | None = None,
+        norm: RowNorm | None = None,
+        wanted: range | None = None,
     ) -> Tensor:
-        if q.dtype == torch.float32 or q.shape[1] <= MAX_TOKENS:
-            return self._paged.attend_full(q, k, v, rotate, norm)
+        if q.dtype == torch.float32 or len(q) <= MAX_TOKENS:
+            return self._paged.attend_full(q, k, v, rotate, norm, wanted)
         q, k, v = normalized(q, k, v, norm)
-        return flash_attn_func(*rotated(q, k, rotate), v)
+        q, k = rotated(q, k, rotate)
+        q = q if wanted is None else q[wanted.start : wanted.stop]
+        return flash_attn_func(*(x.transpose(0, 1) for x in (q, k, v))).transpose(0, 1)

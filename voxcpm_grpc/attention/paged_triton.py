@@ -40,12 +40,20 @@ class TritonAttention:
         )
 
     def attend_full(
-        self, q: Tensor, k: Tensor, v: Tensor, rotate: Rotation | None = None, norm: RowNorm | None = None
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        rotate: Rotation | None = None,
+        norm: RowNorm | None = None,
+        wanted: range | None = None,
     ) -> Tensor:
-        if q.shape[1] <= MAX_TOKENS:
-            cos, sin = (None, None) if rotate is None else (rotate.cos[:, 0], rotate.sin[:, 0])
+        if len(q) <= MAX_TOKENS:
+            cos, sin = (None, None) if rotate is None else (rotate.cos.flatten(1), rotate.sin.flatten(1))
             late = {} if norm is None else {"rows": norm.x, "eps": norm.eps}
-            return local_attention(q, k, v, cos, sin, **late)
+            return local_attention(q, k, v, cos, sin, **late, wanted=wanted)
         q, k, v = normalized(q, k, v, norm)
-        q, k, v = (x.transpose(1, 2) for x in (*rotated(q, k, rotate), v))
-        return scaled_dot_product_attention(q, k, v, enable_gqa=True).transpose(1, 2)
+        q, k = rotated(q, k, rotate)
+        q = q if wanted is None else q[wanted.start : wanted.stop]
+        q, k, v = (x.permute(1, 2, 0, 3) for x in (q, k, v))
+        return scaled_dot_product_attention(q, k, v, enable_gqa=True).permute(2, 0, 1, 3)

@@ -29,8 +29,14 @@ class ReferenceAttention:
         )
 
     def attend_full(
-        self, q: Tensor, k: Tensor, v: Tensor, rotate: Rotation | None = None, norm: RowNorm | None = None
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        rotate: Rotation | None = None,
+        norm: RowNorm | None = None,
+        wanted: range | None = None,
     ) -> Tensor:
         q, k, v = normalized(q, k, v, norm)
         q, k = rotated(q, k, rotate)
-        return reference.attention(q, k, v)
+        return reference.attention(q if wanted is None else q[wanted.start : wanted.stop], k, v)

@@ -27,7 +27,7 @@ def flow_rows(
     if frames > MAX_FRAMES or not all(part.is_contiguous() for part in (x, weight, bias, mu, time, condition)):
         raise ValueError(f"patches have {frames} frames, at most {MAX_FRAMES}, and everything must be contiguous")
     hidden, tokens = len(weight), 3 + 2 * frames
-    out = weight.new_empty(2 * streams, tokens, hidden)
+    out = weight.new_empty(tokens, 2 * streams, hidden)
     parts = triton.cdiv(hidden, COLUMNS)
     squares = torch.empty(parts, 2 * streams * tokens, dtype=torch.float32, device=x.device)
     _rows_kernel[(streams, parts)](
@@ -132,7 +132,7 @@ def _rows_kernel(
     inside = token < TOKENS
     for half in tl.static_range(2):
         result = value + said if half == 0 else value
-        row = (half * streams + stream) * TOKENS + token
+        row = (token * 2 + half) * streams + stream
         tl.store(out + row[:, None] * HIDDEN + column[None, :], result, mask=inside[:, None] & known[None, :])
         wide = tl.where(known[None, :], result.to(tl.float32), 0.0)
         tl.store(squares + tl.program_id(1) * (2 * streams * TOKENS) + row, tl.sum(wide * wide, 1), mask=inside)
@@ -158,13 +158,12 @@ def _step_kernel(
     BLOCK: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
-    TOKENS: tl.constexpr = 3 + 2 * FRAMES
     launch_next(OVERLAP)
     stream = tl.program_id(0)
     entry = tl.arange(0, 16)  # the conditional frames, then from 8 on the unconditional ones
     frame = entry % 8
     present = frame < FRAMES
-    row = (entry // 8 * streams + stream) * TOKENS + 3 + FRAMES + frame
+    row = (frame * 2 + entry // 8) * streams + stream
     d = tl.arange(0, BLOCK)
     known = d < LATENTS
     step = tl.arange(0, COLUMNS)

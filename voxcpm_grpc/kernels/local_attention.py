@@ -24,18 +24,19 @@ def local_attention(
     *,
     rows: Tensor | None = None,
     eps: float = 0.0,
+    wanted: range | None = None,
     heads: int | None = None,
 ) -> Tensor:
     """What `reference.local_attention` says, for up to MAX_TOKENS tokens; q, k and v may be slices of one projection.
 
     `heads` overrides how many query heads share one program.
     """
-    sequences, tokens, count, size = q.shape
+    tokens, sequences, count, size = q.shape
     groups = k.shape[2]
     if tokens > MAX_TOKENS:
         raise ValueError(f"a sequence has {tokens} tokens, this kernel takes {MAX_TOKENS}")
-    if not all(x.stride()[2:] == (size, 1) and x.stride(0) == tokens * x.stride(1) for x in (q, k, v)):
-        raise ValueError("the heads of q, k and v must be contiguous, and the tokens of all sequences evenly spaced")
+    if not all(x.stride()[2:] == (size, 1) and x.stride(0) == sequences * x.stride(1) for x in (q, k, v)):
+        raise ValueError("the heads of q, k and v must be contiguous, and the sequences of all tokens evenly spaced")
     if cos is not None and sin is not None and not (cos.is_contiguous() and sin.is_contiguous()):
         raise ValueError("cos and sin must be contiguous")
     if rows is not None and not (rows.is_contiguous() and len(rows) == sequences * tokens):
@@ -43,7 +44,9 @@ def local_attention(
     repeat, inputs = count // groups, 1 if rows is None else rows.shape[1]
     if heads is None:
         heads = _heads(sequences * count, repeat, q.device)
-    out = q.new_empty(q.shape)
+    if wanted is None:
+        wanted = range(tokens)
+    out = q.new_empty(len(wanted), sequences, count, size)
     overlap = overlaps(q.device)
     _local_attention_kernel[(sequences, count // heads)](
         q,
@@ -59,6 +62,8 @@ def local_attention(
         k.stride(1),
         v.stride(1),
         TOKENS=tokens,
+        FIRST=wanted.start,
+        LAST=wanted.stop,
         COUNT=count,
         REPEAT=repeat,
         HEADS=heads,
@@ -99,6 +104,8 @@ def _local_attention_kernel(
     k_row,
     v_row,
     TOKENS: tl.constexpr,
+    FIRST: tl.constexpr,
+    LAST: tl.constexpr,
     COUNT: tl.constexpr,
     REPEAT: tl.constexpr,
     HEADS: tl.constexpr,
@@ -115,13 +122,14 @@ def _local_attention_kernel(
     TILE: tl.constexpr = HEADS * KEYS
     launch_next(OVERLAP)
     sequence = tl.program_id(0).to(tl.int64)
+    sequences = tl.num_programs(0)
     first = tl.program_id(1) * HEADS
     group = first // REPEAT
     # Queries are [HEADS, KEYS, WIDTH], so that their tokens are rotated by the one table that the keys are.
     head = tl.arange(0, HEADS)[:, None, None]
     token = tl.arange(0, KEYS)[None, :, None]
     column = tl.arange(0, WIDTH)[None, None, :]
-    inside = (token < TOKENS) & (column < HALF)
+    inside = (token >= FIRST) & (token < LAST) & (column < HALF)
     key, half = tl.arange(0, KEYS)[:, None], tl.arange(0, WIDTH)[None, :]
     present = (key < TOKENS) & (half < HALF)
     q_cos, q_sin, k_cos, k_sin = token, token, key, key
@@ -136,13 +144,13 @@ def _local_attention_kernel(
 
     norm = tl.full([KEYS], 1.0, tl.float32)
     if NORM:
-        norm = _norm_of(rows + (sequence * TOKENS + key) * INPUTS, key < TOKENS, eps, KEYS, INPUTS, INPUT_BLOCK)
-    where = q + (sequence * TOKENS + token) * q_row + (first + head) * SIZE + column
+        norm = _norm_of(rows + (key * sequences + sequence) * INPUTS, key < TOKENS, eps, KEYS, INPUTS, INPUT_BLOCK)
+    where = q + (token * sequences + sequence) * q_row + (first + head) * SIZE + column
     q1, q2 = _rotated(where, inside & (head < HEADS), q_cos, q_sin, HALF, ROTATE)
     q1, q2 = tl.reshape(q1, [TILE, WIDTH]), tl.reshape(q2, [TILE, WIDTH])
-    where = k + (sequence * TOKENS + key) * k_row + group * SIZE + half
+    where = k + (key * sequences + sequence) * k_row + group * SIZE + half
     k1, k2 = _rotated(where, present, k_cos, k_sin, HALF, ROTATE)
-    where = v + (sequence * TOKENS + key) * v_row + group * SIZE + half
+    where = v + (key * sequences + sequence) * v_row + group * SIZE + half
     v1 = tl.load(where, mask=present, other=0.0)
     v2 = tl.load(where + HALF, mask=present, other=0.0)
     score = tl.dot(q1, tl.trans(k1), input_precision="ieee")
@@ -157,9 +165,10 @@ def _local_attention_kernel(
         weight *= norm[None, :]
     weight = weight.to(v1.dtype)
     entry = tl.arange(0, TILE)[:, None]
-    row = (sequence * TOKENS + entry % KEYS) * COUNT + first + entry // KEYS
+    asked = entry % KEYS
+    row = ((asked - FIRST) * sequences + sequence) * COUNT + first + entry // KEYS
     where = out + row * SIZE + half
-    mask = (entry % KEYS < TOKENS) & (half < HALF)
+    mask = (asked >= FIRST) & (asked < LAST) & (half < HALF)
     mixed = tl.dot(weight, v1, input_precision="ieee") / total
     tl.store(where, mixed.to(out.dtype.element_ty), mask=mask)
     mixed = tl.dot(weight, v2, input_precision="ieee") / total

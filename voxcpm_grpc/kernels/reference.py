@@ -45,7 +45,7 @@ def paged_attention(
         slot = block_table[i, position // page_size] * page_size + position % page_size
         k, v = keys.index_select(0, slot), values.index_select(0, slot)
         seen = torch.ones(rows, n, dtype=torch.bool, device=q.device).tril(n - rows)
-        out[span] = attention(q[None, span], k[None], v[None], seen)[0]
+        out[span] = attention(q[span, None], k[:, None], v[:, None], seen)[:, 0]
     return out
 
 
@@ -71,9 +71,10 @@ def _one_row_each(
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None = None) -> Tensor:
-    """q [b, n, h, d] over k, v [b, m, g, d] in float32 -> [b, n, h, d] of q's type; seen [n, m], all when None."""
-    q32, k32, v32 = (x.transpose(1, 2).float() for x in (q, k, v))
-    return scaled_dot_product_attention(q32, k32, v32, attn_mask=seen, enable_gqa=True).transpose(1, 2).to(q.dtype)
+    """q [n, b, h, d] over k, v [m, b, g, d] in float32 -> [n, b, h, d] of q's type; seen [n, m], all when None."""
+    q32, k32, v32 = (x.permute(1, 2, 0, 3).float() for x in (q, k, v))
+    out = scaled_dot_product_attention(q32, k32, v32, attn_mask=seen, enable_gqa=True)
+    return out.permute(2, 0, 1, 3).to(q.dtype)
 
 
 def rope_store_kv(
@@ -147,26 +148,26 @@ def rms_norm(x: Tensor, weight: Tensor | None, eps: float) -> Tensor:
 
 
 def flow_rows(x: Tensor, weight: Tensor, bias: Tensor, mu: Tensor, time: Tensor, condition: Tensor) -> Tensor:
-    """The sequences of an evaluation, [2b, 3 + 2P, e]: what the language models say (zeros in the second half), the
+    """The sequences of an evaluation, [3 + 2P, 2b, e]: what the language models say (zeros in the second half), the
     time, the patch before and the patch in the making.
 
     x float32 [b, P, D] goes through weight [e, D] and bias [e]; mu [b, 2, e], time [e], condition [b, P, e].
     """
     time = time.expand(len(mu), 1, -1)
     rows = torch.cat([mu, time, condition, linear(x.to(weight.dtype), weight, bias)], dim=1)
-    return torch.cat([rows, torch.cat([torch.zeros_like(mu), rows[:, 2:]], dim=1)])
+    return torch.cat([rows, torch.cat([torch.zeros_like(mu), rows[:, 2:]], dim=1)]).transpose(0, 1)
 
 
 def flow_step(
     rows: Tensor, norm: Tensor, eps: float, weight: Tensor, bias: Tensor, x: Tensor, sizes: Tensor, i: int, cfg: Tensor
 ) -> Tensor:
-    """x float32 [b, P, D] after the step sizes[i] along the velocity of rows [2b, n, e], under guidance cfg [b].
+    """x float32 [b, P, D] after the step sizes[i] along the velocity of rows [P, 2b, e], under guidance cfg [b].
 
-    The last P tokens of each sequence are normalized with the weights norm [e] and mapped by weight [D, e] and bias
+    The rows, of the patch in the making, are normalized with the weights norm [e] and mapped by weight [D, e] and bias
     [D]; the unconditional velocity is scaled to fit the conditional one best.
     """
-    velocity = linear(rms_norm(rows[:, -x.shape[1] :].flatten(0, 1), norm, eps), weight, bias)
-    c, u = velocity.float().view(2, *x.shape)
+    velocity = linear(rms_norm(rows, norm, eps), weight, bias)
+    c, u = velocity.float().transpose(0, 1).chunk(2)
     u = u * ((c * u).sum((1, 2), keepdim=True) / (u.square().sum((1, 2), keepdim=True) + 1e-8))
     return x - sizes[i] * (u + cfg[:, None, None] * (c - u))
 
@@ -180,17 +181,19 @@ def local_attention(
     *,
     rows: Tensor | None = None,
     eps: float = 0.0,
+    wanted: range | None = None,
 ) -> Tensor:
-    """Attention both ways inside each sequence, q [b, n, h, d] over k, v [b, n, g, d] -> [b, n, h, d].
+    """Attention both ways inside each sequence, q [n, b, h, d] over k, v [n, b, g, d] -> [n, b, h, d].
 
     q and k are first rotated by halves with cos and sin [n, d / 2] of each token, if any; softmax in float32. `rows`
-    [b * n, c]: q, k and v were mapped from these instead of from their root mean square norm, which scales them here.
+    [n * b, c]: q, k and v were mapped from these instead of from their root mean square norm, which scales them here.
+    `wanted` are the tokens to compute, consecutive, all when None; the result holds theirs alone.
     """
     if rows is not None:
         q, k, v = (late_norm(x, rows, eps) for x in (q, k, v))
     if cos is not None and sin is not None:
         q, k = rotate(q, cos, sin), rotate(k, cos, sin)
-    return attention(q, k, v)
+    return attention(q if wanted is None else q[wanted.start : wanted.stop], k, v)
 
 
 def late_norm(mapped: Tensor, rows: Tensor, eps: float) -> Tensor:
@@ -201,9 +204,9 @@ def late_norm(mapped: Tensor, rows: Tensor, eps: float) -> Tensor:
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """x [..., t, h, d] by halves with cos and sin [t, d / 2], in float32, rounded once."""
+    """x [t, ..., h, d] by halves with cos and sin [t, d / 2], in float32, rounded once."""
     a, b = x.float().chunk(2, dim=-1)
-    c, s = cos[:, None].float(), sin[:, None].float()
+    c, s = (table.float().view(len(x), *[1] * (x.ndim - 2), -1) for table in (cos, sin))
     return torch.cat((a * c - b * s, b * c + a * s), dim=-1).to(x.dtype)
 
 

@@ -27,6 +27,11 @@ class Residual:
     squares: Tensor | None = None
     own: bool = False
 
+    def of(self, wanted: range, indices: int) -> Residual:
+        """The rows of some of so many indices, where they are: each index has as many rows, one after the other."""
+        each = len(self.x) // indices
+        return Residual(self.x[wanted.start * each : wanted.stop * each], own=self.own)
+
 
 class Ops(Protocol):
     def prepare(self, norm: RMSNorm, linear: Linear) -> tuple[RMSNorm, Linear]:

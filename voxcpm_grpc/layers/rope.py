@@ -23,8 +23,9 @@ class Rope:
         position = position.clamp(max=self.cos.shape[0] - 1)
         return Rotation(self.cos[position], self.sin[position])
 
-    def first(self, n: int) -> Rotation:
-        return Rotation(self.cos[:n], self.sin[:n])
+    def whole(self) -> Rotation:
+        """Of sequences side by side, each as long as the table: [n, 1, 1, d / 2]."""
+        return Rotation(self.cos[:, None], self.sin[:, None])
 
     def to(self, device: torch.device) -> Rope:
         return Rope(self.cos.to(device), self.sin.to(device))

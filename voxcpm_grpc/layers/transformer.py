@@ -14,7 +14,8 @@ from voxcpm_grpc.layers.ops import Ops, Residual
 from voxcpm_grpc.layers.weights import Weights
 
 # q [..., h, d], k and v [..., g, d], not rotated yet, layer -> [..., h, d]. What it gets are strided views. In a stack
-# with a late norm `norm` says what q, k and v want first: a RowNorm, or None where they came of normalized rows.
+# with a late norm `norm` says what q, k and v want first: a RowNorm, or None where they came of normalized rows. Where
+# a stack is asked for some of its rows only, `wanted` names them in its last layer, and only they are returned.
 Attend = Callable[..., Tensor]
 
 
@@ -49,8 +50,11 @@ class Layer:
         )
         self.down = Linear.load(mlp, "down_proj", shape.hidden, shape.ffn, bias=False)
 
-    def __call__(self, stream: Residual, rows: tuple[int, ...], attend: Attend) -> Residual:
-        """`rows` are the dimensions that attention sees: their product is t."""
+    def __call__(
+        self, stream: Residual, rows: tuple[int, ...], attend: Attend, wanted: range | None = None
+    ) -> Residual:
+        """`rows` are the dimensions that attention sees: their product is t. With `wanted`, consecutive indices of the
+        first of them, the rest serves as keys and values only, and the result has the rows of these alone."""
         ops, scale = self.ops, self.shape.residual_scale
         if self.late_norm:
             qkv, norm = ops.linear_norm(stream, self.norm, self.qkv)
@@ -59,6 +63,8 @@ class Layer:
             qkv = ops.norm_linear(stream, self.norm, self.qkv)
         heads = [size // self.shape.head_dim for size in self.sizes]
         q, k, v = qkv.view(*rows, -1, self.shape.head_dim).split(heads, dim=-2)
+        if wanted is not None:
+            attend, stream = partial(attend, wanted=wanted), stream.of(wanted, rows[0])
         mixed = attend(q, k, v, self.index).reshape(-1, self.sizes[0])
         stream = ops.linear_add(mixed, self.out, stream, scale)
         return ops.linear_add(ops.norm_gated(stream, self.mlp_norm, self.gate_up), self.down, stream, scale)
@@ -74,13 +80,17 @@ class Transformer:
         ]
         self.norm = RMSNorm.load(weights, "norm", shape.hidden, shape.eps)
 
-    def __call__(self, x: Tensor, attend: Attend) -> Tensor:
-        """x [..., hidden] -> the same shape, after the final norm."""
-        stream = self.run(Residual(x.reshape(-1, self.shape.hidden)), x.shape[:-1], attend)
-        return self.ops.norm(stream, self.norm).view(x.shape)
+    def __call__(self, x: Tensor, attend: Attend, wanted: range | None = None) -> Tensor:
+        """x [..., hidden] -> the same shape, after the final norm; with `wanted`, consecutive indices of the first
+        dimension, the result has these alone, and the last layer computes no others."""
+        stream = self.run(Residual(x.reshape(-1, self.shape.hidden)), x.shape[:-1], attend, wanted)
+        return self.ops.norm(stream, self.norm).view(-1, *x.shape[1:])
 
-    def run(self, stream: Residual, rows: tuple[int, ...], attend: Attend) -> Residual:
-        """Through all layers, not the final norm; `rows` are the dimensions that attention sees."""
-        for layer in self.layers:
+    def run(self, stream: Residual, rows: tuple[int, ...], attend: Attend, wanted: range | None = None) -> Residual:
+        """Through all layers, not the final norm; `rows` are the dimensions that attention sees, `wanted` some of the
+        first, whose rows are returned."""
+        if not self.layers:
+            return stream if wanted is None else stream.of(wanted, rows[0])
+        for layer in self.layers[:-1]:
             stream = layer(stream, rows, attend)
-        return stream
+        return self.layers[-1](stream, rows, attend, wanted)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from torch import Tensor
 
 from voxcpm_grpc.kernels.euler import flow_rows, flow_step
 from voxcpm_grpc.layers.linear import Linear
 from voxcpm_grpc.layers.ops import Residual
-from voxcpm_grpc.models.voxcpm2.local import LocDiT, attend_local
+from voxcpm_grpc.models.voxcpm2.local import LocDiT, patch_tokens
 
 
 class FusedFlow:
@@ -23,13 +21,13 @@ class FusedFlow:
         self, noise: Tensor, mu: Tensor, condition: Tensor, cfg: Tensor, tokens: Tensor, sizes: Tensor
     ) -> Tensor:
         x, before = noise, self.dit.cond_proj(condition)
-        shape = (2 * len(x), 3 + 2 * x.shape[1])
-        attend = partial(attend_local, self.dit.attention, self.dit.rope.first(shape[1]))
+        wanted = patch_tokens(x.shape[1])
         for i, time in enumerate(tokens):
             rows, squares = flow_rows(x, *self.into, mu, time, before)
-            stream = self.stack.run(Residual(rows.flatten(0, 1), squares, own=True), shape, attend)
+            stream = Residual(rows.flatten(0, 1), squares, own=True)
+            made = self.stack.run(stream, rows.shape[:2], self.dit.attend, wanted).x
             assert self.norm.weight is not None
-            x = flow_step(stream.x.view(rows.shape), self.norm.weight, self.norm.eps, *self.out, x, sizes, i, cfg)
+            x = flow_step(made, self.norm.weight, self.norm.eps, *self.out, x, sizes, i, cfg)
         return x
 
 

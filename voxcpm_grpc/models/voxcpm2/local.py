@@ -1,6 +1,9 @@
 """The two small bidirectional transformers round one patch: its encoder, and the diffusion that makes it.
 
 Letters: b sequences (or patches), P latent frames of a patch, D latent channels, e hidden size.
+
+Inside, sequences lie side by side, tokens first: [tokens, b, e]. So the rows of those tokens whose output is read
+follow each other, and the last layer computes them alone, in place.
 """
 
 from __future__ import annotations
@@ -31,14 +34,15 @@ class LocEnc:
     def __init__(
         self, shape: StackShape, latent_dim: int, rope: Rope, attention: Attention, ops: Ops, weights: Weights
     ) -> None:
-        self.rope, self.attention = rope, attention
+        self.attend = partial(attend_local, attention, rope.whole())
         self.token = weights.take("special_token", 1, 1, 1, shape.hidden)[0]  # [1, 1, e]
         self.in_proj = Linear.load(weights, "in_proj", shape.hidden, latent_dim)
         self.stack = Transformer(shape, weights.scope("encoder"), ops, late_norm=True)
 
     def __call__(self, patches: Tensor) -> Tensor:
-        x = torch.cat([self.token.expand(len(patches), -1, -1), self.in_proj(patches)], dim=1)  # [b, 1 + P, e]
-        return self.stack(x, partial(attend_local, self.attention, self.rope.first(x.shape[1])))[:, 0]
+        frames = self.in_proj(patches).transpose(0, 1)
+        x = torch.cat([self.token.expand(-1, len(patches), -1), frames])  # [1 + P, b, e]
+        return self.stack(x, self.attend, wanted=range(1))[0]
 
 
 class LocDiT:
@@ -47,7 +51,8 @@ class LocDiT:
     def __init__(
         self, shape: StackShape, latent_dim: int, rope: Rope, attention: Attention, ops: Ops, weights: Weights
     ) -> None:
-        self.rope, self.attention, self.hidden = rope, attention, shape.hidden
+        self.rope, self.hidden = rope, shape.hidden
+        self.attend = partial(attend_local, attention, rope.whole())
         self.in_proj = Linear.load(weights, "in_proj", shape.hidden, latent_dim)
         self.cond_proj = Linear.load(weights, "cond_proj", shape.hidden, latent_dim)
         self.out_proj = Linear.load(weights, "out_proj", latent_dim, shape.hidden)
@@ -69,23 +74,37 @@ class LocDiT:
     def context(self, mu: Tensor, condition: Tensor) -> tuple[Tensor, Tensor]:
         """What stays the same over all evaluations, for a conditional and an unconditional half.
 
-        mu [b, 2, e] and the patch before [b, P, D] -> [2b, 2, e] and [2b, P, e]. Only mu differs between the halves.
+        mu [b, 2, e] and the patch before [b, P, D] -> [2, 2b, e] and [P, 2b, e]. Only mu differs between the halves.
         """
-        return torch.cat([mu, torch.zeros_like(mu)]), self.cond_proj(condition).repeat(2, 1, 1)
+        both = torch.cat([mu, torch.zeros_like(mu)]), self.cond_proj(condition).repeat(2, 1, 1)
+        return both[0].transpose(0, 1), both[1].transpose(0, 1)
 
     def __call__(self, x: Tensor, time_token: Tensor, mu: Tensor, condition: Tensor) -> Tensor:
         """Velocities [2b, P, D] at x [b, P, D] and one time token [1, e]; mu and condition come from `context`."""
-        time = time_token.expand(len(mu), TIME_TOKENS, -1)
-        rows = torch.cat([mu, time, condition, self.in_proj(x).repeat(2, 1, 1)], dim=1)  # [2b, 2 + 1 + P + P, e]
-        out = self.stack(rows, partial(attend_local, self.attention, self.rope.first(rows.shape[1])))
-        return self.out_proj(out[:, -x.shape[1] :])
+        time = time_token.expand(TIME_TOKENS, mu.shape[1], -1)
+        patch = self.in_proj(x).transpose(0, 1).repeat(1, 2, 1)
+        rows = torch.cat([mu, time, condition, patch])  # [2 + 1 + P + P, 2b, e]
+        return self.out_proj(self.stack(rows, self.attend, wanted=patch_tokens(len(patch)))).transpose(0, 1)
+
+
+def patch_tokens(frames: int) -> range:
+    """The tokens of the patch in the making, which are the last ones of their sequence."""
+    before = MU_TOKENS + TIME_TOKENS + frames
+    return range(before, before + frames)
 
 
 def attend_local(
-    attention: Attention, rotate: Rotation, q: Tensor, k: Tensor, v: Tensor, layer: int, norm: RowNorm | None
+    attention: Attention,
+    rotate: Rotation,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    layer: int,
+    norm: RowNorm | None,
+    wanted: range | None = None,
 ) -> Tensor:
     """An `Attend` of whole sequences with a late norm, once attention and rotation are given."""
-    return attention.attend_full(q, k, v, rotate, norm)
+    return attention.attend_full(q, k, v, rotate, norm, wanted)
 
 
 @dataclass(frozen=True, slots=True)

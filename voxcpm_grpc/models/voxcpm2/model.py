@@ -85,8 +85,10 @@ class VoxCPM2(SpeechModel):
         table, d = config.table_dtype, config.feat_dim
         rope = partial(lm.rope, dtype=table)
         self.rope = rope(config.base.head_dim, info.max_model_len).to(options.device)
-        short = MU_TOKENS + TIME_TOKENS + 2 * config.patch_size  # the longest sequence of the local transformers
-        local = [rope(shape.head_dim, short).to(options.device) for shape in (config.encoder, dit)]
+        lengths = 1 + config.patch_size, MU_TOKENS + TIME_TOKENS + 2 * config.patch_size
+        local = [
+            rope(shape.head_dim, n).to(options.device) for shape, n in zip((config.encoder, dit), lengths, strict=True)
+        ]
 
         self.embedding = weights.take("base_lm.embed_tokens.weight", lm.vocab_size, c) * lm.embedding_scale
         ops, attention = select_ops(options.fused, options.device, options.dtype), options.attention
