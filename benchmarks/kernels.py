@@ -4,8 +4,9 @@
 
 Random weights of the released sizes, more of them than the cache holds. Rows: one evaluation of the diffusion
 transformer sees 22 a stream (11 tokens, with and without condition), the patch encoder 5, the 28 + 8 layers of the
-language models 1. The floor is the larger of two times: weights read once at the bandwidth of a large copy, and the
-products at the rate of a large matrix product, both measured in the same run.
+language models 1. The last layers of the first two compute further only what is read: 8 rows a stream, and 1. The floor
+is the larger of two times: weights read once at the bandwidth of a large copy, and the products at the rate of a large
+matrix product, both measured in the same run.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ import torch
 from torch import Tensor
 
 from benchmarks.hardware import command, versions
-from voxcpm_grpc.attention import Attention, PagedKV, PagedRows, Rotation, RowNorm, select_attention
+from voxcpm_grpc.attention import PagedKV, PagedRows, Rotation, select_attention
 from voxcpm_grpc.layers.ops import Ops, select_ops
 from voxcpm_grpc.layers.transformer import StackShape, Transformer
 from voxcpm_grpc.layers.weights import Weights
+from voxcpm_grpc.models.voxcpm2.local import attend_local
 
 LOCAL = StackShape(hidden=1024, ffn=4096, heads=16, kv_heads=2, head_dim=128, layers=12, eps=1e-5)
 LANGUAGE = StackShape(hidden=2048, ffn=6144, heads=16, kv_heads=2, head_dim=128, layers=36, eps=1e-5)
@@ -82,32 +84,36 @@ def measure(name: str, streams: list[int], ceilings: Ceilings) -> list[Row]:
     attention = select_attention("triton", DEVICE)
     found: list[Row] = []
 
-    def add(module: str, n: int, stack: Transformer, shape: tuple[int, ...], attend: Callable[..., Tensor]) -> None:
+    def add(
+        module: str,
+        n: int,
+        stack: Transformer,
+        shape: tuple[int, ...],
+        attend: Callable[..., Tensor],
+        wanted: range | None = None,
+    ) -> None:
         x = torch.randn(*shape, stack.shape.hidden, device=DEVICE).to(DTYPE)
         rows = x.numel() // stack.shape.hidden
-        seconds = median(partial(stack, x, attend))
+        seconds = median(partial(stack, x, attend, wanted))
         size = parameters(stack.shape)
-        floor = max(size * DTYPE.itemsize / ceilings.bandwidth, 2 * size * rows / ceilings.rate)
-        speed = (size * DTYPE.itemsize / seconds / 1e12, 2 * size * rows / seconds / 1e12)
+        work = 2 * size * rows
+        if wanted is not None:
+            work -= 2 * behind_attention(stack.shape) * (rows - rows * len(wanted) // shape[0])
+        floor = max(size * DTYPE.itemsize / ceilings.bandwidth, work / ceilings.rate)
+        speed = (size * DTYPE.itemsize / seconds / 1e12, work / seconds / 1e12)
         found.append(Row(module, name, n, rows, seconds * 1e6, floor * 1e6, *speed))
 
     local = random_stack(LOCAL, ops, late_norm=True)
     for n in streams:
-        add("LocDiT", n, local, (2 * n, 11), partial(attend_local, attention, rotation(11)))
+        add("LocDiT", n, local, (11, 2 * n), partial(attend_local, attention, side_by_side(11)), range(7, 11))
     for n in streams:
-        add("LocEnc", n, local, (n, 5), partial(attend_local, attention, rotation(5)))
+        add("LocEnc", n, local, (5, n), partial(attend_local, attention, side_by_side(5)), range(1))
     del local
     language = random_stack(LANGUAGE, ops)
     for n in streams:
         kv, rows = pages(n)
         add("LMs", n, language, (n,), partial(attention.attend, kv=kv, rows=rows, rotate=rotation(n)))
     return found
-
-
-def attend_local(
-    attention: Attention, rotate: Rotation, q: Tensor, k: Tensor, v: Tensor, layer: int, norm: RowNorm | None
-) -> Tensor:
-    return attention.attend_full(q, k, v, rotate, norm)
 
 
 def random_stack(shape: StackShape, ops: Ops, *, late_norm: bool = False) -> Transformer:
@@ -132,9 +138,20 @@ def parameters(shape: StackShape) -> int:
     return shape.layers * shape.hidden * (2 * heads + 2 * groups + 3 * shape.ffn)
 
 
+def behind_attention(shape: StackShape) -> int:
+    """Of the products of a layer that follow its attention."""
+    return shape.hidden * (shape.heads * shape.head_dim + 3 * shape.ffn)
+
+
 def rotation(positions: int) -> Rotation:
     angle = torch.arange(positions, device=DEVICE)[:, None, None] * 10 ** -torch.linspace(0, 4, 64, device=DEVICE)
     return Rotation(angle.cos(), angle.sin())
+
+
+def side_by_side(positions: int) -> Rotation:
+    """The same for sequences that begin together."""
+    rotate = rotation(positions)
+    return Rotation(rotate.cos[:, None], rotate.sin[:, None])
 
 
 def pages(streams: int) -> tuple[PagedKV, PagedRows]:

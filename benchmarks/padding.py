@@ -1,0 +1,202 @@
+"""Time of the library's products of a step at their own rows and at more: whether padding them pays.
+
+    python -m benchmarks.padding [--streams 8,16,24,32,40,48,56,64] [--multiple 16] [--widest 1.3]
+
+The library picks a kernel by the count of rows, and not always a better one for fewer rows. Each product that it serves
+in a step (`kernels.tiles` says which it does not) runs on its own rows and on the multiples of --multiple above them,
+up to --widest times as many: captured, outputs in place, over more weights than the cache holds. "saves" is what the
+best count saves in a step if it alone changes; below 2 % of the product's time it is noise and counts as nothing. The
+last table says what it takes to map the queries of the last layer of LocDiT apart, for the rows that are read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+
+from benchmarks.hardware import command, versions
+from benchmarks.kernels import DEVICE, DTYPE, LANGUAGE, LOCAL, median
+from voxcpm_grpc.kernels.tiles import Role, choose_tile
+from voxcpm_grpc.layers.fused import WHOLE_ROWS
+from voxcpm_grpc.layers.transformer import StackShape
+
+CACHE = 128 << 20  # bytes of weights that do not fit the cache
+NOISE = 0.02  # of a time
+EVALUATIONS = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    inputs: int
+    outputs: int
+    role: Role
+
+    @property
+    def by_library(self) -> str:
+        return f"{self.inputs} > {self.outputs}" + (" added" if self.role is Role.ADD else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """A product in a step: how many rows of each stream, and how often."""
+
+    where: str
+    product: Product
+    rows: int
+    runs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    streams: int
+    where: str
+    product: str
+    rows: int
+    us: float
+    best_rows: int
+    best_us: float
+    saves_ms: float  # a step
+
+
+def uses() -> list[Use]:
+    """All products of a step with ten timesteps."""
+    return [
+        *_stack("LocDiT", LOCAL, rows=22, read=8, passes=EVALUATIONS),
+        *_stack("LocEnc", LOCAL, rows=5, read=1, passes=1),
+        *_stack("LMs", LANGUAGE, rows=1, read=1, passes=1),
+    ]
+
+
+def _stack(name: str, shape: StackShape, rows: int, read: int, passes: int) -> Iterator[Use]:
+    """Of a stack whose last layer computes only the rows that are read behind its attention."""
+    heads, groups = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    yield Use(f"{name} qkv", Product(shape.hidden, heads + 2 * groups, Role.LINEAR), rows, passes * shape.layers)
+    for part, product in (
+        ("out", Product(heads, shape.hidden, Role.ADD)),
+        ("gate, up", Product(shape.hidden, 2 * shape.ffn, Role.GATED)),
+        ("down", Product(shape.ffn, shape.hidden, Role.ADD)),
+    ):
+        yield Use(f"{name} {part}", product, rows, passes * (shape.layers - 1))
+        yield Use(f"{name} {part}, last layer", product, read, passes)
+
+
+def served_by_library(product: Product, rows: int) -> bool:
+    outputs = product.outputs // 2 if product.role is Role.GATED else product.outputs
+    return rows > 1 and choose_tile(product.role, rows, outputs, product.inputs) is None
+
+
+def candidates(rows: int, multiple: int, widest: float) -> list[int]:
+    """The rows themselves, and the multiples above them."""
+    first = (rows // multiple + 1) * multiple
+    return [rows, *range(first, int(rows * widest) + 1, multiple)]
+
+
+class Clock:
+    """Seconds of products by their rows, each measured once."""
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[Product, int], float] = {}
+
+    def __call__(self, product: Product, rows: int) -> float:
+        if (product, rows) not in self.known:
+            self.known[product, rows] = seconds(product, rows)
+        return self.known[product, rows]
+
+
+def seconds(product: Product, rows: int) -> float:
+    """Of one product among others of its kind, with the gap to the next."""
+    count = max(8, -(-CACHE // (product.inputs * product.outputs * DTYPE.itemsize)))
+    scale = product.inputs**-0.5
+    weights = [(torch.randn(product.outputs, product.inputs, device=DEVICE) * scale).to(DTYPE) for _ in range(count)]
+    x = torch.randn(rows, product.inputs, device=DEVICE).to(DTYPE)
+    out = torch.zeros(rows, product.outputs, device=DEVICE, dtype=DTYPE)
+    halves = (
+        2 if product.role is Role.GATED and rows > WHOLE_ROWS and product.inputs <= 1024 else 1
+    )  # as TritonOps does
+
+    def work() -> None:
+        for weight in weights:
+            if product.role is Role.ADD:
+                out.addmm_(x, weight.t())
+                continue
+            for part, to in zip(weight.chunk(halves), out.chunk(halves, dim=1), strict=True):
+                torch.mm(x, part.t(), out=to)
+
+    return median(work) / count
+
+
+def measure(clock: Clock, streams: int, multiple: int, widest: float) -> list[Row]:
+    found = []
+    for use in uses():
+        rows = use.rows * streams
+        if not served_by_library(use.product, rows):
+            continue
+        times = {n: clock(use.product, n) for n in candidates(rows, multiple, widest)}
+        best = min(times, key=lambda n: times[n])
+        saved = times[rows] - times[best]
+        if saved < NOISE * times[rows]:
+            best, saved = rows, 0.0
+        found.append(
+            Row(
+                streams,
+                use.where,
+                use.product.by_library,
+                rows,
+                times[rows] * 1e6,
+                best,
+                times[best] * 1e6,
+                saved * use.runs * 1e3,
+            )
+        )
+    return found
+
+
+def queries_apart(clock: Clock, streams: int) -> tuple[float, float]:
+    """Microseconds of q, k and v of all rows in one product, and of k and v with q apart for the rows that are read."""
+    heads, groups = LOCAL.heads * LOCAL.head_dim, LOCAL.kv_heads * LOCAL.head_dim
+    whole, keys, queries = (Product(LOCAL.hidden, n, Role.LINEAR) for n in (heads + 2 * groups, 2 * groups, heads))
+    apart = clock(keys, 22 * streams) + clock(queries, 8 * streams)
+    return clock(whole, 22 * streams) * 1e6, apart * 1e6
+
+
+@torch.inference_mode()
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--streams", default="8,16,24,32,40,48,56,64")
+    parser.add_argument("--multiple", type=int, default=16, help="padded counts of rows are multiples of this")
+    parser.add_argument("--widest", type=float, default=1.3, help="the most rows, as a multiple of a product's own")
+    parser.add_argument("--json", type=Path, help="write the table here too")
+    options = parser.parse_args()
+    streams = [int(n) for n in options.streams.split(",")]
+    clock, rows = Clock(), []
+    print("| streams | product | size | rows | us | best rows | us | saves, ms a step |")
+    print("|---:|---|---|---:|---:|---:|---:|---:|")
+    for n in streams:
+        found = measure(clock, n, options.multiple, options.widest)
+        for row in found:
+            print(
+                f"| {row.streams} | {row.where} | {row.product} | {row.rows} | {row.us:.1f} | {row.best_rows} "
+                f"| {row.best_us:.1f} | {row.saves_ms:.3f} |",
+                flush=True,
+            )
+        print(f"| {n} | all | | | | | | {sum(row.saves_ms for row in found):.3f} |", flush=True)
+        rows += found
+    print("\n| streams | q, k, v, us | k, v and q apart, us |\n|---:|---:|---:|")
+    apart = {n: queries_apart(clock, n) for n in streams}
+    for n, (whole, both) in apart.items():
+        print(f"| {n} | {whole:.1f} | {both:.1f} |", flush=True)
+    if options.json:
+        times = [
+            {"product": product.by_library, "rows": n, "us": took * 1e6} for (product, n), took in clock.known.items()
+        ]
+        record = {"command": command(), "versions": versions("torch", "triton"), "rows": [asdict(row) for row in rows]}
+        options.json.write_text(json.dumps(record | {"times": times, "queries_apart": apart}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
