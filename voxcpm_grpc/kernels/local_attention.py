@@ -61,9 +61,9 @@ def local_attention(
         q.stride(1),
         k.stride(1),
         v.stride(1),
+        wanted.start,
+        wanted.stop,
         TOKENS=tokens,
-        FIRST=wanted.start,
-        LAST=wanted.stop,
         COUNT=count,
         REPEAT=repeat,
         HEADS=heads,
@@ -89,7 +89,8 @@ def _heads(total: int, repeat: int, device: torch.device) -> int:
     return heads
 
 
-@triton.jit(do_not_specialize=["cos", "sin"])
+# The wanted tokens differ between the layers of a stack, for which one compilation shall do.
+@triton.jit(do_not_specialize=["cos", "sin", "begin", "end"])
 def _local_attention_kernel(
     q,
     k,
@@ -103,9 +104,9 @@ def _local_attention_kernel(
     q_row,
     k_row,
     v_row,
+    begin,
+    end,
     TOKENS: tl.constexpr,
-    FIRST: tl.constexpr,
-    LAST: tl.constexpr,
     COUNT: tl.constexpr,
     REPEAT: tl.constexpr,
     HEADS: tl.constexpr,
@@ -129,7 +130,7 @@ def _local_attention_kernel(
     head = tl.arange(0, HEADS)[:, None, None]
     token = tl.arange(0, KEYS)[None, :, None]
     column = tl.arange(0, WIDTH)[None, None, :]
-    inside = (token >= FIRST) & (token < LAST) & (column < HALF)
+    inside = (token >= begin) & (token < end) & (column < HALF)
     key, half = tl.arange(0, KEYS)[:, None], tl.arange(0, WIDTH)[None, :]
     present = (key < TOKENS) & (half < HALF)
     q_cos, q_sin, k_cos, k_sin = token, token, key, key
@@ -166,9 +167,9 @@ def _local_attention_kernel(
     weight = weight.to(v1.dtype)
     entry = tl.arange(0, TILE)[:, None]
     asked = entry % KEYS
-    row = ((asked - FIRST) * sequences + sequence) * COUNT + first + entry // KEYS
+    row = ((asked - begin) * sequences + sequence) * COUNT + first + entry // KEYS
     where = out + row * SIZE + half
-    mask = (asked >= FIRST) & (asked < LAST) & (half < HALF)
+    mask = (asked >= begin) & (asked < end) & (half < HALF)
     mixed = tl.dot(weight, v1, input_precision="ieee") / total
     tl.store(where, mixed.to(out.dtype.element_ty), mask=mask)
     mixed = tl.dot(weight, v2, input_precision="ieee") / total
