@@ -9,10 +9,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.engines import Outcome, at_rest, collect, engine, mixed_requests, run, voice
+from support.engines import Lagging, Outcome, at_rest, collect, engine, mixed_requests, run, voice, watch_launches
 
 from voxcpm_grpc.errors import Exhausted, FailedPrecondition, Internal, InvalidRequest, TooLong, Unavailable
-from voxcpm_grpc.request import Conditioning, Prompt, Request, Sampling
+from voxcpm_grpc.request import Admitted, AudioChunk, Conditioning, Prompt, Request, Sampling
 
 TOLERANCE = 1e-4
 
@@ -171,6 +171,71 @@ def test_any_mix_of_arrivals_and_cancels_leaves_the_engine_empty(crowded, rng):
     while eng.busy:
         eng.step()
     assert at_rest(eng)
+
+
+@pytest.fixture
+def lagging(monkeypatch):
+    """Frames arrive as from a GPU: after the launch has returned."""
+    monkeypatch.setattr("voxcpm_grpc.engine.runner.HostCopy", Lagging)
+
+
+def brief(name, steps):
+    return Request(id=name, text="Hello.", sampling=Sampling(min_steps=steps, max_steps=steps))
+
+
+def test_a_round_is_launched_before_the_audio_of_the_one_before_is_handed_over(lagging):
+    eng = engine()
+    launched = watch_launches(eng)
+    eng.add(brief("a", 4))
+    heard = []
+    while eng.busy:
+        for _, event in eng.step():
+            if isinstance(event, AudioChunk):
+                heard.append((event.index, len(launched)))
+    assert heard == [(0, 2), (1, 3), (2, 4), (3, 4)]
+
+
+def test_who_comes_while_a_round_runs_is_in_the_next_one(lagging):
+    eng = engine()
+    launched = watch_launches(eng)
+    eng.add(brief("early", 3))
+    eng.step()
+    eng.collect()
+    eng.add(brief("late", 3))
+    events = eng.step()
+    assert [sequence.id for sequence in launched[1].steps] == ["late"]  # the other is ahead of its listener
+    assert [(id, type(event)) for id, event in events] == [("early", AudioChunk), ("late", Admitted)]
+    assert [(id, event.index) for id, event in eng.step()] == [("late", 0)]
+
+
+def test_what_is_cancelled_while_its_round_runs_makes_no_step_more_and_is_not_heard(lagging):
+    eng = engine()
+    launched = watch_launches(eng)
+    for request in (brief("gone", 1), brief("cancelled", 5), brief("stays", 5)):
+        eng.add(request)
+    eng.step()
+    eng.collect()
+    eng.cancel("gone")  # its only step is made and read
+    eng.cancel("cancelled")
+    heard = [id for id, _ in eng.step()]
+    assert [sequence.id for sequence in launched[-1].steps] == ["stays"]
+    while eng.busy:
+        heard += [id for id, _ in eng.step()]
+    assert set(heard) == {"stays"} and at_rest(eng)
+
+
+@pytest.mark.parametrize("slots", [2, 8])
+def test_a_stream_that_has_ended_makes_no_further_step(lagging, alone, slots):
+    eng = engine(slots=slots, kv_positions=400)
+    launched = watch_launches(eng)
+    for request in mixed_requests():
+        eng.add(request)
+    outcomes = run(eng)
+    for name, expected in alone.items():
+        assert_same(outcomes[name], expected)
+    assert {outcome.finished.reason for outcome in outcomes.values()} == {"stop", "max_steps"}
+    made = sum(outcome.finished.steps for outcome in outcomes.values())
+    assert sum(len(batch.steps) for batch in launched) == made and at_rest(eng)
 
 
 def test_a_listener_without_credit_holds_nobody_up(alone):

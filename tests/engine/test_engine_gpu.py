@@ -9,7 +9,7 @@ import pytest
 import torch
 from support import goldens
 from support.checkpoints import TINY
-from support.engines import Outcome, at_rest, collect, mixed_requests, run, voice
+from support.engines import Outcome, at_rest, collect, mixed_requests, run, voice, watch_launches
 from support.traces import traced
 
 from voxcpm_grpc.attention import select_attention
@@ -18,6 +18,7 @@ from voxcpm_grpc.engine.engine import Engine
 from voxcpm_grpc.kernels.graph import Urgency, stream
 from voxcpm_grpc.models.base import LoadOptions
 from voxcpm_grpc.models.families import load_model
+from voxcpm_grpc.request import AudioChunk, Request, Sampling
 
 pytestmark = pytest.mark.gpu
 
@@ -94,6 +95,49 @@ def test_audio_that_lags_behind_the_language_models_is_the_same(monkeypatch, slo
     for id, outcome in run(eng).items():
         np.testing.assert_allclose(outcome.waveform, alone[id].waveform, atol=1e-3)
     assert at_rest(eng)
+
+
+@pytest.mark.parametrize("graphs", [False, True])
+def test_a_round_is_launched_while_the_language_models_of_the_one_before_run(monkeypatch, graphs):
+    """When a frame has been read, its round is not over; by the time it is handed over, the next round is launched."""
+    eng = engine(graphs=graphs)
+    launched = watch_launches(eng)
+    part = eng.runner._graphs._listen if eng.runner._graphs else eng.model
+    name = "replay" if graphs else "listen"
+    listen, over = getattr(part, name), torch.cuda.Event()
+
+    def slow(*arguments):
+        result = listen(*arguments)
+        torch.cuda._sleep(20_000_000)  # clocks: about 10 ms
+        over.record()
+        return result
+
+    monkeypatch.setattr(part, name, slow)
+    steps = 5
+    eng.add(Request(id="a", text="Hello.", sampling=Sampling(min_steps=steps, max_steps=steps)))
+    eng.step()
+    heard = []
+    while len(heard) < steps:
+        eng.collect()
+        assert not over.query(), "the GPU had nothing left to do"
+        for _, event in eng.step():
+            if isinstance(event, AudioChunk):
+                heard.append((event.index, len(launched)))
+    assert heard == [(index, min(index + 2, steps)) for index in range(steps)]
+    assert at_rest(eng)
+
+
+@pytest.mark.parametrize("graphs", [False, True])
+@pytest.mark.parametrize("slots", [2, 8])
+def test_a_stream_that_has_ended_makes_no_further_step(slots, graphs):
+    eng = engine(slots=slots, graphs=graphs, kv_positions=400)
+    launched = watch_launches(eng)
+    for request in mixed_requests():
+        eng.add(request)
+    outcomes = run(eng)
+    assert {outcome.finished.reason for outcome in outcomes.values()} == {"stop", "max_steps"}
+    made = sum(outcome.finished.steps for outcome in outcomes.values())
+    assert sum(len(batch.steps) for batch in launched) == made and at_rest(eng)
 
 
 def test_codec_jobs_run_beside_captured_steps_and_change_neither():

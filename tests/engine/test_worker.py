@@ -242,6 +242,27 @@ def test_a_front_that_is_gone_leaves_nothing_behind(front, guests, engine):
     assert engine.cancelled == 1
 
 
+def test_letters_that_come_while_a_step_is_under_way_are_read_before_the_next(engine, monkeypatch):
+    """The wait for that step counts as the loop's: whoever is caught in it does not look idle."""
+    desk, seen = Desk(engine, pulse := Pulse()), []
+    letters = []
+
+    def wait():
+        letters.append((worker.OWNER, m.encode_command(m.Submit(request("late", 3), 9))))
+        pulse.beat()
+        time.sleep(0.01)
+        seen.append(("waited", pulse.beat().busy_seconds > 0))
+
+    def step():
+        seen.append(("stepped", list(engine.streams)))
+        return []
+
+    monkeypatch.setattr(engine, "collect", wait)
+    monkeypatch.setattr(engine, "step", step)
+    desk.round(letter for letter in letters)
+    assert seen == [("waited", True), ("stepped", ["late"])]
+
+
 def test_what_a_front_asked_for_last_goes_with_it(engine):
     """Its letters may still lie there, unread, when the host has found it dead."""
     desk = Desk(engine, Pulse())

@@ -10,6 +10,7 @@ from support.checkpoints import TINY
 from voxcpm_grpc.attention import select_attention
 from voxcpm_grpc.config import EngineSettings
 from voxcpm_grpc.engine.engine import Engine, Piece
+from voxcpm_grpc.engine.scheduler import Batch
 from voxcpm_grpc.errors import VoxCPMError
 from voxcpm_grpc.models.base import LoadOptions
 from voxcpm_grpc.models.families import load_model
@@ -53,6 +54,35 @@ def run(eng: Engine, each=lambda: None, limit=5_000, outcomes=None) -> dict[str,
         each()
         collect(outcomes, eng.step())
     return outcomes
+
+
+def watch_launches(eng: Engine) -> list[Batch]:
+    """The batches that are launched from now on, each held to be up to date: all audio made before has been read."""
+    batches: list[Batch] = []
+    launch = eng.runner.launch
+
+    def watched(batch):
+        assert all(sequence.delivered == sequence.launched - 1 for sequence in batch.steps)
+        batches.append(batch)
+        return launch(batch)
+
+    eng.runner.launch = watched
+    return batches
+
+
+class Lagging:
+    """A HostCopy from a device that is never done before somebody waits for it."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self._array = tensor.numpy()
+        self._arrived = False
+
+    def ready(self) -> bool:
+        return self._arrived
+
+    def wait(self) -> np.ndarray:
+        self._arrived = True
+        return self._array
 
 
 def collect(outcomes, results):

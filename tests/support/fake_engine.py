@@ -108,6 +108,9 @@ class FakeEngine:
     def decode(self, id: str, latents: np.ndarray) -> None:
         self.jobs[id] = [np.full(self.info.samples_per_step, patch.mean(), np.float32) for patch in latents]
 
+    def collect(self) -> None:
+        pass
+
     def step(self) -> list[tuple[str, Event | Piece | VoxCPMError]]:
         time.sleep(self.step_seconds)
         self.steps += 1

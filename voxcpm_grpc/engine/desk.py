@@ -46,7 +46,11 @@ TELL_SECONDS = 0.1  # between two words to the fronts about each other's work
 
 
 class EngineLike(Protocol):
-    """What the desk needs of an Engine. `busy` must not count streams that wait for credit, or the loop would spin."""
+    """What the desk needs of an Engine.
+
+    `busy` must not count streams that wait for credit, or the loop would spin. `collect` waits for the results of the
+    last step; the next one returns them, once it has launched its own.
+    """
 
     @property
     def info(self) -> ModelInfo: ...
@@ -58,6 +62,7 @@ class EngineLike(Protocol):
     def cancel(self, id: str) -> None: ...
     def encode(self, id: str, waveform: np.ndarray, *, pad_left: bool) -> None: ...
     def decode(self, id: str, latents: np.ndarray) -> None: ...
+    def collect(self) -> None: ...
     def step(self) -> list[tuple[str, Event | Piece | VoxCPMError]]: ...
     def stats(self) -> Stats: ...
 
@@ -126,12 +131,15 @@ class Desk:
         return self._engine.busy
 
     def round(self, letters: Iterable[tuple[str, bytes | memoryview]]) -> dict[str, list[Report]]:
-        """Obey every letter, make one step if there is something to do, and sort by front what all this brought.
+        """Wait for the step before, obey every letter, make one step if there is something to do, and sort by front
+        what all this brought.
 
-        A letter is the name of a front and the command it encoded. Faults of a command or a request end that request
-        alone; what `step` raises, this raises.
+        A letter is the name of a front and the command it encoded; the first is asked for after the wait. Faults of a
+        command or a request end that request alone; what `collect` and `step` raise, this raises.
         """
         reports: defaultdict[str, list[Report]] = defaultdict(list)
+        with self._pulse:
+            self._engine.collect()
         for front, data in letters:
             if Detach(front) in self._errands:
                 continue  # it was read out just now; nobody would cancel what is begun for it

@@ -37,8 +37,8 @@ Result = tuple[str, Event | Piece | VoxCPMError]
 class Engine:
     """Add requests, call `step` while `busy`, deliver what it returns. Not thread-safe: one loop owns it.
 
-    On a GPU the host runs one step behind: a step is launched before the results of the one before are read, and the
-    surplus step of a stream that turns out to have ended is dropped.
+    A round is launched when the audio of the one before has been read. A GPU still runs that one's language models
+    then, so it does not idle. A stream that has ended makes no further step; a request that came meanwhile joins.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Engine:
         if graphs:
             self.runner.capture(prefill_tokens=budget.most)
         self._sequences: dict[str, Sequence] = {}
-        self._launches: deque[Launch] = deque()
+        self._launched: Launch | None = None  # its frames are still to be read
         self._keeping: deque[tuple[Sequence, Finished, HostCopy]] = deque()  # ended, their latents still on the way
         self._jobs = CodecJobs(device)
         self._results: list[Result] = []
@@ -125,8 +125,12 @@ class Engine:
         self._sequences[request.id] = sequence
 
     def cancel(self, id: str) -> None:
-        """Forget a request or codec job: no step launched from now on contains it. Unknown ids are ignored."""
+        """Forget a request or codec job: no step launched from now on contains it, and what was read of it is dropped.
+
+        Unknown ids are ignored.
+        """
         self._jobs.cancel(id)
+        self._results = [result for result in self._results if result[0] != id]
         if sequence := self._sequences.get(id):
             self._counts["cancelled"] += 1
             self._end(sequence)
@@ -147,18 +151,28 @@ class Engine:
     @property
     def busy(self) -> bool:
         """Whether `step` has anything to do now. Streams whose listeners give no credit do not count."""
-        return bool(self._launches or self._keeping or self._jobs or self._results) or self.scheduler.runnable
+        return bool(self._launched or self._keeping or self._jobs or self._results) or self.scheduler.runnable
+
+    def collect(self) -> None:
+        """Wait for the audio of the last round and read it. `step`, which does this first, returns it.
+
+        A request that is added between the two can be in the very next round.
+        """
+        launch, self._launched = self._launched, None
+        if launch:
+            self._deliver(launch)
 
     def step(self) -> list[Result]:
-        """One round: a piece of a codec job, one launch, and what has arrived from earlier ones."""
+        """Launch a round and a piece of a codec job; returns what has arrived of earlier ones."""
+        self.collect()
         batch = self.scheduler.schedule(monotonic())
         if batch:
             self._launch(batch)
-        self._results += self._jobs.advance(wait=not batch and not self._launches)
-        behind = self.runner.lookahead if batch.steps else 0
-        while self._launches and (len(self._launches) > behind or self._launches[0].ready()):
-            self._deliver(self._launches.popleft())
-        while self._keeping and (not batch or self._keeping[0][2].ready()):
+        if self._launched and self._launched.ready():
+            self.collect()  # a CPU is done by now
+        idle = not (batch or self._results)
+        self._results += self._jobs.advance(wait=idle)
+        while self._keeping and (idle or self._keeping[0][2].ready()):
             self._hand_over(*self._keeping.popleft())
         results, self._results = self._results, []
         return results
@@ -188,7 +202,7 @@ class Engine:
         self._counts["prefill_tokens"] += sum(chunk.stop - chunk.start for chunk in batch.chunks)
         self._counts["steps"] += bool(batch.steps)
         try:
-            self._launches.append(self._run(batch))
+            self._launched = self._run(batch)
             self._faults_in_a_row = 0
         except OUT_OF_MEMORY:
             raise

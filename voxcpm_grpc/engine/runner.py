@@ -1,4 +1,4 @@
-"""Sequences -> device rows -> frames, and the frames back to the host one step later."""
+"""Sequences -> device rows -> frames, and the frames back to the host while the language models still run."""
 
 from __future__ import annotations
 
@@ -47,7 +47,6 @@ class Runner:
         self.model = model
         self.slots = slots
         self.kv = kv
-        self.lookahead = 1 if slots.device.type == "cuda" else 0  # launches that may be under way unread
         self._graphs: _Graphs | None = None
 
     def capture(self, *, prefill_tokens: int) -> None:
