@@ -135,6 +135,24 @@ def test_streams_that_are_ahead_of_their_listeners_stand_back_while_prompts_are_
     assert {seq.id for seq in sched.schedule(0.6).steps} == {"first", "long"}
 
 
+@pytest.mark.parametrize(("speaking", "newcomers", "stand_back"), [(16, 1, True), (17, 1, False), (17, 5, True)])
+def test_nobody_stands_back_under_load(speaking, newcomers, stand_back):
+    """Where more than half of the slots speak, newcomers join the step of all, unless they are many."""
+    sched = scheduler(slots=32, pages=400, budget=1000, max_queue=100, max_len=128)
+    old = [sequence(f"old {index}", 3, 20) for index in range(speaking)]
+    for seq in old:
+        sched.add(seq)
+    for _ in range(4):
+        sched.schedule(0.0)
+    for seq in old:
+        seq.speaking_since = 0.0  # 0.64 s of audio made
+    fresh = [sequence(f"new {index}", 3, 20) for index in range(newcomers)]
+    for seq in fresh:
+        sched.add(seq)
+    assert set(sched.schedule(0.1).steps) == {*fresh, *(() if stand_back else old)}
+    assert set(sched.schedule(0.1).steps) == {*fresh, *old}
+
+
 def test_a_fresh_prompt_joins_the_step_of_its_own_round():
     sched = scheduler()
     sched.add(sequence("a", 5, 2))

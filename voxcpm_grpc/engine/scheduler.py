@@ -63,14 +63,16 @@ class PrefillBudget:
 
 
 MARGIN = 0.1  # seconds of audio that a listener must have left for a stream to stand back
+MANY = 4  # streams stand back for each newcomer, however few slots there are
 
 
 class Scheduler:
     """First come, first served, with an eye on the listeners' clocks; who has begun to speak goes on before others.
 
     While prompts wait to be entered, streams that are ahead of their playback stand back, so that first audio comes
-    soon; one whose audio runs low never does. When pages run out the youngest stream gives its pages back, keeps its
-    slot, and is entered again later. `step_seconds` is the audio of one step.
+    soon; one whose audio runs low never does, and under load none does: newcomers join the step of all. When pages run
+    out the youngest stream gives its pages back, keeps its slot, and is entered again later. `step_seconds` is the
+    audio of one step.
     """
 
     def __init__(
@@ -90,6 +92,7 @@ class Scheduler:
         self.max_queue = max_queue
         self.step_seconds = step_seconds
         self.max_len = min(max_len, blocks.total * page_size)
+        self.slots = slots
         self.free_slots = list(reversed(range(slots)))
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []  # oldest first
@@ -133,13 +136,14 @@ class Scheduler:
 
     def schedule(self, now: float) -> Batch:
         """The next round, at monotonic time `now`."""
-        batch, entering = Batch(), self._entering
+        batch, stand_back = Batch(), self._entering and not self._loaded
         for sequence in list(self.running):
-            if not (sequence.prefilled and sequence.steppable) or (entering and self._ahead(sequence, now)):
+            if not (sequence.prefilled and sequence.steppable) or (stand_back and self._ahead(sequence, now)):
                 continue
             if self._grow(sequence):
                 batch.steps.append(sequence)
-        batch.steps[:] = [sequence for sequence in batch.steps if sequence in self.running]  # not preempted meanwhile
+        kept = set(self.running)
+        batch.steps[:] = [sequence for sequence in batch.steps if sequence in kept]  # not preempted meanwhile
         budget = self.budget.round(self._backlog)
         self._admit(batch, budget)
         self._prefill(batch, budget)
@@ -158,6 +162,18 @@ class Scheduler:
         return candidate is not None and self._admissible(candidate)
 
     @property
+    def _loaded(self) -> bool:
+        """Whether a round of their own for those who enter would cost more than it saves.
+
+        It saves them the time of the others' step and costs all the fixed time of a round, which a loaded engine cannot
+        make up for. It does while at most half of the slots speak, and where many share that round.
+        """
+        speaking = sum(sequence.prefilled and sequence.steppable for sequence in self.running)
+        entering = sum(not sequence.prefilled for sequence in self.running)
+        entering += min(len(self.waiting), len(self.free_slots))
+        return speaking > max(self.slots // 2, MANY * entering)
+
+    @property
     def _backlog(self) -> int:
         """Positions that could be entered now if there were no budget and no end of pages."""
         newcomers = islice((s for s in self.waiting if not s.resting), len(self.free_slots))
@@ -169,11 +185,8 @@ class Scheduler:
 
     def _ahead(self, sequence: Sequence, now: float) -> bool:
         """Whether its listener still has something to hear if it skips a round."""
-        if not sequence.launched:
-            return False
-        if sequence.speaking_since is None:
-            return True  # its first chunk is on the way
-        return sequence.speaking_since + sequence.launched * self.step_seconds > now + MARGIN
+        since = sequence.speaking_since
+        return since is not None and since + sequence.launched * self.step_seconds > now + MARGIN
 
     def _grow(self, sequence: Sequence) -> bool:
         """Make room for one more position, at the cost of younger streams; False if it cost the sequence itself."""
