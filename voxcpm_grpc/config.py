@@ -47,7 +47,8 @@ class EngineSettings(_Frozen):
         default=(4, 6, 10), min_length=1, description="flow-matching step counts that requests may ask"
     )
     max_slots: Positive | None = Field(
-        default=None, description="streams that speak at once; default 64 on CUDA, 8 on a CPU"
+        default=None,
+        description="streams that speak at once; default 128 on a GPU of 40 GB or more, else 64, and 8 on a CPU",
     )
     max_queue: Annotated[int, Field(ge=0)] = Field(default=256, description="requests that may wait for a slot")
     max_model_len: Positive | None = Field(

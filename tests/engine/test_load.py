@@ -13,7 +13,7 @@ from support.checkpoints import TINY
 
 from voxcpm_grpc.config import EngineSettings
 from voxcpm_grpc.engine.engine import Engine
-from voxcpm_grpc.engine.load import load_engine
+from voxcpm_grpc.engine.load import default_slots, load_engine
 from voxcpm_grpc.errors import StartupError, TooLong
 from voxcpm_grpc.request import Request
 
@@ -32,6 +32,16 @@ def test_sizes():
     assert engine.info.timesteps == (5,)
     assert engine.info.max_model_len == 90
     assert engine.scheduler.max_queue == 1
+
+
+@pytest.mark.parametrize(("gigabytes", "slots"), [(24, 64), (42, 128), (141, 128)])
+def test_a_large_gpu_speaks_to_twice_as_many(monkeypatch, gigabytes, slots):
+    class Properties:
+        total_memory = gigabytes * 10**9
+
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: Properties)
+    assert default_slots(torch.device("cuda", 0)) == slots
+    assert default_slots(torch.device("cpu")) == 8
 
 
 def test_a_stream_is_bounded_by_its_own_limit_and_by_all_positions():

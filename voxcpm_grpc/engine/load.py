@@ -16,7 +16,8 @@ from voxcpm_grpc.models.families import load_model
 
 SMALL_MODEL = 64 << 20  # bytes of weights
 WEIGHTS = {".safetensors", ".bin", ".pth"}
-SLOTS_BY_DEVICE = {"cuda": 64, "cpu": 8}
+DEVICES = {"cuda", "cpu"}
+LARGE_GPU = 40 * 10**9  # bytes of memory: room for twice the streams, and as a rule the speed
 
 
 def load_engine(directory: Path, name: str, settings: EngineSettings, *, engines: int = 1) -> Engine:
@@ -39,7 +40,7 @@ def load_engine(directory: Path, name: str, settings: EngineSettings, *, engines
         dtype=getattr(torch, dtype),
         attention=attention,
         timesteps=settings.timesteps,
-        max_slots=settings.max_slots or SLOTS_BY_DEVICE[device.type],
+        max_slots=settings.max_slots or default_slots(device),
         max_model_len=settings.max_model_len,
         name=name,
         recorded_noise=_recorded(settings.recorded_noise),
@@ -58,6 +59,13 @@ def load_engine(directory: Path, name: str, settings: EngineSettings, *, engines
     return Engine(model, settings, device, graphs=graphs)
 
 
+def default_slots(device: torch.device) -> int:
+    """Streams that a device speaks at once, unless a setting says so."""
+    if device.type == "cpu":
+        return 8
+    return 128 if torch.cuda.get_device_properties(device).total_memory >= LARGE_GPU else 64
+
+
 def _few_threads(directory: Path) -> int | None:
     """One thread for a small model, None for PyTorch's own choice: operations of microseconds gain nothing from more
     threads, and lose a scheduler's time slice whenever another process holds one of them up."""
@@ -72,7 +80,7 @@ def _device(name: str) -> torch.device:
         device = torch.device(name)
     except RuntimeError:
         device = torch.device("meta")
-    if device.type not in SLOTS_BY_DEVICE:
+    if device.type not in DEVICES:
         raise StartupError(f"engine.device is {name!r}; it may be auto, cpu, cuda or cuda:N")
     if device.type == "cuda":
         count = torch.cuda.device_count()

@@ -160,7 +160,7 @@ def clone_state(state, model):
 @torch.inference_mode()
 def test_a_captured_step_of_every_size(pair):
     """Whole steps from the same state, as graphs, full and padded, against the truth run eagerly."""
-    device, most, context = torch.device("cuda", 0), 64, 50
+    device, most, context = torch.device("cuda", 0), 128, 50
     scratch = most
     slots = Slots.allocate(pair.fast, most, 8, device)
     state = slots.state
@@ -187,7 +187,7 @@ def test_a_captured_step_of_every_size(pair):
         return pair.fast.step(step_rows(slot[:count], state, 16, 128), 4, state, caches[0])
 
     graph = StepGraph(step, batch_buckets(most), Lane(Urgency.STEP, torch.device("cuda")))
-    for count in (*graph.sizes, 9, 33, 63):
+    for count in (*graph.sizes, 9, 33, 63, 65, 127):
         copy_state(fresh, state)
         slot.fill_(scratch)
         slot[:count] = everyone[:count]
@@ -201,9 +201,10 @@ def test_a_captured_step_of_every_size(pair):
 
 
 @torch.inference_mode()
-def test_graphs_take_no_more_memory_than_is_set_aside_for_them(pair):
+@pytest.mark.parametrize("most", [64, 128])
+def test_graphs_take_no_more_memory_than_is_set_aside_for_them(pair, most):
     device = torch.device("cuda", 0)
-    slots = Slots.allocate(pair.fast, 64, 8, device)
+    slots = Slots.allocate(pair.fast, most, 8, device)
     kv = allocate_kv(pair.fast.layout, 256, 16, device)
     allowed = working_memory(pair.fast, slots, 16, 2048, graphs=True) - LIBRARIES
     before = torch.cuda.memory_reserved(device)
