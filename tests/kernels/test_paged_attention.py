@@ -70,6 +70,14 @@ def test_long_contexts_split_by_the_device(kernel, place, agree, rows):
     agree(kernel(*arguments), truth(arguments))
 
 
+@pytest.mark.parametrize("count", [100, 140])
+def test_as_many_chunks_as_a_large_engine_enters_at_once(kernel, place, agree, count):
+    """Each compilation deals its tiles out among a bounded number of chunks."""
+    rows = [12 if i % 7 == 0 else 1 for i in range(count)]
+    arguments = random_pages(place, rows, [i % 20 for i in range(count)], 16, 4, 1, 8)
+    agree(kernel(*arguments, splits=1), truth(arguments))
+
+
 @pytest.mark.parametrize("splits", [1, 2])
 def test_queries_may_be_a_slice_of_a_fused_projection(kernel, place, agree, splits):
     q, *rest = random_pages(place, [4, 9], [0, 20], 16, 4, 2, 8)

@@ -19,7 +19,7 @@ from voxcpm_grpc.kernels.launch import launch_next, multiprocessors, overlaps, w
 
 _TILE_ROWS = {torch.float32: 32}  # query rows times heads of one program; narrower types take 64
 _SPLIT_POSITIONS = 128  # a shorter part of a context costs more to add up than it saves
-_SEQUENCES = 64  # tiles are dealt out among so many sequences or the next power of two: one compilation for most
+_SEQUENCES = 128  # tiles are dealt out among so many sequences or the next power of two: one compilation for most
 _MAX_SPLITS = 32  # also the width that parts are added up with, whatever their count: one compilation for all
 
 
