@@ -1,4 +1,4 @@
-"""Characters and scripts: what can be spoken, and where text may be parted at all."""
+"""Characters and scripts: which can be spoken, and which cannot be parted."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ def spoken(text: str) -> str:
 
 
 def is_speakable(text: str) -> bool:
-    """Whether there is anything to say: a letter or a digit of any script."""
+    """True if there is anything to say: a letter or a digit of any script."""
     return any(c.isalnum() for c in text)
 
 
 def is_spaceless(char: str) -> bool:
-    """Whether the script of a character writes sentences without spaces between them (Chinese, Japanese)."""
+    """True if the script of a character writes sentences without spaces between them (Chinese, Japanese)."""
     return (
         "\u2e80" <= char <= "\ua4cf"
         or "\uf900" <= char <= "\ufaff"
@@ -27,7 +27,7 @@ def is_spaceless(char: str) -> bool:
 
 
 def is_joined(text: str, cut: int) -> bool:
-    """Whether a cut would fall inside one visible character (grapheme cluster)."""
+    """True if a cut would fall inside one visible character (grapheme cluster)."""
     before, after = text[cut - 1], text[cut]
     if unicodedata.category(after)[0] == "M" or after in "\u200c\u200d\u0e33\u0eb3\uff9e\uff9f" or before == "\u200d":
         return True

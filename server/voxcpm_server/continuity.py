@@ -40,12 +40,12 @@ class Context:
 
     @property
     def has_voice(self) -> bool:
-        """Whether the voice is known; if not, the next speech decides it."""
+        """True if the voice is known; if not, the next speech decides it."""
         return self._voice.prompt is not None or self._voice.reference is not None
 
     @property
     def needs_latents(self) -> bool:
-        """Whether later segments depend on the latents of the next one."""
+        """True if later segments depend on the latents of the next one."""
         return self.carry or not self.has_voice
 
     def conditioning_for(self, segment: Segment) -> tuple[str, Conditioning]:

@@ -49,7 +49,7 @@ class VoiceChoice:
 
     @property
     def is_open(self) -> bool:
-        """Whether the caller left the voice to the server."""
+        """True if the caller left the voice to the server."""
         return self == VoiceChoice()
 
     @property
@@ -81,7 +81,7 @@ class FirstSegment(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segmentation:
-    """Where text is cut.
+    """The rules by which text is cut.
 
     max_chars: longest segment, in code points
     max_wait: seconds of a pause after which a complete sentence is spoken; 0 for never

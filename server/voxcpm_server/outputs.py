@@ -10,7 +10,7 @@ from voxcpm_server.voices import Voice
 
 
 class CutReason(Enum):
-    """Why a segment ends where it does."""
+    """The reason for which a segment ends where it does."""
 
     SENTENCE = "sentence"
     PAUSE = "pause"

@@ -1,4 +1,4 @@
-"""Where text is cut into what the model speaks at once.
+"""The segmenter: cuts text into pieces that the model speaks at once.
 
 Text arrives in pieces of any size, and the same text must give the same segments however it was cut. So whether a
 segment ends is decided at positions that the text itself defines, from the text before that position alone: the
@@ -89,7 +89,7 @@ class Segmenter:
             yield from self._take(len(self._text), CutReason.FLUSH)
 
     def _cut(self, stop: int) -> tuple[int, CutReason] | None:
-        """Where and why a segment ends, now that the character before `stop` is known."""
+        """The end of a segment, and the reason for it, now that the character before `stop` is known."""
         following, last = self._text[stop - 1], self._text[stop - 2] if stop > 1 else " "
         if not last.isalnum():
             before = self._text[: stop - 1]

@@ -1,4 +1,4 @@
-"""Where a sentence ends, judged by the text before that place and the first character behind it, never by more.
+"""Ends of sentences, judged by the text before them and the first character behind them, never by more.
 
 The library `sentencex` proposes ends by the rules of a language. It errs where so little follows, so that an end is
 taken only if nothing speaks against it: a word in lower case, an abbreviation, an initial, an ordinal number, an
@@ -41,7 +41,7 @@ _BLANK_LINE = re.compile(r"\n[^\S\n]*\n$|\u2029$")
 _WORD = re.compile(r"\S+")
 _LAST_WORD = re.compile(r"\S+$")
 _INNER_STOP = re.compile(r"\w\.\w")
-_FORWARD = {"“": "”", "„": "“”", "«": "»", "「": "」", "『": "』", "《": "》", "〈": "〉", "【": "】"}
+_CLOSED_BY = {"“": "”", "„": "“”", "«": "»", "「": "」", "『": "』", "《": "》", "〈": "〉", "【": "】"}
 # The library fails on white space of more than one byte behind initials.
 _PLAIN = {c: "\n" if chr(c) in "\x85\u2028\u2029" else " " for c in range(128, 0x3001) if chr(c).isspace()}
 _SCRIPTS = {
@@ -53,7 +53,7 @@ _LATIN = ("en", "de", "fr", "es")
 
 
 class Ending(Enum):
-    """How text ends when no more of it comes."""
+    """The end of a text when no more of it comes."""
 
     COMPLETE = "complete"  # as a sentence does
     DOUBTFUL = "doubtful"  # in a mark that may or may not end one
@@ -67,10 +67,10 @@ class Boundaries:
     language: str = ""
 
     def before(self, text: str, following: str) -> int | None:
-        """Where a sentence of `text` ends, now that the character `following` is known; None if that is not certain.
+        """The length of the sentence that ends in `text`, now that the character `following` is known.
 
-        `text` begins where its first sentence does. The answer is a length of it: all of it, or, in front of the item
-        of a list whose first word begins, the lines before that item.
+        `text` begins where its first sentence does. The sentence is all of it, or, in front of the item of a list whose
+        first word begins, the lines before that item. None if it is not certain that a sentence has ended.
         """
         if following.isspace():
             if _BLANK_LINE.search(text[-TAIL:] + following):
@@ -81,14 +81,14 @@ class Boundaries:
         return self._before_word(text, following)
 
     def after_clause(self, text: str, following: str) -> bool:
-        """Whether `text` ends in a clause that is long enough to be spoken by itself."""
+        """True if `text` ends in a clause that is long enough to be spoken by itself."""
         clause = _CLAUSE.search(text[-TAIL:])
         if clause is None or following.isspace() or words(text) < EAGER_WORDS:
             return False
         return text[-1].isspace() or is_spaceless(clause["mark"])
 
     def ending(self, text: str) -> Ending:
-        """How `text` ends if nothing follows for a while."""
+        """The end of `text` if nothing follows for a while."""
         end = _END.search(text[-TAIL:])
         if end is None:
             return Ending.DOUBTFUL if _CLAUSE.search(text[-TAIL:]) else Ending.OPEN
@@ -127,7 +127,7 @@ class Boundaries:
         return run != "." or not self._vetoes_stop(body, end, following, newline=newline)
 
     def _vetoes_stop(self, text: str, end: re.Match[str], following: str, *, newline: bool = False) -> bool:
-        """Whether the full stop at the end of `text` may belong to its word."""
+        """True if the full stop at the end of `text` may belong to its word."""
         word = _last_word(text, end)
         bare = word.casefold()
         languages = self._languages(word)
@@ -144,7 +144,7 @@ class Boundaries:
         return bare not in ORDINARY and not _library_agrees(text, end, following, languages)
 
     def _ends_spaceless(self, text: str, following: str) -> bool:
-        """Whether `text` ends in a full stop that needs no space behind it."""
+        """True if `text` ends in a full stop that needs no space behind it."""
         end = _END.search(text[-TAIL:])
         if end is None or text[-1:].isspace():
             return False
@@ -199,12 +199,12 @@ def _last_word(text: str, end: re.Match[str]) -> str:
 
 
 def _ends_line(body: str) -> bool:
-    """Whether the last line of `body` stands by itself: it announces something, or is a heading."""
+    """True if the last line of `body` stands by itself: it announces something, or is a heading."""
     return _COLON.search(body[-TAIL:]) is not None or _HEADING.fullmatch(body[body.rfind("\n") + 1 :]) is not None
 
 
 def _continues(following: str, *, dash: bool = True) -> bool:
-    """Whether a word, or a mark, that begins so goes on with the sentence before it."""
+    """True if a word or a mark that begins so goes on with the sentence before it."""
     if following.isalnum():
         return following.islower()
     kind = unicodedata.category(following)
@@ -214,7 +214,7 @@ def _continues(following: str, *, dash: bool = True) -> bool:
 
 
 def _closes(text: str, char: str) -> bool:
-    """Whether `char`, right behind `text`, closes something."""
+    """True if `char`, right behind `text`, closes something."""
     if char in "\"'*_`":
         if text.endswith(char):
             return True
@@ -226,25 +226,25 @@ def _closes(text: str, char: str) -> bool:
 
 
 def _is_attributed(end: re.Match[str], following: str) -> bool:
-    """Whether a quotation has ended and its speaker may follow: in a script without capitals no letter tells."""
+    """True if a quotation has ended and its speaker may follow: in a script without capitals no letter tells."""
     if _QUOTES.search(end["closers"]) is None:
         return False
     return following.isspace() or (following.isalpha() and not following.isupper() and not following.istitle())
 
 
 def _has_open_quotation(text: str) -> bool:
-    """Whether a quotation in CJK marks, curly quotes or guillemets has begun in `text` and not ended."""
+    """True if a quotation in CJK marks, curly quotes or guillemets has begun in `text` and not ended."""
     awaited: list[str] = []
     for char in text:
         if awaited and char in awaited[-1]:
             awaited.pop()
-        elif char in _FORWARD:
-            awaited.append(_FORWARD[char])
+        elif char in _CLOSED_BY:
+            awaited.append(_CLOSED_BY[char])
     return bool(awaited)
 
 
 def _may_be_address(text: str, word: str) -> bool:
-    """Whether the full stop at the end of `text` may be one inside the address or the file name that `word` begins."""
+    """True if the full stop at the end of `text` may be one inside the address or file name that `word` begins."""
     bare = word.casefold()
     if bare in HOSTS or re.search(r"[@/\\_]|\d|[a-z][A-Z]", word):
         return True
@@ -257,7 +257,7 @@ def _may_be_address(text: str, word: str) -> bool:
 
 
 def _library_agrees(text: str, end: re.Match[str], following: str, languages: tuple[str, ...]) -> bool:
-    """Whether the library, too, ends a sentence behind the run of terminators at the end of `text`."""
+    """True if the library, too, ends a sentence behind the run of terminators at the end of `text`."""
     letter = following if following.isalnum() else "A"  # behind an opening mark
     sentence = text[: len(text) - len(end[0]) + len(end["run"])][-LOOK_BACK:].translate(_PLAIN)
     return all(_sentences(language, f"{sentence} {letter}")[-1] == letter for language in languages)
