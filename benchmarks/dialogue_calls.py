@@ -148,7 +148,7 @@ def _hear(chunk: Chunk, dialogue: Dialogue) -> None:
 
 
 def _is_complete(dialogue: Dialogue, summary: Summary, samples: int) -> bool:
-    """Whether all text was spoken, and all of it heard here."""
+    """True if all text was spoken, and all of it heard here."""
     segments = dialogue.segments
     return (
         len(segments) == summary.segments > 0

@@ -112,7 +112,7 @@ def wall(dialogue: Dialogue) -> float:
 
 
 def is_inside(dialogue: Dialogue, segment: Segment) -> bool:
-    """Whether a segment ends before its sentence does."""
+    """True if a segment ends before its sentence does."""
     return segment.cut_reason in INSIDE or _visible_end(dialogue, segment.end) not in dialogue.script.sentence_ends
 
 

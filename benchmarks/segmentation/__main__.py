@@ -1,4 +1,4 @@
-"""Where a rule ends sentences while text still arrives, compared with marks set by hand.
+"""Sentence ends that a rule finds while text still arrives, compared with marks set by hand.
 
     python -m benchmarks.segmentation --page segmentation.md --json segmentation.json
     python -m benchmarks.segmentation --file development --errors

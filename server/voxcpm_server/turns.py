@@ -60,7 +60,7 @@ class Turns:
                 yield segment
 
     def pause(self) -> Iterable[Segment]:
-        """What waits, now that the text has paused for `max_wait`."""
+        """The text that waits, now that it has paused for `max_wait`."""
         return self._numbered(self._segmenter.pause())
 
     async def flush(self) -> AsyncIterator[Segment]:

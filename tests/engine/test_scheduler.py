@@ -137,7 +137,7 @@ def test_streams_that_are_ahead_of_their_listeners_stand_back_while_prompts_are_
 
 @pytest.mark.parametrize(("speaking", "newcomers", "stand_back"), [(16, 1, True), (17, 1, False), (17, 5, True)])
 def test_nobody_stands_back_under_load(speaking, newcomers, stand_back):
-    """Where more than half of the slots speak, newcomers join the step of all, unless they are many."""
+    """Newcomers join the step of all once more than half of the slots speak, unless they are many."""
     sched = scheduler(slots=32, pages=400, budget=1000, max_queue=100, max_len=128)
     old = [sequence(f"old {index}", 3, 20) for index in range(speaking)]
     for seq in old:

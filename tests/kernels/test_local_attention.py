@@ -57,7 +57,7 @@ def test_a_norm_left_to_it(kernel, place, agree, channels, rotated):
 @pytest.mark.parametrize("wanted", [range(7, 11), range(1), range(3, 5)], ids=str)
 @pytest.mark.parametrize("late", [True, False])
 def test_wanted_tokens_are_those_of_the_whole(kernel, place, agree, wanted, late):
-    """What lies round them is read as keys and values, never as queries: those are NaN here."""
+    """Rows round them are read as keys and values, never as queries: those are NaN here."""
     q, k, v, cos, sin = projected(place, 3, 11, 16, 2, 32)
     norm = {"rows": (10 * torch.randn(11 * 3, 40)).to(*place), "eps": 1e-5} if late else {}
     truth = reference.local_attention(q.float(), k.float(), v.float(), cos, sin, **norm)[wanted.start : wanted.stop]

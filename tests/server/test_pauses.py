@@ -1,4 +1,4 @@
-"""What waits when text pauses: spoken if it looks complete, whatever the client does next."""
+"""Pauses of the text: a sentence that looks complete is spoken, whatever the client does next."""
 
 from __future__ import annotations
 

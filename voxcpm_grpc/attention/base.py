@@ -51,7 +51,7 @@ class PagedRows:
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """What turns queries and keys of some positions: float32 [t, 1, d / 2], the same for every head; for sequences side
+    """The rotation of queries and keys at some positions: float32 [t, 1, d / 2], the same for every head; for sequences side
     by side [n, 1, 1, d / 2], the same for each of them."""
 
     cos: Tensor

@@ -46,7 +46,7 @@ TELL_SECONDS = 0.1  # between two words to the fronts about each other's work
 
 
 class EngineLike(Protocol):
-    """What the desk needs of an Engine.
+    """An Engine as the desk needs it.
 
     `busy` must not count streams that wait for credit, or the loop would spin. `collect` waits for the results of the
     last step; the next one returns them, once it has launched its own.

@@ -163,7 +163,7 @@ class Scheduler:
 
     @property
     def _loaded(self) -> bool:
-        """Whether a round of their own for those who enter would cost more than it saves.
+        """True if a round of their own for those who enter would cost more than it saves.
 
         It saves them the time of the others' step and costs all the fixed time of a round, which a loaded engine cannot
         make up for. It does while at most half of the slots speak, and where many share that round.

@@ -23,7 +23,7 @@ BY_NUMBER: Mapping[int, Encoding] = {number: encoding for encoding, number in EN
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """What a stream really sends, all choices resolved; `seed` is the one in use, also when the server drew it.
+    """The stream as it really is, all choices resolved; `seed` is the one in use, also when the server drew it.
 
     `voice` is a preset's name, a stored voice's id, two ids joined by `+`, or `inline`; empty: the model chose it.
     """
