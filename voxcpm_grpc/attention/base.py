@@ -51,8 +51,10 @@ class PagedRows:
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """The rotation of queries and keys at some positions: float32 [t, 1, d / 2], the same for every head; for sequences side
-    by side [n, 1, 1, d / 2], the same for each of them."""
+    """The rotation of queries and keys at some positions.
+
+    float32 [t, 1, d / 2], the same for every head; for sequences side by side [n, 1, 1, d / 2], the same for each.
+    """
 
     cos: Tensor
     sin: Tensor
