@@ -1,4 +1,4 @@
-"""Have a running server say every held-out sentence in every voice and every mode, and keep what it says.
+"""Have a running server say sentences, and keep what it says: `ask_all` every held-out one in every voice and mode.
 
 The speaker is given in one of four ways, a mode: `described` by the voice's description, `reference` by a recording,
 `prompt` by a recording that is continued, `hifi` by both. A recording is the teacher's of the sentence after the one
@@ -7,15 +7,18 @@ to be said, so that each case has another one.
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Unpack
 
+import numpy as np
+
 from tools.voice.dataset import RATE, Speech, Utterance
-from tools.voice.recordings import Case, keep, recordings, wav
+from tools.voice.recordings import Case, Part, keep, recordings, wav
 from tools.voice.voices import VOICES, find
 from voxcpm_client import AsyncClient, Prompt
 from voxcpm_client.options import SpeechOptions
+from voxcpm_client.results import SegmentEvent, Summary
 
 MODES = ("described", "reference", "prompt", "hifi")
 AT_ONCE = 4  # streams
@@ -48,19 +51,33 @@ async def ask_all(
     texts = list(dict.fromkeys(entry.text for entry in teacher.entries))
     spoken = {(one.voice, one.text): one for one in teacher}
     following = dict(zip(texts, [*texts[1:], texts[0]], strict=True))
+
+    def wanted(case: Case) -> SpeechOptions:
+        seed: SpeechOptions = {"seed": texts.index(case.text)}
+        return seed | conditioning(case, spoken[case.voice, following[case.text]]) | options
+
+    await ask_missing(target, cases(texts, modes), folder, wanted)
+
+
+async def ask_missing(
+    target: str, asked: Sequence[Case], folder: Path, options: Callable[[Case], SpeechOptions]
+) -> None:
+    """Fill `folder` with those of the cases that are missing there, each with its own options. Raises SpeechError."""
     there = {recording.case for recording in recordings(folder)}
-    missing = [case for case in cases(texts, modes) if case not in there]
+    missing = [case for case in asked if case not in there]
     begun, done, seconds = time.monotonic(), 0, 0.0
     places = asyncio.Semaphore(AT_ONCE)
 
     async def ask(client: AsyncClient, case: Case) -> None:
         nonlocal done, seconds
-        given = spoken[case.voice, following[case.text]]
-        every: SpeechOptions = {"seed": texts.index(case.text), "sample_rate": RATE, "format": "pcm_s16le"}
-        async with places:
-            said = await client.say(case.text, **every | conditioning(case, given) | options)
-        keep(folder, case, said.samples, said.summary.finish_reason if said.summary else "lost")
-        done, seconds = done + 1, seconds + said.seconds
+        every: SpeechOptions = {"sample_rate": RATE, "format": "pcm_s16le"}
+        async with places, client.speak(case.text, **every | options(case)) as stream:
+            chunks = [chunk async for chunk in stream]
+        samples = np.concatenate([np.zeros(0, np.int16), *(chunk.samples for chunk in chunks)])
+        events = [event for chunk in chunks for event in chunk.events]
+        parts = [Part(event.text, event.cut_reason) for event in events if event.kind == "started"]
+        keep(folder, case, samples, _finish_reason(events, stream.summary), parts)
+        done, seconds = done + 1, seconds + len(samples) / RATE
         if done % 25 == 0 or done == len(missing):
             spent = time.monotonic() - begun
             print(f"{done}/{len(missing)} said, {seconds:.0f} s of speech in {spent:.0f} s", flush=True)
@@ -68,3 +85,10 @@ async def ask_all(
     async with AsyncClient(target) as client, asyncio.TaskGroup() as group:
         for case in missing:
             group.create_task(ask(client, case))
+
+
+def _finish_reason(events: Sequence[SegmentEvent], summary: Summary | None) -> str:
+    """That of the first segment that did not end by itself, or of the stream."""
+    reasons = [event.finish_reason for event in events if event.kind == "finished"]
+    last = summary.finish_reason if summary else "lost"
+    return next((reason for reason in reasons if reason != "complete"), last)

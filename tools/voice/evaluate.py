@@ -10,14 +10,11 @@ OUT.md. Ends with status 1 if a bound does not hold. Interrupted, it goes on whe
 
 import argparse
 import asyncio
-import contextlib
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -26,11 +23,10 @@ import numpy as np
 
 from benchmarks import hardware, servers
 from benchmarks.markdown import grid, listed
-from tools.voice import judge
+from tools.voice import hearing, judge
 from tools.voice.ask import MODES, ask_all, cases
-from tools.voice.dataset import RATE, Speech
+from tools.voice.dataset import Speech
 from tools.voice.recordings import Case, recordings
-from tools.voice.speak import trim
 from tools.voice.voices import VOICES
 from voxcpm_client.options import SpeechOptions
 
@@ -81,15 +77,10 @@ class Bound:
     holds: bool
 
 
-_recognizers: list[judge.Recognizer] = []  # of this worker process
-
-
 def verdict(sound: tuple[Case, np.ndarray, str], speakers: Mapping[str, judge.Speaker]) -> Verdict:
     case, samples, finish_reason = sound
-    if not _recognizers:
-        _recognizers.append(judge.Recognizer())
-    silent = not len(samples) or not samples.any()
-    heard = "" if silent else _recognizers[0].transcribe(samples)
+    silent = hearing.is_silent(samples)
+    heard = hearing.transcript(samples)
     hertz = math.nan if silent else judge.pitch(samples)
     return Verdict(
         case,
@@ -98,7 +89,7 @@ def verdict(sound: tuple[Case, np.ndarray, str], speakers: Mapping[str, judge.Sp
         judge.character_errors(case.text, heard),
         "" if math.isnan(hertz) else judge.nearest_by_pitch(hertz, speakers),
         "" if silent else judge.nearest_by_timbre(judge.timbre(samples), speakers),
-        0.0 if silent else len(trim(samples)) / RATE,
+        hearing.seconds(samples),
         finish_reason != "complete",
     )
 
@@ -165,16 +156,7 @@ def judge_all(
         if case not in there:
             raise ValueError(f"{folder} has no recording of {case}; ask a server for it")
         sounds.append((case, there[case].samples(), there[case].finish_reason))
-    verdicts: list[Verdict] = []
-    with contextlib.ExitStack() as stack:
-        work = map
-        if processes > 1:  # spawned, for a client's threads may be running here
-            pool = stack.enter_context(ProcessPoolExecutor(processes, get_context("spawn")))
-            work = partial(pool.map, chunksize=10)
-        for one in work(partial(verdict, speakers=speakers), sounds):
-            verdicts.append(one)
-            if len(verdicts) % 100 == 0:
-                print(f"{len(verdicts)}/{len(sounds)} judged", flush=True)
+    verdicts = list(hearing.judged(partial(verdict, speakers=speakers), sounds, processes))
     truth = {(one.case.voice, one.case.text): one for one in verdicts if one.case.mode == TEACHER}
     rows = []
     for mode in (TEACHER, *modes):

@@ -6,7 +6,7 @@ A folder holds WAV files (16-bit mono at 16 kHz) and `index.jsonl`, one line for
 import io
 import json
 import wave
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -19,9 +19,17 @@ from tools.voice.dataset import RATE
 class Case:
     """One thing to say."""
 
-    mode: str  # how the speaker is given: see `ask`
+    mode: str  # how the speaker is given: see `ask`; or how the text is cut: see `clauses`
     voice: str  # name of a Voice
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A segment of the text, and why the server cut it off there, in its word."""
+
+    text: str
+    cut_reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +37,7 @@ class Recording:
     case: Case
     file: Path
     finish_reason: str  # why it ended, in the server's word: `complete`, or `max_steps` at the length cap
+    parts: tuple[Part, ...] = ()  # none if the server did not say, or nobody kept it
 
     def samples(self) -> np.ndarray:
         """int16 at RATE. Raises ValueError for a file of another kind."""
@@ -49,14 +58,16 @@ def wav(samples: np.ndarray) -> bytes:
     return content.getvalue()
 
 
-def keep(folder: Path, case: Case, samples: np.ndarray, finish_reason: str) -> None:
+def keep(folder: Path, case: Case, samples: np.ndarray, finish_reason: str, parts: Sequence[Part] = ()) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     index = folder / "index.jsonl"
     number = sum(1 for _ in recordings(folder))
     name = f"{case.mode}-{case.voice}-{number:04d}.wav"
     (folder / name).write_bytes(wav(samples))
     with index.open("a", encoding="utf-8") as lines:
-        lines.write(json.dumps({**asdict(case), "file": name, "finish_reason": finish_reason}) + "\n")
+        said = [asdict(part) for part in parts]
+        entry = {**asdict(case), "file": name, "finish_reason": finish_reason, "parts": said}
+        lines.write(json.dumps(entry) + "\n")
 
 
 def recordings(folder: Path) -> Iterator[Recording]:
@@ -66,4 +77,5 @@ def recordings(folder: Path) -> Iterator[Recording]:
         with index.open(encoding="utf-8") as lines:
             for line in map(json.loads, lines):
                 case = Case(line["mode"], line["voice"], line["text"])
-                yield Recording(case, folder / line["file"], line["finish_reason"])
+                parts = tuple(Part(**part) for part in line.get("parts", ()))
+                yield Recording(case, folder / line["file"], line["finish_reason"], parts)
