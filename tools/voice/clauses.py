@@ -2,11 +2,12 @@
 
     python -m tools.voice.clauses RECORDINGS --model demo --seeds 1,2 --out benchmarks/results/eager
 
-A server (its own, of --model, or a running --target) speaks each sentence of clauses.txt in one voice twice for each
-seed: whole (`first_segment="sentence"`) and cut (`first_segment="eager"`). The recordings go into RECORDINGS, unless
-they are there already; the server's segment events must show that it cut the second one at a clause, and the first one
-nowhere. pocketsphinx judges both. Writes OUT.json and OUT.md. Ends with status 1 if cut sentences have more word errors
-than is allowed. Interrupted, it goes on where it was.
+A server (its own, of --model, or a running --target) speaks each sentence of clauses.txt in one voice in three modes
+for each seed: whole (`sentence`), cut (`eager`), and cut without the first part as context of the second
+(`independent`). The recordings go into RECORDINGS, unless they are there already; the server's segment events must show
+that it cut each sentence of the last two modes at a clause, and those of the first nowhere. pocketsphinx judges all.
+Writes OUT.json and OUT.md. Ends with status 1 if `eager` has more word errors than is allowed. Interrupted, it goes on
+where it was.
 """
 
 import argparse
@@ -25,12 +26,16 @@ from tools.voice import hearing, judge
 from tools.voice.ask import ask_missing
 from tools.voice.recordings import Case, Recording, recordings
 from tools.voice.text import words
-from voxcpm_client.options import FirstSegment, SpeechOptions
+from voxcpm_client.options import SpeechOptions
 
 SENTENCES = Path(__file__).with_name("clauses.txt")
-WHOLE, CUT = "sentence", "eager"  # modes of a case: values of `first_segment`
-FIRST_SEGMENT: Mapping[str, FirstSegment] = {WHOLE: "sentence", CUT: "eager"}
-ALLOWED = 0.02  # word errors of cut sentences above those of whole ones, as a share of the words
+WHOLE, EAGER, INDEPENDENT = "sentence", "eager", "independent"
+MODES: Mapping[str, SpeechOptions] = {
+    WHOLE: {"first_segment": "sentence"},
+    EAGER: {"first_segment": "eager", "continuity": "carry"},
+    INDEPENDENT: {"first_segment": "eager", "continuity": "independent"},
+}
+ALLOWED = 0.02  # word errors of EAGER above those of WHOLE, as a share of the words
 DRAWS = 10_000  # of the bootstrap
 SEEDS_APART = 1_000  # sentences of one seed at most
 
@@ -67,8 +72,9 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Error rate of cut sentences less that of whole ones, over all seeds, and its bootstrap interval of 95 %."""
+    """Error rate of a mode less that of whole sentences, over all seeds, and its bootstrap interval of 95 %."""
 
+    mode: str
     of: str
     difference: float
     low: float
@@ -82,19 +88,15 @@ def speak_all(
     for seed in seeds:
 
         def options(case: Case, seed: int = seed) -> SpeechOptions:
-            return SpeechOptions(
-                voice=case.voice,
-                seed=seed * SEEDS_APART + texts.index(case.text),
-                first_segment=FIRST_SEGMENT[case.mode],
-                timesteps=timesteps,
-            )
+            number = seed * SEEDS_APART + texts.index(case.text)
+            return SpeechOptions(voice=case.voice, seed=number, timesteps=timesteps) | MODES[case.mode]
 
         asyncio.run(ask_missing(target, cases(texts, voice), folder_of(folder, seed), options))
 
 
 def cases(texts: Sequence[str], voice: str) -> list[Case]:
-    """Both modes of a sentence follow each other, so that they are spoken under the same load."""
-    return [Case(mode, voice, text) for text in texts for mode in FIRST_SEGMENT]
+    """Every sentence in every mode."""
+    return [Case(mode, voice, text) for text in texts for mode in MODES]
 
 
 def folder_of(folder: Path, seed: int) -> Path:
@@ -109,7 +111,7 @@ def checked(folder: Path, wanted: Iterable[Case]) -> list[Recording]:
         if case not in there:
             raise ValueError(f"{folder} has no recording of {case}; ask a server for it")
         reasons = [part.cut_reason for part in there[case].parts]
-        if not reasons or ("clause" in reasons) != (case.mode == CUT) or (case.mode == WHOLE and len(reasons) > 1):
+        if len(reasons) != 1 if case.mode == WHOLE else "clause" not in reasons:
             raise ValueError(f"the server did not speak {case} as it should; its segments ended at: {reasons}")
         found.append(there[case])
     return found
@@ -140,7 +142,7 @@ def rows(verdicts: Sequence[Heard]) -> list[Row]:
     return [
         _row(mode, name, [one for one in verdicts if one.mode == mode and one.seed in group])
         for name, group in groups
-        for mode in FIRST_SEGMENT
+        for mode in MODES
     ]
 
 
@@ -153,18 +155,21 @@ def _row(mode: str, seed: str, verdicts: Sequence[Heard]) -> Row:
     return Row(mode, seed, len(verdicts), words.length, words.edits, words.rate, characters.rate, seconds, capped)
 
 
-def difference(of: str, verdicts: Sequence[Heard]) -> Difference:
+def difference(mode: str, of: str, verdicts: Sequence[Heard]) -> Difference:
     """Of `words` or `characters`. Sentences are drawn with all their seeds, for these are no independent sample."""
     texts = list(dict.fromkeys(one.text for one in verdicts))
     number = {text: index for index, text in enumerate(texts)}
     more, length = np.zeros(len(texts)), np.zeros(len(texts))
     for one in verdicts:
         errors: judge.Errors = getattr(one, of)
-        more[number[one.text]] += errors.edits if one.mode == CUT else -errors.edits
-        length[number[one.text]] += errors.length / len(FIRST_SEGMENT)
+        if one.mode == mode:
+            more[number[one.text]] += errors.edits
+            length[number[one.text]] += errors.length
+        elif one.mode == WHOLE:
+            more[number[one.text]] -= errors.edits
     drawn = np.random.default_rng(1).integers(len(texts), size=(DRAWS, len(texts)))
     low, high = np.quantile(more[drawn].sum(1) / length[drawn].sum(1), [0.025, 0.975])
-    return Difference(of, float(more.sum() / length.sum()), float(low), float(high))
+    return Difference(mode, of, float(more.sum() / length.sum()), float(low), float(high))
 
 
 def page(result: Mapping[str, Any]) -> str:
@@ -183,25 +188,26 @@ def page(result: Mapping[str, Any]) -> str:
         for one in result["rows"]
     ]
     differences = [
-        [one["of"], *(f"{100 * one[name]:+.2f}" for name in ("difference", "low", "high"))]
+        [one["mode"], one["of"], *(f"{100 * one[name]:+.2f}" for name in ("difference", "low", "high"))]
         for one in result["differences"]
     ]
     holds = "This holds." if result["holds"] else "**This does not hold.**"
     return f"""# Sentences cut at a clause, judged
 
-{result["sentences"]} sentences in the voice {result["voice"]}, each spoken whole (`first_segment` is `sentence`) and
-cut at a comma (`eager`), with the same seed. The segment events show that the server cut each of the latter and none
-of the former. On average the first segment of the latter has {result["first_words"]:.1f} of {result["sentence_words"]:.1f} words.
-The words are those that pocketsphinx hears; lengths run from the first sound to the last.
+{result["sentences"]} sentences in the voice {result["voice"]}, each spoken whole (`sentence`), cut at a comma
+(`eager`), and cut without the first part as context of the second (`independent`), with the same seed. The segment
+events show that the server cut all of the last two modes at a clause, and none of the first. On average the first part
+has {result["first_words"]:.1f} of {result["sentence_words"]:.1f} words. The words are those that pocketsphinx hears;
+lengths run from the first sound to the last.
 
-{grid("first segment|seed|recordings|word errors|rate|character errors|length|capped", lines)}
+{grid("mode|seed|recordings|word errors|rate|character errors|length|capped", lines)}
 
-Errors of cut sentences less those of whole ones, in percentage points, with the 95 % interval of {DRAWS:,} bootstrap
-samples of sentences:
+Errors less those of whole sentences, in percentage points, with the 95 % interval of {DRAWS:,} bootstrap samples of
+sentences:
 
-{grid("errors of|difference|from|to", differences)}
+{grid("mode|errors of|difference|from|to", differences)}
 
-Cut sentences may have {100 * ALLOWED:.0f} points more word errors. {holds}
+In mode `eager` there may be {100 * ALLOWED:.0f} points more word errors. {holds}
 
 `{result["command"]}` on {listed(result["versions"])}.
 """
@@ -209,8 +215,8 @@ Cut sentences may have {100 * ALLOWED:.0f} points more word errors. {holds}
 
 def results(verdicts: Sequence[Heard], voice: str) -> dict[str, Any]:
     """The content of OUT.json."""
-    differences = [difference(of, verdicts) for of in ("words", "characters")]
-    first = {one.text: one.first for one in verdicts if one.mode == CUT}
+    differences = [difference(mode, of, verdicts) for mode in (EAGER, INDEPENDENT) for of in ("words", "characters")]
+    first = {one.text: one.first for one in verdicts if one.mode == EAGER}
     return {
         "command": hardware.command(),
         "versions": hardware.versions("torch", "pocketsphinx", "numpy"),
