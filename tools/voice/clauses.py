@@ -197,8 +197,8 @@ def page(result: Mapping[str, Any]) -> str:
 {result["sentences"]} sentences in the voice {result["voice"]}, each spoken whole (`sentence`), cut at a comma
 (`eager`), and cut without the first part as context of the second (`independent`), with the same seed. The segment
 events show that the server cut all of the last two modes at a clause, and none of the first. On average the first part
-has {result["first_words"]:.1f} of {result["sentence_words"]:.1f} words. The words are those that pocketsphinx hears;
-lengths run from the first sound to the last.
+has {result["first_words"]:.1f} of {result["sentence_words"]:.1f} words. Errors are counted in what
+pocketsphinx hears; lengths run from the first sound to the last.
 
 {grid("mode|seed|recordings|word errors|rate|character errors|length|capped", lines)}
 
