@@ -2,8 +2,14 @@
 
 import os
 
+from hypothesis import HealthCheck, settings
+
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(name, "1")
+
+# An example may take as long as the host needs for it, and so may drawing it.
+settings.register_profile("any host", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any host")
 
 
 def pytest_addoption(parser):

@@ -229,7 +229,7 @@ def test_wanted_tokens_are_those_of_the_whole(backend, tokens, late):
 sequences = st.lists(st.tuples(st.integers(0, 70), st.integers(1, 40)), min_size=1, max_size=5)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     sequences=sequences, page_size=st.sampled_from([16, 32]), repeat=st.sampled_from([1, 2, 8]), decode=st.booleans()
 )

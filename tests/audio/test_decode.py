@@ -270,7 +270,7 @@ def survives(data: bytes, **hint: AudioFormat) -> None:
         assert len(decoded.waveform) > 0 and np.isfinite(decoded.waveform).all()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     data=st.binary(max_size=400),
     magic=st.sampled_from([b"", b"RIFF\0\0\0\0WAVE", b"fLaC", b"OggS", b"ID3", b"\xff\xfb"]),
@@ -280,7 +280,9 @@ def test_arbitrary_bytes(data, magic):
     survives(data, format_hint=AudioFormat(Encoding.PCM_F32LE, 8000))
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=150, suppress_health_check=[*settings().suppress_health_check, HealthCheck.function_scoped_fixture]
+)
 @given(name=st.sampled_from(sorted(FILES)), data=st.data())
 def test_cut_and_damaged_files(files, name, data):
     valid = bytearray(files[name])

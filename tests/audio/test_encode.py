@@ -105,7 +105,7 @@ def run(pipeline: OutputPipeline, parts: list[np.ndarray]) -> tuple[bytes, int]:
     return b"".join(encoded for encoded, _ in results), sum(samples for _, samples in results)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     cuts=st.lists(st.integers(0, 50_000), max_size=10),
     rate=st.sampled_from([8000, 16000, 22050, 44100, 48000]),

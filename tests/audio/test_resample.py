@@ -46,7 +46,7 @@ def test_chunks_of_a_step_equal_the_whole(target):
     np.testing.assert_allclose(parts, whole[: len(parts)], atol=1e-6)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     length=st.integers(0, 20_000),
     cuts=st.lists(st.integers(0, 20_000), max_size=12),

@@ -8,6 +8,7 @@ import pytest
 import zmq
 import zmq.asyncio
 from support.fake_engine import INFO
+from support.waiting import HANG_SECONDS
 
 from voxcpm_grpc.engine import messages as m
 from voxcpm_grpc.engine.attached import HostLine, joined
@@ -34,11 +35,11 @@ async def test_every_life_of_an_engine_leaves_no_file(context, tmp_path):
         engine.connect(address)
         await engine.send(m.encode_reports([m.Ready(INFO)]))
         await host.send(m.encode_command(m.EngineCame("cpu:0", address)))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HANG_SECONDS):
             assert await handle.start() == INFO
         assert not list(tmp_path.iterdir())
         await host.send(m.encode_command(m.EngineWent("cpu:0")))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HANG_SECONDS):
             assert [batch async for batch in handle.reports()] == []
         await handle.close()
     listening.cancel()
@@ -48,7 +49,7 @@ async def test_every_life_of_an_engine_leaves_no_file(context, tmp_path):
 async def test_an_engine_that_was_forgotten_does_not_hold_up_the_end(context, tmp_path):
     sockets = mailbox(context), context.socket(zmq.PULL)
     addresses = Addresses(*(bind(socket, f"ipc://{tmp_path}/{number}") for number, socket in enumerate(sockets)))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HANG_SECONDS):
         async with joined(addresses) as line:
             [launch] = line.launches(["cpu:0"])
             forgotten = launch()

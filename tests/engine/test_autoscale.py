@@ -8,19 +8,21 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
 from support.fake_engine import MakeFake, refuse_to_start, request
-from support.pools import Launcher, everything, started
+from support.pools import Launcher, everything, patient, started
+from support.waiting import HANG_SECONDS, until
 
 from voxcpm_grpc.config import SupervisionSettings
 from voxcpm_grpc.engine.autoscale import autoscale
 from voxcpm_grpc.engine.background import ended, kept_up
 from voxcpm_grpc.engine.handles import ProcessHandle
 from voxcpm_grpc.engine.pool import EnginePool
-from voxcpm_grpc.engine.scaling import Bounds
+from voxcpm_grpc.engine.scaling import Bounds, Scaler
 from voxcpm_grpc.request import AudioChunk
 
 BOUNDS = Bounds(min_engines=1, max_engines=2, grow_seconds=0.5, shrink_seconds=1.0)
 BUSY = MakeFake(step_seconds=0.02, slots=2)
-ONE_TRY = SupervisionSettings(restart_limit=1)
+ONE_TRY = patient(restart_limit=1)
+UNREAD = 8  # chunks made for who does not read; a stream that is longer waits for its reader
 
 
 @contextlib.asynccontextmanager
@@ -41,20 +43,16 @@ async def scaled(
             await ended(keeping)
 
 
-async def engines_are(pool: EnginePool, wanted: int, seconds: float = 15.0) -> None:
-    async with asyncio.timeout(seconds):
-        while [place.alive for place in pool.places] != [True] * wanted:  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
+async def engines_are(pool: EnginePool, wanted: int) -> None:
+    await until(lambda: [place.alive for place in pool.places] == [True] * wanted)
 
 
 async def test_who_leaves_ends_what_it_speaks():
     launchers = [Launcher([replace(BUSY, slots=8)], name=f"engine-{n}") for n in range(2)]
     async with scaled(*launchers, bounds=replace(BOUNDS, shrink_seconds=0.1)) as pool:
-        streams = [pool.generate(request(f"s{n}", 80)) for n in range(2)]
+        streams = [pool.generate(request(f"s{n}", 80), lead_chunks=UNREAD) for n in range(2)]
         assert [len(place.jobs) for place in pool.places] == [1, 1]
-        async with asyncio.timeout(5):
-            while sum(place.alive for place in pool.places) == 2:  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
+        await until(lambda: sum(place.alive for place in pool.places) < 2)
         assert [len(place.jobs) for place in pool.places] == [1, 1], "it speaks on"
         for events in await asyncio.gather(*(everything(stream) for stream in streams)):
             assert [event.index for event in events if isinstance(event, AudioChunk)] == list(range(80))
@@ -85,12 +83,9 @@ async def test_an_engine_that_cannot_be_stopped_at_once_is_stopped_later(monkeyp
     async with scaled(*launchers, coming=[more], bounds=replace(BOUNDS, shrink_seconds=0.1)) as pool:
         await engines_are(pool, 1)
         assert "too many open files" in caplog.text
-        streams = [pool.generate(request(f"s{n}", 100)) for n in range(4)]
-        readers = [asyncio.create_task(everything(stream)) for stream in streams]
-        async with asyncio.timeout(10):
-            while not more.handles:  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
-        await asyncio.gather(*readers)
+        streams = [pool.generate(request(f"s{n}", 100), lead_chunks=UNREAD) for n in range(4)]
+        await until(lambda: more.handles)
+        await asyncio.gather(*map(everything, streams))
         await engines_are(pool, 1)
 
 
@@ -111,10 +106,13 @@ async def test_scaling_that_fails_goes_on(caplog):
         await ended(scaling)
 
 
-async def test_the_last_place_is_left_to_be_over():
+async def test_the_last_place_is_left_to_be_over(monkeypatch):
     first = Launcher([BUSY, MakeFake(before=refuse_to_start)])
+    looks, wanted = [], Scaler.wanted
+    monkeypatch.setattr(Scaler, "wanted", lambda *told: looks.append(told) or wanted(*told))
     async with scaled(first, settings=ONE_TRY) as pool:
         first.kill()
-        await asyncio.wait_for(pool.closed_or_given_up(), 10)
-        await asyncio.sleep(1.0)
+        await asyncio.wait_for(pool.closed_or_given_up(), HANG_SECONDS)
+        before = len(looks)
+        await until(lambda: len(looks) == before + 2)
         assert len(pool.places) == 1

@@ -7,6 +7,8 @@ import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
+from support.waiting import HANG_SECONDS, NEVER_SECONDS
+
 from voxcpm_grpc.engine.background import all_ended, ended, kept_up
 
 ROOT = Path(__file__).parents[2]
@@ -34,7 +36,7 @@ async def test_what_fails_begins_again_and_says_so(caplog):
         if len(lives) < 3:
             raise ValueError(f"life {len(lives)}")
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HANG_SECONDS):
         await kept_up(work, "the work", again_seconds=0.01)
     assert lives == [0, 1, 2]
     assert [record.message for record in caplog.records] == ["the work failed; it begins again in 0.01 s"] * 2
@@ -46,10 +48,10 @@ async def test_what_is_cancelled_does_not_begin_again():
 
     async def work() -> None:
         begun.set()
-        await asyncio.sleep(60)
+        await asyncio.sleep(NEVER_SECONDS)
 
     task = kept_up(work, "the work")
-    await asyncio.wait_for(begun.wait(), 5)
+    await asyncio.wait_for(begun.wait(), HANG_SECONDS)
     await ended(task, None)
     assert task.cancelled()
     await ended(None)

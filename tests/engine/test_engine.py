@@ -153,7 +153,7 @@ def crowded():
     return engine(slots=3, kv_positions=256)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(rng=st.randoms(use_true_random=False))
 def test_any_mix_of_arrivals_and_cancels_leaves_the_engine_empty(crowded, rng):
     eng = crowded
@@ -381,7 +381,7 @@ def test_a_device_that_is_gone_is_given_up(monkeypatch):
 def test_warming_up_leaves_no_trace(alone, options):
     eng = engine(**options)
     fresh = eng.stats()
-    assert 0 < eng.warm_up() < 60
+    assert eng.warm_up() > 0
     assert eng.stats() == fresh and at_rest(eng) and not eng.busy
     request = mixed_requests(2)[1]
     eng.add(request)

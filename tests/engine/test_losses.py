@@ -5,23 +5,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-import time
+from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
 from support.fake_engine import MakeFake, refuse_to_start, request
-from support.pools import Launcher, at_rest, everything, health_is, pool_of, started, steps_reach
+from support.pools import Launcher, at_rest, everything, health_is, patient, pool_of, started, steps_reach
+from support.waiting import HANG_SECONDS, NEVER_SECONDS, until
 
-from voxcpm_grpc.config import SupervisionSettings
+from voxcpm_grpc.engine import supervisor
 from voxcpm_grpc.engine.handles import ProcessHandle
 from voxcpm_grpc.engine.pool import EnginePool
 from voxcpm_grpc.errors import Aborted, StartupError, Unavailable, VoxCPMError
 from voxcpm_grpc.request import Admitted, AudioChunk, Finished
 
-QUICK = SupervisionSettings(restart_seconds=0.2)
-NEVER = SupervisionSettings(restart_seconds=0.1, restart_limit=1)
-NOTICED = 2.0  # seconds, at most
+QUICK = patient(restart_seconds=0.2)
+NEVER = patient(restart_seconds=0.1, restart_limit=1)
+SILENCE = 5.0  # seconds, where a test is about it: no process that runs is kept from its sign of life for so long
+UNREAD = 128  # chunks at most that are made for who does not read
 
 
 def pair(**options) -> tuple[Launcher, Launcher]:
@@ -32,10 +34,15 @@ def single(**options) -> Launcher:
     return Launcher([MakeFake(**options)], again=False)
 
 
-async def both_alive(pool: EnginePool, seconds: float = 10.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not all(place.alive for place in pool.places):  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
+@pytest.fixture
+def no_successors(monkeypatch):
+    """No engine follows one that was lost."""
+    monkeypatch.setattr(supervisor, "FIRST_PAUSE_SECONDS", NEVER_SECONDS)
+    return patient(restart_seconds=NEVER_SECONDS)
+
+
+async def both_alive(pool: EnginePool) -> None:
+    await until(lambda: all(place.alive for place in pool.places))
 
 
 async def speaking(pool: EnginePool, id: str, steps: int = 100_000):
@@ -70,31 +77,34 @@ def busy_one(pool: EnginePool, *launchers: Launcher) -> Launcher:
     return launcher
 
 
-async def test_who_was_admitted_already_is_admitted_once():
-    a, b = pair(step_seconds=0.2)
+async def test_who_was_admitted_already_is_admitted_once(tmp_path):
+    a, b = pair()
+    may_speak: Path = tmp_path / "may speak"
     async with started(a, b, settings=QUICK) as pool:
-        stream = pool.generate(request("a", 5))
+        stream = pool.generate(request("a", 5, f"after {may_speak}"))
         admitted = await anext(stream)
         busy_one(pool, a, b).kill()
+        may_speak.touch()
         assert_whole([admitted, *await everything(stream)], 5)
 
 
-async def test_nobody_left_is_told_at_once():
+async def test_nobody_left_is_told_at_once(no_successors):
+    """Not when the next engine is there or given up."""
     engine = single()
-    async with started(engine, settings=NEVER) as pool:
+    async with started(engine, settings=no_successors) as pool:
         stream = pool.generate(request("a", 3, "hang"))
         assert isinstance(await anext(stream), Admitted)
         engine.kill()
         with pytest.raises(Unavailable) as caught:
-            await everything(stream, 1)
+            await everything(stream)
         assert caught.value.retry_after == 1.0
 
 
-async def test_what_was_heard_is_aborted():
-    engine = single(step_seconds=0.002)
+async def test_what_was_heard_is_aborted(tmp_path):
+    engine = single(pieces_after=tmp_path / "never")
     async with started(engine, settings=NEVER) as pool:
         stream = await speaking(pool, "a")
-        decoding = pool.decode(np.zeros((1000, 4, 8), np.float32))
+        decoding = pool.decode(np.zeros((10, 4, 8), np.float32))
         await anext(decoding)
         encoding = asyncio.create_task(pool.encode(np.zeros(320), pad_left=True))
         engine.kill()
@@ -102,11 +112,11 @@ async def test_what_was_heard_is_aborted():
             with pytest.raises(Aborted):
                 await everything(speech)
         await asyncio.wait([encoding])
-        assert isinstance(encoding.exception(), Unavailable | None)  # it may have been done just before
+        assert isinstance(encoding.exception(), Unavailable)
         await health_is(pool, False)
         for call in (anext(pool.generate(request("b", 1))), pool.encode(np.zeros(320), pad_left=True), pool.stats()):
             with pytest.raises(Unavailable) as caught:
-                await asyncio.wait_for(call, 1)
+                await asyncio.wait_for(call, HANG_SECONDS)
             assert caught.value.retry_after == 1.0
 
 
@@ -124,14 +134,16 @@ async def test_audio_that_waited_in_the_front_counts_as_sent():
         assert [event.index for event in got[1:]] == [0, 1, 2, 3, 4]
 
 
-async def test_encoding_begins_again_elsewhere():
-    a, b = pair(step_seconds=0.2)
+async def test_encoding_begins_again_elsewhere(tmp_path):
+    may_end = tmp_path / "may end"
+    a, b = pair(pieces_after=may_end)
     async with started(a, b, settings=QUICK) as pool:
         waveform = np.repeat(np.arange(12, dtype=np.float32), 320)
         encoding = asyncio.create_task(pool.encode(waveform, pad_left=False))
-        await asyncio.sleep(0.3)  # a piece of it is there
-        busy_one(pool, a, b).kill()
-        latents = await asyncio.wait_for(encoding, 10)
+        await until(lambda: any(job.left < job.work for place in pool.places for job in place.jobs.values()))
+        busy_one(pool, a, b).kill()  # a piece of it is there
+        may_end.touch()
+        latents = await asyncio.wait_for(encoding, HANG_SECONDS)
         assert np.allclose(latents[:, 0, 0], np.arange(12))
 
 
@@ -142,9 +154,9 @@ async def test_an_engine_may_send_a_request_elsewhere():
         assert_whole(await everything(pool.generate(request("y", 3))), 3)
 
 
-async def test_a_request_that_kills_engines_does_not_go_through_the_pool():
+async def test_a_request_that_kills_engines_does_not_go_through_the_pool(no_successors):
     launchers = [Launcher([MakeFake()], name) for name in "abc"]
-    async with started(*launchers, settings=SupervisionSettings(restart_seconds=1000.0)) as pool:
+    async with started(*launchers, settings=no_successors) as pool:
         with pytest.raises(Unavailable):
             await everything(pool.generate(request("poison", 3, "exit")))
         assert any(alive(launcher) for launcher in launchers)
@@ -173,12 +185,11 @@ async def test_a_crash_in_a_step_ends_everything_there_and_the_place_heals():
 @pytest.mark.parametrize("idle", [True, False])
 async def test_a_stopped_process_is_noticed_replaced_and_gone(idle):
     engine = Launcher([MakeFake(step_seconds=0.002)])
-    async with started(engine, settings=QUICK) as pool:
+    async with started(engine, settings=patient(silence_seconds=SILENCE, restart_seconds=0.2)) as pool:
         stream = None if idle else await speaking(pool, "a")
-        stopped, pid = time.monotonic(), engine.pid
+        pid = engine.pid
         engine.kill(signal.SIGSTOP)
         await health_is(pool, False)
-        assert time.monotonic() - stopped < NOTICED
         if stream:
             with pytest.raises(Aborted):
                 await everything(stream)
@@ -193,20 +204,18 @@ async def test_a_stopped_process_is_noticed_replaced_and_gone(idle):
     ids=["a quick engine", "a slow one on a GPU"],
 )
 async def test_a_step_without_end_is_noticed(make):
-    async with pool_of(make, settings=QUICK) as pool:
-        began = time.monotonic()
+    async with pool_of(make, settings=patient(step_seconds=None, restart_seconds=0.2)) as pool:
         with pytest.raises(Unavailable):
             await everything(pool.generate(request("a", 3, "hang")))
-        assert time.monotonic() - began < NOTICED + 0.1
         await health_is(pool, True)
 
 
 @pytest.mark.parametrize(
     ("make", "settings"),
     [
-        (MakeFake(slowest_step=0.2), QUICK),
-        (MakeFake(slowest_step=0.6, device="cuda:0"), QUICK),
-        (MakeFake(), SupervisionSettings(step_seconds=10.0)),
+        (MakeFake(slowest_step=10.0), patient(step_seconds=None)),
+        (MakeFake(slowest_step=10.0, device="cuda:0"), patient(step_seconds=None)),
+        (MakeFake(), patient(step_seconds=HANG_SECONDS)),
     ],
     ids=["an engine that was slow to warm up", "a GPU that was very slow", "as the settings say"],
 )
@@ -216,33 +225,15 @@ async def test_a_long_step_is_no_fault_where_steps_are_long(make, settings):
         assert pool.places[0].supervisor.restarts == 0
 
 
-async def test_a_front_that_is_held_up_itself_blames_nobody():
-    async with pool_of(MakeFake(), settings=QUICK) as pool:
-        time.sleep(2.5)  # noqa: ASYNC251
-        assert_whole(await everything(pool.generate(request("a", 3))), 3)
-        assert pool.places[0].supervisor.restarts == 0
-
-
-async def test_a_host_that_is_held_up_as_a_whole_loses_nobody():
-    """As when a container is paused in the middle of a step."""
-    engine = Launcher([MakeFake()])
-    async with started(engine, settings=SupervisionSettings(step_seconds=2.5)) as pool:
-        speaking = asyncio.create_task(everything(pool.generate(request("a", 3, "toil"))))
-        await asyncio.sleep(0.2)
-        engine.kill(signal.SIGSTOP)
-        time.sleep(3.0)  # noqa: ASYNC251
-        engine.kill(signal.SIGCONT)
-        assert_whole(await speaking, 3)
-        assert pool.places[0].supervisor.restarts == 0
-
-
 async def test_the_dead_are_not_preferred_and_the_risen_share_the_load():
     a, b = pair()
     async with started(a, b, settings=QUICK) as pool:
         streams = [await speaking(pool, f"s{i}") for i in range(6)]
+        lost = sum(len(place.jobs) for place in pool.places if place.name == "a")
+        assert 0 < lost < 6
         a.kill()
-        outcomes = await asyncio.gather(*(until_error(stream, 300) for stream in streams))
-        assert sum(isinstance(outcome, Aborted) for outcome in outcomes) == 3
+        outcomes = await asyncio.gather(*map(until_error, streams))
+        assert sum(isinstance(outcome, Aborted) for outcome in outcomes) == lost
         for i in range(10):
             assert_whole(await everything(pool.generate(request(f"next{i}", 3))), 3)
         await both_alive(pool)
@@ -254,13 +245,12 @@ async def test_the_dead_are_not_preferred_and_the_risen_share_the_load():
     assert not any(alive(launcher) for launcher in (a, b))
 
 
-async def until_error(stream, chunks: int) -> Exception | None:
-    """Read up to that many chunks, slower than they are made."""
+async def until_error(stream) -> Exception | None:
+    """Read more chunks than can have been made for a stream that nobody read."""
     try:
-        async with asyncio.timeout(10), contextlib.aclosing(stream):
-            for _ in range(chunks):
+        async with asyncio.timeout(HANG_SECONDS), contextlib.aclosing(stream):
+            for _ in range(2 * UNREAD):
                 await anext(stream)
-                await asyncio.sleep(0.001)
     except VoxCPMError as error:
         return error
     return None
@@ -268,9 +258,9 @@ async def until_error(stream, chunks: int) -> Exception | None:
 
 async def test_a_place_that_cannot_be_filled_again_is_given_up():
     engine = Launcher([MakeFake(), MakeFake(before=refuse_to_start)])
-    async with started(engine, settings=SupervisionSettings(restart_seconds=0.1, restart_limit=2)) as pool:
+    async with started(engine, settings=patient(restart_seconds=0.1, restart_limit=2)) as pool:
         engine.kill()
-        await asyncio.wait_for(pool.closed_or_given_up(), 20)
+        await asyncio.wait_for(pool.closed_or_given_up(), HANG_SECONDS)
         assert len(engine.handles) == 1 + 2
         assert not pool.healthy
 
@@ -298,7 +288,7 @@ async def test_an_engine_of_another_model_does_not_follow():
     engine = Launcher([MakeFake(), MakeFake(fingerprint="1" * 32)])
     async with started(engine, settings=NEVER) as pool:
         engine.kill()
-        await asyncio.wait_for(pool.closed_or_given_up(), 20)
+        await asyncio.wait_for(pool.closed_or_given_up(), HANG_SECONDS)
         assert not alive(engine)
 
 
@@ -310,12 +300,12 @@ async def test_places_come_and_go():
         await both_alive(pool)
         heard_on_b = await speaking(pool, "second", 300)
         assert {one.name: len(one.jobs) for one in pool.places} == {"a": 1, "b": 1}
-        leaving = asyncio.create_task(pool.remove(place, seconds=20))
+        leaving = asyncio.create_task(pool.remove(place, seconds=NEVER_SECONDS))
         await asyncio.sleep(0)
         for i in range(4):
             assert_whole(await everything(pool.generate(request(f"r{i}", 3))), 3)
         assert len(await everything(heard_on_b)) == 299 + 1
-        await asyncio.wait_for(leaving, 10)
+        await asyncio.wait_for(leaving, HANG_SECONDS)
         assert [one.name for one in pool.places] == ["a"]
         assert not alive(b)
         assert len(await everything(heard_on_a)) == 299 + 1
@@ -326,7 +316,7 @@ async def test_who_does_not_end_in_time_is_cut_off_by_a_removal():
     async with started(a, b) as pool:
         streams = [await speaking(pool, name) for name in ("first", "second")]
         await pool.remove(pool.places[0], seconds=0.1)
-        outcomes = await asyncio.gather(*(until_error(stream, 100) for stream in streams))
+        outcomes = await asyncio.gather(*map(until_error, streams))
         assert sum(isinstance(outcome, Aborted) for outcome in outcomes) == 1
 
 
@@ -337,9 +327,8 @@ async def test_a_pool_is_over_when_the_last_good_place_has_left():
         leaves = next(place for place in pool.places if place is not stays)
         leaving = asyncio.create_task(pool.remove(leaves, seconds=0.1))
         b.kill()
-        async with asyncio.timeout(20):
-            while not stays.given_up:  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
+        await until(lambda: stays.given_up)
+        async with asyncio.timeout(HANG_SECONDS):
             await leaving
             await pool.closed_or_given_up()
 
@@ -358,7 +347,5 @@ async def test_closing_while_an_engine_comes_back_leaves_nothing():
     async with started(engine, settings=QUICK) as pool:
         engine.kill()
         await health_is(pool, False)
-        async with asyncio.timeout(10):
-            while len(engine.handles) < 2 or not engine.handles[-1].pid:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        await until(lambda: len(engine.handles) > 1 and engine.handles[-1].pid)
     assert not alive(engine)

@@ -72,7 +72,7 @@ def run(sched, rounds=10_000, each=lambda batch: None):
     return order
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=12),
     st.integers(1, 5),

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from support.waiting import NEVER_SECONDS
 
 from voxcpm_grpc.errors import Exhausted, Internal, StartupError, Unavailable, VoxCPMError
 from voxcpm_grpc.request import (
@@ -64,13 +65,16 @@ class _Stream:
 @dataclass
 class FakeEngine:
     """What a request's text says happens: refuse, fault, fail, elsewhere (another engine should try), crash (a step
-    raises), exit, hang, linger (a step takes 2.5 s), toil (a step takes 0.6 s of the processor)."""
+    raises), exit, hang, linger (a step takes 2.5 s), `after PATH` (no audio before that file is there), `then PATH`
+    (the file is made with the last audio). Codec jobs stop after a piece until the file `pieces_after` is there."""
 
     info: ModelInfo = INFO
     step_seconds: float = 0.0005
     slowest_step: float = 0.0
+    pieces_after: Path | None = None
     streams: dict[str, _Stream] = field(default_factory=dict)
     jobs: dict[str, list[np.ndarray]] = field(default_factory=dict)
+    begun: set[str] = field(default_factory=set)  # of the jobs
     steps: int = 0
     cancelled: int = 0
     looks: int = 0  # how often the loop has asked whether there is work
@@ -116,6 +120,9 @@ class FakeEngine:
         self.steps += 1
         results: list[tuple[str, Event | Piece | VoxCPMError]] = []
         for id, pieces in list(self.jobs.items()):
+            if id in self.begun and self.pieces_after and not self.pieces_after.exists():
+                continue
+            self.begun.add(id)
             if pieces:
                 results.append((id, Piece(pieces.pop(0), last=False)))
             else:
@@ -137,23 +144,23 @@ class FakeEngine:
         )
 
     def _speak(self, id: str, stream: _Stream) -> list[tuple[str, Event | Piece | VoxCPMError]]:
-        match stream.request.text:
-            case "crash":
+        match stream.request.text.split(" ", 1):
+            case ["crash"]:
                 raise RuntimeError("a kernel went wrong")
-            case "exit":
+            case ["exit"]:
                 os._exit(3)
-            case "hang":
-                time.sleep(60)
-            case "linger" if not stream.made:
+            case ["hang"]:
+                time.sleep(NEVER_SECONDS)
+            case ["linger"] if not stream.made:
                 time.sleep(2.5)
-            case "toil" if not stream.made:
-                end = time.process_time() + 0.6
-                while time.process_time() < end:
-                    pass
-            case "elsewhere":
+            case ["after", path] if not Path(path).exists():
+                return []
+            case ["then", path] if stream.made + 1 == stream.request.sampling.max_steps:
+                Path(path).touch()
+            case ["elsewhere"]:
                 del self.streams[id]
                 return [(id, Unavailable("not here"))]
-            case "fail":
+            case ["fail"]:
                 del self.streams[id]
                 return [(id, Internal())]
         samples = np.full(self.info.samples_per_step, stream.made, np.float32)
@@ -178,6 +185,7 @@ class MakeFake:
     fingerprint: str = INFO.fingerprint
     device: str = INFO.device
     slots: int = INFO.max_slots
+    pieces_after: Path | None = None
     before: Callable[[], object] | None = None
 
     def __call__(self) -> FakeEngine:
@@ -187,7 +195,7 @@ class MakeFake:
         from dataclasses import replace
 
         info = replace(INFO, fingerprint=self.fingerprint, device=self.device, max_slots=self.slots)
-        return FakeEngine(info=info, step_seconds=self.step_seconds, slowest_step=self.slowest_step)
+        return FakeEngine(info, self.step_seconds, self.slowest_step, self.pieces_after)
 
 
 def refuse_to_start() -> None:
@@ -202,9 +210,6 @@ def die_early() -> None:
     os._exit(7)
 
 
-def load_forever() -> None:
-    time.sleep(60)
-
 
 @dataclass(frozen=True)
 class NotePid:
@@ -214,3 +219,12 @@ class NotePid:
 
     def __call__(self) -> None:
         (self.folder / str(os.getpid())).touch()
+
+
+@dataclass(frozen=True)
+class LoadForever(NotePid):
+    """The same, and then never become ready."""
+
+    def __call__(self) -> None:
+        super().__call__()
+        time.sleep(NEVER_SECONDS)

@@ -10,12 +10,16 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 from support.fake_engine import MakeFake
+from support.waiting import HANG_SECONDS, NEVER_SECONDS
 
 from voxcpm_grpc.config import SupervisionSettings
 from voxcpm_grpc.engine.handles import ProcessHandle
 from voxcpm_grpc.engine.pool import EnginePool
 
-NEVER = SupervisionSettings(restart_limit=1, restart_seconds=1000.0)
+
+def patient(**settings: float | None) -> SupervisionSettings:
+    """Supervision for which no engine is too slow: it is lost when its process has ended."""
+    return SupervisionSettings(**{"silence_seconds": NEVER_SECONDS, "step_seconds": NEVER_SECONDS, **settings})
 
 
 @dataclass
@@ -51,7 +55,7 @@ class Launcher:
 
 @contextlib.asynccontextmanager
 async def started(*launchers: Launcher, settings: SupervisionSettings | None = None) -> AsyncIterator[EnginePool]:
-    pool = EnginePool(launchers, settings)
+    pool = EnginePool(launchers, settings or patient())
     await pool.start()
     try:
         yield pool
@@ -67,30 +71,32 @@ async def pool_of(*makes: MakeFake, settings: SupervisionSettings | None = None)
         yield pool
 
 
-async def everything(stream, seconds: float = 20):
-    async with asyncio.timeout(seconds), contextlib.aclosing(stream) as items:
+async def everything(stream):
+    async with asyncio.timeout(HANG_SECONDS), contextlib.aclosing(stream) as items:
         return [item async for item in items]
 
 
 async def steps_reach(pool: EnginePool, steps: int):
-    """Wait until the engine has made that many steps, and see that it then rests."""
-    async with asyncio.timeout(5):
+    """Wait until the engine has made that many steps, and see that it then rests.
+
+    An engine that has work makes a step each time that it reads letters, such as those that ask for its statistics.
+    """
+    async with asyncio.timeout(HANG_SECONDS):
         while (await pool.stats()).steps < steps:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-    await asyncio.sleep(0.05)
-    assert (await pool.stats()).steps == steps
+    assert [(await pool.stats()).steps for _ in range(3)] == [steps] * 3
 
 
-async def at_rest(pool: EnginePool, seconds: float = 5.0):
+async def at_rest(pool: EnginePool):
     """The engine's last word on its load, once nothing is left; the test fails if something stays."""
-    async with asyncio.timeout(seconds):
+    async with asyncio.timeout(HANG_SECONDS):
         while (stats := await pool.stats()).running:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     return stats
 
 
-async def health_is(pool: EnginePool, healthy: bool, seconds: float = 10.0):
-    async with asyncio.timeout(seconds):
+async def health_is(pool: EnginePool, healthy: bool):
+    async with asyncio.timeout(HANG_SECONDS):
         async for now in pool.health():
             if now is healthy:
                 return
