@@ -9,13 +9,13 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 import psutil
 import pytest
-from support.fake_engine import INFO, MakeFake, die_early, load_forever, refuse_to_start, request, start_with_a_bug
+from support.fake_engine import INFO, LoadForever, MakeFake, die_early, refuse_to_start, request, start_with_a_bug
+from support.waiting import HANG_SECONDS, NEVER_SECONDS, until, wait_until
 
 from voxcpm_grpc.engine import messages as m
 from voxcpm_grpc.engine.handles import ProcessHandle
@@ -32,18 +32,25 @@ async def started(make=None, **options):
         await handle.close()
 
 
-async def everything(handle):
-    async with asyncio.timeout(10):
-        return [report async for batch in handle.reports() for report in batch]
+async def letters(handle):
+    """All that the engine says, one by one, beside its signs of life."""
+    async with asyncio.timeout(HANG_SECONDS), contextlib.aclosing(handle.reports()) as batches:
+        async for batch in batches:
+            for report in batch:
+                if not isinstance(report, m.Beat):
+                    yield report
 
 
-async def ended(pid: int, seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
-            return True
-        await asyncio.sleep(0.02)
-    return False
+async def next_letter(handle):
+    async with contextlib.aclosing(letters(handle)) as reports:
+        return await anext(reports)
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 async def test_an_engine_starts_speaks_and_stops(tmp_path, monkeypatch):
@@ -53,37 +60,39 @@ async def test_an_engine_starts_speaks_and_stops(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == [], "the socket's file is gone once it has its peer"
     handle.post(m.Submit(request("a", 3), 10))
     reports = []
-    async with contextlib.aclosing(handle.reports()) as batches:
-        async for batch in batches:
-            reports += batch
-            if isinstance(reports[-1], m.Ended):
+    async with contextlib.aclosing(letters(handle)) as stream:
+        async for report in stream:
+            reports.append(report)
+            if isinstance(report, m.Ended):
                 break
     assert [type(report) for report in reports] == [m.Began, m.Spoke, m.Spoke, m.Spoke, m.Ended]
     pid = handle.pid
     await handle.close()
-    assert await ended(pid, 0.1)
+    assert is_gone(pid)
     await handle.close()  # once more is fine
 
 
 async def test_the_socket_is_private_and_a_start_can_be_cancelled(tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    handle = ProcessHandle(MakeFake(before=load_forever))
+    loading, sockets = tmp_path / "loading", tmp_path / "sockets"
+    loading.mkdir()
+    sockets.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(sockets))
+    handle = ProcessHandle(MakeFake(before=LoadForever(loading)))
     starting = asyncio.create_task(handle.start())
-    while not handle.pid:  # noqa: ASYNC110
-        await asyncio.sleep(0.01)
-    [directory] = tmp_path.iterdir()
+    await until(lambda: [*loading.iterdir()])
+    [directory] = sockets.iterdir()
     assert directory.stat().st_mode & 0o777 == 0o700
     starting.cancel()
     await asyncio.wait([starting])
     await handle.close()
-    assert await ended(handle.pid, 1)
-    assert list(tmp_path.iterdir()) == []
+    assert is_gone(handle.pid)
+    assert list(sockets.iterdir()) == []
 
 
-async def test_a_start_and_its_end_can_both_be_cancelled(monkeypatch):
+async def test_a_start_and_its_end_can_both_be_cancelled(tmp_path, monkeypatch):
     may_start, start = threading.Event(), SpawnProcess.start
-    monkeypatch.setattr(SpawnProcess, "start", lambda process: (may_start.wait(10), start(process)))
-    handle = ProcessHandle(MakeFake(before=load_forever))
+    monkeypatch.setattr(SpawnProcess, "start", lambda process: (may_start.wait(HANG_SECONDS), start(process)))
+    handle = ProcessHandle(MakeFake(before=LoadForever(tmp_path)))
     starting = asyncio.create_task(handle.start())
     await asyncio.sleep(0)
     await asyncio.sleep(0)  # the process is being made
@@ -95,7 +104,7 @@ async def test_a_start_and_its_end_can_both_be_cancelled(monkeypatch):
     may_start.set()
     await handle.close()
     assert handle.pid
-    assert await ended(handle.pid, 1)
+    assert is_gone(handle.pid)
 
 
 async def test_nobody_waits_for_a_process_that_a_driver_holds(monkeypatch, caplog):
@@ -106,12 +115,12 @@ async def test_nobody_waits_for_a_process_that_a_driver_holds(monkeypatch, caplo
         monkeypatch.setattr(
             SpawnProcess, "kill", lambda process: None
         )  # as it is for one in the middle of a device's call
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(HANG_SECONDS):
             await handle.close()
         assert f"process {handle.pid}, does not end though it was killed" in caplog.text
         monkeypatch.setattr(SpawnProcess, "kill", kill)
         os.kill(handle.pid, signal.SIGKILL)
-        assert await ended(handle.pid, 2)
+        await until(lambda: is_gone(handle.pid))
 
 
 async def test_loopback_serves_where_a_unix_socket_cannot_be(tmp_path, monkeypatch):
@@ -120,9 +129,7 @@ async def test_loopback_serves_where_a_unix_socket_cannot_be(tmp_path, monkeypat
     monkeypatch.setattr(tempfile, "tempdir", str(deep))
     async with started() as handle:
         handle.post(m.GetStats("s"))
-        async with contextlib.aclosing(handle.reports()) as batches:
-            [report] = await asyncio.wait_for(anext(batches), 5)
-        assert isinstance(report, m.Statistics)
+        assert isinstance(await next_letter(handle), m.Statistics)
 
 
 @pytest.mark.parametrize(
@@ -138,17 +145,16 @@ async def test_an_engine_that_cannot_start_says_why(before, words):
     with pytest.raises(StartupError, match=words):
         await handle.start()
     await handle.close()
-    assert await ended(handle.pid, 1)
+    assert is_gone(handle.pid)
 
 
-async def test_a_start_that_takes_too_long_is_given_up():
-    handle = ProcessHandle(MakeFake(before=load_forever), start_seconds=1.0)
+async def test_a_start_that_takes_too_long_is_given_up(tmp_path):
+    handle = ProcessHandle(MakeFake(before=LoadForever(tmp_path)), start_seconds=1.0, stop_seconds=NEVER_SECONDS)
     with pytest.raises(StartupError, match="not ready after 1 seconds"):
         await handle.start()
-    before = time.monotonic()
-    await handle.close()
-    assert time.monotonic() - before < 2, "what is still loading gets no grace"
-    assert await ended(handle.pid, 1)
+    async with asyncio.timeout(HANG_SECONDS):  # what is still loading gets no grace
+        await handle.close()
+    assert is_gone(handle.pid)
 
 
 async def test_what_cannot_be_pickled_fails_the_start():
@@ -177,32 +183,34 @@ def test_a_forgotten_handle_blocks_nobody_and_leaves_no_process(begun):
 
     forgetting = threading.Thread(target=forget, daemon=True)  # it would never end, and the test's end wait for it
     forgetting.start()
-    forgetting.join(20)
+    forgetting.join(HANG_SECONDS)
     assert not forgetting.is_alive()
-    assert all(asyncio.run(ended(pid, 2)) for pid in pids)
+    wait_until(lambda: all(is_gone(pid) for pid in pids))
 
 
 async def test_reports_end_when_the_process_is_killed():
     async with started() as handle:
         handle.post(m.Submit(request("a", 100_000), 100_000))
         indices = []
-        async with asyncio.timeout(10), contextlib.aclosing(handle.reports()) as batches:
-            async for batch in batches:
-                if not indices and any(isinstance(report, m.Spoke) for report in batch):
+        async for report in letters(handle):
+            if isinstance(report, m.Spoke):
+                if not indices:
                     os.kill(handle.pid, signal.SIGKILL)
-                indices += [report.event.index for report in batch if isinstance(report, m.Spoke)]
+                indices.append(report.event.index)
         assert indices == list(range(len(indices)))
         assert indices
         handle.post(m.Cancel("a"))  # goes nowhere, quietly
 
 
-async def test_last_words_are_heard_after_the_end():
+async def test_last_words_are_heard_after_the_end(tmp_path, monkeypatch):
+    monkeypatch.setattr("voxcpm_grpc.engine.process.LAST_WORDS_SECONDS", 2.0)
+    finished = tmp_path / "finished"
     async with started() as handle:
-        handle.post(m.Submit(request("a", 50), 50))
-        await asyncio.sleep(0.5)  # it has finished, and nobody has read
+        handle.post(m.Submit(request("a", 50, f"then {finished}"), 50))
+        await until(finished.exists)  # and nobody has read
         handle.post(m.Stop())
-        assert await ended(handle.pid, 5)
-        reports = await everything(handle)
+        await until(lambda: is_gone(handle.pid))
+        reports = [report async for report in letters(handle)]
         assert sum(isinstance(report, m.Spoke) for report in reports) == 50
         assert isinstance(reports[-1], m.Ended)
 
@@ -211,7 +219,8 @@ async def test_a_step_that_raises_ends_the_process_with_a_status(caplog):
     async with started() as handle:
         handle.post(m.Submit(request("good", 3), 10))
         handle.post(m.Submit(request("bad", 3, "crash"), 10))
-        await everything(handle)
+        async for _ in letters(handle):
+            pass
         assert "ended with status 1" in caplog.text
 
 
@@ -219,58 +228,60 @@ async def test_terminate_ends_the_engine_and_interrupt_does_not(caplog):
     async with started() as handle:
         os.kill(handle.pid, signal.SIGINT)
         handle.post(m.GetStats("s"))
-        async with contextlib.aclosing(handle.reports()) as batches:
-            assert isinstance((await asyncio.wait_for(anext(batches), 5))[0], m.Statistics)
+        assert isinstance(await next_letter(handle), m.Statistics)
         os.kill(handle.pid, signal.SIGTERM)
-        assert await everything(handle) == []
+        assert [report async for report in letters(handle)] == []
         assert "ended with status 0" in caplog.text
 
 
 async def test_an_engine_that_hangs_is_killed_after_its_grace():
     handle = ProcessHandle(MakeFake(), stop_seconds=0.3)
     await handle.start()
-    handle.post(m.Submit(request("a", 3, "hang"), 10))
-    await asyncio.sleep(0.2)
-    before = time.monotonic()
-    await handle.close()
-    assert 0.2 < time.monotonic() - before < 3
-    assert await ended(handle.pid, 1)
+    os.kill(handle.pid, signal.SIGSTOP)
+    loop = asyncio.get_running_loop()
+    before = loop.time()
+    async with asyncio.timeout(HANG_SECONDS):
+        await handle.close()
+    assert loop.time() - before >= 0.3
+    assert is_gone(handle.pid)
 
 
 FRONT = """
 import asyncio, sys
+from pathlib import Path
 sys.path.insert(0, {tests!r})
 from support import fake_engine
 from voxcpm_grpc.engine.handles import ProcessHandle
 
 async def main():
-    handle = ProcessHandle(fake_engine.MakeFake(before={before}))
+    folder = Path(sys.argv[1])
+    handle = ProcessHandle(fake_engine.MakeFake(before=fake_engine.{before}(folder)))
     starting = asyncio.create_task(handle.start())
-    while not handle.pid:
+    while not [*folder.iterdir()]:
         await asyncio.sleep(0.01)
     {wait}
     print(handle.pid, flush=True)
-    await asyncio.sleep(60)
+    await asyncio.sleep({seconds})
 
 if __name__ == "__main__":
     asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize(("before", "wait"), [("None", "await starting"), ("fake_engine.load_forever", "pass")])
+@pytest.mark.parametrize(("before", "wait"), [("NotePid", "await starting"), ("LoadForever", "pass")])
 async def test_an_engine_ends_when_its_front_is_killed(tmp_path, before, wait):
-    script = tmp_path / "front.py"
-    script.write_text(FRONT.format(tests=str(Path(__file__).parents[1]), before=before, wait=wait))
+    script, loading = tmp_path / "front.py", tmp_path / "loading"
+    loading.mkdir()
+    tests = str(Path(__file__).parents[1])
+    script.write_text(FRONT.format(tests=tests, before=before, wait=wait, seconds=NEVER_SECONDS))
     environment = os.environ | {"TMPDIR": str(tmp_path)}  # a killed front leaves its socket's directory behind
     front = await asyncio.create_subprocess_exec(
-        sys.executable, str(script), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
+        sys.executable, str(script), str(loading), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
     )
     try:
         assert front.stdout
-        pid = int(await asyncio.wait_for(front.stdout.readline(), 20))
-        if wait == "pass":
-            await asyncio.sleep(1.0)  # into its load
+        pid = int(await asyncio.wait_for(front.stdout.readline(), HANG_SECONDS))
     finally:
         front.kill()
         await front.wait()
-    assert await ended(pid, 2.0)
+    await until(lambda: is_gone(pid))

@@ -16,6 +16,7 @@ import pytest
 from support.fake_engine import MakeFake, NotePid, refuse_to_start, request
 from support.pools import everything, steps_reach
 from support.ray_nodes import RayNodes, ray_nodes
+from support.waiting import HANG_SECONDS, until
 
 from voxcpm_grpc.config import Settings
 from voxcpm_grpc.engine.pool import EnginePool
@@ -27,10 +28,12 @@ from voxcpm_grpc.request import AudioChunk, Event, Finished
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: pip install 'voxcpm-grpc[ray]'"),
+    pytest.mark.timeout(300),  # with the start of a cluster
 ]
 
 SLOTS = 2  # of each engine
-NOTICED = 2.0  # seconds, at most, after which a node is known to be lost
+SILENCE = 10.0  # seconds: no process that runs is kept from its sign of life for so long
+UNREAD = 8  # chunks made for who does not read; a stream that is longer waits for its reader
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +48,9 @@ def nodes():
 
 @contextlib.asynccontextmanager
 async def pool_on(nodes: RayNodes, make: MakeFake, **ray: object) -> AsyncIterator[EnginePool]:
-    pool = RayPool(make, Settings.model_validate({"ray": {"address": nodes.address, **ray}}))
+    supervision = {"silence_seconds": SILENCE, "step_seconds": HANG_SECONDS}
+    settings = {"ray": {"address": nodes.address, **ray}, "supervision": supervision}
+    pool = RayPool(make, Settings.model_validate(settings))
     try:
         await pool.start()
         yield pool
@@ -53,15 +58,13 @@ async def pool_on(nodes: RayNodes, make: MakeFake, **ray: object) -> AsyncIterat
         await pool.close()
 
 
-async def engines_are(pool: EnginePool, wanted: int, seconds: float = 20.0) -> None:
-    async with asyncio.timeout(seconds):
-        while sum(place.alive for place in pool.places) != wanted:  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
+async def engines_are(pool: EnginePool, wanted: int) -> None:
+    await until(lambda: sum(place.alive for place in pool.places) == wanted)
 
 
 async def outcome(stream) -> list[Event] | VoxCPMError:
     try:
-        return await everything(stream, 30)
+        return await everything(stream)
     except VoxCPMError as error:
         return error
 
@@ -106,7 +109,7 @@ async def test_a_loss_under_load(nodes, tmp_path, lost, steps):
             os.kill(min(int(path.name) for path in tmp_path.iterdir()), signal.SIGKILL)
         else:
             killing = asyncio.create_task(asyncio.to_thread(nodes.kill, 0))
-            await engines_are(pool, 1, NOTICED)
+            await engines_are(pool, 1)
             await killing
         ends = await asyncio.gather(*map(outcome, heard), *map(outcome, waiting))
         assert [type(end) for end in ends].count(Aborted) == SLOTS
@@ -130,7 +133,7 @@ async def test_letters_that_cannot_be_sent_cost_the_engine_and_nobody_waits_for_
 
     monkeypatch.setattr(RayHandle, "_call", fails_once)
     async with pool_on(nodes, MakeFake(slots=SLOTS)) as pool:
-        lost = await asyncio.wait_for(outcome(pool.generate(request("lost", 5))), NOTICED)
+        lost = await outcome(pool.generate(request("lost", 5)))
         assert isinstance(lost, Unavailable)
         assert "no such letter" in caplog.text
         await engines_are(pool, 1)
@@ -140,12 +143,10 @@ async def test_letters_that_cannot_be_sent_cost_the_engine_and_nobody_waits_for_
 async def test_engines_come_with_the_load_and_go_with_it(nodes):
     make = MakeFake(step_seconds=0.02, slots=SLOTS)
     async with pool_on(nodes, make, max_engines=2, grow_seconds=0.3, shrink_seconds=1.0) as pool:
-        streams = [pool.generate(request(f"s{n}", 130)) for n in range(2 * SLOTS)]
-        readers = [asyncio.create_task(outcome(stream)) for stream in streams]
+        streams = [pool.generate(request(f"s{n}", 130), lead_chunks=UNREAD) for n in range(2 * SLOTS)]
         await engines_are(pool, 2)
-        assert is_whole(await outcome(pool.generate(request("new", 5))), 5)
-        assert not any(reader.done() for reader in readers)
-        assert all(is_whole(end, 130) for end in await asyncio.gather(*readers))
+        assert is_whole(await outcome(pool.generate(request("new", 5))), 5), "the first engine has no slot for it"
+        assert all(is_whole(end, 130) for end in await asyncio.gather(*map(outcome, streams)))
         await engines_are(pool, 1)
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 
 SPAWN = multiprocessing.get_context("spawn")
-START_SECONDS = 60
+START_SECONDS = 200  # several nodes, one after the other
 STORE_BYTES = 80 << 20
 
 
@@ -54,7 +54,7 @@ def ray_nodes() -> Iterator[RayNodes]:
         yield RayNodes(ours)
     finally:
         ours.close()
-        process.join(20)
+        process.join(60)
         process.kill()
         process.join()
 
