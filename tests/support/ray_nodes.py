@@ -61,11 +61,13 @@ def ray_nodes() -> Iterator[RayNodes]:
 
 def _keep(line: Connection) -> None:
     os.environ["PYTHONPATH"] = str(Path(__file__).parent.parent)  # for engines made by what stands in this folder
+    folder = tempfile.mkdtemp(prefix="ray-")  # short, for sockets lie in it
+    os.environ["RAY_TMPDIR"] = folder  # where Ray writes the address of the cluster, in a folder that must exist
+    (Path(folder) / "ray").mkdir()
     from ray.cluster_utils import Cluster
 
-    folder = tempfile.mkdtemp(prefix="ray-")  # short, for sockets lie in it
     store = {"object_store_memory": STORE_BYTES}
-    head = {"num_cpus": 0, "include_dashboard": False, "temp_dir": folder, **store}
+    head = {"num_cpus": 0, "include_dashboard": False, **store}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     line.send(cluster.address)
     nodes = []
