@@ -15,6 +15,7 @@ import pytest
 from google.protobuf.any_pb2 import Any
 from google.rpc.error_details_pb2 import BadRequest, RequestInfo, RetryInfo
 from google.rpc.status_pb2 import Status
+from support.waiting import HANG_SECONDS
 
 from voxcpm_grpc.audio.wav import header as wav_header
 from voxcpm_grpc.v1 import tts_pb2 as pb
@@ -96,12 +97,12 @@ class Servicer(tts_pb2_grpc.VoxCPMServiceServicer):
         """int16 [160 * len(text)]"""
         return np.repeat(np.array([100 + 7 * (ord(char) % 4000) for char in text], np.int16), RUN)
 
-    def wait_for_text(self, text: str, seconds: float = 10) -> bool:
+    def wait_for_text(self, text: str, seconds: float = HANG_SECONDS) -> bool:
         """Whether the newest call received exactly `text` within that time."""
         with self.arrived:
             return self.arrived.wait_for(lambda: bool(self.calls) and self.calls[-1].text == text, seconds)
 
-    def wait_for_calls(self, number: int, seconds: float = 10) -> bool:
+    def wait_for_calls(self, number: int, seconds: float = HANG_SECONDS) -> bool:
         """Whether that many calls were made within that time."""
         with self.arrived:
             return self.arrived.wait_for(lambda: len(self.calls) >= number, seconds)

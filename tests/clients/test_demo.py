@@ -10,10 +10,11 @@ import pytest
 from voxcpm_client import Client, Unavailable
 
 
+@pytest.mark.timeout(300)  # it loads a model and speaks on the CPU
 def test_demo_speaks_and_leaves_no_server(tmp_path):
     command = [sys.executable, "-m", "voxcpm_client", "demo", "--out", "demo.wav", "--text", "Hi."]
     command += ["--voice", "awb", "--json"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=110)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     with wave.open(str(tmp_path / "demo.wav")) as file:

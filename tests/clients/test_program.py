@@ -11,6 +11,7 @@ import wave
 
 import numpy as np
 import pytest
+from support.waiting import HANG_SECONDS, wait_until
 
 PROGRAM = [sys.executable, "-m", "voxcpm_client"]
 FORBIDDEN = {"torch", "pydantic", "msgspec", "zmq", "av", "soxr", "huggingface_hub", "voxcpm_server", "sounddevice"}
@@ -31,7 +32,7 @@ def start(server, tmp_path):
     yield start
     for child in started:
         child.kill()
-        child.wait(10)
+        child.wait(HANG_SECONDS)
         for pipe in (child.stdin, child.stdout, child.stderr):
             if pipe is not None:
                 pipe.close()
@@ -69,9 +70,9 @@ def test_text_is_spoken_while_it_is_still_being_written(start, server, tmp_path)
         assert child.stdout.read(len(expected)) == expected  # before stdin ends
     child.stdin.write("ü".encode()[:1])  # a character cut in two
     child.stdin.flush()
-    time.sleep(0.2)
+    time.sleep(0.2)  # so that it may be read alone
     child.stdin.write("ü".encode()[1:])
-    output, errors = child.communicate(timeout=20)
+    output, errors = child.communicate(timeout=HANG_SECONDS)
     assert output == server.samples("ü").tobytes()
     assert child.returncode == 0
     assert errors.startswith(b"stdout: ")
@@ -83,10 +84,10 @@ def test_ctrl_c_cancels_the_call_and_closes_the_file(start, server, tmp_path):
     child.stdin.flush()
     assert server.wait_for_text("Hello.")
     file = tmp_path / "hello.wav"
-    _wait_until(lambda: file.exists() and file.stat().st_size > 44)
+    wait_until(lambda: file.exists() and file.stat().st_size > 44)
     child.send_signal(signal.SIGINT)
-    assert child.wait(20) == 130
-    assert server.calls[-1].cancelled.wait(10)
+    assert child.wait(HANG_SECONDS) == 130
+    assert server.calls[-1].cancelled.wait(HANG_SECONDS)
     assert child.stderr.read() == b""
     with wave.open(str(file)) as wav:
         assert np.array_equal(np.frombuffer(wav.readframes(wav.getnframes()), "<i2"), server.samples("Hello."))
@@ -97,8 +98,8 @@ def test_ctrl_c_works_before_the_first_audio(start, server):
     child = start("say", "Hello.", "--out", "hello.wav")
     assert server.wait_for_calls(1)
     child.send_signal(signal.SIGINT)
-    assert child.wait(20) == 130
-    assert server.calls[-1].cancelled.wait(10)
+    assert child.wait(HANG_SECONDS) == 130
+    assert server.calls[-1].cancelled.wait(HANG_SECONDS)
 
 
 def test_a_reader_that_leaves_ends_the_program_quietly(start, server):
@@ -106,7 +107,7 @@ def test_a_reader_that_leaves_ends_the_program_quietly(start, server):
     child.stdout.close()
     child.stdin.write(b"Hello. " * 2000)
     child.stdin.close()
-    assert child.wait(20) == 1
+    assert child.wait(HANG_SECONDS) == 1
     assert b"Traceback" not in child.stderr.read()
 
 
@@ -114,7 +115,7 @@ def test_progress_is_one_line_that_goes_away_on_a_terminal(start, server):
     terminal, theirs = pty.openpty()
     child = start("say", "Hello.", "--out", "hello.wav", stderr=theirs)
     os.close(theirs)
-    assert child.wait(20) == 0
+    assert child.wait(HANG_SECONDS) == 0
     shown = os.read(terminal, 4096).decode()
     os.close(terminal)
     assert "s of audio, the first after" in shown
@@ -126,13 +127,7 @@ def test_say_with_nothing_to_say_on_a_terminal_is_wrong_usage(start, server):
     terminal, theirs = pty.openpty()
     child = start("say", stdin=theirs)
     os.close(theirs)
-    assert child.wait(20) == 2
+    assert child.wait(HANG_SECONDS) == 2
     os.close(terminal)
     assert b"nothing to say" in child.stderr.read()
 
-
-def _wait_until(condition, seconds: float = 10) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

@@ -5,6 +5,7 @@ import time
 
 import numpy as np
 import pytest
+from support.waiting import HANG_SECONDS, NEVER_SECONDS, until
 
 from voxcpm_client import (
     Aborted,
@@ -21,7 +22,7 @@ from voxcpm_client import (
 
 @pytest.fixture
 async def client(server):
-    async with AsyncClient(server.target, timeout=20) as client:
+    async with AsyncClient(server.target, timeout=HANG_SECONDS) as client:
         yield client
 
 
@@ -107,12 +108,15 @@ async def test_other_failures_are_not_repeated(client, server, code):
 
 
 @pytest.mark.parametrize("code", ["RESOURCE_EXHAUSTED", "UNAVAILABLE"])
-@pytest.mark.parametrize("how", [{"retry_after": 0.4}, {"pushback": "400"}, {"retry_after": 9.0, "pushback": "400"}])
+@pytest.mark.parametrize(
+    "how", [{"retry_after": 0.4}, {"pushback": "400"}, {"retry_after": NEVER_SECONDS, "pushback": "400"}]
+)
 async def test_the_server_says_when_to_come_back(client, server, code, how):
+    """A client that heeded the longest would give up at once, as its deadline comes before."""
     server.fail(code, **how)
     begun = time.monotonic()
     await client.say("a")
-    assert 0.4 <= time.monotonic() - begun < 3
+    assert time.monotonic() - begun >= 0.4
     assert len(server.calls) == 2
 
 
@@ -125,12 +129,11 @@ async def test_a_server_that_wants_no_retry_gets_none(client, server):
 
 
 async def test_a_wait_beyond_the_deadline_is_not_begun(client, server):
-    server.fail("RESOURCE_EXHAUSTED", retry_after=5.0)
-    begun = time.monotonic()
+    server.fail("RESOURCE_EXHAUSTED", retry_after=2 * NEVER_SECONDS)
     with pytest.raises(Exhausted) as raised:
-        await client.say("a", timeout=2.0)
-    assert time.monotonic() - begun < 1
-    assert raised.value.retry_after == 5.0
+        async with asyncio.timeout(HANG_SECONDS):
+            await client.say("a", timeout=NEVER_SECONDS)
+    assert raised.value.retry_after == 2 * NEVER_SECONDS
 
 
 async def test_the_number_of_retries_is_bounded(server):
@@ -144,10 +147,17 @@ async def test_the_number_of_retries_is_bounded(server):
 async def test_too_much_text_to_keep_is_not_repeated(client, server):
     server.hold.clear()
     server.fail("UNAVAILABLE")
+    asked = 0
+
+    def pieces():
+        nonlocal asked
+        for asked in range(80):
+            yield "x" * 15_000
+
+    task = asyncio.create_task(client.say(pieces()))
+    await until(lambda: 15_000 * asked > 1 << 20)  # what came before the piece asked for is sent or waits
+    server.hold.set()
     with pytest.raises(Unavailable):
-        task = asyncio.create_task(client.say(["x" * 15_000] * 80))
-        await asyncio.sleep(0.3)
-        server.hold.set()
         await task
     assert len(server.calls) == 1
 
@@ -156,8 +166,9 @@ async def test_a_silent_server_meets_the_deadline(client, server):
     server.hold.clear()
     begun = time.monotonic()
     with pytest.raises(DeadlineExceeded, match=r"timeout of 0\.5 s") as raised:
-        await client.say("a", timeout=0.5, request_id="late")
-    assert 0.4 < time.monotonic() - begun < 3
+        async with asyncio.timeout(HANG_SECONDS):
+            await client.say("a", timeout=0.5, request_id="late")
+    assert time.monotonic() - begun > 0.4
     assert raised.value.request_id == "late"
 
 

@@ -2,6 +2,7 @@
 
 import grpc
 import pytest
+from support.waiting import HANG_SECONDS
 
 from voxcpm_client import AsyncClient, Exhausted, InvalidArgument
 from voxcpm_grpc.v1 import tts_pb2 as pb
@@ -33,7 +34,7 @@ async def client():
     tts_pb2_grpc.add_VoxCPMServiceServicer_to_server(Refusing(), server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
-    async with AsyncClient(f"127.0.0.1:{port}", timeout=20) as client:
+    async with AsyncClient(f"127.0.0.1:{port}", timeout=HANG_SECONDS) as client:
         yield client
     await server.stop(0)
 

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from support.waiting import HANG_SECONDS
 
 from voxcpm_client import AsyncClient, AudioFormat, Encoding, InvalidArgument, Latents, NotFound, Prompt
 from voxcpm_grpc.v1 import tts_pb2 as pb
@@ -9,7 +10,7 @@ RECORDING = bytes(range(256)) * 700  # 179,200 bytes: three parts
 
 @pytest.fixture
 async def client(server):
-    async with AsyncClient(server.target, timeout=20) as client:
+    async with AsyncClient(server.target, timeout=HANG_SECONDS) as client:
         yield client
 
 
