@@ -17,6 +17,7 @@ import pytest
 from google.rpc import status_pb2
 from google.rpc.error_details_pb2 import BadRequest, RequestInfo, RetryInfo
 from support import fake_engine, voice_stores
+from support.waiting import HANG_SECONDS, until
 
 from voxcpm_grpc.audio import DecodePool
 from voxcpm_grpc.config import LimitSettings, VoiceSettings
@@ -156,9 +157,7 @@ class Served:
 
     async def idle(self) -> None:
         """Returns when no request is left in the pool and no RPC is open."""
-        async with asyncio.timeout(5):
-            while self.pool.running or self.pool.waiting or self.gate.streams:  # noqa: ASYNC110 - looks from outside
-                await asyncio.sleep(0.005)
+        await until(lambda: not (self.pool.running or self.pool.waiting or self.gate.streams))
 
 
 WRAPPED = {pb.GenerateConfig: "config", pb.Flush: "flush", pb.Interrupt: "interrupt", pb.Finish: "finish"}
@@ -190,7 +189,7 @@ def serve_front(tmp_path: Path, decode_pool: DecodePool) -> ServeFront:
         settings = LimitSettings(**limits)
         threads = Threads()
         directory = tmp_path / "voices"
-        voices = VoiceSettings(max_voices=max_voices)
+        voices = VoiceSettings(max_voices=max_voices, timeout_seconds=HANG_SECONDS)
         store = VoiceStore(Objects(url or str(directory)), voices, pool.info.fingerprint)
         library = Library(store)
         studio = Studio(pool, decode_pool, library, threads, settings)  # type: ignore[arg-type]

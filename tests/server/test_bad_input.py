@@ -10,6 +10,7 @@ import grpc
 import numpy as np
 import pytest
 from google.protobuf.duration_pb2 import Duration
+from support.waiting import HANG_SECONDS
 
 from voxcpm_grpc.audio import wav_bytes
 from voxcpm_grpc.v1 import tts_pb2 as pb
@@ -140,7 +141,7 @@ async def test_bad_streams(served, details_of, messages, field):
 async def test_a_refusal_that_meets_the_first_chunk_arrives(served):
     for _ in range(30):
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await served.generate("?!", pb.Flush(), timeout=5)
+            await served.generate("?!", pb.Flush(), timeout=HANG_SECONDS)
         assert caught.value.code() is INVALID
 
 
@@ -212,7 +213,7 @@ async def test_a_cancellation_from_inside_does_not_leave_the_caller_hanging(serv
 
     monkeypatch.setattr(served.pool, "encode", cancelled)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await served.generate(pb.GenerateConfig(**prompt_of(RECORDING)), "Hello.", timeout=5)
+        await served.generate(pb.GenerateConfig(**prompt_of(RECORDING)), "Hello.", timeout=HANG_SECONDS)
     assert caught.value.code() is grpc.StatusCode.INTERNAL
 
 

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 
 import grpc
 import numpy as np
@@ -22,6 +23,7 @@ from support.uploads import (
     recording,
     upload,
 )
+from support.waiting import HANG_SECONDS, NEVER_SECONDS, until
 
 from voxcpm_grpc.audio import wav_bytes
 from voxcpm_grpc.v1 import tts_pb2 as pb
@@ -136,13 +138,15 @@ async def test_a_voice_of_the_wrong_kind_is_refused(served, details_of):
 
 
 async def test_a_silent_upload_ends(serve_front):
+    async def sent(begun: list[pb.AddPromptRequest]) -> AsyncIterator[pb.AddPromptRequest]:
+        for message in begun:
+            yield message
+        await asyncio.sleep(NEVER_SECONDS)
+
     async with serve_front(upload_idle_seconds=0.1) as served:
         for begun in ([], HALF):
-            call = served.stub.AddPrompt()
-            for message in begun:
-                await call.write(message)
             with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await asyncio.wait_for(call.read(), 5)
+                await asyncio.wait_for(served.stub.AddPrompt(sent(begun)).read(), HANG_SECONDS)
             assert caught.value.code() is INVALID
         assert not list(served.directory.iterdir())
 
@@ -151,7 +155,7 @@ async def test_a_cancelled_upload_stores_nothing(served):
     call = served.stub.AddPrompt()
     for message in HALF:
         await call.write(message)
-    await asyncio.sleep(0.05)
+    await until(lambda: served.uploads.held == 2000)
     call.cancel()
     await served.idle()
     assert not list(served.directory.iterdir())
@@ -164,7 +168,7 @@ def messages():
     yield pb.AddPromptRequest(config=pb.AddPromptConfig(transcript="Hi."))
     yield pb.AddPromptRequest(audio=pb.AudioPart(data=bytes(1000)))
     print("uploading", flush=True)
-    time.sleep(60)
+    time.sleep(600)
 for _ in tts_pb2_grpc.VoxCPMServiceStub(grpc.insecure_channel(sys.argv[1])).AddPrompt(messages()):
     pass
 """
@@ -173,10 +177,8 @@ for _ in tts_pb2_grpc.VoxCPMServiceStub(grpc.insecure_channel(sys.argv[1])).AddP
 async def test_a_killed_client_stores_nothing(served):
     client = await asyncio.create_subprocess_exec(sys.executable, "-c", CLIENT, served.address, stdout=subprocess.PIPE)
     assert client.stdout is not None
-    assert await asyncio.wait_for(client.stdout.readline(), 20) == b"uploading\n"
-    async with asyncio.timeout(5):
-        while served.uploads.held != 1000:  # noqa: ASYNC110 - looks from outside
-            await asyncio.sleep(0.01)
+    assert await asyncio.wait_for(client.stdout.readline(), HANG_SECONDS) == b"uploading\n"
+    await until(lambda: served.uploads.held == 1000)
     os.kill(client.pid, signal.SIGKILL)
     await client.wait()
     await served.idle()

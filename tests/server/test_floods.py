@@ -7,6 +7,7 @@ from typing import Any
 import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
+from support.waiting import HANG_SECONDS, NEVER_SECONDS
 
 from voxcpm_grpc.v1 import tts_pb2 as pb
 
@@ -41,7 +42,7 @@ async def test_what_is_too_long_is_refused(served, details_of, messages, field):
 
 
 async def test_unanswered_flushes_are_bounded(serve_front, fake):
-    async with serve_front(fake(step_seconds=0.05)) as served:
+    async with serve_front(fake(step_seconds=NEVER_SECONDS)) as served:
         with pytest.raises(grpc.aio.AioRpcError, match="1000 flushes") as caught:
             await served.generate(MANUAL, "x" * 300, *[pb.Flush(tag="x" * 128)] * 1100)
         assert caught.value.code() is INVALID
@@ -98,14 +99,15 @@ async def test_each_limit_is_the_setting(serve_front, details_of, limits, messag
 async def test_the_server_cuts_and_refuses_before_its_callers_would(serve_front, fake):
     """What a caller asks for counts below the server's own limit only."""
     pool = fake()
-    async with serve_front(pool, max_segment_chars=10, max_queue_seconds=0.1) as served:
-        eager = pb.GenerateConfig(max_queue_time=Duration(seconds=60), segmentation=pb.Segmentation(max_chars=300))
+    eager = pb.GenerateConfig(max_queue_time=Duration(seconds=600), segmentation=pb.Segmentation(max_chars=300))
+    async with serve_front(pool, max_segment_chars=10) as served:
         await served.generate(eager, LONG)
         assert max(len(request.text) for request in pool.requests) <= 10
-        for _ in range(4):
-            await pool.slots.acquire()
+    for _ in range(4):
+        await pool.slots.acquire()
+    async with serve_front(pool, max_queue_seconds=0.1) as served:
         with pytest.raises(grpc.aio.AioRpcError, match=r"within 0\.1 s") as caught:
-            await served.generate(eager, LONG, timeout=10)
+            await served.generate(eager, LONG, timeout=HANG_SECONDS)
         assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import grpc
 import numpy as np
 import pytest
+from support.waiting import HANG_SECONDS, NEVER_SECONDS, until
 
 from voxcpm_grpc.audio import wav_bytes
 from voxcpm_grpc.v1 import tts_pb2 as pb
@@ -62,9 +64,7 @@ async def begin(served: Any, size: int) -> Any:
 
 
 async def holding(served: Any, size: int) -> None:
-    async with asyncio.timeout(5):
-        while served.uploads.held != size:  # noqa: ASYNC110 - looks from outside
-            await asyncio.sleep(0.005)
+    await until(lambda: served.uploads.held == size)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -106,17 +106,39 @@ GAP = pb.AddPromptRequest(audio=pb.AudioPart(data=b"x", offset_bytes=9))
 WRONG = pb.AddPromptRequest(commit=pb.UploadCommit(digests=[pb.UploadDigest(total_bytes=1)]))
 
 
-@pytest.mark.parametrize("last", [None, GAP, WRONG], ids=["silence", "gap", "wrong commit"])
-async def test_a_failed_upload_gives_all_back(serve_front, last):
-    async with serve_front(upload_idle_seconds=0.3) as served:
-        call = await begin(served, 1000)
-        if last is not None:
-            await call.write(last)
+@pytest.mark.parametrize("last", [GAP, WRONG], ids=["gap", "wrong commit"])
+async def test_a_failed_upload_gives_all_back(served, last):
+    call = await begin(served, 1000)
+    await call.write(last)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await asyncio.wait_for(call.read(), HANG_SECONDS)
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    await served.idle()
+    assert served.uploads.held == 0
+
+
+async def test_an_upload_that_falls_silent_gives_all_back(serve_front, monkeypatch):
+    seen = []
+
+    async def sent():
+        for message in upload(pb.AddPromptRequest, PROMPT, RECORDING[:1000], end=False):
+            yield message
+        await asyncio.sleep(NEVER_SECONDS)
+
+    async with serve_front(upload_idle_seconds=3.0) as served:
+        account = served.uploads.account
+
+        @contextmanager
+        def watched() -> Iterator[Any]:
+            with account() as take:
+                yield lambda size, field: (take(size, field), seen.append(served.uploads.held))
+
+        monkeypatch.setattr(served.uploads, "account", watched)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await asyncio.wait_for(call.read(), 5)
+            await asyncio.wait_for(served.stub.AddPrompt(sent()).read(), HANG_SECONDS)
         assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
         await served.idle()
-        assert served.uploads.held == 0
+        assert (seen, served.uploads.held) == ([1000], 0)
 
 
 async def test_what_never_fits_is_not_worth_a_retry(serve_front, details_of):

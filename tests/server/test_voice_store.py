@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Awaitable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from support.voice_stores import DAY, listed, voice
+from support.waiting import HANG_SECONDS, until
 
 from voxcpm_grpc.errors import Exhausted, NotFound
 from voxcpm_server.voices import Kind, voice_id
@@ -59,8 +62,12 @@ async def test_the_deleted_do_not_return_with_what_was_made_of_them(folder):
 async def test_many_who_ask_for_a_voice_fetch_it_once(servers):
     one, two = servers.open(), servers.open()
     ((stored, _), (other, _)) = await one.add(voice(), voice("other"))
-    servers.objects[1].seconds = 0.05
-    loaded = await asyncio.gather(*(two.load(stored.id) for _ in range(40)), two.load(other.id))
+    objects = servers.objects[1]
+    objects.hold_up("read")
+    loading = asyncio.gather(*(two.load(stored.id) for _ in range(40)), two.load(other.id))
+    await until(lambda: objects.count("read", ".latents") or objects.count("read", ".voice"))
+    objects.go_on()
+    loaded = await loading
     assert servers.objects[1].count("read", ".latents") == 2
     assert all(one.prompt is loaded[0].prompt for one in loaded[:40])
     await two.load(stored.id)
@@ -71,10 +78,13 @@ async def test_many_who_ask_for_a_voice_fetch_it_once(servers):
 async def test_one_who_gives_up_does_not_stop_the_fetch_of_the_others(folder):
     one, two = folder.open(), folder.open()
     ((stored, _),) = await one.add(voice())
-    folder.objects[1].seconds = 0.1
+    folder.objects[1].hold_up("read")
     first, second = asyncio.create_task(two.load(stored.id)), asyncio.create_task(two.load(stored.id))
-    await asyncio.sleep(0.15)
+    await until(lambda: folder.objects[1].count("read", ""))
     first.cancel()
+    await asyncio.wait([first])
+    assert first.cancelled()
+    folder.objects[1].go_on()
     assert (await second).voice == stored
     assert folder.objects[1].count("read", ".latents") == 1
 
@@ -94,25 +104,22 @@ async def test_memory_holds_what_fits_and_was_used_last(folder):
 
 
 async def test_the_event_loop_never_waits_for_the_store(folder):
+    """The store answers only what the loop has let it, which a loop that waits cannot do."""
     store = folder.open()
-    folder.objects[0].seconds = 0.1
-    pauses, running = [], True
+    [objects] = folder.objects
 
-    async def tick() -> None:
-        loop = asyncio.get_running_loop()
-        while running:
-            before = loop.time()
-            await asyncio.sleep(0.005)
-            pauses.append(loop.time() - before)
+    async def held_up(call: Awaitable[Any]) -> Any:
+        objects.hold_up()
+        asked = len(objects.asked)
+        answer = asyncio.ensure_future(call)
+        await until(lambda: len(objects.asked) > asked)
+        objects.go_on()
+        return await answer
 
-    ticking = asyncio.create_task(tick())
-    ((stored, _),) = await store.add(voice())
-    await asyncio.gather(store.load(stored.id), store.find(stored.id), store.page(), store.sweep())
-    await store.delete(stored.id)
-    running = False
-    await ticking
-    assert max(pauses) < 0.09
-    assert all(name.startswith("voxcpm-voices") for name in folder.objects[0].threads)
+    ((stored, _),) = await held_up(store.add(voice()))
+    for call in (store.load(stored.id), store.find(stored.id), store.page(), store.sweep(), store.delete(stored.id)):
+        await held_up(call)
+    assert all(name.startswith("voxcpm-voices") for name in objects.threads)
 
 
 # ---- time
@@ -161,9 +168,7 @@ async def test_a_server_sweeps_by_itself(folder):
     async with folder.open(sweep_seconds=0.05) as store:
         await store.add(voice(ttl=60.0))
         folder.clock.now += 61
-        async with asyncio.timeout(5):
-            while "voice" in {name.rpartition(".")[2] for name in folder.names}:  # noqa: ASYNC110 - looks from outside
-                await asyncio.sleep(0.02)
+        await until(lambda: "voice" not in {name.rpartition(".")[2] for name in folder.names})
 
 
 async def test_what_expired_makes_room(folder):
@@ -192,9 +197,9 @@ async def test_what_is_stored_during_a_sweep_counts(folder, monkeypatch):
     folder.clock.now += 61
     [objects], removing, may_remove = folder.objects, threading.Event(), threading.Event()
     remove = objects.remove
-    monkeypatch.setattr(objects, "remove", lambda *names: (removing.set(), may_remove.wait(10), remove(*names)))
+    monkeypatch.setattr(objects, "remove", lambda *names: (removing.set(), may_remove.wait(HANG_SECONDS), remove(*names)))
     sweeping = asyncio.create_task(store.sweep())
-    assert await asyncio.to_thread(removing.wait, 5)
+    assert await asyncio.to_thread(removing.wait, HANG_SECONDS)
     await store.add(voice("b"), voice("c"))
     may_remove.set()
     await sweeping

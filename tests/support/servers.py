@@ -14,8 +14,11 @@ from pathlib import Path
 from typing import IO
 
 from support.checkpoints import TINY
+from support.waiting import HANG_SECONDS, NEVER_SECONDS
 
-STOP_SECONDS = 20
+STOP_SECONDS = HANG_SECONDS
+# A busy host is no reason to take an engine or a front for lost: it is when its process has ended.
+PATIENT = ("--supervision.silence-seconds", f"{NEVER_SECONDS:g}", "--supervision.step-seconds", f"{NEVER_SECONDS:g}")
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,7 @@ def serving(voices: str | Path, *flags: str, model: Path | str = TINY) -> Iterat
     command = [sys.executable, "-m", "voxcpm_client", "serve", "--listen", "127.0.0.1:0", "--decode-workers", "1"]
     with tempfile.NamedTemporaryFile("w+", prefix="voxcpm-", suffix=".log") as log:
         process = subprocess.Popen(
-            [*command, "--model", str(model), "--voices.url", str(voices), *flags],
+            [*command, "--model", str(model), "--voices.url", str(voices), *PATIENT, *flags],
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,

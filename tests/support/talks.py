@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 
+from support.waiting import HANG_SECONDS
+
 from voxcpm_grpc.v1 import tts_pb2 as pb
 
 
@@ -13,18 +15,17 @@ def text(*pieces: str) -> Iterator[pb.GenerateRequest]:
 
 
 class SlowTalk:
-    """Something is said and flushed, and something else once all who talk so `go_on`, after a while at the latest."""
+    """Something is said and flushed, and something else once all who talk so `go_on`, or have hung."""
 
-    def __init__(self, first: str = "Hello there.", second: str = "Goodbye.", *, seconds: float = 20.0) -> None:
+    def __init__(self, first: str = "Hello there.", second: str = "Goodbye.") -> None:
         self._first, self._second = first, second
-        self._seconds = seconds
         self._going_on = threading.Event()
 
     def messages(self) -> Iterator[pb.GenerateRequest]:
         """For one stream; every call gives those for another one."""
         yield pb.GenerateRequest(text=self._first)
         yield pb.GenerateRequest(flush=pb.Flush())
-        self._going_on.wait(self._seconds)
+        self._going_on.wait(HANG_SECONDS)
         yield pb.GenerateRequest(text=self._second)
 
     def go_on(self) -> None:

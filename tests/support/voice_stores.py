@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
+from support.waiting import HANG_SECONDS
 
 from voxcpm_grpc.config import VoiceSettings
 from voxcpm_grpc.errors import Unavailable
@@ -27,12 +27,13 @@ class Clock:
 
 
 class Watched(Objects):
-    """Objects that count what is asked of them, and can be slow, lost, or stop working after some writes."""
+    """Objects that count what is asked of them, and can be held up, lost, or stop working after some writes."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
         self.asked: list[tuple[str, tuple[str, ...]]] = []
-        self.seconds = 0.0
+        self.held_up: str | None = None  # the verb that waits for `go_on`; empty for all of them
+        self.going_on = threading.Event()
         self.lost = False
         self.writes_left: int | None = None
         self.threads: set[str] = set()
@@ -60,9 +61,19 @@ class Watched(Objects):
     def _ask(self, verb: str, *names: str) -> None:
         self.asked.append((verb, names))
         self.threads.add(threading.current_thread().name)
-        time.sleep(self.seconds)
+        if self.held_up is not None and self.held_up in ("", verb):
+            assert self.going_on.wait(HANG_SECONDS), "held up by who was to say that it goes on"
         if self.lost:
             raise Unavailable("it cannot be reached", retry_after=5)
+
+    def hold_up(self, verb: str = "") -> None:
+        """Let requests of a kind, or all, wait until `go_on`."""
+        self.going_on.clear()
+        self.held_up = verb
+
+    def go_on(self) -> None:
+        self.held_up = None
+        self.going_on.set()
 
     def count(self, verb: str, ending: str) -> int:
         """Requests of a kind that name an object of a kind."""
@@ -79,7 +90,7 @@ class Servers:
 
     def open(self, fingerprint: str = "model", **settings) -> VoiceStore:
         self.objects.append(Watched(self.url))
-        settings = {"ttl_seconds": 10 * DAY, "max_voices": 50, "timeout_seconds": 5.0, **settings}
+        settings = {"ttl_seconds": 10 * DAY, "max_voices": 50, "timeout_seconds": HANG_SECONDS, **settings}
         return VoiceStore(self.objects[-1], VoiceSettings(**settings), fingerprint, self.clock)
 
     @property
