@@ -192,7 +192,7 @@ def test_the_rules_catch(tmp_path, module, source, fault):
 def run(script: str, *args: str, cwd: Path) -> str:
     """What `script` prints in an interpreter that starts outside the repository."""
     command = [sys.executable, "-c", script, *args]
-    run = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=60)
+    run = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=100)
     assert run.returncode == 0, run.stderr
     return run.stdout.strip()
 

@@ -17,6 +17,7 @@ import grpc
 import pytest
 from support.servers import Server, serving
 from support.talks import SlowTalk
+from support.waiting import HANG_SECONDS, NEVER_SECONDS, wait_until
 
 from voxcpm_client import Client, SpeechError, Unavailable
 from voxcpm_grpc.v1 import tts_pb2 as pb
@@ -29,7 +30,7 @@ LONG = "A sentence that takes its time to be spoken, as it is long, and longer t
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("haproxy") is None, reason="HAProxy is not installed: apt-get install haproxy"),
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(600),
 ]
 
 
@@ -44,7 +45,8 @@ class Site:
 @contextmanager
 def site(folder: Path) -> Iterator[Site]:
     with ExitStack() as stack:
-        servers = tuple(stack.enter_context(serving(folder / "voices", "--drain-seconds", "20")) for _ in range(2))
+        drain = ("--drain-seconds", f"{NEVER_SECONDS:g}")
+        servers = tuple(stack.enter_context(serving(folder / "voices", *drain)) for _ in range(2))
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             address = f"127.0.0.1:{free.getsockname()[1]}"
@@ -54,12 +56,12 @@ def site(folder: Path) -> Iterator[Site]:
         log = stack.enter_context((folder / "haproxy.log").open("w+"))
         process = subprocess.Popen(["haproxy", "-db", "-f", CONFIG], env=os.environ | names, stdout=log, stderr=log)
         try:
-            with Client(address, timeout=20) as client:
+            with Client(address, timeout=HANG_SECONDS) as client:
                 assert client.health(), (folder / "haproxy.log").read_text("utf-8")
             yield Site(address, servers)
         finally:
             process.terminate()
-            process.wait(20)
+            process.wait(HANG_SECONDS)
 
 
 @pytest.fixture
@@ -70,7 +72,7 @@ def shared(tmp_path: Path) -> Iterator[Site]:
 
 def test_the_end_to_end_tests_pass_and_both_servers_take_part(shared):
     command = [sys.executable, "-m", "pytest", "tests/e2e", "--target", shared.address, "-p", "no:cacheprovider"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=580)
     assert done.returncode == 0, done.stdout
     calls = [server.calls("Generate") for server in shared.servers]
     assert min(calls) > 0.2 * sum(calls)
@@ -81,8 +83,8 @@ class Talk:
 
     def __init__(self, address: str) -> None:
         self._channel = grpc.insecure_channel(address)
-        self._talk = SlowTalk(LONG, seconds=50)
-        self._call = tts_pb2_grpc.VoxCPMServiceStub(self._channel).Generate(self._talk.messages(), timeout=60)
+        self._talk = SlowTalk(LONG)
+        self._call = tts_pb2_grpc.VoxCPMServiceStub(self._channel).Generate(self._talk.messages(), timeout=300)
         while not next(self._call).sample_count:
             pass
 
@@ -96,7 +98,7 @@ def speak_on(address: str, seconds: float) -> tuple[int, list[SpeechError]]:
     """Calls one after the other, each on a connection of its own: how many succeeded, and what the others met."""
     spoken, errors, ends = 0, [], time.monotonic() + seconds
     while time.monotonic() < ends:
-        with Client(address, timeout=20) as client:
+        with Client(address, timeout=HANG_SECONDS) as client:
             try:
                 spoken += client.say("Hello.", **SHORT).summary.total_samples > 0
             except SpeechError as error:
@@ -113,31 +115,29 @@ def test_a_server_drains_without_cutting_anyone_off(shared):
     assert errors == []  # whom the leaving server still refuses, the client sends again
     for talk in talks:
         assert talk.finish()[-1].HasField("summary")
-    leaving.process.wait(30)
+    leaving.process.wait(HANG_SECONDS)
     assert leaving.process.returncode == 0
     before = staying.calls("Generate")
     spoken, errors = speak_on(shared.address, 1)
     assert errors == []
-    assert staying.calls("Generate") == before + spoken
+    wait_until(lambda: staying.calls("Generate") == before + spoken)
 
 
 def test_a_server_that_dies_takes_only_its_own_streams_along(shared):
     dying, last = shared.servers
     talks = [Talk(shared.address) for _ in range(4)]
     dying.kill()
-    began = time.monotonic()
     spoken, errors = speak_on(shared.address, 4)
     assert spoken
     assert errors == []
     ended = [how_it_ends(talk) for talk in talks]
     assert ended.count("complete") == 2  # those of the other server
     assert set(ended) <= {"complete", "CANCELLED", "UNAVAILABLE"}  # HAProxy resets what it cannot end,
-    with Client(shared.address, timeout=20) as client, client.speak(LONG * 20) as stream:
+    with Client(shared.address, timeout=HANG_SECONDS) as client, client.speak(LONG * 20) as stream:
         next(stream)
         last.kill()
         with pytest.raises(Unavailable, match="cut off on its way"):  # or ends it without a status
             list(stream)
-    assert time.monotonic() - began < 30
 
 
 def how_it_ends(talk: Talk) -> str:

@@ -21,12 +21,12 @@ def test_health(channel, client):
     health = health_pb2_grpc.HealthStub(channel)
     for name in ("", SERVICE):
         request = health_pb2.HealthCheckRequest(service=name)
-        assert health.Check(request, timeout=30).status == SERVING
-        watch = health.Watch(request, timeout=30)
+        assert health.Check(request, timeout=60).status == SERVING
+        watch = health.Watch(request, timeout=60)
         assert next(watch).status == SERVING
         watch.cancel()
     with pytest.raises(grpc.RpcError) as raised:
-        health.Check(health_pb2.HealthCheckRequest(service="nobody"), timeout=30)
+        health.Check(health_pb2.HealthCheckRequest(service="nobody"), timeout=60)
     assert raised.value.code() is grpc.StatusCode.NOT_FOUND
 
 
@@ -41,7 +41,7 @@ def test_reflection(channel, version):
         reflection_pb2.ServerReflectionRequest(list_services=""),
         reflection_pb2.ServerReflectionRequest(file_containing_symbol=SERVICE),
     ]
-    listing, file = method(iter(asked), timeout=30)
+    listing, file = method(iter(asked), timeout=60)
     assert SERVICE in [service.name for service in listing.list_services_response.service]
     assert file.file_descriptor_response.file_descriptor_proto
 
@@ -64,7 +64,7 @@ def test_every_fault_carries_its_details(stub):
     """They travel in trailers, which proxies must pass on."""
     config = pb.GenerateConfig(request_id="fault-7", turn=pb.TurnConfig(sampling=pb.Sampling(cfg_value=99.0)))
     with pytest.raises(grpc.RpcError) as raised:
-        list(stub.Generate(iter([pb.GenerateRequest(config=config)]), timeout=30))
+        list(stub.Generate(iter([pb.GenerateRequest(config=config)]), timeout=60))
     assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     status = Status.FromString(dict(raised.value.trailing_metadata())["grpc-status-details-bin"])
     assert status.message == raised.value.details()
@@ -86,11 +86,11 @@ def test_mistakes_in_every_call_are_told_apart(client, stub, recording):
     for kind in (pb.AddPromptRequest, pb.AddReferenceRequest, pb.AddHifiRequest, pb.EncodeLatentsRequest):
         name = kind.__name__.removesuffix("Request")
         with pytest.raises(grpc.RpcError) as raised:  # audio before the config
-            answer = getattr(stub, name)(iter([kind(audio=pb.AudioPart(data=recording))]), timeout=30)
+            answer = getattr(stub, name)(iter([kind(audio=pb.AudioPart(data=recording))]), timeout=60)
             list(answer)
         assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT, name
     with pytest.raises(grpc.RpcError) as raised:
-        list(stub.Generate(iter([pb.GenerateRequest(text="...")]), timeout=30))
+        list(stub.Generate(iter([pb.GenerateRequest(text="...")]), timeout=60))
     assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
@@ -110,5 +110,5 @@ def test_a_refusal_reaches_a_client_that_is_still_sending(stub, recording):
 
 def test_an_unknown_method_is_unimplemented(channel):
     with pytest.raises(grpc.RpcError) as raised:
-        channel.unary_unary(f"/{SERVICE}/Sing")(b"", timeout=30)
+        channel.unary_unary(f"/{SERVICE}/Sing")(b"", timeout=60)
     assert raised.value.code() is grpc.StatusCode.UNIMPLEMENTED

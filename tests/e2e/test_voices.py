@@ -67,7 +67,7 @@ def test_voices_are_listed_by_label_in_pages(client, stub, recording):
     seen, token = [], ""
     for _ in range(10):
         request = pb.ListVoicesRequest(labels={"run": run}, page_size=2, page_token=token)
-        page = stub.ListVoices(request, timeout=30)
+        page = stub.ListVoices(request, timeout=60)
         seen += [handle.id for handle in page.handles]
         if not (token := page.next_page_token):
             break
@@ -97,7 +97,7 @@ def test_an_upload_of_many_parts_arrives_whole(stub, info, recording, kind):
     assert chunks[0].handle.id
     assert chunks[-1].HasField("summary")
     assert [chunk.sequence for chunk in chunks] == list(range(len(chunks)))
-    stub.DeleteVoice(pb.DeleteVoiceRequest(id=chunks[0].handle.id), timeout=30)
+    stub.DeleteVoice(pb.DeleteVoiceRequest(id=chunks[0].handle.id), timeout=60)
 
 
 def test_large_messages_pass(client, info):
@@ -119,7 +119,7 @@ def test_a_broken_upload_stores_nothing(client, stub, recording):
     bad = pb.UploadCommit(digests=[pb.UploadDigest(total_bytes=len(recording), sha256=bytes(32))])
     for messages in (parts, [*parts, pb.AddPromptRequest(commit=bad)]):
         with pytest.raises(grpc.RpcError) as raised:
-            list(stub.AddPrompt(iter(messages), timeout=30))
+            list(stub.AddPrompt(iter(messages), timeout=60))
         assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert client.voices(labels={"run": run}) == []
     with pytest.raises(InvalidArgument):

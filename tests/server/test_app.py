@@ -21,10 +21,14 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2
 from support.checkpoints import TINY
+from support.pools import patient
+from support.servers import PATIENT
 from support.talks import SlowTalk, text
+from support.waiting import HANG_SECONDS, NEVER_SECONDS
 
 from voxcpm_grpc.audio import wav_bytes
 from voxcpm_grpc.config import EngineSettings, Settings, VoiceSettings
+from voxcpm_grpc.engine.handles import ProcessHandle
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
@@ -52,23 +56,24 @@ class Process:
 
 def start(voices: Path, *flags: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", SERVE, "--listen", "127.0.0.1:0"]
-    command += ["--model", str(TINY), "--voices.url", str(voices), *flags]
+    command += ["--model", str(TINY), "--voices.url", str(voices), *PATIENT, *flags]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 @pytest.fixture(scope="module")
 def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
-    running = start(tmp_path_factory.mktemp("voices"), "--decode-workers", "1")
+    drain = ("--drain-seconds", f"{NEVER_SECONDS:g}")
+    running = start(tmp_path_factory.mktemp("voices"), "--decode-workers", "1", *drain)
     try:
         assert running.stdout is not None
         line = running.stdout.readline()
         found = re.match(r"listening on (127\.0\.0\.1:\d+) ", line)
-        assert found, running.communicate(timeout=10)
+        assert found, running.communicate(timeout=HANG_SECONDS)
         with grpc.insecure_channel(found[1]) as channel:
             yield Process(running, line, found[1], channel)
     finally:
         running.kill()
-        running.communicate(timeout=20)
+        running.communicate(timeout=HANG_SECONDS)
 
 
 def test_it_says_what_it_serves(process):
@@ -111,7 +116,7 @@ def test_health_and_reflection(process):
 
 def test_a_taken_port_is_one_line_and_an_error(process, tmp_path):
     other = start(tmp_path, "--listen", process.address)
-    _, stderr = other.communicate(timeout=60)
+    _, stderr = other.communicate(timeout=HANG_SECONDS)
     assert other.returncode == 1
     assert f"cannot listen on {process.address}" in stderr.strip().splitlines()[-1]
 
@@ -131,12 +136,12 @@ def test_termination_lets_open_streams_finish(process):
     assert "grpc-retry-pushback-ms" in dict(caught.value.trailing_metadata())
     talk.go_on()
     assert list(speech)[-1].summary.segments == 2
-    assert process.process.wait(timeout=20) == 0
+    assert process.process.wait(timeout=HANG_SECONDS) == 0
 
 
 def test_a_missing_checkpoint_is_an_error_before_anything_starts(tmp_path):
     failed = start(tmp_path, "--model", str(tmp_path / "nowhere"))
-    _, stderr = failed.communicate(timeout=60)
+    _, stderr = failed.communicate(timeout=HANG_SECONDS)
     assert failed.returncode == 1
     assert "nowhere" in stderr
 
@@ -147,6 +152,7 @@ def settings(tmp_path: Path, **fields) -> Settings:
         model=str(TINY),
         listen="127.0.0.1:0",
         engine=engine,
+        supervision=patient(),
         voices=VoiceSettings(url=str(tmp_path / "voices")),
         decode_workers=1,
         drain_seconds=5,
@@ -239,13 +245,13 @@ async def test_streams_of_all_kinds_at_once_leave_nothing_behind(tmp_path):
             ours, theirs = (np.frombuffer(b"".join(c.audio for c in chunks), "<i2") for chunks in (before, after))
             assert len(ours) == len(theirs) == before[-1].summary.total_samples
             assert np.abs(ours.astype(int) - theirs).max() <= 4  # of 32768
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_SECONDS):
             while (stats := await running.pool.stats()).slots_used or stats.pages_used or stats.waiting:  # noqa: ASYNC110 - looks from outside
                 await asyncio.sleep(0.02)
         assert stats.cancelled >= 2
 
 
-async def test_a_lost_engine_is_told_to_callers_and_balancers_and_followed_by_another(tmp_path):
+async def test_a_lost_engine_is_told_to_callers_and_balancers_and_followed_by_another(tmp_path, monkeypatch):
     async with (
         running_server(settings(tmp_path)) as running,
         grpc.aio.insecure_channel(running.address) as channel,
@@ -259,6 +265,13 @@ async def test_a_lost_engine_is_told_to_callers_and_balancers_and_followed_by_an
         await call.write(pb.GenerateRequest(flush=pb.Flush()))
         while not (await call.read()).sample_count:
             pass
+        may_start, start_engine = asyncio.Event(), ProcessHandle.start
+
+        async def start_when_told(handle):
+            await may_start.wait()
+            return await start_engine(handle)
+
+        monkeypatch.setattr(ProcessHandle, "start", start_when_told)
         (engine,) = [child for child in multiprocessing.active_children() if child.name.startswith("engine")]
         engine.kill()
         with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -268,11 +281,13 @@ async def test_a_lost_engine_is_told_to_callers_and_balancers_and_followed_by_an
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await spoken(stub, pb.GenerateRequest(text="Hello."))
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
-        async with asyncio.timeout(60):
+        may_start.set()
+        async with asyncio.timeout(HANG_SECONDS):
             assert [(await updates.read()).status for _ in range(2)] == [NOT_SERVING, SERVING]
         assert (await spoken(stub, pb.GenerateRequest(text="Hello.")))[-1].HasField("summary")
 
 
+@pytest.mark.timeout(300)  # an engine is started three times
 async def test_a_server_ends_when_no_engine_can_be_started_again(tmp_path):
     checkpoint = shutil.copytree(TINY, tmp_path / "model")
     flags = ("--model", str(checkpoint), "--supervision.restart-limit", "2", "--supervision.restart-seconds", "0.1")
@@ -282,7 +297,7 @@ async def test_a_server_ends_when_no_engine_can_be_started_again(tmp_path):
         shutil.rmtree(checkpoint)
         [engine] = [child for child in psutil.Process(server.pid).children() if "engine cpu:0" in child.cmdline()[0]]
         engine.kill()
-        _, log = await asyncio.to_thread(server.communicate, timeout=60)
+        _, log = await asyncio.to_thread(server.communicate, timeout=200)
         assert server.returncode == 1
         assert "no engine is left" in log.strip().splitlines()[-1]
     finally:

@@ -67,5 +67,5 @@ async def test_no_callback_is_long_under_load(serve_front):
 
 def test_the_front_never_loads_torch():
     code = "import sys, voxcpm_server.app; print(sorted({'torch', 'triton', 'av'} & sys.modules.keys()))"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG_SECONDS, check=True)
     assert loaded.stdout.strip() == "[]"

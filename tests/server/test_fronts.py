@@ -7,7 +7,6 @@ import re
 import shutil
 import socket
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,6 +20,7 @@ from support import uploads
 from support.checkpoints import TINY
 from support.servers import Server, serving
 from support.talks import SlowTalk, text
+from support.waiting import HANG_SECONDS, NEVER_SECONDS, wait_until
 
 from voxcpm_grpc.audio import wav_bytes
 from voxcpm_grpc.config import SupervisionSettings
@@ -32,12 +32,16 @@ from voxcpm_server.fronts import reserved
 
 FRONTS = ("front 0", "front 1")
 CONNECTIONS = 64  # that all reach one of two fronts once in 10**19 times
+ENGINE_SECONDS = 120.0  # as HANG_SECONDS, where an engine is loaded
+
+pytestmark = pytest.mark.timeout(400)  # engines and fronts are started, several at once
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("voices")
     flags = ("--devices", "cpu:2", "--fronts", "2", "--supervision.restart-seconds", "0.5")
+    flags += ("--drain-seconds", f"{NEVER_SECONDS:g}")
     with serving(folder, *flags, model=with_preset(tmp_path_factory.mktemp("models"))) as server:
         yield server
 
@@ -69,11 +73,10 @@ def processes(server: Server, title: str) -> list[psutil.Process]:
     return found
 
 
-def until(found: Callable[[], object], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not found():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+
+def followed(server: Server, title: str, lost: psutil.Process) -> bool:
+    """Whether another process has taken the place of one that was lost."""
+    return [process.pid for process in processes(server, title)] not in ([], [lost.pid])
 
 
 def answered(server: Server, method: str, start: int = 0) -> set[str]:
@@ -93,7 +96,7 @@ def both_answer(server: Server, call: Callable[[tts_pb2_grpc.VoxCPMServiceStub],
 
 def speak(server: Server, words: str = "Hello there.") -> int:
     with connection(server) as stub:
-        return list(stub.Generate(text(words), timeout=60))[-1].summary.total_samples
+        return list(stub.Generate(text(words), timeout=HANG_SECONDS))[-1].summary.total_samples
 
 
 def test_fronts_share_the_port_and_the_engines(server):
@@ -122,14 +125,14 @@ def test_a_voice_of_one_front_is_a_voice_of_the_others(server):
 def test_every_front_has_the_presets_of_the_model(server):
     config = pb.GenerateRequest(config=pb.GenerateConfig(conditioning=pb.Conditioning(preset="anna")))
     said = pb.GenerateRequest(text="Hello.")
-    both_answer(server, lambda stub: list(stub.Generate(iter([config, said]), timeout=60)), "Generate")
+    both_answer(server, lambda stub: list(stub.Generate(iter([config, said]), timeout=HANG_SECONDS)), "Generate")
 
 
 def test_a_lost_front_costs_its_own_streams_and_is_followed_by_another(server):
     """Streams through both fronts on both engines; what the dead one was speaking frees its slots."""
     words = "A sentence that takes its time to be spoken, as it is long. " * 4
     with contextlib.ExitStack() as stack:
-        calls = [stack.enter_context(connection(server)).Generate(text(words), timeout=120) for _ in range(8)]
+        calls = [stack.enter_context(connection(server)).Generate(text(words), timeout=ENGINE_SECONDS) for _ in range(8)]
         for call in calls:
             next(call)
         [victim] = processes(server, "front 0")
@@ -137,9 +140,9 @@ def test_a_lost_front_costs_its_own_streams_and_is_followed_by_another(server):
         with ThreadPoolExecutor(len(calls)) as threads:
             outcomes = list(threads.map(outcome, calls))
     assert set(outcomes) <= {grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE}
-    until(lambda: [front.pid for front in processes(server, "front 0")] not in ([], [victim.pid]))
+    wait_until(lambda: followed(server, "front 0", victim), ENGINE_SECONDS)
     both_answer(server, lambda stub: stub.GetModelInfo(pb.GetModelInfoRequest()), "GetModelInfo")
-    both_answer(server, lambda stub: list(stub.Generate(text("Hello."), timeout=60)), "Generate")
+    both_answer(server, lambda stub: list(stub.Generate(text("Hello."), timeout=HANG_SECONDS)), "Generate")
 
 
 def outcome(call) -> grpc.StatusCode:
@@ -157,15 +160,15 @@ def test_a_lost_engine_is_followed_by_another_in_all_fronts(server):
     with grpc.insecure_channel(server.address) as channel:
         health = health_pb2_grpc.HealthStub(channel)
         assert health.Check(health_pb2.HealthCheckRequest()).status == health_pb2.HealthCheckResponse.SERVING
-    until(lambda: [engine.pid for engine in processes(server, "engine cpu:1")] not in ([], [victim.pid]))
+    wait_until(lambda: followed(server, "engine cpu:1", victim), ENGINE_SECONDS)
     for engine in processes(server, "engine cpu:0"):
         engine.kill()
-    until(lambda: {outcome_of(server) for _ in range(8)} == {grpc.StatusCode.OK})
+    wait_until(lambda: {outcome_of(server) for _ in range(8)} == {grpc.StatusCode.OK}, ENGINE_SECONDS)
 
 
 def outcome_of(server: Server) -> grpc.StatusCode:
     with connection(server) as stub:
-        return outcome(stub.Generate(text("Hello."), timeout=60))
+        return outcome(stub.Generate(text("Hello."), timeout=HANG_SECONDS))
 
 
 def test_termination_lets_the_streams_of_all_fronts_finish(server):
@@ -177,28 +180,35 @@ def test_termination_lets_the_streams_of_all_fronts_finish(server):
         for call in calls:
             next(call)
         server.terminate()
-        time.sleep(1.0)
+        wait_until(lambda: drains(server))
         talk.go_on()
         for call in calls:
             assert list(call)[-1].summary.segments == 2
-    assert server.process.wait(30) == 0
-    _, alive = psutil.wait_procs(family, 5)
+    assert server.process.wait(HANG_SECONDS) == 0
+    _, alive = psutil.wait_procs(family, HANG_SECONDS)
     assert not alive
 
 
+def drains(server: Server) -> bool:
+    """Whether a new call is refused."""
+    return outcome_of(server) is grpc.StatusCode.UNAVAILABLE
+
+
 def test_a_second_signal_does_not_wait_for_open_streams(tmp_path):
-    with serving(tmp_path, "--fronts", "2") as server:
+    talk = SlowTalk()
+    with serving(tmp_path, "--fronts", "2", "--drain-seconds", f"{NEVER_SECONDS:g}") as server:
         family = psutil.Process(server.process.pid).children(recursive=True)
         with connection(server) as stub:
-            call = stub.Generate(SlowTalk().messages())
+            call = stub.Generate(talk.messages())
             next(call)
             server.terminate()
-            time.sleep(1.0)
+            wait_until(lambda: drains(server))
             assert server.process.poll() is None
             server.terminate()
-            assert server.process.wait(10) == 0
+            assert server.process.wait(HANG_SECONDS) == 0
             assert outcome(call) is grpc.StatusCode.UNAVAILABLE
-        _, alive = psutil.wait_procs(family, 5)
+            talk.go_on()
+        _, alive = psutil.wait_procs(family, HANG_SECONDS)
         assert not alive
 
 

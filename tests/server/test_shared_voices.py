@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from support.servers import serving
 from support.uploads import recording
+from support.waiting import HANG_SECONDS
 
 from voxcpm_client import Client, NotFound
 
@@ -20,8 +21,8 @@ def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Client, 
     with (
         serving(folder) as one,
         serving(folder) as two,
-        Client(one.address, timeout=60, retries=0) as a,
-        Client(two.address, timeout=60, retries=0) as b,
+        Client(one.address, timeout=HANG_SECONDS, retries=0) as a,
+        Client(two.address, timeout=HANG_SECONDS, retries=0) as b,
     ):
         yield a, b
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 
-from support.waiting import HANG_SECONDS
+from support.waiting import NEVER_SECONDS
 
 from voxcpm_grpc.v1 import tts_pb2 as pb
 
@@ -15,7 +15,7 @@ def text(*pieces: str) -> Iterator[pb.GenerateRequest]:
 
 
 class SlowTalk:
-    """Something is said and flushed, and something else once all who talk so `go_on`, or have hung."""
+    """Something is said and flushed, and something else once all who talk so `go_on`."""
 
     def __init__(self, first: str = "Hello there.", second: str = "Goodbye.") -> None:
         self._first, self._second = first, second
@@ -25,7 +25,7 @@ class SlowTalk:
         """For one stream; every call gives those for another one."""
         yield pb.GenerateRequest(text=self._first)
         yield pb.GenerateRequest(flush=pb.Flush())
-        self._going_on.wait(HANG_SECONDS)
+        self._going_on.wait(NEVER_SECONDS)
         yield pb.GenerateRequest(text=self._second)
 
     def go_on(self) -> None:
