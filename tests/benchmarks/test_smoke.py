@@ -7,14 +7,19 @@ import sys
 
 import pytest
 from support.checkpoints import TINY
+from support.servers import PATIENT
 
 from benchmarks.hardware import ROOT
+
+
+pytestmark = pytest.mark.timeout(600)  # models are loaded, servers started and measured
+LONGEST = 500  # seconds, of a command
 
 
 def run(tmp_path, *words: str) -> dict:
     path = tmp_path / "table.json"
     command = [sys.executable, "-m", *words, "--model", str(TINY), "--json", str(path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LONGEST)
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(path.read_text())
 
@@ -29,10 +34,9 @@ def test_engine(tmp_path):
         assert row["audio_s_per_s"] > 0 and row["cached_prefix_tokens"] == 0 and 70 < row["prompt_tokens"] < 110
 
 
-@pytest.mark.timeout(120)
 def test_serving(tmp_path):
     loads = ("--closed", "2", "--closed-requests", "4", "--open", "20", "--requests", "6", "--clients", "2")
-    table = run(tmp_path, "benchmarks.serving", *loads, "--steps", "4", "--timesteps", "4", "--chars", "40")
+    table = run(tmp_path, "benchmarks.serving", *loads, "--steps", "4", "--timesteps", "4", "--chars", "40", *PATIENT)
     closed, opened = table["rows"]
     assert (closed["loop"], closed["level"], closed["requests"]) == ("closed", 2, 8)
     assert (opened["loop"], opened["level"], opened["requests"]) == ("open", 20, 6)
@@ -48,9 +52,9 @@ TRIALS = ("--ttfb-ms", "20000", "--settle", "0.2", "--seconds", "1", "--requests
 
 def publish(tmp_path, module: str, *words: str) -> dict:
     """What a command wrote, after a look at its page and at its picture, which it draws if matplotlib is there."""
-    command = [sys.executable, "-m", f"benchmarks.{module}", "--model", str(TINY), *words, *SMALL, *TRIALS]
+    command = [sys.executable, "-m", f"benchmarks.{module}", "--model", str(TINY), *words, *SMALL, *TRIALS, *PATIENT]
     command += ["--out", str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=150)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LONGEST)
     assert done.returncode == 0, done.stdout + done.stderr
     name = f"{module}-here"
     drawn = (tmp_path / f"{name}.png").exists()
@@ -59,7 +63,6 @@ def publish(tmp_path, module: str, *words: str) -> dict:
     return json.loads((tmp_path / f"{name}.json").read_text())
 
 
-@pytest.mark.timeout(180)
 def test_capacity(tmp_path):
     table = publish(tmp_path, "capacity")
     assert table["device_count"] == 1 and table["saturation"]["audio_s_per_s"] > 0 and table["trials"]
@@ -68,7 +71,6 @@ def test_capacity(tmp_path):
     assert all(row["loop"] == "listening" and row["requests"] for row in table["trials"])
 
 
-@pytest.mark.timeout(180)
 def test_scaling(tmp_path):
     table = publish(tmp_path, "scaling", "--device-sets", "cpu:1;cpu:2", "--fronts", "1,2", "--together")
     servers = [(row["devices"], row["fronts"], row["load"]["level"]) for row in table["rows"]]
@@ -95,7 +97,8 @@ def test_a_report_says_what_failed(tmp_path):
         "engine,trace",
     )
     shape = ("--streams", "1", "--steps", "5", "--repeats", "1", "--timesteps", "4", "--chars", "40")
-    done = subprocess.run([sys.executable, "-m", *words, *shape], cwd=ROOT, capture_output=True, text=True, timeout=100)
+    command = [sys.executable, "-m", *words, *shape]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LONGEST)
     table = json.loads((tmp_path / "here.json").read_text())
     assert table.keys() == {"rows", "versions", "command"}
     assert table["rows"][0]["step_p50_ms"] > 0 and table["rows"][0]["floor_ms"] is None

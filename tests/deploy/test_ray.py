@@ -56,8 +56,12 @@ def is_over(process: psutil.Process) -> bool:
 
 def engines(server: Server) -> set[int]:
     """The processes that are engines."""
-    children = psutil.Process(server.process.pid).children(recursive=True)
-    return {child.pid for child in children if child.name().startswith("ray::VoxCPMEngi")}  # Linux cuts names
+    found = set()
+    for child in psutil.Process(server.process.pid).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if child.name().startswith("ray::VoxCPMEngi"):  # Linux cuts names
+                found.add(child.pid)
+    return found
 
 
 def test_the_end_to_end_tests_pass(server):
