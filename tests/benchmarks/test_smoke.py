@@ -11,7 +11,6 @@ from support.servers import PATIENT
 
 from benchmarks.hardware import ROOT
 
-
 pytestmark = pytest.mark.timeout(600)  # models are loaded, servers started and measured
 LONGEST = 500  # seconds, of a command
 
@@ -44,6 +43,13 @@ def test_serving(tmp_path):
         assert row["failed"] == row["refused"] == 0
         assert 0 < row["server_ttfb_p50_ms"] < row["ttfb_p50_ms"] <= row["ttfb_p99_ms"]
         assert row["audio_s_per_s"] > 0
+
+
+def test_event_loop(tmp_path):
+    (row,) = run(tmp_path, "benchmarks.event_loop", "--rounds", "1", *PATIENT)["rows"]
+    assert row["callbacks"] > 10_000
+    times = [milliseconds for milliseconds, _ in row["longest"]]
+    assert times == sorted(times, reverse=True) and len(times) == 3 and times[-1] > 0
 
 
 SMALL = ("--steps", "4", "--timesteps", "4", "--chars", "40", "--users", "2", "--clients", "1")

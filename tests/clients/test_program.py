@@ -130,4 +130,3 @@ def test_say_with_nothing_to_say_on_a_terminal_is_wrong_usage(start, server):
     assert child.wait(HANG_SECONDS) == 2
     os.close(terminal)
     assert b"nothing to say" in child.stderr.read()
-

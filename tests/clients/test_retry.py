@@ -147,15 +147,15 @@ async def test_the_number_of_retries_is_bounded(server):
 async def test_too_much_text_to_keep_is_not_repeated(client, server):
     server.hold.clear()
     server.fail("UNAVAILABLE")
-    asked = 0
+    asked = []
 
     def pieces():
-        nonlocal asked
-        for asked in range(80):
+        for number in range(80):
+            asked.append(number)
             yield "x" * 15_000
 
     task = asyncio.create_task(client.say(pieces()))
-    await until(lambda: 15_000 * asked > 1 << 20)  # what came before the piece asked for is sent or waits
+    await until(lambda: 15_000 * (len(asked) - 1) > 1 << 20)  # what came before the last piece is sent or waits
     server.hold.set()
     with pytest.raises(Unavailable):
         await task

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from pathlib import Path
 
 import numpy as np
 import psutil
@@ -79,7 +78,7 @@ def busy_one(pool: EnginePool, *launchers: Launcher) -> Launcher:
 
 async def test_who_was_admitted_already_is_admitted_once(tmp_path):
     a, b = pair()
-    may_speak: Path = tmp_path / "may speak"
+    may_speak = tmp_path / "may speak"
     async with started(a, b, settings=QUICK) as pool:
         stream = pool.generate(request("a", 5, f"after {may_speak}"))
         admitted = await anext(stream)

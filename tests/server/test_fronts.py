@@ -73,7 +73,6 @@ def processes(server: Server, title: str) -> list[psutil.Process]:
     return found
 
 
-
 def followed(server: Server, title: str, lost: psutil.Process) -> bool:
     """Whether another process has taken the place of one that was lost."""
     return [process.pid for process in processes(server, title)] not in ([], [lost.pid])
@@ -132,7 +131,9 @@ def test_a_lost_front_costs_its_own_streams_and_is_followed_by_another(server):
     """Streams through both fronts on both engines; what the dead one was speaking frees its slots."""
     words = "A sentence that takes its time to be spoken, as it is long. " * 4
     with contextlib.ExitStack() as stack:
-        calls = [stack.enter_context(connection(server)).Generate(text(words), timeout=ENGINE_SECONDS) for _ in range(8)]
+        calls = [
+            stack.enter_context(connection(server)).Generate(text(words), timeout=ENGINE_SECONDS) for _ in range(8)
+        ]
         for call in calls:
             next(call)
         [victim] = processes(server, "front 0")

@@ -197,7 +197,9 @@ async def test_what_is_stored_during_a_sweep_counts(folder, monkeypatch):
     folder.clock.now += 61
     [objects], removing, may_remove = folder.objects, threading.Event(), threading.Event()
     remove = objects.remove
-    monkeypatch.setattr(objects, "remove", lambda *names: (removing.set(), may_remove.wait(HANG_SECONDS), remove(*names)))
+    monkeypatch.setattr(
+        objects, "remove", lambda *names: (removing.set(), may_remove.wait(HANG_SECONDS), remove(*names))
+    )
     sweeping = asyncio.create_task(store.sweep())
     assert await asyncio.to_thread(removing.wait, HANG_SECONDS)
     await store.add(voice("b"), voice("c"))

@@ -210,7 +210,6 @@ def die_early() -> None:
     os._exit(7)
 
 
-
 @dataclass(frozen=True)
 class NotePid:
     """Leave a file named as this process in a folder, so that a test can do something to it."""

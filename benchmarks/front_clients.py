@@ -1,9 +1,12 @@
-"""Blocking clients that load a front from outside its process: `python load_clients.py ADDRESS`."""
+"""Clients that keep a front busy: text in pieces of all sizes, interrupts, uploads and recordings sent along.
+
+python -m benchmarks.front_clients HOST:PORT
+"""
 
 from __future__ import annotations
 
+import argparse
 import hashlib
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -19,10 +22,11 @@ SENTENCES = "A sentence, with Dr. Smith's 3.50 in it; quite ordinary. 这是一�
 TEXT = SENTENCES * 20
 
 
-def speak(stub: Any, size: int, **segmentation: Any) -> None:
+def speak(stub: Any, size: int, sampling: pb.Sampling, **segmentation: Any) -> None:
     """Sends text in pieces of a size, resampled; more than 15,000 characters more are interrupted."""
     output = pb.AudioFormat(encoding=pb.AUDIO_ENCODING_PCM_S16LE, sample_rate_hz=24000)
-    config = pb.GenerateConfig(output=output, segmentation=pb.Segmentation(**segmentation))
+    turn = pb.TurnConfig(sampling=sampling)
+    config = pb.GenerateConfig(output=output, segmentation=pb.Segmentation(**segmentation), turn=turn)
 
     def requests() -> Iterator[pb.GenerateRequest]:
         yield pb.GenerateRequest(config=config)
@@ -37,9 +41,10 @@ def speak(stub: Any, size: int, **segmentation: Any) -> None:
     assert list(stub.Generate(requests()))[-1].summary.segments
 
 
-def speak_inline(stub: Any, recording: bytes) -> None:
+def speak_inline(stub: Any, recording: bytes, sampling: pb.Sampling) -> None:
     prompt = pb.InlinePrompt(audio=pb.EncodedAudio(data=recording), transcript="Hi.")
-    config = pb.GenerateConfig(conditioning=pb.Conditioning(inline_prompt=prompt))
+    turn = pb.TurnConfig(sampling=sampling)
+    config = pb.GenerateConfig(conditioning=pb.Conditioning(inline_prompt=prompt), turn=turn)
     list(stub.Generate(iter([pb.GenerateRequest(config=config), pb.GenerateRequest(text="Hello.")])))
 
 
@@ -57,22 +62,31 @@ def upload(stub: Any, recording: bytes, size: int) -> None:
     list(stub.ListVoices(pb.ListVoicesRequest()).handles)
 
 
-def main(address: str) -> None:
+def load(address: str, sampling: pb.Sampling) -> None:
+    """All of them at once, until each has ended."""
     waveform = np.random.default_rng(0).uniform(-0.5, 0.5, 50 * 48000).astype(np.float32)
     recording, small = wav_bytes(waveform, 48000), wav_bytes(waveform[: 50 * 16000], 16000)
     with ThreadPoolExecutor(12) as threads, grpc.insecure_channel(address) as channel:
         stub = tts_pb2_grpc.VoxCPMServiceStub(channel)
-        work = [threads.submit(speak, stub, size) for size in (1000, 20_000, 3, 100)]
+        work = [threads.submit(speak, stub, size, sampling) for size in (1000, 20_000, 3, 100)]
         for size in (31, 5000):
-            work.append(threads.submit(speak, stub, size, continuity=pb.CONTINUITY_MODE_INDEPENDENT))
-            work.append(threads.submit(speak, stub, size, mode=pb.SEGMENTATION_MODE_MANUAL))
+            work.append(threads.submit(speak, stub, size, sampling, continuity=pb.CONTINUITY_MODE_INDEPENDENT))
+            work.append(threads.submit(speak, stub, size, sampling, mode=pb.SEGMENTATION_MODE_MANUAL))
         work.append(threads.submit(upload, stub, recording, 64 << 10))
         work.append(threads.submit(upload, stub, recording + bytes(2 << 20), 1 << 20))
         # gRPC itself copies a message on the loop at more than 1 ms for each megabyte, whoever serves.
-        work.append(threads.submit(speak_inline, stub, small))
+        work.append(threads.submit(speak_inline, stub, small, sampling))
         for job in work:
             job.result()
 
 
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("address", help="HOST:PORT")
+    parser.add_argument("--steps", type=int, help="most of each segment")
+    options = parser.parse_args()
+    load(options.address, pb.Sampling(max_steps=options.steps))
+
+
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main()
