@@ -5,6 +5,7 @@ import asyncio
 import numpy as np
 import pytest
 from support.full_size import full_size  # noqa: F401
+from support.pools import patient
 
 from voxcpm_client import AsyncClient, Prompt
 from voxcpm_client.results import Latents
@@ -22,6 +23,7 @@ async def test_sixteen_streams_of_mixed_modes(full_size, tmp_path):  # noqa: F81
         model=str(full_size),
         listen="127.0.0.1:0",
         engine=EngineSettings(max_slots=STREAMS),
+        supervision=patient(),
         voices=VoiceSettings(url=str(tmp_path / "voices")),
     )
     seconds = np.arange(2 * 16000) / 16000

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from support import goldens
 from support.checkpoints import TINY
+from support.pools import patient
+from support.waiting import HANG_SECONDS
 
 from voxcpm_client import AsyncClient, Prompt
 from voxcpm_client.results import Latents
@@ -28,10 +30,11 @@ async def compare(tmp_path, name: str, source: str) -> None:
         model=str(TINY),
         listen="127.0.0.1:0",
         engine=EngineSettings(recorded_noise=tmp_path / "noise.npy", max_slots=2),
+        supervision=patient(),
         voices=VoiceSettings(url=str(tmp_path / "voices")),
     )
     sampling, conditioning = golden.request.sampling, {}
-    async with running_server(settings) as server, AsyncClient(server.address, timeout=60) as client:
+    async with running_server(settings) as server, AsyncClient(server.address, timeout=HANG_SECONDS) as client:
         fingerprint = (await client.model_info()).model_fingerprint
         for role in ("prompt", "reference"):
             if f"{role}_latents" not in golden.tensors:

@@ -17,11 +17,12 @@ import torch
 from support.checkpoints import TINY
 from support.engines import mixed_requests
 from support.full_size import full_size  # noqa: F401
-from support.pools import everything, health_is
+from support.pools import everything, health_is, patient
 from support.servers import serving
+from support.waiting import until
 
 from voxcpm_client import Client
-from voxcpm_grpc.config import EngineSettings, SupervisionSettings
+from voxcpm_grpc.config import EngineSettings
 from voxcpm_grpc.engine.handles import ProcessHandle, processes
 from voxcpm_grpc.engine.pool import EnginePool
 from voxcpm_grpc.request import AudioChunk, Conditioning, Request, Sampling
@@ -70,7 +71,7 @@ async def test_an_engine_alone_on_the_second_gpu_takes_nothing_of_the_first(full
             pool.generate(Request(id=f"r{n}", text=f"Number {n}.", sampling=sampling, conditioning=voice))
             for n in range(6)
         ]
-        together = await asyncio.gather(*(everything(stream, 60) for stream in streams))
+        together = await asyncio.gather(*(everything(stream) for stream in streams))
         for events in (alone, *together):
             assert len(samples(events)) == STEPS * pool.info.samples_per_step
             assert np.isfinite(samples(events)).all()
@@ -91,12 +92,12 @@ async def test_both_gpus_speak_alike_and_one_that_is_lost_comes_back():
         return handles[-1]
 
     launches = [partial(noted, launch) for launch in processes(TINY, "tiny", engines, "info").values()]
-    pool = EnginePool(launches, SupervisionSettings(restart_seconds=0.5))
+    pool = EnginePool(launches, patient(restart_seconds=0.5))
     try:
         await pool.start()
         for request in mixed_requests():
             twice = [pool.generate(replace(request, id=f"{request.id}-{n}")) for n in range(2)]
-            one, other = await asyncio.gather(*(everything(stream, 60) for stream in twice))
+            one, other = await asyncio.gather(*(everything(stream) for stream in twice))
             np.testing.assert_allclose(samples(one), samples(other), atol=1e-3, rtol=0)
         steps = {name: stats.steps for name, stats in (await pool.stats_by_engine()).items()}
         assert min(steps.values()) > 0.3 * sum(steps.values()), "each pair was spoken by both"
@@ -104,10 +105,8 @@ async def test_both_gpus_speak_alike_and_one_that_is_lost_comes_back():
             assert handle.pid
             os.kill(handle.pid, signal.SIGKILL)
         await health_is(pool, False)
-        async with asyncio.timeout(120):
-            while not all(place.alive for place in pool.places):  # noqa: ASYNC110
-                await asyncio.sleep(0.1)
-        again = await everything(pool.generate(mixed_requests()[0]), 60)
+        await until(lambda: all(place.alive for place in pool.places), 200)
+        again = await everything(pool.generate(mixed_requests()[0]))
         assert len(samples(again))
     finally:
         await pool.close()

@@ -167,13 +167,21 @@ def test_codec_jobs_run_beside_captured_steps_and_change_neither():
 def test_a_codec_job_that_is_cancelled_on_its_way_leaves_the_others_as_they_were():
     eng, plain = engine(), engine(graphs=False).model.codec
     latents = {f"dec{i}": voice(i, plain.piece * 2 + i) for i in range(4)}
-    for id, patches in latents.items():
-        eng.decode(id, patches)
-    eng.add(mixed_requests()[0])
-    with torch.cuda.stream(stream(Urgency.SPARE, torch.device("cuda", 0))):
-        torch.cuda._sleep(200_000_000)  # clocks: about 100 ms
-    outcomes: defaultdict[str, Outcome] = defaultdict(Outcome)
-    collect(outcomes, eng.step())
+    for clocks in (200_000_000, 2_000_000_000, 20_000_000_000):  # 0.1 to 10 s, until a step takes less
+        for id, patches in latents.items():
+            eng.decode(id, patches)
+        eng.add(mixed_requests()[0])
+        held_up = torch.cuda.Event()
+        with torch.cuda.stream(stream(Urgency.SPARE, torch.device("cuda", 0))):
+            torch.cuda._sleep(clocks)
+            held_up.record()
+        outcomes: defaultdict[str, Outcome] = defaultdict(Outcome)
+        collect(outcomes, eng.step())
+        if not held_up.query():
+            break
+        for id in (*latents, mixed_requests()[0].id):
+            eng.cancel(id)
+        run(eng)
     assert not any(id in outcomes for id in latents)  # the first piece of the first is under way
     for id in ("dec0", "dec2"):
         eng.cancel(id)

@@ -221,7 +221,7 @@ def serve_front(tmp_path: Path, decode_pool: DecodePool) -> ServeFront:
 
 @pytest.fixture(scope="session")
 def decode_pool() -> DecodePool:
-    return DecodePool(1)
+    return DecodePool(1, timeout=HANG_SECONDS)
 
 
 @pytest.fixture(scope="session")
