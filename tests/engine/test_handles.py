@@ -209,7 +209,7 @@ async def test_last_words_are_heard_after_the_end(tmp_path, monkeypatch):
         handle.post(m.Submit(request("a", 50, f"then {finished}"), 50))
         await until(finished.exists)  # and nobody has read
         handle.post(m.Stop())
-        await until(lambda: is_gone(handle.pid))
+        await until(lambda: not psutil.pid_exists(handle.pid))  # and the handle has collected its status
         reports = [report async for report in letters(handle)]
         assert sum(isinstance(report, m.Spoke) for report in reports) == 50
         assert isinstance(reports[-1], m.Ended)
