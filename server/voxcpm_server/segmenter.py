@@ -116,7 +116,7 @@ class Segmenter:
         text = self._text[:stop]
         first = _first_visible(text)
         last = first + self._max_chars
-        places = [] if self._sentences else self._sentence_ends(last + 1)
+        places = [] if self._sentences else self._last_sentence_end(first, last)
         places = places or [end for end in clause_ends(text, first, last + 1) if end <= last]
         if not places or places[-1] - first < self._max_chars // 4:  # a stub in front of a long rest helps nobody
             places = [space.start() for space in _SPACE.finditer(text, first, last + 1)] or places
@@ -124,17 +124,14 @@ class Segmenter:
             return places[-1]
         return next((cut for cut in range(last, first, -1) if not is_joined(text, cut)), last)
 
-    def _sentence_ends(self, stop: int) -> list[int]:
-        """Ends of sentences before `stop`, of text that was not cut while it came."""
-        ends: list[int] = []
-        start = 0
-        for at in range(1, stop):
+    def _last_sentence_end(self, first: int, last: int) -> list[int]:
+        """The last end of a sentence in text[first:last], if there is one, of text that was not cut while it came."""
+        for at in range(last, first, -1):
             if not self._text[at - 1].isalnum():
-                end = self._boundaries.before(self._text[start:at], self._text[at])
-                if end is not None and is_speakable(self._text[start : start + end]):
-                    start += end
-                    ends.append(start)
-        return ends
+                end = self._boundaries.before(self._text[first:at], self._text[at])
+                if end is not None and is_speakable(self._text[first : first + end]):
+                    return [first + end]
+        return []
 
     def _take(self, cut: int, reason: CutReason) -> Iterator[Piece]:
         """Emit the text up to `cut`, unless nothing of it can be spoken."""

@@ -45,6 +45,8 @@ class FakePool:
     info: ModelInfo = INFO
     slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(4))
     step_seconds: float = 0.0
+    hold_after: int | None = None  # steps in all, after which none is made until `release`
+    released: asyncio.Event = field(default_factory=asyncio.Event)
     requests: list[Request] = field(default_factory=list)
     running: set[str] = field(default_factory=set)
     waiting: set[str] = field(default_factory=set)
@@ -58,6 +60,19 @@ class FakePool:
         self.requests.append(request)
         self.waiting.add(request.id)
         return _Stream(self, request)  # type: ignore[return-value]
+
+    def release(self) -> None:
+        """Go on for good."""
+        self.hold_after = None
+        self.released.set()
+
+    async def stalled(self) -> None:
+        """Returns when no step was made for a while: nobody takes more audio."""
+        made = -1
+        async with asyncio.timeout(HANG_SECONDS):
+            while made < self.steps:
+                made = self.steps
+                await asyncio.sleep(0.2)
 
     async def encode(self, waveform: np.ndarray, *, pad_left: bool) -> np.ndarray:
         self.encoded += 1
@@ -124,6 +139,8 @@ class _Stream:
             count = min(len(request.text), request.sampling.max_steps or 10**6)
             for step in range(count):
                 await asyncio.sleep(pool.step_seconds)
+                if pool.hold_after is not None and pool.steps >= pool.hold_after:
+                    await pool.released.wait()
                 if failure and step == after:
                     raise failure
                 pool.steps += 1

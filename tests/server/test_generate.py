@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 import soxr
 from google.protobuf.duration_pb2 import Duration
+from support.waiting import HANG_SECONDS
 
 from voxcpm_grpc.errors import Aborted, Exhausted, Unavailable
 from voxcpm_grpc.request import Request, Sampling
 from voxcpm_grpc.v1 import tts_pb2 as pb
+from voxcpm_server import sessions
 
 STEP = 960
 STARTED, FINISHED, DROPPED = 1, 2, 3
@@ -252,7 +254,7 @@ async def test_audio_comes_while_text_still_arrives(served):
 async def read_until(call: Any, wanted: Any) -> list[pb.AudioChunk]:
     chunks = []
     while not wanted(chunks[-1] if chunks else pb.AudioChunk()):
-        chunks.append(await asyncio.wait_for(call.read(), 5))
+        chunks.append(await asyncio.wait_for(call.read(), HANG_SECONDS))
     return chunks
 
 
@@ -261,11 +263,11 @@ async def rest_of(call: Any) -> list[pb.AudioChunk]:
 
 
 async def test_an_interrupt_ends_the_turn_and_the_next_one_works(serve_front, fake):
-    async with serve_front(fake(step_seconds=0.005)) as served:
+    async with serve_front(fake(hold_after=10)) as served:
         call = served.stub.Generate()
         await call.write(pb.GenerateRequest(config=config()))
         await call.write(pb.GenerateRequest(text="A sentence that is very long and goes on. Another one. More to"))
-        chunks = await read_until(call, lambda c: c.offset_samples > 5 * STEP)
+        chunks = await read_until(call, lambda c: c.offset_samples + c.sample_count > 5 * STEP)
         await call.write(pb.GenerateRequest(interrupt=pb.Interrupt(tag="stop")))
         chunks += await read_until(call, lambda c: c.HasField("interrupted"))
         answer = chunks[-1]
@@ -276,6 +278,7 @@ async def test_an_interrupt_ends_the_turn_and_the_next_one_works(serve_front, fa
             for text in ("A sentence that is very long and goes on.", "Another one.")
         ]
         assert not served.pool.running
+        served.pool.release()
         await call.write(pb.GenerateRequest(text="Next turn."))
         await call.done_writing()
         rest = await rest_of(call)
@@ -289,7 +292,7 @@ async def test_an_interrupt_ends_the_turn_and_the_next_one_works(serve_front, fa
 
 
 async def test_speech_before_an_interrupt_is_not_carried_and_told_once(serve_front, fake):
-    async with serve_front(fake(step_seconds=0.002)) as served:
+    async with serve_front(fake(hold_after=30)) as served:
         call = served.stub.Generate()
         await call.write(pb.GenerateRequest(config=config()))
         await call.write(pb.GenerateRequest(text="First one. " + "Second one is so long that it cannot be over. " * 3))
@@ -297,6 +300,7 @@ async def test_speech_before_an_interrupt_is_not_carried_and_told_once(serve_fro
         for _ in range(2):
             await call.write(pb.GenerateRequest(interrupt=pb.Interrupt()))
             chunks += await read_until(call, lambda c: c.HasField("interrupted"))
+        served.pool.release()
         assert served.pool.requests[-1].conditioning.prompt is not None
         assert not chunks[-1].segment_events
         await call.write(pb.GenerateRequest(text="Anew."))
@@ -313,7 +317,7 @@ async def test_an_interrupt_drops_audio_that_waits_for_a_slow_client(serve_front
         await call.write(pb.GenerateRequest(config=config(output=output)))
         for _ in range(12):
             await call.write(pb.GenerateRequest(text="x" * 399 + ". "))  # 8 s, 1.5 MB, of which gRPC takes 6
-        await asyncio.sleep(0.5)
+        await served.pool.stalled()
         made = served.pool.steps * STEP
         await call.write(pb.GenerateRequest(interrupt=pb.Interrupt()))
         chunks = await read_until(call, lambda c: c.HasField("interrupted"))
@@ -323,14 +327,15 @@ async def test_an_interrupt_drops_audio_that_waits_for_a_slow_client(serve_front
 
 
 async def test_what_a_resampler_held_back_is_dropped_too(serve_front, fake, spoken_by):
-    async with serve_front(fake(step_seconds=0.005)) as served:
+    async with serve_front(fake(hold_after=20)) as served:
         call = served.stub.Generate()
         output = pb.AudioFormat(encoding=pb.AUDIO_ENCODING_PCM_F32LE, sample_rate_hz=16000)
         await call.write(pb.GenerateRequest(config=config(output=output)))
         await call.write(pb.GenerateRequest(text="A sentence that is very long and goes on and on and on. Two. T"))
-        await read_until(call, lambda c: c.offset_samples > 1000)
+        await read_until(call, lambda c: c.offset_samples + c.sample_count > 1000)
         await call.write(pb.GenerateRequest(interrupt=pb.Interrupt()))
         await read_until(call, lambda c: c.HasField("interrupted"))
+        served.pool.release()
         await call.write(pb.GenerateRequest(text="Next turn."))
         await call.done_writing()
         rest = await rest_of(call)
@@ -364,7 +369,7 @@ async def test_interrupt_keeps_the_wav_header(serve_front, fake):
 
 
 async def test_a_cancelled_stream_frees_its_slot(serve_front, fake):
-    async with serve_front(fake(step_seconds=0.01)) as served:
+    async with serve_front(fake(hold_after=5)) as served:
         call = served.stub.Generate()
         await call.write(pb.GenerateRequest(config=config(segmentation={"continuity": INDEPENDENT})))
         await call.write(pb.GenerateRequest(text="One that is long. Two that is long. Three that is long."))
@@ -372,23 +377,25 @@ async def test_a_cancelled_stream_frees_its_slot(serve_front, fake):
         assert served.pool.running
         call.cancel()
         await served.idle()
+        served.pool.release()
         await served.generate("Still serving.")
 
 
 async def test_a_deadline_frees_the_slot(serve_front, fake):
-    async with serve_front(fake(step_seconds=0.05)) as served:
+    async with serve_front(fake(hold_after=1)) as served:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await served.generate("A sentence that takes a while.", timeout=0.3)
         assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
         await served.idle()
 
 
-async def test_the_wait_for_a_slot_is_bounded(serve_front, fake, details_of):
-    pool = fake(step_seconds=0.05)
+async def test_the_wait_for_a_slot_is_bounded(serve_front, fake, details_of, monkeypatch):
+    monkeypatch.setattr(sessions, "DEADLINE_SHARE", 0.1 / HANG_SECONDS)
+    pool = fake()
     async with serve_front(pool) as served:
         for _ in range(4):
             await pool.slots.acquire()
-        for options, limit in (({"max_queue_time": Duration(nanos=100_000_000)}, None), ({}, 1.0)):
+        for options, limit in (({"max_queue_time": Duration(nanos=100_000_000)}, None), ({}, HANG_SECONDS)):
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await served.generate(config(**options), "Hello.", timeout=limit)
             assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -400,7 +407,7 @@ async def test_too_many_streams_are_refused(serve_front, details_of):
     async with serve_front(max_streams=1) as served:
         call = served.stub.Generate()
         await call.write(pb.GenerateRequest(flush=pb.Flush()))
-        await asyncio.wait_for(call.read(), 5)
+        await asyncio.wait_for(call.read(), HANG_SECONDS)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await served.generate("Hello.")
         assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -420,8 +427,8 @@ async def test_a_client_that_does_not_read_holds_only_its_own_stream(serve_front
         for _ in range(20):
             await slow.write(pb.GenerateRequest(text=text + " "))
         await slow.done_writing()
-        await asyncio.sleep(1.0)
-        assert len(served.pool.requests) < 20  # 15 MB in all, of which gRPC takes 6
+        await served.pool.stalled()
+        assert 1 < len(served.pool.requests) < 20  # 15 MB in all, of which gRPC takes 6
         await served.generate("Others do not notice.")
         chunks = [chunk async for chunk in slow]
         check_numbers(chunks)

@@ -8,11 +8,11 @@ from typing import Any
 import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
+from support.waiting import HANG_SECONDS
 
 from voxcpm_grpc.v1 import tts_pb2 as pb
 
 STARTED = pb.SEGMENT_EVENT_KIND_STARTED
-HANG_SECONDS = 60
 
 
 def config(wait: float | None = None, **segmentation: Any) -> pb.GenerateRequest:

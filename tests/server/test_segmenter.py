@@ -31,7 +31,7 @@ DOUBTFUL = (
         "so…",
         "visit example.com to",
     ),
-    *("www.example.com", "т. е.", "г.", "p. ej.", "Mme.", "“Go. No. ”", "「はい。いいえ。", "on www.v2.host", "$3.50."),
+    *("www.example.com", "т. е.", "г.", "p. ej.", "Mme.", "“Go. No,”", "「はい。いいえ。", "on www.v2.host", "$3.50."),
 )
 CERTAIN = ["It rains.", "Really?", "Stop!", "你好。", "Das war gut.", "यह है।", "Let me check that for you."]
 
