@@ -1,135 +1,188 @@
-"""A stream whose client says nothing, and for which nothing is left to say, makes room for another."""
+"""A stream whose client says nothing, and for which nothing is left to say, makes room for another.
+
+Most of this runs a session in made-up time, on messages in memory: a slow host cannot make it idle.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import grpc
+import numpy as np
 import pytest
+from support.made_up_time import run
+from support.waiting import HANG_SECONDS
 
+from voxcpm_grpc.audio import AudioFormat, Encoding
+from voxcpm_grpc.request import Conditioning, Sampling
 from voxcpm_grpc.v1 import tts_pb2 as pb
+from voxcpm_server.inputs import (
+    Continuity,
+    Flush,
+    GenerateConfig,
+    GenerateInput,
+    Interrupt,
+    Segmentation,
+    SegmentationMode,
+    Text,
+    VoiceChoice,
+)
+from voxcpm_server.outputs import EndReason, Message
+from voxcpm_server.sessions import Session
 
 IDLE = pb.FINISH_REASON_IDLE
-MANUAL = pb.GenerateConfig(segmentation=pb.Segmentation(mode=pb.SEGMENTATION_MODE_MANUAL))
-SECONDS = 0.3
+IDLE_SECONDS = 10.0
+MANUAL, SENTENCE = SegmentationMode.MANUAL, SegmentationMode.SENTENCE
+
+Said = Sequence[GenerateInput | float]
 
 
-def message(sent: Any) -> pb.GenerateRequest:
-    kinds = {
-        str: "text",
-        pb.GenerateConfig: "config",
-        pb.Flush: "flush",
-        pb.Interrupt: "interrupt",
-        pb.Finish: "finish",
-    }
-    return pb.GenerateRequest(**{kinds[type(sent)]: sent})
+async def _messages(said: Said, ends: bool) -> AsyncIterator[GenerateInput]:
+    """Messages, and pauses in seconds; the caller half-closes then, or says no more."""
+    for one in said:
+        if isinstance(one, float):
+            await asyncio.sleep(one)
+        else:
+            yield one
+    if not ends:
+        await asyncio.Event().wait()
 
 
-async def rest_of(call: Any) -> list[pb.AudioChunk]:
-    chunks = []
-    async with asyncio.timeout(10):
-        while (chunk := await call.read()) is not grpc.aio.EOF:
-            chunks.append(chunk)
-    return chunks
+async def _talk(pool: Any, said: Said, mode: SegmentationMode, continuity: Continuity, ends: bool) -> list[Message]:
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def encode(samples: np.ndarray) -> np.ndarray:
+        return np.zeros((1, 4, 8), np.float32)
+
+    config = GenerateConfig(
+        request_id="",
+        voice=VoiceChoice(),
+        sampling=Sampling(),
+        style="",
+        output=AudioFormat(Encoding.PCM_S16LE, 48000),
+        segmentation=Segmentation(mode=mode, max_wait=0),
+        continuity=continuity,
+        max_lead=1000.0,
+        max_queue=1000.0,
+    )
+    session = Session(
+        config,
+        Conditioning(),
+        "",
+        pool=pool,
+        encode=encode,
+        max_text_chars=1000,
+        max_carry_seconds=20.0,
+        idle_seconds=IDLE_SECONDS,
+        request_id="",
+        remaining=lambda: None,
+        send=send,
+    )
+    asyncio.get_running_loop().call_later(100 * IDLE_SECONDS, lambda: None)  # what hangs is a stream without an end
+    async with asyncio.timeout(90 * IDLE_SECONDS):
+        await session.run(_messages(said, ends))
+    return sent
 
 
-def samples(chunks: list[pb.AudioChunk]) -> int:
-    return sum(chunk.sample_count for chunk in chunks) // 960  # one step for each character
+def talked(
+    pool: Any,
+    *said: GenerateInput | float,
+    mode: SegmentationMode = SENTENCE,
+    continuity: Continuity = Continuity.CARRY,
+    ends: bool = False,
+) -> tuple[int, EndReason]:
+    """Characters spoken, and how the stream ended."""
+    sent = run(_talk(pool, said, mode, continuity, ends))
+    assert [message.summary is not None for message in sent] == [*[False] * (len(sent) - 1), True]
+    assert sent[-1].summary is not None
+    return sum(message.samples for message in sent) // 960, sent[-1].summary.reason
 
 
 @pytest.mark.parametrize(
-    ("sent", "spoken"),
+    ("said", "mode", "spoken"),
     [
-        ([], 0),
-        ([pb.GenerateConfig()], 0),
-        ([MANUAL, ""], 0),
-        (["..."], 0),
-        (["One is here. Two"], 16),
-        ([MANUAL, "One. Two"], 8),
-        (["One.", pb.Flush(end_turn=True)], 4),
-        (["Dropped", pb.Interrupt()], 0),
-        (["One.", pb.Flush(), "Dropped", pb.Interrupt(), "Anew"], None),
+        ([], SENTENCE, 0),
+        ([Text("")], MANUAL, 0),
+        ([Text("...")], SENTENCE, 0),
+        ([Text("One is here. Two")], SENTENCE, 16),
+        ([Text("One. Two")], MANUAL, 8),
+        ([Text("One."), Flush("", True)], SENTENCE, 4),
+        ([Text("Dropped"), Interrupt("")], SENTENCE, 0),
+        ([Text("One."), Flush("", False), 1.0, Text("Dropped"), Interrupt(""), Text("Anew")], SENTENCE, 9),
     ],
 )
-async def test_a_silent_stream_speaks_what_waits_and_ends(serve_front, sent, spoken):
-    async with serve_front(stream_idle_seconds=SECONDS, max_streams=1) as served:
+def test_a_silent_stream_speaks_what_waits_and_ends(fake, said, mode, spoken):
+    assert talked(fake(), *said, mode=mode) == (spoken, EndReason.IDLE)
+
+
+def test_any_message_is_a_sign_of_life(fake):
+    messages = [Text("One"), Text(" more"), Flush("", False), Text(""), Interrupt(""), Text("Three")]
+    pauses = [0.9 * IDLE_SECONDS] * len(messages)
+    said = [one for pair in zip(messages, pauses, strict=True) for one in pair]
+    assert talked(fake(), *said) == (len("One more" + " Three"), EndReason.IDLE)
+
+
+@pytest.mark.parametrize("continuity", Continuity)
+def test_a_stream_that_is_spoken_is_not_idle(fake, continuity):
+    pool = fake(step_seconds=IDLE_SECONDS / 8)
+    text = "Some twenty letters. Some twenty letters. "
+    spoken = [Text(text), Flush("", False), 5.2 * IDLE_SECONDS, Text("And more.")]
+    assert talked(pool, *spoken, continuity=continuity, ends=True)[1] is EndReason.COMPLETE
+
+
+def test_a_stream_that_waits_for_a_slot_is_not_idle(fake):
+    pool = fake(slots=asyncio.Semaphore(0))
+
+    async def talk() -> list[Message]:
+        asyncio.get_running_loop().call_later(5 * IDLE_SECONDS, pool.slots.release)
+        said = [Text("One is here."), Flush("", False), 3 * IDLE_SECONDS, Text("And more.")]
+        return await _talk(pool, said, SENTENCE, Continuity.CARRY, True)
+
+    sent = run(talk())
+    assert sum(message.samples for message in sent) // 960 == len("One is here." + "And more.")
+    assert sent[-1].summary is not None and sent[-1].summary.reason is EndReason.COMPLETE
+
+
+# ---- through a real channel
+
+
+async def test_a_silent_client_is_answered_and_makes_room(serve_front):
+    async with serve_front(stream_idle_seconds=1, max_streams=1) as served:
         call = served.stub.Generate()
-        for one in sent:
-            await call.write(message(one))
-        chunks = await rest_of(call)
+        await call.write(pb.GenerateRequest(text="One is here. Two"))
+        chunks = []
+        async with asyncio.timeout(HANG_SECONDS):
+            while (chunk := await call.read()) is not grpc.aio.EOF:
+                chunks.append(chunk)
         assert await call.code() is grpc.StatusCode.OK
         assert chunks[-1].summary.finish_reason == IDLE
-        assert [chunk.HasField("summary") for chunk in chunks] == [*[False] * (len(chunks) - 1), True]
-        if spoken is not None:
-            assert samples(chunks) == spoken
         await served.idle()
         again = await served.generate("The door is open.")
         assert again[-1].summary.finish_reason == pb.FINISH_REASON_COMPLETE
 
 
-async def test_any_message_is_a_sign_of_life(serve_front):
-    async with serve_front(stream_idle_seconds=SECONDS) as served:
-        call = served.stub.Generate()
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        for one in (pb.GenerateConfig(), "One", " more", pb.Flush(), "", pb.Interrupt(), "Three"):
-            await call.write(message(one))
-            await asyncio.sleep(0.4 * SECONDS)
-        chunks = await rest_of(call)
-        assert loop.time() - began > 3 * SECONDS
-        assert samples(chunks) == len("One more" + " Three")
-        assert chunks[-1].summary.finish_reason == IDLE
-
-
-@pytest.mark.parametrize("continuity", [pb.CONTINUITY_MODE_CARRY, pb.CONTINUITY_MODE_INDEPENDENT])
-async def test_a_stream_that_is_spoken_is_not_idle(serve_front, fake, continuity):
-    async with serve_front(fake(step_seconds=0.05), stream_idle_seconds=SECONDS) as served:
-        call = served.stub.Generate()
-        config = pb.GenerateConfig(segmentation=pb.Segmentation(continuity=continuity))
-        await call.write(message(config))
-        await call.write(message("Some twenty letters. Some twenty letters. "))  # 2 s
-        await call.write(message(pb.Flush()))
-        while not (await asyncio.wait_for(call.read(), 5)).HasField("flush_done"):
-            pass
-        await call.write(message("And more."))
-        await call.done_writing()
-        chunks = await rest_of(call)
-        assert samples(chunks) >= len("And more.")
-        assert chunks[-1].summary.finish_reason == pb.FINISH_REASON_COMPLETE
-
-
-async def test_a_stream_that_waits_for_a_slot_is_not_idle(serve_front, fake):
-    pool = fake()
-    async with serve_front(pool, stream_idle_seconds=SECONDS) as served:
-        for _ in range(4):
-            await pool.slots.acquire()
-        call = served.stub.Generate()
-        await call.write(message("One is here."))
-        await call.write(message(pb.Flush()))
-        await asyncio.sleep(3 * SECONDS)
-        await call.write(message("And more."))
-        await call.done_writing()
-        pool.slots.release()
-        chunks = await rest_of(call)
-        assert samples(chunks) == len("One is here.") + len("And more.")
-        assert chunks[-1].summary.finish_reason == pb.FINISH_REASON_COMPLETE
-
-
 @pytest.mark.parametrize("segments", [4, 12])  # what is left fits behind the writer, or holds up the speaker too
 async def test_a_stream_whose_reader_is_slow_is_not_idle(serve_front, segments):
-    async with serve_front(stream_idle_seconds=SECONDS) as served:
+    seconds = 1.0
+    async with serve_front(stream_idle_seconds=seconds) as served:
         call = served.stub.Generate()
         output = pb.AudioFormat(encoding=pb.AUDIO_ENCODING_PCM_F32LE)
-        await call.write(message(pb.GenerateConfig(output=output)))
+        await call.write(pb.GenerateRequest(config=pb.GenerateConfig(output=output)))
         for _ in range(segments):
-            await call.write(message("x" * 399 + ". "))  # 8 s, 1.5 MB, of which gRPC takes 4
-        await call.write(message(pb.Flush()))
-        await asyncio.sleep(1 + 3 * SECONDS)
-        await call.write(message("And more."))
+            await call.write(pb.GenerateRequest(text="x" * 399 + ". "))  # 8 s, 1.5 MB, of which gRPC takes 4
+        await call.write(pb.GenerateRequest(flush=pb.Flush()))
+        await served.pool.stalled()
+        await asyncio.sleep(3 * seconds)
+        await call.write(pb.GenerateRequest(text="And more."))
         await call.done_writing()
-        chunks = await rest_of(call)
-        assert samples(chunks) == 401 * segments - 1 + len(" And more.")
+        async with asyncio.timeout(HANG_SECONDS):
+            chunks = [chunk async for chunk in call]
+        assert sum(chunk.sample_count for chunk in chunks) // 960 == 401 * segments - 1 + len(" And more.")
         assert chunks[-1].summary.finish_reason == pb.FINISH_REASON_COMPLETE
 
 
@@ -137,8 +190,8 @@ async def test_the_client_says_that_its_session_was_idle(serve_front):
     from voxcpm_client import AsyncClient, Cancelled
 
     async with (
-        serve_front(stream_idle_seconds=SECONDS) as served,
-        AsyncClient(served.address, timeout=20) as client,
+        serve_front(stream_idle_seconds=1) as served,
+        AsyncClient(served.address, timeout=HANG_SECONDS) as client,
         client.session() as session,
     ):
         await session.send_text("One is here")
