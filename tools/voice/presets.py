@@ -25,6 +25,9 @@ SENTENCES = {  # the clearest voice first; short, for all files of the checkpoin
 }
 
 
+DEFAULT = "rms"  # the one that is understood best
+
+
 def write_flac(path: Path, samples: np.ndarray) -> None:
     """int16 mono samples at RATE."""
     with av.open(str(path), "w") as file:
@@ -50,6 +53,7 @@ def write(checkpoint: Path, teacher: Flite) -> None:
                 "recording": f"{voice.name}.flac",
                 "transcript": f"{said.text} ",  # what is to be said follows without a separator
                 "labels": {"description": voice.description, "language": "en"},
+                **({"default": True} if name == DEFAULT else {}),
             }
         )
     (folder / "presets.json").write_text(json.dumps(listed, indent=1) + "\n", encoding="utf-8")
