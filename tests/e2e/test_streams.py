@@ -108,3 +108,32 @@ async def test_a_stream_may_be_silent_for_a_while(target):
             await session.finish()
             assert sum([chunk.sample_count async for chunk in session])
         assert session.summary.segments == 2
+
+
+async def test_a_sentence_is_spoken_while_its_writer_waits(target):
+    """Nothing more is sent until it is heard, as when a language model calls a tool."""
+    options = {"max_steps": 5, "timesteps": 4, "timeout": 90}
+    async with AsyncClient(target) as client, client.session(**options) as session:
+        await session.send_text("Let me check that for you.")
+        events = []
+        async for chunk in session:
+            events += [event for event in chunk.events if event.kind == "started"]
+            if chunk.sample_count and len(events) == 1 and session.header is not None:
+                await session.send_text(" Here it is. And")
+                await session.send_text(" that is all")
+                await session.finish()
+                break
+        events += [event async for chunk in session for event in chunk.events if event.kind == "started"]
+    assert [(event.text, event.cut_reason) for event in events] == [
+        ("Let me check that for you.", "pause"),
+        ("Here it is.", "sentence"),
+        ("And that is all", "flush"),
+    ]
+
+
+def test_a_stream_says_what_speaks(client, info):
+    options = {"max_steps": 3, "timesteps": 4}
+    assert client.say("Hello.", **options).header.voice == info.default_voice
+    assert client.say("Hello.", no_voice=True, **options).header.voice == ""
+    for name in info.presets[:2]:
+        assert client.say("Hello.", voice=name, **options).header.voice == name
