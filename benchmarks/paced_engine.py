@@ -1,0 +1,122 @@
+"""An engine without a model that makes a chunk for every stream on a clock, and dates it. Needs no PyTorch."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from voxcpm_grpc.errors import VoxCPMError
+from voxcpm_grpc.request import Admitted, AudioChunk, Event, Finished, FinishReason, ModelInfo, Piece, Request, Stats
+
+INFO = ModelInfo(
+    name="paced",
+    architecture="paced",
+    fingerprint="0" * 32,
+    input_sample_rate=16000,
+    output_sample_rate=48000,
+    patch_size=4,
+    latent_dim=64,
+    samples_per_step=7680,
+    samples_per_patch=2560,
+    max_model_len=8192,
+    max_slots=1024,
+    timesteps=(10,),
+    device="cpu",
+    dtype="float32",
+    codec_dtype="float32",
+)
+DATE_HZ = 10_000  # resolution of the date of a chunk
+DIGIT = 1 << 15  # a date is two samples of 16 bits, none of them negative
+
+
+@dataclass(slots=True)
+class _Stream:
+    request: Request
+    credit: int
+    made: int = -1  # chunks; -1 before its admission
+
+
+@dataclass(slots=True)
+class PacedEngine:
+    """An `EngineLike`: at each tick of `step_seconds`, a chunk for every stream that has credit, all in one step."""
+
+    step_seconds: float
+    info: ModelInfo = INFO
+    _streams: dict[str, _Stream] = field(default_factory=dict)
+    _due: float = 0.0
+
+    @property
+    def busy(self) -> bool:
+        return any(stream.credit > 0 for stream in self._streams.values())
+
+    def warm_up(self) -> float:
+        return self.step_seconds
+
+    def add(self, request: Request, credit: int) -> None:
+        self._streams[request.id] = _Stream(request, credit)
+
+    def grant(self, id: str, chunks: int) -> None:
+        if stream := self._streams.get(id):
+            stream.credit += chunks
+
+    def cancel(self, id: str) -> None:
+        self._streams.pop(id, None)
+
+    def encode(self, id: str, waveform: np.ndarray, *, pad_left: bool) -> None:
+        raise NotImplementedError
+
+    def decode(self, id: str, latents: np.ndarray) -> None:
+        raise NotImplementedError
+
+    def collect(self) -> None:
+        """Wait for the next tick; ticks that were missed are skipped."""
+        if self._streams:
+            now = time.perf_counter()
+            self._due = max(self._due + self.step_seconds, now)
+            time.sleep(self._due - now)
+
+    def step(self) -> list[tuple[str, Event | Piece | VoxCPMError]]:
+        samples = dated(self.info.samples_per_step)
+        results: list[tuple[str, Event | Piece | VoxCPMError]] = []
+        for id, stream in list(self._streams.items()):
+            if stream.made < 0:
+                results.append((id, Admitted(queue_seconds=0.0, prompt_tokens=8, cached_tokens=0)))
+                stream.made = 0
+            elif stream.credit > 0:
+                results.append((id, AudioChunk(index=stream.made, samples=samples)))
+                stream.made += 1
+                stream.credit -= 1
+                if stream.made == stream.request.sampling.max_steps:
+                    del self._streams[id]
+                    end = Finished(reason=FinishReason.MAX_STEPS, steps=stream.made, engine_seconds=0.0)
+                    results.append((id, end))
+        return results
+
+    def stats(self) -> Stats:
+        return Stats(running=len(self._streams))
+
+
+@dataclass(frozen=True, slots=True)
+class MakePaced:
+    """Makes the engine in its process; picklable, as `ProcessHandle` wants it."""
+
+    step_seconds: float
+
+    def __call__(self) -> PacedEngine:
+        return PacedEngine(self.step_seconds)
+
+
+def dated(count: int) -> np.ndarray:
+    """float32 [count]: a tone that begins with the time, which survives 16 bits."""
+    samples = np.sin(np.arange(count, dtype=np.float32) / 20) / 2
+    date = int(time.perf_counter() * DATE_HZ) % DIGIT**2
+    samples[:2] = date // DIGIT / DIGIT, date % DIGIT / DIGIT
+    return samples
+
+
+def age(audio: bytes) -> float:
+    """Seconds since the samples were made whose 16-bit PCM this is; the host's processes share the clock."""
+    high, low = np.frombuffer(audio, "<i2", 2).tolist()
+    return (time.perf_counter() * DATE_HZ - high * DIGIT - low) % DIGIT**2 / DATE_HZ
