@@ -1,11 +1,11 @@
-"""What a chunk and an RPC cost the one thread of a front, and how long they take to pass it.
+"""The cost of a chunk and of an RPC to the one thread of a front, and the time they take to pass it.
 
     python -m benchmarks.front --streams 16,64,128 --step-ms 30 --json front.json
 
 A whole server runs in this process, on an engine in a process of its own that makes 160 ms of audio for every stream on
-a clock, all in one message, as real engines do. Real clients in other processes keep that many streams open, each user
-asking anew when the last request has ended. Two loads are spoken for each row, of long and of short requests, whose CPU
-times tell the cost of a chunk from that of an RPC. The best of `--repeats` counts: what else runs on the host only adds.
+a clock, all in one message, as real engines do. Real clients in other processes keep that many streams open; a user
+asks anew when the last request has ended. Each row takes two loads, of long and of short requests, whose CPU times tell
+the cost of a chunk from that of an RPC. The best of `--repeats` counts: other work on the host only adds to it.
 """
 
 from __future__ import annotations
@@ -100,8 +100,13 @@ async def speak_line(client: AsyncClient, line: Line, speech: Speech, start: flo
 
 async def _speak(client: AsyncClient, task: Task, speech: Speech) -> Heard:
     heard = Heard(seed=task.serial, counts=task.counts, sent=time.perf_counter())
-    options: SpeechOptions = {"min_steps": task.steps, "max_steps": task.steps, "seed": task.serial}
-    async with client.speak(text(task.serial, speech.chars), timeout=speech.patience, **options) as stream:
+    options: SpeechOptions = {
+        "min_steps": task.steps,
+        "max_steps": task.steps,
+        "seed": task.serial,
+        "timeout": speech.patience,
+    }
+    async with client.speak(text(task.serial, speech.chars), **options) as stream:
         async for chunk in stream:
             if chunk.sample_count:
                 heard.delays.append(paced_engine.age(chunk.audio))
@@ -176,8 +181,8 @@ async def measure(options: argparse.Namespace) -> list[Row]:
 
 
 HEADINGS = (
-    f"{'streams':>7} {'chunks/s':>8} {'a chunk':>9} {'an RPC':>9} {'thread':>6} {'others':>6} {'chunk p50':>9} {'p99':>9}"
-    f" {'first p50':>9} {'p99':>9} {'RPC p50':>9} {'p99':>9}"
+    f"{'streams':>7} {'chunks/s':>8} {'a chunk':>9} {'an RPC':>9} {'thread':>6} {'others':>6}"
+    f" {'chunk p50':>9} {'p99':>9} {'first p50':>9} {'p99':>9} {'RPC p50':>9} {'p99':>9}"
 )
 
 
