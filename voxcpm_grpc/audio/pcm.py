@@ -30,7 +30,10 @@ def decode_pcm(raw: bytes | memoryview, *, width: int, floating: bool = False) -
 
 def s16_bytes(samples: np.ndarray) -> bytes:
     """16-bit little-endian PCM of float samples: times 32768, rounded half to even, clipped."""
-    return np.clip(np.rint(samples * np.float32(32768)), -32768, 32767).astype("<i2").tobytes()
+    scaled = samples * np.float32(32768)
+    np.rint(scaled, out=scaled)
+    scaled.clip(-32768, 32767, out=scaled)
+    return scaled.astype("<i2").tobytes()
 
 
 def f32_bytes(samples: np.ndarray) -> bytes:
