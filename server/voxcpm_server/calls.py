@@ -1,4 +1,4 @@
-"""One RPC in progress: reading and writing that survive being cancelled, and who may come in."""
+"""One RPC in progress: reading that survives being cancelled, and who may come in."""
 
 from __future__ import annotations
 
@@ -11,45 +11,27 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
-from google.protobuf.message import Message
 
 from voxcpm_grpc.errors import Exhausted, InvalidRequest, Unavailable
 
 STREAMS_RETRY_SECONDS = 1.0
 DRAIN_RETRY_SECONDS = 2.0
-SETTLE_SECONDS = 1.0
 LINGER_SECONDS = 0.25
 
 
 @dataclass(slots=True)
 class Call:
-    """One RPC: what its status and its log line say, and its writes. The caller's config may rename it."""
+    """One RPC: what its status and its log line say. The caller's config may rename it."""
 
     method: str
     context: grpc.aio.ServicerContext
     request_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     audio_seconds: float = 0.0
     started: float = field(default_factory=time.monotonic)
-    _writing: asyncio.Future[None] | None = None
 
     @property
     def elapsed(self) -> float:
         return time.monotonic() - self.started
-
-    async def write(self, message: Message) -> None:
-        """Send a message of a stream. A write that began goes on when its caller is cancelled; see `settle`."""
-        self._writing = asyncio.ensure_future(self.context.write(message))
-        self._writing.add_done_callback(_note)
-        await asyncio.shield(self._writing)
-
-    async def settle(self) -> None:
-        """Let a write in progress end: a status that overtakes the first message never reaches the client.
-
-        A client that does not read would keep us here, so a blocked write is given up.
-        """
-        if self._writing is not None and not self._writing.done():
-            await asyncio.wait([self._writing], timeout=SETTLE_SECONDS)
-            self._writing.cancel()
 
 
 class Malformed:
@@ -97,7 +79,7 @@ class Requests:
 
 
 def _note(done: asyncio.Future[Any]) -> None:
-    """Errors of a read or write reach whoever waits for it; if nobody does, the RPC is over and they say nothing."""
+    """Errors of a read reach whoever waits for it; if nobody does, the RPC is over and they say nothing."""
     if not done.cancelled():
         done.exception()
 

@@ -10,17 +10,9 @@ from typing import Any
 import numpy as np
 
 from voxcpm_grpc.audio import AudioFormat, OutputPipeline
-from voxcpm_server.outputs import (
-    EndReason,
-    EventKind,
-    FlushDone,
-    Header,
-    Interrupted,
-    Message,
-    Segment,
-    SegmentEvent,
-    Summary,
-)
+from voxcpm_grpc.v1 import tts_pb2 as pb
+from voxcpm_server import convert
+from voxcpm_server.outputs import EndReason, EventKind, Header, Segment, SegmentEvent, Summary
 from voxcpm_server.voices import Voice
 
 with suppress(ImportError):  # needed by some streams only, but loading it in the middle of one would hold up the others
@@ -37,7 +29,7 @@ class ChunkWriter:
 
     def __init__(
         self,
-        send: Callable[[Message], Awaitable[None]],
+        send: Callable[[pb.AudioChunk], Awaitable[None]],
         header: Callable[[], Header],
         native_rate: int,
         format: AudioFormat,
@@ -92,10 +84,10 @@ class ChunkWriter:
         """Let out all audio given so far; answers a Flush unless the tag is None."""
         data, count = self._pipeline.end_turn()
         at = self._offset + count
-        done = None if tag is None else FlushDone(tag, at)
+        answer = {} if tag is None else {"flush_done": convert.flush_done(tag, at)}
         self._restart(at)
-        if count or done or self._events:
-            await self._send(data, count, settled=True, flush_done=done)
+        if count or answer or self._events:
+            await self._send(data, count, settled=True, **answer)
 
     async def interrupted(self, tag: str, dropped: Iterable[Segment]) -> None:
         """Forget what was given and not sent, and say so."""
@@ -105,18 +97,18 @@ class ChunkWriter:
         for segment in dropped:
             reason = EndReason.INTERRUPTED
             self._events.append(SegmentEvent(kind=EventKind.DROPPED, segment=segment, at=self._offset, reason=reason))
-        await self._send(settled=True, interrupted=Interrupted(tag, self._offset))
+        await self._send(settled=True, interrupted=convert.interrupted(tag, self._offset))
 
     async def voice(self, voice: Voice, reused: bool) -> None:
         """The handle of a voice that is now durable."""
-        await self._send(voice=voice, reused=reused)
+        await self._send(handle=convert.handle(voice, reused))
 
     async def finish(self, summary: Summary) -> None:
         """The last message."""
         data, count = self._pipeline.flush()
         summary.samples = self._offset + count
         summary.bytes = self._bytes + len(data)
-        await self._send(data, count, settled=True, summary=summary)
+        await self._send(data, count, settled=True, summary=convert.summary(summary))
 
     def _position(self) -> int:
         source, target = self._rates
@@ -127,15 +119,18 @@ class ChunkWriter:
 
     async def _send(self, audio: bytes = b"", samples: int = 0, *, settled: bool = False, **extras: Any) -> None:
         """`settled`: every waiting event falls on this message, for the signal ends here."""
-        message = Message(
-            audio=audio,
+        if not self._sequence:
+            extras["header"] = convert.header(self._header())
+        if self._events:
+            due = self._due(self._offset + samples, settled)
+            extras["segment_events"] = [convert.segment_event(event) for event in due]
+        message = convert.chunk(
+            audio,
             sequence=self._sequence,
             offset=self._offset,
             samples=samples,
             turn=self._turn,
             segment=self._segment,
-            header=None if self._sequence else self._header(),
-            events=tuple(self._due(self._offset + samples, settled)),
             **extras,
         )
         self._sequence += 1

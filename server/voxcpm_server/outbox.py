@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from voxcpm_server.mailbox import Mailbox
-from voxcpm_server.queued import Dropped, Output, Spoken
+from voxcpm_grpc.mailbox import Mailbox
+from voxcpm_server.queued import Dropped, Output, Spoken, Stop
 
 
 class Outbox:
@@ -51,6 +51,11 @@ class Outbox:
         """Forget all but the answers to interrupts."""
         self._box.keep(lambda output: isinstance(output, Dropped))
         self._lead = 0
+
+    def stop(self) -> None:
+        """Forget everything; what is taken next is Stop."""
+        self._box.keep(lambda output: False)
+        self._box.put(Stop())
 
     def _merged(self, first: Spoken) -> Spoken:
         pieces, total = [first.samples], len(first.samples)

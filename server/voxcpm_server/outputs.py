@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from enum import Enum
 
 from voxcpm_grpc.audio import AudioFormat
-from voxcpm_server.voices import Voice
 
 
 class CutReason(Enum):
@@ -74,18 +73,6 @@ class Header:
     queue: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class FlushDone:
-    tag: str
-    at: int
-
-
-@dataclass(frozen=True, slots=True)
-class Interrupted:
-    tag: str
-    sent: int
-
-
 @dataclass(slots=True, kw_only=True)
 class Summary:
     """Counted while the stream runs. Times in seconds; `wall` and the totals are filled in at the end."""
@@ -103,22 +90,3 @@ class Summary:
     engine: float = 0.0
     wall: float = 0.0
     cached_tokens: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
-    """One AudioChunk."""
-
-    audio: bytes
-    sequence: int
-    offset: int
-    samples: int
-    turn: int = 0
-    segment: int = 0
-    header: Header | None = None
-    events: tuple[SegmentEvent, ...] = ()
-    flush_done: FlushDone | None = None
-    interrupted: Interrupted | None = None
-    voice: Voice | None = None
-    reused: bool = False
-    summary: Summary | None = None

@@ -44,5 +44,10 @@ class Dropped:
     segments: tuple[Segment, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Nothing more is sent: the stream has failed or was cancelled."""
+
+
 Work = Segment | Flushed | End
-Output = Started | Spoken | Ended | Flushed | Dropped | End
+Output = Started | Spoken | Ended | Flushed | Dropped | End | Stop

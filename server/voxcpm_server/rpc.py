@@ -57,7 +57,6 @@ def rpc(*, stream: bool) -> Callable[[Callable[..., Awaitable[Any]]], Callable[.
                 log.exception("rpc id=%s method=%s failed", _word(call.request_id), call.method)
                 error = Internal()
             _log_end(call, code_of(error), error)
-            await call.settle()
             if requests is not None:
                 await requests.linger()
             return await context.abort(*status_of(error, call.request_id))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -18,7 +18,7 @@ from voxcpm_server import convert
 from voxcpm_server.calls import Call, Gate
 from voxcpm_server.chunks import ChunkWriter
 from voxcpm_server.inputs import GenerateConfig, GenerateInput, Role, Silence, UploadConfig, UploadInput, VoiceChoice
-from voxcpm_server.outputs import Header, Message, Summary
+from voxcpm_server.outputs import Header, Summary
 from voxcpm_server.rpc import rpc
 from voxcpm_server.sessions import Session
 from voxcpm_server.studio import Created, Studio
@@ -75,7 +75,7 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
             idle_seconds=self._limits.stream_idle_seconds,
             request_id=call.request_id,
             remaining=call.context.time_remaining,
-            send=_sender(call),
+            send=call.context.write,
         )
         try:
             await session.run(_after(first, messages))
@@ -185,7 +185,7 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
         info = self._pool.info
         format = config.preview or self._reader.default_output
         header = Header(request_id=call.request_id, format=format, model=info.name, fingerprint=info.fingerprint)
-        chunks = ChunkWriter(_sender(call), lambda: header, info.output_sample_rate, format)
+        chunks = ChunkWriter(call.context.write, lambda: header, info.output_sample_rate, format)
         await chunks.voice(created.stored.voice, created.reused)
         for latents in (created.stored.prompt, created.stored.reference) if config.preview else ():
             if latents is not None:
@@ -195,13 +195,6 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
                 await chunks.flush(None)
         call.audio_seconds = chunks.offset / format.sample_rate
         await chunks.finish(Summary(wall=call.elapsed))
-
-
-def _sender(call: Call) -> Callable[[Message], Awaitable[None]]:
-    async def send(message: Message) -> None:
-        await call.write(convert.chunk(message))
-
-    return send
 
 
 async def _after(first: GenerateInput | None, rest: AsyncIterator[GenerateInput]) -> AsyncIterator[GenerateInput]:

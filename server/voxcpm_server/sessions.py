@@ -20,15 +20,16 @@ import numpy as np
 
 from voxcpm_grpc.engine.pool import EnginePool, Stream
 from voxcpm_grpc.errors import Aborted, Exhausted, Internal, InvalidRequest, Unavailable
+from voxcpm_grpc.mailbox import Mailbox
 from voxcpm_grpc.request import Admitted, AudioChunk, Conditioning, Event, Finished, FinishReason, Request
+from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.chunks import ChunkWriter
 from voxcpm_server.continuity import Context
 from voxcpm_server.idleness import Idleness
 from voxcpm_server.inputs import Continuity, Finish, Flush, GenerateConfig, GenerateInput, Interrupt, Silence, Text
-from voxcpm_server.mailbox import Mailbox
 from voxcpm_server.outbox import Outbox
-from voxcpm_server.outputs import EndReason, Header, Message, Segment, Summary
-from voxcpm_server.queued import Dropped, End, Ended, Flushed, Spoken, Started, Work
+from voxcpm_server.outputs import EndReason, Header, Segment, Summary
+from voxcpm_server.queued import Dropped, End, Ended, Flushed, Spoken, Started, Stop, Work
 from voxcpm_server.turns import Turns
 
 REASONS = {FinishReason.STOP: EndReason.COMPLETE, FinishReason.MAX_STEPS: EndReason.MAX_STEPS}
@@ -36,6 +37,7 @@ MERGED_SECONDS = 0.5  # audio that one message may take along when the client is
 DEADLINE_SHARE = 0.9  # of the time left, for the wait: a refusal that arrives after the deadline says nothing
 QUEUE_RETRY_SECONDS = 2.0
 MAX_UNANSWERED = 1000  # flushes and interrupts
+SETTLE_SECONDS = 1.0  # in which a message that is being sent at the end has gone out
 HEARD_SECONDS = 1.0  # of speech that an interrupt cut off, from which on its voice is known to the listener
 
 
@@ -55,7 +57,7 @@ class Session:
         idle_seconds: float,
         request_id: str,
         remaining: Callable[[], float | None],
-        send: Callable[[Message], Awaitable[None]],
+        send: Callable[[pb.AudioChunk], Awaitable[None]],
     ) -> None:
         info = pool.info
         self._config = config
@@ -94,6 +96,7 @@ class Session:
         self._tasks: set[asyncio.Task[None]] = set()
         self._outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._speaker: asyncio.Task[None] | None = None
+        self._writer: asyncio.Task[None]
 
     @property
     def audio_seconds(self) -> float:
@@ -103,7 +106,7 @@ class Session:
         """Returns when the stream was answered completely. Raises VoxCPMError."""
         self._speaker = self._spawn(self._speak())
         self._spawn(self._read(messages))
-        self._spawn(self._write(), last=True)
+        self._writer = self._spawn(self._write(), last=True)
         try:
             await self._outcome
         except Unavailable as error:
@@ -111,9 +114,22 @@ class Session:
                 raise
             raise Aborted(f"{error.message}; part of the speech was already sent") from None
         finally:
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await self._end(self._tasks - {self._writer})
+
+    async def _end(self, others: set[asyncio.Task[None]]) -> None:
+        """Cancel the tasks, the writer last: a status that overtakes the first message never reaches the client.
+
+        A client that does not read would keep us here, so a blocked write is given up.
+        """
+        self._output.stop()
+        for task in others:
+            task.cancel()
+        try:
+            if not self._writer.done():
+                await asyncio.wait([self._writer], timeout=SETTLE_SECONDS)
+        finally:
+            self._writer.cancel()
+        await asyncio.gather(self._writer, *others, return_exceptions=True)
 
     def _spawn(self, work: Coroutine[Any, Any, None], *, last: bool = False) -> asyncio.Task[None]:
         """A task whose failure, or with `last` its success, ends the session."""
@@ -351,4 +367,6 @@ class Session:
                     summary.turns, summary.chars = self._turns.opened, self._turns.chars
                     summary.wall = time.monotonic() - self._began
                     await chunks.finish(summary)
+                    return
+                case Stop():
                     return

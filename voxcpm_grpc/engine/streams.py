@@ -10,6 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 
 from voxcpm_grpc.engine.messages import Command, Credit
 from voxcpm_grpc.errors import VoxCPMError
+from voxcpm_grpc.mailbox import Mailbox
 from voxcpm_grpc.request import AudioChunk, Finished, Piece, Stats
 
 T = TypeVar("T")
@@ -42,7 +43,7 @@ class Job:
     prefix: int | None = None
     whole: bool = False
     losses: int = LOSSES
-    items: asyncio.Queue[Any] = field(default_factory=asyncio.Queue)
+    items: Mailbox[Any] = field(default_factory=Mailbox)
     began: bool = False
     spoke: bool = False
     home: Home | None = None
@@ -69,7 +70,7 @@ class Job:
 
     def begin(self, item: object) -> None:
         if not self.began:  # an engine before this one may have begun already
-            self.items.put_nowait(item)
+            self.items.put(item)
         self.began = True
 
     def speak(self, item: object, *, last: bool = False) -> None:
@@ -78,15 +79,15 @@ class Job:
         self._held.append(item)
         if last or not self.whole:
             for held in self._held:
-                self.items.put_nowait(held)
+                self.items.put(held)
             self._held.clear()
             self.spoke = True
 
     def end(self, item: object) -> None:
-        self.items.put_nowait(item)
+        self.items.put(item)
 
     def fail(self, error: VoxCPMError) -> Job:
-        self.items.put_nowait(error)
+        self.items.put(error)
         return self
 
     def cancel(self) -> None:
@@ -127,13 +128,13 @@ class Stream(Generic[T]):
             self._close()
             raise
         match item:
+            case AudioChunk():
+                self._give_credit()
             case None:
                 raise StopAsyncIteration
             case VoxCPMError():
                 self._over = True
                 raise item
-            case AudioChunk():
-                self._give_credit()
             case Finished() | Piece(last=True) | Stats():
                 self._over = True
         return cast(T, item)
@@ -149,7 +150,7 @@ class Stream(Generic[T]):
         if self._over:
             return
         self._over = True
-        self._job.items.put_nowait(None)  # wakes a reader in another task
+        self._job.items.put(None)  # wakes a reader in another task
         self._job.cancel()
 
     def _give_credit(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from google.protobuf.duration_pb2 import Duration
@@ -19,27 +20,27 @@ from voxcpm_server.convert.requests import default_timesteps
 from voxcpm_server.voices import Voice
 
 
-def chunk(message: outputs.Message) -> pb.AudioChunk:
+def chunk(
+    audio: bytes, *, sequence: int, offset: int, samples: int, turn: int, segment: int, **extras: Any
+) -> pb.AudioChunk:
+    """A message of a stream. `extras` are its other fields, made by the functions below."""
     return pb.AudioChunk(
-        audio=message.audio,
-        sequence=message.sequence,
-        offset_samples=message.offset,
-        sample_count=message.samples,
-        turn_index=message.turn,
-        segment_index=message.segment,
-        header=_header(message.header) if message.header else None,
-        segment_events=[_event(event) for event in message.events],
-        flush_done=(
-            pb.FlushDone(tag=message.flush_done.tag, at_samples=message.flush_done.at) if message.flush_done else None
-        ),
-        interrupted=(
-            pb.Interrupted(tag=message.interrupted.tag, sent_samples=message.interrupted.sent)
-            if message.interrupted
-            else None
-        ),
-        handle=handle(message.voice, message.reused) if message.voice else None,
-        summary=_summary(message.summary) if message.summary else None,
+        audio=audio,
+        sequence=sequence,
+        offset_samples=offset,
+        sample_count=samples,
+        turn_index=turn,
+        segment_index=segment,
+        **extras,
     )
+
+
+def flush_done(tag: str, at: int) -> pb.FlushDone:
+    return pb.FlushDone(tag=tag, at_samples=at)
+
+
+def interrupted(tag: str, sent: int) -> pb.Interrupted:
+    return pb.Interrupted(tag=tag, sent_samples=sent)
 
 
 def handle(voice: Voice, reused: bool = False) -> pb.VoiceHandle:
@@ -115,7 +116,7 @@ def model_info(
     )
 
 
-def _header(header: outputs.Header) -> pb.StreamHeader:
+def header(header: outputs.Header) -> pb.StreamHeader:
     return pb.StreamHeader(
         request_id=header.request_id,
         format=_format(header.format),
@@ -131,7 +132,7 @@ def _format(format: AudioFormat) -> pb.AudioFormat:
     return pb.AudioFormat(encoding=ENCODING_VALUES[format.encoding], sample_rate_hz=format.sample_rate)
 
 
-def _event(event: outputs.SegmentEvent) -> pb.SegmentEvent:
+def segment_event(event: outputs.SegmentEvent) -> pb.SegmentEvent:
     segment = event.segment
     return pb.SegmentEvent(
         kind=EVENT_VALUES[event.kind],
@@ -146,7 +147,7 @@ def _event(event: outputs.SegmentEvent) -> pb.SegmentEvent:
     )
 
 
-def _summary(summary: outputs.Summary) -> pb.StreamSummary:
+def summary(summary: outputs.Summary) -> pb.StreamSummary:
     return pb.StreamSummary(
         finish_reason=REASON_VALUES[summary.reason],
         total_samples=summary.samples,

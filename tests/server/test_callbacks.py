@@ -1,0 +1,66 @@
+"""The work of the event loop for each piece of audio, in callbacks: what every stream pays at every step."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import count
+
+import grpc
+import pytest
+from support.fake_engine import INFO, MakeFake
+from support.waiting import HANG_SECONDS
+
+from voxcpm_grpc.engine.handles import ProcessHandle
+from voxcpm_grpc.engine.pool import EnginePool
+from voxcpm_grpc.v1 import tts_pb2 as pb
+from voxcpm_grpc.v1 import tts_pb2_grpc
+
+STREAMS, SHORT, LONG = 16, 10, 60  # streams at once, and steps of each
+CALLBACKS_OF_A_STEP = 6  # 4.3 when this was written; streams that are merged on a slow host take fewer
+
+
+@contextmanager
+def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], int]]:
+    """Counts the callbacks that loops of this process run, until the function that this gives is called."""
+    run: Callable[[asyncio.Handle], None] = asyncio.Handle._run
+    counter = count()
+
+    def step(handle: asyncio.Handle) -> None:
+        next(counter)
+        run(handle)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(asyncio.Handle, "_run", step)
+        yield lambda: next(counter)
+
+
+async def test_a_step_of_a_stream_takes_few_callbacks(serve_front, monkeypatch):
+    pool = EnginePool([lambda: ProcessHandle(MakeFake(step_seconds=0.02))])
+    await pool.start()
+    try:
+        async with serve_front(pool) as served:
+            with grpc.insecure_channel(served.address) as channel, ThreadPoolExecutor(STREAMS) as threads:
+                stub = tts_pb2_grpc.VoxCPMServiceStub(channel)
+
+                def hear(steps: int) -> int:
+                    """Samples of a stream of as many steps."""
+                    sampling = pb.Sampling(min_steps=0, max_steps=steps)
+                    config = pb.GenerateConfig(turn=pb.TurnConfig(sampling=sampling))
+                    messages = [pb.GenerateRequest(config=config), pb.GenerateRequest(text="Hello.")]
+                    return sum(chunk.sample_count for chunk in stub.Generate(iter(messages), timeout=HANG_SECONDS))
+
+                async def callbacks(steps: int) -> int:
+                    with counted(monkeypatch) as total:
+                        run = asyncio.get_running_loop().run_in_executor
+                        heard = await asyncio.gather(*(run(threads, hear, steps) for _ in range(STREAMS)))
+                        assert heard == [steps * INFO.samples_per_step] * STREAMS
+                        return total()
+
+                await callbacks(SHORT)
+                short, long = await callbacks(SHORT), await callbacks(LONG)
+    finally:
+        await pool.close()
+    assert 0 < (long - short) / (STREAMS * (LONG - SHORT)) < CALLBACKS_OF_A_STEP
