@@ -145,6 +145,25 @@ async def test_a_refusal_that_meets_the_first_chunk_arrives(served):
         assert caught.value.code() is INVALID
 
 
+async def test_a_refusal_frees_the_engine_though_the_client_does_not_read(served):
+    call = served.stub.Generate()
+    await call.write(pb.GenerateRequest(text=("a" * 390 + ". ") * 40))
+    made = -1
+    async with asyncio.timeout(20):
+        while served.pool.steps != made:  # the front stops to make audio once a write waits for the client
+            made = served.pool.steps
+            await asyncio.sleep(0.3)
+    assert 100 < made < 40 * 390
+    await call.write(pb.GenerateRequest(config=pb.GenerateConfig()))
+    async with asyncio.timeout(5):
+        while served.pool.running or served.gate.streams:  # noqa: ASYNC110 - looks from outside
+            await asyncio.sleep(0.01)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        async for _ in call:
+            pass
+    assert caught.value.code() is INVALID
+
+
 async def test_a_request_id_is_bounded_and_echoed(served, details_of):
     chunks = await served.generate(pb.GenerateConfig(request_id=ID))
     assert chunks[0].header.request_id == ID
