@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable
 
 from voxcpm_grpc.config import SupervisionSettings
@@ -29,7 +28,6 @@ from voxcpm_grpc.request import ModelInfo
 logger = logging.getLogger(__name__)
 
 NOTHING = OthersWork(streams=0, steps=0.0)
-ROUTED_AT_ONCE = 16  # reports: about 2 ms of the front's thread until their audio is sent
 
 
 class Place:
@@ -57,7 +55,6 @@ class Place:
         self._handle: Handle | None = None
         self._info: ModelInfo | None = None
         self._others = NOTHING
-        self._reports: deque[Report] = deque()  # not yet routed
         self._check = check
         self._on_change = on_change
         self._on_orphans = on_orphans
@@ -122,13 +119,10 @@ class Place:
 
     def said(self, reports: list[Report]) -> None:
         """Route the reports of a step, those of streams without audio so far first: their callers wait for it."""
-        idle = not self._reports
-        self._reports.extend(sorted(reports, key=self._is_late))
-        if idle:
-            self._route_some()
+        for report in sorted(reports, key=self._is_late):
+            self._route(report)
 
     def went(self, why: str) -> None:
-        self._route_some(len(self._reports))
         self._handle = None
         self._others = NOTHING
         orphans, self.jobs = list(self.jobs.values()), {}
@@ -145,17 +139,6 @@ class Place:
     def _is_late(self, report: Report) -> bool:
         job = self.jobs.get(report.id) if isinstance(report, Began | Spoke) else None
         return job is None or job.spoke
-
-    def _route_some(self, count: int = ROUTED_AT_ONCE) -> None:
-        """Route the next `count` reports, and the rest in further turns of the loop.
-
-        So the first streams of a step send their audio before the last ones have theirs, and whatever else comes to
-        the front waits for some streams only.
-        """
-        if len(self._reports) > count:
-            self.loop.call_soon(self._route_some)
-        for _ in range(min(count, len(self._reports))):
-            self._route(self._reports.popleft())
 
     def _route(self, report: Report) -> None:
         """To the job it is about. A job that is not there was cancelled meanwhile."""
