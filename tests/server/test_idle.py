@@ -29,7 +29,6 @@ from voxcpm_server.inputs import (
     Text,
     VoiceChoice,
 )
-from voxcpm_server.outputs import EndReason, Message
 from voxcpm_server.sessions import Session
 
 IDLE = pb.FINISH_REASON_IDLE
@@ -50,10 +49,12 @@ async def _messages(said: Said, ends: bool) -> AsyncIterator[GenerateInput]:
         await asyncio.Event().wait()
 
 
-async def _talk(pool: Any, said: Said, mode: SegmentationMode, continuity: Continuity, ends: bool) -> list[Message]:
-    sent: list[Message] = []
+async def _talk(
+    pool: Any, said: Said, mode: SegmentationMode, continuity: Continuity, ends: bool
+) -> list[pb.AudioChunk]:
+    sent: list[pb.AudioChunk] = []
 
-    async def send(message: Message) -> None:
+    async def send(message: pb.AudioChunk) -> None:
         sent.append(message)
 
     async def encode(samples: np.ndarray) -> np.ndarray:
@@ -95,12 +96,11 @@ def talked(
     mode: SegmentationMode = SENTENCE,
     continuity: Continuity = Continuity.CARRY,
     ends: bool = False,
-) -> tuple[int, EndReason]:
+) -> tuple[int, int]:
     """Characters spoken, and how the stream ended."""
     sent = run(_talk(pool, said, mode, continuity, ends))
-    assert [message.summary is not None for message in sent] == [*[False] * (len(sent) - 1), True]
-    assert sent[-1].summary is not None
-    return sum(message.samples for message in sent) // 960, sent[-1].summary.reason
+    assert [message.HasField("summary") for message in sent] == [*[False] * (len(sent) - 1), True]
+    return sum(message.sample_count for message in sent) // 960, sent[-1].summary.finish_reason
 
 
 @pytest.mark.parametrize(
@@ -117,14 +117,14 @@ def talked(
     ],
 )
 def test_a_silent_stream_speaks_what_waits_and_ends(fake, said, mode, spoken):
-    assert talked(fake(), *said, mode=mode) == (spoken, EndReason.IDLE)
+    assert talked(fake(), *said, mode=mode) == (spoken, IDLE)
 
 
 def test_any_message_is_a_sign_of_life(fake):
     messages = [Text("One"), Text(" more"), Flush("", False), Text(""), Interrupt(""), Text("Three")]
     pauses = [0.9 * IDLE_SECONDS] * len(messages)
     said = [one for pair in zip(messages, pauses, strict=True) for one in pair]
-    assert talked(fake(), *said) == (len("One more" + " Three"), EndReason.IDLE)
+    assert talked(fake(), *said) == (len("One more" + " Three"), IDLE)
 
 
 @pytest.mark.parametrize("continuity", Continuity)
@@ -132,20 +132,20 @@ def test_a_stream_that_is_spoken_is_not_idle(fake, continuity):
     pool = fake(step_seconds=IDLE_SECONDS / 8)
     text = "Some twenty letters. Some twenty letters. "
     spoken = [Text(text), Flush("", False), 5.2 * IDLE_SECONDS, Text("And more.")]
-    assert talked(pool, *spoken, continuity=continuity, ends=True)[1] is EndReason.COMPLETE
+    assert talked(pool, *spoken, continuity=continuity, ends=True)[1] == pb.FINISH_REASON_COMPLETE
 
 
 def test_a_stream_that_waits_for_a_slot_is_not_idle(fake):
     pool = fake(slots=asyncio.Semaphore(0))
 
-    async def talk() -> list[Message]:
+    async def talk() -> list[pb.AudioChunk]:
         asyncio.get_running_loop().call_later(5 * IDLE_SECONDS, pool.slots.release)
         said = [Text("One is here."), Flush("", False), 3 * IDLE_SECONDS, Text("And more.")]
         return await _talk(pool, said, SENTENCE, Continuity.CARRY, True)
 
     sent = run(talk())
-    assert sum(message.samples for message in sent) // 960 == len("One is here." + "And more.")
-    assert sent[-1].summary is not None and sent[-1].summary.reason is EndReason.COMPLETE
+    assert sum(message.sample_count for message in sent) // 960 == len("One is here." + "And more.")
+    assert sent[-1].summary.finish_reason == pb.FINISH_REASON_COMPLETE
 
 
 # ---- through a real channel
