@@ -118,7 +118,6 @@ BAD_STREAMS: list[tuple[list[Any], str]] = [
     ([pb.GenerateConfig(), pb.GenerateConfig()], "config"),
     ([pb.GenerateRequest()], ""),
     (["Hello.", pb.GenerateRequest()], ""),
-    ([pb.Finish(), "Hello."], ""),
     ([""], "text"),
     (["\x00\x07 \n"], "text"),
     (["?!... 😀", pb.Flush()], "text"),
@@ -136,6 +135,14 @@ async def test_bad_streams(served, details_of, messages, field):
     assert details_of(caught.value).request_id
     await served.idle()
     await served.generate("Still serving.")
+
+
+async def test_nothing_may_follow_finish_while_speech_goes_on(serve_front, fake):
+    async with serve_front(fake(hold_after=1)) as served:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await served.generate("Hello.", pb.Finish(), "Hello.")
+        assert caught.value.code() is INVALID
+        await served.idle()
 
 
 async def test_a_refusal_that_meets_the_first_chunk_arrives(served):
