@@ -35,7 +35,9 @@ from voxcpm_server.voices import Library, Objects, VoiceStore
 log = logging.getLogger(__name__)
 
 DATA = ".local/share/voxcpm-grpc/voices"  # under the user's home
-GC_THRESHOLD = 10_000  # new objects between two collections; with Python's 700, a loaded front spends 8 % on them
+GC_THRESHOLD = (
+    10_000  # new objects between two collections; with Python's 700 they show up in every profile of a loaded front
+)
 STOP_SECONDS = 1.0  # what is left after draining are health watches, which never end by themselves
 
 
