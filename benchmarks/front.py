@@ -49,7 +49,7 @@ class Heard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What one load cost. Delays of an RPC: from before the client's call until the front's call of the pool."""
+    """The cost of one load. Delays of an RPC: from before the client's call until the front's call of the pool."""
 
     streams: int
     rpcs: int

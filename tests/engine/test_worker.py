@@ -75,7 +75,7 @@ def kinds(reports):
 
 
 def sleeps(engine: FakeEngine) -> bool:
-    """Whether the loop round the engine waits for letters. One that does not asks the engine all the time."""
+    """True if the loop round the engine waits for letters. One that does not asks the engine all the time."""
     looks = engine.looks
     time.sleep(0.3)
     return engine.looks == looks

@@ -28,7 +28,7 @@ HARMLESS = {"posix.urandom", "posix.fspath"}
 
 @dataclass
 class Watch:
-    """What the callbacks of a loop did: how many there were, the most that one of them did, and what they called."""
+    """The work of the callbacks of a loop: how many there were, the most that one of them did, and what they called."""
 
     callbacks: int = 0
     calls: int = 0  # of the present one

@@ -74,7 +74,7 @@ def processes(server: Server, title: str) -> list[psutil.Process]:
 
 
 def followed(server: Server, title: str, lost: psutil.Process) -> bool:
-    """Whether another process has taken the place of one that was lost."""
+    """True if another process has taken the place of one that was lost."""
     return [process.pid for process in processes(server, title)] not in ([], [lost.pid])
 
 
@@ -191,7 +191,7 @@ def test_termination_lets_the_streams_of_all_fronts_finish(server):
 
 
 def drains(server: Server) -> bool:
-    """Whether a new call is refused."""
+    """True if a new call is refused."""
     return outcome_of(server) is grpc.StatusCode.UNAVAILABLE
 
 

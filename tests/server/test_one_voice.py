@@ -44,6 +44,22 @@ async def read_until(call: Any, wanted: Callable[[pb.AudioChunk], bool]) -> pb.A
     raise AssertionError("the stream ended")
 
 
+async def interrupted(
+    served: Any, first: pb.GenerateConfig, text: str, heard: Callable[[pb.AudioChunk], bool], then: str
+) -> None:
+    """A stream that speaks `text`, is interrupted once a chunk is `heard`, and speaks `then` in its next turn."""
+    call = served.stub.Generate()
+    await call.write(pb.GenerateRequest(config=first))
+    await call.write(pb.GenerateRequest(text=text))
+    await read_until(call, heard)
+    await call.write(pb.GenerateRequest(interrupt=pb.Interrupt()))
+    await read_until(call, lambda chunk: chunk.HasField("interrupted"))
+    served.pool.release()
+    await call.write(pb.GenerateRequest(text=then))
+    await call.done_writing()
+    await read_until(call, lambda chunk: chunk.HasField("summary"))
+
+
 @pytest.mark.parametrize("continuity", MODES)
 @pytest.mark.parametrize("style", ["", "calm"])
 async def test_the_first_speech_is_the_prompt_of_all_later_speech(served, continuity, style):
@@ -72,16 +88,10 @@ async def test_the_first_speech_stays_beyond_what_is_carried(serve_front, contin
 @pytest.mark.parametrize("continuity", MODES)
 async def test_an_interrupt_does_not_change_the_voice(serve_front, fake, continuity):
     async with serve_front(fake(hold_after=40)) as served:
-        call = served.stub.Generate()
-        await call.write(pb.GenerateRequest(config=config(continuity)))
-        await call.write(pb.GenerateRequest(text="First one. " + "Second one is long. " * 5))
-        await read_until(call, lambda chunk: chunk.segment_index == 1 and bool(chunk.sample_count))
-        await call.write(pb.GenerateRequest(interrupt=pb.Interrupt()))
-        await read_until(call, lambda chunk: chunk.HasField("interrupted"))
-        served.pool.release()
-        await call.write(pb.GenerateRequest(text="Anew."))
-        await call.done_writing()
-        await read_until(call, lambda chunk: chunk.HasField("summary"))
+        text = "First one. " + "Second one is long. " * 5
+        await interrupted(
+            served, config(continuity), text, lambda chunk: chunk.segment_index == 1 and chunk.sample_count > 0, "Anew."
+        )
         assert voices(served)[-1].prompt.text == "First one."
         assert served.pool.encoded == 0
 
@@ -89,16 +99,13 @@ async def test_an_interrupt_does_not_change_the_voice(serve_front, fake, continu
 @pytest.mark.parametrize("continuity", MODES)
 async def test_the_timbre_of_interrupted_first_speech_stays(serve_front, fake, continuity):
     async with serve_front(fake(hold_after=60)) as served:
-        call = served.stub.Generate()
-        await call.write(pb.GenerateRequest(config=config(continuity)))
-        await call.write(pb.GenerateRequest(text="x" * 390 + ". Next"))
-        await read_until(call, lambda chunk: chunk.offset_samples + chunk.sample_count > 50_000)  # more than a second
-        await call.write(pb.GenerateRequest(interrupt=pb.Interrupt()))
-        await read_until(call, lambda chunk: chunk.HasField("interrupted"))
-        served.pool.release()
-        await call.write(pb.GenerateRequest(text="Anew. And on."))
-        await call.done_writing()
-        await read_until(call, lambda chunk: chunk.HasField("summary"))
+        await interrupted(
+            served,
+            config(continuity),
+            "x" * 390 + ". Next",
+            lambda chunk: chunk.offset_samples + chunk.sample_count > 50_000,  # more than a second
+            "Anew. And on.",
+        )
         assert served.pool.encoded == 1
         for voice in voices(served)[-2:]:
             assert len(voice.reference) > 50_000 / 3 / served.pool.info.samples_per_patch
@@ -107,16 +114,8 @@ async def test_the_timbre_of_interrupted_first_speech_stays(serve_front, fake, c
 
 async def test_speech_that_was_hardly_heard_decides_nothing(serve_front, fake):
     async with serve_front(fake(hold_after=5)) as served:
-        call = served.stub.Generate()
-        await call.write(pb.GenerateRequest(config=config()))
-        await call.write(pb.GenerateRequest(text="First one. Next"))  # 0.2 s in all
-        await read_until(call, lambda chunk: bool(chunk.sample_count))
-        await call.write(pb.GenerateRequest(interrupt=pb.Interrupt()))
-        await read_until(call, lambda chunk: chunk.HasField("interrupted"))
-        served.pool.release()
-        await call.write(pb.GenerateRequest(text="Anew. And on."))
-        await call.done_writing()
-        await read_until(call, lambda chunk: chunk.HasField("summary"))
+        text = "First one. Next"  # 0.2 s in all
+        await interrupted(served, config(), text, lambda chunk: chunk.sample_count > 0, "Anew. And on.")
         assert served.pool.encoded == 0
         assert voices(served)[:2] == [Conditioning(), Conditioning()]
         assert voices(served)[2].prompt.text == "Anew."
