@@ -282,9 +282,10 @@ class Session:
 
     async def _keep_timbre(self) -> None:
         """If an interrupt cut off the speech that decides the voice, go on with what was heard of it."""
-        heard, self._heard = self._heard, []
-        if not self._context.has_voice and sum(map(len, heard)) >= HEARD_SECONDS * self._pool.info.output_sample_rate:
-            self._context.remember_timbre(await self._encode(np.concatenate(heard)))
+        heard = sum(map(len, self._heard))
+        if not self._context.has_voice and heard >= HEARD_SECONDS * self._pool.info.output_sample_rate:
+            self._context.remember_timbre(await self._encode(np.concatenate(self._heard)))
+        self._heard.clear()  # not before: another interrupt may end this one's work
 
     def _generate(self, segment: Segment) -> Stream[Event]:
         text, conditioning = self._context.conditioning_for(segment)

@@ -76,6 +76,8 @@ class FakePool:
 
     async def encode(self, waveform: np.ndarray, *, pad_left: bool) -> np.ndarray:
         self.encoded += 1
+        if self.hold_after is not None:
+            await self.released.wait()
         return await asyncio.to_thread(_encoded, waveform, pad_left)
 
     async def decode(self, latents: np.ndarray) -> AsyncGenerator[np.ndarray]:

@@ -10,7 +10,7 @@ import grpc
 import numpy as np
 import pytest
 from support.uploads import add_prompt, add_reference, conditioned, recording
-from support.waiting import HANG_SECONDS
+from support.waiting import HANG_SECONDS, until
 
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.request import Conditioning
@@ -110,6 +110,23 @@ async def test_the_timbre_of_interrupted_first_speech_stays(serve_front, fake, c
         for voice in voices(served)[-2:]:
             assert len(voice.reference) > 50_000 / 3 / served.pool.info.samples_per_patch
         assert voices(served)[-2].prompt is None
+
+
+async def test_a_second_interrupt_does_not_lose_the_timbre(serve_front, fake):
+    async with serve_front(fake(hold_after=60)) as served:
+        call = served.stub.Generate()
+        await call.write(pb.GenerateRequest(config=config()))
+        await call.write(pb.GenerateRequest(text="x" * 390 + ". Next"))
+        await read_until(call, lambda chunk: chunk.offset_samples + chunk.sample_count > 50_000)
+        for _ in range(3):
+            await call.write(pb.GenerateRequest(interrupt=pb.Interrupt()))
+            await read_until(call, lambda chunk: chunk.HasField("interrupted"))
+            await until(lambda: served.pool.encoded)
+        served.pool.release()
+        await call.write(pb.GenerateRequest(text="Anew."))
+        await call.done_writing()
+        await read_until(call, lambda chunk: chunk.HasField("summary"))
+        assert voices(served)[-1].reference is not None
 
 
 async def test_speech_that_was_hardly_heard_decides_nothing(serve_front, fake):
