@@ -24,10 +24,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.engine import requests
 from benchmarks.hardware import ROOT
-from voxcpm_grpc.config import EngineSettings
 from voxcpm_grpc.engine.engine import Engine
 from voxcpm_grpc.engine.load import load_engine
 from voxcpm_grpc.request import AudioChunk
+from voxcpm_grpc.settings.schema import EngineSettings
 
 TINY = ROOT / "tests" / "checkpoints" / "tiny"
 BUDGET = Path(__file__).parent / "budget.json"

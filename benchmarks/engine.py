@@ -23,10 +23,10 @@ from benchmarks import burst
 from benchmarks.burst import Row
 from benchmarks.hardware import command, gpu_memory_gib, versions
 from voxcpm_grpc.checkpoint import resolve
-from voxcpm_grpc.config import EngineSettings
 from voxcpm_grpc.engine.engine import Engine
 from voxcpm_grpc.engine.load import load_engine
 from voxcpm_grpc.request import Admitted, AudioChunk, Finished, Piece, Request, Sampling
+from voxcpm_grpc.settings.schema import EngineSettings
 
 UPLOAD = "upload"  # the name of the codec job beside the streams
 

@@ -22,8 +22,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.hardware import ROOT, command, versions
-from voxcpm_grpc.config import Settings
-from voxcpm_grpc.config_sources import load
+from voxcpm_grpc.settings.schema import Settings
+from voxcpm_grpc.settings.sources import load
 from voxcpm_server.app import running_server
 
 LONGEST = 3  # callbacks of each round that are named

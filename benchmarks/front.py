@@ -26,10 +26,10 @@ from benchmarks.hardware import command, versions
 from benchmarks.load import Callers, Line, Speech, Task
 from voxcpm_client import AsyncClient
 from voxcpm_client.options import SpeechOptions
-from voxcpm_grpc.config import LimitSettings, Settings, VoiceSettings
-from voxcpm_grpc.engine.handles import ProcessHandle
-from voxcpm_grpc.engine.pool import LEAD_CHUNKS, EnginePool, Stream
+from voxcpm_grpc.pool.engine_pool import LEAD_CHUNKS, EnginePool, Stream
+from voxcpm_grpc.pool.handle import ProcessHandle
 from voxcpm_grpc.request import Event, Request
+from voxcpm_grpc.settings.schema import LimitSettings, Settings, VoiceSettings
 from voxcpm_server.app import loop_factory, running_server
 
 SHORT_SHARE = 10  # a short request has that many times fewer steps

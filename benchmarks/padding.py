@@ -21,7 +21,7 @@ import torch
 
 from benchmarks.hardware import command, versions
 from benchmarks.kernels import DEVICE, DTYPE, LANGUAGE, LOCAL, median
-from voxcpm_grpc.kernels.tiles import Role, choose_tile
+from voxcpm_grpc.kernels.gemm_tiles import Role, choose_tile
 from voxcpm_grpc.layers.fused import WHOLE_ROWS
 from voxcpm_grpc.layers.transformer import StackShape
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from voxcpm_grpc.attention.reference import ReferenceAttention
-from voxcpm_grpc.kernels.persistent import HEAD, HIDDEN, LATENT, PATCH, SLOT, PersistentFlow
+from voxcpm_grpc.kernels.cuda.persistent import HEAD, HIDDEN, LATENT, PATCH, SLOT, PersistentFlow
 from voxcpm_grpc.layers.flow import Schedule, euler
 from voxcpm_grpc.layers.ops import TorchOps
 from voxcpm_grpc.layers.rope import build_rope

@@ -27,11 +27,11 @@ from torch.profiler import ProfilerActivity, profile, schedule
 from benchmarks.engine import requests
 from benchmarks.hardware import command, versions
 from voxcpm_grpc.checkpoint import resolve
-from voxcpm_grpc.config import EngineSettings
 from voxcpm_grpc.engine.engine import Engine
 from voxcpm_grpc.engine.graph import batch_buckets
 from voxcpm_grpc.engine.load import load_engine
 from voxcpm_grpc.request import AudioChunk
+from voxcpm_grpc.settings.schema import EngineSettings
 
 SETTLE, TIMED, WARM, TRACED = 4, 30, 3, 10  # steps: before anything, by the clock, under a warming profiler, traced
 SPARE = 40  # steps by which the first stream of a burst may be ahead of the last

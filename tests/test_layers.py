@@ -21,31 +21,20 @@ PACKAGES = {
 RULES: Mapping[str, tuple[str, ...]] = {
     "errors": (),
     "v1": (),
+    "peekable_queue": (),
     "kernels": (),
     "request": ("errors",),
-    "mailbox": (),
-    "config": ("errors",),
-    "config_sources": ("config", "errors"),
     "checkpoint": ("errors",),
+    "settings": ("errors",),
     "audio": ("errors",),
     "attention": ("kernels",),
     "layers": ("attention", "kernels", "errors"),
-    "models": ("layers", "attention", "kernels", "request", "audio", "config", "errors"),
-    "engine": ("models.base", "attention", "kernels", "request", "mailbox", "audio", "config", "errors"),
-    "engine.load": ("engine", "models.base", "models.families", "attention", "request", "audio", "config", "errors"),
-    "voxcpm_server.fronts": ("voxcpm_server", "engine.host", "engine.attached", "request", "config", "errors"),
-    "voxcpm_server": (
-        "v1",
-        "engine.pool",
-        "engine.ray_pool",
-        "engine.background",
-        "request",
-        "mailbox",
-        "audio",
-        "config",
-        "checkpoint",
-        "errors",
-    ),
+    "models": ("layers", "attention", "kernels", "request", "audio", "settings", "errors"),
+    "engine": ("models.base", "models.families", "attention", "kernels", "request", "audio", "settings", "errors"),
+    "ipc": ("request", "errors"),
+    "worker": ("engine.load", "ipc", "request", "settings", "errors"),
+    "pool": ("worker", "ipc", "peekable_queue", "request", "settings", "errors"),
+    "voxcpm_server": ("v1", "pool", "ipc", "request", "peekable_queue", "audio", "settings", "checkpoint", "errors"),
     "voxcpm_client": ("v1", "request", "audio", "errors"),
     "voxcpm_client.cli": (
         "voxcpm_client",
@@ -53,7 +42,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
         "v1",
         "request",
         "audio",
-        "config_sources",
+        "settings.sources",
         "checkpoint",
         "errors",
     ),
@@ -64,11 +53,25 @@ FOREIGN: Mapping[str, tuple[str, ...]] = {  # who may import these packages at a
     "torch": ("kernels", "attention", "layers", "models", "engine"),
     "triton": ("kernels", "attention"),
     "huggingface_hub": ("checkpoint", "voxcpm_client.cli"),
-    "fsspec": ("voxcpm_server.voices",),
+    "fsspec": ("voxcpm_server.voices.store",),
 }
 # Not part of every installation, so imported inside the function that needs them.
 LAZY = {"av", "huggingface_hub", "ray", "sounddevice"}
-LAZY_IN_CLIENT = {"voxcpm_server", "voxcpm_grpc.config_sources", "voxcpm_grpc.checkpoint"}
+LAZY_IN_CLIENT = {"voxcpm_server", "voxcpm_grpc.settings.sources", "voxcpm_grpc.checkpoint"}
+
+
+TORCHLESS = (
+    "voxcpm_server",
+    "voxcpm_client",
+    "audio",
+    "settings",
+    "ipc",
+    "worker",
+    "pool",
+    "request",
+    "errors",
+    "checkpoint",
+)
 
 
 @dataclass(frozen=True)
@@ -133,10 +136,10 @@ def faults(module: str, path: Path, known: set[str]) -> Iterator[str]:
             yield f"{where} must not import {top}"
         if top in LAZY and not one.lazy:
             yield f"{where} must import {top} where it is used"
-    if module != "voxcpm_grpc.config_sources" and (
+    if module != "voxcpm_grpc.settings.sources" and (
         reads := {"os.environ", "os.getenv", "environ", "getenv"} & names(tree)
     ):
-        yield f"{path.name}: {module} reads {reads.pop()}; the environment is read in config_sources.py only"
+        yield f"{path.name}: {module} reads {reads.pop()}; the environment is read in settings/sources.py only"
 
 
 def names(tree: ast.AST) -> set[str]:
@@ -173,11 +176,11 @@ def test_every_import_keeps_to_the_layers():
         ("voxcpm_client.cli.x", "import voxcpm_server.app", "must import voxcpm_server.app where it is used"),
         ("voxcpm_client.x", "def f():\n    import voxcpm_server", "must not import voxcpm_server"),
         ("voxcpm_grpc.audio.x", "try:\n    import av\nexcept ImportError: ...", "must import av where it is used"),
-        ("voxcpm_server.x", "import os\nos.environ['HOME']", "the environment is read in config_sources.py only"),
+        ("voxcpm_server.x", "import os\nos.environ['HOME']", "the environment is read in settings/sources.py only"),
         (
             "voxcpm_server.x",
             "from os import getenv\ngetenv('HOME')",
-            "the environment is read in config_sources.py only",
+            "the environment is read in settings/sources.py only",
         ),
         ("voxcpm_client.cli.x", "def f():\n    from voxcpm_server import app", ""),
         ("voxcpm_grpc.engine.load", "from voxcpm_grpc.models.families import load_model", ""),
@@ -210,11 +213,7 @@ for name in sys.argv[2:]:
 
 
 def test_the_front_and_the_client_start_without_torch(tmp_path):
-    engine = {"pool", "place", "streams", "choice", "supervisor", "handles", "process", "host", "attached", "worker"}
-    engine |= {"desk", "messages", "sequence", "scheduler", "blocks"}
-    front = [name for name in modules(PACKAGES) if under(name, "voxcpm_server", "voxcpm_client", "audio")]
-    front += [f"voxcpm_grpc.{name}" for name in ("request", "errors", "config", "checkpoint")]
-    front += [f"voxcpm_grpc.engine.{name}" for name in sorted(engine)]
+    front = [name for name in modules(PACKAGES) if under(name, *TORCHLESS)]
     run(IMPORT_ALL, "torch,triton,av", *front, cwd=tmp_path)
 
 

@@ -10,7 +10,7 @@ from support.pools import patient
 from voxcpm_client import AsyncClient, Prompt
 from voxcpm_client.results import Latents
 from voxcpm_grpc.audio import wav_bytes
-from voxcpm_grpc.config import EngineSettings, Settings, VoiceSettings
+from voxcpm_grpc.settings.schema import EngineSettings, Settings, VoiceSettings
 from voxcpm_server.app import running_server
 
 pytestmark = pytest.mark.gpu

@@ -11,7 +11,7 @@ from support.waiting import HANG_SECONDS
 
 from voxcpm_client import AsyncClient, Prompt
 from voxcpm_client.results import Latents
-from voxcpm_grpc.config import EngineSettings, Settings, VoiceSettings
+from voxcpm_grpc.settings.schema import EngineSettings, Settings, VoiceSettings
 from voxcpm_server.app import running_server
 
 

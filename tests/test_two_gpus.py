@@ -22,10 +22,10 @@ from support.servers import serving
 from support.waiting import until
 
 from voxcpm_client import Client
-from voxcpm_grpc.config import EngineSettings
-from voxcpm_grpc.engine.handles import ProcessHandle, processes
-from voxcpm_grpc.engine.pool import EnginePool
+from voxcpm_grpc.pool.engine_pool import EnginePool
+from voxcpm_grpc.pool.handle import ProcessHandle, processes
 from voxcpm_grpc.request import AudioChunk, Conditioning, Request, Sampling
+from voxcpm_grpc.settings.schema import EngineSettings
 
 GPUS = torch.cuda.device_count()
 pytestmark = [

@@ -7,7 +7,7 @@ A test holds the page to the schema.
 
 from pathlib import Path
 
-from voxcpm_grpc.config_sources import describe
+from voxcpm_grpc.settings.sources import describe
 
 PAGE = Path(__file__).parent.parent / "docs" / "settings.md"
 HEAD = """# Settings

@@ -15,22 +15,24 @@ import grpc
 
 from voxcpm_grpc import checkpoint
 from voxcpm_grpc.audio import DecodePool
-from voxcpm_grpc.config import Settings, engines
-from voxcpm_grpc.engine.background import kept_up
-from voxcpm_grpc.engine.pool import EnginePool
-from voxcpm_grpc.engine.ray_pool import FindAndLoad, RayPool
 from voxcpm_grpc.errors import StartupError, VoxCPMError
+from voxcpm_grpc.pool.background import kept_up
+from voxcpm_grpc.pool.engine_pool import EnginePool
+from voxcpm_grpc.pool.ray.ray_pool import FindAndLoad, RayPool
 from voxcpm_grpc.request import ModelInfo
+from voxcpm_grpc.settings.schema import Settings, engines
 from voxcpm_grpc.v1 import tts_pb2_grpc
-from voxcpm_server import presets
-from voxcpm_server.calls import Gate
-from voxcpm_server.health import Health, enable_reflection
-from voxcpm_server.rpc import Parsing
-from voxcpm_server.service import VoxCPMService
+from voxcpm_server.rpc.call import AdmissionGate
+from voxcpm_server.rpc.handler import Parsing
+from voxcpm_server.rpc.health import Health, enable_reflection
+from voxcpm_server.rpc.service import VoxCPMService
 from voxcpm_server.signals import Signals
-from voxcpm_server.studio import Studio
-from voxcpm_server.threads import Threads
-from voxcpm_server.voices import Library, Objects, VoiceStore
+from voxcpm_server.voices import presets
+from voxcpm_server.voices.builder import VoiceBuilder
+from voxcpm_server.voices.catalog import VoiceCatalog
+from voxcpm_server.voices.io_threads import IoThreads
+from voxcpm_server.voices.store.objects import Objects
+from voxcpm_server.voices.store.store import VoiceStore
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +47,7 @@ class Running:
 
     address: str
     pool: EnginePool
-    gate: Gate
+    gate: AdmissionGate
 
 
 def serve(settings: Settings) -> None:
@@ -71,7 +73,7 @@ async def running_server(
     that settings describe.
     """
     async with AsyncExitStack() as stack:
-        threads = Threads()
+        threads = IoThreads()
         stack.callback(threads.close)
         if pool is None and settings.pool == "ray":
             pool = _ray_pool(settings)
@@ -97,11 +99,11 @@ async def running_server(
         url = settings.voices.url or str(Path.home() / DATA)
         objects = await threads.run(Objects, url, settings.voices.timeout_seconds)
         store = await stack.enter_async_context(VoiceStore(objects, settings.voices, pool.info.fingerprint))
-        library = Library(store)
-        studio = Studio(pool, decoder, library, threads, settings.limits)
+        library = VoiceCatalog(store)
+        studio = VoiceBuilder(pool, decoder, library, threads, settings.limits)
         listed = () if directory is None else await threads.run(presets.read, directory)
         library.keep(await presets.make(listed, studio), presets.default(listed, settings.voices.default))
-        gate, health = Gate(settings.limits.max_streams), Health()
+        gate, health = AdmissionGate(settings.limits.max_streams), Health()
         tts_pb2_grpc.add_VoxCPMServiceServicer_to_server(
             VoxCPMService(
                 pool=pool,
@@ -129,7 +131,7 @@ async def running_server(
             await _drain(server, gate, health, settings.drain_seconds)
 
 
-async def _drain(server: grpc.aio.Server, gate: Gate, health: Health, seconds: float) -> None:
+async def _drain(server: grpc.aio.Server, gate: AdmissionGate, health: Health, seconds: float) -> None:
     await health.shut_down()  # first, so that balancers look elsewhere: stopping closes the listener at once
     gate.close()
     if gate.streams:
@@ -150,7 +152,7 @@ async def _watch(pool: EnginePool, health: Health) -> None:
 async def _serve(settings: Settings, directory: Path | None) -> None:
     signals = Signals()
     if settings.fronts > 1:
-        from voxcpm_server.fronts import serve_fronts  # which are made of what is here
+        from voxcpm_server.main import serve_fronts  # which are made of what is here
 
         await serve_fronts(settings, directory, _name(settings), signals, announce)
         return

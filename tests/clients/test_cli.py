@@ -299,7 +299,7 @@ def test_serve_refuses_an_unknown_setting(run):
 
 @pytest.mark.parametrize("missing", ["pydantic", "torch"])
 def test_serve_without_its_packages_names_one_command(run, monkeypatch, missing):
-    for name in [name for name in sys.modules if name.startswith(("voxcpm_grpc.config", "voxcpm_server"))]:
+    for name in [name for name in sys.modules if name.startswith(("voxcpm_grpc.settings.schema", "voxcpm_server"))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, missing, None)
     result = run("serve", "--model", "demo", "--listen", "127.0.0.1:0")

@@ -23,7 +23,7 @@ from support.servers import Server, serving
 from support.waiting import HANG_SECONDS, wait_until
 
 from voxcpm_client import Client, SpeechError
-from voxcpm_grpc.config_sources import load
+from voxcpm_grpc.settings.sources import load
 
 ROOT = Path(__file__).parent.parent.parent
 MANIFEST = ROOT / "server/deploy/ray/kuberay.yaml"

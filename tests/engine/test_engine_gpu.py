@@ -13,12 +13,12 @@ from support.engines import Outcome, at_rest, collect, mixed_requests, run, voic
 from support.traces import traced
 
 from voxcpm_grpc.attention import select_attention
-from voxcpm_grpc.config import EngineSettings
 from voxcpm_grpc.engine.engine import Engine
 from voxcpm_grpc.kernels.graph import Urgency, stream
 from voxcpm_grpc.models.base import LoadOptions
 from voxcpm_grpc.models.families import load_model
 from voxcpm_grpc.request import AudioChunk, Request, Sampling
+from voxcpm_grpc.settings.schema import EngineSettings
 
 pytestmark = pytest.mark.gpu
 

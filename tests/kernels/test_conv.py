@@ -141,7 +141,7 @@ def test_a_wave_larger_than_a_period_and_than_the_fast_path_can_be(conv, agree, 
 
 
 def test_memory_is_recalled_and_remembered_in_its_slots_only(draw):
-    windows = pytest.importorskip("voxcpm_grpc.kernels.windows")
+    windows = pytest.importorskip("voxcpm_grpc.kernels.conv_state")
     state, frames = draw(6, 30, narrow=True), draw(2, 4, 5)
     slot = torch.tensor([4, 1], device=state.device)
     runs = torch.tensor([[0, 0, 20, 10], [10, 40, 60, 18], [28, 70, 90, 2]], dtype=torch.int32, device=state.device)

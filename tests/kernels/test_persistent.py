@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from voxcpm_grpc.kernels import persistent
-from voxcpm_grpc.kernels.cuda_code import KernelUnavailable
-from voxcpm_grpc.kernels.persistent import FlowWeights, LayerWeights, pack
+from voxcpm_grpc.kernels.cuda import persistent
+from voxcpm_grpc.kernels.cuda.compiler import KernelUnavailable
+from voxcpm_grpc.kernels.cuda.persistent import FlowWeights, LayerWeights, pack
 
 LIMIT = 1e-2  # bfloat16 activations against float32
 

@@ -20,18 +20,20 @@ from support import fake_engine, voice_stores
 from support.waiting import HANG_SECONDS, until
 
 from voxcpm_grpc.audio import DecodePool
-from voxcpm_grpc.config import LimitSettings, VoiceSettings
 from voxcpm_grpc.request import Admitted, AudioChunk, Event, Finished, FinishReason, ModelInfo, Request
+from voxcpm_grpc.settings.schema import LimitSettings, VoiceSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
-from voxcpm_server.calls import Gate
-from voxcpm_server.presets import Preset, default, make
-from voxcpm_server.rpc import Parsing
-from voxcpm_server.service import VoxCPMService
-from voxcpm_server.studio import Studio
-from voxcpm_server.threads import Threads
-from voxcpm_server.uploads import UploadBudget
-from voxcpm_server.voices import Library, Objects, VoiceStore
+from voxcpm_server.rpc.call import AdmissionGate
+from voxcpm_server.rpc.handler import Parsing
+from voxcpm_server.rpc.service import VoxCPMService
+from voxcpm_server.voices.builder import VoiceBuilder
+from voxcpm_server.voices.catalog import VoiceCatalog
+from voxcpm_server.voices.io_threads import IoThreads
+from voxcpm_server.voices.presets import Preset, default, make
+from voxcpm_server.voices.store.objects import Objects
+from voxcpm_server.voices.store.store import VoiceStore
+from voxcpm_server.voices.uploads import UploadBudget
 
 np.random.default_rng(0)  # loads what the first call would load in the middle of a test
 
@@ -163,7 +165,7 @@ class Served:
 
     pool: FakePool
     store: VoiceStore
-    gate: Gate
+    gate: AdmissionGate
     uploads: UploadBudget
     address: str
     channel: grpc.aio.Channel
@@ -206,14 +208,14 @@ def serve_front(tmp_path: Path, decode_pool: DecodePool) -> ServeFront:
     ) -> AsyncIterator[Served]:
         pool = pool or FakePool()
         settings = LimitSettings(**limits)
-        threads = Threads()
+        threads = IoThreads()
         directory = tmp_path / "voices"
         voices = VoiceSettings(max_voices=max_voices, timeout_seconds=HANG_SECONDS)
         store = VoiceStore(Objects(url or str(directory)), voices, pool.info.fingerprint)
-        library = Library(store)
-        studio = Studio(pool, decode_pool, library, threads, settings)  # type: ignore[arg-type]
+        library = VoiceCatalog(store)
+        studio = VoiceBuilder(pool, decode_pool, library, threads, settings)  # type: ignore[arg-type]
         library.keep(await make(presets, studio), default(presets, default_voice))
-        gate = Gate(settings.max_streams)
+        gate = AdmissionGate(settings.max_streams)
         service = VoxCPMService(
             pool=pool,  # type: ignore[arg-type]
             studio=studio,

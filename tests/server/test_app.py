@@ -27,15 +27,15 @@ from support.talks import SlowTalk, text
 from support.waiting import HANG_SECONDS, NEVER_SECONDS
 
 from voxcpm_grpc.audio import wav_bytes
-from voxcpm_grpc.config import EngineSettings, Settings, VoiceSettings
-from voxcpm_grpc.engine.handles import ProcessHandle
 from voxcpm_grpc.errors import StartupError
+from voxcpm_grpc.pool.handle import ProcessHandle
+from voxcpm_grpc.settings.schema import EngineSettings, Settings, VoiceSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
 from voxcpm_server.app import running_server
 
 SERVE = (
-    "import sys; from voxcpm_grpc.config_sources import load; from voxcpm_server.app import serve; "
+    "import sys; from voxcpm_grpc.settings.sources import load; from voxcpm_server.app import serve; "
     "serve(load(sys.argv[1:]))"
 )
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING

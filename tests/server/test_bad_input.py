@@ -205,7 +205,7 @@ async def test_a_status_stays_small_and_printable(served, details_of):
         await served.stub.GetVoice(pb.GetVoiceRequest(id=hostile))
     assert caught.value.code() is NOT_FOUND
     from voxcpm_grpc.errors import InvalidRequest
-    from voxcpm_server.rpc import status_of
+    from voxcpm_server.rpc.handler import status_of
 
     code, message, metadata = status_of(InvalidRequest(hostile * 50, field=hostile * 50), hostile * 50)
     assert code is INVALID
@@ -244,7 +244,7 @@ async def test_a_cancellation_from_inside_does_not_leave_the_caller_hanging(serv
 
 
 async def test_every_rpc_leaves_one_line(served, caplog):
-    with caplog.at_level(logging.INFO, "voxcpm_server.rpc"):
+    with caplog.at_level(logging.INFO, "voxcpm_server.rpc.handler"):
         await served.generate(pb.GenerateConfig(request_id="a b\nc=d".replace("\n", " ")), "Hello.")
         await served.stub.GetModelInfo(pb.GetModelInfoRequest())
     lines = [record.getMessage() for record in caplog.records]

@@ -13,8 +13,8 @@ import pytest
 from support.fake_engine import INFO, MakeFake
 from support.waiting import HANG_SECONDS
 
-from voxcpm_grpc.engine.handles import ProcessHandle
-from voxcpm_grpc.engine.pool import EnginePool
+from voxcpm_grpc.pool.engine_pool import EnginePool
+from voxcpm_grpc.pool.handle import ProcessHandle
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
 

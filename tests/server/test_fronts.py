@@ -23,12 +23,12 @@ from support.talks import SlowTalk, text
 from support.waiting import HANG_SECONDS, NEVER_SECONDS, wait_until
 
 from voxcpm_grpc.audio import wav_bytes
-from voxcpm_grpc.config import SupervisionSettings
-from voxcpm_grpc.engine.host import EngineHost
 from voxcpm_grpc.errors import StartupError
+from voxcpm_grpc.pool.host.engine_host import EngineHost
+from voxcpm_grpc.settings.schema import SupervisionSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
-from voxcpm_server.fronts import reserved
+from voxcpm_server.main import reserved
 
 FRONTS = ("front 0", "front 1")
 CONNECTIONS = 64  # that all reach one of two fronts once in 10**19 times

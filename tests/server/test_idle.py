@@ -18,7 +18,8 @@ from support.waiting import HANG_SECONDS
 from voxcpm_grpc.audio import AudioFormat, Encoding
 from voxcpm_grpc.request import Conditioning, Sampling
 from voxcpm_grpc.v1 import tts_pb2 as pb
-from voxcpm_server.inputs import (
+from voxcpm_server.speech.session import Session
+from voxcpm_server.wire.inputs import (
     Continuity,
     Flush,
     GenerateConfig,
@@ -29,7 +30,6 @@ from voxcpm_server.inputs import (
     Text,
     VoiceChoice,
 )
-from voxcpm_server.sessions import Session
 
 IDLE = pb.FINISH_REASON_IDLE
 IDLE_SECONDS = 10.0

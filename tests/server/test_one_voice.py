@@ -15,7 +15,7 @@ from support.waiting import HANG_SECONDS, until
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.request import Conditioning
 from voxcpm_grpc.v1 import tts_pb2 as pb
-from voxcpm_server.presets import Preset, read
+from voxcpm_server.voices.presets import Preset, read
 
 MODES = [pb.CONTINUITY_MODE_CARRY, pb.CONTINUITY_MODE_INDEPENDENT]
 STEP_SECONDS = 960 / 48000  # of the engine of these tests, which makes a step for each character

@@ -11,7 +11,7 @@ from support.uploads import add_hifi, add_prompt, add_reference, conditioned, re
 
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.v1 import tts_pb2 as pb
-from voxcpm_server.presets import Preset, read
+from voxcpm_server.voices.presets import Preset, read
 
 ANNA = Preset(name="anna", kind="prompt", recording="anna.wav", transcript="Hi there. ", labels={"language": "en"})
 OTTO = Preset(name="otto", kind="reference", recording="otto.wav")

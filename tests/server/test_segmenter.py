@@ -8,11 +8,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from voxcpm_server.characters import is_joined, is_speakable, spoken
-from voxcpm_server.inputs import FirstSegment, Segmentation, SegmentationMode
-from voxcpm_server.outputs import CutReason
-from voxcpm_server.segmenter import DOUBTFUL_WAITS, Piece, Segmenter
-from voxcpm_server.sentence_ends import Boundaries
+from voxcpm_server.speech.characters import is_joined, is_speakable, spoken
+from voxcpm_server.speech.segmenter import DOUBTFUL_WAITS, Piece, Segmenter
+from voxcpm_server.speech.sentence_ends import Boundaries
+from voxcpm_server.wire.inputs import FirstSegment, Segmentation, SegmentationMode
+from voxcpm_server.wire.outputs import CutReason
 
 LIMIT = 60
 

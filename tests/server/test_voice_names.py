@@ -6,7 +6,7 @@ from itertools import combinations
 
 import pytest
 
-from voxcpm_server.voices.names import HOUR, Name, Part, generations, living, parse, survey
+from voxcpm_server.voices.store.names import HOUR, Name, Part, generations, living, parse, survey
 
 ID = "prm_" + "a" * 32
 START = 1_700_000_000_000_000

@@ -16,7 +16,7 @@ from fsspec.registry import _registry
 from support.waiting import NEVER_SECONDS, wait_until
 
 from voxcpm_grpc.errors import StartupError, Unavailable
-from voxcpm_server.voices import Objects
+from voxcpm_server.voices.store.objects import Objects
 
 
 def test_what_is_written_is_listed_and_read_until_it_is_removed(store_url):
@@ -91,7 +91,7 @@ def test_a_folder_is_made_for_its_owner_only(tmp_path):
 
 CRASH = """
 import os, sys
-from voxcpm_server.voices import Objects
+from voxcpm_server.voices.store.objects import Objects
 objects = Objects(sys.argv[1])
 os.fsync = lambda handle: os._exit(9)
 objects.write("a/1", b"data")

@@ -14,7 +14,7 @@ from support.voice_stores import DAY, listed, voice
 from support.waiting import HANG_SECONDS, until
 
 from voxcpm_grpc.errors import Exhausted, NotFound
-from voxcpm_server.voices import Kind, voice_id
+from voxcpm_server.voices.voice import Kind, voice_id
 
 
 async def test_what_one_stores_all_load_at_once(servers):

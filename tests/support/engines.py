@@ -8,13 +8,13 @@ import torch
 from support.checkpoints import TINY
 
 from voxcpm_grpc.attention import select_attention
-from voxcpm_grpc.config import EngineSettings
 from voxcpm_grpc.engine.engine import Engine, Piece
 from voxcpm_grpc.engine.scheduler import Batch
 from voxcpm_grpc.errors import VoxCPMError
 from voxcpm_grpc.models.base import LoadOptions
 from voxcpm_grpc.models.families import load_model
 from voxcpm_grpc.request import Admitted, AudioChunk, Conditioning, Finished, Prompt, Request, Sampling
+from voxcpm_grpc.settings.schema import EngineSettings
 
 CPU = torch.device("cpu")
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from voxcpm_grpc.config import EngineSettings
-from voxcpm_grpc.engine.desk import EngineLike
-from voxcpm_grpc.engine.worker import LoadEngine
 from voxcpm_grpc.request import Conditioning
+from voxcpm_grpc.settings.schema import EngineSettings
+from voxcpm_grpc.worker.dispatcher import EngineLike
+from voxcpm_grpc.worker.main import LoadEngine
 
 POISON = 1234.5
 POISONED = Conditioning(reference=np.full((5, 4, 8), POISON, np.float32))

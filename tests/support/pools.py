@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from support.fake_engine import MakeFake
 from support.waiting import HANG_SECONDS, NEVER_SECONDS
 
-from voxcpm_grpc.config import SupervisionSettings
-from voxcpm_grpc.engine.handles import ProcessHandle
-from voxcpm_grpc.engine.pool import EnginePool
+from voxcpm_grpc.pool.engine_pool import EnginePool
+from voxcpm_grpc.pool.handle import ProcessHandle
+from voxcpm_grpc.settings.schema import SupervisionSettings
 
 
 def patient(**settings: float | None) -> SupervisionSettings:

@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 from support.waiting import HANG_SECONDS
 
-from voxcpm_grpc.config import VoiceSettings
 from voxcpm_grpc.errors import Unavailable
-from voxcpm_server.voices import Kind, Objects, StoredVoice, Voice, VoiceStore, voice_id
+from voxcpm_grpc.settings.schema import VoiceSettings
+from voxcpm_server.voices.store.objects import Objects
+from voxcpm_server.voices.store.store import VoiceStore
+from voxcpm_server.voices.voice import Kind, StoredVoice, Voice, voice_id
 
 DAY = 86400.0
 

@@ -17,9 +17,9 @@ from tools.voice.dataset import RATE
 from tools.voice.recordings import Case, Part, keep, recordings
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
-from voxcpm_server.inputs import FirstSegment, Segmentation
-from voxcpm_server.outputs import CutReason
-from voxcpm_server.segmenter import Segmenter
+from voxcpm_server.speech.segmenter import Segmenter
+from voxcpm_server.wire.inputs import FirstSegment, Segmentation
+from voxcpm_server.wire.outputs import CutReason
 
 SPEECH = Path(__file__).parent / "speech"
 TEXT = "The train arrived, ten minutes late."

@@ -11,7 +11,7 @@ from tools.voice import presets
 from tools.voice.speak import speak
 from tools.voice.voices import find
 from voxcpm_grpc.audio import decode
-from voxcpm_server.presets import read
+from voxcpm_server.voices.presets import read
 
 
 class Hummer:

@@ -8,8 +8,8 @@ from torch.nn.functional import scaled_dot_product_attention
 from voxcpm_grpc.attention.base import PagedKV, PagedRows, Rotation, RowNorm, normalized, rotated
 from voxcpm_grpc.kernels.attention import paged_attention
 from voxcpm_grpc.kernels.decode_attention import decode_attention
+from voxcpm_grpc.kernels.kv_write import rope_store_kv, store_kv
 from voxcpm_grpc.kernels.local_attention import MAX_TOKENS, local_attention
-from voxcpm_grpc.kernels.store import rope_store_kv, store_kv
 
 
 class TritonAttention:

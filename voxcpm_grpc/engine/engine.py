@@ -10,10 +10,9 @@ from time import monotonic
 import numpy as np
 import torch
 
-from voxcpm_grpc.config import EngineSettings
 from voxcpm_grpc.engine.blocks import BlockManager, page_keys
+from voxcpm_grpc.engine.codec_jobs import CodecJobs
 from voxcpm_grpc.engine.host_copy import HostCopy
-from voxcpm_grpc.engine.jobs import CodecJobs
 from voxcpm_grpc.engine.kv_cache import allocate_kv, count_pages
 from voxcpm_grpc.engine.runner import OUT_OF_MEMORY, EntryFault, Launch, Runner, working_memory
 from voxcpm_grpc.engine.scheduler import Batch, PrefillBudget, Scheduler
@@ -23,6 +22,7 @@ from voxcpm_grpc.engine.warm_up import exercise
 from voxcpm_grpc.errors import FailedPrecondition, Internal, InvalidRequest, Unavailable, VoxCPMError
 from voxcpm_grpc.models.base import SpeechModel
 from voxcpm_grpc.request import Admitted, AudioChunk, Event, Finished, FinishReason, Piece, Request, Stats
+from voxcpm_grpc.settings.schema import EngineSettings
 
 logger = logging.getLogger(__name__)
 

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 
 from voxcpm_grpc.attention import Attention, select_attention
-from voxcpm_grpc.config import EngineSettings
 from voxcpm_grpc.engine.engine import Engine
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.models.base import LoadOptions
 from voxcpm_grpc.models.families import load_model
+from voxcpm_grpc.settings.schema import EngineSettings
 
 SMALL_MODEL = 64 << 20  # bytes of weights
 WEIGHTS = {".safetensors", ".bin", ".pth"}

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from time import monotonic
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from voxcpm_grpc.engine.desk import EngineLike
 from voxcpm_grpc.request import Conditioning, Request, Sampling
+
+if TYPE_CHECKING:
+    from voxcpm_grpc.engine.engine import Engine
 
 STEPS = 2
 CODED_SECONDS = 2.0
 
 
-def exercise(engine: EngineLike, *, patches: int, streams: int, timesteps: Iterable[int]) -> float:
+def exercise(engine: Engine, *, patches: int, streams: int, timesteps: Iterable[int]) -> float:
     """So many streams with each timestep count, one of them in a voice of that many patches; encoding and decoding.
 
     Returns the seconds of the longest step.

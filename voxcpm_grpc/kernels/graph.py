@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 import torch
 
-from voxcpm_grpc.kernels.cuda_api import checked
+from voxcpm_grpc.kernels.cuda.status import checked
 
 T = TypeVar("T")
 WARM_UP_CALLS = 2  # compile kernels and load what libraries bring before anything is recorded

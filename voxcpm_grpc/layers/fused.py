@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from voxcpm_grpc.attention import RowNorm
-from voxcpm_grpc.kernels.linear import linear_add, norm_gated, norm_linear
-from voxcpm_grpc.kernels.rowwise import norm_swiglu, rms_norm, swiglu
-from voxcpm_grpc.kernels.tiles import MAX_TILES, Role, Tile, choose_tile
-from voxcpm_grpc.kernels.vector import vector_linear_add, vector_norm_gated, vector_norm_linear
+from voxcpm_grpc.kernels.fused_rowwise import norm_swiglu, rms_norm, swiglu
+from voxcpm_grpc.kernels.gemm_tiles import MAX_TILES, Role, Tile, choose_tile
+from voxcpm_grpc.kernels.gemv import vector_linear_add, vector_norm_gated, vector_norm_linear
+from voxcpm_grpc.kernels.skinny_gemm import linear_add, norm_gated, norm_linear
 from voxcpm_grpc.layers.linear import Linear
 from voxcpm_grpc.layers.norm import RMSNorm
 from voxcpm_grpc.layers.ops import Residual

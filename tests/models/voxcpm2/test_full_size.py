@@ -13,7 +13,6 @@ from support.traces import traced
 
 from voxcpm_grpc.attention import PagedKV, PagedRows, select_attention
 from voxcpm_grpc.checkpoint import resolve
-from voxcpm_grpc.config import EngineSettings
 from voxcpm_grpc.engine.graph import StepGraph, batch_buckets
 from voxcpm_grpc.engine.kv_cache import allocate_kv
 from voxcpm_grpc.engine.load import load_engine
@@ -24,6 +23,7 @@ from voxcpm_grpc.kernels.graph import Lane, Urgency
 from voxcpm_grpc.models.base import LoadOptions
 from voxcpm_grpc.models.families import load_model
 from voxcpm_grpc.models.voxcpm2.model import VoxCPM2
+from voxcpm_grpc.settings.schema import EngineSettings
 
 pytestmark = pytest.mark.gpu
 ROWS, STREAMS, COSINE = 70, 4, 0.999

@@ -6,7 +6,7 @@ import pytest
 import torch
 from support.full_size import full_size  # noqa: F401
 
-from voxcpm_grpc.kernels.cuda_code import KernelUnavailable
+from voxcpm_grpc.kernels.cuda.compiler import KernelUnavailable
 from voxcpm_grpc.kernels.graph import Graph, Lane, Urgency
 from voxcpm_grpc.models.base import Frame
 from voxcpm_grpc.models.voxcpm2.persistent import flow_weights, persistent_flow

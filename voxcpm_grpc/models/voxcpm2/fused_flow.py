@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from voxcpm_grpc.kernels.euler import flow_rows, flow_step
+from voxcpm_grpc.kernels.flow_step import flow_rows, flow_step
 from voxcpm_grpc.layers.linear import Linear
 from voxcpm_grpc.layers.ops import Residual
 from voxcpm_grpc.models.voxcpm2.local import LocDiT, patch_tokens

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from voxcpm_grpc.kernels import conv
 from voxcpm_grpc.kernels.conv_reference import Depthwise, Pointwise, Snake
-from voxcpm_grpc.kernels.windows import BLOCK, recall, remember
+from voxcpm_grpc.kernels.conv_state import BLOCK, recall, remember
 from voxcpm_grpc.models.voxcpm2 import vae
 
 FUSED_CHANNELS = 128  # up to here a residual unit is one launch: wider, its programs would repeat too much work

@@ -6,8 +6,8 @@ import logging
 
 from torch import Tensor
 
-from voxcpm_grpc.kernels.cuda_code import KernelUnavailable
-from voxcpm_grpc.kernels.persistent import (
+from voxcpm_grpc.kernels.cuda.compiler import KernelUnavailable
+from voxcpm_grpc.kernels.cuda.persistent import (
     FFN,
     HEAD,
     HEADS,

@@ -24,7 +24,7 @@ INSTALL_DOWNLOAD = "pip install 'voxcpm-grpc[download]'"
 @click.argument("settings", nargs=-1, type=click.UNPROCESSED)
 def serve(settings: tuple[str, ...]) -> None:
     """Serve a model. The flags are those of the settings schema."""
-    config = _import("voxcpm_grpc.config_sources", INSTALL_SERVER)
+    config = _import("voxcpm_grpc.settings.sources", INSTALL_SERVER)
     flags = [word for word in settings if word != "--print-config"]
     if {"-h", "--help"} & set(flags):
         click.echo(f"Usage: voxcpm-grpc serve [--SETTING VALUE]...\n\n{config.help_text()}", nl=False)

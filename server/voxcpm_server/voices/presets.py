@@ -1,0 +1,92 @@
+"""Presets: voices that come with a model, made when a server starts from recordings beside the checkpoint.
+
+A model's directory may have a folder `presets` with a list, `presets.json`, and the recordings that it names; see
+docs/presets.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+
+from voxcpm_grpc.errors import StartupError, VoxCPMError
+from voxcpm_server.voices.builder import VoiceBuilder
+from voxcpm_server.voices.voice import Kind, StoredVoice
+from voxcpm_server.wire.inputs import VoiceOptions
+
+FOLDER, LIST = "presets", "presets.json"
+Name = Annotated[str, msgspec.Meta(pattern=r"^(?!prm_|ref_|hifi_)[A-Za-z0-9][\w.-]{0,63}$")]  # not to be taken for ids
+File = Annotated[str, msgspec.Meta(pattern=r"^[^./\\][^/\\]*$")]  # of the folder itself
+
+
+class Preset(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An entry of the list. The transcript is needed unless the kind is `reference`.
+
+    `default`: it speaks where a stream names neither a voice nor a style.
+    """
+
+    name: Name
+    kind: Literal["prompt", "reference", "hifi"]
+    recording: File
+    transcript: str = ""
+    labels: dict[str, str] = {}
+    default: bool = False
+
+
+def read(model: Path) -> Sequence[tuple[Preset, bytes]]:
+    """The presets in a model's directory with their recordings; blocks. Raises StartupError."""
+    folder = model / FOLDER
+    try:
+        listed = (folder / LIST).read_bytes()
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        raise _fault(folder / LIST, f"cannot be read: {error.strerror}") from None
+    try:
+        presets = msgspec.json.decode(listed, type=list[Preset])
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise _fault(folder / LIST, f"is not a list of presets: {error}") from None
+    names = [preset.name for preset in presets]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise _fault(folder / LIST, f"names {', '.join(sorted(twice))} more than once")
+    if len(defaults := [preset.name for preset in presets if preset.default]) > 1:
+        raise _fault(folder / LIST, f"marks {', '.join(defaults)} as default, and one preset may be that")
+    for preset in presets:
+        if preset.kind != "reference" and not preset.transcript.strip():
+            raise _fault(folder / LIST, f"has no transcript for {preset.name}, which a {preset.kind} needs")
+    try:
+        return [(preset, (folder / preset.recording).read_bytes()) for preset in presets]
+    except OSError as error:
+        raise _fault(Path(error.filename), f"is named in {LIST} and cannot be read: {error.strerror}") from None
+
+
+def default(presets: Sequence[tuple[Preset, bytes]], wanted: str) -> str:
+    """Name of the default voice by the setting `voices.default`, empty for none. Raises StartupError."""
+    names = [preset.name for preset, _ in presets]
+    if wanted == "auto":
+        return next((preset.name for preset, _ in presets if preset.default), "")
+    if wanted == "none":
+        return ""
+    if wanted not in names:
+        there = f"its presets are {', '.join(names)}" if names else "it has no presets here"
+        raise StartupError(f"voices.default is {wanted}, which the model does not have; {there}; or set auto or none")
+    return wanted
+
+
+async def make(presets: Sequence[tuple[Preset, bytes]], studio: VoiceBuilder) -> Mapping[str, Sequence[StoredVoice]]:
+    """Voices by name, in the form that `VoiceCatalog.keep` takes. Raises StartupError for what is no recording."""
+    made = {}
+    for preset, recording in presets:
+        options = VoiceOptions(display_name=preset.name, labels=preset.labels)
+        try:
+            made[preset.name] = await studio.make(Kind[preset.kind.upper()], recording, preset.transcript, options)
+        except VoxCPMError as error:
+            raise _fault(Path(FOLDER) / preset.recording, f"cannot be the preset {preset.name}: {error}") from None
+    return made
+
+
+def _fault(path: Path, what: str) -> StartupError:
+    return StartupError(f"{path} {what}; correct it, or remove the folder {FOLDER} to serve the model without it")

@@ -1,0 +1,69 @@
+"""Which voices a page shows, in what order, and where the next one goes on."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Mapping
+
+from voxcpm_grpc.errors import InvalidRequest
+from voxcpm_server.voices.store.names import ID, Generation
+from voxcpm_server.voices.voice import Kind, Voice
+
+PAGE, MAX_PAGE = 100, 1000
+
+
+class Listing:
+    """One page in the making, the newest voices first. Raises InvalidRequest."""
+
+    def __init__(self, kind: Kind | None, labels: Mapping[str, str], size: int, token: str) -> None:
+        if size < 0:
+            raise InvalidRequest(f"page_size is {size}; it must be 0 or more", field="page_size")
+        self._prefix = f"{kind.value}_" if kind else ""
+        self._labels = labels
+        self._size = min(size or PAGE, MAX_PAGE)
+        self._after = _parse(token) if token else None
+        self._found: list[tuple[Generation, Voice]] = []
+
+    def batches(self, voices: Iterable[Generation]) -> list[list[Generation]]:
+        """Those that may be on the page, in its order, in portions whose records are best read together."""
+        wanted = [one for one in voices if one.id.startswith(self._prefix)]
+        if self._after:
+            wanted = [one for one in wanted if _order(one) > self._after]
+        wanted.sort(key=_order)
+        portion = self._size + 1
+        return [wanted[at : at + portion] for at in range(0, len(wanted), portion)]
+
+    def offer(self, one: Generation, voice: Voice) -> None:
+        if self._labels.items() <= voice.labels.items():
+            self._found.append((one, voice))
+
+    @property
+    def full(self) -> bool:
+        return len(self._found) > self._size
+
+    @property
+    def page(self) -> list[Voice]:
+        return [voice for _, voice in self._found[: self._size]]
+
+    @property
+    def next_token(self) -> str:
+        """Of the page that follows, "" if none does."""
+        if not self.full:
+            return ""
+        last, _ = self._found[self._size - 1]
+        return base64.urlsafe_b64encode(json.dumps([last.made, last.id]).encode()).decode()
+
+
+def _order(one: Generation) -> tuple[int, str]:
+    return -one.made, one.id
+
+
+def _parse(token: str) -> tuple[int, str]:
+    try:
+        made, id = json.loads(base64.urlsafe_b64decode(token.encode()))
+        if isinstance(made, int) and isinstance(id, str) and ID.fullmatch(id):
+            return -made, id
+    except (ValueError, TypeError, RecursionError):
+        pass
+    raise InvalidRequest("page_token is none that this server gave out", field="page_token")

@@ -1,0 +1,67 @@
+"""The wire's enumerations, as tables: what a value means, and what means a value."""
+
+from __future__ import annotations
+
+from voxcpm_grpc.audio import Encoding
+from voxcpm_grpc.v1 import tts_pb2 as pb
+from voxcpm_server.voices.voice import Kind
+from voxcpm_server.wire.inputs import Continuity, FirstSegment, Role, SegmentationMode
+from voxcpm_server.wire.outputs import CutReason, EndReason, EventKind
+
+ENCODINGS = {
+    pb.AUDIO_ENCODING_PCM_S16LE: Encoding.PCM_S16LE,
+    pb.AUDIO_ENCODING_PCM_F32LE: Encoding.PCM_F32LE,
+    pb.AUDIO_ENCODING_WAV: Encoding.WAV,
+}
+ENCODING_VALUES = {encoding: value for value, encoding in ENCODINGS.items()}
+MODES = {
+    pb.SEGMENTATION_MODE_UNSPECIFIED: SegmentationMode.SENTENCE,
+    pb.SEGMENTATION_MODE_SENTENCE: SegmentationMode.SENTENCE,
+    pb.SEGMENTATION_MODE_MANUAL: SegmentationMode.MANUAL,
+}
+FIRST_SEGMENTS = {
+    pb.FIRST_SEGMENT_UNSPECIFIED: FirstSegment.SENTENCE,
+    pb.FIRST_SEGMENT_SENTENCE: FirstSegment.SENTENCE,
+    pb.FIRST_SEGMENT_EAGER: FirstSegment.EAGER,
+}
+CONTINUITIES = {
+    pb.CONTINUITY_MODE_UNSPECIFIED: Continuity.CARRY,
+    pb.CONTINUITY_MODE_CARRY: Continuity.CARRY,
+    pb.CONTINUITY_MODE_INDEPENDENT: Continuity.INDEPENDENT,
+}
+ROLES = {
+    pb.AUDIO_ROLE_UNSPECIFIED: None,
+    pb.AUDIO_ROLE_PROMPT: Role.PROMPT,
+    pb.AUDIO_ROLE_REFERENCE: Role.REFERENCE,
+}
+KINDS = {
+    pb.VOICE_KIND_UNSPECIFIED: None,
+    pb.VOICE_KIND_PROMPT: Kind.PROMPT,
+    pb.VOICE_KIND_REFERENCE: Kind.REFERENCE,
+    pb.VOICE_KIND_HIFI: Kind.HIFI,
+}
+KIND_VALUES = {kind: value for value, kind in KINDS.items()}
+PREVIEWS = {
+    pb.PREVIEW_MODE_UNSPECIFIED: False,
+    pb.PREVIEW_MODE_NONE: False,
+    pb.PREVIEW_MODE_RECONSTRUCTION: True,
+}
+EVENT_VALUES = {
+    EventKind.STARTED: pb.SEGMENT_EVENT_KIND_STARTED,
+    EventKind.FINISHED: pb.SEGMENT_EVENT_KIND_FINISHED,
+    EventKind.DROPPED: pb.SEGMENT_EVENT_KIND_DROPPED,
+}
+CUT_VALUES = {
+    CutReason.SENTENCE: pb.CUT_REASON_SENTENCE,
+    CutReason.PAUSE: pb.CUT_REASON_PAUSE,
+    CutReason.CLAUSE: pb.CUT_REASON_CLAUSE,
+    CutReason.LIMIT: pb.CUT_REASON_LIMIT,
+    CutReason.FLUSH: pb.CUT_REASON_FLUSH,
+}
+REASON_VALUES = {
+    None: pb.FINISH_REASON_UNSPECIFIED,
+    EndReason.COMPLETE: pb.FINISH_REASON_COMPLETE,
+    EndReason.MAX_STEPS: pb.FINISH_REASON_MAX_STEPS,
+    EndReason.INTERRUPTED: pb.FINISH_REASON_INTERRUPTED,
+    EndReason.IDLE: pb.FINISH_REASON_IDLE,
+}

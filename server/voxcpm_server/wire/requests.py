@@ -1,0 +1,368 @@
+"""What callers sent, as values."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from voxcpm_grpc.audio import AudioFormat
+from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, VoxCPMError
+from voxcpm_grpc.request import MAX_SEED, ModelInfo, Sampling
+from voxcpm_grpc.settings.schema import MAX_SECONDS, LimitSettings
+from voxcpm_grpc.v1 import tts_pb2 as pb
+from voxcpm_server.voices.voice import Kind
+from voxcpm_server.wire import inputs
+from voxcpm_server.wire.enums import CONTINUITIES, ENCODINGS, FIRST_SEGMENTS, KINDS, MODES, PREVIEWS, ROLES
+from voxcpm_server.wire.inputs import Role
+
+T = TypeVar("T")
+
+MAX_REQUEST_ID = MAX_TAG = 128
+MAX_NAME, MAX_LABELS, MAX_LABEL = 200, 32, 200
+MAX_LANGUAGE = 35
+LANGUAGE_TAG = re.compile(rf"(?=.{{0,{MAX_LANGUAGE}}}$)([A-Za-z]{{2,8}}(-[A-Za-z0-9]{{1,8}})*)?")
+
+
+class RequestReader:
+    """Turns what callers sent into values, checked and with defaults filled in.
+
+    Raises InvalidRequest with the path of the field at fault, and FailedPrecondition.
+    """
+
+    def __init__(self, info: ModelInfo, limits: LimitSettings) -> None:
+        self._info = info
+        self._limits = limits
+
+    def generate(self, message: pb.GenerateRequest) -> inputs.GenerateInput:
+        match message.WhichOneof("request"):
+            case "config":
+                return self.generate_config(message.config)
+            case "text":
+                return inputs.Text(message.text)
+            case "flush":
+                return inputs.Flush(_tag(message.flush.tag, "flush.tag"), message.flush.end_turn)
+            case "interrupt":
+                return inputs.Interrupt(_tag(message.interrupt.tag, "interrupt.tag"))
+            case "finish":
+                return inputs.Finish()
+        raise InvalidRequest("a message of the stream is empty; set config, text, flush, interrupt or finish")
+
+    def generate_config(self, config: pb.GenerateConfig) -> inputs.GenerateConfig:
+        with _at("config"):
+            voice = self._voice(config.conditioning)
+            style = self._style(config.turn.style)
+            if style and (voice.hifi or voice.prompt):
+                raise style_with_prompt("turn.style")
+            lead, queue = self._limits.max_lead_seconds, self._limits.max_queue_seconds
+            return inputs.GenerateConfig(
+                request_id=_request_id(config),
+                voice=voice,
+                sampling=self._sampling(config.turn.sampling),
+                style=style,
+                output=self._output(config.output, "output"),
+                segmentation=self._segmentation(config.segmentation),
+                continuity=_enum(CONTINUITIES, config.segmentation.continuity, "segmentation.continuity"),
+                max_lead=min(_seconds(config.pacing, "max_lead", "pacing.max_lead") or lead, lead),
+                max_queue=min(_seconds(config, "max_queue_time") or queue, queue),
+            )
+
+    def _segmentation(self, segmentation: pb.Segmentation) -> inputs.Segmentation:
+        with _at("segmentation"):
+            limit = self._limits.max_segment_chars
+            chars = segmentation.max_chars if segmentation.HasField("max_chars") else limit
+            if chars < 1:
+                raise InvalidRequest("max_chars is 0; it must be 1 or more", field="max_chars")
+            if not LANGUAGE_TAG.fullmatch(segmentation.language):
+                raise InvalidRequest(
+                    f"language is {segmentation.language[:MAX_LANGUAGE]!r}; it must be a BCP 47 tag such as de or "
+                    f"pt-BR, of at most {MAX_LANGUAGE} characters",
+                    field="language",
+                )
+            wait = _seconds(segmentation, "max_wait", or_zero=True)
+            return inputs.Segmentation(
+                mode=_enum(MODES, segmentation.mode, "mode"),
+                max_chars=min(chars, limit),
+                max_wait=inputs.DEFAULT_MAX_WAIT if wait is None else min(wait, MAX_SECONDS),
+                language=segmentation.language.partition("-")[0].lower(),
+                first_segment=_enum(FIRST_SEGMENTS, segmentation.first_segment, "first_segment"),
+            )
+
+    def _sampling(self, sampling: pb.Sampling) -> Sampling:
+        allowed = self._info.timesteps
+        given = {field.name: value for field, value in sampling.ListFields()}
+        given.setdefault("seed", secrets.randbelow(MAX_SEED + 1))
+        given.setdefault("inference_timesteps", default_timesteps(self._info))
+        given.setdefault("min_steps", min(Sampling().min_steps, given.get("max_steps", MAX_SEED)))
+        with _at("turn.sampling"):
+            checked = Sampling(**given)
+            if checked.inference_timesteps not in allowed:
+                raise FailedPrecondition(
+                    f"inference_timesteps is {checked.inference_timesteps} and this server runs "
+                    f"{', '.join(map(str, allowed))}",
+                    field="inference_timesteps",
+                )
+        return checked
+
+    def _style(self, style: str) -> str:
+        limit = self._limits.max_style_chars
+        if len(style) > limit:  # before anything walks over it
+            raise InvalidRequest(f"the style has {len(style)} characters and the limit is {limit}", field="turn.style")
+        bare = " ".join(style.translate(str.maketrans("", "", "()（）")).split())
+        return "".join(c for c in bare if c.isprintable())
+
+    def _voice(self, conditioning: pb.Conditioning) -> inputs.VoiceChoice:
+        prompt, reference = conditioning.WhichOneof("prompt"), conditioning.WhichOneof("reference")
+        with _at("conditioning"):
+            if conditioning.no_voice and (prompt or reference or conditioning.hifi_id or conditioning.preset):
+                raise InvalidRequest("no_voice asks for no voice; drop it or the others", field="no_voice")
+            if conditioning.preset and (prompt or reference or conditioning.hifi_id):
+                raise InvalidRequest("a preset is a voice of its own; drop the others or preset", field="preset")
+            if conditioning.hifi_id and (prompt or reference):
+                raise InvalidRequest(
+                    "hifi_id stands for a prompt and a reference; drop the others or hifi_id", field="hifi_id"
+                )
+            for field in ("prompt_id", "reference_id"):
+                if field in (prompt, reference) and not getattr(conditioning, field):
+                    raise InvalidRequest(f"{field} is empty", field=field)
+            inline = conditioning.inline_prompt
+            return inputs.VoiceChoice(
+                prompt=conditioning.prompt_id or (self._inline_prompt(inline) if prompt == "inline_prompt" else None),
+                reference=conditioning.reference_id
+                or (
+                    self._source(conditioning.inline_reference, "inline_reference")
+                    if reference == "inline_reference"
+                    else None
+                ),
+                hifi=conditioning.hifi_id,
+                preset=conditioning.preset,
+                no_voice=conditioning.no_voice,
+            )
+
+    def _inline_prompt(self, prompt: pb.InlinePrompt) -> inputs.InlinePrompt:
+        return inputs.InlinePrompt(
+            source=self._source(prompt, "inline_prompt"),
+            transcript=self._transcript(prompt.transcript, "inline_prompt.transcript"),
+        )
+
+    def _source(self, holder: Any, name: str) -> inputs.Recording | inputs.RawLatents:
+        field = f"config.conditioning.{name}"
+        match holder.WhichOneof("source"):
+            case "audio":
+                data, limit = holder.audio.data, self._limits.max_inline_audio_bytes
+                if len(data) > limit:
+                    raise InvalidRequest(
+                        f"the inline audio has {len(data)} bytes and the limit is {limit}; upload it as a voice",
+                        field=f"{name}.audio.data",
+                    )
+                format = self._upload_format(holder.audio.format, f"{name}.audio.format")
+                return inputs.Recording(data=data, format=format, name=f"{field}.audio.data")
+            case "latents":
+                latents = holder.latents
+                return inputs.RawLatents(
+                    data=latents.data,
+                    dim=latents.feat_dim,
+                    fingerprint=latents.model_fingerprint,
+                    name=f"{field}.latents",
+                )
+        raise InvalidRequest(f"{name} is empty; set audio or latents", field=name)
+
+    def _transcript(self, transcript: str, field: str) -> str:
+        """As the caller wrote it: the text to speak follows without a separator, so a space at its end counts."""
+        limit = self._limits.max_transcript_chars
+        if len(transcript) > limit:  # before anything walks over it
+            raise InvalidRequest(
+                f"the transcript has {len(transcript)} characters and the limit is {limit}", field=field
+            )
+        kept = "".join(c for c in transcript if c.isspace() or c.isprintable() or c in "\u200c\u200d")
+        if not any(c.isalnum() for c in kept):
+            raise InvalidRequest("the transcript is empty; write what is said in the recording", field=field)
+        return kept
+
+    def _output(self, format: pb.AudioFormat, name: str) -> AudioFormat:
+        encoding = format.encoding or pb.AUDIO_ENCODING_PCM_S16LE
+        return _format(encoding, format.sample_rate_hz or self._info.output_sample_rate, name)
+
+    def _upload_format(self, format: pb.AudioFormat, name: str) -> AudioFormat | None:
+        """None unless the bytes are raw PCM: containers describe themselves."""
+        if format.encoding in (pb.AUDIO_ENCODING_UNSPECIFIED, pb.AUDIO_ENCODING_WAV):
+            return None
+        return _format(format.encoding, format.sample_rate_hz or self._info.input_sample_rate, name)
+
+    @property
+    def default_output(self) -> AudioFormat:
+        return self._output(pb.AudioFormat(), "output")
+
+    # ---- uploads
+
+    def upload(self, message: Any) -> inputs.UploadInput:
+        """AddPromptRequest, AddReferenceRequest, AddHifiRequest or EncodeLatentsRequest."""
+        match message.WhichOneof("request"):
+            case "config":
+                with _at("config"):
+                    return self._upload_config(message.config)
+            case "audio":
+                part = message.audio
+                return inputs.Part(part.data, part.offset_bytes, _enum(ROLES, part.role, "audio.role"))
+            case "commit":
+                if len(message.commit.digests) > len(Role):
+                    raise InvalidRequest(
+                        f"the commit has {len(message.commit.digests)} digests; there are {len(Role)} roles at most",
+                        field="commit.digests",
+                    )
+                return inputs.Commit(
+                    tuple(
+                        inputs.Digest(d.total_bytes, d.sha256, _enum(ROLES, d.role, "commit.digests.role"))
+                        for d in message.commit.digests
+                    )
+                )
+        raise InvalidRequest("a message of the stream is empty; set config, audio or commit")
+
+    def _upload_config(self, config: Any) -> inputs.UploadConfig:
+        if isinstance(config, pb.EncodeLatentsConfig):
+            upload = inputs.Upload(format=self._upload_format(config.source, "source"))
+            prompt = _enum(ROLES, config.role, "role") is Role.PROMPT
+            if config.role == pb.AUDIO_ROLE_UNSPECIFIED:
+                raise InvalidRequest("role is not set; the two roles pad a recording differently", field="role")
+            return inputs.UploadConfig(
+                request_id=_request_id(config), prompt=upload if prompt else None, reference=None if prompt else upload
+            )
+        sources: dict[str, Any] = {}
+        if isinstance(config, pb.AddPromptConfig):
+            sources["prompt"] = inputs.Upload(
+                format=self._upload_format(config.source, "source"),
+                transcript=self._transcript(config.transcript, "transcript"),
+            )
+        elif isinstance(config, pb.AddReferenceConfig):
+            sources["reference"] = inputs.Upload(format=self._upload_format(config.source, "source"))
+        else:
+            sources = self._hifi_sources(config)
+        preview = _enum(PREVIEWS, config.preview.mode, "preview.mode")
+        return inputs.UploadConfig(
+            request_id=_request_id(config.options, "options.request_id"),
+            options=_options(config.options),
+            preview=self._output(config.preview.output, "preview.output") if preview else None,
+            **sources,
+        )
+
+    def _hifi_sources(self, config: pb.AddHifiConfig) -> dict[str, Any]:
+        prompt: Any = config.prompt_id
+        if config.WhichOneof("prompt") == "uploaded_prompt":
+            prompt = inputs.Upload(
+                format=self._upload_format(config.uploaded_prompt.source, "uploaded_prompt.source"),
+                transcript=self._transcript(config.uploaded_prompt.transcript, "uploaded_prompt.transcript"),
+            )
+        if not prompt:
+            raise InvalidRequest("the prompt is missing; set prompt_id or uploaded_prompt", field="prompt_id")
+        reference: Any = config.reference_id or None
+        shared = config.WhichOneof("reference") == "same_as_prompt"
+        if config.WhichOneof("reference") == "uploaded_reference":
+            reference = inputs.Upload(
+                format=self._upload_format(config.uploaded_reference.source, "uploaded_reference.source")
+            )
+        if shared and not isinstance(prompt, inputs.Upload):
+            raise InvalidRequest(
+                "same_as_prompt needs the prompt's recording; upload it, or name a stored reference",
+                field="same_as_prompt",
+            )
+        if not shared and reference is None:
+            raise InvalidRequest(
+                "the reference is missing; set reference_id, uploaded_reference or same_as_prompt", field="reference_id"
+            )
+        return {"prompt": prompt, "reference": reference, "shared": shared}
+
+
+def style_with_prompt(field: str) -> InvalidRequest:
+    return InvalidRequest(
+        "a style cannot be combined with a prompt, which would read it aloud; drop one of them", field=field
+    )
+
+
+def listing(request: pb.ListVoicesRequest) -> tuple[Kind | None, dict[str, str], int, str]:
+    """Kind, labels, page size and page token."""
+    return _enum(KINDS, request.kind, "kind"), dict(request.labels), request.page_size, request.page_token
+
+
+def request_id(request: Any) -> str:
+    """The id in a message of any stream, "" unless it is a config with one."""
+    if request.WhichOneof("request") != "config":
+        return ""
+    config = request.config
+    with _at("config"):
+        return _request_id(config.options, "options.request_id") if hasattr(config, "options") else _request_id(config)
+
+
+def _request_id(message: Any, name: str = "request_id") -> str:
+    if len(message.request_id) > MAX_REQUEST_ID or not message.request_id.isprintable():
+        raise InvalidRequest(
+            f"request_id must be at most {MAX_REQUEST_ID} printable characters; it has {len(message.request_id)}",
+            field=name,
+        )
+    return message.request_id
+
+
+def _tag(tag: str, field: str) -> str:
+    if len(tag) > MAX_TAG:
+        raise InvalidRequest(f"the tag has {len(tag)} characters and the limit is {MAX_TAG}", field=field)
+    return tag
+
+
+def default_timesteps(info: ModelInfo) -> int:
+    """The official count, or the nearest one that this server runs."""
+    return min(info.timesteps, key=lambda count: abs(count - Sampling().inference_timesteps))
+
+
+def _options(options: pb.VoiceOptions) -> inputs.VoiceOptions:
+    labels = dict(options.labels) if len(options.labels) <= MAX_LABELS else None
+    if labels is None or any(len(text) > MAX_LABEL for text in (*labels, *labels.values())):
+        raise InvalidRequest(
+            f"there may be {MAX_LABELS} labels, with keys and values of at most {MAX_LABEL} characters",
+            field="options.labels",
+        )
+    if len(options.display_name) > MAX_NAME:
+        raise InvalidRequest(
+            f"display_name has {len(options.display_name)} characters and the limit is {MAX_NAME}",
+            field="options.display_name",
+        )
+    ttl = _seconds(options, "ttl", "options.ttl")
+    if ttl is not None and ttl > MAX_SECONDS:
+        raise InvalidRequest(f"ttl is {ttl:g} s and the limit is {MAX_SECONDS:g}", field="options.ttl")
+    return inputs.VoiceOptions(display_name=options.display_name, labels=labels, ttl=ttl)
+
+
+def _format(encoding: int, rate: int, name: str) -> AudioFormat:
+    try:
+        return AudioFormat(_enum(ENCODINGS, encoding, "encoding"), rate)
+    except InvalidRequest as error:
+        error.field = f"{name}.{error.field.replace('sample_rate', 'sample_rate_hz')}"
+        raise
+
+
+def _seconds(message: Any, name: str, path: str = "", *, or_zero: bool = False) -> float | None:
+    """A duration in seconds, None if it is unset."""
+    if not message.HasField(name):
+        return None
+    duration = getattr(message, name)
+    seconds = duration.seconds + duration.nanos / 1e9
+    if seconds < 0 or (seconds == 0 and not or_zero):
+        rule = "it must be 0 or more" if or_zero else "it must be more than 0"
+        raise InvalidRequest(f"{name} is {seconds:g} s; {rule}", field=path or name)
+    return seconds
+
+
+def _enum(table: Mapping[Any, T], value: int, field: str) -> T:
+    if value not in table:
+        raise InvalidRequest(f"{field} has the value {value}, which this server does not know", field=field)
+    return table[value]
+
+
+@contextmanager
+def _at(prefix: str) -> Iterator[None]:
+    """Errors inside name their field from here on."""
+    try:
+        yield
+    except VoxCPMError as error:
+        error.field = ".".join(part for part in (prefix, error.field) if part)
+        raise

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import fields, is_dataclass
+
+import msgspec
+import numpy as np
+import pytest
+from support.fake_engine import INFO
+
+from voxcpm_grpc.errors import Aborted, Exhausted, Internal, InvalidRequest, TooLong, VoxCPMError
+from voxcpm_grpc.ipc import messages as m
+from voxcpm_grpc.request import (
+    Admitted,
+    AudioChunk,
+    Conditioning,
+    Finished,
+    FinishReason,
+    Piece,
+    Prompt,
+    Request,
+    Sampling,
+    Stats,
+)
+
+LATENTS = np.random.default_rng(1).standard_normal((3, 4, 8)).astype(np.float32)
+REQUEST = Request(
+    id="a-t1-s2",
+    text="Grüße, 你好 🙂",
+    sampling=Sampling(cfg_value=1.5, seed=2**63 - 1, max_steps=7),
+    conditioning=Conditioning(prompt=Prompt(text="before", latents=LATENTS), reference=LATENTS[::2]),
+    turn=1,
+    segment=2,
+    keep_latents=True,
+)
+COMMANDS = [
+    m.Submit(REQUEST, 12),
+    m.Submit(Request(id="b", text="plain"), 1),
+    m.Credit("a", 6),
+    m.Cancel("a"),
+    m.Encode("e", np.arange(10, dtype=np.float32), True),
+    m.Decode("d", LATENTS.transpose(0, 2, 1)),
+    m.GetStats("s"),
+    m.Stop(),
+]
+REPORTS = [
+    m.Ready(INFO),
+    m.StartFailed("no such file"),
+    m.Began("a", Admitted(queue_seconds=0.5, prompt_tokens=10, cached_tokens=4)),
+    m.Spoke("a", AudioChunk(index=3, samples=np.linspace(-1, 1, 7, dtype=np.float32))),
+    m.Ended("a", Finished(reason=FinishReason.STOP, steps=3, engine_seconds=1.25, latents=LATENTS)),
+    m.Ended("b", Finished(reason=FinishReason.MAX_STEPS, steps=3, engine_seconds=1.25)),
+    m.Coded("e", Piece(LATENTS, False)),
+    m.Coded("e", Piece(np.zeros(0, np.float32), True)),
+    m.Failed.of("a", Exhausted("full", retry_after=2.0)),
+    m.Statistics("s", Stats(running=3)),
+]
+
+
+def same(a: object, b: object) -> bool:
+    """Equality that looks into arrays, which dataclasses cannot compare."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        return a.dtype == b.dtype and np.array_equal(a, b)
+    if isinstance(a, msgspec.Struct):
+        return all(same(getattr(a, name), getattr(b, name)) for name in a.__struct_fields__)
+    if is_dataclass(a):
+        return all(same(getattr(a, f.name), getattr(b, f.name)) for f in fields(a))
+    return a == b
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda c: type(c).__name__)
+def test_a_command_arrives_as_it_was_sent(command):
+    assert same(m.decode_command(m.encode_command(command)), command)
+
+
+def test_reports_arrive_in_one_message_as_they_were_sent():
+    arrived = m.decode_reports(m.encode_reports(REPORTS))
+    assert len(arrived) == len(REPORTS)
+    assert all(same(a, b) for a, b in zip(arrived, REPORTS, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (InvalidRequest("cfg_value is 11", field="cfg_value"), InvalidRequest),
+        (TooLong(2000, 1000), InvalidRequest),
+        (Exhausted("full", retry_after=2.0), Exhausted),
+        (Aborted("lost"), Aborted),
+        (Internal(), Internal),
+        (VoxCPMError("of no kind"), Internal),
+    ],
+)
+def test_an_error_keeps_its_kind_and_its_words(error, kind):
+    [failed] = m.decode_reports(m.encode_reports([m.Failed.of("a", error)]))
+    assert isinstance(failed, m.Failed)
+    back = failed.error()
+    assert type(back) is kind
+    assert (str(back), back.field, back.retry_after) == (error.message, error.field, error.retry_after)
+
+
+def test_arrays_arrive_writable():
+    command = m.decode_command(m.encode_command(m.Encode("e", np.zeros(3, np.float32), True)))
+    assert isinstance(command, m.Encode)
+    command.waveform[:] = 1  # PyTorch warns of memory that it must not write to
+
+
+def test_objects_do_not_cross():
+    with pytest.raises(NotImplementedError, match="ndarray does not cross"):
+        m.encode_command(m.Encode("e", np.array([object()]), True))
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda c: type(c).__name__)
+def test_a_command_names_its_request_even_when_it_is_broken(command):
+    expected = command.request.id if isinstance(command, m.Submit) else getattr(command, "id", "")
+    assert m.command_id(m.encode_command(command)) == expected
+
+
+def test_noise_names_no_request():
+    assert m.command_id(b"\xc1noise") == ""
+    assert m.command_id(b"") == ""
+
+
+def test_the_front_never_imports_torch():
+    modules = ("pool.engine_pool", "pool.handle", "ipc.messages", "worker.main")
+    script = (
+        "import sys\n"
+        + "".join(f"import voxcpm_grpc.{name}\n" for name in modules)
+        + "assert not [name for name in sys.modules if name.split('.')[0] in ('torch', 'triton')]"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)

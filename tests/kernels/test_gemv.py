@@ -1,0 +1,40 @@
+"""Products of one row agree with their definitions, whatever the sizes."""
+
+import pytest
+import torch
+
+from voxcpm_grpc.kernels import reference
+
+SIZES = [(128, 96), (200, 36), (6144, 32), (2048, 10)]  # inputs, outputs
+
+
+@pytest.fixture
+def gemv():
+    pytest.importorskip("triton")
+
+    from voxcpm_grpc.kernels import gemv
+
+    return gemv
+
+
+def operands(place, inputs, outputs):
+    device, dtype = place
+    parts = torch.randn(1, inputs), torch.randn(1, outputs), torch.randn(2 * outputs, inputs) * inputs**-0.5
+    return (part.to(device, dtype) for part in parts)
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_all_three(gemv, place, agree, sizes):
+    x, residual, weight = operands(place, *sizes)
+    half = weight[: sizes[1]].contiguous()
+    exact = [part.float() for part in (x, residual, weight, half)]
+    agree(gemv.vector_norm_linear(x, 1e-5, half), reference.norm_linear(exact[0], 1e-5, exact[3]))
+    agree(gemv.vector_norm_gated(x, 1e-5, weight), reference.norm_gated(exact[0], 1e-5, exact[2]))
+    expected = reference.linear_add(exact[0], exact[3], exact[1], 0.5)
+    agree(gemv.vector_linear_add(x, half, residual, 0.5), expected)
+
+
+def test_more_rows_are_refused(gemv, place):
+    x, _, weight = operands(place, 16, 4)
+    with pytest.raises(ValueError, match="2 rows"):
+        gemv.vector_norm_linear(x.repeat(2, 1), 1e-5, weight)

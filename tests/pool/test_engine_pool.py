@@ -1,0 +1,327 @@
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import time
+from collections.abc import Awaitable, Callable
+
+import numpy as np
+import psutil
+import pytest
+import pytest_asyncio
+import uvloop
+from support.fake_engine import MakeFake, refuse_to_start, request
+from support.pools import Launcher, at_rest, everything, pool_of, steps_reach
+from support.waiting import HANG_SECONDS, NEVER_SECONDS
+
+from voxcpm_grpc.errors import Aborted, Exhausted, Internal, InvalidRequest, StartupError, Unavailable
+from voxcpm_grpc.ipc import messages
+from voxcpm_grpc.pool.engine_pool import EnginePool
+from voxcpm_grpc.request import Admitted, AudioChunk, Finished, FinishReason
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def pool():
+    async with pool_of(MakeFake()) as pool:
+        yield pool
+
+
+async def test_a_request_from_admission_to_its_end(pool):
+    admitted, *chunks, finished = await everything(pool.generate(request("a", 5)))
+    assert isinstance(admitted, Admitted)
+    assert [chunk.index for chunk in chunks] == [0, 1, 2, 3, 4]
+    assert all(np.array_equal(chunk.samples, np.full(960, chunk.index, np.float32)) for chunk in chunks)
+    assert isinstance(finished, Finished)
+    assert (finished.reason, finished.steps) == (FinishReason.MAX_STEPS, 5)
+
+
+async def test_fifty_at_once_do_not_mix(pool):
+    streams = [pool.generate(request(f"many-{i}", 3 + i), lead_chunks=1 + i % 7) for i in range(50)]
+    results = await asyncio.gather(*(everything(stream) for stream in streams))
+    for i, (_, *chunks, finished) in enumerate(results):
+        assert [chunk.index for chunk in chunks] == list(range(3 + i))
+        assert finished.steps == 3 + i
+
+
+async def test_the_engine_is_told_before_anyone_reads(pool):
+    before = (await at_rest(pool)).steps
+    stream = pool.generate(request("eager", 3))
+    await steps_reach(pool, before + 1 + 3)
+    assert len(await everything(stream)) == 5
+
+
+async def test_errors_come_from_iteration(pool):
+    stream = pool.generate(request("r", 3, "refuse"))
+    with pytest.raises(Exhausted, match="queue is full") as caught:
+        await anext(stream)
+    assert caught.value.retry_after == 2.5
+    with pytest.raises(StopAsyncIteration):
+        await anext(stream)
+    with pytest.raises(Internal):
+        await everything(pool.generate(request("f", 3, "fail")))
+
+
+async def test_an_id_in_use_is_refused_and_a_used_one_is_not(pool):
+    first = pool.generate(request("same", 3))
+    with pytest.raises(InvalidRequest, match="'same' is in use"):
+        await anext(pool.generate(request("same", 3)))
+    assert len(await everything(first)) == 5
+    assert len(await everything(pool.generate(request("same", 3)))) == 5
+
+
+async def test_an_id_may_be_the_name_of_other_work(pool):
+    encoding = asyncio.create_task(pool.encode(np.zeros(3200), pad_left=True))
+    await asyncio.sleep(0)
+    assert len(await everything(pool.generate(request("encode", 3)))) == 5
+    await encoding
+
+
+async def test_a_request_that_cannot_be_sent_fails_alone(pool, caplog):
+    with pytest.raises(Internal):
+        await everything(pool.generate(request("surrogate", 3, "\ud800")))
+    assert "surrogate" in caplog.text
+    assert len(await everything(pool.generate(request("next", 3)))) == 5
+
+
+async def test_nothing_of_a_cancelled_request_reaches_its_successor(pool):
+    for _ in range(20):
+        stream = pool.generate(request("again", 1000))
+        for _ in range(4):
+            await anext(stream)
+        await stream.aclose()
+    _, *chunks, _ = await everything(pool.generate(request("again", 10)))
+    assert [chunk.index for chunk in chunks] == list(range(10))
+    await at_rest(pool)
+
+
+async def test_closing_a_stream_cancels_it(pool):
+    before = (await at_rest(pool)).cancelled
+    stream = pool.generate(request("c", 100_000))
+    async with contextlib.aclosing(stream):
+        async for event in stream:
+            if isinstance(event, AudioChunk) and event.index == 3:
+                break
+    assert (await at_rest(pool)).cancelled == before + 1
+    with pytest.raises(StopAsyncIteration):
+        await anext(stream)
+
+
+async def test_cancelling_the_reader_cancels_the_stream(pool):
+    before = (await at_rest(pool)).cancelled
+    started = asyncio.Event()
+
+    async def read():
+        async for _ in pool.generate(request("c", 100_000), lead_chunks=10**6):
+            started.set()
+
+    task = asyncio.create_task(read())
+    await started.wait()
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+    assert (await at_rest(pool)).cancelled == before + 1
+
+
+@pytest.mark.parametrize("how", ["close", "drop", "drop after a chunk"])
+async def test_a_stream_that_is_left_alone_frees_its_place(pool, how):
+    before = (await at_rest(pool)).cancelled
+    stream = pool.generate(request("left", 100_000))
+    if how == "close":
+        await stream.aclose()
+    elif how == "drop after a chunk":
+        await anext(stream)
+    del stream
+    gc.collect()
+    await asyncio.sleep(0)
+    assert (await at_rest(pool)).cancelled == before + 1
+
+
+async def test_closing_wakes_a_reader_in_another_task():
+    async with pool_of(MakeFake(step_seconds=NEVER_SECONDS)) as pool:
+        stream = pool.generate(request("w", 100_000))
+        reader = asyncio.create_task(everything(stream))
+        await asyncio.sleep(0.1)
+        await stream.aclose()
+        assert await reader == []
+
+
+async def test_an_end_that_nobody_read_needs_no_cancel(pool):
+    before = (await at_rest(pool)).cancelled
+    stream = pool.generate(request("e", 3))
+    await at_rest(pool)
+    await stream.aclose()
+    assert (await pool.stats()).cancelled == before
+
+
+async def test_a_slow_reader_bounds_its_stream():
+    async with pool_of(MakeFake()) as pool:
+        slow = pool.generate(request("slow", 64), lead_chunks=8)
+        assert isinstance(await anext(slow), Admitted)
+        await steps_reach(pool, 1 + 8)
+        for index in range(8):
+            assert (await anext(slow)).index == index
+        await steps_reach(pool, 1 + 8 + 8)
+        rest = await everything(slow)  # who reads on gets it all
+        assert [chunk.index for chunk in rest[:-1]] == list(range(8, 64))
+
+
+async def test_a_slow_reader_holds_nobody_else(pool):
+    slow = pool.generate(request("slow", 64), lead_chunks=8)
+    await anext(slow)
+    assert len(await everything(pool.generate(request("fast", 500), lead_chunks=64))) == 502
+    assert len(await everything(slow)) == 65
+
+
+async def test_encode_and_decode(pool):
+    waveform = np.repeat(np.arange(10, dtype=np.float32), 320)
+    latents = await pool.encode(waveform[:-80], pad_left=False)
+    assert (latents.shape, latents.dtype) == ((10, 4, 8), np.float32)
+    assert np.allclose(latents[-1, :, 0], [9, 9, 9, 0])
+    assert np.allclose((await pool.encode(waveform[80:], pad_left=True))[1], 1)
+    pieces = await everything(pool.decode(latents))
+    assert [piece.shape for piece in pieces] == [(960,)] * 10
+    assert np.allclose(pieces[5], 5)
+    assert (await pool.encode(waveform[:0], pad_left=True)).shape == (0, 4, 8)
+
+
+@pytest.fixture
+def callback_cpu(monkeypatch):
+    """CPU seconds of each callback that the event loop ran."""
+    spent: list[float] = []
+    run = asyncio.Handle._run
+
+    def timed(handle):
+        before = time.thread_time()
+        run(handle)
+        spent.append(time.thread_time() - before)
+
+    monkeypatch.setattr(asyncio.Handle, "_run", timed)
+    return spent
+
+
+async def longest(callback_cpu: list[float], work: Callable[[], Awaitable[object]]) -> float:
+    """Of the callbacks of the best round, for what is slow in itself is so each time; memory is new in the first."""
+    rounds = []
+    for _ in range(6):
+        callback_cpu.clear()
+        await work()
+        assert len(callback_cpu) > 3
+        rounds.append(max(callback_cpu))
+    return min(rounds)
+
+
+def cpu_of(work: Callable[[], object]) -> float:
+    """CPU seconds of this thread, in the best of several rounds."""
+    rounds = []
+    for _ in range(6):
+        before = time.thread_time()
+        work()
+        rounds.append(time.thread_time() - before)
+    return min(rounds)
+
+
+async def test_large_messages_do_not_hold_the_loop(pool, callback_cpu):
+    """They are copied a few times, and nothing looks at every sample of them."""
+    waveform = np.zeros(1_500_000, np.float32)  # 6 MB
+
+    async def work():
+        assert (await pool.encode(waveform, pad_left=False)).shape == (4688, 4, 8)
+
+    assert await longest(callback_cpu, work) < 40 * cpu_of(waveform.copy)
+
+
+async def test_many_streams_do_not_hold_the_loop(pool, monkeypatch):
+    """Between two turns of the loop at most one letter is read: of one step, whatever has piled up."""
+    streams, read, reports = 50, [0], [0]
+    run, decode = asyncio.Handle._run, messages.decode_reports
+
+    def counted(handle):
+        read.append(0)
+        run(handle)
+
+    def decoded(data):
+        read[-1] += 1
+        letter = decode(data)
+        reports.append(len(letter))
+        return letter
+
+    monkeypatch.setattr(asyncio.Handle, "_run", counted)
+    monkeypatch.setattr(messages, "decode_reports", decoded)
+    speaking = [pool.generate(request(f"busy-{number}", 100)) for number in range(streams)]
+    time.sleep(0.5)  # noqa: ASYNC251 - letters pile up
+    for events in await asyncio.gather(*map(everything, speaking)):
+        assert len(events) == 102
+    assert sum(read) > 100
+    assert max(read) <= 1 + 1  # a sign of life, from a socket of its own
+    assert max(reports) <= 2 * streams  # the last audio of each, and its end
+
+
+async def test_closing_the_pool_ends_what_is_under_way():
+    async with pool_of(MakeFake()) as pool:
+        stream = pool.generate(request("a", 100_000))
+        await anext(stream)
+        await anext(stream)
+        await pool.close()
+        assert not pool.healthy
+        await asyncio.wait_for(pool.closed_or_given_up(), HANG_SECONDS)
+        with pytest.raises(Aborted):
+            await everything(stream)
+        with pytest.raises(Unavailable):
+            await anext(pool.generate(request("b", 1)))
+
+
+async def test_a_pool_with_an_engine_that_cannot_start_does_not_start():
+    good = Launcher([MakeFake()])
+    pool = EnginePool([good, Launcher([MakeFake(before=refuse_to_start)])])
+    with pytest.raises(StartupError, match=r"model.safetensors is missing"):
+        await pool.start()
+    assert not pool.healthy
+    [handle] = good.handles
+    assert not handle.pid or not psutil.pid_exists(handle.pid)
+
+
+async def test_engines_of_different_models_do_not_start():
+    pool = EnginePool([Launcher([MakeFake()]), Launcher([MakeFake(fingerprint="1" * 32)])])
+    with pytest.raises(StartupError, match="different models"):
+        await pool.start()
+
+
+async def test_it_serves_on_uvloop():
+    async def main():
+        async with pool_of(MakeFake()) as pool:
+            return await asyncio.gather(*(everything(pool.generate(request(str(i), 30))) for i in range(10)))
+
+    def run():
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(main())
+
+    assert [len(events) for events in await asyncio.to_thread(run)] == [32] * 10
+
+
+async def test_work_counts_and_not_streams():
+    async with pool_of(MakeFake(step_seconds=0.002), MakeFake(step_seconds=0.002)) as pool:
+        first, second = pool.places
+        book = pool.generate(request("book", 10**6, "A long story that takes its time. " * 100))
+        (busy,) = [place for place in pool.places if place.jobs]
+        free = second if busy is first else first
+        words = [pool.generate(request(f"word{i}", 100, "Hello.")) for i in range(4)]
+        assert (len(busy.jobs), len(free.jobs)) == (1, 4)
+        assert all(len(events) == 102 for events in await asyncio.gather(*map(everything, words)))
+        assert free.work == 0
+        before = busy.work
+        for _ in range(500):
+            await anext(book)
+        assert busy.work < before, "what is spoken is no work any more"
+        await book.aclose()
+
+
+async def test_an_idle_pool_reserves_at_choice_time():
+    async with pool_of(MakeFake(), MakeFake(), MakeFake()) as pool:
+        streams = [pool.generate(request(f"r{i}", 100_000)) for i in range(9)]
+        assert [len(place.jobs) for place in pool.places] == [3, 3, 3]
+        for stream in streams:
+            await stream.aclose()
+        assert [len(place.jobs) for place in pool.places] == [0, 0, 0]

@@ -1,0 +1,287 @@
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+
+import psutil
+import pytest
+from support.fake_engine import INFO, LoadForever, MakeFake, die_early, refuse_to_start, request, start_with_a_bug
+from support.waiting import HANG_SECONDS, NEVER_SECONDS, until, wait_until
+
+from voxcpm_grpc.errors import StartupError
+from voxcpm_grpc.ipc import messages as m
+from voxcpm_grpc.pool.handle import ProcessHandle
+
+
+@contextlib.asynccontextmanager
+async def started(make=None, **options):
+    handle = ProcessHandle(make or MakeFake(), **options)
+    try:
+        await handle.start()
+        yield handle
+    finally:
+        await handle.close()
+
+
+async def letters(handle):
+    """All that the engine says, one by one, beside its signs of life."""
+    async with asyncio.timeout(HANG_SECONDS), contextlib.aclosing(handle.reports()) as batches:
+        async for batch in batches:
+            for report in batch:
+                if not isinstance(report, m.Beat):
+                    yield report
+
+
+async def next_letter(handle):
+    async with contextlib.aclosing(letters(handle)) as reports:
+        return await anext(reports)
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+async def test_an_engine_starts_speaks_and_stops(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    handle = ProcessHandle(MakeFake(), name="engine-7")
+    assert await handle.start() == INFO
+    assert list(tmp_path.iterdir()) == [], "the socket's file is gone once it has its peer"
+    handle.post(m.Submit(request("a", 3), 10))
+    reports = []
+    async with contextlib.aclosing(letters(handle)) as stream:
+        async for report in stream:
+            reports.append(report)
+            if isinstance(report, m.Ended):
+                break
+    assert [type(report) for report in reports] == [m.Began, m.Spoke, m.Spoke, m.Spoke, m.Ended]
+    pid = handle.pid
+    await handle.close()
+    assert is_gone(pid)
+    await handle.close()  # once more is fine
+
+
+async def test_the_socket_is_private_and_a_start_can_be_cancelled(tmp_path, monkeypatch):
+    loading, sockets = tmp_path / "loading", tmp_path / "sockets"
+    loading.mkdir()
+    sockets.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(sockets))
+    handle = ProcessHandle(MakeFake(before=LoadForever(loading)))
+    starting = asyncio.create_task(handle.start())
+    await until(lambda: [*loading.iterdir()])
+    [directory] = sockets.iterdir()
+    assert directory.stat().st_mode & 0o777 == 0o700
+    starting.cancel()
+    await asyncio.wait([starting])
+    await handle.close()
+    assert is_gone(handle.pid)
+    assert list(sockets.iterdir()) == []
+
+
+async def test_a_start_and_its_end_can_both_be_cancelled(tmp_path, monkeypatch):
+    may_start, start = threading.Event(), SpawnProcess.start
+    monkeypatch.setattr(SpawnProcess, "start", lambda process: (may_start.wait(HANG_SECONDS), start(process)))
+    handle = ProcessHandle(MakeFake(before=LoadForever(tmp_path)))
+    starting = asyncio.create_task(handle.start())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)  # the process is being made
+    starting.cancel()
+    closing = asyncio.create_task(handle.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.wait([starting, closing])
+    may_start.set()
+    await handle.close()
+    assert handle.pid
+    assert is_gone(handle.pid)
+
+
+async def test_nobody_waits_for_a_process_that_a_driver_holds(monkeypatch, caplog):
+    monkeypatch.setattr("voxcpm_grpc.ipc.child_process.KILLED_SECONDS", 0.2)
+    async with started(stop_seconds=0.2) as handle:
+        os.kill(handle.pid, signal.SIGSTOP)
+        kill = SpawnProcess.kill
+        monkeypatch.setattr(
+            SpawnProcess, "kill", lambda process: None
+        )  # as it is for one in the middle of a device's call
+        async with asyncio.timeout(HANG_SECONDS):
+            await handle.close()
+        assert f"process {handle.pid}, does not end though it was killed" in caplog.text
+        monkeypatch.setattr(SpawnProcess, "kill", kill)
+        os.kill(handle.pid, signal.SIGKILL)
+        await until(lambda: is_gone(handle.pid))
+
+
+async def test_loopback_serves_where_a_unix_socket_cannot_be(tmp_path, monkeypatch):
+    deep = tmp_path / ("d" * 120)  # longer than the address of a Unix socket may be
+    deep.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(deep))
+    async with started() as handle:
+        handle.post(m.GetStats("s"))
+        assert isinstance(await next_letter(handle), m.Statistics)
+
+
+@pytest.mark.parametrize(
+    ("before", "words"),
+    [
+        (refuse_to_start, r"^model.safetensors is missing; download the checkpoint again$"),
+        (start_with_a_bug, r"could not start: ZeroDivisionError: division by zero"),
+        (die_early, r"engine ended with status 7 before it was ready"),
+    ],
+)
+async def test_an_engine_that_cannot_start_says_why(before, words):
+    handle = ProcessHandle(MakeFake(before=before))
+    with pytest.raises(StartupError, match=words):
+        await handle.start()
+    await handle.close()
+    assert is_gone(handle.pid)
+
+
+async def test_a_start_that_takes_too_long_is_given_up(tmp_path):
+    handle = ProcessHandle(MakeFake(before=LoadForever(tmp_path)), start_seconds=1.0, stop_seconds=NEVER_SECONDS)
+    with pytest.raises(StartupError, match="not ready after 1 seconds"):
+        await handle.start()
+    async with asyncio.timeout(HANG_SECONDS):  # what is still loading gets no grace
+        await handle.close()
+    assert is_gone(handle.pid)
+
+
+async def test_what_cannot_be_pickled_fails_the_start():
+    handle = ProcessHandle(lambda: None)
+    with pytest.raises(Exception, match="pickle"):
+        await handle.start()
+    await handle.close()
+
+
+@pytest.mark.parametrize("begun", [True, False], ids=["of an engine", "not begun"])
+def test_a_forgotten_handle_blocks_nobody_and_leaves_no_process(begun):
+    """As when its caller fails before it can close it; what refers to itself is found by the garbage collector."""
+    pids: list[int | None] = []
+
+    async def begin() -> None:
+        handle = ProcessHandle(MakeFake())
+        handle.itself = handle  # type: ignore[attr-defined]
+        if begun:
+            await handle.start()
+            handle.post(m.GetStats("unread"))
+            pids.append(handle.pid)
+
+    def forget() -> None:
+        asyncio.run(begin())
+        gc.collect()
+
+    forgetting = threading.Thread(target=forget, daemon=True)  # it would never end, and the test's end wait for it
+    forgetting.start()
+    forgetting.join(HANG_SECONDS)
+    assert not forgetting.is_alive()
+    wait_until(lambda: all(is_gone(pid) for pid in pids))
+
+
+async def test_reports_end_when_the_process_is_killed():
+    async with started() as handle:
+        handle.post(m.Submit(request("a", 100_000), 100_000))
+        indices = []
+        async for report in letters(handle):
+            if isinstance(report, m.Spoke):
+                if not indices:
+                    os.kill(handle.pid, signal.SIGKILL)
+                indices.append(report.event.index)
+        assert indices == list(range(len(indices)))
+        assert indices
+        handle.post(m.Cancel("a"))  # goes nowhere, quietly
+
+
+async def test_last_words_are_heard_after_the_end(tmp_path, monkeypatch):
+    monkeypatch.setattr("voxcpm_grpc.ipc.child_process.LAST_WORDS_SECONDS", 2.0)
+    finished = tmp_path / "finished"
+    async with started() as handle:
+        handle.post(m.Submit(request("a", 50, f"then {finished}"), 50))
+        await until(finished.exists)  # and nobody has read
+        handle.post(m.Stop())
+        await until(lambda: not psutil.pid_exists(handle.pid))  # and the handle has collected its status
+        reports = [report async for report in letters(handle)]
+        assert sum(isinstance(report, m.Spoke) for report in reports) == 50
+        assert isinstance(reports[-1], m.Ended)
+
+
+async def test_a_step_that_raises_ends_the_process_with_a_status(caplog):
+    async with started() as handle:
+        handle.post(m.Submit(request("good", 3), 10))
+        handle.post(m.Submit(request("bad", 3, "crash"), 10))
+        async for _ in letters(handle):
+            pass
+        assert "ended with status 1" in caplog.text
+
+
+async def test_terminate_ends_the_engine_and_interrupt_does_not(caplog):
+    async with started() as handle:
+        os.kill(handle.pid, signal.SIGINT)
+        handle.post(m.GetStats("s"))
+        assert isinstance(await next_letter(handle), m.Statistics)
+        os.kill(handle.pid, signal.SIGTERM)
+        assert [report async for report in letters(handle)] == []
+        assert "ended with status 0" in caplog.text
+
+
+async def test_an_engine_that_hangs_is_killed_after_its_grace():
+    handle = ProcessHandle(MakeFake(), stop_seconds=0.3)
+    await handle.start()
+    os.kill(handle.pid, signal.SIGSTOP)
+    loop = asyncio.get_running_loop()
+    before = loop.time()
+    async with asyncio.timeout(HANG_SECONDS):
+        await handle.close()
+    assert loop.time() - before >= 0.3
+    assert is_gone(handle.pid)
+
+
+FRONT = """
+import asyncio, sys
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+from support import fake_engine
+from voxcpm_grpc.pool.handle import ProcessHandle
+
+async def main():
+    folder = Path(sys.argv[1])
+    handle = ProcessHandle(fake_engine.MakeFake(before=fake_engine.{before}(folder)))
+    starting = asyncio.create_task(handle.start())
+    while not [*folder.iterdir()]:
+        await asyncio.sleep(0.01)
+    {wait}
+    print(handle.pid, flush=True)
+    await asyncio.sleep({seconds})
+
+if __name__ == "__main__":
+    asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize(("before", "wait"), [("NotePid", "await starting"), ("LoadForever", "pass")])
+async def test_an_engine_ends_when_its_front_is_killed(tmp_path, before, wait):
+    script, loading = tmp_path / "front.py", tmp_path / "loading"
+    loading.mkdir()
+    tests = str(Path(__file__).parents[1])
+    script.write_text(FRONT.format(tests=tests, before=before, wait=wait, seconds=NEVER_SECONDS))
+    environment = os.environ | {"TMPDIR": str(tmp_path)}  # a killed front leaves its socket's directory behind
+    front = await asyncio.create_subprocess_exec(
+        sys.executable, str(script), str(loading), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
+    )
+    try:
+        assert front.stdout
+        pid = int(await asyncio.wait_for(front.stdout.readline(), HANG_SECONDS))
+    finally:
+        front.kill()
+        await front.wait()
+    await until(lambda: is_gone(pid))

@@ -1,0 +1,177 @@
+"""Engines on a Ray cluster of several nodes, all of them on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import uuid
+from collections.abc import AsyncIterator
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+from support.fake_engine import MakeFake, NotePid, refuse_to_start, request
+from support.pools import everything, steps_reach
+from support.ray_nodes import RayNodes, ray_nodes
+from support.waiting import HANG_SECONDS, until
+
+from voxcpm_grpc.errors import Aborted, StartupError, Unavailable, VoxCPMError
+from voxcpm_grpc.pool.engine_pool import EnginePool
+from voxcpm_grpc.pool.ray.handle import RayHandle
+from voxcpm_grpc.pool.ray.ray_pool import RayPool
+from voxcpm_grpc.request import AudioChunk, Event, Finished
+from voxcpm_grpc.settings.schema import Settings
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: pip install 'voxcpm-grpc[ray]'"),
+    pytest.mark.timeout(300),  # with the start of a cluster
+]
+
+SLOTS = 2  # of each engine
+SILENCE = 10.0  # seconds: no process that runs is kept from its sign of life for so long
+UNREAD = 8  # chunks made for who does not read; a stream that is longer waits for its reader
+
+
+@pytest.fixture(scope="module")
+def nodes():
+    with pytest.MonkeyPatch.context() as patch:  # before Ray is imported here, for that is when it reads them
+        patch.setenv("RAY_AUTH_MODE", "token")
+        patch.setenv("RAY_AUTH_TOKEN", uuid.uuid4().hex)
+        with ray_nodes() as nodes:
+            nodes.add(2)
+            yield nodes
+
+
+@contextlib.asynccontextmanager
+async def pool_on(nodes: RayNodes, make: MakeFake, **ray: object) -> AsyncIterator[EnginePool]:
+    supervision = {"silence_seconds": SILENCE, "step_seconds": HANG_SECONDS}
+    settings = {"ray": {"address": nodes.address, **ray}, "supervision": supervision}
+    pool = RayPool(make, Settings.model_validate(settings))
+    try:
+        await pool.start()
+        yield pool
+    finally:
+        await pool.close()
+
+
+async def engines_are(pool: EnginePool, wanted: int) -> None:
+    await until(lambda: sum(place.alive for place in pool.places) == wanted)
+
+
+async def outcome(stream) -> list[Event] | VoxCPMError:
+    try:
+        return await everything(stream)
+    except VoxCPMError as error:
+        return error
+
+
+def is_whole(events: list[Event] | VoxCPMError, steps: int, *, first: int = 0) -> bool:
+    """Whether these are all chunks of a request from `first` on, in order and its own, and its end."""
+    if isinstance(events, VoxCPMError):
+        return False
+    chunks = [event for event in events if isinstance(event, AudioChunk)]
+    in_order = [chunk.index for chunk in chunks] == list(range(first, steps))
+    return (
+        in_order and all((chunk.samples == chunk.index).all() for chunk in chunks) and isinstance(events[-1], Finished)
+    )
+
+
+async def test_two_nodes_serve(nodes):
+    async with pool_on(nodes, MakeFake(slots=SLOTS), min_engines=2) as pool:
+        results = await asyncio.gather(*(everything(pool.generate(request(f"r{n}", 20 + n))) for n in range(20)))
+        assert all(is_whole(events, 20 + n) for n, events in enumerate(results))
+        assert all(stats.steps > 20 for stats in (await pool.stats_by_engine()).values())
+        waveform = np.repeat(np.arange(4000, dtype=np.float32), 320)  # 5 MB, which go through Ray's object store
+        latents = await pool.encode(waveform, pad_left=False)
+        assert np.array_equal(latents[:, 0, 0], np.arange(4000))
+        before = (await pool.stats()).steps
+        slow = pool.generate(request("slow", 64), lead_chunks=8)
+        await anext(slow)
+        await steps_reach(pool, before + 1 + 8)  # and no further, as long as nobody reads
+        assert is_whole(await everything(slow), 64)
+
+
+@pytest.mark.parametrize(("lost", "steps"), [("process", 150), ("node", 600)])
+async def test_a_loss_under_load(nodes, tmp_path, lost, steps):
+    """What was heard ends with Aborted, what was not is spoken elsewhere, the rest goes on, and the pool heals."""
+    make = MakeFake(step_seconds=0.005, slots=SLOTS, before=NotePid(tmp_path))
+    async with pool_on(nodes, make, min_engines=2) as pool:
+        heard = [pool.generate(request(f"heard-{n}", steps)) for n in range(2 * SLOTS)]
+        for stream in heard:
+            await anext(stream)
+            await anext(stream)
+        waiting = [pool.generate(request(f"waiting-{n}", 50)) for n in range(2 * SLOTS)]
+        if lost == "process":
+            os.kill(min(int(path.name) for path in tmp_path.iterdir()), signal.SIGKILL)
+        else:
+            killing = asyncio.create_task(asyncio.to_thread(nodes.kill, 0))
+            await engines_are(pool, 1)
+            await killing
+        ends = await asyncio.gather(*map(outcome, heard), *map(outcome, waiting))
+        assert [type(end) for end in ends].count(Aborted) == SLOTS
+        assert sum(is_whole(end, steps, first=1) for end in ends) == SLOTS
+        assert sum(is_whole(end, 50) for end in ends) == 2 * SLOTS
+        if lost == "node":
+            assert sum(place.alive for place in pool.places) == 1, "there is no room for another one"
+            nodes.add()
+        await engines_are(pool, 2)
+        assert is_whole(await outcome(pool.generate(request("after", 5))), 5)
+
+
+async def test_letters_that_cannot_be_sent_cost_the_engine_and_nobody_waits_for_it(nodes, monkeypatch, caplog):
+    call, failures = RayHandle._call, []
+
+    def fails_once(handle: RayHandle, method: str, *arguments: object, **options: object) -> object:
+        if method == "post" and any(arguments) and not failures:
+            failures.append(arguments)
+            raise ValueError("no such letter")
+        return call(handle, method, *arguments, **options)
+
+    monkeypatch.setattr(RayHandle, "_call", fails_once)
+    async with pool_on(nodes, MakeFake(slots=SLOTS)) as pool:
+        lost = await outcome(pool.generate(request("lost", 5)))
+        assert isinstance(lost, Unavailable)
+        assert "no such letter" in caplog.text
+        await engines_are(pool, 1)
+        assert is_whole(await outcome(pool.generate(request("after", 5))), 5)
+
+
+async def test_engines_come_with_the_load_and_go_with_it(nodes):
+    make = MakeFake(step_seconds=0.02, slots=SLOTS)
+    async with pool_on(nodes, make, max_engines=2, grow_seconds=0.3, shrink_seconds=1.0) as pool:
+        streams = [pool.generate(request(f"s{n}", 130), lead_chunks=UNREAD) for n in range(2 * SLOTS)]
+        await engines_are(pool, 2)
+        assert is_whole(await outcome(pool.generate(request("new", 5))), 5), "the first engine has no slot for it"
+        assert all(is_whole(end, 130) for end in await asyncio.gather(*map(outcome, streams)))
+        await engines_are(pool, 1)
+
+
+async def test_an_engine_that_cannot_start_says_why(nodes):
+    with pytest.raises(StartupError, match=r"model.safetensors is missing"):
+        async with pool_on(nodes, MakeFake(before=refuse_to_start)):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"ray": {"min_engines": 2, "max_engines": 1}}, "max_engines is 1; it must be at least ray.min_engines, 2"),
+        ({"devices": ("0", "1")}, "devices is 0,1, but on Ray the cluster chooses them"),
+        ({"engine": {"device": "cuda:1"}}, "engine.device is cuda:1, but on Ray every engine sees its own GPU only"),
+    ],
+)
+async def test_settings_that_do_not_fit_together(settings, message):
+    with pytest.raises(StartupError, match=message):
+        RayPool(MakeFake(), Settings.model_validate(settings))
+
+
+async def test_ray_that_is_not_installed_is_named_with_the_remedy(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    pool = RayPool(MakeFake(), Settings())
+    with pytest.raises(StartupError, match=r"pip install 'voxcpm-grpc\[ray\]'"):
+        await pool.start()
+    await pool.close()

@@ -1,0 +1,199 @@
+"""Settings through the doors a person uses: a TOML file, the environment and flags."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from voxcpm_grpc.errors import StartupError
+from voxcpm_grpc.settings.schema import MAX_SECONDS, EngineSettings, Settings, VoiceSettings, engines
+from voxcpm_grpc.settings.sources import FIELDS, describe, help_text, load, to_toml
+
+
+def write(folder: Path, text: str) -> str:
+    path = folder / "settings.toml"
+    path.write_text(text, "utf-8")
+    return str(path)
+
+
+def refusal(argv=(), env=None) -> str:
+    with pytest.raises(StartupError) as error:
+        load(argv, env or {})
+    return str(error.value)
+
+
+def test_nothing_given_is_the_schema():
+    assert load() == load([], {}) == Settings()
+
+
+def test_flags_beat_the_environment_beats_the_file(tmp_path):
+    path = write(tmp_path, 'model = "a"\nlisten = "a:1"\nrevision = "a"\n[engine]\nmax_slots = 1\nthreads = 1\n')
+    env = {"VOXCPM_LISTEN": "b:1", "VOXCPM_REVISION": "b", "VOXCPM_ENGINE__MAX_SLOTS": "2"}
+    settings = load(["--config", path, "--revision=c", "--engine.max-slots", "3"], env)
+    assert (settings.model, settings.listen, settings.revision) == ("a", "b:1", "c")
+    assert (settings.engine.threads, settings.engine.max_slots) == (1, 3)
+
+
+def test_the_file_may_be_named_by_the_environment_and_a_flag_wins(tmp_path):
+    path = write(tmp_path, 'model = "a"')
+    assert load([], {"VOXCPM_CONFIG": path}).model == "a"
+    assert load(["--config", path], {"VOXCPM_CONFIG": "/nowhere.toml"}).model == "a"
+
+
+def test_every_type_is_read_from_text():
+    env = {
+        "VOXCPM_ENGINE__TIMESTEPS": "4, 10",
+        "VOXCPM_ENGINE__PAGE_SIZE": "32",
+        "VOXCPM_ENGINE__PREFIX_CACHING": "false",
+        "VOXCPM_ENGINE__GPU_MEMORY_UTILIZATION": "0.5",
+        "VOXCPM_CACHE_DIR": "~/models",
+    }
+    settings = load([], env)
+    assert settings.engine == EngineSettings(
+        timesteps=(4, 10), page_size=32, prefix_caching=False, gpu_memory_utilization=0.5
+    )
+    assert settings.cache_dir == Path.home() / "models"
+    assert load(["--engine.prefix-caching", "--model", "x"], env).engine.prefix_caching is True
+
+
+def test_silence_is_at_least_that_of_a_healthy_engine():
+    words = refusal(["--supervision.silence-seconds", "0.3"])
+    assert "silence-seconds" in words
+    assert "0.75" in words
+    assert load(["--supervision.silence-seconds", "0.75"]).supervision.silence_seconds == 0.75
+
+
+def test_an_empty_value_restores_the_default(tmp_path):
+    path = write(tmp_path, 'listen = "a:1"\n[engine]\nmax_slots = 3\n')
+    settings = load(["--config", path, "--engine.max-slots="], {"VOXCPM_LISTEN": ""})
+    assert settings == Settings()
+
+
+def test_variables_of_the_client_and_of_kubernetes_are_not_settings():
+    env = {
+        "VOXCPM_CLIENT_TARGET": "x:1",
+        "VOXCPM_SERVICE_HOST": "10.0.0.1",
+        "VOXCPM_GRPC_SERVICE_PORT_GRPC": "50051",
+        "VOXCPM_PORT": "tcp://10.0.0.1:50051",
+        "VOXCPM_PORT_50051_TCP": "tcp://10.0.0.1:50051",
+        "VOXCPM_PORT_50051_TCP_ADDR": "10.0.0.1",
+        "HOME": "/root",
+    }
+    assert load([], env) == Settings()
+    assert "VOXCPM_PORT" in refusal(env={"VOXCPM_PORT": "50051"})
+
+
+@pytest.mark.parametrize(
+    ("argv", "env", "toml", "named", "nearest"),
+    [
+        (["--engine.max-slot", "3"], {}, "", "--engine.max-slot", "--engine.max-slots?"),
+        (["--max-slots", "3"], {}, "", "--max-slots", "--engine.max-slots?"),
+        ([], {"VOXCPM_ENGINE_MAX_SLOTS": "3"}, "", "VOXCPM_ENGINE_MAX_SLOTS", "VOXCPM_ENGINE__MAX_SLOTS?"),
+        ([], {}, "[engine]\nmax_slot = 3", "engine.max_slot", "engine.max_slots?"),
+        ([], {}, "modle = 'x'", "modle", "model?"),
+        ([], {}, "[quux]\nwhatever = 1", "quux", "--help"),
+    ],
+)
+def test_an_unknown_key_is_named_with_its_nearest_neighbour(tmp_path, argv, env, toml, named, nearest):
+    message = refusal(["--config", write(tmp_path, toml), *argv], env)
+    assert f"unknown setting {named} in " in message
+    assert nearest in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("argv", "env", "toml", "parts"),
+    [
+        (["--engine.max-slots", "0"], {}, "", ["engine.max_slots", "'0'", "flag --engine.max-slots", "greater than 0"]),
+        ([], {"VOXCPM_ENGINE__DTYPE": "fp8"}, "", ["'fp8'", "VOXCPM_ENGINE__DTYPE", "'float32' or 'bfloat16'"]),
+        ([], {}, "[limits]\nmax_streams = 1.5", ["limits.max_streams", "1.5", "settings.toml", "integer"]),
+        ([], {}, "[engine]\ntimesteps = [4, 0]", ["engine.timesteps", "[4, 0]", "greater than 0"]),
+        ([], {}, "[engine]\ntimesteps = []", ["engine.timesteps", "at least 1 item"]),
+        ([], {"VOXCPM_ENGINE__PAGE_SIZE": "17"}, "", ["engine.page_size", "16 or 32"]),
+        ([], {}, "cache_dir = 3", ["cache_dir", "must be a path"]),
+        ([], {}, "engine = 3", ["engine", "section", "[engine]"]),
+        ([], {}, "model = x", ["settings.toml", "not valid TOML", "line 1"]),
+        (["--limits.max-lead-seconds", "inf"], {}, "", ["limits.max_lead_seconds", "'inf'", "less than or equal to"]),
+        (["--devices", "0,gpu"], {}, "", ["devices", "'0,gpu'", "flag --devices", "cpu:N"]),
+        (["--devices", "cpu:0"], {}, "", ["devices", "'cpu:0'", "cpu:N"]),
+        (["--model"], {}, "", ["--model needs a value"]),
+        (["--model", "--listen", "x:1"], {}, "", ["--model needs a value"]),
+        (["serve"], {}, "", ["unexpected argument 'serve'"]),
+    ],
+)
+def test_a_bad_value_is_one_line_with_source_key_value_and_rule(tmp_path, argv, env, toml, parts):
+    message = refusal(["--config", write(tmp_path, toml), *argv], env)
+    assert "\n" not in message
+    for part in parts:
+        assert part in message
+
+
+def test_every_bad_value_has_its_line():
+    message = refusal(["--engine.max-slots=0", "--engine.dtype=x"], {"VOXCPM_DRAIN_SECONDS": "-1"})
+    assert [line.partition(" ")[0] for line in sorted(message.splitlines())] == [
+        "drain_seconds",
+        "engine.dtype",
+        "engine.max_slots",
+    ]
+
+
+def test_an_unreadable_file_is_named(tmp_path):
+    assert "/nowhere.toml cannot be read" in refusal(["--config", "/nowhere.toml"])
+    assert "cannot be read" in refusal(["--config", str(tmp_path)])
+    (tmp_path / "latin1.toml").write_bytes(b'model = "\xe9"')
+    assert "not valid TOML" in refusal(["--config", str(tmp_path / "latin1.toml")])
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ([], {"auto": "auto"}),
+        (["--engine.device", "cuda:3"], {"auto": "cuda:3"}),
+        (["--devices", "0,2"], {"cuda:0": "cuda:0", "cuda:2": "cuda:2"}),
+        (["--devices", "cpu:2"], {"cpu:0": "cpu", "cpu:1": "cpu"}),
+        (["--devices=cuda:1, cpu,cpu"], {"cuda:1": "cuda:1", "cpu:0": "cpu", "cpu:1": "cpu"}),
+    ],
+)
+def test_devices_become_engines(given, expected):
+    settings = load([*given, "--engine.max-slots", "3"], {})
+    found = engines(settings)
+    assert {name: engine.device for name, engine in found.items()} == expected
+    assert {engine.max_slots for engine in found.values()} == {3}
+
+
+def test_a_device_serves_one_engine():
+    with pytest.raises(StartupError, match="cuda:1 twice"):
+        engines(load(["--devices", "0,1,cuda:1"], {}))
+    with pytest.raises(StartupError, match="name all, or auto alone"):
+        engines(load(["--devices", "auto,0"], {}))
+    with pytest.raises(StartupError, match="devices is empty"):
+        engines(Settings(devices=()))
+
+
+text = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
+
+
+@given(text, text, st.lists(st.integers(1, 10**6), min_size=1), st.booleans(), st.floats(1e-9, MAX_SECONDS))
+def test_printed_settings_read_back_equal(tmp_path_factory, model, folder, timesteps, caching, seconds):
+    settings = Settings(
+        model=model,
+        engine=EngineSettings(timesteps=tuple(timesteps), prefix_caching=caching, max_slots=timesteps[0]),
+        cache_dir=Path("/models", folder.replace("\0", "")),
+        voices=VoiceSettings(url=folder, ttl_seconds=seconds),
+    )
+    path = write(tmp_path_factory.mktemp("printed"), to_toml(settings))
+    assert load(["--config", path], {}) == settings
+
+
+def test_help_and_documentation_know_every_setting():
+    shown, documented = help_text(), describe()
+    for key in FIELDS:
+        flag = "--" + key.replace("_", "-")
+        assert f"  {flag} " in shown
+        assert f"`{key}`" in documented
+        assert "VOXCPM_" + key.upper().replace(".", "__") in documented
+    assert "(default: 127.0.0.1:50051)" in shown
+    assert max(map(len, shown.splitlines())) <= 120
+    assert tomllib.loads(to_toml(Settings()))["engine"]["timesteps"] == [4, 6, 10]

@@ -1,0 +1,121 @@
+"""A pool whose engines run on the nodes of a Ray cluster, as many as the load calls for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+from voxcpm_grpc.errors import StartupError
+from voxcpm_grpc.pool.background import ended, kept_up
+from voxcpm_grpc.pool.engine_pool import EnginePool
+from voxcpm_grpc.pool.handle import Handle, Launch
+from voxcpm_grpc.pool.ray.autoscale import autoscale
+from voxcpm_grpc.pool.ray.cluster import Membership
+from voxcpm_grpc.pool.ray.handle import RayHandle, Share
+from voxcpm_grpc.pool.ray.scaler import Bounds
+from voxcpm_grpc.settings.schema import EngineSettings, RaySettings, Settings
+from voxcpm_grpc.worker.dispatcher import EngineLike
+from voxcpm_grpc.worker.main import LoadEngine
+
+
+@dataclass(frozen=True, slots=True)
+class FindAndLoad:
+    """Make the Engine of a checkpoint that every node finds for itself. Raises StartupError."""
+
+    find: Callable[[], Path]
+    name: str
+    settings: EngineSettings
+
+    def __call__(self) -> EngineLike:
+        return LoadEngine(self.find(), self.name, self.settings)()
+
+
+class RayPool(EnginePool):
+    """Between `ray.min_engines` and `ray.max_engines` engines, wherever in the cluster there is room for them.
+
+    `make_engine` is called on the nodes. Raises StartupError for settings that do not fit together.
+    """
+
+    def __init__(self, make_engine: Callable[[], EngineLike], settings: Settings) -> None:
+        self._make_engine = make_engine
+        self._settings = settings
+        self._bounds = _bounds(settings.ray)
+        self._cluster = Membership(settings.ray.address)
+        self._share = Share(0.0, 0.0)  # known once the cluster is
+        self._places_made = count()
+        self._scaling: asyncio.Task[None] | None = None
+        _check_devices(settings)
+        super().__init__([self._next_launch() for _ in range(self._bounds.min_engines)], settings.supervision)
+
+    async def join(self) -> None:
+        """The first part of `start`, for those who must have it before they make anything of gRPC; see `Membership`."""
+        there = await self._cluster.join()
+        self._share = _share(self._settings, there)
+        if self._settings.ray.address is None:
+            _check_room(self._bounds.min_engines, self._share, there)
+
+    async def start(self) -> None:
+        try:
+            await self.join()
+        except BaseException:
+            await self.close()
+            raise
+        await super().start()
+        self._scaling = kept_up(lambda: autoscale(self, self._next_launch, self._bounds), "the scaling of the pool")
+
+    async def close(self) -> None:
+        await ended(self._scaling)
+        await super().close()
+        await self._cluster.leave()
+
+    def _next_launch(self) -> Launch:
+        name = f"ray:{next(self._places_made)}"
+
+        def launch() -> Handle:
+            return RayHandle(self._make_engine, self._share, name=name, log_level=self._settings.log_level)
+
+        return launch
+
+
+def _bounds(settings: RaySettings) -> Bounds:
+    most = settings.max_engines or settings.min_engines
+    if most < settings.min_engines:
+        raise StartupError(f"ray.max_engines is {most}; it must be at least ray.min_engines, {settings.min_engines}")
+    return Bounds(
+        min_engines=settings.min_engines,
+        max_engines=most,
+        grow_seconds=settings.grow_seconds,
+        shrink_seconds=settings.shrink_seconds,
+    )
+
+
+def _check_devices(settings: Settings) -> None:
+    if settings.devices != ("auto",):
+        raise StartupError(
+            f"devices is {','.join(settings.devices)}, but on Ray the cluster chooses them; leave devices out and set "
+            "ray.min_engines"
+        )
+    if ":" in settings.engine.device:
+        raise StartupError(
+            f"engine.device is {settings.engine.device}, but on Ray every engine sees its own GPU only; say cuda"
+        )
+
+
+def _share(settings: Settings, there: Mapping[str, float]) -> Share:
+    gpus = settings.ray.gpus_per_engine
+    if gpus is None:
+        on_gpu = {"cpu": False, "auto": bool(there.get("GPU"))}.get(settings.engine.device, True)
+        gpus = 1.0 if on_gpu else 0.0
+    return Share(settings.ray.cpus_per_engine, gpus)
+
+
+def _check_room(engines: int, share: Share, there: Mapping[str, float]) -> None:
+    for needed, kind, setting in ((share.cpus, "CPU", "cpus"), (share.gpus, "GPU", "gpus")):
+        if engines * needed > there.get(kind, 0.0):
+            raise StartupError(
+                f"{engines} engines with {needed:g} {kind}s each do not fit this host, which has "
+                f"{there.get(kind, 0.0):g}; lower ray.min_engines or ray.{setting}_per_engine"
+            )

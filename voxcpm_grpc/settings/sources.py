@@ -1,0 +1,246 @@
+"""Where settings come from and how they are written down, read once: TOML file < environment (VOXCPM_...) < flags.
+
+Nested settings are spelled `[engine] max_slots = 8` in TOML, `VOXCPM_ENGINE__MAX_SLOTS=8` in the environment and
+`--engine.max-slots 8` as a flag. An unknown key is an error in all three; an empty value restores the default.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import re
+import textwrap
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+
+from voxcpm_grpc.errors import StartupError
+from voxcpm_grpc.settings.schema import Settings
+
+
+def load(argv: Sequence[str] | None = None, env: Mapping[str, str] | None = None) -> Settings:
+    """The effective settings: the file that `--config` or VOXCPM_CONFIG names, under the environment, under `argv`.
+
+    `argv` holds flags only; `env` is the process's environment if left out. Raises StartupError, one line for each
+    fault, naming the source, the key, the value and the rule.
+    """
+    flags = dict(_from_flags(argv or ()))
+    variables = dict(_from_environment(os.environ if env is None else env))
+    file = flags.pop("config", None), variables.pop("config", None)
+    path = next((given.value for given in file if given and given.value), None)
+    return _validate({**(dict(_from_file(Path(path))) if path else {}), **variables, **flags})
+
+
+def to_toml(settings: Settings) -> str:
+    """`settings` as a TOML document that `load` reads back to equal settings; what has no value is a comment."""
+    sections: dict[str, list[str]] = {}
+    for key, field in FIELDS.items():
+        section, _, name = key.rpartition(".")
+        value = _value(settings, key)
+        line = f'# {name} = ""' if value is None else f"{name} = {_toml(value)}"
+        sections.setdefault(section, []).append(f"{line}  # {field.description}")
+    return "\n".join("\n".join([f"[{name}]"] * bool(name) + lines) + "\n" for name, lines in sections.items())
+
+
+def help_text() -> str:
+    """What `serve --help` prints: every flag with its type, meaning and default, grouped by section."""
+    rows = [
+        ("", "--config FILE", "TOML file of settings"),
+        ("", "--print-config", "print the effective settings as TOML and leave"),
+    ]
+    for key, field in FIELDS.items():
+        default = "" if field.default is None else f" (default: {_plain(field.default)})"
+        rows.append((key.rpartition(".")[0], f"{_flag(key)} {_kind(field)}", f"{field.description}{default}"))
+    lines = ["A setting is a flag, an environment variable (VOXCPM_ENGINE__MAX_SLOTS for --engine.max-slots)"]
+    lines += ["or a key of a TOML file; flags win over variables, variables over the file."]
+    for section, flag, text in rows:
+        heading = f"{SECTIONS.get(section, 'what to serve, and where')}:"
+        if heading not in lines:
+            lines += ["", heading]
+        lines += textwrap.wrap(text, 118, initial_indent=f"  {flag:42} ", subsequent_indent=" " * 45)
+    return "\n".join(lines) + "\n"
+
+
+def describe() -> str:
+    """Every setting as a Markdown table, for the documentation."""
+    lines = ["| TOML key | Flag | Environment | Default | Meaning |", "|---|---|---|---|---|"]
+    for key, field in FIELDS.items():
+        default = "" if field.default is None else f"`{_plain(field.default)}`"
+        names = " | ".join(f"`{name}`" for name in (key, _flag(key), _variable(key)))
+        lines.append(f"| {names} | {default} | {field.description} |")
+    return "\n".join(lines) + "\n"
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """A value as somebody wrote it, and where."""
+
+    value: Any
+    source: str
+
+
+def _leaves(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    for name, field in model.model_fields.items():
+        if isinstance(field.default, BaseModel):
+            yield from _leaves(type(field.default), f"{prefix}{name}.")
+        else:
+            yield prefix + name, field
+
+
+FIELDS: Mapping[str, FieldInfo] = dict(_leaves(Settings))
+"""Every setting by its dotted TOML key, in the order of the schema."""
+SECTIONS: Mapping[str, str] = {
+    name: field.description or "" for name, field in Settings.model_fields.items() if name not in FIELDS
+}
+
+# Kubernetes puts variables for every service into every pod: for one named `voxcpm`, VOXCPM_PORT=tcp://10.0.0.1:50051
+# and its kin. They are nobody's typing error.
+_KUBERNETES = re.compile(
+    r"VOXCPM_(\w+_)?(SERVICE_(HOST|PORT)(_\w+)?=|PORT(_\d+_[A-Z]+)?=\w+://|PORT_\d+_[A-Z]+_(PROTO|PORT|ADDR)=)"
+)
+
+
+def _flag(key: str) -> str:
+    return "--" + key.replace("_", "-")
+
+
+def _variable(key: str) -> str:
+    return "VOXCPM_" + key.upper().replace(".", "__")
+
+
+def _known(key: str, written: str, source: str, spell: Callable[[str], str]) -> str:
+    if key in FIELDS:
+        return key
+    nearest = difflib.get_close_matches(key, FIELDS, 1)
+    remedy = f"did you mean {spell(nearest[0])}?" if nearest else "--help lists every setting"
+    raise StartupError(f"unknown setting {written} in {source}; {remedy}")
+
+
+def _from_flags(argv: Sequence[str]) -> Iterator[tuple[str, _Given]]:
+    words = list(reversed(argv))
+    while words:
+        word = words.pop()
+        if not word.startswith("--"):
+            raise StartupError(f"unexpected argument {word!r}; settings are flags such as --model demo")
+        name, equals, value = word.partition("=")
+        key = name[2:].replace("-", "_")
+        if key != "config":
+            _known(key, name, "the flags", _flag)
+        if not equals:
+            if words and not words[-1].startswith("--"):
+                value = words.pop()
+            elif key in FIELDS and FIELDS[key].annotation is bool:
+                value = "true"
+            else:
+                raise StartupError(f"the flag {name} needs a value")
+        yield key, _Given(value, f"the flag {name}")
+
+
+def _from_environment(env: Mapping[str, str]) -> Iterator[tuple[str, _Given]]:
+    for name, value in env.items():
+        if not name.startswith("VOXCPM_") or name.startswith("VOXCPM_CLIENT_"):  # the client reads its own
+            continue
+        if _KUBERNETES.match(f"{name}={value}"):
+            continue
+        key = name.removeprefix("VOXCPM_").lower().replace("__", ".")
+        if key != "config":
+            _known(key, name, "the environment", _variable)
+        yield key, _Given(value, f"the environment variable {name}")
+
+
+def _from_file(path: Path) -> Iterator[tuple[str, _Given]]:
+    try:
+        table = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise StartupError(f"the settings file {path} cannot be read: {error.strerror}") from None
+    except ValueError as error:  # broken TOML or broken UTF-8
+        raise StartupError(f"the settings file {path} is not valid TOML: {error}") from None
+    source = f"the file {path}"
+    for name, value in table.items():
+        if name not in SECTIONS:
+            yield _known(name, name, source, str), _Given(value, source)
+        elif not isinstance(value, dict):
+            raise StartupError(f"{name} is a section in {source}; write [{name}] and its settings below it")
+        else:
+            for leaf, inner in value.items():
+                yield _known(f"{name}.{leaf}", f"{name}.{leaf}", source, str), _Given(inner, source)
+
+
+def _validate(given: Mapping[str, _Given]) -> Settings:
+    tree: dict[str, Any] = {}
+    for key, one in given.items():
+        section, _, name = key.rpartition(".")
+        (tree.setdefault(section, {}) if section else tree)[name] = _typed(FIELDS[key], one.value)
+    try:
+        return Settings.model_validate(tree)
+    except ValidationError as error:
+        faults = []
+        for fault in error.errors():
+            where = ".".join(map(str, fault["loc"])) + "."
+            key = next(key for key in given if where.startswith(f"{key}."))
+            value = textwrap.shorten(repr(given[key].value), 80, placeholder="...")
+            faults.append(f"{key} is {value} in {given[key].source}; {_rule(fault['type'], fault['msg'])}")
+        raise StartupError("\n".join(faults)) from None
+
+
+def _typed(field: FieldInfo, value: Any) -> Any:
+    """`value` for the schema, which reads numbers from text by itself, but no lists, home directories or choices."""
+    if not isinstance(value, str):
+        return value
+    if not value:
+        return field.default
+    if Path in get_args(field.annotation) and value.startswith("~/"):
+        return Path.home() / value[2:]
+    if get_origin(field.annotation) is tuple:
+        return tuple(part.strip() for part in value.split(","))
+    if get_origin(field.annotation) is Literal:
+        return next((choice for choice in get_args(field.annotation) if str(choice) == value), value)
+    return value
+
+
+def _rule(kind: str, message: str) -> str:
+    """A fault of the schema in the words of this program."""
+    if kind == "path_type":
+        return "it must be a path"
+    if kind.endswith(("_parsing", "_type")):  # what could not be parsed was just quoted
+        message = message.partition(",")[0]
+    return re.sub("^(Input|Tuple) should", "it must", message)
+
+
+def _kind(field: FieldInfo) -> str:
+    """What a flag takes, in a word: `INT`, or the choices."""
+    if get_origin(field.annotation) is Literal:
+        return "|".join(map(str, get_args(field.annotation)))
+    names = {bool: "true|false", Path: "PATH", str: "TEXT", float: "NUMBER"}
+    kinds = (field.annotation, *get_args(field.annotation))
+    kinds += tuple(inner for kind in kinds for inner in get_args(kind))  # of an annotated item
+    kind = next((name for kind, name in names.items() if kind in kinds), "INT")
+    return f"{kind},..." if get_origin(field.annotation) is tuple else kind
+
+
+def _value(settings: Settings, key: str) -> Any:
+    section, _, name = key.rpartition(".")
+    return getattr(getattr(settings, section) if section else settings, name)
+
+
+def _toml(value: Any) -> str:
+    match value:
+        case bool():
+            return str(value).lower()
+        case tuple():
+            return f"[{', '.join(map(_toml, value))}]"
+        case str() | Path():  # JSON's escapes are TOML's, but for DEL
+            return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
+        case _:
+            return str(value)
+
+
+def _plain(value: Any) -> str:
+    """A default as it is typed on a command line."""
+    return ",".join(map(str, value)) if isinstance(value, tuple) else _toml(value).strip('"')
