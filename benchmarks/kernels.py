@@ -23,10 +23,11 @@ import torch
 from torch import Tensor
 
 from benchmarks.hardware import command, versions
-from voxcpm_grpc.attention import PagedKV, PagedRows, Rotation, select_attention
-from voxcpm_grpc.layers.ops import Ops, select_ops
+from voxcpm_grpc.attention import PagedKV, PagedRows, Rotation
+from voxcpm_grpc.layers.ops import Ops
 from voxcpm_grpc.layers.transformer import StackShape, Transformer
 from voxcpm_grpc.layers.weights import Weights
+from voxcpm_grpc.models.voxcpm2.backend import choose_attention, choose_ops
 from voxcpm_grpc.models.voxcpm2.local import attend_local
 
 LOCAL = StackShape(hidden=1024, ffn=4096, heads=16, kv_heads=2, head_dim=128, layers=12, eps=1e-5)
@@ -80,8 +81,8 @@ def main() -> None:
 @torch.inference_mode()
 def measure(name: str, streams: list[int], ceilings: Ceilings) -> list[Row]:
     """Rows of every module for these counts of streams, with ops "fused" or "plain"."""
-    ops = select_ops(name == "fused", DEVICE, DTYPE)
-    attention = select_attention("triton", DEVICE)
+    ops = choose_ops(name == "fused", DEVICE)
+    attention = choose_attention("triton", DEVICE)
     found: list[Row] = []
 
     def add(

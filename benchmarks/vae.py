@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from voxcpm_grpc.layers.weights import Weights
+from voxcpm_grpc.models.voxcpm2.backend import choose_decoder
 from voxcpm_grpc.models.voxcpm2.config import VAEConfig
-from voxcpm_grpc.models.voxcpm2.load import fitting
 from voxcpm_grpc.models.voxcpm2.vae import Decoder, StreamingDecoder, build_decoder
 
 TOOL = Path(__file__).parents[1] / "tools" / "make_checkpoint.py"
@@ -37,7 +37,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=20)
     args = parser.parse_args()
     net = random_decoder()
-    decoder = fitting(net, getattr(torch, args.dtype))
+    decoder = choose_decoder(net, getattr(torch, args.dtype))
     ratio, peak = distance(decoder, net)
     print(f"{args.dtype}: signal over error {ratio:.1f} dB, largest error {peak:.4f} of the signal's rms")
     print("| streams | ms | floor ms | nodes |\n|---:|---:|---:|---:|")

@@ -12,7 +12,6 @@ from support.checkpoints import TINY
 from support.engines import Outcome, at_rest, collect, mixed_requests, run, voice, watch_launches
 from support.traces import traced
 
-from voxcpm_grpc.attention import select_attention
 from voxcpm_grpc.engine.engine import Engine
 from voxcpm_grpc.kernels.graph import Urgency, stream
 from voxcpm_grpc.models.base import LoadOptions
@@ -25,16 +24,16 @@ pytestmark = pytest.mark.gpu
 
 def engine(*, slots=8, noise=None, attention="triton", **settings) -> Engine:
     device = torch.device("cuda", 0)
-    backend = select_attention(attention, device)
     options = LoadOptions(
         device=device,
         dtype=torch.float32,
-        attention=backend,
+        attention=attention,
         max_slots=slots,
         recorded_noise=noise,
     )
     wanted = EngineSettings(**settings)
-    return Engine(load_model(TINY, options), wanted, device, graphs=wanted.graphs and backend.capturable)
+    model = load_model(TINY, options)
+    return Engine(model, wanted, device, graphs=wanted.graphs and model.capturable)
 
 
 @pytest.mark.parametrize("attention", ["reference", "triton"])

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from voxcpm_grpc.attention import Rotation, select_attention
-from voxcpm_grpc.layers.ops import TorchOps, select_ops
+from voxcpm_grpc.attention import Attention, Rotation
+from voxcpm_grpc.attention.reference import ReferenceAttention
+from voxcpm_grpc.layers.ops import TorchOps
 from voxcpm_grpc.layers.transformer import StackShape, Transformer
 from voxcpm_grpc.layers.weights import Weights
 
@@ -31,10 +32,9 @@ def stack(shape: StackShape, ops, device: str, dtype: torch.dtype) -> Transforme
     return Transformer(shape, weights, ops, late_norm=True)
 
 
-def run(transformer: Transformer, x: torch.Tensor, name: str, wanted: range | None = None) -> torch.Tensor:
+def run(transformer: Transformer, x: torch.Tensor, attention: Attention, wanted: range | None = None) -> torch.Tensor:
     angle = torch.arange(len(x))[:, None, None, None] * 10 ** -torch.linspace(0, 2, transformer.shape.head_dim // 2)
     rotate = Rotation(angle.cos().to(x.device), angle.sin().to(x.device))
-    attention = select_attention(name, x.device)
 
     def attend(q, k, v, layer, norm, wanted=None):
         return attention.attend_full(q, k, v, rotate, norm, wanted)
@@ -44,12 +44,14 @@ def run(transformer: Transformer, x: torch.Tensor, name: str, wanted: range | No
 
 def check(shape: StackShape, rows: tuple[int, int], device: str, dtype: torch.dtype, *, tiled: bool) -> None:
     """`rows` are sequences and tokens; all tokens are compared, and those that a pruned last layer computes."""
-    ops = select_ops(True, torch.device(device), dtype)
-    ops.tiled = tiled  # in the interpreter too
+    from voxcpm_grpc.attention.paged_triton import TritonAttention
+    from voxcpm_grpc.layers.fused import TritonOps
+
+    ops = TritonOps(torch.device(device), tiled=tiled)
     x = torch.randn(*reversed(rows), shape.hidden).to(dtype).to(device)
-    truth = run(stack(shape, TorchOps(), device, torch.float32), x.float(), "reference")
+    truth = run(stack(shape, TorchOps(), device, torch.float32), x.float(), ReferenceAttention())
     for wanted in (None, range(1), range(len(x) * 7 // 11, len(x))):
-        out = run(stack(shape, ops, device, dtype), x, "triton", wanted)
+        out = run(stack(shape, ops, device, dtype), x, TritonAttention(), wanted)
         expected = truth if wanted is None else truth[wanted.start : wanted.stop]
         assert out.shape == expected.shape
         assert out.dtype == dtype
@@ -89,8 +91,3 @@ def test_agrees_on_a_gpu(streams, tokens, hidden):
     shape = StackShape(hidden=hidden, ffn=ffn, heads=16, kv_heads=2, head_dim=128, layers=2, eps=1e-5)
     tiled = torch.cuda.get_device_capability()[0] == 9
     check(shape, (streams * (2 if tokens == 11 else 1), tokens), "cuda", torch.bfloat16, tiled=tiled)
-
-
-def test_a_cpu_and_float32_take_plain_operations():
-    for device, dtype in (("cpu", torch.float32), ("cpu", torch.bfloat16), ("cuda", torch.float32)):
-        assert isinstance(select_ops(None, torch.device(device), dtype), TorchOps)

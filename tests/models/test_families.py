@@ -3,13 +3,12 @@ import json
 import pytest
 import torch
 
-from voxcpm_grpc.attention import select_attention
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.models.base import LoadOptions
 from voxcpm_grpc.models.families import load_model
 
 CPU = torch.device("cpu")
-OPTIONS = LoadOptions(device=CPU, dtype=torch.float32, attention=select_attention("reference", CPU))
+OPTIONS = LoadOptions(device=CPU, dtype=torch.float32, attention="reference")
 
 
 @pytest.mark.parametrize(

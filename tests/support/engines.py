@@ -7,7 +7,6 @@ import numpy as np
 import torch
 from support.checkpoints import TINY
 
-from voxcpm_grpc.attention import select_attention
 from voxcpm_grpc.engine.engine import Engine, Piece
 from voxcpm_grpc.engine.scheduler import Batch
 from voxcpm_grpc.errors import VoxCPMError
@@ -23,7 +22,6 @@ def engine(*, slots=8, noise=None, checkpoint=TINY, **settings) -> Engine:
     options = LoadOptions(
         device=CPU,
         dtype=torch.float32,
-        attention=select_attention("auto", CPU),
         max_slots=slots,
         recorded_noise=noise,
     )

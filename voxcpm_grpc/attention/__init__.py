@@ -1,5 +1,5 @@
-"""One function, `attend`, over a paged KV cache; which kernel serves it is decided once, at start."""
+"""Attention over a paged KV cache and inside short sequences, with one module for each backend."""
 
-from voxcpm_grpc.attention.base import Attention, PagedKV, PagedRows, Rotation, RowNorm, select_attention
+from voxcpm_grpc.attention.base import Attention, PagedKV, PagedRows, Rotation, RowNorm
 
-__all__ = ["Attention", "PagedKV", "PagedRows", "Rotation", "RowNorm", "select_attention"]
+__all__ = ["Attention", "PagedKV", "PagedRows", "Rotation", "RowNorm"]

@@ -6,7 +6,6 @@ sequence, b independent short sequences of n tokens each.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -121,36 +120,3 @@ class Attention(Protocol):
         the tokens to compute, consecutive, all when None; the result [len(wanted), b, h, d] holds theirs alone.
         """
         ...
-
-
-def _reference() -> Attention:
-    from voxcpm_grpc.attention.reference import ReferenceAttention
-
-    return ReferenceAttention()
-
-
-def _triton() -> Attention:
-    from voxcpm_grpc.attention.paged_triton import TritonAttention
-
-    return TritonAttention()
-
-
-def _flash() -> Attention:
-    from voxcpm_grpc.attention.flash import FlashAttention
-
-    return FlashAttention()
-
-
-BACKENDS: dict[str, Callable[[], Attention]] = {"reference": _reference, "triton": _triton, "flash": _flash}
-
-
-def select_attention(name: str, device: torch.device) -> Attention:
-    """The backend called `name`; "auto" is the reference on a CPU, flash where installed on CUDA, else Triton."""
-    if name == "auto":
-        if device.type != "cuda":
-            name = "reference"
-        else:
-            from importlib.util import find_spec
-
-            name = "flash" if find_spec("flash_attn") else "triton"
-    return BACKENDS[name]()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import replace
 from time import monotonic
 
@@ -14,11 +15,11 @@ from voxcpm_grpc.engine.blocks import BlockManager, page_keys
 from voxcpm_grpc.engine.codec_jobs import CodecJobs
 from voxcpm_grpc.engine.host_copy import HostCopy
 from voxcpm_grpc.engine.kv_cache import allocate_kv, count_pages
-from voxcpm_grpc.engine.runner import OUT_OF_MEMORY, EntryFault, Launch, Runner, working_memory
+from voxcpm_grpc.engine.runner import OUT_OF_MEMORY, EntryFault, InFlight, Runner, working_memory
 from voxcpm_grpc.engine.scheduler import Batch, PrefillBudget, Scheduler
 from voxcpm_grpc.engine.sequence import Sequence
 from voxcpm_grpc.engine.slots import Slots
-from voxcpm_grpc.engine.warm_up import exercise
+from voxcpm_grpc.engine.warm_up import STEPS, codec_inputs, warm_up_requests
 from voxcpm_grpc.errors import FailedPrecondition, Internal, InvalidRequest, Unavailable, VoxCPMError
 from voxcpm_grpc.models.base import SpeechModel
 from voxcpm_grpc.request import Admitted, AudioChunk, Event, Finished, FinishReason, Piece, Request, Stats
@@ -68,11 +69,9 @@ class Engine:
             max_len=max_len,
             step_seconds=info.samples_per_step / info.output_sample_rate,
         )
-        self.runner = Runner(model, on_device, kv)
-        if graphs:
-            self.runner.capture(prefill_tokens=budget.most)
+        self.runner = Runner(model, on_device, kv, graph_tokens=budget.most if graphs else None)
         self._sequences: dict[str, Sequence] = {}
-        self._launched: Launch | None = None  # its frames are still to be read
+        self._in_flight: InFlight | None = None  # its frames are still to be read
         self._keeping: deque[tuple[Sequence, Finished, HostCopy]] = deque()  # ended, their latents still on the way
         self._jobs = CodecJobs(device)
         self._results: list[Result] = []
@@ -87,9 +86,9 @@ class Engine:
         Returns the seconds of the longest step of a full house. Leaves no trace; call before anything else.
         """
         patches, counts = min(self.scheduler.budget.most, self.scheduler.max_len // 4), self.info.timesteps
-        exercise(self, patches=patches, streams=1, timesteps=counts)
+        self._run_warm_up(counts, streams=1, patches=patches)
         self.scheduler.blocks.forget()
-        slowest = exercise(self, patches=patches, streams=self.info.max_slots, timesteps=[max(counts)])
+        slowest = self._run_warm_up([max(counts)], streams=self.info.max_slots, patches=patches)
         self.scheduler.blocks.forget()
         self.scheduler.preemptions = 0
         self._counts = dict.fromkeys(self._counts, 0)
@@ -142,25 +141,25 @@ class Engine:
 
     def encode(self, id: str, waveform: np.ndarray, *, pad_left: bool) -> None:
         """Start encoding a waveform; its latents come as Pieces out of `step`, beside the running streams."""
-        self._jobs.add(id, self.model.codec.encode(waveform, pad_left=pad_left))
+        self._jobs.add(id, self.runner.codec.encode(waveform, pad_left=pad_left))
 
     def decode(self, id: str, latents: np.ndarray) -> None:
         """Start decoding latents; the audio comes as Pieces out of `step`."""
-        self._jobs.add(id, self.model.codec.decode(latents))
+        self._jobs.add(id, self.runner.codec.decode(latents))
 
     @property
     def busy(self) -> bool:
         """Whether `step` has anything to do now. Streams whose listeners give no credit do not count."""
-        return bool(self._launched or self._keeping or self._jobs or self._results) or self.scheduler.runnable
+        return bool(self._in_flight or self._keeping or self._jobs or self._results) or self.scheduler.runnable
 
     def collect(self) -> None:
         """Wait for the audio of the last round and read it. `step`, which does this first, returns it.
 
         A request that is added between the two can be in the very next round.
         """
-        launch, self._launched = self._launched, None
-        if launch:
-            self._deliver(launch)
+        in_flight, self._in_flight = self._in_flight, None
+        if in_flight:
+            self._deliver(in_flight)
 
     def step(self) -> list[Result]:
         """Launch a round and a piece of a codec job; returns what has arrived of earlier ones."""
@@ -168,7 +167,7 @@ class Engine:
         batch = self.scheduler.schedule(monotonic())
         if batch:
             self._launch(batch)
-        if self._launched and self._launched.ready():
+        if self._in_flight and self._in_flight.ready():
             self.collect()  # a CPU is done by now
         idle = not (batch or self._results)
         self._results += self._jobs.advance(wait=idle)
@@ -190,6 +189,22 @@ class Engine:
             **self._counts,
         )
 
+    def _run_warm_up(self, timesteps: Iterable[int], *, streams: int, patches: int) -> float:
+        """Run as many requests as `streams` for each count of timesteps, and the codec; returns the seconds of the
+        longest step."""
+        waveform, latents = codec_inputs(self.info)
+        self.encode("warm-up encode", waveform, pad_left=True)
+        self.decode("warm-up decode", latents)
+        slowest = 0.0
+        for count in timesteps:
+            for request in warm_up_requests(self.info, streams=streams, timesteps=count, patches=patches):
+                self.add(request, STEPS)
+            while self.busy:
+                started = monotonic()
+                self.step()
+                slowest = max(slowest, monotonic() - started)
+        return slowest
+
     def _launch(self, batch: Batch) -> None:
         for sequence in batch.opened:
             self._counts["prefix_hit_tokens"] += sequence.cached
@@ -202,7 +217,7 @@ class Engine:
         self._counts["prefill_tokens"] += sum(chunk.stop - chunk.start for chunk in batch.chunks)
         self._counts["steps"] += bool(batch.steps)
         try:
-            self._launched = self._run(batch)
+            self._in_flight = self._run(batch)
             self._faults_in_a_row = 0
         except OUT_OF_MEMORY:
             raise
@@ -216,7 +231,7 @@ class Engine:
             if self._faults_in_a_row >= FAULTS_BEFORE_GIVING_UP:
                 raise
 
-    def _run(self, batch: Batch) -> Launch:
+    def _run(self, batch: Batch) -> InFlight:
         """Launch a batch; what fails while prompts enter ends those alone whose prompts fail one by one too."""
         try:
             return self.runner.launch(batch)
@@ -238,8 +253,8 @@ class Engine:
             logger.exception("the prompt of request %s cannot be entered", sequence.id)
             self._fail(sequence, Internal())
 
-    def _deliver(self, launch: Launch) -> None:
-        for group, copy in launch.frames:
+    def _deliver(self, in_flight: InFlight) -> None:
+        for group, copy in in_flight.frames:
             frames = copy.wait()
             audio, stop, finite = frames[:, :-2], frames[:, -2], frames[:, -1]
             for row, sequence in enumerate(group):

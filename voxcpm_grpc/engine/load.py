@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from voxcpm_grpc.attention import Attention, select_attention
 from voxcpm_grpc.engine.engine import Engine
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.models.base import LoadOptions
@@ -34,11 +33,10 @@ def load_engine(directory: Path, name: str, settings: EngineSettings, *, engines
         raise StartupError("engine.dtype bfloat16 needs a GPU; a CPU computes in float32 over bfloat16 weights too")
     if settings.codec_dtype == "float16" and device.type == "cpu":
         raise StartupError("engine.codec_dtype float16 needs a GPU; a CPU decodes audio in float32")
-    attention = _attention(settings.attention, device)
     options = LoadOptions(
         device=device,
         dtype=getattr(torch, dtype),
-        attention=attention,
+        attention=settings.attention,
         timesteps=settings.timesteps,
         max_slots=settings.max_slots or default_slots(device),
         max_model_len=settings.max_model_len,
@@ -47,10 +45,10 @@ def load_engine(directory: Path, name: str, settings: EngineSettings, *, engines
         persistent=settings.persistent,
         codec_dtype=None if settings.codec_dtype == "auto" else getattr(torch, settings.codec_dtype),
     )
-    graphs = settings.graphs and device.type == "cuda" and attention.capturable
+    model = load_model(directory, options)
+    graphs = settings.graphs and device.type == "cuda" and model.capturable
     if graphs:
         _require_bindings()
-    model = load_model(directory, options)
     threads = settings.threads or _few_threads(directory)
     if threads is None and engines > 1:
         threads = max(1, torch.get_num_threads() // engines)
@@ -98,17 +96,6 @@ def _require_bindings() -> None:
     except ImportError as error:
         raise StartupError(
             f"engine.graphs needs the package cuda-bindings ({error}); install it, or set engine.graphs to false"
-        ) from error
-
-
-def _attention(name: str, device: torch.device) -> Attention:
-    if device.type == "cpu" and name not in ("auto", "reference"):
-        raise StartupError(f"engine.attention {name} needs a GPU; a CPU takes auto or reference")
-    try:
-        return select_attention(name, device)
-    except ImportError as error:
-        raise StartupError(
-            f"engine.attention {name} cannot be loaded ({error}); install what is missing, or take auto"
         ) from error
 
 

@@ -31,7 +31,7 @@ class EntryFault(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class InFlight:
     """What a round set in motion: for each timestep count its sequences and their frames, laid out by `pack_frame`."""
 
     frames: list[tuple[list[Sequence], HostCopy]]
@@ -43,19 +43,17 @@ class Launch:
 class Runner:
     """Turns a batch into device work. Nothing here waits for the device."""
 
-    def __init__(self, model: SpeechModel, slots: Slots, kv: PagedKV) -> None:
+    def __init__(self, model: SpeechModel, slots: Slots, kv: PagedKV, *, graph_tokens: int | None = None) -> None:
+        """`graph_tokens` records the codec, steps of every size and prefills of up to so many positions as CUDA graphs,
+        which are replayed; None records nothing."""
         self.model = model
         self.slots = slots
         self.kv = kv
-        self._graphs: _Graphs | None = None
-
-    def capture(self, *, prefill_tokens: int) -> None:
-        """Record steps and prefills of every size as CUDA graphs; from now on they are replayed."""
-        self._graphs = _Graphs(self.model, self.slots, self.kv, prefill_tokens)
-        self.model.codec.capture()
+        self._graphs = None if graph_tokens is None else _Graphs(model, slots, kv, graph_tokens)
+        self.codec = model.codec if graph_tokens is None else model.codec.capture()
 
     @torch.inference_mode()
-    def launch(self, batch: Batch) -> Launch:
+    def launch(self, batch: Batch) -> InFlight:
         """Set a round in motion. Raises EntryFault where no step was made and `enter` may be called again."""
         try:
             self.enter(batch)
@@ -66,7 +64,7 @@ class Runner:
         groups: defaultdict[int, list[Sequence]] = defaultdict(list)
         for sequence in batch.steps:
             groups[sequence.request.sampling.inference_timesteps].append(sequence)
-        return Launch([(group, self._step(group, timesteps)) for timesteps, group in groups.items()])
+        return InFlight([(group, self._step(group, timesteps)) for timesteps, group in groups.items()])
 
     @torch.inference_mode()
     def enter(self, batch: Batch) -> None:

@@ -25,11 +25,11 @@ class TritonOps:
     last bits when their number does: another number is another kernel.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, *, tiled: bool) -> None:
+        """`tiled`: our matrix products serve from two rows up; otherwise the library's do."""
         # Programs that share an output count themselves here; all transformers run on one stream, so one set is enough.
         self.counters = torch.zeros(MAX_TILES, dtype=torch.int32, device=device)
-        # The tiles want Hopper's shared memory and matrix unit; elsewhere the library's products serve from two rows.
-        self.tiled = device.type == "cuda" and torch.cuda.get_device_capability(device)[0] == 9
+        self.tiled = tiled
 
     def prepare(self, norm: RMSNorm, linear: Linear) -> tuple[RMSNorm, Linear]:
         if norm.weight is None or linear.bias is not None:

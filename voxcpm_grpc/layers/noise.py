@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
-from importlib.util import find_spec
 
 import torch
 from torch import Tensor
+
+# seed, turn, segment and step, int64 [b] each, to float32 [b, size].
+Noise = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 WORD = 0xFFFFFFFF
 ROUNDS = 10
@@ -55,10 +56,12 @@ class GaussianNoise:
         return pairs.flatten(1)[:, : self.size]
 
 
-def select_noise(size: int, device: torch.device) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
-    """GaussianNoise, as one launch where a GPU and Triton are."""
-    if device.type == "cuda" and find_spec("triton"):
-        from voxcpm_grpc.kernels.noise import gaussian
+class RecordedNoise:
+    """Noise of a recorded run, float32 [steps, ...]: depends on the step alone, the last one repeats."""
 
-        return partial(gaussian, size=size)
-    return GaussianNoise(size, device)
+    def __init__(self, noise: Tensor) -> None:
+        self.noise = noise
+
+    def __call__(self, seed: Tensor, turn: Tensor, segment: Tensor, step: Tensor) -> Tensor:
+        """Float32 [b, size] of steps [b] int64."""
+        return self.noise[step.clamp(max=len(self.noise) - 1)].flatten(1)

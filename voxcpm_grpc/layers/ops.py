@@ -1,4 +1,4 @@
-"""What a transformer layer is made of besides attention, and the one place that decides how it is computed.
+"""The operations of a transformer layer besides attention, and their plain implementation.
 
 Letters: t rows, c hidden size.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -82,14 +81,3 @@ class TorchOps:
 
     def norm(self, stream: Residual, norm: RMSNorm) -> Tensor:
         return norm(stream.x)
-
-
-def select_ops(fused: bool | None, device: torch.device, dtype: torch.dtype) -> Ops:
-    """Fused kernels or plain operations; None takes the kernels where they pay, on a GPU in half precision."""
-    if fused is None:
-        fused = device.type == "cuda" and dtype.itemsize == 2
-    if not fused:
-        return TorchOps()
-    from voxcpm_grpc.layers.fused import TritonOps  # Triton is no part of a CPU installation
-
-    return TritonOps(device)

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from voxcpm_grpc.attention import Attention, PagedKV, PagedRows
+from voxcpm_grpc.attention import PagedKV, PagedRows
 from voxcpm_grpc.request import ModelInfo, Request
 
 
@@ -34,7 +34,7 @@ class LoadOptions:
 
     device: torch.device
     dtype: torch.dtype
-    attention: Attention
+    attention: str = "auto"
     fused: bool | None = None
     persistent: bool = True
     timesteps: tuple[int, ...] = (4, 6, 10)
@@ -43,12 +43,6 @@ class LoadOptions:
     name: str | None = None
     recorded_noise: Tensor | None = None
     codec_dtype: torch.dtype | None = None
-
-    @property
-    def decoder_dtype(self) -> torch.dtype:
-        """Of the codec's decoder: where speed counts, on a GPU that computes in less than float32, it is float16."""
-        fast = self.device.type == "cuda" and self.dtype != torch.float32
-        return self.codec_dtype or (torch.float16 if fast else torch.float32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,8 +153,8 @@ class Codec(ABC):
         """Audio float32 [samples] at the output rate of latents [patches, P, D], piece by piece in order."""
 
     @abstractmethod
-    def capture(self) -> None:
-        """Record what may be replayed as CUDA graphs from now on, beside the steps."""
+    def capture(self) -> Codec:
+        """The same codec with its pieces recorded as CUDA graphs, which may run beside the steps."""
 
 
 class SpeechModel(ABC):
@@ -169,6 +163,7 @@ class SpeechModel(ABC):
     info: ModelInfo
     layout: KVLayout
     codec: Codec
+    capturable: bool  # prefill and the parts of a step can be recorded as CUDA graphs: they never wait for the host
 
     @abstractmethod
     def prompt(self, request: Request) -> PromptRows:

@@ -18,7 +18,7 @@ from torch import Tensor
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # must be asked for before Triton is imported
 
-from voxcpm_grpc.attention import PagedKV, PagedRows, select_attention
+from voxcpm_grpc.attention import PagedKV, PagedRows
 from voxcpm_grpc.models.base import EmbedRows, Frame, LoadOptions, PrefillRows, PromptRows, SlotState, StepRows
 from voxcpm_grpc.models.families import load_model
 from voxcpm_grpc.models.voxcpm2.model import VoxCPM2
@@ -32,8 +32,7 @@ Load = Callable[..., VoxCPM2]
 
 
 def load(directory: Path = TINY, **options) -> VoxCPM2:
-    device = options.get("device", CPU)
-    defaults = {"device": device, "dtype": torch.float32, "attention": select_attention("auto", device)}
+    defaults = {"device": CPU, "dtype": torch.float32}
     model = load_model(directory, LoadOptions(**defaults | options))
     assert isinstance(model, VoxCPM2)
     return model
@@ -45,7 +44,7 @@ class Driver:
     def __init__(self, model: VoxCPM2, slots: int = 3, positions: int = 256) -> None:
         layout, info, pages = model.layout, model.info, positions // PAGE
         shape = (layout.layers, 1 + slots * pages, PAGE, layout.heads, layout.head_dim)
-        self.model, self.device = model, model.options.device
+        self.model, self.device = model, model.backend.device
         self.kv = PagedKV(*(torch.zeros(shape, dtype=layout.dtype, device=self.device) for _ in range(2)))
         table = 1 + torch.arange(slots * pages, dtype=torch.int32, device=self.device).view(slots, pages)
         history = (slots, positions, info.patch_size, info.latent_dim)

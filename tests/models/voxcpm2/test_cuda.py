@@ -8,7 +8,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from voxcpm_grpc.attention import select_attention
 from voxcpm_grpc.models.base import StepRows
 from voxcpm_grpc.request import Conditioning, Prompt, Request, Sampling
 
@@ -44,8 +43,7 @@ def golden(case, goldens) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("attention", ["reference", "triton"])
 def test_float32_gives_the_official_generation(load, driver, case, golden, attention):
-    backend = select_attention(attention, GPU)
-    model = load(device=GPU, attention=backend, recorded_noise=golden["noise"], timesteps=(10,))
+    model = load(device=GPU, attention=attention, recorded_noise=golden["noise"], timesteps=(10,))
     run = driver(model)
     run.start(1, model.prompt(request(golden, case)), Sampling(cfg_value=case["cfg_value"]))
     audio = torch.cat([run.step(1).audio[0] for _ in range(case["patches"])]).cpu()
@@ -67,13 +65,13 @@ def test_modules_in_bfloat16_stay_near_the_truth(load, bfloat16_checkpoint, bflo
         assert torch.cosine_similarity(ours.float().cpu().flatten(), truth.flatten(), dim=0) > 0.999
 
     patches = modules["mixed.locenc.input"]
-    near(model.encode_patch(patches.to(GPU, torch.bfloat16)), bfloat16.encode_patch(patches))
+    near(model.networks.encode_patch(patches.to(GPU, torch.bfloat16)), bfloat16.networks.encode_patch(patches))
     x, cond = (modules[f"euler.{key}"].T[None] for key in ("x", "cond"))
     mu, cfg = modules["euler.mu"].unflatten(0, (2, -1))[None], torch.tensor([2.0])
     ours = model.flow(x.to(GPU), mu.to(GPU, torch.bfloat16), cond.to(GPU, torch.bfloat16), cfg.to(GPU), 10)
     near(ours, bfloat16.flow(x, mu, cond, cfg, 10))
     hidden = modules["fusion.input"]
-    near(model.fusion(hidden.to(GPU, torch.bfloat16)), bfloat16.fusion(hidden))
+    near(model.networks.fusion(hidden.to(GPU, torch.bfloat16)), bfloat16.networks.fusion(hidden))
     for name in ("cos", "sin"):
         assert torch.equal(getattr(model.rope, name).cpu(), getattr(bfloat16.rope, name))
 

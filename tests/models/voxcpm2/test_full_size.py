@@ -11,7 +11,7 @@ import torch
 from support.full_size import full_size  # noqa: F401
 from support.traces import traced
 
-from voxcpm_grpc.attention import PagedKV, PagedRows, select_attention
+from voxcpm_grpc.attention import PagedKV, PagedRows
 from voxcpm_grpc.checkpoint import resolve
 from voxcpm_grpc.engine.graph import StepGraph, batch_buckets
 from voxcpm_grpc.engine.kv_cache import allocate_kv
@@ -43,9 +43,7 @@ def pair(request, full_size):  # noqa: F811
     device = torch.device("cuda")
 
     def load(dtype, attention):
-        options = LoadOptions(
-            device=device, dtype=dtype, attention=select_attention(attention, device), max_slots=STREAMS
-        )
+        options = LoadOptions(device=device, dtype=dtype, attention=attention, max_slots=STREAMS)
         return load_model(full_size, options)
 
     yield Pair(load(torch.bfloat16, request.param), load(torch.float32, "reference"))
@@ -79,7 +77,9 @@ def rows(count: int, context: int) -> PagedRows:
 @torch.inference_mode()
 def test_patch_encoder(pair):
     patches = random(16, 4, 64)
-    assert cosine(pair.fast.encode_patch(patches.bfloat16()), pair.truth.encode_patch(patches)) > COSINE
+    assert (
+        cosine(pair.fast.networks.encode_patch(patches.bfloat16()), pair.truth.networks.encode_patch(patches)) > COSINE
+    )
 
 
 @torch.inference_mode()
@@ -111,9 +111,9 @@ def test_flow_evaluation_and_whole_pass(pair, timesteps):
     velocities, latents = [], []
     for model in (pair.fast, pair.truth):
         dtype = model.layout.dtype
-        tokens = model.flow.passes[timesteps].tokens
-        context = model.flow.dit.context(mu.to(dtype), condition.to(dtype))
-        velocities.append([model.flow.dit(noise.to(dtype), token, *context) for token in tokens])
+        tokens = model.flow.schedules[timesteps].tokens
+        context = model.networks.dit.context(mu.to(dtype), condition.to(dtype))
+        velocities.append([model.networks.dit(noise.to(dtype), token, *context) for token in tokens])
         latents.append(model.flow(noise, mu.to(dtype), condition.to(dtype), cfg, timesteps))
     for fast, truth in zip(*velocities, strict=True):
         assert cosine(fast, truth) > COSINE
@@ -140,10 +140,7 @@ def test_codec_and_stop_head(pair):
     assert pair.fast.codec.decoder.dtype == torch.float16
     assert (fast - truth).abs().max() < 0.03 * truth.square().mean().sqrt()
     hidden = random(16, pair.truth.config.lm_config.hidden_size)
-    logits = [
-        model.stop_head(torch.nn.functional.silu(model.stop_proj(hidden.to(model.layout.dtype))))
-        for model in (pair.fast, pair.truth)
-    ]
+    logits = [model.networks.stop_logits(hidden.to(model.layout.dtype)) for model in (pair.fast, pair.truth)]
     assert cosine(*logits) > COSINE
 
 
@@ -208,9 +205,10 @@ def test_graphs_take_no_more_memory_than_is_set_aside_for_them(pair, most):
     kv = allocate_kv(pair.fast.layout, 256, 16, device)
     allowed = working_memory(pair.fast, slots, 16, 2048, graphs=True) - LIBRARIES
     before = torch.cuda.memory_reserved(device)
-    Runner(pair.fast, slots, kv).capture(prefill_tokens=2048)
+    runner = Runner(pair.fast, slots, kv, graph_tokens=2048)
     torch.cuda.empty_cache()
     taken = torch.cuda.memory_reserved(device) - before
+    del runner  # its graphs must live until here
     assert taken <= allowed, f"{taken / 2**20:.0f} MiB taken, {allowed / 2**20:.0f} allowed"
 
 

@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from voxcpm_grpc.models.voxcpm2.flow import PlainFlow
+
 
 @pytest.fixture
 def interpreter():
@@ -14,10 +16,10 @@ def interpreter():
 @pytest.mark.parametrize("streams", [1, 3])
 def test_agrees_with_the_modules_in_the_interpreter(interpreter, load, streams):
     plain, fused = load(), load(fused=True)
-    assert plain.flow.together is None
-    assert fused.flow.together is not None
+    assert isinstance(plain.flow.batch, PlainFlow)
+    assert not isinstance(fused.flow.batch, PlainFlow)
     generator = torch.Generator().manual_seed(streams)
-    shapes = ((8, 4), (2, plain.flow.dit.hidden), (4, 8))
+    shapes = ((8, 4), (2, plain.networks.dit.hidden), (4, 8))
     noise, mu, condition = (torch.randn(streams, *shape, generator=generator) for shape in shapes)
     cfg = torch.rand(streams, generator=generator) * 3
     inputs = noise.transpose(1, 2), mu, condition, cfg, 4  # noise comes channel by channel

@@ -43,7 +43,7 @@ def test_pickles_load_where_there_are_no_safetensors(load, checkpoint, tiny):
         torch.save(wrap(load_file(checkpoint / name)), checkpoint / other)
         (checkpoint / name).unlink()
     model = load(checkpoint)
-    assert torch.equal(model.embedding, tiny.embedding)
+    assert torch.equal(model.networks.embedding, tiny.networks.embedding)
     frames = torch.ones(1, model.info.latent_dim, 2)
     memory = torch.zeros(1, model.codec.decoder.memory)
     assert torch.equal(model.codec.decoder(frames, memory)[0], tiny.codec.decoder(frames, memory)[0])

@@ -18,7 +18,7 @@ def close(a, b, tolerance=1e-5):
 
 @pytest.mark.parametrize("name", ["base_lm", "residual_lm"])
 def test_language_models(tiny, modules, name):
-    stack = tiny.base if name == "base_lm" else tiny.residual
+    stack = tiny.networks.base if name == "base_lm" else tiny.networks.residual
     x = modules[f"{name}.input"]
     n, layers = len(x) - 1, stack.shape.layers
     kv = PagedKV(*torch.zeros(2, layers, 3, 16, tiny.layout.heads, tiny.layout.head_dim))
@@ -35,7 +35,7 @@ def test_language_models(tiny, modules, name):
             fresh=start == 0,
         )
         rotate = tiny.rope.at(position[start:stop]) if name == "base_lm" else None
-        attend = partial(tiny.options.attention.attend, kv=kv, rows=rows, rotate=rotate)
+        attend = partial(tiny.backend.attention.attend, kv=kv, rows=rows, rotate=rotate)
         return stack(x[start:stop], attend)
 
     close(run(0, n), modules[f"{name}.output"])
@@ -44,21 +44,23 @@ def test_language_models(tiny, modules, name):
 
 @pytest.mark.parametrize("name", ["fsq", "stop", "enc_to_lm", "lm_to_dit", "res_to_dit", "fusion"])
 def test_projections(tiny, modules, name):
-    module = {"fsq": tiny.quantize, "stop": tiny.stop_logits}.get(name) or getattr(tiny, name)
+    module = {"fsq": tiny.networks.quantize, "stop": tiny.networks.stop_logits}.get(name) or getattr(
+        tiny.networks, name
+    )
     close(module(modules[f"{name}.input"]), modules[f"{name}.output"])
 
 
 @pytest.mark.parametrize("kind", ["", "mixed."])
 def test_local_encoder(tiny, bfloat16, modules, kind):
     model = bfloat16 if kind else tiny
-    close(model.encode_patch(modules[f"{kind}locenc.input"]), modules[f"{kind}locenc.output"])
+    close(model.networks.encode_patch(modules[f"{kind}locenc.input"]), modules[f"{kind}locenc.output"])
 
 
 @pytest.mark.parametrize("kind", ["", "mixed."])
 def test_diffusion_transformer(tiny, bfloat16, modules, kind):
     """One evaluation: the golden's batch is ours with the unconditional half left to itself."""
     model, table = (bfloat16, torch.bfloat16) if kind else (tiny, torch.float32)
-    dit = model.flow.dit
+    dit = model.networks.dit
     x, cond = (modules[f"{kind}locdit.{key}"].transpose(1, 2) for key in ("x", "cond"))
     mu = modules[f"{kind}locdit.mu"].unflatten(1, (2, -1))
     tokens = dit.time_tokens(modules[f"{kind}locdit.t"].to(table))
@@ -91,7 +93,7 @@ def test_schedule_and_time_embedding(modules, kind, timesteps):
 
 @pytest.mark.parametrize("timesteps", [4, 10])
 def test_time_tokens(tiny, modules, timesteps):
-    tokens = tiny.flow.passes[timesteps].tokens
+    tokens = tiny.flow.schedules[timesteps].tokens
     close(tokens[:, 0], modules[f"schedule_n{timesteps}.time_vector"][1:])
 
 
@@ -105,7 +107,7 @@ def test_rotary_tables(tiny, bfloat16, modules, kind):
 def test_bfloat16_arithmetic_stays_near_the_official_one(load, bfloat16_checkpoint, modules):
     model = load(bfloat16_checkpoint, dtype=torch.bfloat16)
     golden = modules["bfloat16.locenc.output"]
-    ours = model.encode_patch(modules["bfloat16.locenc.input"].bfloat16())
+    ours = model.networks.encode_patch(modules["bfloat16.locenc.input"].bfloat16())
     assert ours.dtype == torch.bfloat16
     assert torch.cosine_similarity(ours.float().flatten(), golden.flatten(), dim=0) > 0.999
 

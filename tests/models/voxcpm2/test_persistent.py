@@ -1,6 +1,7 @@
 """A stream alone takes the loop in one launch where it can be had, and nothing else changes for it or for others."""
 
 import logging
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from support.full_size import full_size  # noqa: F401
 from voxcpm_grpc.kernels.cuda.compiler import KernelUnavailable
 from voxcpm_grpc.kernels.graph import Graph, Lane, Urgency
 from voxcpm_grpc.models.base import Frame
-from voxcpm_grpc.models.voxcpm2.persistent import flow_weights, persistent_flow
+from voxcpm_grpc.models.voxcpm2.persistent import PersistentLoop, flow_weights, persistent_flow
 from voxcpm_grpc.request import Request, Sampling
 
 TIMESTEPS = (1, 4, 6, 10)  # the first has no evaluation at all
@@ -18,40 +19,40 @@ LIMIT = 1e-2  # bfloat16 activations against float32
 
 def test_another_shape_than_the_released_one_is_refused_in_words(load):
     with pytest.raises(KernelUnavailable, match=r"1024, 4096, 16, 2, 128, 64, 1.*not \(20, 52"):
-        flow_weights(load().flow.dit)
+        flow_weights(load().networks.dit)
 
 
 def test_a_model_that_does_not_fit_does_without_and_says_so(load, caplog):
     with caplog.at_level(logging.INFO):
-        assert persistent_flow(load().flow.dit) is None
+        assert persistent_flow(load().networks.dit) is None
     assert len(caplog.records) == 1
     assert "1024, 4096, 16, 2, 128, 64" in caplog.text
 
 
 def test_a_cpu_does_without_in_silence(load, caplog):
     with caplog.at_level(logging.INFO):
-        assert load().flow.alone is None
+        flow = load().flow
+    assert flow.single is flow.batch
     assert not caplog.records
 
 
 @pytest.mark.parametrize(("streams", "timesteps", "used"), [(1, 4, True), (1, 10, True), (2, 4, False), (1, 1, False)])
 def test_only_a_batch_of_one_takes_the_other_loop(load, streams, timesteps, used):
-    flow = load(timesteps=TIMESTEPS).flow
-    hidden = flow.dit.hidden
+    model = load(timesteps=TIMESTEPS)
+    flow, hidden = model.flow, model.networks.dit.hidden
     inputs = [torch.randn(streams, *shape) for shape in ((8, 4), (2, hidden), (4, 8))] + [torch.full((streams,), 2.0)]
     inputs[0] = inputs[0].transpose(1, 2)  # as noise comes: channel by channel
-    expected, calls = flow(*inputs, timesteps), []
+    calls = []
 
-    def loop(noise, mu, condition, cfg, tokens, sizes):
+    def kernel(noise, mu, condition, cfg, tokens, sizes):
         calls.append((tokens.shape, sizes.shape))
         assert noise.is_contiguous()
         assert sizes.dtype == torch.float32
-        flow.alone = None
-        return flow(noise, mu, condition, cfg, timesteps)
+        return flow.batch(noise, mu, condition, cfg, flow.schedules[timesteps])
 
-    flow.alone = loop
-    assert torch.equal(flow(*inputs, timesteps), expected)
-    evaluations = len(flow.passes[timesteps].schedule.size)
+    out = replace(flow, single=PersistentLoop(kernel))(*inputs, timesteps)
+    assert torch.equal(out, flow(*inputs, timesteps))
+    evaluations = len(flow.schedules[timesteps].schedule.size)
     assert calls == [((evaluations, hidden), (evaluations,))] * used
 
 
@@ -64,8 +65,8 @@ def trio(load, full_size):  # noqa: F811
     fast = load(full_size, device=device, dtype=torch.bfloat16, timesteps=TIMESTEPS)
     plain = load(full_size, device=device, dtype=torch.bfloat16, timesteps=TIMESTEPS, persistent=False)
     truth = load(full_size, device=device, timesteps=TIMESTEPS)
-    assert fast.flow.alone is not None
-    assert plain.flow.alone is None
+    assert isinstance(fast.flow.single, PersistentLoop)
+    assert not isinstance(plain.flow.single, PersistentLoop)
     yield fast, plain, truth
     torch.cuda.empty_cache()
 
@@ -126,15 +127,13 @@ def test_a_captured_stream_repeats_what_a_call_says(trio, driver, timesteps):
 
 
 @pytest.mark.gpu
-def test_the_loop_is_used_by_a_step_of_one_stream_only(trio, driver):
+def test_the_loop_is_used_by_a_step_of_one_stream_only(trio, driver, monkeypatch):
     fast, calls = trio[0], []
-    run, loop = driver(fast), fast.flow.alone
+    run, loop = driver(fast), fast.flow.single
     for slot in (0, 1):
         run.start(slot, fast.prompt(Request(id="a", text="Hello there.")), Sampling())
-    fast.flow.alone = lambda *inputs: calls.append(len(inputs[0])) or loop(*inputs)
-    try:
-        run.step(1, timesteps=4)
-        run.step(0, 1, timesteps=4)
-    finally:
-        fast.flow.alone = loop
+    counted = replace(fast.flow, single=lambda *inputs: calls.append(len(inputs[0])) or loop(*inputs))
+    monkeypatch.setattr(fast, "flow", counted)
+    run.step(1, timesteps=4)
+    run.step(0, 1, timesteps=4)
     assert calls == [1]

@@ -5,7 +5,7 @@ import torch
 from support.full_size import full_size  # noqa: F401
 from torch.utils.flop_counter import FlopCounterMode
 
-from voxcpm_grpc.attention import select_attention
+from voxcpm_grpc.models.voxcpm2.flow import PlainFlow
 
 STREAMS = [1, 3, 8]
 TIMESTEPS = 4
@@ -54,10 +54,10 @@ def whole_velocity(dit, x, time_token, mu, condition) -> torch.Tensor:
     return affine(rows, dit.out_proj)[:, -x.shape[1] :].unflatten(0, (2, -1))
 
 
-def whole_flow(flow, noise, mu, condition, cfg) -> torch.Tensor:
-    x, way = noise, flow.passes[TIMESTEPS]
+def whole_flow(model, noise, mu, condition, cfg) -> torch.Tensor:
+    x, way = noise, model.flow.schedules[TIMESTEPS]
     for token, size in zip(way.tokens, way.schedule.size, strict=True):
-        c, u = whole_velocity(flow.dit, x, token, mu, condition)
+        c, u = whole_velocity(model.networks.dit, x, token, mu, condition)
         u = u * ((c * u).sum((1, 2), keepdim=True) / (u.square().sum((1, 2), keepdim=True) + 1e-8))
         x = x - size * (u + cfg[:, None, None] * (c - u))
     return x
@@ -66,9 +66,9 @@ def whole_flow(flow, noise, mu, condition, cfg) -> torch.Tensor:
 def inputs(model, streams: int, cfg: float) -> list[torch.Tensor]:
     """Noise, mu, the patch before and cfg, with values that bfloat16 can hold."""
     generator, patch = torch.Generator().manual_seed(streams), (model.info.patch_size, model.info.latent_dim)
-    shapes = patch, (2, model.flow.dit.hidden), patch
+    shapes = patch, (2, model.networks.dit.hidden), patch
     drawn = [torch.randn(streams, *shape, generator=generator).bfloat16().float() for shape in shapes]
-    return [part.to(model.options.device) for part in (*drawn, torch.full((streams,), cfg))]
+    return [part.to(model.backend.device) for part in (*drawn, torch.full((streams,), cfg))]
 
 
 every_batch = pytest.mark.parametrize("streams", STREAMS)
@@ -84,8 +84,8 @@ def interpreter():
 
 @every_batch
 def test_an_evaluation_equals_that_of_all_rows(tiny, streams):
-    dit, (noise, mu, condition, _) = tiny.flow.dit, inputs(tiny, streams, 2.0)
-    for token in tiny.flow.passes[TIMESTEPS].tokens:
+    dit, (noise, mu, condition, _) = tiny.networks.dit, inputs(tiny, streams, 2.0)
+    for token in tiny.flow.schedules[TIMESTEPS].tokens:
         out = dit(noise, token, *dit.context(mu, condition))
         whole = whole_velocity(dit, noise.double(), token, mu.double(), condition.double()).flatten(0, 1)
         torch.testing.assert_close(out.double(), whole, atol=1e-5, rtol=0)
@@ -95,7 +95,7 @@ def test_an_evaluation_equals_that_of_all_rows(tiny, streams):
 @every_guidance
 def test_patches_equal_those_of_all_rows(tiny, streams, cfg):
     given = inputs(tiny, streams, cfg)
-    whole = whole_flow(tiny.flow, *(part.double() for part in given))
+    whole = whole_flow(tiny, *(part.double() for part in given))
     torch.testing.assert_close(tiny.flow(*given, TIMESTEPS).double(), whole, atol=1e-5, rtol=0)
 
 
@@ -103,7 +103,7 @@ def test_patches_equal_those_of_all_rows(tiny, streams, cfg):
 @every_guidance
 def test_patches_of_the_kernels_equal_those_of_all_rows(interpreter, load, tiny, streams, cfg):
     given = inputs(tiny, streams, cfg)
-    whole = whole_flow(tiny.flow, *(part.double() for part in given))
+    whole = whole_flow(tiny, *(part.double() for part in given))
     torch.testing.assert_close(load(fused=True).flow(*given, TIMESTEPS).double(), whole, atol=1e-5, rtol=0)
 
 
@@ -118,16 +118,18 @@ def test_an_encoded_patch_equals_that_of_all_rows(request, load, tiny, streams, 
     if fused:
         request.getfixturevalue("interpreter")
     patches = inputs(tiny, streams, 1.0)[0]
-    whole = whole_encoder(tiny.encode_patch, tiny.flow.dit.rope, patches.double())  # its rope begins as the encoder's
-    out = load(fused=fused).encode_patch(patches)
+    whole = whole_encoder(
+        tiny.networks.encode_patch, tiny.networks.dit.rope, patches.double()
+    )  # its rope begins as the encoder's
+    out = load(fused=fused).networks.encode_patch(patches)
     torch.testing.assert_close(out.double(), whole, atol=1e-5, rtol=0)
 
 
 @every_batch
 def test_the_last_layer_multiplies_no_other_rows(tiny, streams):
     """All layers map all rows to q, k and v; behind that the last one maps those that are read."""
-    dit, (noise, mu, condition, _) = tiny.flow.dit, inputs(tiny, streams, 2.0)
-    context, token = dit.context(mu, condition), tiny.flow.passes[TIMESTEPS].tokens[0]
+    dit, (noise, mu, condition, _) = tiny.networks.dit, inputs(tiny, streams, 2.0)
+    context, token = dit.context(mu, condition), tiny.flow.schedules[TIMESTEPS].tokens[0]
     frames, latents = noise.shape[1:]
     layer, tokens = dit.stack.layers[-1], 3 + 2 * frames
     behind = sum(linear.weight.numel() for linear in (layer.out, layer.gate_up, layer.down))
@@ -148,8 +150,8 @@ def pair(load, full_size):  # noqa: F811
         pytest.skip("needs a CUDA device")
     device = torch.device("cuda", 0)
     options = {"device": device, "timesteps": (TIMESTEPS,), "persistent": False}
-    fast = load(full_size, dtype=torch.bfloat16, attention=select_attention("triton", device), **options)
-    yield fast, load(full_size, attention=select_attention("reference", device), **options)
+    fast = load(full_size, dtype=torch.bfloat16, attention="triton", **options)
+    yield fast, load(full_size, attention="reference", **options)
     torch.cuda.empty_cache()
 
 
@@ -166,8 +168,8 @@ def test_patches_in_bfloat16_stay_near_those_of_all_rows(pair, streams, cfg):
     """The counts of streams at which the kernels of the pruned layer, of the others, or of both change."""
     fast, truth = pair
     noise, mu, condition, strength = inputs(truth, streams, cfg)
-    whole = whole_flow(truth.flow, noise, mu, condition, strength)
-    assert fast.flow.together is not None
+    whole = whole_flow(truth, noise, mu, condition, strength)
+    assert not isinstance(fast.flow.batch, PlainFlow)
     out = fast.flow(noise, mu.bfloat16(), condition.bfloat16(), strength, TIMESTEPS)
     assert least_cosine(out, whole) > COSINE
 
@@ -178,5 +180,5 @@ def test_patches_in_bfloat16_stay_near_those_of_all_rows(pair, streams, cfg):
 def test_patches_encoded_in_bfloat16_stay_near_those_of_all_rows(pair, patches):
     fast, truth = pair
     given = inputs(truth, patches, 1.0)[0]
-    whole = whole_encoder(truth.encode_patch, truth.flow.dit.rope, given)
-    assert least_cosine(fast.encode_patch(given.bfloat16()), whole) > COSINE
+    whole = whole_encoder(truth.networks.encode_patch, truth.networks.dit.rope, given)
+    assert least_cosine(fast.networks.encode_patch(given.bfloat16()), whole) > COSINE

@@ -35,14 +35,25 @@ class VoxCPM2Codec(Codec):
     """Waveforms to latents and back, each piece continuing the last."""
 
     def __init__(
-        self, config: VAEConfig, patch_size: int, encoder: StreamingNet, decoder: Decoder, device: torch.device
+        self,
+        config: VAEConfig,
+        patch_size: int,
+        encoder: StreamingNet,
+        decoder: Decoder,
+        device: torch.device,
+        lane: Lane | None = None,
     ) -> None:
-        self.encoder, self.decoder, self.patch_size, self.device = encoder, decoder, patch_size, device
+        """With a lane, pieces are recorded there as CUDA graphs and replayed."""
+        self.config, self.patch_size, self.device = config, patch_size, device
+        self.encoder, self.decoder = encoder, decoder
         self.samples_per_patch = patch_size * config.encode_hop  # of input
         self.piece = max(1, round(PIECE_SECONDS * config.sample_rate / self.samples_per_patch))  # patches
-        self._encode: Coding | None = None  # captured
-        self._decode: Coding | None = None
-        self._patch_shape = (patch_size, config.latent_dim)
+        self._captured_encoding: Coding | None = None
+        self._captured_decoding: Coding | None = None
+        if lane is not None:
+            samples, patches = (self.piece * self.samples_per_patch,), (self.piece, patch_size, config.latent_dim)
+            self._captured_encoding = _CapturedCoding(self._encoding(), samples, lane)
+            self._captured_decoding = _CapturedCoding(self._decoding(), patches, lane)
 
     def allocate(self, slots: int) -> Tensor:
         """The memory [slots, m] of decoders that have not begun."""
@@ -67,15 +78,14 @@ class VoxCPM2Codec(Codec):
     def encode(self, waveform: np.ndarray, *, pad_left: bool) -> Iterator[Tensor]:
         missing = -len(waveform) % self.samples_per_patch
         padded = np.pad(waveform, (missing, 0) if pad_left else (0, missing))
-        return _coded(padded, self.piece * self.samples_per_patch, self._encode or self._encoding())
+        return _coded(padded, self.piece * self.samples_per_patch, self._captured_encoding or self._encoding())
 
     def decode(self, latents: np.ndarray) -> Iterator[Tensor]:
-        return _coded(latents, self.piece, self._decode or self._decoding())
+        return _coded(latents, self.piece, self._captured_decoding or self._decoding())
 
-    def capture(self) -> None:
-        lane, samples = Lane(Urgency.SPARE, self.device), self.piece * self.samples_per_patch
-        self._encode = _CapturedCoding(self._encoding(), (samples,), lane)
-        self._decode = _CapturedCoding(self._decoding(), (self.piece, *self._patch_shape), lane)
+    def capture(self) -> VoxCPM2Codec:
+        lane = Lane(Urgency.SPARE, self.device)
+        return VoxCPM2Codec(self.config, self.patch_size, self.encoder, self.decoder, self.device, lane)
 
     def _encoding(self) -> _Calls:
         return _Calls(self.encode_piece, lambda: torch.zeros(1, self.encoder.memory, device=self.device))

@@ -1,4 +1,4 @@
-"""The Euler loop in few launches for any batch: `PatchFlow` holds the truth, this the same weights for kernels."""
+"""The flow loop in few launches for a batch of any size, with the weights of the plain loop."""
 
 from __future__ import annotations
 
@@ -7,27 +7,26 @@ from torch import Tensor
 from voxcpm_grpc.kernels.flow_step import flow_rows, flow_step
 from voxcpm_grpc.layers.linear import Linear
 from voxcpm_grpc.layers.ops import Residual
+from voxcpm_grpc.models.voxcpm2.flow import FlowSchedule
 from voxcpm_grpc.models.voxcpm2.local import LocDiT, patch_tokens
 
 
 class FusedFlow:
-    """A `local.Loop`: the layers as they are, one launch before them and one behind."""
+    """A `flow.FlowLoop`: the layers as they are, with one launch before and one after them."""
 
     def __init__(self, dit: LocDiT) -> None:
         self.dit, self.stack, self.norm = dit, dit.stack, dit.stack.norm
         self.into, self.out = _with_bias(dit.in_proj), _with_bias(dit.out_proj)
 
-    def __call__(
-        self, noise: Tensor, mu: Tensor, condition: Tensor, cfg: Tensor, tokens: Tensor, sizes: Tensor
-    ) -> Tensor:
-        x, before = noise, self.dit.cond_proj(condition)
+    def __call__(self, noise: Tensor, mu: Tensor, condition: Tensor, cfg: Tensor, schedule: FlowSchedule) -> Tensor:
+        x, before = noise.contiguous(), self.dit.cond_proj(condition)
         wanted = patch_tokens(x.shape[1])
-        for i, time in enumerate(tokens):
+        for i, time in enumerate(schedule.tokens[:, 0]):
             rows, squares = flow_rows(x, *self.into, mu, time, before)
             stream = Residual(rows.flatten(0, 1), squares, own=True)
             made = self.stack.run(stream, rows.shape[:2], self.dit.attend, wanted).x
             assert self.norm.weight is not None
-            x = flow_step(made, self.norm.weight, self.norm.eps, *self.out, x, sizes, i, cfg)
+            x = flow_step(made, self.norm.weight, self.norm.eps, *self.out, x, schedule.sizes, i, cfg)
         return x
 
 

@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from voxcpm_grpc.errors import StartupError
-from voxcpm_grpc.layers.ops import TorchOps
 from voxcpm_grpc.layers.weights import Weights, check, read_tensors
 from voxcpm_grpc.models.base import LoadOptions
+from voxcpm_grpc.models.voxcpm2.backend import choose_backend
 from voxcpm_grpc.models.voxcpm2.codec import VoxCPM2Codec
-from voxcpm_grpc.models.voxcpm2.config import VoxCPM2Config, parse_config
-from voxcpm_grpc.models.voxcpm2.local import PatchFlow
+from voxcpm_grpc.models.voxcpm2.config import parse_config
+from voxcpm_grpc.models.voxcpm2.flow import build_schedules
 from voxcpm_grpc.models.voxcpm2.model import VoxCPM2
-from voxcpm_grpc.models.voxcpm2.persistent import persistent_flow
+from voxcpm_grpc.models.voxcpm2.networks import read_networks
 from voxcpm_grpc.models.voxcpm2.prompt import PromptLayout
 from voxcpm_grpc.models.voxcpm2.tokenizer import TextTokenizer
-from voxcpm_grpc.models.voxcpm2.vae import (
-    Decoder,
-    StreamingDecoder,
-    build_decoder,
-    build_encoder,
-    decoder_context,
-)
+from voxcpm_grpc.models.voxcpm2.vae import build_decoder, build_encoder, decoder_context
 from voxcpm_grpc.request import ModelInfo
 
 MODEL_FILES = ("model.safetensors", "pytorch_model.bin", "pytorch_model.pth")
@@ -41,7 +34,9 @@ def load_voxcpm2(directory: Path, content: Any, options: LoadOptions) -> VoxCPM2
         raise StartupError(
             f"max_model_len is {positions}, this model takes 1 to {config.lm_config.max_position_embeddings}"
         )
-    options = _checked(options, config)
+    if not options.timesteps or not all(1 <= n <= 100 for n in options.timesteps):
+        raise StartupError(f"timesteps are {options.timesteps}; name one or more counts from 1 to 100")
+    backend = choose_backend(options, config.patch_size, config.feat_dim)
     tokenizer = TextTokenizer(directory / "tokenizer.json", config.lm_config.vocab_size)
     model_path, model_tensors = read_tensors(directory, MODEL_FILES)
     codec_path, codec_tensors = read_tensors(directory, CODEC_FILES)
@@ -49,7 +44,10 @@ def load_voxcpm2(directory: Path, content: Any, options: LoadOptions) -> VoxCPM2
     weights = Weights(model_path.name, model_tensors, device, options.dtype, table)
     codec_weights = Weights(codec_path.name, codec_tensors, device, torch.float32, torch.float32)
     encoder, decoder = build_encoder(config.vae, codec_weights), build_decoder(config.vae, codec_weights)
-    codec = VoxCPM2Codec(config.vae, config.patch_size, encoder, fitting(decoder, options.decoder_dtype), device)
+    networks = read_networks(config, weights, backend)
+    check(weights, codec_weights)
+    codec = VoxCPM2Codec(config.vae, config.patch_size, encoder, backend.decoder(decoder), device)
+    flow = backend.flow(networks.dit, build_schedules(networks.dit, options.timesteps, table))
     info = ModelInfo(
         name=options.name or directory.resolve().name,
         architecture="voxcpm2",
@@ -65,37 +63,14 @@ def load_voxcpm2(directory: Path, content: Any, options: LoadOptions) -> VoxCPM2
         timesteps=options.timesteps,
         device=str(device),
         dtype=str(options.dtype).removeprefix("torch."),
-        codec_dtype=str(options.decoder_dtype).removeprefix("torch."),
+        codec_dtype=str(backend.codec_dtype).removeprefix("torch."),
     )
     layout = PromptLayout(
         tokenize=tokenizer,
         patch_shape=(config.patch_size, config.feat_dim),
         context=-(-decoder_context(config.vae) // config.patch_size),
     )
-    model = VoxCPM2(config, options, info, layout, codec, weights)
-    check(weights, codec_weights)
-    _hasten(model.flow, options)
-    return model
-
-
-def _hasten(flow: PatchFlow, options: LoadOptions) -> None:
-    """Give the diffusion its faster loops, where the layers have theirs."""
-    if isinstance(flow.dit.stack.ops, TorchOps):
-        return
-    from voxcpm_grpc.models.voxcpm2.fused_flow import FusedFlow  # Triton is no part of a CPU installation
-
-    flow.together = FusedFlow(flow.dit)
-    if options.persistent and options.device.type == "cuda":
-        flow.alone = persistent_flow(flow.dit)
-
-
-def fitting(decoder: StreamingDecoder, dtype: torch.dtype) -> Decoder:
-    """The decoder that computes in `dtype`."""
-    if dtype == torch.float32:
-        return decoder
-    from voxcpm_grpc.models.voxcpm2.fused_vae import FusedDecoder  # Triton is no part of a CPU installation
-
-    return FusedDecoder(decoder, dtype)
+    return VoxCPM2(config, info, layout, networks, flow, codec, backend)
 
 
 def fingerprint(*paths: Path) -> str:
@@ -105,15 +80,3 @@ def fingerprint(*paths: Path) -> str:
         with path.open("rb") as file:
             whole.update(hashlib.file_digest(file, "sha256").digest())
     return whole.hexdigest()[:32]
-
-
-def _checked(options: LoadOptions, config: VoxCPM2Config) -> LoadOptions:
-    if not options.timesteps or not all(1 <= n <= 100 for n in options.timesteps):
-        raise StartupError(f"timesteps are {options.timesteps}; name one or more counts from 1 to 100")
-    if options.recorded_noise is None:
-        return options
-    noise = options.recorded_noise.to(options.device, torch.float32)
-    if noise.ndim != 3 or noise.shape[1:] != (config.feat_dim, config.patch_size) or not len(noise):
-        expected = f"[steps, {config.feat_dim}, {config.patch_size}]"
-        raise StartupError(f"the recorded noise has shape {list(noise.shape)}, this model needs {expected}")
-    return replace(options, recorded_noise=noise)

@@ -8,8 +8,6 @@ follow each other, and the last layer computes them alone, in place.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -17,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from voxcpm_grpc.attention import Attention, Rotation, RowNorm
-from voxcpm_grpc.layers.flow import Schedule, build_schedule, embed_time, euler
+from voxcpm_grpc.layers.flow import embed_time
 from voxcpm_grpc.layers.linear import Linear
 from voxcpm_grpc.layers.ops import Ops
 from voxcpm_grpc.layers.rope import Rope
@@ -105,47 +103,3 @@ def attend_local(
 ) -> Tensor:
     """An `Attend` of whole sequences with a late norm, once attention and rotation are given."""
     return attention.attend_full(q, k, v, rotate, norm, wanted)
-
-
-@dataclass(frozen=True, slots=True)
-class Pass:
-    """A way from noise to a patch in n evaluations."""
-
-    schedule: Schedule
-    tokens: Tensor  # [n, 1, e], of the schedule's times
-    sizes: Tensor  # float32 [n], of the schedule's steps, where the tokens are
-
-
-# What `PatchFlow` does: noise (contiguous), mu, condition, cfg, tokens [n, e] and sizes [n] to patches.
-Loop = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
-
-
-class PatchFlow:
-    """Noise to patches: the diffusion transformer under a schedule for each allowed count of timesteps.
-
-    What is set serves in its place: `alone` for batches of one, `together` for any.
-    """
-
-    def __init__(self, dit: LocDiT, timesteps: tuple[int, ...], table: torch.dtype) -> None:
-        self.dit = dit
-        self.alone: Loop | None = None
-        self.together: Loop | None = None
-        self.passes: dict[int, Pass] = {}
-        for n in timesteps:
-            schedule = build_schedule(n, table)
-            tokens = dit.time_tokens(schedule.time)
-            self.passes[n] = Pass(schedule, tokens, torch.tensor(schedule.size, device=tokens.device))
-
-    def __call__(self, noise: Tensor, mu: Tensor, condition: Tensor, cfg: Tensor, timesteps: int) -> Tensor:
-        """Patches float32 [b, P, D] of noise float32 [b, P, D], mu [b, 2, e], patches before [b, P, D] and cfg [b]."""
-        way = self.passes[timesteps]
-        loop = (self.alone if len(noise) == 1 else None) or self.together
-        if loop is not None and way.schedule.size:
-            return loop(noise.contiguous(), mu, condition, cfg, way.tokens[:, 0], way.sizes)
-        mu, condition = self.dit.context(mu, condition)
-
-        def velocity(x: Tensor, i: int) -> tuple[Tensor, Tensor]:
-            conditional, unconditional = self.dit(x.to(mu.dtype), way.tokens[i], mu, condition).chunk(2)
-            return conditional, unconditional
-
-        return euler(noise, way.schedule, velocity, cfg)

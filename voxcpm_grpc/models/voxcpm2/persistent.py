@@ -1,4 +1,4 @@
-"""A diffusion transformer's parts as the kernel that runs its whole loop in one launch wants them."""
+"""Adapts a diffusion transformer to the kernel that runs the flow loop of one stream in a single launch."""
 
 from __future__ import annotations
 
@@ -20,23 +20,33 @@ from voxcpm_grpc.kernels.cuda.persistent import (
 )
 from voxcpm_grpc.layers.linear import Linear
 from voxcpm_grpc.layers.norm import RMSNorm
+from voxcpm_grpc.models.voxcpm2.flow import FlowSchedule
 from voxcpm_grpc.models.voxcpm2.local import LocDiT
 
 logger = logging.getLogger(__name__)
 
 
-def persistent_flow(dit: LocDiT) -> PersistentFlow | None:
-    """The loop of one stream in one launch; None, which the log explains, where machine, arithmetic or model do not
-    fit the kernel."""
+class PersistentLoop:
+    """A `flow.FlowLoop` for a batch of one, in a single launch."""
+
+    def __init__(self, kernel: PersistentFlow) -> None:
+        self._kernel = kernel
+
+    def __call__(self, noise: Tensor, mu: Tensor, condition: Tensor, cfg: Tensor, schedule: FlowSchedule) -> Tensor:
+        return self._kernel(noise.contiguous(), mu, condition, cfg, schedule.tokens[:, 0], schedule.sizes)
+
+
+def persistent_flow(dit: LocDiT) -> PersistentLoop | None:
+    """The loop of one stream in a single launch. None, with the reason in the log, if it cannot run here."""
     try:
-        return PersistentFlow(flow_weights(dit))
+        return PersistentLoop(PersistentFlow(flow_weights(dit)))
     except KernelUnavailable as error:
-        logger.info("a stream alone takes a launch for each product of the diffusion, not one for all: %s", error)
+        logger.info("a single stream uses one launch for each product of the diffusion, not one for all: %s", error)
         return None
 
 
 def flow_weights(dit: LocDiT) -> FlowWeights:
-    """Weights in which the norms are folded. Raises KernelUnavailable for a shape that the kernel does not serve."""
+    """The weights of the loop, with the norms folded in. Raises KernelUnavailable if the shape is not the kernel's."""
     shape, latent = dit.stack.shape, dit.in_proj.weight.shape[1]
     have = (shape.hidden, shape.ffn, shape.heads, shape.kv_heads, shape.head_dim, latent, shape.residual_scale)
     serves = (HIDDEN, FFN, HEADS, KV_HEADS, HEAD, LATENT, 1)
