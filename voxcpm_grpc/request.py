@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+import msgspec
 import numpy as np
 
 from voxcpm_grpc.errors import InvalidRequest
@@ -88,8 +89,10 @@ class FinishReason(StrEnum):
     MAX_STEPS = "max_steps"  # the cap of the request or of its text length
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Admitted:
+# Events are tagged structs, so that messages between processes carry them as they are.
+
+
+class Admitted(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The request has a slot. Sent once, before its audio."""
 
     queue_seconds: float
@@ -97,16 +100,14 @@ class Admitted:
     cached_tokens: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AudioChunk:
+class AudioChunk(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Audio of one step: float32 [samples] at the model's output rate."""
 
     index: int
     samples: np.ndarray
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finished:
+class Finished(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The last word on a request. `latents` float32 [steps, P, D] if the request kept them."""
 
     reason: FinishReason
@@ -115,8 +116,7 @@ class Finished:
     latents: np.ndarray | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(msgspec.Struct, frozen=True, tag=True):
     """Part of a codec job's result: latents [patches, P, D] or audio [samples], float32, in order."""
 
     array: np.ndarray

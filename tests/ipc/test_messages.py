@@ -47,12 +47,12 @@ COMMANDS = [
 REPORTS = [
     m.Ready(INFO),
     m.StartFailed("no such file"),
-    m.Began("a", Admitted(queue_seconds=0.5, prompt_tokens=10, cached_tokens=4)),
-    m.Spoke("a", AudioChunk(index=3, samples=np.linspace(-1, 1, 7, dtype=np.float32))),
-    m.Ended("a", Finished(reason=FinishReason.STOP, steps=3, engine_seconds=1.25, latents=LATENTS)),
-    m.Ended("b", Finished(reason=FinishReason.MAX_STEPS, steps=3, engine_seconds=1.25)),
-    m.Coded("e", Piece(LATENTS, False)),
-    m.Coded("e", Piece(np.zeros(0, np.float32), True)),
+    m.CallEvent("a", Admitted(queue_seconds=0.5, prompt_tokens=10, cached_tokens=4)),
+    m.CallEvent("a", AudioChunk(index=3, samples=np.linspace(-1, 1, 7, dtype=np.float32))),
+    m.CallEvent("a", Finished(reason=FinishReason.STOP, steps=3, engine_seconds=1.25, latents=LATENTS)),
+    m.CallEvent("b", Finished(reason=FinishReason.MAX_STEPS, steps=3, engine_seconds=1.25)),
+    m.CallEvent("e", Piece(LATENTS, False)),
+    m.CallEvent("e", Piece(np.zeros(0, np.float32), True)),
     m.Failed.of("a", Exhausted("full", retry_after=2.0)),
     m.Statistics("s", Stats(running=3)),
 ]

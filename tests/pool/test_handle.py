@@ -14,12 +14,22 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support.fake_engine import INFO, LoadForever, MakeFake, die_early, refuse_to_start, request, start_with_a_bug
+from support.fake_engine import (
+    INFO,
+    LoadForever,
+    MakeFake,
+    carries,
+    die_early,
+    refuse_to_start,
+    request,
+    start_with_a_bug,
+)
 from support.waiting import HANG_SECONDS, NEVER_SECONDS, until, wait_until
 
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.ipc import messages as m
 from voxcpm_grpc.pool.handle import ProcessHandle
+from voxcpm_grpc.request import Admitted, AudioChunk, Finished
 
 
 @contextlib.asynccontextmanager
@@ -63,9 +73,9 @@ async def test_an_engine_starts_speaks_and_stops(tmp_path, monkeypatch):
     async with contextlib.aclosing(letters(handle)) as stream:
         async for report in stream:
             reports.append(report)
-            if isinstance(report, m.Ended):
+            if carries(report, Finished):
                 break
-    assert [type(report) for report in reports] == [m.Began, m.Spoke, m.Spoke, m.Spoke, m.Ended]
+    assert [type(report.body) for report in reports] == [Admitted, AudioChunk, AudioChunk, AudioChunk, Finished]
     pid = handle.pid
     await handle.close()
     assert is_gone(pid)
@@ -193,10 +203,10 @@ async def test_reports_end_when_the_process_is_killed():
         handle.post(m.Submit(request("a", 100_000), 100_000))
         indices = []
         async for report in letters(handle):
-            if isinstance(report, m.Spoke):
+            if carries(report, AudioChunk):
                 if not indices:
                     os.kill(handle.pid, signal.SIGKILL)
-                indices.append(report.event.index)
+                indices.append(report.body.index)
         assert indices == list(range(len(indices)))
         assert indices
         handle.post(m.Cancel("a"))  # goes nowhere, quietly
@@ -211,8 +221,8 @@ async def test_last_words_are_heard_after_the_end(tmp_path, monkeypatch):
         handle.post(m.Stop())
         await until(lambda: not psutil.pid_exists(handle.pid))  # and the handle has collected its status
         reports = [report async for report in letters(handle)]
-        assert sum(isinstance(report, m.Spoke) for report in reports) == 50
-        assert isinstance(reports[-1], m.Ended)
+        assert sum(carries(report, AudioChunk) for report in reports) == 50
+        assert carries(reports[-1], Finished)
 
 
 async def test_a_step_that_raises_ends_the_process_with_a_status(caplog):
@@ -252,6 +262,7 @@ from pathlib import Path
 sys.path.insert(0, {tests!r})
 from support import fake_engine
 from voxcpm_grpc.pool.handle import ProcessHandle
+from voxcpm_grpc.request import Admitted, AudioChunk, Finished
 
 async def main():
     folder = Path(sys.argv[1])

@@ -13,6 +13,7 @@ import numpy as np
 from support.waiting import NEVER_SECONDS
 
 from voxcpm_grpc.errors import Exhausted, Internal, StartupError, Unavailable, VoxCPMError
+from voxcpm_grpc.ipc.messages import CallEvent, Report
 from voxcpm_grpc.request import (
     Admitted,
     AudioChunk,
@@ -48,6 +49,11 @@ INFO = ModelInfo(
 def request(id: str, steps: int, text: str = "Hello.") -> Request:
     """Chunk i of its speech is full of the number i."""
     return Request(id=id, text=text, sampling=Sampling(max_steps=steps, min_steps=0))
+
+
+def carries(report: Report, kind: type) -> bool:
+    """True if a report is an event of this kind."""
+    return isinstance(report, CallEvent) and isinstance(report.body, kind)
 
 
 @dataclass

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zmq
-from support.fake_engine import FakeEngine, request
+from support.fake_engine import FakeEngine, carries, request
 from support.waiting import HANG_SECONDS, wait_until
 
 from voxcpm_grpc.errors import Exhausted, Internal, StartupError
 from voxcpm_grpc.ipc import messages as m
-from voxcpm_grpc.request import Request, Sampling
+from voxcpm_grpc.request import AudioChunk, Finished, Request, Sampling
 from voxcpm_grpc.settings.schema import EngineSettings
 from voxcpm_grpc.worker import main
 from voxcpm_grpc.worker.dispatcher import Dispatcher, Heartbeat
@@ -50,7 +50,7 @@ class Front:
         while open_ids:
             batch = self.batch()
             reports += batch
-            open_ids -= {report.id for report in batch if isinstance(report, m.Ended | m.Failed)}
+            open_ids -= {report.id for report in batch if isinstance(report, m.Failed) or carries(report, Finished)}
         return reports
 
 
@@ -71,7 +71,7 @@ def front(engine):
 
 
 def kinds(reports):
-    return [type(report).__name__ for report in reports]
+    return [type(report.body if isinstance(report, m.CallEvent) else report).__name__ for report in reports]
 
 
 def sleeps(engine: FakeEngine) -> bool:
@@ -84,8 +84,8 @@ def sleeps(engine: FakeEngine) -> bool:
 def test_a_request_is_admitted_speaks_and_ends(front):
     front.post(m.Submit(request("a", 3), 10))
     reports = front.until_end_of("a")
-    assert kinds(reports) == ["Began", "Spoke", "Spoke", "Spoke", "Ended"]
-    assert [report.event.index for report in reports if isinstance(report, m.Spoke)] == [0, 1, 2]
+    assert kinds(reports) == ["Admitted", "AudioChunk", "AudioChunk", "AudioChunk", "Finished"]
+    assert [report.body.index for report in reports if carries(report, AudioChunk)] == [0, 1, 2]
 
 
 def test_what_a_step_brings_comes_in_one_message(front, engine, tmp_path):
@@ -113,11 +113,11 @@ def test_a_stream_without_credit_rests_and_lets_the_loop_sleep(front, engine):
     front.post(m.Submit(request("a", 10), 4))
     spoken = 0
     while spoken < 4:
-        spoken += sum(isinstance(report, m.Spoke) for report in front.batch())
+        spoken += sum(carries(report, AudioChunk) for report in front.batch())
     wait_until(lambda: sleeps(engine))
     assert engine.streams["a"].made == 4
     front.post(m.Credit("a", 6))
-    assert kinds(front.until_end_of("a")) == ["Spoke"] * 6 + ["Ended"]
+    assert kinds(front.until_end_of("a")) == ["AudioChunk"] * 6 + ["Finished"]
 
 
 def test_cancel_ends_a_stream(front, engine):
@@ -144,7 +144,7 @@ def test_a_fault_in_a_command_ends_that_request_only(front, engine, caplog):
     assert failed.id == "bad"
     assert isinstance(failed.error(), Internal)
     assert "secret" not in failed.message
-    assert sum(isinstance(report, m.Spoke) and report.id == "good" for report in reports) == 20
+    assert sum(carries(report, AudioChunk) and report.id == "good" for report in reports) == 20
     assert "bad" not in engine.streams, "nobody listens: it must not keep its slot"
     [record] = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert "bad" in record.getMessage()
@@ -218,7 +218,7 @@ def test_every_front_hears_what_it_asked_for(front, guests):
     for who, id, steps in ((front, "3", 10), (a, "1", 20), (b, "2", 30)):
         reports = [report for report in who.until_end_of(id) if not isinstance(report, m.ExternalLoad)]
         assert {report.id for report in reports} == {id}
-        assert sum(isinstance(report, m.Spoke) for report in reports) == steps
+        assert sum(carries(report, AudioChunk) for report in reports) == steps
 
 
 def test_fronts_hear_what_others_have_to_do(front, guests):
@@ -240,12 +240,12 @@ def test_a_front_that_is_gone_leaves_nothing_behind(front, guests, engine, tmp_p
     engine.pieces_after = may_speak = tmp_path / "may speak"
     a.post(m.Submit(request("1", 100_000), 100_000), m.Encode("2", np.zeros(10**6, np.float32), True))
     b.post(m.Submit(request("3", 200, f"after {may_speak}"), 1000))
-    while not any(isinstance(report, m.Spoke) for report in a.batch()):
+    while not any(carries(report, AudioChunk) for report in a.batch()):
         pass
     front.post(m.Detach("a"), m.Detach("unknown"), m.GetStats("s"))
     assert isinstance(front.batch()[0], m.Statistics)
     may_speak.touch()
-    assert any(isinstance(report, m.Ended) for report in b.until_end_of("3"))
+    assert any(carries(report, Finished) for report in b.until_end_of("3"))
     assert not engine.streams and not engine.jobs
     assert engine.cancelled == 1
 

@@ -10,6 +10,7 @@ from time import monotonic
 
 import numpy as np
 import torch
+from msgspec.structs import replace
 
 from voxcpm_grpc.engine.blocks import BlockManager, page_keys
 from voxcpm_grpc.engine.codec_jobs import CodecJobs

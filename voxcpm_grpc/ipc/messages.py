@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 
 from voxcpm_grpc.errors import VoxCPMError, code_of, from_code
-from voxcpm_grpc.request import Admitted, AudioChunk, Finished, ModelInfo, Piece, Request, Stats
+from voxcpm_grpc.request import Event, ModelInfo, Piece, Request, Stats
 
 BEAT_SECONDS = 0.25
 
@@ -120,26 +120,11 @@ class Beat(_Message, frozen=True):
     slowest_step: float
 
 
-class Began(_Message, frozen=True):
-    id: str
-    event: Admitted
-
-
-class Spoke(_Message, frozen=True):
-    id: str
-    event: AudioChunk
-
-
-class Ended(_Message, frozen=True):
-    id: str
-    event: Finished
-
-
-class Coded(_Message, frozen=True):
-    """A piece of what a codec job makes; the one marked `last` ends it."""
+class CallEvent(_Message, frozen=True):
+    """An event of a request, or a piece of a codec job's result."""
 
     id: str
-    event: Piece
+    body: Event | Piece
 
 
 class Failed(_Message, frozen=True):
@@ -171,7 +156,7 @@ class ExternalLoad(_Message, frozen=True):
     steps: float
 
 
-Report = Ready | StartFailed | Beat | Began | Spoke | Ended | Coded | Failed | Statistics | ExternalLoad
+Report = Ready | StartFailed | Beat | CallEvent | Failed | Statistics | ExternalLoad
 
 
 # ---- wire

@@ -11,7 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 from voxcpm_grpc.errors import VoxCPMError
 from voxcpm_grpc.ipc.messages import Command, Credit
 from voxcpm_grpc.peekable_queue import PeekableQueue
-from voxcpm_grpc.request import AudioChunk, Finished, Piece, Stats
+from voxcpm_grpc.request import Admitted, AudioChunk, Event, Finished, Piece, Stats
 
 T = TypeVar("T")
 
@@ -68,23 +68,26 @@ class EngineCall:
         self._held.clear()
         return self.command(id)
 
-    def begin(self, item: object) -> None:
-        if not self.began:  # an engine before this one may have begun already
-            self.items.put(item)
-        self.began = True
-
-    def speak(self, item: object, *, last: bool = False) -> None:
-        """A part of what it makes; `last` ends it."""
-        self._made += 1
-        self._held.append(item)
-        if last or not self.whole:
-            for held in self._held:
-                self.items.put(held)
-            self._held.clear()
-            self.spoke = True
-
-    def end(self, item: object) -> None:
-        self.items.put(item)
+    def deliver(self, item: Event | Piece | Stats) -> None:
+        match item:
+            case AudioChunk():
+                self._made += 1
+                self.spoke = True
+                self.items.put(item)
+            case Admitted():
+                if not self.began:  # an engine before this one may have begun already
+                    self.items.put(item)
+                self.began = True
+            case Piece():
+                self._made += 1
+                self._held.append(item)
+                if item.last or not self.whole:
+                    for held in self._held:
+                        self.items.put(held)
+                    self._held.clear()
+                    self.spoke = True
+            case _:
+                self.items.put(item)
 
     def fail(self, error: VoxCPMError) -> EngineCall:
         self.items.put(error)

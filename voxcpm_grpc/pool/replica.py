@@ -8,21 +8,18 @@ from collections.abc import Callable
 
 from voxcpm_grpc.errors import Internal, Unavailable
 from voxcpm_grpc.ipc.messages import (
-    Began,
+    CallEvent,
     Cancel,
-    Coded,
     Command,
-    Ended,
     ExternalLoad,
     Failed,
     Report,
-    Spoke,
     Statistics,
 )
 from voxcpm_grpc.pool.engine_call import EngineCall
 from voxcpm_grpc.pool.handle import Handle, Launch
 from voxcpm_grpc.pool.supervisor import Supervisor
-from voxcpm_grpc.request import ModelInfo
+from voxcpm_grpc.request import Admitted, AudioChunk, Finished, ModelInfo, Piece
 from voxcpm_grpc.settings.schema import SupervisionSettings
 
 logger = logging.getLogger(__name__)
@@ -137,24 +134,23 @@ class Replica:
     # ----
 
     def _is_late(self, report: Report) -> bool:
-        job = self.jobs.get(report.id) if isinstance(report, Began | Spoke) else None
+        if not (isinstance(report, CallEvent) and isinstance(report.body, Admitted | AudioChunk)):
+            return True
+        job = self.jobs.get(report.id)
         return job is None or job.spoke
 
     def _route(self, report: Report) -> None:
         """To the job it is about. A job that is not there was cancelled meanwhile."""
         match report:
-            case Began(id, event):
-                if job := self.jobs.get(id):
-                    job.begin(event)
-            case Spoke(id, event):
-                if job := self.jobs.get(id):
-                    job.speak(event)
-            case Coded(id, piece):
-                if job := self._forget(id) if piece.last else self.jobs.get(id):
-                    job.speak(piece, last=piece.last)
-            case Ended(id, end) | Statistics(id, end):
+            case CallEvent(id, Finished() | Piece(last=True) as body):
                 if job := self._forget(id):
-                    job.end(end)
+                    job.deliver(body)
+            case CallEvent(id, body):
+                if job := self.jobs.get(id):
+                    job.deliver(body)
+            case Statistics(id, stats):
+                if job := self._forget(id):
+                    job.deliver(stats)
             case Failed(id):
                 if job := self._forget(id):
                     error = report.error()

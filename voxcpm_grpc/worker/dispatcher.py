@@ -17,15 +17,13 @@ from voxcpm_grpc.ipc.messages import (
     BEAT_SECONDS,
     Attach,
     Beat,
-    Began,
+    CallEvent,
     Cancel,
-    Coded,
     Command,
     Credit,
     Decode,
     Detach,
     Encode,
-    Ended,
     EngineCame,
     EngineWent,
     ExternalLoad,
@@ -33,12 +31,11 @@ from voxcpm_grpc.ipc.messages import (
     GetStats,
     Ready,
     Report,
-    Spoke,
     Statistics,
     Stop,
     Submit,
 )
-from voxcpm_grpc.request import Admitted, AudioChunk, Event, Finished, ModelInfo, Piece, Request, Stats
+from voxcpm_grpc.request import AudioChunk, Event, Finished, ModelInfo, Piece, Request, Stats
 
 logger = logging.getLogger(__name__)
 
@@ -149,7 +146,7 @@ class Dispatcher:
         with self._pulse:
             if self._engine.busy:
                 for id, result in self._engine.step():
-                    self._deliver(id, _report(id, result), reports)
+                    self._deliver(id, result, reports)
         if self._fronts:
             self._tell_work(reports)
         return reports
@@ -159,15 +156,17 @@ class Dispatcher:
         errands, self._errands = self._errands, []
         return errands
 
-    def _deliver(self, id: str, report: Report, reports: dict[str, list[Report]]) -> None:
+    def _deliver(self, id: str, result: Event | Piece | VoxCPMError, reports: dict[str, list[Report]]) -> None:
         task = self._tasks.get(id)
         if task is None:
             return  # it was cancelled
-        if isinstance(report, Ended | Failed) or (isinstance(report, Coded) and report.event.last):
-            del self._tasks[id]
-        elif isinstance(report, Spoke):
-            task.left = max(0.0, task.left - 1)
-        reports[task.front].append(report)
+        match result:
+            case AudioChunk():
+                task.left = max(0.0, task.left - 1)
+            case Finished() | Piece(last=True) | VoxCPMError():
+                del self._tasks[id]
+        failed = isinstance(result, VoxCPMError)
+        reports[task.front].append(Failed.of(id, result) if failed else CallEvent(id, result))
 
     def _tell_work(self, reports: dict[str, list[Report]]) -> None:
         """Let every front know what the others ask of this engine, now and then."""
@@ -227,17 +226,3 @@ class Dispatcher:
         self._tasks.pop(id, None)
         self._engine.cancel(id)  # nobody listens from now on: it must not keep a slot
         return Failed.of(id, Internal())
-
-
-def _report(id: str, result: Event | Piece | VoxCPMError) -> Report:
-    match result:
-        case Admitted():
-            return Began(id, result)
-        case AudioChunk():
-            return Spoke(id, result)
-        case Finished():
-            return Ended(id, result)
-        case Piece():
-            return Coded(id, result)
-        case VoxCPMError():
-            return Failed.of(id, result)
