@@ -16,7 +16,7 @@ import grpc
 from voxcpm_grpc import checkpoint
 from voxcpm_grpc.audio import DecodePool
 from voxcpm_grpc.errors import StartupError, VoxCPMError
-from voxcpm_grpc.pool.background import kept_up
+from voxcpm_grpc.pool.background import keep_running
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.ray.ray_pool import FindAndLoad, RayPool
 from voxcpm_grpc.request import ModelInfo
@@ -122,7 +122,7 @@ async def running_server(
         gc.freeze()  # nothing loaded so far ever goes away; walking it again would hold up the event loop
         gc.set_threshold(GC_THRESHOLD)
         await health.say(serving=pool.healthy)
-        watch = kept_up(lambda: _watch(pool, health), "the watch over the engines")
+        watch = keep_running(lambda: _watch(pool, health), "the watch over the engines")
         stack.callback(watch.cancel)
         try:
             yield Running(address, pool, gate)

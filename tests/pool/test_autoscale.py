@@ -11,7 +11,7 @@ from support.fake_engine import MakeFake, refuse_to_start, request
 from support.pools import Launcher, everything, patient, started
 from support.waiting import HANG_SECONDS, until
 
-from voxcpm_grpc.pool.background import ended, kept_up
+from voxcpm_grpc.pool.background import cancel_and_wait, keep_running
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.handle import ProcessHandle
 from voxcpm_grpc.pool.ray.autoscale import autoscale
@@ -35,12 +35,12 @@ async def scaled(
     """A pool of engines that are there, which may get those in turn that are to come."""
     launches = iter(coming)
     async with started(*there, settings=settings) as pool:
-        keeping = kept_up(lambda: autoscale(pool, lambda: next(launches), bounds), "scaling")
+        keeping = keep_running(lambda: autoscale(pool, lambda: next(launches), bounds), "scaling")
         try:
             yield pool
             assert not keeping.done()
         finally:
-            await ended(keeping)
+            await cancel_and_wait(keeping)
 
 
 async def engines_are(pool: EnginePool, wanted: int) -> None:
@@ -100,10 +100,10 @@ async def test_scaling_that_fails_goes_on(caplog):
         return launch
 
     async with started(Launcher([BUSY])) as pool:
-        scaling = kept_up(lambda: autoscale(pool, next_launch, replace(BOUNDS, min_engines=2)), "scaling")
+        scaling = keep_running(lambda: autoscale(pool, next_launch, replace(BOUNDS, min_engines=2)), "scaling")
         await engines_are(pool, 2)
         assert "no name is left" in caplog.text
-        await ended(scaling)
+        await cancel_and_wait(scaling)
 
 
 async def test_the_last_place_is_left_to_be_over(monkeypatch):

@@ -1,4 +1,4 @@
-"""Nothing that runs beside everything else ends unseen."""
+"""Background tasks restart after an error, and no task ends unnoticed."""
 
 from __future__ import annotations
 
@@ -9,55 +9,55 @@ from pathlib import Path
 
 from support.waiting import HANG_SECONDS, NEVER_SECONDS
 
-from voxcpm_grpc.pool.background import all_ended, ended, kept_up
+from voxcpm_grpc.pool.background import cancel_and_wait, close_all, keep_running
 
 ROOT = Path(__file__).parents[2]
 
-# Where tasks are made otherwise, and who sees how they end.
-SEEN = {
-    "voxcpm_grpc/pool/background.py": "what is tested here",
+# The files that create tasks themselves, each with the reason why an error in such a task is noticed.
+ALLOWED = {
+    "voxcpm_grpc/pool/background.py": "tested here",
     "voxcpm_grpc/pool/host/engine_host.py": "a TaskGroup",
     "voxcpm_grpc/pool/engine_pool.py": "a TaskGroup",
-    "voxcpm_grpc/ipc/child_process.py": "awaited by start() and close(); reads are awaited by whoever iterates",
-    "voxcpm_grpc/pool/ray/handle.py": "both take every exception to the log and give the engine up",
-    "voxcpm_grpc/pool/supervisor.py": "a reader that fails is a lost engine",
-    "server/voxcpm_server/rpc/call.py": "reads and writes are awaited by whoever reads and writes",
+    "voxcpm_grpc/ipc/child_process.py": "start() and close() await the spawn; the iterating task awaits the reads",
+    "voxcpm_grpc/pool/ray/handle.py": "both tasks log every exception and mark the engine as lost",
+    "voxcpm_grpc/pool/supervisor.py": "a reader that fails counts as a lost engine",
+    "server/voxcpm_server/rpc/call.py": "the caller awaits each read and write",
     "server/voxcpm_server/speech/session.py": "a task that fails ends its stream",
     "server/voxcpm_server/signals.py": "awaited there",
-    "server/voxcpm_server/voices/store/content.py": "a fetch is awaited by whoever wants the voice",
+    "server/voxcpm_server/voices/store/content.py": "the callers that need the voice await its fetch",
 }
 
 
-async def test_what_fails_begins_again_and_says_so(caplog):
-    lives: list[int] = []
+async def test_a_task_that_fails_is_logged_and_starts_again(caplog):
+    runs: list[int] = []
 
     async def work() -> None:
-        lives.append(len(lives))
-        if len(lives) < 3:
-            raise ValueError(f"life {len(lives)}")
+        runs.append(len(runs))
+        if len(runs) < 3:
+            raise ValueError(f"run {len(runs)}")
 
     async with asyncio.timeout(HANG_SECONDS):
-        await kept_up(work, "the work", again_seconds=0.01)
-    assert lives == [0, 1, 2]
-    assert [record.message for record in caplog.records] == ["the work failed; it begins again in 0.01 s"] * 2
-    assert "ValueError: life 1" in caplog.text
+        await keep_running(work, "the work", retry_seconds=0.01)
+    assert runs == [0, 1, 2]
+    assert [record.message for record in caplog.records] == ["the work failed; it starts again in 0.01 s"] * 2
+    assert "ValueError: run 1" in caplog.text
 
 
-async def test_what_is_cancelled_does_not_begin_again():
-    begun = asyncio.Event()
+async def test_a_cancelled_task_does_not_start_again():
+    started = asyncio.Event()
 
     async def work() -> None:
-        begun.set()
+        started.set()
         await asyncio.sleep(NEVER_SECONDS)
 
-    task = kept_up(work, "the work")
-    await asyncio.wait_for(begun.wait(), HANG_SECONDS)
-    await ended(task, None)
+    task = keep_running(work, "the work")
+    await asyncio.wait_for(started.wait(), HANG_SECONDS)
+    await cancel_and_wait(task, None)
     assert task.cancelled()
-    await ended(None)
+    await cancel_and_wait(None)
 
 
-async def test_what_cannot_be_closed_does_not_keep_the_rest_open(caplog):
+async def test_an_error_in_one_close_does_not_stop_the_others(caplog):
     closed = []
 
     async def close(number: int) -> None:
@@ -66,12 +66,12 @@ async def test_what_cannot_be_closed_does_not_keep_the_rest_open(caplog):
         await asyncio.sleep(0.01)
         closed.append(number)
 
-    await all_ended(close(number) for number in range(3))
+    await close_all(close(number) for number in range(3))
     assert closed == [0, 2]
     assert "OSError: stuck" in caplog.text
 
 
-def makes_tasks(path: Path) -> bool:
+def creates_tasks(path: Path) -> bool:
     names = {"create_task", "ensure_future"}
     tree = ast.parse(path.read_text("utf-8"))
     return any(isinstance(node, ast.Attribute) and node.attr in names for node in ast.walk(tree))
@@ -82,6 +82,6 @@ def sources() -> Iterator[Path]:
         yield from (ROOT / folder).rglob("*.py")
 
 
-def test_tasks_are_made_where_their_end_is_seen():
-    found = {str(path.relative_to(ROOT)) for path in sources() if makes_tasks(path)}
-    assert found == set(SEEN), "use engine.background.kept_up, or say here who sees the end of the task"
+def test_tasks_are_created_only_in_files_that_notice_their_errors():
+    found = {str(path.relative_to(ROOT)) for path in sources() if creates_tasks(path)}
+    assert found == set(ALLOWED), "use pool.background.keep_running, or add the file here with the reason"

@@ -1,4 +1,4 @@
-"""Work that goes on beside everything else, and must not end unseen."""
+"""Background tasks that restart after an error, and helpers that end tasks."""
 
 from __future__ import annotations
 
@@ -9,39 +9,39 @@ from typing import Any
 
 logger = logging.getLogger(__name__)
 
-AGAIN_SECONDS = 1.0
+RETRY_SECONDS = 1.0
 
 
-def kept_up(
-    work: Callable[[], Coroutine[Any, Any, None]], name: str, *, again_seconds: float = AGAIN_SECONDS
+def keep_running(
+    work: Callable[[], Coroutine[Any, Any, None]], name: str, *, retry_seconds: float = RETRY_SECONDS
 ) -> asyncio.Task[None]:
-    """A task that does `work` until that returns or the task is cancelled.
+    """Run `work` in a task until it returns or the task is cancelled.
 
-    When it raises, the log says so with its `name` and the traceback, and it is begun anew after a pause.
+    If `work` raises, its `name` and the traceback are logged, and it starts again after `retry_seconds`.
     """
 
-    async def keep_up() -> None:
+    async def run() -> None:
         while True:
             try:
                 return await work()
             except Exception:
-                logger.exception("%s failed; it begins again in %g s", name, again_seconds)
-            await asyncio.sleep(again_seconds)
+                logger.exception("%s failed; it starts again in %g s", name, retry_seconds)
+            await asyncio.sleep(retry_seconds)
 
-    return asyncio.create_task(keep_up(), name=name)
+    return asyncio.create_task(run(), name=name)
 
 
-async def ended(*tasks: asyncio.Task[Any] | None) -> None:
-    """Cancel these tasks and wait for their end, whatever it is."""
-    begun = [task for task in tasks if task is not None]
-    for task in begun:
+async def cancel_and_wait(*tasks: asyncio.Task[Any] | None) -> None:
+    """Cancel tasks and wait until they end. Their results and errors are ignored."""
+    running = [task for task in tasks if task is not None]
+    for task in running:
         task.cancel()
-    if begun:
-        await asyncio.wait(begun)
+    if running:
+        await asyncio.wait(running)
 
 
-async def all_ended(closings: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Await all at once. What one of them raises goes to the log, and keeps no other one from its end."""
+async def close_all(closings: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Await coroutines concurrently. An error in one is logged and does not stop the others."""
     for outcome in await asyncio.gather(*closings, return_exceptions=True):
         if isinstance(outcome, Exception):
-            logger.error("something could not be closed", exc_info=outcome)
+            logger.error("closing failed", exc_info=outcome)

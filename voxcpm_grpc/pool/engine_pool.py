@@ -14,7 +14,7 @@ import numpy as np
 
 from voxcpm_grpc.errors import Aborted, InvalidRequest, StartupError, Unavailable
 from voxcpm_grpc.ipc.messages import Decode, Encode, GetStats, Submit
-from voxcpm_grpc.pool.background import all_ended
+from voxcpm_grpc.pool.background import close_all
 from voxcpm_grpc.pool.balancer import Balancer, prefix_of, work_of, work_of_coding
 from voxcpm_grpc.pool.engine_call import EngineCall, Stream
 from voxcpm_grpc.pool.handle import Launch, processes
@@ -193,7 +193,7 @@ class EnginePool:
     async def close(self) -> None:
         """Stop all engines; what is still under way ends as if they were lost."""
         self._closing = True
-        await all_ended(place.close() for place in self._places)
+        await close_all(place.close() for place in self._places)
         self._over.set()
 
     def _place(self, launch: Launch) -> Replica:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.ipc.messages import Beat, Report
-from voxcpm_grpc.pool.background import ended, kept_up
+from voxcpm_grpc.pool.background import cancel_and_wait, keep_running
 from voxcpm_grpc.pool.handle import Handle, Launch
 from voxcpm_grpc.request import ModelInfo
 from voxcpm_grpc.settings.schema import SupervisionSettings
@@ -72,11 +72,11 @@ class Supervisor:
 
     def begin(self) -> None:
         """As `start`, without waiting for the first engine, which may fail as its successors may."""
-        self._keeping = kept_up(self._keep, "the watch over an engine")
+        self._keeping = keep_running(self._keep, "the watch over an engine")
 
     async def close(self, *, force: bool = False) -> None:
         """Stop the engine and the watch over it; see `Handle.close`. The tenant is not told."""
-        await ended(self._keeping)
+        await cancel_and_wait(self._keeping)
         if self._handle:
             await self._handle.close(force=force)
 

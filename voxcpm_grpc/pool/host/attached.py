@@ -16,7 +16,7 @@ from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.ipc import child_process, messages
 from voxcpm_grpc.ipc.child_process import Addresses, mailbox, received
 from voxcpm_grpc.ipc.messages import Beat, Command, EngineCame, EngineWent, Ready, Report, StartFailed, Stop
-from voxcpm_grpc.pool.background import ended, kept_up
+from voxcpm_grpc.pool.background import cancel_and_wait, keep_running
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.handle import Launch
 from voxcpm_grpc.request import ModelInfo
@@ -168,9 +168,9 @@ async def joined(addresses: Addresses) -> AsyncIterator[HostLine]:
                 await beats.send(messages.encode_reports([Beat(0.0, 0.0)]), zmq.DONTWAIT)
             await asyncio.sleep(messages.BEAT_SECONDS)
 
-    tasks = kept_up(beat, "the front's sign of life"), kept_up(line.listen, "listening to the host")
+    tasks = keep_running(beat, "the front's sign of life"), keep_running(line.listen, "listening to the host")
     try:
         yield line
     finally:
-        await ended(*tasks)
+        await cancel_and_wait(*tasks)
         context.destroy()  # with every socket in it: one that somebody forgot must not hold up the end

@@ -20,7 +20,7 @@ from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.ipc.child_process import Addresses, ChildProcess
 from voxcpm_grpc.ipc.messages import Attach, Detach, EngineCame, EngineWent, Report
 from voxcpm_grpc.ipc.socket_folder import SocketFolder
-from voxcpm_grpc.pool.background import all_ended
+from voxcpm_grpc.pool.background import close_all
 from voxcpm_grpc.pool.handle import Handle, Launch, processes
 from voxcpm_grpc.pool.supervisor import Supervisor
 from voxcpm_grpc.request import ModelInfo
@@ -91,10 +91,10 @@ class EngineHost:
         """Let the fronts drain, then stop the engines. Whoever cancels this does not wait for open streams."""
         supervisors = [keeper.supervisor for keeper in self._keepers]
         try:
-            await all_ended(supervisor.close() for supervisor in supervisors)
+            await close_all(supervisor.close() for supervisor in supervisors)
         finally:
             supervisors += [engine.supervisor for engine in self._engines.values()]
-            await all_ended(supervisor.close(force=True) for supervisor in supervisors)
+            await close_all(supervisor.close(force=True) for supervisor in supervisors)
             self._folder.close()
 
     # ---- told by engines and fronts

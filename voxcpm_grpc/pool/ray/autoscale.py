@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from voxcpm_grpc.pool.background import ended, kept_up
+from voxcpm_grpc.pool.background import cancel_and_wait, keep_running
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.handle import Launch
 from voxcpm_grpc.pool.ray.scaler import Bounds, Load, Scaler
@@ -28,7 +28,7 @@ async def autoscale(pool: EnginePool, next_launch: Callable[[], Launch], bounds:
     removals: dict[Replica, asyncio.Task[None]] = {}
 
     def remove(place: Replica, seconds: float) -> None:
-        removals[place] = kept_up(lambda: pool.remove(place, seconds=seconds), f"the removal of {place.name}")
+        removals[place] = keep_running(lambda: pool.remove(place, seconds=seconds), f"the removal of {place.name}")
 
     try:
         while True:
@@ -51,7 +51,7 @@ async def autoscale(pool: EnginePool, next_launch: Callable[[], Launch], bounds:
             for place in idlest[: max(0, load.engines - wanted)]:
                 remove(place, DRAIN_SECONDS)
     finally:
-        await ended(*removals.values())
+        await cancel_and_wait(*removals.values())
 
 
 def _staying(pool: EnginePool) -> list[Replica]:

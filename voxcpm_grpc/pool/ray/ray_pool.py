@@ -9,7 +9,7 @@ from itertools import count
 from pathlib import Path
 
 from voxcpm_grpc.errors import StartupError
-from voxcpm_grpc.pool.background import ended, kept_up
+from voxcpm_grpc.pool.background import cancel_and_wait, keep_running
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.handle import Handle, Launch
 from voxcpm_grpc.pool.ray.autoscale import autoscale
@@ -64,10 +64,12 @@ class RayPool(EnginePool):
             await self.close()
             raise
         await super().start()
-        self._scaling = kept_up(lambda: autoscale(self, self._next_launch, self._bounds), "the scaling of the pool")
+        self._scaling = keep_running(
+            lambda: autoscale(self, self._next_launch, self._bounds), "the scaling of the pool"
+        )
 
     async def close(self) -> None:
-        await ended(self._scaling)
+        await cancel_and_wait(self._scaling)
         await super().close()
         await self._cluster.leave()
 

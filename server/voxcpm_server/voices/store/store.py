@@ -16,7 +16,7 @@ from copy import copy
 from dataclasses import replace
 
 from voxcpm_grpc.errors import Exhausted, FailedPrecondition, NotFound, Unavailable, VoxCPMError
-from voxcpm_grpc.pool.background import ended, kept_up
+from voxcpm_grpc.pool.background import cancel_and_wait, keep_running
 from voxcpm_grpc.settings.schema import VoiceSettings
 from voxcpm_server.voices.io_threads import IoThreads
 from voxcpm_server.voices.store.content import Content
@@ -66,13 +66,13 @@ class VoiceStore:
 
     async def __aenter__(self) -> VoiceStore:
         """Begins to sweep from time to time."""
-        self._sweeper = kept_up(
-            self._sweep_forever, "sweeping the voice store", again_seconds=self._settings.sweep_seconds
+        self._sweeper = keep_running(
+            self._sweep_forever, "sweeping the voice store", retry_seconds=self._settings.sweep_seconds
         )
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await ended(self._sweeper)
+        await cancel_and_wait(self._sweeper)
         await self._content.close()
         self._threads.close(wait=False)  # a store that hangs would hang us too
 
