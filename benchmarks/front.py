@@ -30,7 +30,8 @@ from voxcpm_grpc.pool.engine_pool import LEAD_CHUNKS, EnginePool, Stream
 from voxcpm_grpc.pool.handle import ProcessHandle
 from voxcpm_grpc.request import Event, Request
 from voxcpm_grpc.settings.schema import LimitSettings, Settings, VoiceSettings
-from voxcpm_server.app import loop_factory, running_server
+from voxcpm_server.app import running_server
+from voxcpm_server.main import loop_factory
 
 SHORT_SHARE = 10  # a short request has that many times fewer steps
 SHORT_REQUESTS = 5  # short requests of a user for each long one

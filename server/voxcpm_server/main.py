@@ -1,13 +1,14 @@
-"""Several server processes on one host: they share its engines, its voices and, where the system can, its port."""
+"""The command `serve`: one server process, or several that share the engines, the voices and the port of their host."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,31 +18,64 @@ from voxcpm_grpc.pool.host.attached import Addresses, AttachedPool, begin, joine
 from voxcpm_grpc.pool.host.engine_host import EngineHost
 from voxcpm_grpc.request import ModelInfo
 from voxcpm_grpc.settings.schema import Settings, engines
-from voxcpm_server.app import loop_factory, running_server
+from voxcpm_server.app import find_model, model_name, running_server
 from voxcpm_server.signals import Signals
 
 MAX_PORT = 65535
 
 
-async def serve_fronts(
-    settings: Settings,
-    directory: Path | None,
-    name: str,
-    signals: Signals,
-    announce: Callable[[Settings, ModelInfo, str], None],
-) -> None:
-    """Serve with `settings.fronts` processes until a signal comes; then they drain. Raises StartupError."""
+def serve(settings: Settings) -> None:
+    """Serve until SIGTERM or SIGINT arrives; a second signal does not wait for open streams.
+
+    Prints one line to stdout when the server is ready. Raises StartupError with one line for the operator.
+    """
+    logging.basicConfig(
+        level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s", force=True
+    )
+    directory = find_model(settings) if settings.pool == "processes" else None
+    with suppress(asyncio.CancelledError), asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(_serve(settings, directory))
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """The event loop of a server: uvloop's if it is installed, else asyncio's own."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+async def _serve(settings: Settings, directory: Path | None) -> None:
+    signals = Signals()
+    if settings.fronts > 1:
+        await _serve_fronts(settings, directory, signals)
+        return
+    async with running_server(settings, directory=directory) as running:
+        _announce(settings, running.pool.info, running.address)
+        await signals.wait(running.pool.closed_or_given_up())
+
+
+def _announce(settings: Settings, info: ModelInfo, address: str) -> None:
+    """Print the line that reports a ready server."""
+    devices = list(engines(settings))
+    device = info.device if len(devices) == 1 else ",".join(devices)
+    print(f"listening on {address} model={info.name} device={device} dtype={info.dtype}", flush=True)
+
+
+async def _serve_fronts(settings: Settings, directory: Path | None, signals: Signals) -> None:
+    """Serve with `settings.fronts` processes until a signal arrives, then drain them. Raises StartupError."""
     if directory is None:
         raise StartupError("fronts share the engines of their host; on Ray, run several servers on one cluster instead")
     if (settings.voices.url or "").startswith("memory:"):
         raise StartupError("voices.url is in memory, where fronts do not see each other's voices; name a folder")
     with reserved(settings.listen, settings.fronts, shared=settings.fronts_share_port) as addresses:
         host = EngineHost.of_processes(
-            directory, name, engines(settings), settings.supervision, log_level=settings.log_level
+            directory, model_name(settings), engines(settings), settings.supervision, log_level=settings.log_level
         )
         fronts = {
             f"front {number}": partial(
-                main,
+                _run_front,
                 settings=settings.model_copy(update={"listen": address}),
                 directory=directory,
                 places=tuple(host.places),
@@ -50,20 +84,20 @@ async def serve_fronts(
         }
         try:
             await host.start(fronts, drain_seconds=settings.drain_seconds)
-            announce(settings, host.info, ",".join(dict.fromkeys(addresses)))
+            _announce(settings, host.info, ",".join(dict.fromkeys(addresses)))
             await signals.wait(host.given_up())
         finally:
             await host.close()
 
 
-def main(addresses: Addresses, settings: Settings, directory: Path, places: tuple[str, ...]) -> None:
-    """Serve with the engines of the host that listens at `addresses` until it says so. Runs in a process of its own."""
+def _run_front(addresses: Addresses, settings: Settings, directory: Path, places: tuple[str, ...]) -> None:
+    """The main function of a front's process: serve with the host's engines until the host stops this front."""
     begin(settings.log_level)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(_serve(addresses, settings, directory, places))
+        runner.run(_serve_front(addresses, settings, directory, places))
 
 
-async def _serve(addresses: Addresses, settings: Settings, directory: Path, places: tuple[str, ...]) -> None:
+async def _serve_front(addresses: Addresses, settings: Settings, directory: Path, places: tuple[str, ...]) -> None:
     async with joined(addresses) as line:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, line.stopped.set)
         try:
@@ -78,9 +112,9 @@ async def _serve(addresses: Addresses, settings: Settings, directory: Path, plac
 
 @contextmanager
 def reserved(listen: str, count: int, *, shared: bool) -> Iterator[list[str]]:
-    """An address to listen on for each front, the same for all of them if `shared`. Raises StartupError.
+    """Addresses for `count` fronts: one port for all if `shared`, else consecutive ports. Raises StartupError.
 
-    A shared port is held for the length of the block, so that no one else takes it while a front is started again.
+    The block holds a shared port, so that no other process takes it while a front restarts.
     """
     host, _, port = listen.rpartition(":")
     if listen.startswith("unix:") or not port.isdecimal():
@@ -88,12 +122,14 @@ def reserved(listen: str, count: int, *, shared: bool) -> Iterator[list[str]]:
     first = int(port)
     if not shared:
         if first + count - 1 > MAX_PORT:
-            raise StartupError(f"{count} fronts need the ports from {first} on, and {MAX_PORT} is the last one")
+            raise StartupError(
+                f"{count} fronts need the ports from {first} on and the last port is {MAX_PORT}; listen on a lower one"
+            )
         yield [f"{host}:{port}" for port in _free(host, *(first and first + number for number in range(count)))]
         return
     if not hasattr(socket, "SO_REUSEPORT"):
         raise StartupError("this system does not let processes share a port; set front_ports to consecutive")
-    with _socket(host) as holder:
+    with _open_socket(host) as holder:
         [found] = _free(host, first)
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         _bind(holder, host, found)
@@ -101,25 +137,25 @@ def reserved(listen: str, count: int, *, shared: bool) -> Iterator[list[str]]:
 
 
 def _free(host: str, *ports: int) -> list[int]:
-    """These ports, or for each 0 any, on which nobody listens now, not even one who would share them."""
+    """The ports, with a free one for each 0, after a check that no process listens on them, even to share them."""
     with ExitStack() as probes:
-        return [_bind(probes.enter_context(_socket(host)), host, port) for port in ports]
+        return [_bind(probes.enter_context(_open_socket(host)), host, port) for port in ports]
 
 
-def _socket(host: str) -> socket.socket:
-    made = socket.socket(_resolved(host, 0)[0])
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that have ended may linger
-    return made
+def _open_socket(host: str) -> socket.socket:
+    opened = socket.socket(_resolved(host, 0)[0])
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # closed connections may linger
+    return opened
 
 
-def _bind(made: socket.socket, host: str, port: int) -> int:
+def _bind(sock: socket.socket, host: str, port: int) -> int:
     try:
-        made.bind(_resolved(host, port)[1])
+        sock.bind(_resolved(host, port)[1])
     except OSError:
         raise StartupError(
             f"cannot listen on {host}:{port}: the port is taken, or the address is not this host's"
         ) from None
-    return made.getsockname()[1]
+    return sock.getsockname()[1]
 
 
 def _resolved(host: str, port: int) -> tuple[socket.AddressFamily, Any]:

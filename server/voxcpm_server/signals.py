@@ -1,4 +1,4 @@
-"""What an operator's signals mean to the process that they reach."""
+"""SIGTERM and SIGINT as the process of a server handles them."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ from voxcpm_grpc.errors import StartupError
 
 
 class Signals:
-    """From its making on, SIGTERM and SIGINT end the current task: at once while it starts, gently once it waits here.
+    """Handles SIGTERM and SIGINT from its construction on.
 
-    A signal after that does not wait for open streams either.
+    A signal before `wait` cancels the current task, so that a start is aborted. The first signal during `wait` makes
+    `wait` return. Every further signal cancels the task, so that the server does not wait for open streams.
     """
 
     def __init__(self) -> None:
         self._main = asyncio.current_task()
         self._stop = asyncio.Event()
-        self._waits = False
+        self._waiting = False
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._on_signal)
 
-    async def wait(self, hopeless: Coroutine[Any, Any, object]) -> None:
-        """Returns when a signal comes. Raises StartupError when `hopeless` returns, as there is no engine any more."""
-        self._waits = True
-        watch, stop = asyncio.create_task(hopeless), asyncio.create_task(self._stop.wait())
+    async def wait(self, no_engine_left: Coroutine[Any, Any, object]) -> None:
+        """Return when a signal arrives. Raises StartupError if `no_engine_left` returns first."""
+        self._waiting = True
+        watch, stop = asyncio.create_task(no_engine_left), asyncio.create_task(self._stop.wait())
         try:
             await asyncio.wait((watch, stop), return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -36,7 +37,7 @@ class Signals:
             raise StartupError("no engine is left and none could be started again; the log says why")
 
     def _on_signal(self) -> None:
-        if self._stop.is_set() or not self._waits:
+        if self._stop.is_set() or not self._waiting:
             assert self._main is not None
             self._main.cancel()
         self._stop.set()

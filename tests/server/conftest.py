@@ -30,7 +30,7 @@ from voxcpm_server.rpc.service import VoxCPMService
 from voxcpm_server.voices.builder import VoiceBuilder
 from voxcpm_server.voices.catalog import VoiceCatalog
 from voxcpm_server.voices.io_threads import IoThreads
-from voxcpm_server.voices.presets import Preset, default, make
+from voxcpm_server.voices.presets import Preset, build, default
 from voxcpm_server.voices.store.objects import Objects
 from voxcpm_server.voices.store.store import VoiceStore
 from voxcpm_server.voices.uploads import UploadBudget
@@ -212,14 +212,14 @@ def serve_front(tmp_path: Path, decode_pool: DecodePool) -> ServeFront:
         directory = tmp_path / "voices"
         voices = VoiceSettings(max_voices=max_voices, timeout_seconds=HANG_SECONDS)
         store = VoiceStore(Objects(url or str(directory)), voices, pool.info.fingerprint)
-        library = VoiceCatalog(store)
-        studio = VoiceBuilder(pool, decode_pool, library, threads, settings)  # type: ignore[arg-type]
-        library.keep(await make(presets, studio), default(presets, default_voice))
+        catalog = VoiceCatalog(store)
+        builder = VoiceBuilder(pool, decode_pool, catalog, threads, settings)  # type: ignore[arg-type]
+        catalog.set_presets(await build(presets, builder), default(presets, default_voice))
         gate = AdmissionGate(settings.max_streams)
         service = VoxCPMService(
             pool=pool,  # type: ignore[arg-type]
-            studio=studio,
-            library=library,
+            builder=builder,
+            catalog=catalog,
             threads=threads,
             gate=gate,
             limits=settings,

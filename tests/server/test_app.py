@@ -35,7 +35,7 @@ from voxcpm_grpc.v1 import tts_pb2_grpc
 from voxcpm_server.app import running_server
 
 SERVE = (
-    "import sys; from voxcpm_grpc.settings.sources import load; from voxcpm_server.app import serve; "
+    "import sys; from voxcpm_grpc.settings.sources import load; from voxcpm_server.main import serve; "
     "serve(load(sys.argv[1:]))"
 )
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING

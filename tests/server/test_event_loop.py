@@ -96,7 +96,7 @@ async def test_no_callback_does_much_under_load(serve_front, monkeypatch):
 
 
 def test_the_front_never_loads_torch():
-    code = "import sys, voxcpm_server.app; print(sorted({'torch', 'triton', 'av'} & sys.modules.keys()))"
+    code = "import sys, voxcpm_server.main; print(sorted({'torch', 'triton', 'av'} & sys.modules.keys()))"
     command = [sys.executable, "-c", code]
     loaded = subprocess.run(command, capture_output=True, text=True, timeout=HANG_SECONDS, check=True)
     assert loaded.stdout.strip() == "[]"

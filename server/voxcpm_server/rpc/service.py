@@ -42,8 +42,8 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
         self,
         *,
         pool: EnginePool,
-        studio: VoiceBuilder,
-        library: VoiceCatalog,
+        builder: VoiceBuilder,
+        catalog: VoiceCatalog,
         threads: IoThreads,
         gate: AdmissionGate,
         limits: LimitSettings,
@@ -51,8 +51,8 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
         self.gate = gate
         self.uploads = UploadBudget(limits.max_upload_bytes_total)
         self._pool = pool
-        self._studio = studio
-        self._library = library
+        self._builder = builder
+        self._catalog = catalog
         self._threads = threads
         self._limits = limits
         self._reader = wire.RequestReader(pool.info, limits)
@@ -67,7 +67,7 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
             config = self._reader.generate_config(pb.GenerateConfig())
         choice = config.voice
         if choice.is_open and not config.style:
-            choice = VoiceChoice(preset=self._library.default)
+            choice = VoiceChoice(preset=self._catalog.default)
         voice = await self._conditioning(choice)
         if config.style and voice.prompt is not None:  # of a preset: others were refused at once
             raise wire.style_with_prompt("config.turn.style")
@@ -77,7 +77,7 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
             voice,
             choice.name,
             pool=self._pool,
-            encode=self._studio.encode_speech,
+            encode=self._builder.encode_speech,
             max_text_chars=self._limits.max_text_chars,
             max_carry_seconds=self._limits.max_carry_seconds,
             idle_seconds=self._limits.stream_idle_seconds,
@@ -110,23 +110,23 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
             (role,) = config.roles
             upload = config.prompt if role is Role.PROMPT else config.reference
             assert upload is not None and not isinstance(upload, str)
-            decoded = await self._studio.decode(recordings[role], upload, role)
-            latents = await self._studio.encode(decoded, role)
+            decoded = await self._builder.decode(recordings[role], upload, role)
+            latents = await self._builder.encode(decoded, role)
         return wire.latents(latents, self._pool.info.fingerprint, decoded.seconds)
 
     @rpc(stream=False)
     async def GetVoice(self, request: pb.GetVoiceRequest, call: Call) -> pb.GetVoiceResponse:
-        return pb.GetVoiceResponse(handle=wire.handle(await self._library.find(request.id)))
+        return pb.GetVoiceResponse(handle=wire.handle(await self._catalog.find(request.id)))
 
     @rpc(stream=False)
     async def ListVoices(self, request: pb.ListVoicesRequest, call: Call) -> pb.ListVoicesResponse:
         kind, labels, size, token = wire.listing(request)
-        return wire.voice_page(*await self._library.page(kind=kind, labels=labels, size=size, token=token))
+        return wire.voice_page(*await self._catalog.page(kind=kind, labels=labels, size=size, token=token))
 
     @rpc(stream=False)
     async def DeleteVoice(self, request: pb.DeleteVoiceRequest, call: Call) -> pb.DeleteVoiceResponse:
         try:
-            await self._library.delete(request.id, cascade=request.cascade)
+            await self._catalog.delete(request.id, cascade=request.cascade)
         except NotFound:
             if not request.allow_missing:
                 raise
@@ -134,7 +134,7 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
 
     @rpc(stream=False)
     async def GetModelInfo(self, request: pb.GetModelInfoRequest, call: Call) -> pb.GetModelInfoResponse:
-        return wire.model_info(self._pool.info, self._limits, self._library.presets, self._library.default)
+        return wire.model_info(self._pool.info, self._limits, self._catalog.presets, self._catalog.default)
 
     # ----
 
@@ -159,7 +159,7 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
         with self.uploads.account() as take:
             for recording in choice.recordings:
                 take(len(recording.data), recording.name)
-            return await self._studio.conditioning(choice)
+            return await self._builder.conditioning(choice)
 
     @asynccontextmanager
     async def _received(
@@ -185,7 +185,7 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
 
     async def _add(self, requests: AsyncIterator[Any], call: Call) -> None:
         async with self._received(requests, call) as (config, recordings):
-            created = await self._studio.create(config, recordings)
+            created = await self._builder.create(config, recordings)
         await self._tell(created, config, call)
 
     async def _tell(self, created: Created, config: UploadConfig, call: Call) -> None:

@@ -43,11 +43,11 @@ class VoiceBuilder:
     """Decodes in the decode pool, encodes on an engine, digests in threads: its caller's event loop only waits."""
 
     def __init__(
-        self, pool: EnginePool, decoder: DecodePool, library: VoiceCatalog, threads: IoThreads, limits: LimitSettings
+        self, pool: EnginePool, decoder: DecodePool, catalog: VoiceCatalog, threads: IoThreads, limits: LimitSettings
     ) -> None:
         self._pool = pool
         self._decoder = decoder
-        self._library = library
+        self._catalog = catalog
         self._threads = threads
         self._limits = limits
 
@@ -57,7 +57,7 @@ class VoiceBuilder:
         """What the chosen voice means to the model. Raises InvalidRequest, NotFound, FailedPrecondition."""
         if choice.preset:
             try:
-                stored = self._library.preset(choice.preset)
+                stored = self._catalog.preset(choice.preset)
             except NotFound as error:
                 error.field = "config.conditioning.preset"
                 raise
@@ -80,7 +80,7 @@ class VoiceBuilder:
 
     async def _load(self, id: str, kind: Kind, field: str) -> StoredVoice:
         try:
-            stored = await self._library.load(id)
+            stored = await self._catalog.load(id)
         except (NotFound, FailedPrecondition) as error:
             error.field = field
             raise
@@ -137,11 +137,11 @@ class VoiceBuilder:
         wanted = [stored for stored in members.values() if stored.voice.id not in using]
         if len(members) > 1:
             wanted.append(self._hifi(members[Role.PROMPT], members[Role.REFERENCE], config.options))
-        voice, reused = (await self._library.add(*wanted, using=using))[-1]
+        voice, reused = (await self._catalog.add(*wanted, using=using))[-1]
         made = wanted[-1]
         return Created(StoredVoice(voice=voice, prompt=made.prompt, reference=made.reference), reused)
 
-    async def make(self, kind: Kind, recording: bytes, transcript: str, options: VoiceOptions) -> list[StoredVoice]:
+    async def build(self, kind: Kind, recording: bytes, transcript: str, options: VoiceOptions) -> list[StoredVoice]:
         """The voice of the operator's own recording, which is not stored; before a hifi voice its members.
 
         Raises BadAudio.
@@ -163,10 +163,10 @@ class VoiceBuilder:
         return made
 
     async def _member(self, decoded: Decoded, role: Role, transcript: str, options: VoiceOptions) -> StoredVoice:
-        """A prompt or reference, its latents taken from the library if they are there."""
+        """A prompt or reference, its latents taken from the catalog if they are there."""
         id = await self._member_id(decoded, role, transcript)
         try:
-            return await self._library.load(id)
+            return await self._catalog.load(id)
         except (NotFound, Damaged):
             return await self._new_member(id, decoded, role, transcript, options)
 

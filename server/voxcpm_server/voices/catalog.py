@@ -32,7 +32,7 @@ class VoiceCatalog:
         """Name of the preset that speaks where a stream names neither a voice nor a style; empty if there is none."""
         return self._default
 
-    def keep(self, presets: Mapping[str, Sequence[StoredVoice]], default: str = "") -> None:
+    def set_presets(self, presets: Mapping[str, Sequence[StoredVoice]], default: str = "") -> None:
         """Have these presets, by name: the voice itself comes last, what it was made of before it."""
         self._default = default
         for name, voices in presets.items():

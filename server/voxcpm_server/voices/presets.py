@@ -76,13 +76,13 @@ def default(presets: Sequence[tuple[Preset, bytes]], wanted: str) -> str:
     return wanted
 
 
-async def make(presets: Sequence[tuple[Preset, bytes]], studio: VoiceBuilder) -> Mapping[str, Sequence[StoredVoice]]:
-    """Voices by name, in the form that `VoiceCatalog.keep` takes. Raises StartupError for what is no recording."""
+async def build(presets: Sequence[tuple[Preset, bytes]], builder: VoiceBuilder) -> Mapping[str, Sequence[StoredVoice]]:
+    """The voices of each preset by name, as `VoiceCatalog.set_presets` takes them. Raises StartupError."""
     made = {}
     for preset, recording in presets:
         options = VoiceOptions(display_name=preset.name, labels=preset.labels)
         try:
-            made[preset.name] = await studio.make(Kind[preset.kind.upper()], recording, preset.transcript, options)
+            made[preset.name] = await builder.build(Kind[preset.kind.upper()], recording, preset.transcript, options)
         except VoxCPMError as error:
             raise _fault(Path(FOLDER) / preset.recording, f"cannot be the preset {preset.name}: {error}") from None
     return made

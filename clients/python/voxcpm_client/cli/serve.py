@@ -34,10 +34,10 @@ def serve(settings: tuple[str, ...]) -> None:
         if "--print-config" in settings:
             click.echo(config.to_toml(effective), nl=False)
             return
-        app = _import("voxcpm_server.app", INSTALL_SERVER)
+        main = _import("voxcpm_server.main", INSTALL_SERVER)
         if importlib.util.find_spec("torch") is None:  # only the engine's process imports it
             raise _missing(INSTALL_SERVER)
-        app.serve(effective)
+        main.serve(effective)
     except StartupError as error:
         raise click.ClickException(str(error)) from None
 
