@@ -150,7 +150,7 @@ def test_a_failure_in_mid_speech_leaves_what_was_heard(run, server, tmp_path):
 def test_a_contradiction_and_an_unreachable_server_are_failures(run):
     result = run("say", TEXT, "--voice", "anna", "--voice", "ref_1")
     assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
-    assert "a preset is a voice of its own" in result.stderr
+    assert "a preset cannot be combined" in result.stderr
     result = run("info", "--target", "127.0.0.1:1", "--timeout", "60")
     assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
     assert "no server answers at 127.0.0.1:1" in result.stderr

@@ -169,8 +169,8 @@ async def test_every_option_has_its_place_on_the_wire(client, server):
     ("options", "message"),
     [
         ({"voice": [""]}, "a voice is empty"),
-        ({"voice": ["anna", "ref_1"]}, "give it alone"),
-        ({"voice": "anna", "reference": b"x"}, "give it alone"),
+        ({"voice": ["anna", "ref_1"]}, "use it alone"),
+        ({"voice": "anna", "reference": b"x"}, "use it alone"),
         ({"voice": ["ref_1", "ref_2"]}, "two voices"),
         ({"voice": ["hifi_1", "ref_2"]}, "hifi"),
         ({"voice": "prm_1", "prompt": Prompt(b"x", "y")}, "two voices give a prompt"),

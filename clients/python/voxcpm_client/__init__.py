@@ -1,4 +1,4 @@
-"""Speak with a VoxCPM server: `AsyncClient`, and `Client` for code without asyncio. Imports no torch.
+"""Clients of a VoxCPM server: `AsyncClient`, and `Client` for code without asyncio. They do not need PyTorch.
 
 from voxcpm_client import Client
 
@@ -23,14 +23,14 @@ from voxcpm_client.errors import (
     Unavailable,
     Unimplemented,
 )
-from voxcpm_client.options import Prompt, SpeechOptions
+from voxcpm_client.model_info import ModelInfo
+from voxcpm_client.options import Prompt, SpeechOptions, VoiceOptions
 from voxcpm_client.results import (
     Chunk,
     Flushed,
     Header,
     Interrupted,
     Latents,
-    ModelInfo,
     SegmentEvent,
     Speech,
     Summary,
@@ -38,7 +38,6 @@ from voxcpm_client.results import (
 )
 from voxcpm_client.stream import AsyncSession, AsyncStream
 from voxcpm_client.sync import Client, Session, Stream
-from voxcpm_client.upload import VoiceOptions
 from voxcpm_grpc.audio import AudioFormat, Encoding
 
 __all__ = [

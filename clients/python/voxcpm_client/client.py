@@ -10,28 +10,32 @@ from typing import Any, Literal, Self, Unpack
 
 import grpc
 
-from voxcpm_client import convert, upload
+from voxcpm_client import responses, upload
 from voxcpm_client.connection import Connection
 from voxcpm_client.errors import InvalidArgument
-from voxcpm_client.options import VOICE_PREFIXES, Recording, SpeechOptions, generate_config, read
-from voxcpm_client.results import Latents, ModelInfo, Speech, Voice
+from voxcpm_client.model_info import ModelInfo
+from voxcpm_client.options import Recording, SpeechOptions, VoiceKind, VoiceOptions
+from voxcpm_client.requests import VOICE_PREFIXES, generate_config, read
+from voxcpm_client.results import Latents, Speech, Voice
 from voxcpm_client.retry import Attempts
 from voxcpm_client.stream import AsyncSession, AsyncStream
 from voxcpm_client.text import Text
-from voxcpm_client.upload import Upload, VoiceOptions
+from voxcpm_client.upload import Upload
 from voxcpm_grpc.audio import AudioFormat
 from voxcpm_grpc.v1 import tts_pb2 as pb
 
 DEFAULT_TARGET = "127.0.0.1:50051"
-DEFAULT_TIMEOUT = 300.0  # seconds of one call, speech included
-SHORT_TIMEOUT = 30.0  # and of one that does no work on a model
-MAX_PAGES = 1000
+"""Address of the server if a client is created without one."""
 
-VoiceKind = Literal["prompt", "reference", "hifi"]
+DEFAULT_TIMEOUT = 300.0
+"""Longest duration of a call in seconds, if neither the client nor the call sets another."""
+
+SHORT_TIMEOUT = 30.0  # seconds, for calls that do not use the model
+MAX_PAGES = 1000
 
 
 class AsyncClient:
-    """A VoxCPM server. One client serves any number of calls at once.
+    """A client of a VoxCPM server. Any number of calls can run at the same time.
 
         async with AsyncClient("127.0.0.1:50051") as client:
             speech = await client.say("Hello.", seed=7)
@@ -40,10 +44,7 @@ class AsyncClient:
                 async for chunk in stream:
                     play(chunk.samples)
 
-    `timeout` bounds every call in seconds, unless the call has its own; None for no limit. `retries` bounds the new
-    attempts after UNAVAILABLE, or RESOURCE_EXHAUSTED with a time to come back; they are made only before the first
-    audio and within the timeout. `metadata` goes with every call. Without `credentials` (see `tls_credentials`) the
-    connection is not encrypted. Every failure of a call is a SpeechError; a file that cannot be read is an OSError.
+    Every failed call raises a SpeechError. A recording that cannot be read raises an OSError.
     """
 
     def __init__(
@@ -55,6 +56,19 @@ class AsyncClient:
         metadata: Mapping[str, str] | None = None,
         retries: int = 4,
     ) -> None:
+        """Create a client. It connects to the server at its first call.
+
+        The client repeats a call after UNAVAILABLE, and after RESOURCE_EXHAUSTED if the server says when to try again,
+        but never after the first audio of the call. `voices`, `get_voice`, `delete_voice`, `model_info` and `health`
+        have a timeout of at most 30 s.
+
+        Args:
+            target: Address of the server, `HOST:PORT`. Default: `127.0.0.1:50051`.
+            timeout: Longest duration of a call in seconds, including retries; None: no limit. Default: `300.0`.
+            credentials: Credentials for an encrypted connection, see `tls_credentials`. Default: `None`, unencrypted.
+            metadata: Metadata to send with every call. Default: `None`.
+            retries: Largest number of new attempts in a call, 0 or more. Default: `4`.
+        """
         self._timeout = timeout
         self._connection = Connection(target, credentials=credentials, metadata=metadata, retries=retries)
 
@@ -67,33 +81,55 @@ class AsyncClient:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Cancel the calls under way and disconnect."""
+        """Cancel the running calls and close the connection."""
         await self._connection.close()
 
     # ------------------------------------------------------------ speech
 
     def speak(self, text: Text, **options: Unpack[SpeechOptions]) -> AsyncStream:
-        """Speak `text`, a string or pieces as they come, and stream the audio.
+        """Speak text and stream the audio.
 
-        A sync iterable that may block, such as a file, is read in a thread of its own. Options: see SpeechOptions.
+        A thread reads iterables that may block, such as files.
+
+        Args:
+            text: A string, or an iterable of its pieces.
+            options: See SpeechOptions.
         """
         return AsyncStream(self._connection, generate_config(options), text, timeout=self._long_timeout(options))
 
     async def say(self, text: Text, **options: Unpack[SpeechOptions]) -> Speech:
-        """Speak `text` and wait for all of it."""
+        """Speak text and return all the audio at the end.
+
+        A thread reads iterables that may block, such as files.
+
+        Args:
+            text: A string, or an iterable of its pieces.
+            options: See SpeechOptions.
+        """
         async with self.speak(text, **options) as stream:
             return await stream.speech()
 
     def session(self, **options: Unpack[SpeechOptions]) -> AsyncSession:
-        """A conversation: send text, flush and interrupt while the audio is read. Give a long one `timeout=None`."""
+        """Start a conversation: send text, flush and interrupt while the audio is read.
+
+        Args:
+            options: See SpeechOptions. A long conversation needs `timeout=None`.
+        """
         return AsyncSession(self._connection, generate_config(options), None, timeout=self._long_timeout(options))
 
     # ------------------------------------------------------------ voices
 
     async def add_prompt(self, audio: Recording, transcript: str, **options: Unpack[VoiceOptions]) -> Voice:
-        """Store a recording and what is said in it, to be continued by later speech.
+        """Store a recording and its transcript, which later speech continues.
 
-        The same content gets the same id, however often it is added. Options: see VoiceOptions.
+        `ModelInfo.limits` has the limits of a recording: `max_upload_bytes` and `max_prompt_seconds`. The server limits
+        the transcript, by default to 2000 characters. The new text follows the transcript without a separator: end the
+        transcript with a space if the language uses spaces.
+
+        Args:
+            audio: Path or bytes of an audio file in any common format.
+            transcript: The words of the recording, exactly as spoken.
+            options: See VoiceOptions.
         """
         config = pb.AddPromptConfig(
             options=upload.stored_as(options),
@@ -104,7 +140,14 @@ class AsyncClient:
         return await self._add(pb.AddPromptRequest, config, [Upload(await _load(audio))], options)
 
     async def add_reference(self, audio: Recording, **options: Unpack[VoiceOptions]) -> Voice:
-        """Store a recording whose timbre later speech takes; it needs no transcript. Otherwise as `add_prompt`."""
+        """Store a recording whose voice (timbre) later speech takes. It needs no transcript.
+
+        `ModelInfo.limits` has the limits of a recording: `max_upload_bytes` and `max_reference_seconds`.
+
+        Args:
+            audio: Path or bytes of an audio file in any common format.
+            options: See VoiceOptions.
+        """
         config = pb.AddReferenceConfig(
             options=upload.stored_as(options),
             source=upload.source_format(options),
@@ -120,10 +163,15 @@ class AsyncClient:
         reference: Recording | None = None,
         **options: Unpack[VoiceOptions],
     ) -> Voice:
-        """Bind a prompt and a reference to one voice. Otherwise as `add_prompt`.
+        """Store one voice that combines a prompt and a reference. The limits are those of the two.
 
-        Each is a recording or the id of a stored voice (`prm_...`, `ref_...`; write a file of such a name as a Path).
-        Without `reference`, the prompt's recording plays both parts.
+        A string that starts with `prm_` or `ref_` is an id; write the path of a file with such a name as a Path.
+
+        Args:
+            prompt: A recording, or the id of a stored prompt (`prm_...`).
+            transcript: The words of the prompt, as for `add_prompt`; not used for a stored prompt. Default: `""`.
+            reference: A recording, or the id of a stored reference. Default: `None`, the recording of the prompt.
+            options: See VoiceOptions.
         """
         config = pb.AddHifiConfig(options=upload.stored_as(options), preview=upload.preview(options))
         source = upload.source_format(options)
@@ -147,7 +195,15 @@ class AsyncClient:
     async def encode_latents(
         self, audio: Recording, *, role: Literal["prompt", "reference"], source: AudioFormat | None = None
     ) -> Latents:
-        """A recording as latents, for callers who keep voices themselves; give them as `prompt=` or `reference=`."""
+        """Encode a recording without storing it. The result serves as `reference`, or in a Prompt.
+
+        `ModelInfo.limits` has the limits of a recording, as for `add_prompt` and `add_reference`.
+
+        Args:
+            audio: Path or bytes of an audio file in any common format.
+            role: `prompt` or `reference`: the later use of the latents. They do not fit the other use.
+            source: Encoding and sample rate of raw PCM without a header. Default: `None`, for audio files.
+        """
         roles = {"prompt": pb.AUDIO_ROLE_PROMPT, "reference": pb.AUDIO_ROLE_REFERENCE}
         if role not in roles:
             raise InvalidArgument(f"role is {role!r}; it must be one of {', '.join(roles)}", field="role")
@@ -158,10 +214,15 @@ class AsyncClient:
         )
         attempts = self._connection.attempts(self._timeout)
         response = await upload.encode(self._connection, config, Upload(await _load(audio)), attempts)
-        return convert.latents(response)
+        return responses.latents(response)
 
     async def voices(self, *, kind: VoiceKind | None = None, labels: Mapping[str, str] | None = None) -> list[Voice]:
-        """The caller's voices, newest first; of one kind and with all of `labels`, if given."""
+        """List voices: stored ones, newest first, and then the presets of the model.
+
+        Args:
+            kind: Only voices of this kind: `prompt`, `reference` or `hifi`. Default: `None`, all kinds.
+            labels: Only voices that have all of these labels. Default: `None`.
+        """
         if kind is not None and kind not in VOICE_PREFIXES.values():
             raise InvalidArgument(f"kind is {kind!r}; it must be prompt, reference or hifi", field="kind")
         number: Any = pb.VoiceKind.Value(f"VOICE_KIND_{kind.upper()}") if kind else pb.VOICE_KIND_UNSPECIFIED
@@ -171,26 +232,40 @@ class AsyncClient:
             page = await self._unary(
                 "ListVoices", pb.ListVoicesRequest(kind=number, labels=labels or {}, page_token=token)
             )
-            found += map(convert.voice, page.handles)
+            found += map(responses.voice, page.handles)
             token = page.next_page_token
             if not token:
                 break
         return found
 
     async def get_voice(self, id: str) -> Voice:
-        return convert.voice((await self._unary("GetVoice", pb.GetVoiceRequest(id=id))).handle)
+        """Describe one voice. Its time to live starts again. Raises NotFound.
+
+        Args:
+            id: Id of the voice, such as `ref_...`.
+        """
+        return responses.voice((await self._unary("GetVoice", pb.GetVoiceRequest(id=id))).handle)
 
     async def delete_voice(self, id: str, *, missing_ok: bool = False, cascade: bool = False) -> None:
-        """Delete a voice; `cascade` deletes a hifi voice's members too, unless other voices use them."""
+        """Delete a stored voice. Streams that use it continue.
+
+        Raises NotFound, and FailedPrecondition for a preset of the model.
+
+        Args:
+            id: Id of the voice, such as `ref_...`.
+            missing_ok: True does not raise NotFound. Default: `False`.
+            cascade: True also deletes the members of a hifi voice that no other voice uses. Default: `False`.
+        """
         await self._unary("DeleteVoice", pb.DeleteVoiceRequest(id=id, allow_missing=missing_ok, cascade=cascade))
 
     # ------------------------------------------------------------ server
 
     async def model_info(self) -> ModelInfo:
-        return convert.model_info(await self._unary("GetModelInfo", pb.GetModelInfoRequest()))
+        """Describe the model of the server, its audio formats and its limits."""
+        return responses.model_info(await self._unary("GetModelInfo", pb.GetModelInfoRequest()))
 
     async def health(self) -> bool:
-        """Whether the server takes calls. Raises Unavailable when there is none."""
+        """True if the server accepts calls, False if not. Raises Unavailable if no server answers."""
         return await self._connection.health(self._short())
 
     async def _unary(self, method: str, request: Any) -> Any:

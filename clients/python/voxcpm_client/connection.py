@@ -1,4 +1,4 @@
-"""The channel to one server, and how its calls are made: deadline, retries, errors."""
+"""The channel to a server, and the deadline, retries and errors of its calls."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from voxcpm_client.retry import Attempts
 from voxcpm_grpc.v1 import tts_pb2_grpc
 
 OPTIONS = (
-    ("grpc.enable_retries", 0),  # the client's own retries know what may be repeated
+    ("grpc.enable_retries", 0),  # the client retries by itself: it knows which calls can be repeated
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2000),
     ("grpc.max_receive_message_length", 64 << 20),
     ("grpc.max_send_message_length", 64 << 20),
-    ("grpc.keepalive_time_ms", 60_000),  # a server that vanished without a word is noticed
+    ("grpc.keepalive_time_ms", 60_000),  # detects a server that is gone without closing the connection
 )
 SERVING = 1  # grpc.health.v1.HealthCheckResponse.ServingStatus
 T = TypeVar("T")
 
 
 class Connection:
-    """Connects when it is first used, in the event loop that uses it."""
+    """A channel that is opened at its first use, in the event loop of that use."""
 
     def __init__(
         self,
@@ -59,12 +59,12 @@ class Connection:
         return self._stub
 
     async def close(self) -> None:
-        """Cancel the calls under way and disconnect."""
+        """Cancel the running calls and close the channel."""
         if self._channel is not None:
             await self._channel.close()
 
     def attempts(self, timeout: float | None) -> Attempts:
-        """For one call that begins now and may take `timeout` seconds."""
+        """The attempts of a call that starts now and may take `timeout` seconds."""
         return Attempts(timeout=timeout, retries=self._retries)
 
     def failure(self, error: grpc.aio.AioRpcError, attempts: Attempts, request_id: str = "") -> SpeechError:
@@ -73,7 +73,7 @@ class Connection:
     async def repeat(
         self, attempt: Callable[[float | None], Awaitable[T]], attempts: Attempts, request_id: str = ""
     ) -> T:
-        """The result of `attempt(seconds left)`, an RPC that may be repeated as a whole."""
+        """The result of `attempt(seconds left)`, an RPC that can be repeated as a whole."""
         while True:
             try:
                 return await attempt(attempts.remaining())
@@ -86,7 +86,7 @@ class Connection:
         return await self.repeat(lambda remaining: call(request, timeout=remaining, metadata=self.metadata), attempts)
 
     async def health(self, attempts: Attempts) -> bool:
-        """grpc.health.v1 without its package: both messages are a single field."""
+        """True if the server is SERVING. Uses grpc.health.v1 without its package: each message has a single field."""
         check = self.channel.unary_unary("/grpc.health.v1.Health/Check")
         answer: bytes = await self.repeat(
             lambda remaining: check(b"", timeout=remaining, metadata=self.metadata), attempts
@@ -95,5 +95,9 @@ class Connection:
 
 
 def tls_credentials(ca: str | Path | None = None) -> grpc.ChannelCredentials:
-    """Server-side TLS, trusting the system's authorities, or those in the PEM file `ca` alone."""
+    """Credentials for a server with TLS.
+
+    Args:
+        ca: PEM file of the certificate authorities to trust. Default: `None`, those of the system.
+    """
     return grpc.ssl_channel_credentials(Path(ca).read_bytes() if ca else None)

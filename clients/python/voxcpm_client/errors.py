@@ -1,4 +1,4 @@
-"""What can go wrong, as one tree: catch SpeechError for everything, a subclass for one kind."""
+"""The errors of calls. SpeechError is the base class; each subclass stands for one gRPC status code."""
 
 from __future__ import annotations
 
@@ -12,13 +12,24 @@ from google.rpc.status_pb2 import Status
 
 
 class SpeechError(Exception):
-    """A call that failed.
+    """A call failed."""
 
-    `code` is the gRPC status code's name, `request_id` finds the call in the server's log, `field` names the request
-    field at fault, and `retry_after` is the wait in seconds that the server asks for (infinite: do not come back).
-    """
+    code: str = "UNKNOWN"
+    """Name of the gRPC status code, such as `NOT_FOUND`."""
 
-    code = "UNKNOWN"
+    message: str
+    """The reason, in one sentence."""
+
+    request_id: str
+    """Id of the call in the server's log. Empty if it is not known. Default: `""`."""
+
+    field: str
+    """Path of the request field at fault, such as `config.turn.sampling.seed`. Empty if there is none.
+    Default: `""`."""
+
+    retry_after: float | None
+    """Seconds after which the server asks the client to try again; infinity if it asks not to. None if it gives no
+    time. Default: `None`."""
 
     def __init__(
         self, message: str, *, request_id: str = "", field: str = "", retry_after: float | None = None
@@ -30,54 +41,56 @@ class SpeechError(Exception):
         self.retry_after = retry_after
 
     def __str__(self) -> str:
-        where = f" (request {self.request_id})" if self.request_id else ""
-        return f"{self.message}{where}"
+        call = f" (request {self.request_id})" if self.request_id else ""
+        return f"{self.message}{call}"
 
 
 class InvalidArgument(SpeechError):
-    """The request can never succeed as it is. Also raised before anything is sent, for options that contradict."""
+    """The request is wrong and fails again if it is repeated. The client also raises this before it sends anything,
+    for example for options that contradict each other."""
 
     code = "INVALID_ARGUMENT"
 
 
 class NotFound(SpeechError):
-    """No such voice for this caller."""
+    """The voice does not exist."""
 
     code = "NOT_FOUND"
 
 
 class FailedPrecondition(SpeechError):
-    """Valid, but not on this server as it is configured."""
+    """The request is valid, but not for this model or this configuration of the server."""
 
     code = "FAILED_PRECONDITION"
 
 
 class Unauthenticated(SpeechError):
-    """The server wants credentials."""
+    """The server needs credentials, or does not accept the ones given."""
 
     code = "UNAUTHENTICATED"
 
 
 class PermissionDenied(SpeechError):
-    """The credentials do not allow this."""
+    """The credentials do not allow this call."""
 
     code = "PERMISSION_DENIED"
 
 
 class Exhausted(SpeechError):
-    """No capacity now; `retry_after` says when to come back."""
+    """The server has no capacity left. `retry_after` gives the time to try again."""
 
     code = "RESOURCE_EXHAUSTED"
 
 
 class Unavailable(SpeechError):
-    """The server cannot be reached, is going away, or lost its engine."""
+    """The server cannot be reached, is shutting down, or has lost its engines."""
 
     code = "UNAVAILABLE"
 
 
 class Aborted(SpeechError):
-    """Lost after audio was received: the stream cannot be resumed, and nobody repeats it silently."""
+    """The server lost an engine after it had sent audio. The client does not repeat the call, because the audio would
+    start again from the beginning."""
 
     code = "ABORTED"
 
@@ -89,19 +102,19 @@ class DeadlineExceeded(SpeechError):
 
 
 class Cancelled(SpeechError):
-    """The call was cancelled, or the stream was closed while in use."""
+    """The call was cancelled, or text was sent to a stream that had been finished or closed."""
 
     code = "CANCELLED"
 
 
 class InternalError(SpeechError):
-    """A fault of the server; its log has the cause under the request id."""
+    """The server has a fault. Its log has the cause under the request id."""
 
     code = "INTERNAL"
 
 
 class Unimplemented(SpeechError):
-    """The server at that address does not know this call."""
+    """The server does not have this call; it may be of another version."""
 
     code = "UNIMPLEMENTED"
 
@@ -110,12 +123,12 @@ KINDS: Mapping[str, type[SpeechError]] = {kind.code: kind for kind in SpeechErro
 
 
 CUT_OFF = ("CANCELLED", "UNKNOWN")
-"""What a call ends with when a proxy has lost the server behind it, by a reset or without any status. The server says
-neither, and a call that is cancelled on this side raises nothing here."""
+"""Status codes that a proxy sends when it loses the server behind it. The server itself sends neither of them, and a
+call that this client cancels does not raise an error here."""
 
 
 def from_rpc(error: grpc.aio.AioRpcError, *, target: str, request_id: str = "", timeout: float | None) -> SpeechError:
-    """The SpeechError behind a failed RPC, with what its google.rpc.Status details say."""
+    """The SpeechError for a failed RPC, with the details of its google.rpc.Status."""
     code = error.code().name
     message = error.details() or code
     field, retry_after = "", None
@@ -135,9 +148,9 @@ def from_rpc(error: grpc.aio.AioRpcError, *, target: str, request_id: str = "", 
     if code == "DEADLINE_EXCEEDED" and timeout is not None:
         message = f"the call did not end within its timeout of {timeout:g} s; allow more with timeout"
     elif code in CUT_OFF and not status.details:
-        message = f"the stream was cut off on its way, and the server probably lost ({message})"
+        message = f"the connection was cut between client and server, and the server may be lost ({message})"
         code = Unavailable.code
-    elif code == "UNAVAILABLE" and not status.details:  # not the server's own words: the network's
+    elif code == "UNAVAILABLE" and not status.details:  # from the network, not from the server
         message = f"no server answers at {target}; is it running there? ({message})"
     raised = KINDS.get(code, SpeechError)(message, request_id=request_id, field=field, retry_after=retry_after)
     raised.code = code
@@ -147,12 +160,12 @@ def from_rpc(error: grpc.aio.AioRpcError, *, target: str, request_id: str = "", 
 def _status(raw: str | bytes | None) -> Status:
     try:
         return Status.FromString(raw) if isinstance(raw, bytes) else Status()
-    except DecodeError:  # a proxy's; the code and the message are still worth something
+    except DecodeError:  # sent by a proxy; the code and the message are still useful
         return Status()
 
 
 def _pushback_seconds(value: str | bytes) -> float:
-    """gRPC's rule: a delay in milliseconds; anything negative or unreadable forbids a retry."""
+    """The value in seconds. By gRPC's rule, a negative or unreadable value forbids a retry: infinity."""
     try:
         delay = int(value)
     except ValueError:

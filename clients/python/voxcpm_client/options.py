@@ -1,216 +1,160 @@
-"""What a caller may ask of a stream, and how that is written on the wire."""
+"""The options of a call, with the meaning, unit, range and default of each."""
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
-from numbers import Integral
 from pathlib import Path
-from typing import Any, Literal, TypedDict, get_args
+from typing import Literal, TypedDict
 
-import numpy as np
-from google.protobuf.duration_pb2 import Duration
-
-from voxcpm_client.errors import InvalidArgument
-from voxcpm_client.results import ENCODINGS, Latents
-from voxcpm_grpc.audio import Encoding
-from voxcpm_grpc.v1 import tts_pb2 as pb
+from voxcpm_client.results import Latents
+from voxcpm_grpc.audio import AudioFormat
 
 Recording = str | Path | bytes
-"""A recording: the path of an audio file of any common kind, or such a file's bytes."""
+"""The path of an audio file in any common format, or the bytes of such a file."""
 
 SegmentationMode = Literal["sentence", "manual"]
 FirstSegment = Literal["sentence", "eager"]
 Continuity = Literal["carry", "independent"]
+VoiceKind = Literal["prompt", "reference", "hifi"]
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A recording and, word by word, what is said in it: speech continues it. See `add_prompt` to store one."""
+    """A recording that the speech continues, sent with the call. `add_prompt` stores one on the server instead."""
 
     audio: Recording | Latents
+    """The recording, or its latents. `ModelInfo.limits` has the limits: `max_inline_audio_bytes` for recordings and
+    `max_prompt_seconds` for both."""
+
     transcript: str
+    """The words of the recording, exactly as spoken, at most 2000 characters unless the server sets another limit. The
+    new text follows without a separator: end the transcript with a space if the language uses spaces."""
 
 
 class SpeechOptions(TypedDict, total=False):
-    """How to speak; what is left out is the server's default.
-
-    voice: name of one of the model's presets, id of a stored voice (`prm_`, `ref_` or `hifi_`), or one prompt id and
-    one reference id; without any voice and style the server's default voice speaks
-    no_voice: let the model choose the voice instead, by the seed
-    prompt, reference: recordings sent along instead; they may be combined with each other
-    style: description of the voice or the delivery, such as "a calm old man"
-    seed: same seed, text, voice and model give the same speech
-    cfg_value: strength of the guidance, 0 to 10; timesteps: flow-matching steps; temperature: 0 to 2
-    min_steps, max_steps: bounds on a segment's length in steps of 160 ms
-    format: `pcm_s16le`, `pcm_f32le` or `wav`; sample_rate: in Hz, by default the model's own
-    segmentation: `sentence` speaks whole sentences as they come, `manual` only at a flush or at the end
-    language: BCP 47 tag of the text's language, such as `de`; by default the script tells the rules for sentence ends
-    max_wait: seconds of a pause in the text after which a complete sentence is spoken, 0.25 by default; 0 for never
-    first_segment: `eager` may cut the first sentence of a turn behind a clause, so that a long one is heard earlier
-    max_segment_chars: longer sentences are cut
-    continuity: `carry` conditions each segment on the one before it, `independent` on the voice alone
-    max_lead: seconds of audio that may wait in the server; max_queue_time: seconds to wait for a slot
-    request_id: your name for the call in logs and errors; timeout: seconds for the whole call, None for no limit
-    """
+    """Options of `speak`, `say` and `session`. The server fills in every option that is left out."""
 
     voice: str | Sequence[str]
+    """The voice: the name of a preset of the model, the id of a stored voice (`prm_...`, `ref_...` or `hifi_...`), or
+    a sequence of one `prm_` id and one `ref_` id. Default: the server's default voice; if `style` is given or the
+    server has no default voice, the model chooses a voice from `style` and `seed`."""
+
     no_voice: bool
+    """True lets the model choose the voice from `seed`, even if the server has a default voice. Cannot be combined
+    with a voice. Default: `False`."""
+
     prompt: Prompt
+    """A recording that the speech continues, sent with this call. Can be combined with a reference. Default: none."""
+
     reference: Recording | Latents
+    """A recording whose voice (timbre) the speech takes, sent with this call; no transcript is needed. The limits are
+    `max_inline_audio_bytes` and `max_reference_seconds` of `ModelInfo.limits`. Can be combined with a prompt.
+    Default: none."""
+
     style: str
+    """A description of the voice or of the way to speak, such as "a calm old man", at most 500 characters unless the
+    server sets another limit. Cannot be combined with a prompt, alone or in a hifi voice. Default: none."""
+
     seed: int
+    """Seed of the random numbers, 0 to 2**63 - 1. The same seed, text, voice, options and model give the same speech.
+    Default: the server draws one; `Header.seed` gives it."""
+
     cfg_value: float
+    """Strength of the classifier-free guidance, 0 to 10. A higher value follows the text and the voice more
+    strictly. Default: `2.0`."""
+
     timesteps: int
+    """Flow-matching steps for each step of audio. More steps take longer and can sound better. The server accepts
+    only the values in `ModelInfo.inference_timesteps`. Default: `10`, or the nearest value that the server accepts."""
+
     temperature: float
+    """Scale of the random noise that each step starts from, 0 to 2. Default: `1.0`."""
+
     min_steps: int
+    """The model cannot end a segment in its first `min_steps` + 1 steps. A step is `ModelInfo.samples_per_step`
+    samples, 160 ms with VoxCPM2. 0 or more, and at most `max_steps`. Default: `2`, or `max_steps` if that is less."""
+
     max_steps: int
+    """Largest number of steps in a segment, 1 or more. Default: the model's own limit, which depends on the length of
+    the text and always applies."""
+
     format: str
+    """Encoding of the audio: `pcm_s16le` (16-bit integers), `pcm_f32le` (32-bit floats) or `wav` (16-bit integers
+    after a WAV header). All are mono. Default: `pcm_s16le`."""
+
     sample_rate: int
+    """Sample rate of the audio in Hz, one of `ModelInfo.sample_rates`. Default: the rate of the model,
+    `ModelInfo.output_sample_rate`."""
+
     segmentation: SegmentationMode
+    """When text is spoken. `sentence`: each sentence as soon as it is complete. `manual`: only at a flush or at the
+    end of the text. Default: `sentence`."""
+
     language: str
+    """Language of the text as a BCP 47 tag, such as `de` or `pt-BR`, at most 35 characters. It selects the rules that
+    find the ends of sentences. Default: the script of the text selects them."""
+
     max_wait: float
+    """Seconds without new text after which a sentence that looks complete is spoken. If its end is in doubt, five
+    times as long. 0: never. Default: `0.25`."""
+
     first_segment: FirstSegment
+    """The first segment of a turn. `sentence`: a whole sentence. `eager`: the sentence may be cut after a clause of
+    five words or more, so that the audio starts earlier. Default: `sentence`."""
+
     max_segment_chars: int
+    """Longest segment in Unicode code points, 1 or more. Longer sentences are split. The server lowers values above
+    `ModelInfo.limits.max_segment_chars`. Default: `400` unless the server sets another limit."""
+
     continuity: Continuity
+    """The audio that a segment continues. `carry`: that of the segment before it. `independent`: none, each segment
+    depends on the voice alone. Default: `carry`."""
+
     max_lead: float
+    """Seconds of audio that the server may hold for a client that does not read, more than 0. The server lowers
+    values above its own limit. Default: `30.0` unless the server sets another limit."""
+
     max_queue_time: float
+    """Longest wait for a free slot of an engine in seconds, more than 0. After it, the server refuses the call with
+    RESOURCE_EXHAUSTED, and the client retries as often as its `retries` and `timeout` allow. The server lowers values
+    above its own limit. Default: `30.0` unless the server sets another limit."""
+
     request_id: str
+    """Id of the call in the server's log and in errors, at most 128 printable characters. Default: a random id."""
+
     timeout: float | None
+    """Longest duration of the whole call in seconds, including retries. None: no limit. Default: the `timeout` of the
+    client."""
 
 
-def generate_config(options: SpeechOptions) -> pb.GenerateConfig:
-    """The first message of a stream. Raises InvalidArgument for options that contradict each other."""
-    segmentation = options.get("segmentation")
-    first = options.get("first_segment")
-    continuity = options.get("continuity")
-    config = pb.GenerateConfig(
-        request_id=options.get("request_id") or uuid.uuid4().hex,
-        conditioning=_conditioning(options),
-        turn=pb.TurnConfig(sampling=_sampling(options), style=options.get("style") or ""),
-        output=pb.AudioFormat(
-            encoding=_encoding(options.get("format")), sample_rate_hz=_count(options, "sample_rate") or 0
-        ),
-        segmentation=pb.Segmentation(
-            mode=segmentation
-            and _choice(pb.SegmentationMode, segmentation, get_args(SegmentationMode), "segmentation"),
-            continuity=continuity and _choice(pb.ContinuityMode, continuity, get_args(Continuity), "continuity"),
-            first_segment=first and _choice(pb.FirstSegment, first, get_args(FirstSegment), "first_segment"),
-            language=options.get("language") or "",
-            max_chars=_count(options, "max_segment_chars"),
-        ),
-    )
-    if (pause := options.get("max_wait")) is not None:
-        config.segmentation.max_wait.CopyFrom(duration("max_wait", pause))
-    if (lead := options.get("max_lead")) is not None:
-        config.pacing.max_lead.CopyFrom(duration("max_lead", lead))
-    if (wait := options.get("max_queue_time")) is not None:
-        config.max_queue_time.CopyFrom(duration("max_queue_time", wait))
-    return config
+class VoiceOptions(TypedDict, total=False):
+    """Options of `add_prompt`, `add_reference` and `add_hifi`.
 
+    A voice that the server has stored already keeps its `name`, `labels` and `ttl`.
+    """
 
-def duration(name: str, seconds: float) -> Duration:
-    """An option in seconds as it travels. Raises InvalidArgument for what no duration can hold."""
-    message = Duration()
-    try:
-        message.FromTimedelta(timedelta(seconds=seconds))
-    except (OverflowError, ValueError, TypeError):
-        raise InvalidArgument(f"{name} is {seconds!r}; it must be a number of seconds", field=name) from None
-    return message
+    name: str
+    """Display name of the voice, at most 200 characters. It does not have to be unique. Default: none."""
 
+    labels: Mapping[str, str]
+    """Labels that `voices` can filter by: at most 32, with keys and values of at most 200 characters. Default:
+    none."""
 
-def read(recording: Recording) -> bytes:
-    """The bytes of a recording. Blocks on the file system; raises OSError when there is no such file."""
-    return recording if isinstance(recording, bytes) else Path(recording).read_bytes()
+    ttl: float
+    """Time to live in seconds, more than 0 and at most 100 years. It starts again with each use of the voice.
+    Default: `2592000.0` (30 days) unless the server sets another."""
 
+    preview: bool
+    """True also returns the stored recording as the model reproduces it, in `Voice.preview`. Default: `False`."""
 
-def _count(options: SpeechOptions, name: str) -> int | None:
-    value: Any = options.get(name)
-    if value is None:
-        return None
-    if isinstance(value, Integral) and 0 <= int(value) < 1 << 32:
-        return int(value)
-    raise InvalidArgument(f"{name} is {value!r}; it must be a whole number, 0 or more", field=name)
+    source: AudioFormat
+    """Encoding and sample rate of raw PCM without a header. Leave it out for audio files. Default: the format that
+    the file itself declares."""
 
+    request_id: str
+    """Id of the call in the server's log and in errors, at most 128 printable characters. Default: a random id."""
 
-def _sampling(options: SpeechOptions) -> pb.Sampling:
-    values = {
-        "cfg_value": options.get("cfg_value"),
-        "temperature": options.get("temperature"),
-        "seed": options.get("seed"),
-        "inference_timesteps": options.get("timesteps"),
-        "min_steps": options.get("min_steps"),
-        "max_steps": options.get("max_steps"),
-    }
-    try:
-        return pb.Sampling(**{name: value for name, value in values.items() if value is not None})
-    except (ValueError, TypeError) as error:  # out of the field's type, such as a negative seed
-        given = ", ".join(f"{name}={value}" for name, value in values.items() if value is not None)
-        raise InvalidArgument(f"a sampling option is out of range ({given}): {error}", field="sampling") from None
-
-
-def _conditioning(options: SpeechOptions) -> pb.Conditioning:
-    given: dict[str, Any] = {}  # by role: an id, or what is sent along
-
-    def put(name: str, value: Any) -> None:
-        if name in given:
-            raise InvalidArgument(f"two voices give a {name}; name one", field="voice")
-        given[name] = value
-
-    voices = options.get("voice") or ()
-    for voice in (voices,) if isinstance(voices, str) else voices:
-        put(voice_role(voice), voice)
-    if (prompt := options.get("prompt")) is not None:
-        put("prompt", pb.InlinePrompt(transcript=prompt.transcript, **_source(prompt.audio)))
-    if (reference := options.get("reference")) is not None:
-        put("reference", pb.InlineReference(**_source(reference)))
-    if "preset" in given and len(given) > 1:
-        raise InvalidArgument("a preset is a voice of its own; give it alone", field="voice")
-    if "hifi" in given and len(given) > 1:
-        raise InvalidArgument("a hifi voice is a prompt and a reference already; give it alone", field="voice")
-    if given.keys() & {"prompt", "hifi"} and options.get("style"):
-        raise InvalidArgument("a style cannot go with a prompt, which would read it aloud; drop one", field="style")
-    preset = given.pop("preset", "")
-    fields: dict[str, Any] = {
-        f"{role}_id" if isinstance(value, str) else f"inline_{role}": value for role, value in given.items()
-    }
-    if options.get("no_voice") and (fields or preset):
-        raise InvalidArgument("no_voice lets the model choose the voice; drop it or the voice", field="no_voice")
-    return pb.Conditioning(preset=preset, no_voice=bool(options.get("no_voice")), **fields)
-
-
-VOICE_PREFIXES: Mapping[str, str] = {"prm_": "prompt", "ref_": "reference", "hifi_": "hifi"}
-
-
-def voice_role(voice: str) -> str:
-    """`prompt`, `reference` or `hifi` for an id, by its prefix; `preset` for any other name."""
-    if not voice:
-        raise InvalidArgument("a voice is empty; name a preset or an id", field="voice")
-    return next((role for prefix, role in VOICE_PREFIXES.items() if voice.startswith(prefix)), "preset")
-
-
-def _source(source: Recording | Latents) -> dict[str, Any]:
-    if not isinstance(source, Latents):
-        return {"audio": pb.EncodedAudio(data=read(source))}
-    frames = np.ascontiguousarray(source.data, "<f4")
-    if frames.ndim != 2:
-        raise InvalidArgument(f"latents have shape {frames.shape}; they must be [frames, feat_dim]", field="latents")
-    data = frames.tobytes()
-    return {"latents": pb.Latents(data=data, feat_dim=frames.shape[1], model_fingerprint=source.model_fingerprint)}
-
-
-def _encoding(name: str | None) -> Any:
-    if not name:
-        return pb.AUDIO_ENCODING_UNSPECIFIED
-    try:
-        return ENCODINGS[Encoding(name)]
-    except ValueError:
-        raise InvalidArgument(f"format is {name!r}; it must be one of {', '.join(Encoding)}", field="format") from None
-
-
-def _choice(enum: Any, value: str, choices: tuple[str, ...], field: str) -> Any:
-    if value not in choices:
-        raise InvalidArgument(f"{field} is {value!r}; it must be one of {', '.join(choices)}", field=field)
-    return enum.Value(enum.Name(0).removesuffix("UNSPECIFIED") + value.upper())
+    timeout: float | None
+    """Longest duration of the whole call in seconds, including retries. None: no limit. Default: the `timeout` of the
+    client."""

@@ -1,4 +1,4 @@
-"""What calls return: frozen values in plain Python types."""
+"""Results of calls: frozen values of plain Python types."""
 
 from __future__ import annotations
 
@@ -23,121 +23,211 @@ BY_NUMBER: Mapping[int, Encoding] = {number: encoding for encoding, number in EN
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """The stream as it really is, all choices resolved; `seed` is the one in use, also when the server drew it.
-
-    `voice` is a preset's name, a stored voice's id, two ids joined by `+`, or `inline`; empty: the model chose it.
-    """
+    """The settings of a stream after the server has filled in all defaults."""
 
     request_id: str
+    """Id of the call in the server's log."""
+
     encoding: Encoding
+    """Encoding of the audio."""
+
     sample_rate: int
+    """Sample rate of the audio in Hz."""
+
     model: str
+    """Name of the model."""
+
     model_fingerprint: str
+    """Digest of the model's weights and configuration."""
+
     seed: int
+    """The seed of the stream, given by the caller or drawn by the server, 0 to 2**63 - 1."""
+
     voice: str
+    """The voice of the stream: the name of a preset, the id of a stored voice, two ids joined by `+`, or `inline` for
+    a recording sent with the call. Empty if the model chose the voice."""
+
     queue_seconds: float
+    """Time that the first segment waited for a slot, in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentEvent:
-    """A segment `started`, `finished` or was `dropped` at stream position `at_samples`.
-
-    On the start, `text` is what is spoken and [input_start, input_end) its place in the turn, in code points. On the
-    end, `finish_reason` is `complete`, `max_steps` or `interrupted`. `cut_reason` says why the segment ends there:
-    `sentence`, `pause`, `clause`, `limit` or `flush`.
-    """
+    """The start or the end of a segment, which is a piece of text that the model speaks at once."""
 
     kind: str
+    """`started`, `finished`, or `dropped` by an interrupt."""
+
     turn: int
+    """Index of the turn in the stream, from 0."""
+
     segment: int
+    """Index of the segment in its turn, from 0."""
+
     at_samples: int
+    """Position of the event in samples since the start of the stream."""
+
     text: str
+    """Text of the segment as the model speaks it."""
+
     input_start: int
+    """Start of the segment in the text of its turn, in Unicode code points."""
+
     input_end: int
+    """End of the segment in the text of its turn, in Unicode code points; the character there is not included."""
+
     finish_reason: str
+    """For `finished`: `complete`, or `max_steps` if a limit cut the speech off. For `dropped`: `interrupted`. Empty
+    for `started`."""
+
     cut_reason: str
+    """The reason why the text ends there: `sentence` (a complete sentence), `pause` (no new text for `max_wait`),
+    `clause` (the end of a clause, with `first_segment="eager"`), `limit` (longer than `max_segment_chars`) or `flush`
+    (a flush or the end of the text)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flushed:
-    """All audio of the flushed text ends at `at_samples`."""
+    """The answer to a flush: all audio of the flushed text has been sent."""
 
     tag: str
+    """The tag of the flush."""
+
     at_samples: int
+    """End of the flushed text's audio in samples since the start of the stream."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interrupted:
-    """No audio of the interrupted turn follows; sending stopped at `sent_samples`."""
+    """The answer to an interrupt: no more audio of the interrupted turn follows."""
 
     tag: str
+    """The tag of the interrupt."""
+
     sent_samples: int
+    """Samples that the server sent before it stopped, since the start of the stream."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Chunk:
-    """A piece of audio as it came, and what happened on it. `offset` counts samples since the stream began."""
+    """One message of a stream with audio, with events, or with both."""
 
     audio: bytes
+    """The encoded audio, mono. Empty if the message has events only."""
+
     sequence: int
+    """Number of the message in the stream. Messages without audio and events are numbered too, but not returned."""
+
     offset: int
+    """Position of the first sample of `audio`, in samples since the start of the stream."""
+
     sample_count: int
+    """Number of samples in `audio`."""
+
     sample_rate: int
+    """Sample rate in Hz."""
+
     encoding: Encoding
+    """Encoding of `audio`. With `wav`, the first audio of the stream starts with the WAV header."""
+
     turn: int
+    """Index of the turn that the audio belongs to, from 0."""
+
     segment: int
+    """Index of the segment in its turn, from 0."""
+
     events: tuple[SegmentEvent, ...] = ()
+    """Starts and ends of segments up to the end of `audio`, in order. Default: `()`."""
+
     flushed: Flushed | None = None
+    """The answer to a flush, if the message has one. Default: `None`."""
+
     interrupted: Interrupted | None = None
+    """The answer to an interrupt, if the message has one. Default: `None`."""
 
     @property
     def samples(self) -> np.ndarray:
-        """The audio as [sample_count]: float32 for `pcm_f32le`, int16 for the others."""
+        """The audio as an array [sample_count]: float32 for `pcm_f32le`, int16 for the other encodings."""
         return samples_of(self.audio, self.encoding, self.sample_count)
 
     @property
     def seconds(self) -> float:
+        """Duration of the audio in seconds."""
         return self.sample_count / self.sample_rate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """The account of a stream that ended well. Times are the server's, in seconds.
-
-    The time to first audio counts from the acceptance of the first segment, and from the first text received.
-    `finish_reason` is that of the last segment, or `idle` when the server ended a stream that had fallen silent.
-    """
+    """Totals and times of a stream that ended without an error. The server measures the times."""
 
     finish_reason: str
+    """`complete`, `max_steps` or `interrupted`, as for the last segment; `idle` if the server ended the stream because
+    the client sent nothing for too long."""
+
     total_samples: int
+    """Samples sent."""
+
     total_bytes: int
+    """Bytes of audio sent, with the WAV header."""
+
     turns: int
+    """Turns that the stream had."""
+
     segments: int
+    """Segments for which the model started to speak."""
+
     input_chars: int
+    """Text received, in Unicode code points."""
+
     generated_steps: int
+    """Steps of the finished segments, each `ModelInfo.samples_per_step` samples."""
+
     queue_seconds: float
+    """Time that the first segment waited for a slot, in seconds."""
+
     time_to_first_audio_seconds: float
+    """Time from the moment the first segment's text was complete to its first audio, in seconds."""
+
     text_to_first_audio_seconds: float
+    """Time from the first text received to the first audio, in seconds."""
+
     engine_seconds: float
+    """Time that the finished segments spent in slots, in seconds."""
+
     wall_seconds: float
+    """Duration of the stream in seconds."""
+
     cached_prefix_tokens: int
+    """Prompt positions that were not computed because the prefix cache had them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Speech:
-    """A whole utterance: `samples` [n] mono, float32 if that was asked for and int16 otherwise."""
+    """All the audio of a call."""
 
     samples: np.ndarray
+    """The audio as an array [samples], mono: float32 if the encoding is `pcm_f32le`, otherwise int16."""
+
     sample_rate: int
+    """Sample rate in Hz."""
+
     header: Header
+    """The settings of the stream."""
+
     summary: Summary | None = None
+    """Totals and times of the stream. A preview has none. Default: `None`."""
 
     @property
     def seconds(self) -> float:
+        """Duration of the audio in seconds."""
         return len(self.samples) / self.sample_rate
 
     def save(self, path: str | Path) -> None:
-        """Write a WAV file, of 16 bits or of floats as the samples are."""
+        """Write a WAV file of 16-bit integers or 32-bit floats, as the samples are.
+
+        Args:
+            path: The file to write. An existing file is replaced.
+        """
         encoding = Encoding.PCM_F32LE if self.samples.dtype == np.float32 else Encoding.PCM_S16LE
         with Path(path).open("wb") as file, WavWriter(file, self.sample_rate, encoding) as wav:
             wav.write(self.samples.astype(self.samples.dtype.newbyteorder("<")).tobytes())
@@ -145,83 +235,70 @@ class Speech:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Voice:
-    """A prompt, reference or hifi voice; `id` is what `voice=` takes. One that comes with the model never expires.
-
-    `reused` says that the same was stored already; `preview` is what the model heard, if that was asked for.
-    """
+    """A voice on the server: a stored one, or a preset of the model."""
 
     id: str
+    """Id of the voice, for the option `voice`. The same recording, transcript and model give the same id."""
+
     kind: str
+    """`prompt` (continued by the speech), `reference` (gives its timbre) or `hifi` (both)."""
+
     name: str = ""
+    """Display name, or the name of the preset. Default: `""`."""
+
     transcript: str = ""
+    """The words of the prompt recording. Default: `""`."""
+
     prompt_seconds: float = 0.0
+    """Duration of the prompt recording in seconds; 0 if there is none. Default: `0.0`."""
+
     reference_seconds: float = 0.0
+    """Duration of the reference recording in seconds; 0 if there is none. Default: `0.0`."""
+
     prompt_id: str = ""
+    """For a hifi voice, the id of its prompt. Default: `""`."""
+
     reference_id: str = ""
-    labels: Mapping[str, str] = field(default_factory=dict)
+    """For a hifi voice, the id of its reference. Default: `""`."""
+
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Labels of the voice. Default: `{}`."""
+
     content_digest: str = ""
+    """Digest of the recording, the transcript and the model; the part of the id after its prefix. Default: `""`."""
+
     model_fingerprint: str = ""
+    """Fingerprint of the model that the voice was made for; another model cannot use it. Default: `""`."""
+
     created: datetime | None = None
+    """Time at which the voice was stored (UTC). None for a preset. Default: `None`."""
+
     expires: datetime | None = None
+    """Time at which the voice is deleted unless it is used before (UTC). None for a preset. Default: `None`."""
+
     reused: bool = False
+    """True if the server had this voice already. Default: `False`."""
+
     preview: Speech | None = None
+    """The recording as the model reproduces it, if the option `preview` asked for it. Default: `None`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Latents:
-    """A recording as the model sees it: float32 [frames, feat_dim], of the model with that fingerprint."""
+    """A recording as the model reads it, from `encode_latents`. Give it as `reference` or in a `Prompt`."""
 
     data: np.ndarray
+    """The latents, float32 [frames, feat_dim]."""
+
     model_fingerprint: str
+    """Fingerprint of the model that made them. The server refuses latents of another model with
+    FAILED_PRECONDITION; an empty string skips this check."""
+
     seconds: float = 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What one caller may ask for."""
-
-    max_request_message_bytes: int
-    max_buffered_text_chars: int
-    max_segment_chars: int
-    max_prompt_seconds: float
-    max_reference_seconds: float
-    max_upload_bytes: int
-    max_inline_audio_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelInfo:
-    """The model behind a server, its rates and what may be asked of it.
-
-    `samples_per_step` counts output samples; `presets` are the names of the model's own voices, `default_voice` the
-    one that speaks where nothing else is asked for, if there is one.
-    """
-
-    model: str
-    architecture: str
-    model_fingerprint: str
-    input_sample_rate: int
-    output_sample_rate: int
-    feat_dim: int
-    patch_size: int
-    samples_per_step: int
-    encodings: tuple[str, ...]
-    sample_rates: tuple[int, ...]
-    inference_timesteps: tuple[int, ...]
-    default_cfg_value: float
-    default_timesteps: int
-    max_model_len: int
-    max_slots: int
-    device: str
-    dtype: str
-    codec_dtype: str
-    presets: tuple[str, ...]
-    default_voice: str
-    server_version: str
-    limits: Limits
+    """Duration of the recording in seconds. Default: `0.0`."""
 
 
 def samples_of(audio: bytes, encoding: Encoding, count: int) -> np.ndarray:
-    """The last `count` samples of `audio`: before them there is at most a WAV header."""
+    """The last `count` samples of `audio`; a WAV header may precede them."""
     dtype = np.dtype("<f4" if encoding == Encoding.PCM_F32LE else "<i2")
     return np.frombuffer(audio, dtype, count=count, offset=len(audio) - count * dtype.itemsize)

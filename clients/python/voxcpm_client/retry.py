@@ -1,4 +1,4 @@
-"""When a call may be made again, and how long one may take in all."""
+"""The deadline and the retries of a call."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FIRST_BACKOFF, LONGEST_BACKOFF = 0.1, 3.0  # seconds
 
 
 class Attempts:
-    """The life of one call over all its attempts: one deadline, and a number of retries."""
+    """The attempts of one call: one deadline for all of them, and a number of retries."""
 
     def __init__(self, *, timeout: float | None, retries: int) -> None:
         self.timeout = timeout
@@ -21,11 +21,14 @@ class Attempts:
         self._backoff = FIRST_BACKOFF
 
     def remaining(self) -> float | None:
-        """Seconds until the deadline, at least 0; None without one."""
+        """Seconds until the deadline, at least 0. None if there is no deadline."""
         return None if self._ends is None else max(0.0, self._ends - time.monotonic())
 
     async def pause(self, error: SpeechError) -> None:
-        """Wait as long as `error` calls for; raise it when a retry is not allowed or would come too late."""
+        """Wait before the next attempt, as long as `error` asks for.
+
+        Raises `error` if it does not allow a retry, if no retries are left, or if the deadline comes first.
+        """
         if isinstance(error, Unavailable):
             delay = self._backoff * random.uniform(0.5, 1.0) if error.retry_after is None else error.retry_after
         elif isinstance(error, Exhausted) and error.retry_after is not None:

@@ -1,8 +1,8 @@
-"""How a call really ended.
+"""The status with which a streaming call ended.
 
-When a write is under way while the server ends the call, grpc.aio gives the call the status INTERNAL, "Internal error
-from Core", before or after the server's own (github.com/grpc/grpc/issues/36066). What the server said would be lost:
-the field at fault, the time to come back, that a retry is safe.
+If the server ends a call while the client is writing, grpc.aio gives the call the status INTERNAL, "Internal error from
+Core", before or after the server's own status (github.com/grpc/grpc/issues/36066). That would hide the server's code,
+the field at fault and the time to retry.
 """
 
 from __future__ import annotations
@@ -17,38 +17,41 @@ LOST_WRITE = "Internal error from Core"
 POLLS, POLL_SECONDS = 100, 0.01
 
 
-class Outcome:
-    """Remembers the first status of `call`, a streaming call that has just been made."""
+class CallStatus:
+    """Keeps the first status of `call`. Create it right after the call."""
 
     def __init__(self, call: Any) -> None:
         self._call = call
         self._first: grpc.aio.AioRpcError | None = None
-        call.add_done_callback(self._note)
+        call.add_done_callback(self._record)
 
-    async def error(self, seen: grpc.aio.AioRpcError) -> grpc.aio.AioRpcError:
-        """The server's status, or grpc's if there is no other, given the one that the call has raised."""
-        if seen.details() != LOST_WRITE:
-            return seen
+    async def final(self, raised: grpc.aio.AioRpcError) -> grpc.aio.AioRpcError:
+        """The server's status, or that of grpc if the server sent none, for the error that the call has raised."""
+        if raised.details() != LOST_WRITE:
+            return raised
         if self._first is not None and self._first.details() != LOST_WRITE:
             return self._first
-        for _ in range(POLLS):  # the server's is on its way
+        for _ in range(POLLS):  # the server's status can still arrive
             await asyncio.sleep(POLL_SECONDS)
             if await self._call.details() != LOST_WRITE:
-                return self._status()
-        return seen
+                return self._current()
+        return raised
 
-    def _note(self, _: Any) -> None:
-        self._first = self._status()
+    def _record(self, _: Any) -> None:
+        self._first = self._current()
 
-    def _status(self) -> grpc.aio.AioRpcError:
+    def _current(self) -> grpc.aio.AioRpcError:
         call = self._call
         return grpc.aio.AioRpcError(
-            _now(call.code()), grpc.aio.Metadata(), _now(call.trailing_metadata()), _now(call.details())
+            _result_now(call.code()),
+            grpc.aio.Metadata(),
+            _result_now(call.trailing_metadata()),
+            _result_now(call.details()),
         )
 
 
-def _now(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """The result of a coroutine that has nothing to wait for; awaiting it in a task would come too late."""
+def _result_now(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """The result of a coroutine that does not wait, or None. A task would deliver it too late."""
     try:
         coroutine.send(None)
     except StopIteration as finished:

@@ -1,65 +1,31 @@
-"""The blocking client: the asynchronous one, driven by an event loop in a thread of its own."""
+"""The blocking client. It runs the asynchronous client in an event loop on a thread of its own."""
 
 from __future__ import annotations
 
-import asyncio
-import threading
 import weakref
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, Unpack
+from typing import Literal, Self, Unpack
 
 import grpc
 
-from voxcpm_client.client import DEFAULT_TARGET, DEFAULT_TIMEOUT, AsyncClient, VoiceKind
-from voxcpm_client.options import Recording, SpeechOptions
-from voxcpm_client.results import Chunk, Header, Latents, ModelInfo, Speech, Summary, Voice
+from voxcpm_client.client import DEFAULT_TARGET, DEFAULT_TIMEOUT, AsyncClient
+from voxcpm_client.loop_thread import LoopThread
+from voxcpm_client.model_info import ModelInfo
+from voxcpm_client.options import Recording, SpeechOptions, VoiceKind, VoiceOptions
+from voxcpm_client.results import Chunk, Header, Latents, Speech, Summary, Voice
 from voxcpm_client.stream import AsyncSession, AsyncStream
 from voxcpm_client.text import Text
-from voxcpm_client.upload import VoiceOptions
 from voxcpm_grpc.audio import AudioFormat
-
-STOP_SECONDS = 5.0
-T = TypeVar("T")
-
-
-class LoopThread:
-    """An event loop that other threads hand coroutines to."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="voxcpm-client", daemon=True)
-        self._thread.start()
-
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Wait for the result; Ctrl-C in the meantime cancels the coroutine."""
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
-
-    def stop(self) -> None:
-        """Cancel what still runs and end the thread. Any thread may call this, also the garbage collector in ours."""
-        asyncio.run_coroutine_threadsafe(self._finish(), self._loop)
-        if threading.current_thread() is not self._thread:
-            self._thread.join(STOP_SECONDS)
-
-    def _run(self) -> None:
-        self._loop.run_forever()
-        self._loop.close()
-
-    async def _finish(self) -> None:
-        left = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in left:
-            task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
-        self._loop.stop()
 
 
 class Stream:
-    """Speech as it is made; see AsyncStream."""
+    """The audio of one call as it is made. Iterate over it once; each item is a Chunk.
+
+    The end of the `with` block, or `close()`, cancels a call that is still running. Iteration raises SpeechError. If
+    the connection is lost before the first audio, or the server is full and says when to try again, the client starts
+    the call again.
+    """
 
     def __init__(self, stream: AsyncStream, loop: LoopThread) -> None:
         self._stream = stream
@@ -67,16 +33,17 @@ class Stream:
 
     @property
     def request_id(self) -> str:
+        """Id of the call in the server's log."""
         return self._stream.request_id
 
     @property
     def header(self) -> Header | None:
-        """Known from the first chunk on."""
+        """The settings of the stream. Set from the first chunk on."""
         return self._stream.header
 
     @property
     def summary(self) -> Summary | None:
-        """Known after the last chunk."""
+        """Totals and times of the stream. Set after the last chunk."""
         return self._stream.summary
 
     def __enter__(self) -> Self:
@@ -89,7 +56,7 @@ class Stream:
         self.close()
 
     def close(self) -> None:
-        """Cancel what is under way and free what the server holds for it."""
+        """Cancel the call, which frees its slot on the server. Has no effect if the stream has ended."""
         self._loop.run(self._stream.aclose())
 
     def __iter__(self) -> Self:
@@ -102,7 +69,7 @@ class Stream:
         return chunk
 
     def speech(self) -> Speech:
-        """All the audio in one piece, and the end of the stream."""
+        """Read the stream to its end and return all the audio."""
         return self._loop.run(self._stream.speech())
 
     async def _next(self) -> Chunk | None:
@@ -110,37 +77,65 @@ class Stream:
 
 
 class Session(Stream):
-    """A conversation on one stream; any thread may send while another one reads. See AsyncSession."""
+    """A conversation on one stream. One thread can send text while another one reads the audio of earlier text.
+
+        with client.session(voice="ref_...") as session:
+            session.send_text("Hello. ")
+            session.send_text("How are you?")
+            session.finish()
+            for chunk in session:
+                play(chunk.samples)
+
+    Sending waits if the connection is far behind, so long texts need a thread that sends and one that reads. Every
+    method that sends raises Cancelled after `finish` and after the end of the stream.
+    """
 
     def __init__(self, session: AsyncSession, loop: LoopThread) -> None:
         super().__init__(session, loop)
         self._session = session
 
     def send_text(self, text: str) -> None:
-        """Append to the open turn."""
+        """Append text to the open turn.
+
+        Args:
+            text: Any part of the text, down to a single character. It is split into messages as needed.
+        """
         self._loop.run(self._session.send_text(text))
 
     def flush(self, *, end_turn: bool = False, tag: str = "") -> None:
-        """Speak what is buffered now; a chunk with `flushed` answers when all of it has been sent."""
+        """Have all text sent so far spoken now. A chunk with `flushed` follows when all its audio has been sent.
+
+        Args:
+            end_turn: True also ends the turn; the next text starts a new one. Default: `False`.
+            tag: Returned as `Flushed.tag`, at most 128 characters. Default: `""`.
+        """
         self._loop.run(self._session.flush(end_turn=end_turn, tag=tag))
 
     def interrupt(self, *, tag: str = "") -> None:
-        """Drop the open turn and what is queued behind it; a chunk with `interrupted` answers."""
+        """End the turn, and drop all text that is not spoken and all audio that is not sent yet. A chunk with
+        `interrupted` follows.
+
+        Args:
+            tag: Returned as `Interrupted.tag`, at most 128 characters. Default: `""`.
+        """
         self._loop.run(self._session.interrupt(tag=tag))
 
     def finish(self) -> None:
-        """No more input: the audio ends when everything has been said."""
+        """Send no more text. The stream ends when all of the text has been spoken."""
         self._loop.run(self._session.finish())
 
 
 class Client:
-    """A VoxCPM server, for code without asyncio; threads may share it. Everything is as in AsyncClient.
+    """A client of a VoxCPM server for code without asyncio. Threads can share it, and any number of calls can run at
+    the same time.
 
-    with Client("127.0.0.1:50051") as client:
-        client.say("Hello.").save("hello.wav")
-        with client.speak(model_output) as stream:
-            for chunk in stream:
-                play(chunk.samples)
+        with Client("127.0.0.1:50051") as client:
+            client.say("Hello.").save("hello.wav")
+            with client.speak(model_output, voice="ref_...") as stream:
+                for chunk in stream:
+                    play(chunk.samples)
+
+    Every failed call raises a SpeechError. A recording that cannot be read raises an OSError.
     """
 
     def __init__(
@@ -152,6 +147,19 @@ class Client:
         metadata: Mapping[str, str] | None = None,
         retries: int = 4,
     ) -> None:
+        """Create a client. It connects to the server at its first call.
+
+        The client repeats a call after UNAVAILABLE, and after RESOURCE_EXHAUSTED if the server says when to try again,
+        but never after the first audio of the call. `voices`, `get_voice`, `delete_voice`, `model_info` and `health`
+        have a timeout of at most 30 s.
+
+        Args:
+            target: Address of the server, `HOST:PORT`. Default: `127.0.0.1:50051`.
+            timeout: Longest duration of a call in seconds, including retries; None: no limit. Default: `300.0`.
+            credentials: Credentials for an encrypted connection, see `tls_credentials`. Default: `None`, unencrypted.
+            metadata: Metadata to send with every call. Default: `None`.
+            retries: Largest number of new attempts in a call, 0 or more. Default: `4`.
+        """
         self._client = AsyncClient(target, timeout=timeout, credentials=credentials, metadata=metadata, retries=retries)
         self._loop = LoopThread()
         self._stop = weakref.finalize(self, self._loop.stop)
@@ -165,29 +173,64 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Cancel the calls under way and disconnect."""
+        """Cancel the running calls and close the connection."""
         if self._stop.alive:
             self._loop.run(self._client.aclose())
             self._stop()
 
     def speak(self, text: Text, **options: Unpack[SpeechOptions]) -> Stream:
-        """Speak `text`, a string or pieces as they come, and stream the audio."""
+        """Speak text and stream the audio.
+
+        A thread reads iterables that may block, such as files.
+
+        Args:
+            text: A string, or an iterable of its pieces.
+            options: See SpeechOptions.
+        """
         return Stream(self._client.speak(text, **options), self._loop)
 
     def say(self, text: Text, **options: Unpack[SpeechOptions]) -> Speech:
-        """Speak `text` and wait for all of it."""
+        """Speak text and return all the audio at the end.
+
+        A thread reads iterables that may block, such as files.
+
+        Args:
+            text: A string, or an iterable of its pieces.
+            options: See SpeechOptions.
+        """
         return self._loop.run(self._client.say(text, **options))
 
     def session(self, **options: Unpack[SpeechOptions]) -> Session:
-        """A conversation: send text, flush and interrupt while the audio is read."""
+        """Start a conversation: send text, flush and interrupt while the audio is read.
+
+        Args:
+            options: See SpeechOptions. A long conversation needs `timeout=None`.
+        """
         return Session(self._client.session(**options), self._loop)
 
     def add_prompt(self, audio: Recording, transcript: str, **options: Unpack[VoiceOptions]) -> Voice:
-        """Store a recording and what is said in it, to be continued by later speech."""
+        """Store a recording and its transcript, which later speech continues.
+
+        `ModelInfo.limits` has the limits of a recording: `max_upload_bytes` and `max_prompt_seconds`. The server limits
+        the transcript, by default to 2000 characters. The new text follows the transcript without a separator: end the
+        transcript with a space if the language uses spaces.
+
+        Args:
+            audio: Path or bytes of an audio file in any common format.
+            transcript: The words of the recording, exactly as spoken.
+            options: See VoiceOptions.
+        """
         return self._loop.run(self._client.add_prompt(audio, transcript, **options))
 
     def add_reference(self, audio: Recording, **options: Unpack[VoiceOptions]) -> Voice:
-        """Store a recording whose timbre later speech takes."""
+        """Store a recording whose voice (timbre) later speech takes. It needs no transcript.
+
+        `ModelInfo.limits` has the limits of a recording: `max_upload_bytes` and `max_reference_seconds`.
+
+        Args:
+            audio: Path or bytes of an audio file in any common format.
+            options: See VoiceOptions.
+        """
         return self._loop.run(self._client.add_reference(audio, **options))
 
     def add_hifi(
@@ -198,29 +241,65 @@ class Client:
         reference: Recording | None = None,
         **options: Unpack[VoiceOptions],
     ) -> Voice:
-        """Bind a prompt and a reference, each a recording or an id, to one voice."""
+        """Store one voice that combines a prompt and a reference. The limits are those of the two.
+
+        A string that starts with `prm_` or `ref_` is an id; write the path of a file with such a name as a Path.
+
+        Args:
+            prompt: A recording, or the id of a stored prompt (`prm_...`).
+            transcript: The words of the prompt, as for `add_prompt`; not used for a stored prompt. Default: `""`.
+            reference: A recording, or the id of a stored reference. Default: `None`, the recording of the prompt.
+            options: See VoiceOptions.
+        """
         return self._loop.run(self._client.add_hifi(prompt, transcript, reference=reference, **options))
 
     def encode_latents(
         self, audio: Recording, *, role: Literal["prompt", "reference"], source: AudioFormat | None = None
     ) -> Latents:
-        """A recording as latents, for callers who keep voices themselves."""
+        """Encode a recording without storing it. The result serves as `reference`, or in a Prompt.
+
+        `ModelInfo.limits` has the limits of a recording, as for `add_prompt` and `add_reference`.
+
+        Args:
+            audio: Path or bytes of an audio file in any common format.
+            role: `prompt` or `reference`: the later use of the latents. They do not fit the other use.
+            source: Encoding and sample rate of raw PCM without a header. Default: `None`, for audio files.
+        """
         return self._loop.run(self._client.encode_latents(audio, role=role, source=source))
 
     def voices(self, *, kind: VoiceKind | None = None, labels: Mapping[str, str] | None = None) -> list[Voice]:
-        """The caller's voices, newest first."""
+        """List voices: stored ones, newest first, and then the presets of the model.
+
+        Args:
+            kind: Only voices of this kind: `prompt`, `reference` or `hifi`. Default: `None`, all kinds.
+            labels: Only voices that have all of these labels. Default: `None`.
+        """
         return self._loop.run(self._client.voices(kind=kind, labels=labels))
 
     def get_voice(self, id: str) -> Voice:
+        """Describe one voice. Its time to live starts again. Raises NotFound.
+
+        Args:
+            id: Id of the voice, such as `ref_...`.
+        """
         return self._loop.run(self._client.get_voice(id))
 
     def delete_voice(self, id: str, *, missing_ok: bool = False, cascade: bool = False) -> None:
-        """Delete a voice; `cascade` deletes a hifi voice's members too, unless other voices use them."""
+        """Delete a stored voice. Streams that use it continue.
+
+        Raises NotFound, and FailedPrecondition for a preset of the model.
+
+        Args:
+            id: Id of the voice, such as `ref_...`.
+            missing_ok: True does not raise NotFound. Default: `False`.
+            cascade: True also deletes the members of a hifi voice that no other voice uses. Default: `False`.
+        """
         self._loop.run(self._client.delete_voice(id, missing_ok=missing_ok, cascade=cascade))
 
     def model_info(self) -> ModelInfo:
+        """Describe the model of the server, its audio formats and its limits."""
         return self._loop.run(self._client.model_info())
 
     def health(self) -> bool:
-        """Whether the server takes calls. Raises Unavailable when there is none."""
+        """True if the server accepts calls, False if not. Raises Unavailable if no server answers."""
         return self._loop.run(self._client.health())

@@ -1,4 +1,4 @@
-"""Text as callers have it: a string, or pieces that are still being made."""
+"""The text of a call: a string, or pieces that arrive over time."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterab
 from typing import Any
 
 Text = str | Iterable[str] | AsyncIterable[str]
+"""A string, or its pieces in order, which may be of any size and arrive at any time. Pieces are joined as they are."""
 
 PIECE_CHARS = 16_384  # a longer string becomes several messages, each far below any message limit
 WAITING_PIECES = 16
 
 
 async def pieces(text: Text) -> AsyncGenerator[str]:
-    """`text` piece by piece, without empty ones.
+    """The pieces of `text`, without empty ones, each of at most PIECE_CHARS code points.
 
-    An iterable other than a list or tuple may block (a file, a model's output), so a thread of its own reads it.
+    A thread reads iterables other than lists and tuples, because they may block (a file, the output of a model).
+    Raises TypeError for a piece that is not a string, and the exceptions of the iterable.
     """
     if isinstance(text, str):
         source = _each((text,))
@@ -25,8 +27,8 @@ async def pieces(text: Text) -> AsyncGenerator[str]:
     else:
         source = _each(text) if isinstance(text, list | tuple) else _from_thread(text)
     async for piece in source:
-        if not isinstance(piece, str):
-            raise TypeError(f"text pieces must be str, this one is {type(piece).__name__}")
+        if not isinstance(piece, str):  # pyright: ignore[reportUnnecessaryIsInstance]: not every caller checks types
+            raise TypeError(f"the pieces of a text must be str; one is {type(piece).__name__}")
         for start in range(0, len(piece), PIECE_CHARS):
             yield piece[start : start + PIECE_CHARS]
 
@@ -55,7 +57,7 @@ async def _from_thread(items: Iterable[str]) -> AsyncIterator[str]:
             if not abandoned.is_set():
                 put(None, error)
 
-    # A daemon: nothing can wake a thread that waits for a terminal, and the program must be able to end meanwhile.
+    # A daemon thread, because nothing can wake a thread that reads a terminal, and the program must be able to exit.
     threading.Thread(target=read, name="voxcpm-text", daemon=True).start()
     try:
         while True:
@@ -71,6 +73,6 @@ async def _from_thread(items: Iterable[str]) -> AsyncIterator[str]:
 
 
 def _drain(queue: asyncio.Queue[Any]) -> None:
-    """Make room, so that a reader that waits for it wakes up, sees that it is abandoned and ends."""
+    """Empty the queue. A thread that waits for room in it continues, sees `abandoned` and ends."""
     while not queue.empty():
         queue.get_nowait()

@@ -1,23 +1,23 @@
-"""Recordings on their way to the server: parts with offsets, then a commit with lengths and digests."""
+"""Uploads of recordings: parts with offsets, then a commit with lengths and digests."""
 
 from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypeVar
 
 import grpc
 
-from voxcpm_client import convert
+from voxcpm_client import responses
 from voxcpm_client.connection import Connection
 from voxcpm_client.errors import SpeechError
-from voxcpm_client.options import duration
+from voxcpm_client.options import VoiceOptions
+from voxcpm_client.requests import duration
 from voxcpm_client.results import ENCODINGS, Header, Voice
 from voxcpm_client.retry import Attempts
-from voxcpm_client.status import Outcome
-from voxcpm_grpc.audio import AudioFormat
+from voxcpm_client.status import CallStatus
 from voxcpm_grpc.v1 import tts_pb2 as pb
 
 PART_BYTES = 64 << 10
@@ -26,7 +26,7 @@ Message = TypeVar("Message", pb.AddPromptRequest, pb.AddReferenceRequest, pb.Add
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """One recording's bytes. The role tells two recordings of one stream apart."""
+    """The bytes of one recording. Its role distinguishes two recordings on one stream."""
 
     data: bytes
     role: Any = pb.AUDIO_ROLE_UNSPECIFIED
@@ -40,7 +40,7 @@ class Upload:
 
 
 async def messages(kind: type[Message], config: Any, uploads: Iterable[Upload]) -> AsyncIterator[Message]:
-    """The whole request stream; without its commit a server stores nothing."""
+    """All messages of an upload. The server stores nothing without the commit at the end."""
     yield kind(config=config)
     for upload in uploads:
         for part in upload.parts():
@@ -49,28 +49,11 @@ async def messages(kind: type[Message], config: Any, uploads: Iterable[Upload]) 
 
 
 def source_format(options: VoiceOptions) -> pb.AudioFormat:
-    """What raw PCM is; without it the container speaks for itself."""
+    """The format of raw PCM; unspecified for files, which declare their own format."""
     source = options.get("source")
     if source is None:
         return pb.AudioFormat()
     return pb.AudioFormat(encoding=ENCODINGS[source.encoding], sample_rate_hz=source.sample_rate)
-
-
-class VoiceOptions(TypedDict, total=False):
-    """How to store a voice.
-
-    name, labels: for the owner's own use; ttl: life in seconds since its last use, by default the server's
-    preview: also return what the model heard; source: what raw PCM is, files say so themselves
-    request_id: your name for the call in logs and errors; timeout: seconds for the whole call, None for no limit
-    """
-
-    name: str
-    labels: Mapping[str, str]
-    ttl: float
-    preview: bool
-    source: AudioFormat
-    request_id: str
-    timeout: float | None
 
 
 def stored_as(options: VoiceOptions) -> pb.VoiceOptions:
@@ -91,16 +74,16 @@ def preview(options: VoiceOptions) -> pb.Preview:
 async def add_voice(
     connection: Connection, kind: type[Message], config: Any, uploads: list[Upload], attempts: Attempts
 ) -> Voice:
-    """Send an Add* stream and collect its answer. Repeating it is safe: the same content has the same id."""
+    """Upload a voice. A retry is safe, because the same content gets the same id."""
     method = getattr(connection.stub, kind.__name__.removesuffix("Request"))
 
     async def attempt(remaining: float | None) -> Voice:
         call = method(messages(kind, config, uploads), timeout=remaining, metadata=connection.metadata)
-        outcome = Outcome(call)
+        status = CallStatus(call)
         try:
             return await _collect(call, config.options.request_id)
         except grpc.aio.AioRpcError as error:
-            raise await outcome.error(error) from None
+            raise await status.final(error) from None
 
     return await connection.repeat(attempt, attempts, config.options.request_id)
 
@@ -108,16 +91,16 @@ async def add_voice(
 async def encode(
     connection: Connection, config: pb.EncodeLatentsConfig, recording: Upload, attempts: Attempts
 ) -> pb.EncodeLatentsResponse:
-    """Send an EncodeLatents stream. Nothing is stored, so it may be repeated."""
+    """Upload a recording for its latents. A retry is safe, because the server stores nothing."""
 
     async def attempt(remaining: float | None) -> pb.EncodeLatentsResponse:
         requests = messages(pb.EncodeLatentsRequest, config, [recording])
         call = connection.stub.EncodeLatents(requests, timeout=remaining, metadata=connection.metadata)
-        outcome = Outcome(call)
+        status = CallStatus(call)
         try:
             return await call
         except grpc.aio.AioRpcError as error:
-            raise await outcome.error(error) from None
+            raise await status.final(error) from None
 
     return await connection.repeat(attempt, attempts, config.request_id)
 
@@ -128,11 +111,11 @@ async def _collect(call: AsyncIterator[pb.AudioChunk], request_id: str) -> Voice
     chunks = []
     async for message in call:
         if message.HasField("header"):
-            header = convert.header(message.header)
+            header = responses.header(message.header)
         if message.HasField("handle"):
             handle = message.handle
         if message.audio and header is not None:
-            chunks.append(convert.chunk(message, header))
+            chunks.append(responses.chunk(message, header))
     if handle is None:
         raise SpeechError("the server ended the upload without a voice", request_id=request_id)
-    return convert.voice(handle, convert.speech(chunks, header, None) if header and chunks else None)
+    return responses.voice(handle, responses.speech(chunks, header, None) if header and chunks else None)

@@ -13,7 +13,7 @@ import click
 from voxcpm_client import Client, Voice
 from voxcpm_client.cli.connect import labels, with_client
 from voxcpm_client.cli.layout import fields, table
-from voxcpm_client.client import VoiceKind
+from voxcpm_client.options import VoiceKind
 
 KINDS = ("prompt", "reference", "hifi")
 TRANSCRIPT_CHARS = 48

@@ -1,4 +1,4 @@
-"""Messages of the wire to results: nothing else reads their fields."""
+"""Response messages as results."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from voxcpm_client import results
+from voxcpm_client.model_info import Limits, ModelInfo
 from voxcpm_grpc.audio import Encoding
 from voxcpm_grpc.v1 import tts_pb2 as pb
 
@@ -113,9 +114,9 @@ def latents(message: pb.EncodeLatentsResponse) -> results.Latents:
     )
 
 
-def model_info(message: pb.GetModelInfoResponse) -> results.ModelInfo:
+def model_info(message: pb.GetModelInfoResponse) -> ModelInfo:
     limits = message.limits
-    return results.ModelInfo(
+    return ModelInfo(
         model=message.model,
         architecture=message.architecture,
         model_fingerprint=message.model_fingerprint,
@@ -137,7 +138,7 @@ def model_info(message: pb.GetModelInfoResponse) -> results.ModelInfo:
         presets=tuple(message.presets),
         default_voice=message.default_voice,
         server_version=message.server_version,
-        limits=results.Limits(
+        limits=Limits(
             max_request_message_bytes=limits.max_request_message_bytes,
             max_buffered_text_chars=limits.max_buffered_text_chars,
             max_segment_chars=limits.max_segment_chars,

@@ -1,0 +1,156 @@
+"""Options of a call as request messages."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from datetime import timedelta
+from numbers import Integral
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+from google.protobuf.duration_pb2 import Duration
+
+from voxcpm_client.errors import InvalidArgument
+from voxcpm_client.options import Continuity, FirstSegment, Recording, SegmentationMode, SpeechOptions, VoiceKind
+from voxcpm_client.results import ENCODINGS, Latents
+from voxcpm_grpc.audio import Encoding
+from voxcpm_grpc.v1 import tts_pb2 as pb
+
+VOICE_PREFIXES: Mapping[str, VoiceKind] = {"prm_": "prompt", "ref_": "reference", "hifi_": "hifi"}
+
+
+def generate_config(options: SpeechOptions) -> pb.GenerateConfig:
+    """The first message of a stream. Raises InvalidArgument for values out of range and options that contradict."""
+    segmentation = options.get("segmentation")
+    first = options.get("first_segment")
+    continuity = options.get("continuity")
+    config = pb.GenerateConfig(
+        request_id=options.get("request_id") or uuid.uuid4().hex,
+        conditioning=_conditioning(options),
+        turn=pb.TurnConfig(sampling=_sampling(options), style=options.get("style") or ""),
+        output=pb.AudioFormat(
+            encoding=_encoding(options.get("format")), sample_rate_hz=_count(options, "sample_rate") or 0
+        ),
+        segmentation=pb.Segmentation(
+            mode=segmentation
+            and _choice(pb.SegmentationMode, segmentation, get_args(SegmentationMode), "segmentation"),
+            continuity=continuity and _choice(pb.ContinuityMode, continuity, get_args(Continuity), "continuity"),
+            first_segment=first and _choice(pb.FirstSegment, first, get_args(FirstSegment), "first_segment"),
+            language=options.get("language") or "",
+            max_chars=_count(options, "max_segment_chars"),
+        ),
+    )
+    if (pause := options.get("max_wait")) is not None:
+        config.segmentation.max_wait.CopyFrom(duration("max_wait", pause))
+    if (lead := options.get("max_lead")) is not None:
+        config.pacing.max_lead.CopyFrom(duration("max_lead", lead))
+    if (wait := options.get("max_queue_time")) is not None:
+        config.max_queue_time.CopyFrom(duration("max_queue_time", wait))
+    return config
+
+
+def duration(name: str, seconds: float) -> Duration:
+    """An option in seconds as a protobuf Duration. Raises InvalidArgument for a value that it cannot hold."""
+    message = Duration()
+    try:
+        message.FromTimedelta(timedelta(seconds=seconds))
+    except (OverflowError, ValueError, TypeError):
+        raise InvalidArgument(f"{name} is {seconds!r}; it must be a number of seconds", field=name) from None
+    return message
+
+
+def read(recording: Recording) -> bytes:
+    """The bytes of a recording. Blocks on the file system. Raises OSError if the file cannot be read."""
+    return recording if isinstance(recording, bytes) else Path(recording).read_bytes()
+
+
+def _count(options: SpeechOptions, name: str) -> int | None:
+    value: Any = options.get(name)
+    if value is None:
+        return None
+    if isinstance(value, Integral) and 0 <= int(value) < 1 << 32:
+        return int(value)
+    raise InvalidArgument(f"{name} is {value!r}; it must be a whole number, 0 or more", field=name)
+
+
+def _sampling(options: SpeechOptions) -> pb.Sampling:
+    values = {
+        "cfg_value": options.get("cfg_value"),
+        "temperature": options.get("temperature"),
+        "seed": options.get("seed"),
+        "inference_timesteps": options.get("timesteps"),
+        "min_steps": options.get("min_steps"),
+        "max_steps": options.get("max_steps"),
+    }
+    try:
+        return pb.Sampling(**{name: value for name, value in values.items() if value is not None})
+    except (ValueError, TypeError) as error:  # not a value of the field's type, such as a negative seed
+        given = ", ".join(f"{name}={value}" for name, value in values.items() if value is not None)
+        raise InvalidArgument(f"a sampling option is out of range ({given}): {error}", field="sampling") from None
+
+
+def _conditioning(options: SpeechOptions) -> pb.Conditioning:
+    given: dict[str, Any] = {}  # by role: an id, or a recording sent with the call
+
+    def put(name: str, value: Any) -> None:
+        if name in given:
+            raise InvalidArgument(f"two voices give a {name}; keep one of them", field="voice")
+        given[name] = value
+
+    voices = options.get("voice") or ()
+    for voice in (voices,) if isinstance(voices, str) else voices:
+        put(voice_role(voice), voice)
+    if (prompt := options.get("prompt")) is not None:
+        put("prompt", pb.InlinePrompt(transcript=prompt.transcript, **_source(prompt.audio)))
+    if (reference := options.get("reference")) is not None:
+        put("reference", pb.InlineReference(**_source(reference)))
+    if "preset" in given and len(given) > 1:
+        raise InvalidArgument("a preset cannot be combined with other voices; use it alone", field="voice")
+    if "hifi" in given and len(given) > 1:
+        raise InvalidArgument("a hifi voice has a prompt and a reference already; use it alone", field="voice")
+    if given.keys() & {"prompt", "hifi"} and options.get("style"):
+        raise InvalidArgument(
+            "a style cannot be combined with a prompt, because the model would read it aloud; remove one of them",
+            field="style",
+        )
+    preset = given.pop("preset", "")
+    fields: dict[str, Any] = {
+        f"{role}_id" if isinstance(value, str) else f"inline_{role}": value for role, value in given.items()
+    }
+    if options.get("no_voice") and (fields or preset):
+        raise InvalidArgument("no_voice cannot be combined with a voice; remove one of them", field="no_voice")
+    return pb.Conditioning(preset=preset, no_voice=bool(options.get("no_voice")), **fields)
+
+
+def voice_role(voice: str) -> str:
+    """`prompt`, `reference` or `hifi` for an id, by its prefix; `preset` for any other name."""
+    if not voice:
+        raise InvalidArgument("a voice is empty; give the name of a preset or the id of a stored voice", field="voice")
+    return next((role for prefix, role in VOICE_PREFIXES.items() if voice.startswith(prefix)), "preset")
+
+
+def _source(source: Recording | Latents) -> dict[str, Any]:
+    if not isinstance(source, Latents):
+        return {"audio": pb.EncodedAudio(data=read(source))}
+    frames = np.ascontiguousarray(source.data, "<f4")
+    if frames.ndim != 2:
+        raise InvalidArgument(f"latents have shape {frames.shape}; they must be [frames, feat_dim]", field="latents")
+    data = frames.tobytes()
+    return {"latents": pb.Latents(data=data, feat_dim=frames.shape[1], model_fingerprint=source.model_fingerprint)}
+
+
+def _encoding(name: str | None) -> Any:
+    if not name:
+        return pb.AUDIO_ENCODING_UNSPECIFIED
+    try:
+        return ENCODINGS[Encoding(name)]
+    except ValueError:
+        raise InvalidArgument(f"format is {name!r}; it must be one of {', '.join(Encoding)}", field="format") from None
+
+
+def _choice(enum: Any, value: str, choices: tuple[str, ...], field: str) -> Any:
+    if value not in choices:
+        raise InvalidArgument(f"{field} is {value!r}; it must be one of {', '.join(choices)}", field=field)
+    return enum.Value(enum.Name(0).removesuffix("UNSPECIFIED") + value.upper())
