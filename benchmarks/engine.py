@@ -25,7 +25,7 @@ from benchmarks.hardware import command, gpu_memory_gib, versions
 from voxcpm_grpc.checkpoint import resolve
 from voxcpm_grpc.engine.engine import Engine
 from voxcpm_grpc.engine.load import load_engine
-from voxcpm_grpc.request import Admitted, AudioChunk, Finished, Piece, Request, Sampling
+from voxcpm_grpc.request import Admitted, AudioChunk, CodecChunk, Finished, Request, Sampling
 from voxcpm_grpc.settings.schema import EngineSettings
 
 UPLOAD = "upload"  # the name of the codec job beside the streams
@@ -63,7 +63,7 @@ def speak(engine: Engine, together: list[Request], upload: np.ndarray) -> Row:
                 case Finished():
                     assert event.steps == steps, f"stream {id} ended after {event.steps} of {steps} steps"
                     spoken += 1
-                case Piece():
+                case CodecChunk():
                     if event.last:
                         engine.encode(UPLOAD, upload, pad_left=False)
                 case _:

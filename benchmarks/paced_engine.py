@@ -8,7 +8,17 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from voxcpm_grpc.errors import VoxCPMError
-from voxcpm_grpc.request import Admitted, AudioChunk, Event, Finished, FinishReason, ModelInfo, Piece, Request, Stats
+from voxcpm_grpc.request import (
+    Admitted,
+    AudioChunk,
+    CodecChunk,
+    Event,
+    Finished,
+    FinishReason,
+    ModelInfo,
+    Request,
+    Stats,
+)
 
 INFO = ModelInfo(
     name="paced",
@@ -77,9 +87,9 @@ class PacedEngine:
             self._due = max(self._due + self.step_seconds, now)
             time.sleep(self._due - now)
 
-    def step(self) -> list[tuple[str, Event | Piece | VoxCPMError]]:
+    def step(self) -> list[tuple[str, Event | CodecChunk | VoxCPMError]]:
         samples = dated(self.info.samples_per_step)
-        results: list[tuple[str, Event | Piece | VoxCPMError]] = []
+        results: list[tuple[str, Event | CodecChunk | VoxCPMError]] = []
         for id, stream in list(self._streams.items()):
             if stream.made < 0:
                 results.append((id, Admitted(queue_seconds=0.0, prompt_tokens=8, cached_tokens=0)))

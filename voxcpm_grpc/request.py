@@ -116,7 +116,7 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     latents: np.ndarray | None = None
 
 
-class Piece(msgspec.Struct, frozen=True, tag=True):
+class CodecChunk(msgspec.Struct, frozen=True, tag=True):
     """Part of a codec job's result: latents [patches, P, D] or audio [samples], float32, in order."""
 
     array: np.ndarray

@@ -14,10 +14,10 @@ from voxcpm_grpc.ipc import messages as m
 from voxcpm_grpc.request import (
     Admitted,
     AudioChunk,
+    CodecChunk,
     Conditioning,
     Finished,
     FinishReason,
-    Piece,
     Prompt,
     Request,
     Sampling,
@@ -51,8 +51,8 @@ REPORTS = [
     m.CallEvent("a", AudioChunk(index=3, samples=np.linspace(-1, 1, 7, dtype=np.float32))),
     m.CallEvent("a", Finished(reason=FinishReason.STOP, steps=3, engine_seconds=1.25, latents=LATENTS)),
     m.CallEvent("b", Finished(reason=FinishReason.MAX_STEPS, steps=3, engine_seconds=1.25)),
-    m.CallEvent("e", Piece(LATENTS, False)),
-    m.CallEvent("e", Piece(np.zeros(0, np.float32), True)),
+    m.CallEvent("e", CodecChunk(LATENTS, False)),
+    m.CallEvent("e", CodecChunk(np.zeros(0, np.float32), True)),
     m.Failed.of("a", Exhausted("full", retry_after=2.0)),
     m.Statistics("s", Stats(running=3)),
 ]

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from support.checkpoints import TINY
 
-from voxcpm_grpc.engine.engine import Engine, Piece
+from voxcpm_grpc.engine.engine import CodecChunk, Engine
 from voxcpm_grpc.engine.scheduler import Batch
 from voxcpm_grpc.errors import VoxCPMError
 from voxcpm_grpc.models.base import LoadOptions
@@ -36,7 +36,7 @@ class Outcome:
     admitted: Admitted | None = None
     finished: Finished | None = None
     error: VoxCPMError | None = None
-    pieces: list[Piece] = field(default_factory=list)
+    pieces: list[CodecChunk] = field(default_factory=list)
 
     @property
     def waveform(self) -> np.ndarray:
@@ -97,7 +97,7 @@ def collect(outcomes, results):
             case Finished():
                 assert event.steps == len(outcome.audio)
                 outcome.finished = event
-            case Piece():
+            case CodecChunk():
                 outcome.pieces.append(event)
             case VoxCPMError():
                 outcome.error = event

@@ -17,11 +17,11 @@ from voxcpm_grpc.ipc.messages import CallEvent, Report
 from voxcpm_grpc.request import (
     Admitted,
     AudioChunk,
+    CodecChunk,
     Event,
     Finished,
     FinishReason,
     ModelInfo,
-    Piece,
     Request,
     Sampling,
     Stats,
@@ -121,18 +121,18 @@ class FakeEngine:
     def collect(self) -> None:
         pass
 
-    def step(self) -> list[tuple[str, Event | Piece | VoxCPMError]]:
+    def step(self) -> list[tuple[str, Event | CodecChunk | VoxCPMError]]:
         time.sleep(self.step_seconds)
         self.steps += 1
-        results: list[tuple[str, Event | Piece | VoxCPMError]] = []
+        results: list[tuple[str, Event | CodecChunk | VoxCPMError]] = []
         for id, pieces in list(self.jobs.items()):
             if id in self.begun and self.pieces_after and not self.pieces_after.exists():
                 continue
             self.begun.add(id)
             if pieces:
-                results.append((id, Piece(pieces.pop(0), last=False)))
+                results.append((id, CodecChunk(pieces.pop(0), last=False)))
             else:
-                results.append((id, Piece(np.zeros(0, np.float32), last=True)))
+                results.append((id, CodecChunk(np.zeros(0, np.float32), last=True)))
                 del self.jobs[id]
         for id, stream in list(self.streams.items()):
             if not stream.admitted:
@@ -149,7 +149,7 @@ class FakeEngine:
             running=len(self.streams), slots_used=len(self.streams), steps=self.steps, cancelled=self.cancelled
         )
 
-    def _speak(self, id: str, stream: _Stream) -> list[tuple[str, Event | Piece | VoxCPMError]]:
+    def _speak(self, id: str, stream: _Stream) -> list[tuple[str, Event | CodecChunk | VoxCPMError]]:
         match stream.request.text.split(" ", 1):
             case ["crash"]:
                 raise RuntimeError("a kernel went wrong")
@@ -172,7 +172,7 @@ class FakeEngine:
         samples = np.full(self.info.samples_per_step, stream.made, np.float32)
         stream.credit -= 1
         stream.made += 1
-        results: list[tuple[str, Event | Piece | VoxCPMError]] = [
+        results: list[tuple[str, Event | CodecChunk | VoxCPMError]] = [
             (id, AudioChunk(index=stream.made - 1, samples=samples))
         ]
         if stream.made == stream.request.sampling.max_steps:

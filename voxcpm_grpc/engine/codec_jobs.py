@@ -12,7 +12,7 @@ from torch import Tensor
 from voxcpm_grpc.engine.host_copy import HostCopy
 from voxcpm_grpc.errors import Internal, VoxCPMError
 from voxcpm_grpc.kernels.graph import Urgency, stream
-from voxcpm_grpc.request import Piece
+from voxcpm_grpc.request import CodecChunk
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class CodecJobs:
             self._copy = None
         self._jobs.pop(id, None)
 
-    def advance(self, *, wait: bool) -> list[tuple[str, Piece | VoxCPMError]]:
+    def advance(self, *, wait: bool) -> list[tuple[str, CodecChunk | VoxCPMError]]:
         """What has become of the job whose turn it is, if that is known already or if `wait`."""
         if not self._jobs:
             return []
@@ -58,15 +58,15 @@ class CodecJobs:
         if result is None:
             return []
         self.cancel(id)
-        if isinstance(result, Piece) and not result.last:
+        if isinstance(result, CodecChunk) and not result.last:
             self._jobs[id] = job  # behind the others
         return [(id, result)]
 
-    def _piece(self, job: Iterator[Tensor], wait: bool) -> Piece | None:
+    def _piece(self, job: Iterator[Tensor], wait: bool) -> CodecChunk | None:
         if self._copy is None:
             with torch.inference_mode(), torch.cuda.stream(self._stream):
                 piece = next(job, None)
                 if piece is None:
-                    return Piece(np.zeros(0, np.float32), last=True)
+                    return CodecChunk(np.zeros(0, np.float32), last=True)
                 self._copy = HostCopy(piece)
-        return Piece(self._copy.wait(), last=False) if wait or self._copy.ready() else None
+        return CodecChunk(self._copy.wait(), last=False) if wait or self._copy.ready() else None

@@ -22,7 +22,7 @@ from voxcpm_grpc.engine.slots import Slots
 from voxcpm_grpc.engine.warm_up import STEPS, codec_inputs, warm_up_requests
 from voxcpm_grpc.errors import FailedPrecondition, Internal, InvalidRequest, Unavailable, VoxCPMError
 from voxcpm_grpc.models.base import SpeechModel
-from voxcpm_grpc.request import Admitted, AudioChunk, Event, Finished, FinishReason, Piece, Request, Stats
+from voxcpm_grpc.request import Admitted, AudioChunk, CodecChunk, Event, Finished, FinishReason, Request, Stats
 from voxcpm_grpc.settings.schema import EngineSettings
 
 logger = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ PREFILL = {"cuda": PrefillBudget(2048, 4096), "cpu": PrefillBudget(256, 256)}  #
 FAULTS_BEFORE_GIVING_UP = 3  # launches that fail in a row: the device is not coming back
 
 
-Result = tuple[str, Event | Piece | VoxCPMError]
+Result = tuple[str, Event | CodecChunk | VoxCPMError]
 
 
 class Engine:
@@ -140,11 +140,11 @@ class Engine:
             sequence.credit += chunks
 
     def encode(self, id: str, waveform: np.ndarray, *, pad_left: bool) -> None:
-        """Start encoding a waveform; its latents come as Pieces out of `step`, beside the running streams."""
+        """Start encoding a waveform; its latents come as CodecChunks out of `step`, beside the running streams."""
         self._jobs.add(id, self.runner.codec.encode(waveform, pad_left=pad_left))
 
     def decode(self, id: str, latents: np.ndarray) -> None:
-        """Start decoding latents; the audio comes as Pieces out of `step`."""
+        """Start decoding latents; the audio comes as CodecChunks out of `step`."""
         self._jobs.add(id, self.runner.codec.decode(latents))
 
     @property

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 
 from voxcpm_grpc.errors import VoxCPMError, code_of, from_code
-from voxcpm_grpc.request import Event, ModelInfo, Piece, Request, Stats
+from voxcpm_grpc.request import CodecChunk, Event, ModelInfo, Request, Stats
 
 BEAT_SECONDS = 0.25
 
@@ -124,7 +124,7 @@ class CallEvent(_Message, frozen=True):
     """An event of a request, or a piece of a codec job's result."""
 
     id: str
-    body: Event | Piece
+    body: Event | CodecChunk
 
 
 class Failed(_Message, frozen=True):

@@ -11,7 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 from voxcpm_grpc.errors import VoxCPMError
 from voxcpm_grpc.ipc.messages import Command, Credit
 from voxcpm_grpc.peekable_queue import PeekableQueue
-from voxcpm_grpc.request import Admitted, AudioChunk, Event, Finished, Piece, Stats
+from voxcpm_grpc.request import Admitted, AudioChunk, CodecChunk, Event, Finished, Stats
 
 T = TypeVar("T")
 
@@ -68,7 +68,7 @@ class EngineCall:
         self._held.clear()
         return self.command(id)
 
-    def deliver(self, item: Event | Piece | Stats) -> None:
+    def deliver(self, item: Event | CodecChunk | Stats) -> None:
         match item:
             case AudioChunk():
                 self._made += 1
@@ -78,7 +78,7 @@ class EngineCall:
                 if not self.began:  # an engine before this one may have begun already
                     self.items.put(item)
                 self.began = True
-            case Piece():
+            case CodecChunk():
                 self._made += 1
                 self._held.append(item)
                 if item.last or not self.whole:
@@ -138,7 +138,7 @@ class Stream(Generic[T]):
             case VoxCPMError():
                 self._over = True
                 raise item
-            case Finished() | Piece(last=True) | Stats():
+            case Finished() | CodecChunk(last=True) | Stats():
                 self._over = True
         return cast(T, item)
 

@@ -19,7 +19,7 @@ from voxcpm_grpc.pool.balancer import Balancer, prefix_of, work_of, work_of_codi
 from voxcpm_grpc.pool.engine_call import EngineCall, Stream
 from voxcpm_grpc.pool.handle import Launch, processes
 from voxcpm_grpc.pool.replica import Replica
-from voxcpm_grpc.request import Event, ModelInfo, Piece, Request, Stats
+from voxcpm_grpc.request import CodecChunk, Event, ModelInfo, Request, Stats
 from voxcpm_grpc.settings.schema import EngineSettings, SupervisionSettings
 
 RETRY_SECONDS = 1.0
@@ -157,7 +157,7 @@ class EnginePool:
         """
         work = work_of_coding(len(waveform) // self.info.samples_per_patch)
         job = EngineCall("encode", lambda id: Encode(id, waveform, pad_left), work=work, whole=True)
-        stream: Stream[Piece] = self._open(job)
+        stream: Stream[CodecChunk] = self._open(job)
         async with contextlib.aclosing(stream) as pieces:
             arrays = [piece.array async for piece in pieces if piece.array.size]
         return np.concatenate(arrays) if arrays else self._no_latents()
@@ -165,7 +165,7 @@ class EnginePool:
     async def decode(self, latents: np.ndarray) -> AsyncGenerator[np.ndarray]:
         """Audio float32 [samples] at the output rate, piece by piece, of latents [patches, P, D]."""
         job = EngineCall("decode", lambda id: Decode(id, latents), work=work_of_coding(len(latents)))
-        stream: Stream[Piece] = self._open(job)
+        stream: Stream[CodecChunk] = self._open(job)
         async with contextlib.aclosing(stream) as pieces:
             async for piece in pieces:
                 if piece.array.size:

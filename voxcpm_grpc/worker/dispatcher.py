@@ -35,7 +35,7 @@ from voxcpm_grpc.ipc.messages import (
     Stop,
     Submit,
 )
-from voxcpm_grpc.request import AudioChunk, Event, Finished, ModelInfo, Piece, Request, Stats
+from voxcpm_grpc.request import AudioChunk, CodecChunk, Event, Finished, ModelInfo, Request, Stats
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class EngineLike(Protocol):
     def encode(self, id: str, waveform: np.ndarray, *, pad_left: bool) -> None: ...
     def decode(self, id: str, latents: np.ndarray) -> None: ...
     def collect(self) -> None: ...
-    def step(self) -> list[tuple[str, Event | Piece | VoxCPMError]]: ...
+    def step(self) -> list[tuple[str, Event | CodecChunk | VoxCPMError]]: ...
     def stats(self) -> Stats: ...
 
 
@@ -156,14 +156,14 @@ class Dispatcher:
         errands, self._errands = self._errands, []
         return errands
 
-    def _deliver(self, id: str, result: Event | Piece | VoxCPMError, reports: dict[str, list[Report]]) -> None:
+    def _deliver(self, id: str, result: Event | CodecChunk | VoxCPMError, reports: dict[str, list[Report]]) -> None:
         task = self._tasks.get(id)
         if task is None:
             return  # it was cancelled
         match result:
             case AudioChunk():
                 task.left = max(0.0, task.left - 1)
-            case Finished() | Piece(last=True) | VoxCPMError():
+            case Finished() | CodecChunk(last=True) | VoxCPMError():
                 del self._tasks[id]
         failed = isinstance(result, VoxCPMError)
         reports[task.front].append(Failed.of(id, result) if failed else CallEvent(id, result))
