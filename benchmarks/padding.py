@@ -21,7 +21,7 @@ import torch
 
 from benchmarks.hardware import command, versions
 from benchmarks.kernels import DEVICE, DTYPE, LANGUAGE, LOCAL, median
-from voxcpm_grpc.kernels.gemm_tiles import Role, choose_tile
+from voxcpm_grpc.kernels.gemm_tiles import Epilogue, choose_tile
 from voxcpm_grpc.layers.fused import WHOLE_ROWS
 from voxcpm_grpc.layers.transformer import StackShape
 
@@ -34,11 +34,11 @@ EVALUATIONS = 9
 class Product:
     inputs: int
     outputs: int
-    role: Role
+    epilogue: Epilogue
 
     @property
     def by_library(self) -> str:
-        return f"{self.inputs} > {self.outputs}" + (" added" if self.role is Role.ADD else "")
+        return f"{self.inputs} > {self.outputs}" + (" added" if self.epilogue is Epilogue.ADD else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,19 +75,19 @@ def uses() -> list[Use]:
 def _stack(name: str, shape: StackShape, rows: int, read: int, passes: int) -> Iterator[Use]:
     """Of a stack whose last layer computes only the rows that are read behind its attention."""
     heads, groups = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-    yield Use(f"{name} qkv", Product(shape.hidden, heads + 2 * groups, Role.LINEAR), rows, passes * shape.layers)
+    yield Use(f"{name} qkv", Product(shape.hidden, heads + 2 * groups, Epilogue.NONE), rows, passes * shape.layers)
     for part, product in (
-        ("out", Product(heads, shape.hidden, Role.ADD)),
-        ("gate, up", Product(shape.hidden, 2 * shape.ffn, Role.GATED)),
-        ("down", Product(shape.ffn, shape.hidden, Role.ADD)),
+        ("out", Product(heads, shape.hidden, Epilogue.ADD)),
+        ("gate, up", Product(shape.hidden, 2 * shape.ffn, Epilogue.GATED)),
+        ("down", Product(shape.ffn, shape.hidden, Epilogue.ADD)),
     ):
         yield Use(f"{name} {part}", product, rows, passes * (shape.layers - 1))
         yield Use(f"{name} {part}, last layer", product, read, passes)
 
 
 def served_by_library(product: Product, rows: int) -> bool:
-    outputs = product.outputs // 2 if product.role is Role.GATED else product.outputs
-    return rows > 1 and choose_tile(product.role, rows, outputs, product.inputs) is None
+    outputs = product.outputs // 2 if product.epilogue is Epilogue.GATED else product.outputs
+    return rows > 1 and choose_tile(product.epilogue, rows, outputs, product.inputs) is None
 
 
 def candidates(rows: int, multiple: int, widest: float) -> list[int]:
@@ -116,12 +116,12 @@ def seconds(product: Product, rows: int) -> float:
     x = torch.randn(rows, product.inputs, device=DEVICE).to(DTYPE)
     out = torch.zeros(rows, product.outputs, device=DEVICE, dtype=DTYPE)
     halves = (
-        2 if product.role is Role.GATED and rows > WHOLE_ROWS and product.inputs <= 1024 else 1
+        2 if product.epilogue is Epilogue.GATED and rows > WHOLE_ROWS and product.inputs <= 1024 else 1
     )  # as TritonOps does
 
     def work() -> None:
         for weight in weights:
-            if product.role is Role.ADD:
+            if product.epilogue is Epilogue.ADD:
                 out.addmm_(x, weight.t())
                 continue
             for part, to in zip(weight.chunk(halves), out.chunk(halves, dim=1), strict=True):
@@ -159,7 +159,7 @@ def measure(clock: Clock, streams: int, multiple: int, widest: float) -> list[Ro
 def queries_apart(clock: Clock, streams: int) -> tuple[float, float]:
     """Microseconds of q, k and v of all rows in one product, and of k and v with q apart for the rows that are read."""
     heads, groups = LOCAL.heads * LOCAL.head_dim, LOCAL.kv_heads * LOCAL.head_dim
-    whole, keys, queries = (Product(LOCAL.hidden, n, Role.LINEAR) for n in (heads + 2 * groups, 2 * groups, heads))
+    whole, keys, queries = (Product(LOCAL.hidden, n, Epilogue.NONE) for n in (heads + 2 * groups, 2 * groups, heads))
     apart = clock(keys, 22 * streams) + clock(queries, 8 * streams)
     return clock(whole, 22 * streams) * 1e6, apart * 1e6
 

@@ -320,7 +320,7 @@ def test_a_step_that_fails_ends_its_requests_and_the_next_ones_work(alone, monke
     eng.add(request)
     eng.step()
     with monkeypatch.context() as patch:
-        patch.setattr(eng.model, "speak", raising(RuntimeError("launch failed at /secret/path")))
+        patch.setattr(eng.model, "decode_patch", raising(RuntimeError("launch failed at /secret/path")))
         outcome = run(eng)[request.id]
     assert isinstance(outcome.error, Unavailable) and "secret" not in outcome.error.message
     assert at_rest(eng)
@@ -357,7 +357,7 @@ def test_a_prompt_that_cannot_be_entered_ends_its_request_alone(alone, monkeypat
 
 
 @pytest.mark.parametrize("error", [MemoryError("no room"), torch.OutOfMemoryError("no room on the device")])
-@pytest.mark.parametrize("where", ["prefill", "speak"])
+@pytest.mark.parametrize("where", ["prefill", "decode_patch"])
 def test_an_engine_without_memory_is_given_up_at_once(monkeypatch, error, where):
     eng = engine()
     eng.add(Request(id="a", text="Hello."))

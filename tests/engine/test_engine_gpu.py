@@ -13,7 +13,7 @@ from support.engines import Outcome, at_rest, collect, mixed_requests, run, voic
 from support.traces import traced
 
 from voxcpm_grpc.engine.engine import Engine
-from voxcpm_grpc.kernels.graph import Urgency, stream
+from voxcpm_grpc.kernels.graph import Priority, stream
 from voxcpm_grpc.models.base import LoadOptions
 from voxcpm_grpc.models.families import load_model
 from voxcpm_grpc.request import AudioChunk, Request, Sampling
@@ -82,13 +82,13 @@ def test_audio_that_lags_behind_the_language_models_is_the_same(monkeypatch, slo
         eng.add(request)
         alone |= run(eng)
     eng = engine(slots=slots)
-    replay = eng.runner._graphs._speak.replay
+    replay = eng.runner._graphs._decode.replay
 
     def late(count):
         torch.cuda._sleep(20_000_000)  # clocks: about 10 ms, several steps
         return replay(count)
 
-    monkeypatch.setattr(eng.runner._graphs._speak, "replay", late)
+    monkeypatch.setattr(eng.runner._graphs._decode, "replay", late)
     for request in asked:
         eng.add(request)
     for id, outcome in run(eng).items():
@@ -100,15 +100,15 @@ def test_a_round_is_launched_while_the_language_models_of_the_one_before_run(mon
     """When a frame has been read, its round is not over; by the time it is handed over, the next round is launched."""
     eng = engine(graphs=True)
     launched = watch_launches(eng)
-    listen, over = eng.runner._graphs._listen.replay, torch.cuda.Event()
+    advance, over = eng.runner._graphs._advance.replay, torch.cuda.Event()
 
     def slow(*arguments):
-        result = listen(*arguments)
+        result = advance(*arguments)
         torch.cuda._sleep(20_000_000)  # clocks: about 10 ms
         over.record()
         return result
 
-    monkeypatch.setattr(eng.runner._graphs._listen, "replay", slow)
+    monkeypatch.setattr(eng.runner._graphs._advance, "replay", slow)
     steps = 5
     eng.add(Request(id="a", text="Hello.", sampling=Sampling(min_steps=steps, max_steps=steps)))
     eng.step()
@@ -171,7 +171,7 @@ def test_a_codec_job_that_is_cancelled_on_its_way_leaves_the_others_as_they_were
             eng.decode(id, patches)
         eng.add(mixed_requests()[0])
         held_up = torch.cuda.Event()
-        with torch.cuda.stream(stream(Urgency.SPARE, torch.device("cuda", 0))):
+        with torch.cuda.stream(stream(Priority.SPARE, torch.device("cuda", 0))):
             torch.cuda._sleep(clocks)
             held_up.record()
         outcomes: defaultdict[str, Outcome] = defaultdict(Outcome)

@@ -1,4 +1,4 @@
-"""Kernels run on a GPU, and where there is none in Triton's interpreter, which must be asked for before the import."""
+"""Kernels run on a GPU, or without one in Triton's interpreter, which must be selected before Triton is imported."""
 
 import atexit
 import os
@@ -8,20 +8,20 @@ import torch
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
-    # Imported for interpretation, Triton's bindings print a screen of what they think they leak, after everything
-    # else. atexit runs its functions last in, first out: this one after those of whatever is imported later.
+    # With the interpreter, Triton's bindings print a long report of supposed leaks at exit. atexit runs functions in
+    # reverse order of registration: this one, which silences stderr, runs after those of later imports.
     atexit.register(lambda: os.dup2(os.open(os.devnull, os.O_WRONLY), 2))
 
-PLACES = [
-    pytest.param(("cpu", torch.float32), id="interpreter"),  # its bfloat16 is wrong, so that counts on a GPU only
+TARGETS = [
+    pytest.param(("cpu", torch.float32), id="interpreter"),  # its bfloat16 is wrong, so bfloat16 is tested on a GPU
     pytest.param(("cuda", torch.float32), id="cuda-float32", marks=pytest.mark.gpu),
     pytest.param(("cuda", torch.bfloat16), id="cuda-bfloat16", marks=pytest.mark.gpu),
 ]
 
 
-@pytest.fixture(params=PLACES)
-def place(request: pytest.FixtureRequest) -> tuple[str, torch.dtype]:
-    """A device and a type that the kernels run with there."""
+@pytest.fixture(params=TARGETS)
+def target(request: pytest.FixtureRequest) -> tuple[str, torch.dtype]:
+    """A device and a dtype that the kernels run with."""
     device, dtype = request.param
     if (device == "cuda") != torch.cuda.is_available():
         pytest.skip("needs a CUDA device" if device == "cuda" else "with a GPU the kernels run there, not interpreted")
@@ -30,16 +30,16 @@ def place(request: pytest.FixtureRequest) -> tuple[str, torch.dtype]:
 
 @pytest.fixture(autouse=True)
 def poisoned_outputs():
-    """Memory that nobody wrote is NaN, so that an output left out or a part read too early shows."""
+    """Uninitialized memory is NaN, so that a missing write or an early read is detected."""
     torch.use_deterministic_algorithms(True, warn_only=True)
     yield
     torch.use_deterministic_algorithms(False)
 
 
 @pytest.fixture
-def agree(place: tuple[str, torch.dtype]):
-    """Asserts ||out - truth|| / ||truth|| below what the type allows; NaN never passes."""
-    limit = 1e-2 if place[1] == torch.bfloat16 else 1e-5
+def agree(target: tuple[str, torch.dtype]):
+    """Asserts that ||out - truth|| / ||truth|| is below the limit of the dtype. NaN fails."""
+    limit = 1e-2 if target[1] == torch.bfloat16 else 1e-5
 
     def check(out: torch.Tensor, truth: torch.Tensor) -> None:
         error = (out.double() - truth.double()).norm() / truth.double().norm()

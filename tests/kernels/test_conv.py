@@ -1,4 +1,4 @@
-"""Streaming convolutions agree with the plain chains of operations, whatever the tile."""
+"""Streaming convolutions agree with their plain definitions, with every tile."""
 
 import pytest
 import torch
@@ -17,11 +17,11 @@ def conv():
 
 
 @pytest.fixture
-def draw(place):
+def draw(target):
     generator = torch.Generator().manual_seed(0)
 
     def normal(*shape: int, narrow: bool = False) -> torch.Tensor:
-        return torch.randn(shape, generator=generator).to(place[0], place[1] if narrow else torch.float32)
+        return torch.randn(shape, generator=generator).to(target[0], target[1] if narrow else torch.float32)
 
     return normal
 
@@ -37,7 +37,7 @@ def snake(draw):
 
 @pytest.fixture
 def window(draw):
-    """A window into a larger row of memory, as the decoder lays them out, NaN around it."""
+    """A window into a larger row of memory, as the decoder allocates them, with NaN around it."""
 
     def make(streams: int, samples: int, channels: int) -> torch.Tensor:
         inside = draw(streams, samples, channels, narrow=True)
@@ -67,7 +67,7 @@ def filters(draw, snake):
 
 
 def surroundings(view: torch.Tensor) -> torch.Tensor:
-    """What memory around a window holds, as whether it is still NaN."""
+    """A mask of the memory around a window: True where it is still NaN."""
     size = view.shape[1] * view.shape[2]
     row = view.as_strided((view.shape[0], size + 192), (view.stride(0), 1), view.storage_offset() - 64)
     return torch.cat([row[:, :64], row[:, 64 + size :]], 1).isnan()
@@ -100,7 +100,7 @@ def test_pointwise(conv, agree, draw, window, matrix, size, residual, keep, affi
         agree(kept, truth)
 
 
-def test_pointwise_of_each_sample_with_the_one_before(conv, agree, window, matrix):
+def test_pointwise_of_each_sample_and_the_previous_one(conv, agree, window, matrix):
     past, second = window(3, 1 + 6, 16), matrix(32, 80, False)
     pairs = past.as_strided((3, 6, 32), past.stride(), past.storage_offset())
     ours, theirs = window(3, 6 * 5, 16).flatten(1).view(3, 6, 80), torch.empty(3, 6, 80).to(past)
@@ -131,7 +131,7 @@ def test_mix_down(conv, agree, draw, window, size):
     agree(conv.mix_down(past, taps, bias), reference.mix_down(past, taps, bias))
 
 
-def test_a_wave_larger_than_a_period_and_than_the_fast_path_can_be(conv, agree, draw, window, matrix):
+def test_snake_of_values_beyond_one_period_of_the_sine(conv, agree, draw, window, matrix):
     second = matrix(16, 16, False)
     x, out = window(1, 40, 16) * 100, window(1, 40, 16)
     expected = torch.empty_like(out)
@@ -140,19 +140,19 @@ def test_a_wave_larger_than_a_period_and_than_the_fast_path_can_be(conv, agree, 
     agree(out, expected)
 
 
-def test_memory_is_recalled_and_remembered_in_its_slots_only(draw):
+def test_state_is_loaded_from_and_stored_to_its_slots_only(draw):
     windows = pytest.importorskip("voxcpm_grpc.kernels.conv_state")
     state, frames = draw(6, 30, narrow=True), draw(2, 4, 5)
     slot = torch.tensor([4, 1], device=state.device)
     runs = torch.tensor([[0, 0, 20, 10], [10, 40, 60, 18], [28, 70, 90, 2]], dtype=torch.int32, device=state.device)
     ours, theirs = (torch.full((2, 100), float("nan")).to(state) for _ in range(2))
-    windows.recall(state, slot, frames, ours, runs, 10)
-    reference.recall(state, slot, frames, theirs, runs, 10)
+    windows.load_windows(state, slot, frames, ours, runs, 10)
+    reference.load_windows(state, slot, frames, theirs, runs, 10)
     assert torch.equal(ours.nan_to_num(99), theirs.nan_to_num(99))
     filled = draw(2, 100, narrow=True)
     expected = state.clone()
-    windows.remember(state, slot, filled, runs)
-    reference.remember(expected, slot, filled, runs)
+    windows.store_windows(state, slot, filled, runs)
+    reference.store_windows(expected, slot, filled, runs)
     assert torch.equal(state, expected)
 
 

@@ -1,4 +1,4 @@
-"""One new row of each sequence is rotated, stored and attends over its pages, as the separate definitions say."""
+"""Rotation, KV write and attention of one new row of each sequence agree with the separate definitions."""
 
 import pytest
 import torch
@@ -16,9 +16,9 @@ def kernel():
     return decode_attention
 
 
-def step(place, contexts, heads, groups, size, *, rotated=True):
-    """Arguments of `decode_attention`, the slot of the new position and all past it NaN."""
-    device, dtype = place
+def step(target, contexts, heads, groups, size, *, rotated=True):
+    """Arguments of `decode_attention`. The slot of the new position and all slots after it are NaN."""
+    device, dtype = target
     context = torch.tensor(contexts)
     used = (context + 15) // 16
     pages = torch.randn(2, int(used.sum()) + 1, 16, groups, size)
@@ -49,22 +49,22 @@ def check(kernel, agree, arguments, **options):
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("splits", [None, 1, 3])
-def test_agrees_with_the_reference(kernel, place, agree, shape, splits):
-    check(kernel, agree, step(place, [1, 2, 16, 17, 131], *shape), splits=splits)
+def test_agrees_with_the_reference(kernel, target, agree, shape, splits):
+    check(kernel, agree, step(target, [1, 2, 16, 17, 131], *shape), splits=splits)
 
 
 @pytest.mark.parametrize("splits", [1, 2])
-def test_rows_without_positions(kernel, place, agree, splits):
-    check(kernel, agree, step(place, [40, 3], 4, 2, 8, rotated=False), splits=splits)
+def test_rows_without_rotation(kernel, target, agree, splits):
+    check(kernel, agree, step(target, [40, 3], 4, 2, 8, rotated=False), splits=splits)
 
 
-def test_long_contexts(kernel, place, agree):
-    check(kernel, agree, step(place, [1500, 600], 16, 2, 16))
+def test_long_contexts(kernel, target, agree):
+    check(kernel, agree, step(target, [1500, 600], 16, 2, 16))
 
 
 @pytest.mark.parametrize("splits", [1, 2])
-def test_an_idle_row_gives_zeros(kernel, place, splits):
-    arguments = step(place, [20, 5], 4, 2, 8)
+def test_an_idle_row_gives_zeros(kernel, target, splits):
+    arguments = step(target, [20, 5], 4, 2, 8)
     arguments[7][1] = 0
     arguments[9][1] = 3  # the scratch page
     out = kernel(*arguments, splits=splits)

@@ -1,4 +1,4 @@
-"""The rows of an evaluation and the step along its velocity agree with their definitions."""
+"""The input rows and the Euler step of an evaluation agree with their definitions."""
 
 import pytest
 import torch
@@ -18,9 +18,9 @@ def flow_step():
 
 
 @pytest.fixture
-def draw(place):
+def draw(target):
     generator = torch.Generator().manual_seed(1)
-    return lambda *shape: torch.randn(shape, generator=generator).to(*place)
+    return lambda *shape: torch.randn(shape, generator=generator).to(*target)
 
 
 @pytest.mark.parametrize("sizes", SIZES, ids=str)

@@ -1,4 +1,4 @@
-"""Products of one row agree with their definitions, whatever the sizes."""
+"""Products of one row agree with their definitions for every size."""
 
 import pytest
 import torch
@@ -17,24 +17,24 @@ def gemv():
     return gemv
 
 
-def operands(place, inputs, outputs):
-    device, dtype = place
+def operands(target, inputs, outputs):
+    device, dtype = target
     parts = torch.randn(1, inputs), torch.randn(1, outputs), torch.randn(2 * outputs, inputs) * inputs**-0.5
     return (part.to(device, dtype) for part in parts)
 
 
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
-def test_all_three(gemv, place, agree, sizes):
-    x, residual, weight = operands(place, *sizes)
+def test_all_products_agree_with_the_reference(gemv, target, agree, sizes):
+    x, residual, weight = operands(target, *sizes)
     half = weight[: sizes[1]].contiguous()
     exact = [part.float() for part in (x, residual, weight, half)]
-    agree(gemv.vector_norm_linear(x, 1e-5, half), reference.norm_linear(exact[0], 1e-5, exact[3]))
-    agree(gemv.vector_norm_gated(x, 1e-5, weight), reference.norm_gated(exact[0], 1e-5, exact[2]))
+    agree(gemv.gemv_norm_linear(x, 1e-5, half), reference.norm_linear(exact[0], 1e-5, exact[3]))
+    agree(gemv.gemv_norm_gated(x, 1e-5, weight), reference.norm_gated(exact[0], 1e-5, exact[2]))
     expected = reference.linear_add(exact[0], exact[3], exact[1], 0.5)
-    agree(gemv.vector_linear_add(x, half, residual, 0.5), expected)
+    agree(gemv.gemv_linear_add(x, half, residual, 0.5), expected)
 
 
-def test_more_rows_are_refused(gemv, place):
-    x, _, weight = operands(place, 16, 4)
+def test_more_rows_are_refused(gemv, target):
+    x, _, weight = operands(target, 16, 4)
     with pytest.raises(ValueError, match="2 rows"):
-        gemv.vector_norm_linear(x.repeat(2, 1), 1e-5, weight)
+        gemv.gemv_norm_linear(x.repeat(2, 1), 1e-5, weight)

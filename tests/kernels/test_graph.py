@@ -1,4 +1,4 @@
-"""Captures, with what goes on around them."""
+"""Captured calls and their memory."""
 
 import gc
 
@@ -6,50 +6,50 @@ import pytest
 import torch
 from support.traces import traced
 
-from voxcpm_grpc.kernels.graph import WARM_UP_CALLS, Graph, Lane, Urgency
+from voxcpm_grpc.kernels.graph import WARM_UP_CALLS, Graph, GraphPool, Priority
 
 pytestmark = pytest.mark.gpu
 DEVICE = torch.device("cuda", 0)
 
 
 @pytest.fixture
-def lane() -> Lane:
-    return Lane(Urgency.STEP, DEVICE)
+def pool() -> GraphPool:
+    return GraphPool(Priority.STEP, DEVICE)
 
 
-def test_a_replay_computes_with_what_its_input_holds_now(lane):
+def test_a_replay_uses_the_current_content_of_its_input(pool):
     x = torch.zeros(1000, device=DEVICE)
-    one, other = Graph(lambda: (x + 1) * 2, lane), Graph(lambda: (x + 1) * 3, lane)
+    one, other = Graph(lambda: (x + 1) * 2, pool), Graph(lambda: (x + 1) * 3, pool)
     x.fill_(4)
     assert (one.replay() == 10).all() and (other.replay() == 15).all() and (one.output == 10).all()
 
 
-def test_nothing_runs_on_the_stream_of_a_capture_but_the_graphs(lane, tmp_path):
+def test_only_graphs_run_on_the_stream_of_a_capture(pool, tmp_path):
     x = torch.zeros(1000, device=DEVICE)
-    ran = traced(lambda: Graph(lambda: x + 1, lane).replay(), tmp_path)
+    ran = traced(lambda: Graph(lambda: x + 1, pool).replay(), tmp_path)
     default = {one.stream for one in traced(lambda: x.add_(1), tmp_path)}
     assert any(one.in_graph for one in ran)
     assert {one.stream for one in ran} == default, ran
 
 
-def test_a_call_that_fails_leaves_its_lane_as_it_was(lane):
+def test_a_pool_is_usable_after_a_call_that_fails(pool):
     x, calls = torch.ones(1000, device=DEVICE), []
 
     def fails() -> torch.Tensor:
         calls.append(x + 1)
         if len(calls) > WARM_UP_CALLS:
-            raise ValueError("in mid-capture")
+            raise ValueError("in the middle of a capture")
         return calls[-1]
 
-    with pytest.raises(ValueError, match="in mid-capture"):
-        Graph(fails, lane)
+    with pytest.raises(ValueError, match="in the middle of a capture"):
+        Graph(fails, pool)
     assert gc.isenabled()
-    assert (Graph(lambda: x + 2, lane).replay() == 3).all()
+    assert (Graph(lambda: x + 2, pool).replay() == 3).all()
 
 
-def test_a_lane_may_become_garbage_while_another_captures(lane):
+def test_a_pool_may_become_garbage_during_another_capture(pool):
     x, calls = torch.ones(1000, device=DEVICE), []
-    old = [Graph(lambda: x * 5, Lane(Urgency.SPARE, DEVICE))]
+    old = [Graph(lambda: x * 5, GraphPool(Priority.SPARE, DEVICE))]
 
     def call() -> torch.Tensor:
         calls.append(None)
@@ -57,8 +57,8 @@ def test_a_lane_may_become_garbage_while_another_captures(lane):
             cycle: list[object] = [old.pop()]
             cycle.append(cycle)
             del cycle
-        return x + len([[] for _ in range(10_000)])  # so many lists make the collector run, and it would find that one
+        return x + len([[] for _ in range(10_000)])  # this many lists would start the garbage collector
 
-    graph = Graph(call, lane)
+    graph = Graph(call, pool)
     gc.collect()
     assert not old and (graph.replay() == 10_001).all()

@@ -1,4 +1,4 @@
-"""The attention kernel agrees with its reference, whatever the tile, the split and the pages."""
+"""The attention kernel agrees with its reference for every tile, split and page size."""
 
 import pytest
 import torch
@@ -16,9 +16,9 @@ def kernel():
     return paged_attention
 
 
-def random_pages(place, rows, cached, page_size, heads, groups, size):
-    """Arguments of `paged_attention`: shuffled pages, NaN wherever no context reaches, a loose bound of the context."""
-    device, dtype = place
+def random_pages(target, rows, cached, page_size, heads, groups, size):
+    """Arguments of `paged_attention`: shuffled pages, NaN outside every context, a loose bound of the context."""
+    device, dtype = target
     generator = torch.Generator().manual_seed(sum(rows) + sum(cached))
     context = torch.tensor(rows) + torch.tensor(cached)
     used = (context + page_size - 1) // page_size
@@ -46,48 +46,48 @@ def truth(arguments):
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("splits", [None, 3])
-def test_decode(kernel, place, agree, shape, splits):
-    arguments = random_pages(place, [1] * 5, [0, 1, 15, 16, 130], 16, *shape)
+def test_decode(kernel, target, agree, shape, splits):
+    arguments = random_pages(target, [1] * 5, [0, 1, 15, 16, 130], 16, *shape)
     agree(kernel(*arguments, splits=splits), truth(arguments))
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("splits", [None, 2])
-def test_chunks_with_and_without_cached_context(kernel, place, agree, shape, splits):
-    arguments = random_pages(place, [1, 40, 3, 17], [70, 0, 33, 31], 16, *shape)
+def test_chunks_with_and_without_cached_context(kernel, target, agree, shape, splits):
+    arguments = random_pages(target, [1, 40, 3, 17], [70, 0, 33, 31], 16, *shape)
     agree(kernel(*arguments, splits=splits), truth(arguments))
 
 
 @pytest.mark.parametrize("rows", [[1, 1], [2, 50]], ids=["decode", "chunk"])
-def test_larger_pages(kernel, place, agree, rows):
-    arguments = random_pages(place, rows, [31, 90], 32, 4, 2, 8)
+def test_larger_pages(kernel, target, agree, rows):
+    arguments = random_pages(target, rows, [31, 90], 32, 4, 2, 8)
     agree(kernel(*arguments), truth(arguments))
 
 
 @pytest.mark.parametrize("rows", [[1, 1], [5, 90]], ids=["decode", "chunk"])
-def test_long_contexts_split_by_the_device(kernel, place, agree, rows):
-    arguments = random_pages(place, rows, [1500, 600], 16, 16, 2, 16)
+def test_long_contexts_split_by_the_device(kernel, target, agree, rows):
+    arguments = random_pages(target, rows, [1500, 600], 16, 16, 2, 16)
     agree(kernel(*arguments), truth(arguments))
 
 
 @pytest.mark.parametrize("count", [100, 140])
-def test_as_many_chunks_as_a_large_engine_enters_at_once(kernel, place, agree, count):
-    """Each compilation deals its tiles out among a bounded number of chunks."""
+def test_as_many_chunks_as_a_large_engine_prefills_at_once(kernel, target, agree, count):
+    """A compilation serves a bounded number of chunks."""
     rows = [12 if i % 7 == 0 else 1 for i in range(count)]
-    arguments = random_pages(place, rows, [i % 20 for i in range(count)], 16, 4, 1, 8)
+    arguments = random_pages(target, rows, [i % 20 for i in range(count)], 16, 4, 1, 8)
     agree(kernel(*arguments, splits=1), truth(arguments))
 
 
 @pytest.mark.parametrize("splits", [1, 2])
-def test_queries_may_be_a_slice_of_a_fused_projection(kernel, place, agree, splits):
-    q, *rest = random_pages(place, [4, 9], [0, 20], 16, 4, 2, 8)
+def test_queries_may_be_a_slice_of_a_fused_projection(kernel, target, agree, splits):
+    q, *rest = random_pages(target, [4, 9], [0, 20], 16, 4, 2, 8)
     fused = torch.randn(q.shape[0], 8, 8).to(q)
     fused[:, :4] = q
     agree(kernel(fused[:, :4], *rest, splits=splits), truth((q, *rest)))
 
 
-def test_an_idle_row_gives_zeros_and_disturbs_nobody(kernel, place, agree):
-    q, k_pages, v_pages, starts, context, table, *bounds = random_pages(place, [1] * 3, [20, 5, 40], 16, 4, 2, 8)
+def test_an_idle_row_gives_zeros_and_does_not_affect_others(kernel, target, agree):
+    q, k_pages, v_pages, starts, context, table, *bounds = random_pages(target, [1] * 3, [20, 5, 40], 16, 4, 2, 8)
     expected = truth((q, k_pages, v_pages, starts, context, table, *bounds))
     context[1] = 0
     for splits in (1, 2):
@@ -96,7 +96,7 @@ def test_an_idle_row_gives_zeros_and_disturbs_nobody(kernel, place, agree):
         agree(out[[0, 2]], expected[[0, 2]])
 
 
-def test_heads_that_are_not_contiguous_are_refused(kernel, place):
-    q, *rest = random_pages(place, [3], [4], 16, 4, 2, 8)
+def test_heads_that_are_not_contiguous_are_refused(kernel, target):
+    q, *rest = random_pages(target, [3], [4], 16, 4, 2, 8)
     with pytest.raises(ValueError, match="contiguous"):
         kernel(q.transpose(0, 1).contiguous().transpose(0, 1), *rest)

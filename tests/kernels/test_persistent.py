@@ -1,4 +1,4 @@
-"""The loop in one launch agrees with the model's own modules; what it cannot serve is refused in words."""
+"""The loop in one launch agrees with the model's own modules, and rejects what it cannot serve with an error."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -15,14 +15,14 @@ LIMIT = 1e-2  # bfloat16 activations against float32
 
 @pytest.fixture
 def bench(monkeypatch):
-    """The benchmark makes the model and its truth; it runs from the repository's root."""
+    """The benchmark, which builds the model and its reference. It is imported from the repository's root."""
     monkeypatch.syspath_prepend(Path(__file__).parents[2])
     from benchmarks import persistent as bench
 
     return bench
 
 
-def test_lanes_find_their_weights_in_a_blocks_slots():
+def test_weights_are_packed_in_the_order_of_the_lanes():
     def random(*shape):
         return torch.randn(*shape, generator=generator).bfloat16()
 
@@ -44,7 +44,7 @@ def test_lanes_find_their_weights_in_a_blocks_slots():
         assert own[17, step, lane, word, i] == velocity[16 + row + 8 * second, k]
 
 
-def test_weights_off_the_gpu_are_refused():
+def test_weights_that_are_not_on_a_gpu_are_refused():
     empty = torch.zeros(64, 1024, dtype=torch.bfloat16)
     pair = (empty, empty)
     weights = FlowWeights(layers=[], eps=1e-5, in_proj=pair, cond_proj=pair, out_proj=pair, cos=empty, sin=empty)
@@ -61,7 +61,7 @@ def test_agrees_with_the_modules(bench, layers, evaluations):
 
 
 @pytest.mark.gpu
-def test_calls_and_replays_repeat_to_the_bit(bench):
+def test_calls_and_replays_are_bit_identical(bench):
     flow, inputs = bench.persistent(bench.random_dit(2, torch.bfloat16)), bench.random_inputs(3)
     first = flow(*inputs)
     assert all(torch.equal(flow(*inputs), first) for _ in range(20))

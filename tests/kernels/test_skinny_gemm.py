@@ -1,4 +1,4 @@
-"""Products fused with norm, gate and residual agree with their definitions, however a launch is cut."""
+"""Products fused with norm, gate and residual agree with their definitions, with every tile."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from voxcpm_grpc.kernels import reference
 
 WIDE = {"rows": 16, "columns": 32, "depth": 64}
 SWAPPED = {**WIDE, "swap": True}
-every_cut = pytest.mark.parametrize("cut", [WIDE, SWAPPED], ids=["wide", "swapped"])
+every_tile = pytest.mark.parametrize("shape", [WIDE, SWAPPED], ids=["wide", "swapped"])
 
 
 @pytest.fixture
@@ -19,8 +19,8 @@ def skinny_gemm():
     return skinny_gemm
 
 
-def operands(place, rows, inputs, outputs):
-    device, dtype = place
+def operands(target, rows, inputs, outputs):
+    device, dtype = target
     x, residual = torch.randn(rows, inputs), torch.randn(rows, outputs)
     weight = torch.randn(outputs, inputs) * inputs**-0.5
     return (part.to(device, dtype) for part in (x, residual, weight))
@@ -31,36 +31,36 @@ def exact(function, *arguments):
 
 
 @pytest.mark.parametrize("rows", [1, 16, 22])
-@every_cut
-def test_norm_linear(skinny_gemm, place, agree, rows, cut):
-    x, _, weight = operands(place, rows, 128, 96)
+@every_tile
+def test_norm_linear(skinny_gemm, target, agree, rows, shape):
+    x, _, weight = operands(target, rows, 128, 96)
     squares = x.float().square().view(rows, 2, -1).sum(-1).t().contiguous()
-    out = skinny_gemm.norm_linear(x, squares, 1e-5, weight, skinny_gemm.Tile(**cut))
+    out = skinny_gemm.norm_linear(x, squares, 1e-5, weight, skinny_gemm.Tile(**shape))
     agree(out, exact(reference.norm_linear, x, 1e-5, weight))
 
 
 @pytest.mark.parametrize("rows", [1, 22])
-@every_cut
-def test_norm_gated(skinny_gemm, place, agree, rows, cut):
-    x, _, weight = operands(place, rows, 128, 192)
+@every_tile
+def test_norm_gated(skinny_gemm, target, agree, rows, shape):
+    x, _, weight = operands(target, rows, 128, 192)
     squares = x.float().square().view(rows, 2, -1).sum(-1).t().contiguous()
-    out = skinny_gemm.norm_gated(x, squares, 1e-5, weight, skinny_gemm.Tile(**cut))
+    out = skinny_gemm.norm_gated(x, squares, 1e-5, weight, skinny_gemm.Tile(**shape))
     agree(out, exact(reference.norm_gated, x, 1e-5, weight))
 
 
-def test_what_is_normalized_already_is_left_alone(skinny_gemm, place, agree):
-    x, _, weight = operands(place, 5, 128, 96)
+def test_normalized_input_is_not_normalized_again(skinny_gemm, target, agree):
+    x, _, weight = operands(target, 5, 128, 96)
     out = skinny_gemm.norm_linear(x, None, 1e-5, weight, skinny_gemm.Tile(**WIDE))
     agree(out, exact(torch.nn.functional.linear, x, weight))
 
 
 @pytest.mark.parametrize("rows", [1, 22])
 @pytest.mark.parametrize("splits", [1, 3])
-@every_cut
-def test_linear_add(skinny_gemm, place, agree, rows, splits, cut):
-    x, residual, weight = operands(place, rows, 192, 64)
+@every_tile
+def test_linear_add(skinny_gemm, target, agree, rows, splits, shape):
+    x, residual, weight = operands(target, rows, 192, 64)
     counters = torch.zeros(8, dtype=torch.int32, device=x.device)
-    tile = skinny_gemm.Tile(**cut, splits=splits)
+    tile = skinny_gemm.Tile(**shape, splits=splits)
     for _ in range(2):  # a launch leaves the counters as the next one needs them
         out, squares = skinny_gemm.linear_add(x, weight, residual, 0.5, tile, counters)
         agree(out, exact(reference.linear_add, x, weight, residual, 0.5))
@@ -68,14 +68,14 @@ def test_linear_add(skinny_gemm, place, agree, rows, splits, cut):
         assert not counters.any()
 
 
-def test_a_tile_that_does_not_divide_the_weights_is_refused(skinny_gemm, place):
-    x, residual, weight = operands(place, 1, 96, 64)
+def test_a_tile_that_does_not_divide_the_weights_is_refused(skinny_gemm, target):
+    x, residual, weight = operands(target, 1, 96, 64)
     with pytest.raises(ValueError, match="96 inputs"):
         skinny_gemm.linear_add(x, weight, residual, 1.0, skinny_gemm.Tile(**WIDE))
 
 
-def test_too_few_counters_are_refused(skinny_gemm, place):
-    x, residual, weight = operands(place, 17, 128, 64)
+def test_too_few_counters_are_refused(skinny_gemm, target):
+    x, residual, weight = operands(target, 17, 128, 64)
     tile = skinny_gemm.Tile(**WIDE, splits=2)
     with pytest.raises(ValueError, match="4 counters"):
         skinny_gemm.linear_add(x, weight, residual, 1.0, tile, torch.zeros(3, dtype=torch.int32, device=x.device))

@@ -1,4 +1,4 @@
-"""The kernels that train the bundled voice compute what the library computes, and so do their gradients."""
+"""The kernels that train the bundled voice and their gradients agree with the library's operations."""
 
 from collections.abc import Callable, Sequence
 
@@ -30,15 +30,15 @@ def seed() -> None:
 
 
 @pytest.mark.parametrize("time", [25, 1500])
-def test_snake(time: int, place: tuple[str, torch.dtype]) -> None:
-    x, alpha = torch.randn(2, 3, time, device=place[0]), 1 + torch.rand(1, 3, 1, device=place[0])
+def test_snake(time: int, target: tuple[str, torch.dtype]) -> None:
+    x, alpha = torch.randn(2, 3, time, device=target[0]), 1 + torch.rand(1, 3, 1, device=target[0])
     same(codec_kernels.Snake.apply, quick_codec.plain_snake, (x, alpha))
 
 
 @pytest.mark.parametrize(("time", "dilation"), [(25, 9), (1500, 1), (1500, 9)])
-def test_depthwise(time: int, dilation: int, place: tuple[str, torch.dtype]) -> None:
-    x, weight = torch.randn(2, 3, time, device=place[0]), torch.randn(3, 1, codec_kernels.TAPS, device=place[0])
-    bias = torch.randn(3, device=place[0])
+def test_depthwise(time: int, dilation: int, target: tuple[str, torch.dtype]) -> None:
+    x, weight = torch.randn(2, 3, time, device=target[0]), torch.randn(3, 1, codec_kernels.TAPS, device=target[0])
+    bias = torch.randn(3, device=target[0])
     same(
         lambda *inputs: codec_kernels.Depthwise.apply(*inputs, dilation),
         lambda *inputs: quick_codec.plain_depthwise(*inputs, dilation),  # pyright: ignore[reportCallIssue]
@@ -47,7 +47,7 @@ def test_depthwise(time: int, dilation: int, place: tuple[str, torch.dtype]) -> 
 
 
 @pytest.mark.parametrize(("rows", "heads", "groups"), [(11, 8, 4), (5, 4, 4), (16, 4, 1)])
-def test_tiny_attention(rows: int, heads: int, groups: int, place: tuple[str, torch.dtype]) -> None:
-    q = torch.randn(3, rows, heads, 32, device=place[0])
-    k, v = (torch.randn(3, rows, groups, 32, device=place[0]) for _ in range(2))
+def test_tiny_attention(rows: int, heads: int, groups: int, target: tuple[str, torch.dtype]) -> None:
+    q = torch.randn(3, rows, heads, 32, device=target[0])
+    k, v = (torch.randn(3, rows, groups, 32, device=target[0]) for _ in range(2))
     same(tiny_attention.Attention.apply, within, (q, k, v))

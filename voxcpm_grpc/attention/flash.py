@@ -8,7 +8,7 @@ from torch import Tensor
 
 from voxcpm_grpc.attention.base import PagedKV, PagedRows, Rotation, RowNorm, normalized, rotated
 from voxcpm_grpc.attention.paged_triton import TritonAttention
-from voxcpm_grpc.kernels.kv_write import store_kv
+from voxcpm_grpc.kernels.kv_write import write_kv
 from voxcpm_grpc.kernels.local_attention import MAX_TOKENS
 
 
@@ -33,7 +33,7 @@ class FlashAttention:
         if not rows.fresh or rows.max_rows == 1 or q.dtype == torch.float32:
             return self._paged.attend(q, k, v, layer, kv, rows, rotate)
         q, k = rotated(q, k, rotate)
-        store_kv(k, v, kv.k[layer], kv.v[layer], rows.write)
+        write_kv(k, v, kv.k[layer], kv.v[layer], rows.write)
         return flash_attn_varlen_func(
             q, k, v, rows.cu_seqlens, rows.cu_seqlens, rows.max_rows, rows.max_rows, causal=True
         )

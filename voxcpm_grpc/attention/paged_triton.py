@@ -8,7 +8,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from voxcpm_grpc.attention.base import PagedKV, PagedRows, Rotation, RowNorm, normalized, rotated
 from voxcpm_grpc.kernels.attention import paged_attention
 from voxcpm_grpc.kernels.decode_attention import decode_attention
-from voxcpm_grpc.kernels.kv_write import rope_store_kv, store_kv
+from voxcpm_grpc.kernels.kv_write import rope_write_kv, write_kv
 from voxcpm_grpc.kernels.local_attention import MAX_TOKENS, local_attention
 
 
@@ -32,9 +32,9 @@ class TritonAttention:
                 q, k, v, cos, sin, keys, values, rows.context, rows.block_table, rows.write, rows.max_context
             )
         if cos is None or sin is None:
-            store_kv(k, v, keys, values, rows.write)
+            write_kv(k, v, keys, values, rows.write)
         else:
-            q = rope_store_kv(q, k, v, cos, sin, keys, values, rows.write)
+            q = rope_write_kv(q, k, v, cos, sin, keys, values, rows.write)
         return paged_attention(
             q, keys, values, rows.cu_seqlens, rows.context, rows.block_table, rows.max_rows, rows.max_context
         )

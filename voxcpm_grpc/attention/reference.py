@@ -23,7 +23,7 @@ class ReferenceAttention:
     ) -> Tensor:
         q, k = rotated(q, k, rotate)
         keys, values = kv.k[layer], kv.v[layer]
-        reference.store_kv(k, v, keys, values, rows.write)
+        reference.write_kv(k, v, keys, values, rows.write)
         return reference.paged_attention(
             q, keys, values, rows.cu_seqlens, rows.context, rows.block_table, rows.max_rows, rows.max_context
         )

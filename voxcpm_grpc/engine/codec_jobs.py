@@ -11,7 +11,7 @@ from torch import Tensor
 
 from voxcpm_grpc.engine.host_copy import HostCopy
 from voxcpm_grpc.errors import Internal, VoxCPMError
-from voxcpm_grpc.kernels.graph import Urgency, stream
+from voxcpm_grpc.kernels.graph import Priority, stream
 from voxcpm_grpc.request import CodecChunk
 
 logger = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ class CodecJobs:
     """
 
     def __init__(self, device: torch.device) -> None:
-        self._stream = stream(Urgency.SPARE, device) if device.type == "cuda" else None
+        self._stream = stream(Priority.SPARE, device) if device.type == "cuda" else None
         self._jobs: dict[str, Iterator[Tensor]] = {}  # the first has its turn
         self._copy: HostCopy | None = None  # of the first job's piece, on its way
 

@@ -6,17 +6,17 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
-from voxcpm_grpc.kernels.graph import Graph, Lane
+from voxcpm_grpc.kernels.graph import Graph, GraphPool
 
 T = TypeVar("T")
 
 
 class StepGraph(Generic[T]):
-    """A call captured for several sizes, largest first, in one lane. A size in between uses the next larger."""
+    """A call captured for several sizes, largest first, in one pool. A size in between uses the next larger."""
 
-    def __init__(self, call: Callable[[int], T], sizes: Sequence[int], lane: Lane) -> None:
+    def __init__(self, call: Callable[[int], T], sizes: Sequence[int], pool: GraphPool) -> None:
         self.sizes = sorted(sizes)
-        self._graphs = {size: Graph(lambda size=size: call(size), lane) for size in reversed(self.sizes)}
+        self._graphs = {size: Graph(lambda size=size: call(size), pool) for size in reversed(self.sizes)}
 
     def bucket(self, count: int) -> int:
         """The size that `count` rows run at."""

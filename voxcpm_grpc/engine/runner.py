@@ -18,7 +18,7 @@ from voxcpm_grpc.engine.rows import PackedChunks, pack, prefill_rows, step_rows
 from voxcpm_grpc.engine.scheduler import Batch, Chunk
 from voxcpm_grpc.engine.sequence import Sequence
 from voxcpm_grpc.engine.slots import PaddedSlots, Slots, upload
-from voxcpm_grpc.kernels.graph import Lane, Urgency
+from voxcpm_grpc.kernels.graph import GraphPool, Priority
 from voxcpm_grpc.models.base import EmbedRows, Frame, SpeechModel
 
 LIBRARIES = 512 << 20  # bytes that kernels' modules and library workspaces take, beside PyTorch's own allocations
@@ -117,9 +117,9 @@ class Runner:
         state = self.slots.state
         slot = upload(torch.from_numpy(slots), self.slots.device)
         longest = max(sequence.length for sequence in group)  # the launched step is counted already
-        self.model.compose(slot, timesteps, state)
-        copy = HostCopy(pack_frame(self.model.speak(slot, state)))
-        self.model.listen(step_rows(slot, state, self.kv.page_size, longest), state, self.kv)
+        self.model.generate_patch(slot, timesteps, state)
+        copy = HostCopy(pack_frame(self.model.decode_patch(slot, state)))
+        self.model.advance(step_rows(slot, state, self.kv.page_size, longest), state, self.kv)
         return copy
 
 
@@ -144,8 +144,8 @@ def working_memory(model: SpeechModel, slots: Slots, page_size: int, prefill_tok
         model.step(step_rows(everyone, state, page_size, page_size), max(info.timesteps), state, kv)
         state.position[-1].zero_()
 
-    def speak() -> None:
-        model.speak(everyone, state)
+    def decode_patch() -> None:
+        model.decode_patch(everyone, state)
 
     def prefill() -> None:
         flat = torch.from_numpy(pack([], page_size).padded(prefill_tokens, 1, scratch)).to(device)
@@ -161,7 +161,7 @@ def working_memory(model: SpeechModel, slots: Slots, page_size: int, prefill_tok
 
     streams, speaking, coding = (
         max(_peak(step, device), _peak(prefill, device)),
-        _peak(speak, device),
+        _peak(decode_patch, device),
         _peak(code, device),
     )
     torch.cuda.empty_cache()  # graphs have pools of their own: what PyTorch keeps of this would be in nobody's use
@@ -200,9 +200,9 @@ class _Graphs:
             for count in token_buckets(prefill_tokens)
         }
 
-        def listen(count: int) -> None:
+        def advance(count: int) -> None:
             state.position[-1].zero_()  # padding rows must not wander off the block table
-            model.listen(step_rows(slot[:count], state, kv.page_size, longest), state, kv)
+            model.advance(step_rows(slot[:count], state, kv.page_size, longest), state, kv)
 
         def prefill(count: int) -> None:
             where = prefill_rows(
@@ -210,15 +210,15 @@ class _Graphs:
             )
             model.prefill(tuple(part[:count] for part in self._embedded), where, state, kv)
 
-        steps, aside = Lane(Urgency.STEP, device), Lane(Urgency.AUDIO, device)
+        steps, aside = GraphPool(Priority.STEP, device), GraphPool(Priority.AUDIO, device)
         sizes = batch_buckets(self.scratch)
         self._prefill = StepGraph(prefill, list(self._flat), steps)
-        self._compose = {
-            n: StepGraph(lambda count, n=n: model.compose(slot[:count], n, state), sizes, steps)
+        self._generate = {
+            n: StepGraph(lambda count, n=n: model.generate_patch(slot[:count], n, state), sizes, steps)
             for n in model.info.timesteps
         }
-        self._speak = StepGraph(lambda count: pack_frame(model.speak(slot[:count], state)), sizes, aside)
-        self._listen = StepGraph(listen, sizes, steps)
+        self._decode = StepGraph(lambda count: pack_frame(model.decode_patch(slot[:count], state)), sizes, aside)
+        self._advance = StepGraph(advance, sizes, steps)
         self._aside = aside.stream
 
     def _sequences(self, tokens: int) -> int:
@@ -240,10 +240,10 @@ class _Graphs:
     def step(self, slots: np.ndarray, timesteps: int) -> HostCopy:
         self.join()
         count = len(slots)
-        self._padded.put(slots, self._listen.bucket(count))
-        self._compose[timesteps].replay(count)
+        self._padded.put(slots, self._advance.bucket(count))
+        self._generate[timesteps].replay(count)
         self._aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._aside):
-            copy = HostCopy(self._speak.replay(count)[:count])
-        self._listen.replay(count)
+            copy = HostCopy(self._decode.replay(count)[:count])
+        self._advance.replay(count)
         return copy

@@ -1,1 +1,1 @@
-"""Triton kernels, and in `reference` the plain PyTorch each must agree with; only `reference` needs no Triton."""
+"""Triton and CUDA kernels. `reference` and `conv_reference` define each one in plain PyTorch and need no Triton."""

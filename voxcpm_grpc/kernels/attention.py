@@ -1,8 +1,8 @@
-"""Causal attention over a paged KV cache, for decode and chunks alike.
+"""Causal attention over a paged KV cache, for decode and prefill.
 
-One program owns a tile of queries of one sequence and one KV head: some rows times the h / g query heads that share
-the keys, so that a page is read once for all of them. Decode is a tile of one row. When the tiles are too few to fill
-the device, the context is split among several programs and a second kernel adds their parts up.
+One program computes a tile of queries of one sequence and one KV head: some rows times the h / g query heads that share
+the keys, so that a page is read once for all of them. Decode is a tile of one row. When there are too few tiles to fill
+the device, several programs share the context and a second kernel adds up their parts.
 """
 
 # pyright: reportArgumentType=false, reportCallIssue=false
@@ -18,9 +18,9 @@ from torch import Tensor
 from voxcpm_grpc.kernels.launch import launch_next, multiprocessors, overlaps, wait
 
 _TILE_ROWS = {torch.float32: 32}  # query rows times heads of one program; narrower types take 64
-_SPLIT_POSITIONS = 128  # a shorter part of a context costs more to add up than it saves
-_SEQUENCES = 128  # tiles are dealt out among so many sequences or the next power of two: one compilation for most
-_MAX_SPLITS = 32  # also the width that parts are added up with, whatever their count: one compilation for all
+_SPLIT_POSITIONS = 128  # minimum length of a part: adding up a shorter one costs more than it saves
+_SEQUENCES = 128  # minimum of the constant that bounds the sequences, so that one compilation serves most counts
+_MAX_SPLITS = 32  # also the width of the kernel that adds parts up, so that one compilation serves every count
 
 
 def paged_attention(
@@ -35,10 +35,10 @@ def paged_attention(
     *,
     splits: int | None = None,
 ) -> Tensor:
-    """What `reference.paged_attention` says; rows of q outside every sequence are left undefined.
+    """Computes `reference.paged_attention`. Rows of q that belong to no sequence are left undefined.
 
-    The launch depends on shapes, max_rows and max_context only, never on what the tensors hold, so it can be captured
-    in a CUDA graph. `splits` overrides into how many parts a context is cut.
+    The launch depends on shapes, max_rows and max_context only, not on the content of tensors, so it can be captured in
+    a CUDA graph. `splits` overrides the number of parts of a context.
     """
     rows, heads, size = q.shape
     page_size, groups = k_pages.shape[1:3]
@@ -55,14 +55,15 @@ def paged_attention(
         splits = count_splits(tiles * sequences * groups, max_context, q.device)
     out = torch.empty(rows, heads, size, dtype=q.dtype, device=q.device)
     part = out if splits == 1 else q.new_empty(rows, splits, heads, size, dtype=torch.float32)
-    # Of each part the largest score and the sum of weights: what is needed to add parts up.
+    # The largest score and the sum of weights of each part, which are needed to add parts up.
     stats = q.new_empty(rows, splits, heads, 2, dtype=torch.float32) if splits > 1 else part
     overlap = overlaps(q.device)
     chained = {"launch_pdl": True} if overlap else {}
     rows_each = tile // repeat
-    # Chunks share the tiles that all their rows need at most; a tile for each row of each would mostly find nothing.
+    # An upper bound of the tiles that all sequences need together. A tile for every row of every sequence would mostly
+    # be empty.
     programs = sequences if tiles == 1 else rows // rows_each + sequences
-    _attention_kernel[(programs, groups, splits)](
+    _paged_attention_kernel[(programs, groups, splits)](
         q,
         k_pages,
         v_pages,
@@ -71,7 +72,7 @@ def paged_attention(
         cu_seqlens,
         context,
         block_table,
-        size**-0.5 * 1.4426950408889634,  # scores in powers of two: exp2 is the device's own instruction
+        size**-0.5 * 1.4426950408889634,  # scores are exponents of two: exp2 is one instruction
         q.stride(0),
         k_pages.stride(0),
         k_pages.stride(1),
@@ -96,11 +97,14 @@ def paged_attention(
 
 
 def add_parts(part: Tensor, stats: Tensor, out: Tensor, splits: int) -> None:
-    """out [t, h, d] of part [t, splits, h, d] and stats [t, splits, h, 2]: largest score and sum of weights, which is
-    0 where a part was never written."""
+    """Adds up the parts of a context into out [t, h, d].
+
+    part [t, splits, h, d]; stats [t, splits, h, 2] holds the largest score and the sum of weights of each part. A sum
+    of 0 marks a part that was not written.
+    """
     rows, heads, size = out.shape
     overlap = overlaps(out.device)
-    _reduce_kernel[(rows, heads)](
+    _add_parts_kernel[(rows, heads)](
         part,
         stats,
         out,
@@ -115,14 +119,14 @@ def add_parts(part: Tensor, stats: Tensor, out: Tensor, splits: int) -> None:
 
 
 def count_splits(programs: int, max_context: int, device: torch.device) -> int:
-    """Enough parts for two programs on each multiprocessor, while every part keeps a worthwhile length."""
+    """The number of parts of a context: enough for two programs on each multiprocessor, unless parts get too short."""
     wanted = 2 * multiprocessors(device) // programs
     return max(1, min(wanted, max_context // _SPLIT_POSITIONS, _MAX_SPLITS))
 
 
-# Nothing is specialized on what changes from step to step: a compilation in between would stall every stream.
+# Arguments that change from step to step are not specialized: a compilation would stall every stream.
 @triton.jit(do_not_specialize=["cu_seqlens", "context", "block_table", "table_row", "splits", "sequences"])
-def _attention_kernel(
+def _paged_attention_kernel(
     q,
     k_pages,
     v_pages,
@@ -171,7 +175,7 @@ def _attention_kernel(
     if tile_row >= rows:
         return
 
-    # Tile entry i is query row tile_row + i // REPEAT of head group * REPEAT + i % REPEAT.
+    # Entry i of the tile is query row tile_row + i // REPEAT of head group * REPEAT + i % REPEAT.
     entry = tl.arange(0, TILE)
     row = tile_row + entry // REPEAT
     head = group * REPEAT + entry % REPEAT
@@ -182,9 +186,9 @@ def _attention_kernel(
         mask=valid[:, None] & (column < SIZE)[None, :],
         other=0.0,
     )
-    last = length - rows + row  # the last position each entry sees
+    last = length - rows + row  # the last position that each entry attends to
 
-    # This program's part of what the tile sees, whole blocks of keys, cut by the true length and not by its bound.
+    # The part of the context that this program computes: whole blocks of keys, by the actual length of the context.
     end = tl.minimum(length, length - rows + tile_row + ROWS)
     begin = 0
     if SPLIT:
@@ -201,12 +205,12 @@ def _attention_kernel(
         page = tl.load(block_table + sequence * table_row + position // PAGE, mask=inside, other=0).to(tl.int64)
         slot = page * page_stride + (position % PAGE) * slot_stride + group * SIZE
         where = slot[:, None] + column[None, :]
-        present = inside[:, None] & (column < SIZE)[None, :]  # what lies past the context may be NaN: never read it
+        present = inside[:, None] & (column < SIZE)[None, :]  # slots past the context may hold NaN and are not read
         key = tl.load(k_pages + where, mask=present, other=0.0)
         score = tl.dot(query, tl.trans(key), input_precision="ieee") * scale
         score = tl.where(inside[None, :] & (position[None, :] <= last[:, None]), score, float("-inf"))
         new_top = tl.maximum(top, tl.max(score, 1))
-        base = tl.where(new_top == float("-inf"), 0.0, new_top)  # an entry may see nothing of a split
+        base = tl.where(new_top == float("-inf"), 0.0, new_top)  # an entry may attend to no position of this part
         weight = tl.exp2(score - base[:, None])
         decay = tl.exp2(top - base)
         value = tl.load(v_pages + where, mask=present, other=0.0)
@@ -216,12 +220,12 @@ def _attention_kernel(
 
     token = (first + row).to(tl.int64)
     if SPLIT:
-        place = (token * splits + split) * (GROUPS * REPEAT) + head
-        tl.store(stats + place * 2, top, mask=valid)
-        tl.store(stats + place * 2 + 1, total, mask=valid)
+        index = (token * splits + split) * (GROUPS * REPEAT) + head
+        tl.store(stats + index * 2, top, mask=valid)
+        tl.store(stats + index * 2 + 1, total, mask=valid)
         if begin < end:
             written = valid[:, None] & (column < SIZE)[None, :]
-            tl.store(out + place[:, None] * SIZE + column[None, :], acc, mask=written)
+            tl.store(out + index[:, None] * SIZE + column[None, :], acc, mask=written)
     else:
         acc = acc / tl.where(total == 0.0, 1.0, total)[:, None]
         tl.store(
@@ -232,7 +236,7 @@ def _attention_kernel(
 
 
 @triton.jit(do_not_specialize=["splits"])
-def _reduce_kernel(
+def _add_parts_kernel(
     part,
     stats,
     out,
@@ -249,14 +253,14 @@ def _reduce_kernel(
     head = tl.program_id(1)
     split = tl.arange(0, SPLITS)
     column = tl.arange(0, WIDTH)
-    place = (token * splits + split) * HEADS + head
-    top = tl.load(stats + place * 2, mask=split < splits, other=float("-inf"))
-    total = tl.load(stats + place * 2 + 1, mask=split < splits, other=0.0)
+    index = (token * splits + split) * HEADS + head
+    top = tl.load(stats + index * 2, mask=split < splits, other=float("-inf"))
+    total = tl.load(stats + index * 2 + 1, mask=split < splits, other=0.0)
     best = tl.max(top, 0)
     factor = tl.exp2(top - tl.where(best == float("-inf"), 0.0, best))
     acc = tl.load(
-        part + place[:, None] * SIZE + column[None, :],
-        mask=(total > 0.0)[:, None] & (column < SIZE)[None, :],  # an empty part was never written
+        part + index[:, None] * SIZE + column[None, :],
+        mask=(total > 0.0)[:, None] & (column < SIZE)[None, :],  # an empty part was not written
         other=0.0,
     )
     whole = tl.sum(total * factor, 0)

@@ -1,7 +1,7 @@
-"""Streaming convolutions over rows of channels: what an audio decoder needs, with activations and residuals inside.
+"""Streaming convolutions over rows of channels, with activations and residuals fused in, for an audio decoder.
 
-A module reads a window that holds what it remembers before what is new, so it needs no concatenation and no case for
-the first samples. The sum of a residual unit stays float32; only what enters a convolution is rounded to its type.
+A module reads a window that holds its past input in front of its new input, so it needs no concatenation and no special
+case for the first samples. The sum of a residual unit stays float32; only the input of a convolution is rounded.
 """
 
 # pyright: reportArgumentType=false, reportCallIssue=false
@@ -26,7 +26,7 @@ from voxcpm_grpc.kernels.conv_reference import Depthwise, Pointwise, Snake
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """What one program computes: rows x columns of the result, `depth` channels of the input at a time."""
+    """The part of the result that one program computes: rows x columns, from `depth` input channels at a time."""
 
     rows: int
     columns: int
@@ -36,7 +36,7 @@ class Tile:
 
 
 def depthwise(past: Tensor, conv: Depthwise, *, tile: Tile | None = None) -> Tensor:
-    """What `conv_reference.depthwise` says."""
+    """Computes `conv_reference.depthwise`."""
     streams, channels = past.shape[0], past.shape[2]
     samples = past.shape[1] - conv.reach
     out = torch.empty(streams, samples, channels, dtype=past.dtype, device=past.device)
@@ -64,7 +64,7 @@ def depthwise(past: Tensor, conv: Depthwise, *, tile: Tile | None = None) -> Ten
 def pointwise(
     x: Tensor, conv: Pointwise, out: Tensor, residual: Tensor | None, keep: bool, *, tile: Tile | None = None
 ) -> Tensor | None:
-    """What `conv_reference.pointwise` says."""
+    """Computes `conv_reference.pointwise`."""
     streams, samples, channels = x.shape
     rows, columns = streams * samples, len(conv.bias)
     _check(x, out, residual)
@@ -104,9 +104,9 @@ def depthwise_pointwise(
     *,
     tile: Tile | None = None,
 ) -> Tensor | None:
-    """What `conv_reference.depthwise_pointwise` says, in one launch.
+    """Computes `conv_reference.depthwise_pointwise` in one launch.
 
-    Every column of programs computes the depthwise part again: for channels that fit one or two columns.
+    Every column of programs repeats the depthwise part, so this pays for channels that fit into one or two columns.
     """
     streams, channels = past.shape[0], past.shape[2]
     samples, columns = past.shape[1] - first.reach, len(second.bias)
@@ -144,7 +144,7 @@ def depthwise_pointwise(
 
 
 def mix_down(past: Tensor, taps: Tensor, bias: Tensor, *, tile: Tile | None = None) -> Tensor:
-    """What `conv_reference.mix_down` says."""
+    """Computes `conv_reference.mix_down`."""
     streams, channels = past.shape[0], past.shape[2]
     samples = past.shape[1] - len(taps) + 1
     out = torch.empty(streams, samples, device=past.device)
@@ -171,7 +171,7 @@ def _snake(snake: Snake | None, unused: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _ending(conv: Pointwise, residual: Tensor | None, y: Tensor | None) -> tuple[Tensor, ...]:
-    """The arguments of `_finish`; a tensor that is absent is never read."""
+    """The arguments of `_finish`. The tensor passed for an absent one is not read."""
     absent = conv.bias
     scale, shift = conv.affine or (absent, absent)
     residual, y = (absent if x is None else x for x in (residual, y))
@@ -179,14 +179,14 @@ def _ending(conv: Pointwise, residual: Tensor | None, y: Tensor | None) -> tuple
 
 
 def _check(x: Tensor, out: Tensor, residual: Tensor | None) -> None:
-    """The kernels walk rows of contiguous channels; results follow one another without gaps within a stream."""
+    """Raise ValueError unless channels are contiguous and the rows of a result follow each other without gaps."""
     if x.stride(2) != 1 or out.stride(2) != 1 or out.stride(1) != out.shape[2]:
         raise ValueError(f"channels must be contiguous, the strides are {x.stride()} and {out.stride()}")
     if residual is not None and not residual.is_contiguous():
         raise ValueError("the residual must be contiguous")
 
 
-# The tiles below were measured on an H200; any power of two is right, none narrower than a product takes, 16.
+# The tiles below were measured on an H200. Every power of two from 16 up, the minimum of a matrix product, is correct.
 
 
 def _depthwise_tile(rows: int, columns: int) -> Tile:
@@ -196,7 +196,7 @@ def _depthwise_tile(rows: int, columns: int) -> Tile:
 
 
 def _pointwise_tile(rows: int, columns: int, channels: int) -> Tile:
-    """The largest tile of which there are enough: two for each multiprocessor, or one for every third."""
+    """The largest tile that still gives enough programs: two for each multiprocessor, or one for every third."""
     width, whole = _block(columns), _block(channels)
     if rows <= 16:
         return Tile(16, min(64, width), min(128, whole), stages=4)
@@ -215,4 +215,4 @@ def _fused_tile(rows: int, columns: int, channels: int) -> Tile:
 
 
 def _block(size: int) -> int:
-    return max(16, triton.next_power_of_2(size))  # no product is narrower
+    return max(16, triton.next_power_of_2(size))  # a matrix product is at least 16 wide

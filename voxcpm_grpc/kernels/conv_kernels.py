@@ -1,7 +1,7 @@
-"""The programs of `conv`: tiles of rows (samples of all streams, one after another) and columns (channels)."""
+"""The Triton programs of `conv`. A tile has rows (samples of all streams, one after another) and columns (channels)."""
 
 # pyright: reportArgumentType=false, reportCallIssue=false, reportGeneralTypeIssues=false
-# Triton's ranges and constants are not what their annotations say.
+# The annotations of Triton's ranges and constants do not describe their use in a kernel.
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ from triton.language.extra import libdevice
 
 @triton.jit
 def _snake_of(x, alpha, inverse, HALF: tl.constexpr):
-    """x + sin(alpha x)^2 * inverse, within 2e-6 of |x| where the result is rounded to HALF precision: the device's own
-    sine is cheap. Else within 3e-7 / alpha while alpha x stays below 1e6: the square of a sine repeats every pi, so a
-    polynomial over one period is enough."""
+    """x + sin(alpha x)^2 * inverse.
+
+    If the result is rounded to HALF precision, the device's fast sine is used: the error is at most 2e-6 |x|. Otherwise
+    a polynomial over one period of the squared sine is used: the error is at most 3e-7 / alpha while alpha x is below
+    1e6.
+    """
     z = x * alpha
     if HALF:
         sine = libdevice.fast_sinf(z)
         return tl.fma(sine * sine, inverse, x)  # pyright: ignore[reportOperatorIssue]
-    else:  # noqa: RET505 (the branch must be a branch for the compiler)
-        k = (z * 0.3183098861837907 + 12582912.0) - 12582912.0  # the nearest integer: adding 1.5 * 2^23 rounds to it
+    else:  # noqa: RET505 (Triton needs both branches)
+        k = (z * 0.3183098861837907 + 12582912.0) - 12582912.0  # rounds to the nearest integer
         r = tl.fma(k, 8.742278012618954e-08, tl.fma(k, -3.1415927410125732, z))  # pi in two parts
         u = r * r
         q = tl.fma(u, -3.540443230e-06, 1.387141478e-04)
@@ -51,7 +54,7 @@ def _finish(
     KEEP: tl.constexpr,
     AFFINE: tl.constexpr,
 ):
-    """From sums of products [rows, columns] to what is kept, at `row`, and what the next module reads, at `where`."""
+    """Turn sums of products [rows, columns] into y, stored at `row` if KEEP, and the next input, stored at `where`."""
     column = n < N
     inside = (row < rows)[:, None] & column[None, :]
     flat = row.to(tl.int64)[:, None] * N + n[None, :]
@@ -71,8 +74,10 @@ def _finish(
 
 @triton.jit
 def _settled(x, ASM: tl.constexpr):
-    """x, which the compiler must take as it stands: else it moves the exchange between threads that a product needs
-    from the one result to each of the seven inputs."""
+    """Returns x through an opaque instruction.
+
+    Without it the compiler moves the exchange between threads that a product needs from x to its seven inputs.
+    """
     if ASM and x.dtype == tl.float16:
         x = tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [x], dtype=tl.float16, is_pure=False, pack=2)
     return x
@@ -94,7 +99,7 @@ def _depthwise_of(
     DILATION: tl.constexpr,
     SNAKE: tl.constexpr,
 ):
-    """The depthwise convolution at channels c of the samples whose oldest input stands at `first`: float32."""
+    """The depthwise convolution, float32, at channels c of the samples whose oldest input is at `first`."""
     column = c < C
     inside = (row < rows)[:, None] & column[None, :]
     h = tl.zeros([row.shape[0], c.shape[0]], tl.float32) + tl.load(bias + c, mask=column, other=0.0)[None, :]
@@ -107,8 +112,8 @@ def _depthwise_of(
     return h
 
 
-# What changes from step to step must not ask for another compilation: it would stall every stream. What belongs to
-# the module is known to the compiler; passed at run time, it cost a tenth.
+# Arguments that change from step to step are not specialized: a compilation would stall every stream. The sizes of a
+# module are compile-time constants: as run-time arguments they cost a tenth of the speed.
 @triton.jit(do_not_specialize=["rows", "samples"])
 def depthwise_kernel(
     past,

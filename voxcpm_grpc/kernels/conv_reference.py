@@ -1,8 +1,7 @@
-"""What each kernel of `conv` computes, in plain PyTorch under its own name and signature. Imports no Triton.
+"""The definition of each kernel of `conv` and `conv_state`, in plain PyTorch, with the same name and signature.
 
-Letters: b streams, T samples, c channels in, n channels out. Samples are rows of contiguous channels; what follows the
-last sample of a stream in memory is free, so a tensor may be a window into a larger one. Arithmetic is float32; what
-the next module reads is rounded to the type of the tensor that takes it.
+Dimensions: b streams, T samples, c input channels, n output channels. Samples are rows of contiguous channels. A tensor
+may be a window into a larger one. Arithmetic is float32; an output is rounded to the dtype of its tensor.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ class Snake:
 
 @dataclass(frozen=True, slots=True)
 class Depthwise:
-    """A causal convolution of each channel with itself, then a snake if there is one."""
+    """A causal convolution of each channel by itself, followed by a snake activation if there is one."""
 
     taps: Tensor  # [k, c] float32, oldest sample first
     bias: Tensor  # [c] float32
@@ -35,22 +34,22 @@ class Depthwise:
 
     @property
     def reach(self) -> int:
-        """Samples before the present one that it reads."""
+        """Samples before the current one that it reads."""
         return (len(self.taps) - 1) * self.dilation
 
 
 @dataclass(frozen=True, slots=True)
 class Pointwise:
-    """A matrix product per sample, and what its result becomes for the next module: scaled, shifted, snaked."""
+    """A matrix product for each sample, then scale and shift if present, then a snake activation."""
 
-    weight: Tensor  # [n, c], of the type that its inputs have
+    weight: Tensor  # [n, c], in the dtype of the input
     bias: Tensor  # [n] float32
     snake: Snake
     affine: tuple[Tensor, Tensor] | None = None  # scale and shift, [n] float32
 
 
 def depthwise(past: Tensor, conv: Depthwise) -> Tensor:
-    """past [b, reach + T, c], what is remembered before what is new -> [b, T, c] of its type."""
+    """past [b, reach + T, c], past samples in front of new ones -> [b, T, c] in the same dtype."""
     samples = past.shape[1] - conv.reach
     out = conv.bias.float()
     for j, tap in enumerate(conv.taps):
@@ -59,9 +58,9 @@ def depthwise(past: Tensor, conv: Depthwise) -> Tensor:
 
 
 def pointwise(x: Tensor, conv: Pointwise, out: Tensor, residual: Tensor | None, keep: bool) -> Tensor | None:
-    """x [b, T, c] -> y = W x + bias + residual [b, T, n] float32, returned if the caller wants to `keep` it.
+    """x [b, T, c] -> y = W x + bias + residual [b, T, n] float32, which is returned if `keep` is set.
 
-    `out` [b, T, n] takes what the next module reads.
+    The activation of y, the input of the next module, is written to `out` [b, T, n].
     """
     y = x.float() @ conv.weight.float().T + conv.bias
     if residual is not None:
@@ -85,19 +84,22 @@ def mix_down(past: Tensor, taps: Tensor, bias: Tensor) -> Tensor:
     return torch.tanh(torch.einsum("btck,kc->bt", windows[:, :samples], taps) + bias)
 
 
-def recall(state: Tensor, slot: Tensor, frames: Tensor, windows: Tensor, runs: Tensor, first: int) -> None:
-    """Fill the windows [b, w] of the streams in `slot` [b] with what modules remember and the new frames [b, T, c].
+def load_windows(state: Tensor, slot: Tensor, frames: Tensor, windows: Tensor, runs: Tensor, first: int) -> None:
+    """Fill the windows [b, w] of the streams in `slot` [b] with the past input of modules and the new frames [b, T, c].
 
-    state [slots, m]. runs [r, 4] int32 are contiguous elements: where they stand in the state, where in the windows
-    before the new samples, where the same number of elements ends a window, and how many they are, at most 1024.
-    The frames follow what the first module remembers, at `first`.
+    state [slots, m] holds the past input. Each row of runs [r, 4] int32 describes contiguous elements: their offset in
+    the state, their offset in the windows in front of the new samples, the offset of the elements that will replace
+    them at the end of a window, and their count, at most 1024. The frames are written at offset `first`.
     """
-    for place, before, _, count in runs.tolist():
-        windows[:, before : before + count] = state[slot, place : place + count]
+    for offset, before, _, count in runs.tolist():
+        windows[:, before : before + count] = state[slot, offset : offset + count]
     windows[:, first : first + frames[0].numel()] = frames.flatten(1)
 
 
-def remember(state: Tensor, slot: Tensor, windows: Tensor, runs: Tensor) -> None:
-    """The ends of the windows, back into the state: arguments as `recall`. Equal slots leave either's memory."""
-    for place, _, end, count in runs.tolist():
-        state[slot, place : place + count] = windows[:, end : end + count]
+def store_windows(state: Tensor, slot: Tensor, windows: Tensor, runs: Tensor) -> None:
+    """Write the ends of the windows back to the state. Arguments as for `load_windows`.
+
+    If several streams share a slot, the slot holds the state of any one of them.
+    """
+    for offset, _, end, count in runs.tolist():
+        state[slot, offset : offset + count] = windows[:, end : end + count]

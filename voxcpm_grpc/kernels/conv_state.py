@@ -1,4 +1,4 @@
-"""What streams remember, from their slots to where the modules of a step read it, and back."""
+"""Copies the convolution state of streams from their slots into the windows that modules read, and back."""
 
 # pyright: reportArgumentType=false, reportCallIssue=false
 # A launch passes plain integers for constexpr parameters, which the annotations of triton.jit do not allow.
@@ -12,10 +12,10 @@ from torch import Tensor
 BLOCK = 1024  # elements that one program copies
 
 
-def recall(state: Tensor, slot: Tensor, frames: Tensor, windows: Tensor, runs: Tensor, first: int) -> None:
-    """What `conv_reference.recall` says, for contiguous frames."""
+def load_windows(state: Tensor, slot: Tensor, frames: Tensor, windows: Tensor, runs: Tensor, first: int) -> None:
+    """Computes `conv_reference.load_windows` for contiguous frames."""
     blocks, count = len(runs), frames[0].numel()
-    _recall_kernel[(blocks + triton.cdiv(count, BLOCK), len(slot))](
+    _load_windows_kernel[(blocks + triton.cdiv(count, BLOCK), len(slot))](
         state,
         slot,
         frames,
@@ -30,15 +30,15 @@ def recall(state: Tensor, slot: Tensor, frames: Tensor, windows: Tensor, runs: T
     )
 
 
-def remember(state: Tensor, slot: Tensor, windows: Tensor, runs: Tensor) -> None:
-    """What `conv_reference.remember` says."""
-    _remember_kernel[(len(runs), len(slot))](
+def store_windows(state: Tensor, slot: Tensor, windows: Tensor, runs: Tensor) -> None:
+    """Computes `conv_reference.store_windows`."""
+    _store_windows_kernel[(len(runs), len(slot))](
         state, slot, windows, runs, state.stride(0), windows.stride(0), BLOCK=BLOCK
     )
 
 
 @triton.jit(do_not_specialize=["slot", "frames", "blocks", "count"])
-def _recall_kernel(
+def _load_windows_kernel(
     state,
     slot,
     frames,
@@ -65,7 +65,7 @@ def _recall_kernel(
 
 
 @triton.jit(do_not_specialize=["slot"])
-def _remember_kernel(
+def _store_windows_kernel(
     state,
     slot,
     windows,

@@ -1,7 +1,7 @@
-"""Attention of one new row for each sequence over its paged context: rotation, store and attention in one launch.
+"""Attention of one new row of each sequence over its paged context: rotation, KV write and attention in one launch.
 
-The keys of a context, all but the newest, are older than this step, so a program loads its first block of them before
-its queries exist (see `launch`).
+Every key of a context except the newest was written by an earlier step, so a program loads its first block of keys
+before its queries exist (see `launch`).
 """
 
 # pyright: reportArgumentType=false, reportCallIssue=false
@@ -33,10 +33,10 @@ def decode_attention(
     *,
     splits: int | None = None,
 ) -> Tensor:
-    """What `reference.decode_attention` says; q, k and v may be slices of one projection.
+    """Computes `reference.decode_attention`. q, k and v may be slices of one projection.
 
-    The launch depends on shapes and max_context only, never on what the tensors hold, so it can be captured in a CUDA
-    graph. `splits` overrides into how many parts a context is cut.
+    The launch depends on shapes and max_context only, not on the content of tensors, so it can be captured in a CUDA
+    graph. `splits` overrides the number of parts of a context.
     """
     sequences, heads, size = q.shape
     page_size, groups = k_pages.shape[1:3]
@@ -53,10 +53,10 @@ def decode_attention(
         splits = count_splits(sequences * groups, max_context, q.device)
     out = torch.empty(sequences, heads, size, dtype=q.dtype, device=q.device)
     part = out if splits == 1 else q.new_empty(sequences, splits, heads, size, dtype=torch.float32)
-    # Of each part the largest score and the sum of weights: what is needed to add parts up.
+    # The largest score and the sum of weights of each part, which are needed to add parts up.
     stats = q.new_empty(sequences, splits, heads, 2, dtype=torch.float32) if splits > 1 else part
     overlap = overlaps(q.device)
-    _decode_kernel[(splits, sequences * groups)](
+    _decode_attention_kernel[(splits, sequences * groups)](
         q,
         k,
         v,
@@ -69,7 +69,7 @@ def decode_attention(
         context,
         block_table,
         write,
-        size**-0.5 * 1.4426950408889634,  # scores in powers of two: exp2 is the device's own instruction
+        size**-0.5 * 1.4426950408889634,  # scores are exponents of two: exp2 is one instruction
         q.stride(0),
         k.stride(0),
         v.stride(0),
@@ -92,9 +92,9 @@ def decode_attention(
     return out
 
 
-# Nothing is specialized on what changes from step to step: a compilation in between would stall every stream.
+# Arguments that change from step to step are not specialized: a compilation would stall every stream.
 @triton.jit(do_not_specialize=["cos", "sin", "context", "block_table", "write", "table_row", "splits"])
-def _decode_kernel(
+def _decode_attention_kernel(
     q,
     k,
     v,
@@ -128,7 +128,7 @@ def _decode_kernel(
     split = tl.program_id(0)
     sequence = tl.program_id(1) // GROUPS
     group = tl.program_id(1) % GROUPS
-    old = tl.load(context + sequence) - 1  # positions stored before; -1: an idle row, which has none at all
+    old = tl.load(context + sequence) - 1  # positions written by earlier steps; -1 for a row without a sequence
     first = 0
     end = old
     if SPLIT:
@@ -145,20 +145,20 @@ def _decode_kernel(
     entry = tl.arange(0, TILE)
     head = group * REPEAT + entry
     valid = (entry < REPEAT)[:, None] & wide[None, :]
-    turn_cos, turn_sin = column, column
+    q_cos, q_sin = column, column
     if ROTATE:
         HALF: tl.constexpr = SIZE // 2
-        turn_cos = tl.load(cos + sequence * HALF + column % HALF, mask=wide, other=0.0).to(tl.float32)
-        turn_sin = tl.load(sin + sequence * HALF + column % HALF, mask=wide, other=0.0).to(tl.float32)
-        turn_sin = tl.where(column < HALF, -turn_sin, turn_sin)
+        q_cos = tl.load(cos + sequence * HALF + column % HALF, mask=wide, other=0.0).to(tl.float32)
+        q_sin = tl.load(sin + sequence * HALF + column % HALF, mask=wide, other=0.0).to(tl.float32)
+        q_sin = tl.where(column < HALF, -q_sin, q_sin)
     where = sequence * q_row + head[:, None] * SIZE
-    query = _turned(q + where, column[None, :], valid, turn_cos[None, :], turn_sin[None, :], SIZE, ROTATE)
+    query = _rotated(q + where, column[None, :], valid, q_cos[None, :], q_sin[None, :], SIZE, ROTATE)
     top = tl.full([TILE], float("-inf"), tl.float32)
     total = tl.zeros([TILE], tl.float32)
     acc = tl.zeros([TILE, WIDTH], tl.float32)
     if split == 0:
-        # The newest position goes to its page for later steps, and from registers into this one.
-        new_key = _turned(k + sequence * k_row + group * SIZE, column, wide, turn_cos, turn_sin, SIZE, ROTATE)
+        # The newest position is written to its page for later steps; this step uses it from registers.
+        new_key = _rotated(k + sequence * k_row + group * SIZE, column, wide, q_cos, q_sin, SIZE, ROTATE)
         new_value = tl.load(v + sequence * v_row + group * SIZE + column, mask=wide, other=0.0)
         slot = tl.load(write + sequence).to(tl.int64) * (GROUPS * SIZE)
         tl.store(k_from + slot, new_key, mask=wide)
@@ -181,11 +181,11 @@ def _decode_kernel(
         key, value = next_key, next_value
 
     if SPLIT:
-        place = (sequence * splits + split).to(tl.int64) * (GROUPS * REPEAT) + head
-        tl.store(stats + place * 2, top, mask=entry < REPEAT)
-        tl.store(stats + place * 2 + 1, total, mask=entry < REPEAT)
+        index = (sequence * splits + split).to(tl.int64) * (GROUPS * REPEAT) + head
+        tl.store(stats + index * 2, top, mask=entry < REPEAT)
+        tl.store(stats + index * 2 + 1, total, mask=entry < REPEAT)
         if (first < end) | (split == 0):
-            tl.store(out + place[:, None] * SIZE + column[None, :], acc, mask=valid)
+            tl.store(out + index[:, None] * SIZE + column[None, :], acc, mask=valid)
     else:
         acc = acc / tl.where(total == 0.0, 1.0, total)[:, None]
         where = (sequence * (GROUPS * REPEAT) + head)[:, None] * SIZE + column[None, :]
@@ -194,7 +194,7 @@ def _decode_kernel(
 
 @triton.jit
 def _block(k_from, v_from, table, start, end, wide, PAGE: tl.constexpr, KEYS: tl.constexpr, SLOT: tl.constexpr):
-    """Keys and values of positions from `start` on; what lies past `end` may be NaN and is never read."""
+    """Keys and values of positions from `start` on. Slots from `end` on may hold NaN and are not read."""
     position = start + tl.arange(0, KEYS)
     inside = position < end
     page = tl.load(table + position // PAGE, mask=inside, other=0).to(tl.int64)
@@ -205,8 +205,8 @@ def _block(k_from, v_from, table, start, end, wide, PAGE: tl.constexpr, KEYS: tl
 
 
 @triton.jit
-def _turned(head, column, mask, cos, sin, SIZE: tl.constexpr, ROTATE: tl.constexpr):
-    """The head at `head`, rotated by halves (sin is negative in the first), rounded to its own type."""
+def _rotated(head, column, mask, cos, sin, SIZE: tl.constexpr, ROTATE: tl.constexpr):
+    """The head at address `head`, rotated by halves and rounded to its dtype. sin is negative in the first half."""
     own = tl.load(head + column, mask=mask, other=0.0)
     if ROTATE:
         other = tl.load(head + (column + SIZE // 2) % SIZE, mask=mask, other=0.0)

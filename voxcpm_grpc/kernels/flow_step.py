@@ -1,6 +1,6 @@
-"""What surrounds the layers in an evaluation of the diffusion transformer: its rows, and the step along its velocity.
+"""The parts of an evaluation of the diffusion transformer around its layers: input rows and Euler step.
 
-Letters: b streams, P frames of a patch, D latent channels, e hidden size, n = 3 + 2 P tokens of a sequence.
+Dimensions: b streams, P frames of a patch, D latent channels, e hidden size, n = 3 + 2 P tokens of a sequence.
 """
 
 # pyright: reportArgumentType=false, reportCallIssue=false, reportGeneralTypeIssues=false, reportOperatorIssue=false
@@ -15,14 +15,14 @@ from torch import Tensor
 
 from voxcpm_grpc.kernels.launch import chained, launch_next, wait
 
-COLUMNS = 128  # of the hidden size, that a program makes or reads at a time
-MAX_FRAMES = 6  # of a patch: two of them and three more tokens fit a tile of 16
+COLUMNS = 128  # channels of the hidden size that a program writes or reads at a time
+MAX_FRAMES = 6  # frames of a patch: two patches and three more tokens fit into a tile of 16
 
 
 def flow_rows(
     x: Tensor, weight: Tensor, bias: Tensor, mu: Tensor, time: Tensor, condition: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """What `reference.flow_rows` says, and parts of the sums of squares of its rows, float32 [parts, 2 b n]."""
+    """Computes `reference.flow_rows`, and partial sums of squares of its rows, float32 [parts, 2 b n]."""
     streams, frames, latents = x.shape
     if frames > MAX_FRAMES or not all(part.is_contiguous() for part in (x, weight, bias, mu, time, condition)):
         raise ValueError(f"patches have {frames} frames, at most {MAX_FRAMES}, and everything must be contiguous")
@@ -30,7 +30,7 @@ def flow_rows(
     out = weight.new_empty(tokens, 2 * streams, hidden)
     parts = triton.cdiv(hidden, COLUMNS)
     squares = torch.empty(parts, 2 * streams * tokens, dtype=torch.float32, device=x.device)
-    _rows_kernel[(streams, parts)](
+    _flow_rows_kernel[(streams, parts)](
         x,
         weight,
         bias,
@@ -53,12 +53,12 @@ def flow_rows(
 def flow_step(
     rows: Tensor, norm: Tensor, eps: float, weight: Tensor, bias: Tensor, x: Tensor, sizes: Tensor, i: int, cfg: Tensor
 ) -> Tensor:
-    """What `reference.flow_step` says."""
+    """Computes `reference.flow_step`."""
     streams, frames, latents = x.shape
     if frames > MAX_FRAMES or not all(part.is_contiguous() for part in (rows, norm, weight, bias, x, sizes, cfg)):
         raise ValueError(f"patches have {frames} frames, at most {MAX_FRAMES}, and everything must be contiguous")
     out = torch.empty_like(x)
-    _step_kernel[(streams,)](
+    _flow_step_kernel[(streams,)](
         rows,
         norm,
         eps,
@@ -80,9 +80,9 @@ def flow_step(
     return out
 
 
-# Views of static buffers may start anywhere, and streams change: neither may ask for a compilation.
+# The alignment of views and the count of streams are not specialized: a compilation would stall every stream.
 @triton.jit(do_not_specialize=["time", "streams"])
-def _rows_kernel(
+def _flow_rows_kernel(
     x,
     weight,
     bias,
@@ -111,7 +111,7 @@ def _rows_kernel(
     )
     b = tl.load(bias + column, mask=known, other=0.0).to(tl.float32)
     wait(OVERLAP)
-    frame = token - (3 + FRAMES)  # of the patch in the making, and before it that of the patch before
+    frame = token - (3 + FRAMES)  # of the new patch; negative for frames of the previous patch
     noisy = (frame >= 0) & (frame < FRAMES)
     before = (token >= 3) & (frame < 0)
     where = (stream * FRAMES + frame)[:, None] * LATENTS + d[None, :]
@@ -123,7 +123,7 @@ def _rows_kernel(
         other=0.0,
     )
     fixed += tl.load(time + column, mask=known, other=0.0)[None, :] * (token == 2)[:, None].to(w.dtype)
-    said = tl.load(
+    hidden = tl.load(
         mu + (stream * 2 + token)[:, None] * HIDDEN + column[None, :],
         mask=(token < 2)[:, None] & known[None, :],
         other=0.0,
@@ -131,7 +131,7 @@ def _rows_kernel(
     value = tl.where(noisy[:, None], lifted.to(w.dtype), fixed)
     inside = token < TOKENS
     for half in tl.static_range(2):
-        result = value + said if half == 0 else value
+        result = value + hidden if half == 0 else value
         row = (token * 2 + half) * streams + stream
         tl.store(out + row[:, None] * HIDDEN + column[None, :], result, mask=inside[:, None] & known[None, :])
         wide = tl.where(known[None, :], result.to(tl.float32), 0.0)
@@ -139,7 +139,7 @@ def _rows_kernel(
 
 
 @triton.jit(do_not_specialize=["i", "streams"])
-def _step_kernel(
+def _flow_step_kernel(
     rows,
     norm,
     eps,
@@ -160,7 +160,7 @@ def _step_kernel(
 ):
     launch_next(OVERLAP)
     stream = tl.program_id(0)
-    entry = tl.arange(0, 16)  # the conditional frames, then from 8 on the unconditional ones
+    entry = tl.arange(0, 16)  # conditional frames from 0 on, unconditional frames from 8 on
     frame = entry % 8
     present = frame < FRAMES
     row = (frame * 2 + entry // 8) * streams + stream

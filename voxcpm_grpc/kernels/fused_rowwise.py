@@ -1,4 +1,4 @@
-"""Chains of elementwise operations and one reduction over a row, each in one launch."""
+"""Elementwise operations with one reduction over a row, fused into one launch."""
 
 # pyright: reportArgumentType=false, reportCallIssue=false
 # A launch passes plain integers for constexpr parameters, which the annotations of triton.jit do not allow.
@@ -14,7 +14,7 @@ from voxcpm_grpc.kernels.launch import launch_next, overlaps, wait
 
 
 def rms_norm(x: Tensor, weight: Tensor | None, eps: float) -> Tensor:
-    """What `reference.rms_norm` says, for contiguous x [t, c]."""
+    """Computes `reference.rms_norm` for contiguous x [t, c]."""
     if not x.is_contiguous():
         raise ValueError("x must be contiguous")
     (rows, channels), out, overlap = x.shape, torch.empty_like(x), overlaps(x.device)
@@ -33,12 +33,12 @@ def rms_norm(x: Tensor, weight: Tensor | None, eps: float) -> Tensor:
 
 
 def swiglu(gate_up: Tensor) -> Tensor:
-    """What `reference.swiglu` says, for contiguous gate_up [t, 2c]."""
+    """Computes `reference.swiglu` for contiguous gate_up [t, 2c]."""
     return _swiglu(gate_up, None, 0.0)
 
 
 def norm_swiglu(gate_up: Tensor, x: Tensor, eps: float) -> Tensor:
-    """What `reference.norm_swiglu` says, for contiguous gate_up [t, 2f] and x [t, c]."""
+    """Computes `reference.norm_swiglu` for contiguous gate_up [t, 2f] and x [t, c]."""
     return _swiglu(gate_up, x, eps)
 
 

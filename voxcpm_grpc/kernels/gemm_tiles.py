@@ -1,4 +1,4 @@
-"""How `linear` is cut for the rows and sizes at hand, as measured on one H200, whole stacks in CUDA graphs."""
+"""The tiles of `skinny_gemm` for each number of rows and size, measured on one H200 on whole stacks in CUDA graphs."""
 
 from __future__ import annotations
 
@@ -9,59 +9,60 @@ import triton
 
 from voxcpm_grpc.kernels.skinny_gemm import Tile
 
-MAX_TILES = 1024  # outputs of one launch that are split: nothing below comes near
+MAX_TILES = 1024  # limit of the tiles of one launch, far above what the tables below need
 
 
-class Role(Enum):
-    """What follows the product."""
+class Epilogue(Enum):
+    """The operation that follows the product."""
 
-    LINEAR = auto()
+    NONE = auto()
     GATED = auto()
     ADD = auto()
 
 
-Tiles = tuple[tuple[int, Mapping[Role, Tile]], ...]  # up to so many rows; beyond, a library's product is as fast
+# Entries of (maximum rows, tiles). With more rows than the last entry's, a library's product is as fast.
+Tiles = tuple[tuple[int, Mapping[Epilogue, Tile]], ...]
 
-# With up to 32 rows the weights take the matrix unit's first side, which is 64 wide, and the input its second, which
-# comes in eights, so that less of it is padding.
+# With up to 32 rows the weights are the first operand of the matrix unit, whose side is 64, and the input is the
+# second, whose side is a multiple of 8, so that less of it is padding.
 _NARROW: Tiles = (
     (
         16,
         {
-            Role.LINEAR: Tile(rows=16, columns=64, depth=128, stages=5, swap=True),
-            Role.GATED: Tile(rows=16, columns=32, depth=128, stages=8, swap=True, ahead=8),
-            Role.ADD: Tile(rows=16, columns=64, depth=128, splits=4, stages=5, swap=True, ahead=4),
+            Epilogue.NONE: Tile(rows=16, columns=64, depth=128, stages=5, swap=True),
+            Epilogue.GATED: Tile(rows=16, columns=32, depth=128, stages=8, swap=True, ahead=8),
+            Epilogue.ADD: Tile(rows=16, columns=64, depth=128, splits=4, stages=5, swap=True, ahead=4),
         },
     ),
     (
         32,
         {
-            Role.LINEAR: Tile(rows=32, columns=64, depth=128, stages=5, swap=True, ahead=16),
-            Role.GATED: Tile(rows=32, columns=32, depth=128, stages=5, swap=True, ahead=8),
-            Role.ADD: Tile(rows=64, columns=32, depth=128, splits=4, stages=5, ahead=8),
+            Epilogue.NONE: Tile(rows=32, columns=64, depth=128, stages=5, swap=True, ahead=16),
+            Epilogue.GATED: Tile(rows=32, columns=32, depth=128, stages=5, swap=True, ahead=8),
+            Epilogue.ADD: Tile(rows=64, columns=32, depth=128, splits=4, stages=5, ahead=8),
         },
     ),
     (
         64,
         {
-            Role.LINEAR: Tile(rows=64, columns=32, depth=128, stages=5, ahead=16),
-            Role.GATED: Tile(rows=64, columns=32, depth=128, ahead=8),
-            Role.ADD: Tile(rows=64, columns=32, depth=128, splits=4, stages=5, ahead=8),
+            Epilogue.NONE: Tile(rows=64, columns=32, depth=128, stages=5, ahead=16),
+            Epilogue.GATED: Tile(rows=64, columns=32, depth=128, ahead=8),
+            Epilogue.ADD: Tile(rows=64, columns=32, depth=128, splits=4, stages=5, ahead=8),
         },
     ),
     (
         128,
         {
-            Role.LINEAR: Tile(rows=64, columns=64, depth=128),
-            Role.GATED: Tile(rows=64, columns=64, depth=64, stages=5),
-            Role.ADD: Tile(rows=64, columns=32, depth=128, splits=2, stages=5),
+            Epilogue.NONE: Tile(rows=64, columns=64, depth=128),
+            Epilogue.GATED: Tile(rows=64, columns=64, depth=64, stages=5),
+            Epilogue.ADD: Tile(rows=64, columns=32, depth=128, splits=2, stages=5),
         },
     ),
     (
         192,
         {
-            Role.LINEAR: Tile(rows=64, columns=64, depth=128),
-            Role.ADD: Tile(rows=64, columns=64, depth=128, splits=2),
+            Epilogue.NONE: Tile(rows=64, columns=64, depth=128),
+            Epilogue.ADD: Tile(rows=64, columns=64, depth=128, splits=2),
         },
     ),
 )
@@ -69,35 +70,37 @@ _WIDE: Tiles = (
     (
         16,
         {
-            Role.LINEAR: Tile(rows=16, columns=64, depth=128, stages=8, swap=True, ahead=16),
-            Role.GATED: Tile(rows=16, columns=32, depth=128, stages=5, swap=True, ahead=8),
-            Role.ADD: Tile(rows=16, columns=64, depth=256, splits=4, swap=True, ahead=8),
+            Epilogue.NONE: Tile(rows=16, columns=64, depth=128, stages=8, swap=True, ahead=16),
+            Epilogue.GATED: Tile(rows=16, columns=32, depth=128, stages=5, swap=True, ahead=8),
+            Epilogue.ADD: Tile(rows=16, columns=64, depth=256, splits=4, swap=True, ahead=8),
         },
     ),
     (
         32,
         {
-            Role.LINEAR: Tile(rows=64, columns=32, depth=128, stages=5),
-            Role.GATED: Tile(rows=64, columns=16, depth=128, stages=3),
-            Role.ADD: Tile(rows=64, columns=64, depth=128, splits=4, stages=5),
+            Epilogue.NONE: Tile(rows=64, columns=32, depth=128, stages=5),
+            Epilogue.GATED: Tile(rows=64, columns=16, depth=128, stages=3),
+            Epilogue.ADD: Tile(rows=64, columns=64, depth=128, splits=4, stages=5),
         },
     ),
     (
         64,
         {
-            Role.LINEAR: Tile(rows=64, columns=32, depth=128, stages=5),
-            Role.GATED: Tile(rows=64, columns=64, depth=128),
-            Role.ADD: Tile(rows=64, columns=32, depth=128, splits=2, stages=5),
+            Epilogue.NONE: Tile(rows=64, columns=32, depth=128, stages=5),
+            Epilogue.GATED: Tile(rows=64, columns=64, depth=128),
+            Epilogue.ADD: Tile(rows=64, columns=32, depth=128, splits=2, stages=5),
         },
     ),
 )
 
 
-def choose_tile(role: Role, rows: int, outputs: int, inputs: int) -> Tile | None:
-    """The cut for `rows` rows of `inputs` values to `outputs` each, or None where a library's product serves better
-    or none of ours fits the sizes."""
+def choose_tile(epilogue: Epilogue, rows: int, outputs: int, inputs: int) -> Tile | None:
+    """The tile for a product of `rows` rows of `inputs` values with `outputs` outputs.
+
+    None if a library's product is faster or no tile fits the sizes.
+    """
     table = _NARROW if min(outputs, inputs) <= 1024 else _WIDE
-    tile = next((tiles.get(role) for limit, tiles in table if rows <= limit), None)
+    tile = next((tiles.get(epilogue) for limit, tiles in table if rows <= limit), None)
     if tile is None or outputs % tile.columns or inputs % (tile.depth * tile.splits):
         return None
     return tile if outputs // tile.columns * triton.cdiv(rows, tile.rows) <= MAX_TILES else None

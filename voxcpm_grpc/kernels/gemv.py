@@ -1,7 +1,7 @@
-"""Products of one row with a large weight, fused with what surrounds them in a transformer layer.
+"""Products of one row with a large weight, fused with the operations around them in a transformer layer.
 
-A program owns a few rows of the weight, whole, and holds them in registers before its input exists (see `launch`):
-what remains after the wait is one load of the input and a sum.
+A program loads a few whole rows of the weight into registers before its input exists (see `launch`). After the wait it
+only loads the input and adds up.
 """
 
 # pyright: reportArgumentType=false, reportCallIssue=false
@@ -15,21 +15,21 @@ from torch import Tensor
 
 from voxcpm_grpc.kernels.launch import launch_next, overlaps, wait
 
-_HELD = 64  # weights that a thread holds: eight loads of 16 bytes in flight
+_HELD = 64  # weights in the registers of a thread: eight loads of 16 bytes in flight
 
 
-def vector_norm_linear(x: Tensor, eps: float, weight: Tensor) -> Tensor:
-    """What `reference.norm_linear` says, for one row."""
+def gemv_norm_linear(x: Tensor, eps: float, weight: Tensor) -> Tensor:
+    """Computes `reference.norm_linear` for one row."""
     return _launch(x, weight, weight.shape[0], eps=eps)
 
 
-def vector_norm_gated(x: Tensor, eps: float, weight: Tensor) -> Tensor:
-    """What `reference.norm_gated` says, for one row."""
+def gemv_norm_gated(x: Tensor, eps: float, weight: Tensor) -> Tensor:
+    """Computes `reference.norm_gated` for one row."""
     return _launch(x, weight, weight.shape[0] // 2, eps=eps, gated=True)
 
 
-def vector_linear_add(x: Tensor, weight: Tensor, residual: Tensor, scale: float) -> Tensor:
-    """What `reference.linear_add` says, for one row."""
+def gemv_linear_add(x: Tensor, weight: Tensor, residual: Tensor, scale: float) -> Tensor:
+    """Computes `reference.linear_add` for one row."""
     return _launch(x, weight, weight.shape[0], residual=residual, scale=scale)
 
 
@@ -53,7 +53,7 @@ def _launch(
     columns = max(1, _HELD * 32 * warps // block // (2 if gated else 1))
     out = x.new_empty(1, outputs)
     overlap = overlaps(x.device)
-    _vector_kernel[(triton.cdiv(outputs, columns),)](
+    _gemv_kernel[(triton.cdiv(outputs, columns),)](
         x,
         weight,
         out if residual is None else residual,
@@ -75,7 +75,7 @@ def _launch(
 
 
 @triton.jit
-def _vector_kernel(
+def _gemv_kernel(
     x,
     weight,
     residual,

@@ -1,4 +1,4 @@
-"""CUDA graphs: capture a call once, replay it with new contents of its static inputs."""
+"""CUDA graphs: a call is captured once and replayed with new content of its static inputs."""
 
 from __future__ import annotations
 
@@ -15,61 +15,63 @@ import torch
 from voxcpm_grpc.kernels.cuda.status import checked
 
 T = TypeVar("T")
-WARM_UP_CALLS = 2  # compile kernels and load what libraries bring before anything is recorded
+WARM_UP_CALLS = 2  # kernels are compiled and libraries initialized before a call is captured
 
 
-class Urgency(IntEnum):
-    """Of a stream's kernels, as CUDA counts: the lowest goes first."""
+class Priority(IntEnum):
+    """The priority of a stream's kernels. As in CUDA, the lowest number runs first."""
 
-    AUDIO = -2  # somebody waits for it
+    AUDIO = -2  # a user waits for it
     STEP = -1
     SPARE = 0
 
 
-def stream(urgency: Urgency, device: torch.device) -> torch.cuda.Stream:
-    """The one stream of that urgency on a device, for graphs and for copies from and to the host.
+def stream(priority: Priority, device: torch.device) -> torch.cuda.Stream:
+    """The stream of this priority on a device, for graphs and for copies from and to the host.
 
-    For nothing else where there are graphs: in processes whose single kernels ran on more than one stream, be they a
-    library's or those of PyTorch's captures, every kernel of every graph started half a microsecond later, for good
-    (H200, driver 580; "Seams that grow" in benchmarks/LOG.md). The step of 16 streams takes a twentieth longer then.
+    In a process with graphs it must run nothing else. If single kernels, a library's or those of PyTorch's captures
+    included, run on more than one stream, every kernel of every graph starts half a microsecond later from then on, and
+    a step of 16 streams takes 5 % longer (H200, driver 580; "Seams that grow" in benchmarks/LOG.md).
     """
-    return _stream(torch.cuda.current_device() if device.index is None else device.index, urgency)
+    return _stream(torch.cuda.current_device() if device.index is None else device.index, priority)
 
 
 @functools.cache
-def _stream(device: int, urgency: Urgency) -> torch.cuda.Stream:
-    return torch.cuda.Stream(device, priority=urgency)
+def _stream(device: int, priority: Priority) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device, priority=priority)
 
 
-class Lane:
-    """Graphs that never run at the same time, and so share their memory; of several lanes the more urgent goes first.
+class GraphPool:
+    """The stream and the memory of graphs that never run at the same time and therefore share memory.
 
-    PyTorch gives the memory that one capture has left to another only if both are captured on one stream. What cuBLAS
-    works in lies in the pool of the first lane that used it on a stream, and stays.
+    PyTorch reuses the memory of one capture for another only if both are captured on the same stream. The workspace of
+    cuBLAS is allocated in the first pool that uses it on a stream, and stays there.
     """
 
-    def __init__(self, urgency: Urgency, device: torch.device) -> None:
-        self.stream = stream(urgency, device)
-        self.pool = torch.cuda.MemPool()
+    def __init__(self, priority: Priority, device: torch.device) -> None:
+        self.stream = stream(priority, device)
+        self.memory = torch.cuda.MemPool()
 
 
 class Graph(Generic[T]):
-    """One captured call. `output` is what it returned: the same tensors, new contents after every replay.
+    """A captured call. `output` is its result: the same tensors, with new content after every replay.
 
-    Captured by CUDA's own calls, since `torch.cuda.graph` runs two kernels on the capturing stream first (PyTorch 2.11;
-    see `stream`). They are for PyTorch's random numbers, which no call may draw here. The lane's device must be the
-    current one, now and for replays. Raises CudaError.
+    The call must not draw PyTorch's random numbers. The pool's device must be the current one, at construction and at
+    every replay. Raises CudaError.
+
+    The capture uses CUDA directly, because `torch.cuda.graph` first runs two kernels for random numbers on the
+    capturing stream (PyTorch 2.11; see `stream`).
     """
 
-    def __init__(self, call: Callable[[], T], lane: Lane) -> None:
+    def __init__(self, call: Callable[[], T], pool: GraphPool) -> None:
         from cuda.bindings import runtime
 
         for _ in range(WARM_UP_CALLS):
             call()
         torch.cuda.synchronize()
-        torch.cuda.empty_cache()  # the pool of the lane can have what the calls have left
-        handle, mode = lane.stream.cuda_stream, runtime.cudaStreamCaptureMode.cudaStreamCaptureModeGlobal
-        with torch.cuda.stream(lane.stream), torch.cuda.use_mem_pool(lane.pool), _no_garbage_collected():
+        torch.cuda.empty_cache()  # memory that the calls have used becomes available to the pool
+        handle, mode = pool.stream.cuda_stream, runtime.cudaStreamCaptureMode.cudaStreamCaptureModeGlobal
+        with torch.cuda.stream(pool.stream), torch.cuda.use_mem_pool(pool.memory), _no_garbage_collected():
             checked(runtime.cudaStreamBeginCapture(handle, mode))
             try:
                 self.output: T = call()
@@ -80,7 +82,7 @@ class Graph(Generic[T]):
         self._graph = checked(runtime.cudaGraphInstantiate(captured, flags))
         checked(runtime.cudaGraphDestroy(captured))
         self._launch = runtime.cudaGraphLaunch
-        self._lane = lane  # its memory is the graph's
+        self._pool = pool  # keeps the memory of the graph alive
         weakref.finalize(self, runtime.cudaGraphExecDestroy, self._graph).atexit = False
 
     def replay(self) -> T:
@@ -90,7 +92,7 @@ class Graph(Generic[T]):
 
 @contextmanager
 def _no_garbage_collected() -> Iterator[None]:
-    """The memory of a lane that is garbage must not be given back while something is captured: PyTorch aborts."""
+    """Prevents the collection of an unused pool during a capture: PyTorch aborts when its memory is freed then."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""Writing this step's keys and values into their pages, rotated on the way where the model rotates."""
+"""Writes the keys and values of a step into their pages, and rotates keys and queries if the model does."""
 
 # pyright: reportArgumentType=false, reportCallIssue=false
 # A launch passes plain integers for constexpr parameters, which the annotations of triton.jit do not allow.
@@ -13,12 +13,12 @@ from torch import Tensor
 from voxcpm_grpc.kernels.launch import launch_next, overlaps, wait
 
 
-def store_kv(k: Tensor, v: Tensor, k_pages: Tensor, v_pages: Tensor, write: Tensor) -> None:
-    """What `reference.store_kv` says."""
+def write_kv(k: Tensor, v: Tensor, k_pages: Tensor, v_pages: Tensor, write: Tensor) -> None:
+    """Computes `reference.write_kv`."""
     _check(k, v, k_pages, v_pages)
     rows, groups, size = k.shape
     overlap = overlaps(k.device)
-    _store_kernel[(rows,)](
+    _write_kv_kernel[(rows,)](
         k,
         v,
         k_pages,
@@ -34,7 +34,7 @@ def store_kv(k: Tensor, v: Tensor, k_pages: Tensor, v_pages: Tensor, write: Tens
     )
 
 
-def rope_store_kv(
+def rope_write_kv(
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -44,7 +44,7 @@ def rope_store_kv(
     v_pages: Tensor,
     write: Tensor,
 ) -> Tensor:
-    """What `reference.rope_store_kv` says, in one launch."""
+    """Computes `reference.rope_write_kv` in one launch."""
     _check(k, v, k_pages, v_pages)
     rows, heads, size = q.shape
     groups = k.shape[1]
@@ -52,7 +52,7 @@ def rope_store_kv(
         raise ValueError("cos, sin and the heads of q must be contiguous")
     out = torch.empty(rows, heads, size, dtype=q.dtype, device=q.device)
     overlap = overlaps(q.device)
-    _rope_store_kernel[(rows,)](
+    _rope_write_kv_kernel[(rows,)](
         q,
         k,
         v,
@@ -80,7 +80,7 @@ def rope_store_kv(
 
 
 def _check(k: Tensor, v: Tensor, k_pages: Tensor, v_pages: Tensor) -> None:
-    """The kernels walk rows of g * d contiguous elements; pages are one run of slots."""
+    """Raise ValueError unless rows of k and v have g * d contiguous elements and all slots of pages are contiguous."""
     size = k.shape[2]
     if k.stride()[1:] != (size, 1) or v.stride()[1:] != (size, 1):
         raise ValueError(f"the heads of k and v must be contiguous, their strides are {k.stride()} and {v.stride()}")
@@ -90,9 +90,9 @@ def _check(k: Tensor, v: Tensor, k_pages: Tensor, v_pages: Tensor) -> None:
         )
 
 
-# A view of a static buffer may start anywhere: its alignment must not ask for another compilation.
+# The alignment of a view is not specialized: a compilation would stall every stream.
 @triton.jit(do_not_specialize=["write"])
-def _store_kernel(
+def _write_kv_kernel(
     k,
     v,
     k_pages,
@@ -116,7 +116,7 @@ def _store_kernel(
 
 
 @triton.jit(do_not_specialize=["write"])
-def _rope_store_kernel(
+def _rope_write_kv_kernel(
     q,
     k,
     v,

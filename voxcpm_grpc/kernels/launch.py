@@ -1,8 +1,8 @@
-"""What the fused kernels share: the device's size, and launches that overlap the kernel before.
+"""Launches that overlap with the previous kernel, and the device's size.
 
-On Hopper and later a kernel may start while the one before still runs, fetch what no kernel writes, its weights, into
-the cache, and wait only then. Every kernel of such a chain waits before it touches anything else and before it ends,
-so that the end of one means the end of all before it.
+On Hopper and later GPUs a kernel can start while the previous one still runs. It first loads data that no kernel
+writes, such as weights, and then waits for the previous kernel. Every kernel of such a chain waits before it accesses
+anything else and before it ends, so that the end of a kernel implies the end of all kernels before it.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ def multiprocessors(device: torch.device) -> int:
 
 @functools.cache
 def overlaps(device: torch.device) -> bool:
-    """Whether kernels on this device can start before the one ahead has ended."""
+    """True if a kernel on this device can start before the previous one has ended."""
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
 
 
 def chained(device: torch.device) -> dict[str, bool]:
-    """Arguments of a launch whose kernel waits by itself for the one ahead, where the device can do that."""
+    """Arguments of a launch whose kernel waits for the previous one by itself, if the device supports that."""
     overlap = overlaps(device)
     return {"OVERLAP": overlap} | ({"launch_pdl": True} if overlap else {})
 
 
 @triton.jit
 def launch_next(OVERLAP: tl.constexpr):
-    """Let the next kernel start: it will wait for the end of this one."""
+    """Allow the next kernel to start. It waits for the end of this one."""
     if OVERLAP:
         gdc_launch_dependents()
 
 
 @triton.jit
 def wait(OVERLAP: tl.constexpr):
-    """Return once everything before is in memory."""
+    """Wait until all previous kernels have ended and their results are in memory."""
     if OVERLAP:
         gdc_wait()
 
 
 @triton.jit
 def prefetch_rows(matrix, row, stride, COUNT: tl.constexpr):
-    """Have the first COUNT elements of these rows of a matrix brought into the L2 cache, a line of 128 bytes each."""
+    """Load the first COUNT elements of these rows of a matrix into the L2 cache, in lines of 128 bytes."""
     LINE: tl.constexpr = 128 // (matrix.dtype.element_ty.primitive_bitwidth // 8)
     where = row[:, None] * stride + tl.arange(0, COUNT // LINE)[None, :] * LINE
     tl.inline_asm_elementwise(

@@ -1,7 +1,7 @@
-"""Bidirectional attention inside short sequences, norm and rotation included: one launch for what fits a tile."""
+"""Bidirectional attention inside short sequences that fit into a tile, with norm and rotation, in one launch."""
 
 # pyright: reportArgumentType=false, reportCallIssue=false, reportGeneralTypeIssues=false
-# Constexpr parameters and ranges of Triton are not what its annotations say.
+# The annotations of Triton's ranges and constants do not describe their use in a kernel.
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def local_attention(
     wanted: range | None = None,
     heads: int | None = None,
 ) -> Tensor:
-    """What `reference.local_attention` says, for up to MAX_TOKENS tokens; q, k and v may be slices of one projection.
+    """Computes `reference.local_attention` for up to MAX_TOKENS tokens. q, k and v may be slices of one projection.
 
-    `heads` overrides how many query heads share one program.
+    `heads` overrides the number of query heads of one program.
     """
     tokens, sequences, count, size = q.shape
     groups = k.shape[2]
@@ -57,7 +57,7 @@ def local_attention(
         q if rows is None else rows,
         out,
         eps,
-        size**-0.5 * 1.4426950408889634,  # scores in powers of two: exp2 is the device's own instruction
+        size**-0.5 * 1.4426950408889634,  # scores are exponents of two: exp2 is one instruction
         q.stride(1),
         k.stride(1),
         v.stride(1),
@@ -82,14 +82,14 @@ def local_attention(
 
 
 def _heads(total: int, repeat: int, device: torch.device) -> int:
-    """Heads of one KV group per program: as many as leave a program for nearly every multiprocessor."""
+    """Heads of one KV group for each program: as many as possible with a program for nearly every multiprocessor."""
     heads, enough = 1, 0.9 * multiprocessors(device)
     while heads * 2 <= repeat and repeat % (heads * 2) == 0 and total // (heads * 2) >= enough:
         heads *= 2
     return heads
 
 
-# The wanted tokens differ between the layers of a stack, for which one compilation shall do.
+# The wanted tokens differ between the layers of a stack. They are not specialized, so one compilation serves all.
 @triton.jit(do_not_specialize=["cos", "sin", "begin", "end"])
 def _local_attention_kernel(
     q,
@@ -126,7 +126,7 @@ def _local_attention_kernel(
     sequences = tl.num_programs(0)
     first = tl.program_id(1) * HEADS
     group = first // REPEAT
-    # Queries are [HEADS, KEYS, WIDTH], so that their tokens are rotated by the one table that the keys are.
+    # Queries are [HEADS, KEYS, WIDTH], so that queries and keys are rotated with the same table.
     head = tl.arange(0, HEADS)[:, None, None]
     token = tl.arange(0, KEYS)[None, :, None]
     column = tl.arange(0, WIDTH)[None, None, :]
@@ -156,7 +156,7 @@ def _local_attention_kernel(
     v2 = tl.load(where + HALF, mask=present, other=0.0)
     score = tl.dot(q1, tl.trans(k1), input_precision="ieee")
     score = tl.dot(q2, tl.trans(k2), score, input_precision="ieee") * scale
-    if NORM:  # what scales a query or a key scales its scores, and what scales a value its weight
+    if NORM:  # the scale of a query or a key applies to its scores, the scale of a value to its weight
         queries = tl.reshape(tl.broadcast_to(norm[None, :], [HEADS, KEYS]), [TILE])
         score *= queries[:, None] * norm[None, :]
     score = tl.where((tl.arange(0, KEYS) < TOKENS)[None, :], score, float("-inf"))
@@ -166,10 +166,10 @@ def _local_attention_kernel(
         weight *= norm[None, :]
     weight = weight.to(v1.dtype)
     entry = tl.arange(0, TILE)[:, None]
-    asked = entry % KEYS
-    row = ((asked - begin) * sequences + sequence) * COUNT + first + entry // KEYS
+    query = entry % KEYS
+    row = ((query - begin) * sequences + sequence) * COUNT + first + entry // KEYS
     where = out + row * SIZE + half
-    mask = (asked >= begin) & (asked < end) & (half < HALF)
+    mask = (query >= begin) & (query < end) & (half < HALF)
     mixed = tl.dot(weight, v1, input_precision="ieee") / total
     tl.store(where, mixed.to(out.dtype.element_ty), mask=mask)
     mixed = tl.dot(weight, v2, input_precision="ieee") / total
@@ -178,7 +178,7 @@ def _local_attention_kernel(
 
 @triton.jit
 def _norm_of(row, present, eps, KEYS: tl.constexpr, INPUTS: tl.constexpr, BLOCK: tl.constexpr):
-    """One over the root mean square of each row that begins at `row` [KEYS, 1]."""
+    """The reciprocal root mean square of each row that begins at address `row` [KEYS, 1]."""
     squares = tl.zeros([KEYS, BLOCK], tl.float32)
     for begin in tl.static_range(0, INPUTS, BLOCK):
         column = begin + tl.arange(0, BLOCK)[None, :]
@@ -189,7 +189,7 @@ def _norm_of(row, present, eps, KEYS: tl.constexpr, INPUTS: tl.constexpr, BLOCK:
 
 @triton.jit
 def _rotated(where, mask, cos, sin, HALF: tl.constexpr, ROTATE: tl.constexpr):
-    """The rotated halves of each head, rounded to its own type."""
+    """The rotated halves of each head, rounded to its dtype."""
     a = tl.load(where, mask=mask, other=0.0)
     b = tl.load(where + HALF, mask=mask, other=0.0)
     if ROTATE:

@@ -1,4 +1,4 @@
-"""Philox and Box-Muller in one launch. The plain version is `layers.noise.GaussianNoise`, which this must equal."""
+"""Philox and Box-Muller in one launch. Gives the values of the plain version, `layers.noise.GaussianNoise`."""
 
 # pyright: reportArgumentType=false, reportCallIssue=false, reportGeneralTypeIssues=false
 # A launch passes plain integers for constexpr parameters, which the annotations of triton.jit do not allow.
@@ -12,7 +12,7 @@ from torch import Tensor
 
 
 def gaussian(seed: Tensor, turn: Tensor, segment: Tensor, step: Tensor, size: int) -> Tensor:
-    """Standard normal float32 [b, size], size a multiple of 4, of int64 coordinates [b]."""
+    """Standard normal values, float32 [b, size], for int64 coordinates [b]. size is a multiple of 4."""
     out = torch.empty(seed.shape[0], size, dtype=torch.float32, device=seed.device)
     blocks = size // 4
     _gaussian_kernel[(seed.shape[0],)](seed, turn, segment, step, out, blocks, triton.next_power_of_2(blocks))

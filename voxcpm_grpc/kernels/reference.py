@@ -1,6 +1,6 @@
-"""What each kernel computes, in plain PyTorch under the kernel's own name and signature. Imports no Triton.
+"""The definition of each kernel in plain PyTorch, with the same name and signature. Imports no Triton.
 
-Letters: t rows, s sequences, h query heads, g KV heads, d head size, p pages of a sequence.
+Dimensions: t rows, s sequences, h query heads, g KV heads, d head size, p pages of a sequence.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn.functional import linear, scaled_dot_product_attention, silu
 
 
-def store_kv(k: Tensor, v: Tensor, k_pages: Tensor, v_pages: Tensor, write: Tensor) -> None:
-    """Row r of k and v [t, g, d] goes to slot write[r] = page * page_size + offset of [pages, page_size, g, d]."""
+def write_kv(k: Tensor, v: Tensor, k_pages: Tensor, v_pages: Tensor, write: Tensor) -> None:
+    """Write row r of k and v [t, g, d] to slot write[r], page * page_size + offset, of [pages, page_size, g, d]."""
     _slots(k_pages).index_copy_(0, write, k)
     _slots(v_pages).index_copy_(0, write, v)
 
@@ -26,10 +26,10 @@ def paged_attention(
     max_rows: int,
     max_context: int,
 ) -> Tensor:
-    """Causal attention of the last rows of each sequence, q [t, h, d], over its paged context, softmax in float32.
+    """Causal attention of the last rows of each sequence, q [t, h, d], over its paged context, with softmax in float32.
 
-    cu_seqlens [s + 1] bounds the rows of each sequence, context [s] counts its positions, block_table [s, p] names its
-    pages. Returns [t, h, d] of q's type. Slots past a context are never read: they may hold anything, NaN too.
+    cu_seqlens [s + 1] bounds the rows of each sequence, context [s] counts its positions, block_table [s, p] lists its
+    pages. Returns [t, h, d] in q's dtype. Slots past a context are not read; they may hold NaN.
     """
     if max_rows == 1 and q.shape[0] == context.shape[0]:
         return _one_row_each(q, k_pages, v_pages, context, block_table, max_context)
@@ -52,32 +52,32 @@ def paged_attention(
 def _one_row_each(
     q: Tensor, k_pages: Tensor, v_pages: Tensor, context: Tensor, block_table: Tensor, max_context: int
 ) -> Tensor:
-    """Decode, all sequences in one call, padded to the longest context: no Python loop in the step of a CPU server."""
+    """Decode of all sequences in one call, padded to the longest context, without a Python loop over sequences."""
     page_size = k_pages.shape[1]
-    # Reading the longest context would stall a GPU, where the bound does; on a CPU it saves the padding.
+    # On a GPU, reading the longest context would wait for the device, so its bound is used. On a CPU it saves padding.
     longest = int(context.max()) if q.device.type == "cpu" else max_context
     table = block_table[:, : max(1, -(-longest // page_size))]
     slot = (table[:, :, None] * page_size + torch.arange(page_size, device=q.device)).flatten(1)  # [s, n]
     seen = torch.arange(slot.shape[1], device=q.device) < context[:, None]
-    # Past its context a sequence reads its first position: what lies there may be NaN, which no mask stops.
+    # A masked position reads the first position instead: its own slot may hold NaN, which a mask does not remove.
     slot = torch.where(seen, slot, slot[:, :1]).flatten()
     shape = (*seen.shape, *k_pages.shape[2:])
     k = _slots(k_pages).index_select(0, slot).view(shape).transpose(1, 2)  # [s, g, n, d]
     v = _slots(v_pages).index_select(0, slot).view(shape).transpose(1, 2)
-    # The heads that share keys become rows of one matrix, so keys are never repeated.
+    # The heads that share keys become rows of one matrix, so keys are not repeated.
     grouped = q.view(q.shape[0], k.shape[1], -1, q.shape[2])  # [s, g, h / g, d]
     out = scaled_dot_product_attention(grouped.float(), k.float(), v.float(), attn_mask=seen[:, None, None])
     return out.reshape(q.shape).to(q.dtype)
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None = None) -> Tensor:
-    """q [n, b, h, d] over k, v [m, b, g, d] in float32 -> [n, b, h, d] of q's type; seen [n, m], all when None."""
+    """q [n, b, h, d] over k, v [m, b, g, d] in float32 -> [n, b, h, d] in q's dtype; seen [n, m] is a mask or None."""
     q32, k32, v32 = (x.permute(1, 2, 0, 3).float() for x in (q, k, v))
     out = scaled_dot_product_attention(q32, k32, v32, attn_mask=seen, enable_gqa=True)
     return out.permute(2, 0, 1, 3).to(q.dtype)
 
 
-def rope_store_kv(
+def rope_write_kv(
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -87,12 +87,12 @@ def rope_store_kv(
     v_pages: Tensor,
     write: Tensor,
 ) -> Tensor:
-    """Rotate q [t, h, d] and k [t, g, d], store k and v as `store_kv` does, return the rotated q.
+    """Rotate q [t, h, d] and k [t, g, d], write k and v as `write_kv` does, and return the rotated q.
 
-    cos and sin [t, d / 2] are those of each row's position; the rotation is by halves, float32, and rounds once.
+    cos and sin [t, d / 2] belong to the position of each row. The rotation is by halves, in float32, and rounds once.
     """
 
-    store_kv(rotate(k, cos, sin), v, k_pages, v_pages, write)
+    write_kv(rotate(k, cos, sin), v, k_pages, v_pages, write)
     return rotate(q, cos, sin)
 
 
@@ -109,49 +109,52 @@ def decode_attention(
     write: Tensor,
     max_context: int,
 ) -> Tensor:
-    """Store one new row of each sequence as `rope_store_kv` does (unrotated when cos and sin are None), then
-    `paged_attention` of q [s, h, d] over each context, the new row included. A context of 0 gives zeros."""
+    """Write one new row of each sequence as `rope_write_kv` does, then `paged_attention` of q [s, h, d] over each
+    context.
+
+    The context includes the new row. Nothing is rotated if cos and sin are None. A context of 0 gives zeros.
+    """
     if cos is None or sin is None:
-        store_kv(k, v, k_pages, v_pages, write)
+        write_kv(k, v, k_pages, v_pages, write)
     else:
-        q = rope_store_kv(q, k, v, cos, sin, k_pages, v_pages, write)
+        q = rope_write_kv(q, k, v, cos, sin, k_pages, v_pages, write)
     starts = torch.arange(len(q) + 1, device=q.device)
     return paged_attention(q, k_pages, v_pages, starts, context, block_table, 1, max_context)
 
 
 def norm_linear(x: Tensor, eps: float, weight: Tensor) -> Tensor:
-    """Each row of x [t, c] over its root mean square, through weight [o, c] -> [t, o]; sums in float32."""
+    """Each row of x [t, c], divided by its root mean square, times weight [o, c] -> [t, o]. Sums are float32."""
     return linear(rms_norm(x, None, eps), weight)
 
 
 def norm_gated(x: Tensor, eps: float, weight: Tensor) -> Tensor:
-    """silu(gate) * up of what `norm_linear` gives for weight [2f, c], gate first -> [t, f]."""
+    """silu(gate) * up of `norm_linear` with weight [2f, c], gate first -> [t, f]."""
     return swiglu(norm_linear(x, eps, weight))
 
 
 def norm_swiglu(gate_up: Tensor, x: Tensor, eps: float) -> Tensor:
-    """What `swiglu` gives for a gate_up [t, 2f] that was mapped from x [t, c] itself instead of its normalized rows."""
+    """`swiglu` of gate_up [t, 2f], which was computed from x [t, c] itself: the norm of x is applied to it here."""
     scale = torch.rsqrt(x.float().square().mean(-1, keepdim=True) + eps)
     return swiglu((gate_up.float() * scale).to(gate_up.dtype))
 
 
 def linear_add(x: Tensor, weight: Tensor, residual: Tensor, scale: float) -> Tensor:
-    """residual [t, o] + scale * what x [t, c] gives through weight [o, c]."""
+    """residual [t, o] + scale * (x [t, c] times weight [o, c])."""
     return residual + scale * linear(x, weight)
 
 
 def rms_norm(x: Tensor, weight: Tensor | None, eps: float) -> Tensor:
-    """x [t, c] over the root mean square of each row, rounded to x's type before weight [c], if any, applies."""
+    """Each row of x [t, c], divided by its root mean square and rounded to x's dtype, times weight [c] if given."""
     wide = x.float()
     normalized = (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)).to(x.dtype)
     return normalized if weight is None else normalized * weight
 
 
 def flow_rows(x: Tensor, weight: Tensor, bias: Tensor, mu: Tensor, time: Tensor, condition: Tensor) -> Tensor:
-    """The sequences of an evaluation, [3 + 2P, 2b, e]: what the language models say (zeros in the second half), the
-    time, the patch before and the patch in the making.
+    """The input sequences of an evaluation, [3 + 2P, 2b, e]: mu (zeros in the second half), time, condition and x.
 
-    x float32 [b, P, D] goes through weight [e, D] and bias [e]; mu [b, 2, e], time [e], condition [b, P, e].
+    x float32 [b, P, D], the new patch, is mapped with weight [e, D] and bias [e]. mu [b, 2, e] is the output of the
+    language models, time [e] the time token, condition [b, P, e] the mapped previous patch.
     """
     time = time.expand(len(mu), 1, -1)
     rows = torch.cat([mu, time, condition, linear(x.to(weight.dtype), weight, bias)], dim=1)
@@ -161,10 +164,10 @@ def flow_rows(x: Tensor, weight: Tensor, bias: Tensor, mu: Tensor, time: Tensor,
 def flow_step(
     rows: Tensor, norm: Tensor, eps: float, weight: Tensor, bias: Tensor, x: Tensor, sizes: Tensor, i: int, cfg: Tensor
 ) -> Tensor:
-    """x float32 [b, P, D] after the step sizes[i] along the velocity of rows [P, 2b, e], under guidance cfg [b].
+    """x float32 [b, P, D] after an Euler step of size sizes[i] with guidance cfg [b].
 
-    The rows, of the patch in the making, are normalized with the weights norm [e] and mapped by weight [D, e] and bias
-    [D]; the unconditional velocity is scaled to fit the conditional one best.
+    rows [P, 2b, e] are the outputs for the new patch. Normalized with weights norm [e] and mapped with weight [D, e]
+    and bias [D] they give the velocity. The unconditional velocity is scaled to the best fit of the conditional one.
     """
     velocity = linear(rms_norm(rows, norm, eps), weight, bias)
     c, u = velocity.float().transpose(0, 1).chunk(2)
@@ -183,11 +186,11 @@ def local_attention(
     eps: float = 0.0,
     wanted: range | None = None,
 ) -> Tensor:
-    """Attention both ways inside each sequence, q [n, b, h, d] over k, v [n, b, g, d] -> [n, b, h, d].
+    """Bidirectional attention inside each sequence, q [n, b, h, d] over k, v [n, b, g, d] -> [n, b, h, d].
 
-    q and k are first rotated by halves with cos and sin [n, d / 2] of each token, if any; softmax in float32. `rows`
-    [n * b, c]: q, k and v were mapped from these instead of from their root mean square norm, which scales them here.
-    `wanted` are the tokens to compute, consecutive, all when None; the result holds theirs alone.
+    q and k are first rotated by halves with cos and sin [n, d / 2] of each token, unless None. Softmax is float32. With
+    `rows` [n * b, c], q, k and v were computed from these rows without their norm, which is applied here. `wanted` is a
+    range of tokens to compute; None computes all. The result holds these tokens only.
     """
     if rows is not None:
         q, k, v = (late_norm(x, rows, eps) for x in (q, k, v))
@@ -197,8 +200,10 @@ def local_attention(
 
 
 def late_norm(mapped: Tensor, rows: Tensor, eps: float) -> Tensor:
-    """What rows [t, c] were mapped to, [..., h, d], had they been normalized before: the scale of a row is that of all
-    it was mapped to. In float32, rounded once."""
+    """Apply the root mean square norm of rows [t, c] to `mapped` [..., h, d], a linear map of these rows.
+
+    Computes in float32 and rounds once.
+    """
     scale = torch.rsqrt(rows.float().square().mean(-1) + eps)
     return (mapped.float() * scale.view(*mapped.shape[:-2], 1, 1)).to(mapped.dtype)
 
@@ -211,11 +216,11 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def swiglu(gate_up: Tensor) -> Tensor:
-    """silu(gate) * up of gate_up [t, 2c], gate first -> [t, c]; silu in float32, rounded before the product."""
+    """silu(gate) * up of gate_up [t, 2c], gate first -> [t, c]. silu is float32 and is rounded before the product."""
     gate, up = gate_up.chunk(2, dim=-1)
     return silu(gate.float()).to(gate.dtype) * up
 
 
 def _slots(pages: Tensor) -> Tensor:
-    """[pages, page_size, g, d] -> [pages * page_size, g, d], never a copy."""
+    """[pages, page_size, g, d] as a view [pages * page_size, g, d]."""
     return pages.view(-1, *pages.shape[2:])

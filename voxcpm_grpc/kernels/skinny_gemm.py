@@ -1,7 +1,7 @@
-"""Matrix products of few rows with large weights, fused with what surrounds them in a transformer layer.
+"""Matrix products of few rows with large weights, fused with the operations around them in a transformer layer.
 
-With so few rows the weights are the work: a tile of their rows is streamed once by one program, which keeps several
-loads in flight and has asked for the first of them before its input existed (see `launch`).
+With few rows, loading the weights takes most of the time. One program loads a tile of them once, keeps several loads in
+flight, and issues the first ones before its input exists (see `launch`).
 """
 
 # pyright: reportArgumentType=false, reportCallIssue=false
@@ -21,11 +21,11 @@ from voxcpm_grpc.kernels.launch import launch_next, overlaps, prefetch_rows, wai
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tile:
-    """How one launch is cut: a program takes `rows` rows of the input, `columns` outputs and `depth` inputs at a time.
+    """The tile of a launch: a program computes `rows` rows and `columns` outputs from `depth` inputs at a time.
 
-    `splits` programs share the inputs of an output and add up in a fixed order. `swap` gives the weights the first
-    side of the product, which the matrix unit wants 64 wide, and the input the second. The first `ahead` lines of 128
-    bytes of each weight row are asked for before the input exists.
+    `splits` programs share the inputs of an output and add up in a fixed order. `swap` makes the weights the first
+    operand of the product, whose side should be 64, and the input the second. The first `ahead` lines of 128 bytes of
+    each weight row are prefetched before the input exists.
     """
 
     rows: int
@@ -39,22 +39,24 @@ class Tile:
 
 
 def norm_linear(x: Tensor, squares: Tensor | None, eps: float, weight: Tensor, tile: Tile) -> Tensor:
-    """What `reference.norm_linear` says. `squares` [parts, t] float32 add up to the sum of squares of each row of x;
-    None: x is normalized already."""
+    """Computes `reference.norm_linear`.
+
+    `squares` [parts, t] float32 holds partial sums of squares of each row of x. None: x is already normalized.
+    """
     return _launch(x, weight, tile, outputs=weight.shape[0], squares=squares, eps=eps)
 
 
 def norm_gated(x: Tensor, squares: Tensor | None, eps: float, weight: Tensor, tile: Tile) -> Tensor:
-    """What `reference.norm_gated` says; `squares` as for `norm_linear`."""
+    """Computes `reference.norm_gated`. `squares` as for `norm_linear`."""
     return _launch(x, weight, tile, outputs=weight.shape[0] // 2, squares=squares, eps=eps, gated=True)
 
 
 def linear_add(
     x: Tensor, weight: Tensor, residual: Tensor, scale: float, tile: Tile, counters: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """What `reference.linear_add` says, and the `squares` of it that a norm after it wants.
+    """Computes `reference.linear_add`, and the `squares` of the result for a norm that follows.
 
-    A tile that splits needs zeroed int32 `counters`, one for each tile of the output, and leaves them zero.
+    A tile with splits needs int32 `counters`, one for each tile of the output. They are zero before and after.
     """
     made = x.new_empty(weight.shape[0] // tile.columns, x.shape[0], dtype=torch.float32)
     out = _launch(
@@ -89,7 +91,7 @@ def _launch(
     part = x.new_empty(tile.splits, rows, outputs, dtype=torch.float32) if tile.splits > 1 else out
     parts = 0 if squares is None else squares.shape[0]
     overlap = overlaps(x.device)
-    _linear_kernel[(tiles, blocks, tile.splits)](
+    _skinny_gemm_kernel[(tiles, blocks, tile.splits)](
         x,
         out if squares is None else squares,
         weight,
@@ -122,13 +124,13 @@ def _launch(
 
 
 def _power(lines: int) -> int:
-    """The largest power of two that is not more, 0 of 0."""
+    """The largest power of two that is at most `lines`; 0 for 0."""
     return 1 << lines.bit_length() - 1 if lines else 0
 
 
-# A view of a static buffer may start anywhere, and rows change from step to step: neither may ask for a compilation.
+# Arguments that change from step to step are not specialized: a compilation would stall every stream.
 @triton.jit(do_not_specialize=["rows"])
-def _linear_kernel(
+def _skinny_gemm_kernel(
     x,
     squares,
     weight,
@@ -161,7 +163,7 @@ def _linear_kernel(
     start = tl.program_id(2) * SHARE
     row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     present = row < rows
-    # Gates and the values they gate are one product, side by side.
+    # Gate and up are computed as one product, side by side.
     wide = tl.arange(0, WIDE)
     source = tl.program_id(0) * COLUMNS + wide % COLUMNS + wide // COLUMNS * OUTPUTS
     step = tl.arange(0, DEPTH)
@@ -193,14 +195,14 @@ def _linear_kernel(
     if SWAP:
         acc = tl.trans(acc)
     if PARTS > 0:
-        # The norm's scale is the same for all inputs of a row, so it may as well apply to the sum.
+        # The scale of the norm is the same for all inputs of a row, so it can be applied to the sum.
         factor = tl.rsqrt(tl.sum(parts, 0) / INPUTS + eps)[:, None]
         acc *= factor
     if GATED:
         gate, up = tl.split(tl.permute(tl.reshape(acc, [ROWS, 2, COLUMNS]), [0, 2, 1]))
         acc = gate * tl.sigmoid(gate) * up
     if SPLITS > 1:
-        # The last program of an output adds all parts, in their own order: the sum never depends on who was late.
+        # The last program of an output adds all parts in a fixed order, so the sum does not depend on timing.
         tl.store(part + tl.program_id(2) * rows * OUTPUTS + where, acc, mask=mask)
         tl.debug_barrier()
         counter = counters + tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
@@ -215,5 +217,5 @@ def _linear_kernel(
     result = acc.to(out.dtype.element_ty)
     tl.store(out + where, result, mask=mask)
     if ADD:
-        wide = result.to(tl.float32)  # of what was stored: the norm is that of the rounded row
+        wide = result.to(tl.float32)  # the squares of the rounded values, as the norm is that of the rounded row
         tl.store(made + tl.program_id(0) * rows + row, tl.sum(wide * wide, 1), mask=present)

@@ -8,12 +8,12 @@ from torch import Tensor
 
 from voxcpm_grpc.attention import RowNorm
 from voxcpm_grpc.kernels.fused_rowwise import norm_swiglu, rms_norm, swiglu
-from voxcpm_grpc.kernels.gemm_tiles import MAX_TILES, Role, Tile, choose_tile
-from voxcpm_grpc.kernels.gemv import vector_linear_add, vector_norm_gated, vector_norm_linear
+from voxcpm_grpc.kernels.gemm_tiles import MAX_TILES, Epilogue, Tile, choose_tile
+from voxcpm_grpc.kernels.gemv import gemv_linear_add, gemv_norm_gated, gemv_norm_linear
 from voxcpm_grpc.kernels.skinny_gemm import linear_add, norm_gated, norm_linear
 from voxcpm_grpc.layers.linear import Linear
 from voxcpm_grpc.layers.norm import RMSNorm
-from voxcpm_grpc.layers.ops import Residual
+from voxcpm_grpc.layers.ops import ResidualStream
 
 WHOLE_ROWS = 1280  # up to here the library maps to gate and up at once without clearing memory
 
@@ -36,55 +36,55 @@ class TritonOps:
             return norm, linear
         return RMSNorm(None, norm.eps), Linear(linear.weight * norm.weight)
 
-    def norm_linear(self, stream: Residual, norm: RMSNorm, linear: Linear) -> Tensor:
+    def norm_linear(self, stream: ResidualStream, norm: RMSNorm, linear: Linear) -> Tensor:
         x, weight = stream.x, linear.weight
         if len(x) == 1 and norm.weight is None and linear.bias is None:
-            return vector_norm_linear(x, norm.eps, weight)
-        tile = self._tile(Role.LINEAR, x, linear)
+            return gemv_norm_linear(x, norm.eps, weight)
+        tile = self._tile(Epilogue.NONE, x, linear)
         if tile is None:
             return linear(rms_norm(x, norm.weight, norm.eps))
         return norm_linear(*self._counted(stream, norm), norm.eps, weight, tile)
 
-    def linear_norm(self, stream: Residual, norm: RMSNorm, linear: Linear) -> tuple[Tensor, RowNorm | None]:
+    def linear_norm(self, stream: ResidualStream, norm: RMSNorm, linear: Linear) -> tuple[Tensor, RowNorm | None]:
         x = stream.x
-        if len(x) == 1 or norm.weight is not None or linear.bias is not None or self._tile(Role.LINEAR, x, linear):
+        if len(x) == 1 or norm.weight is not None or linear.bias is not None or self._tile(Epilogue.NONE, x, linear):
             return self.norm_linear(stream, norm, linear), None
         return linear(x), RowNorm(x, norm.eps)
 
-    def norm_gated(self, stream: Residual, norm: RMSNorm, gate_up: Linear) -> Tensor:
+    def norm_gated(self, stream: ResidualStream, norm: RMSNorm, gate_up: Linear) -> Tensor:
         x, weight = stream.x, gate_up.weight
         if len(x) == 1 and norm.weight is None and gate_up.bias is None:
-            return vector_norm_gated(x, norm.eps, weight)
-        tile = self._tile(Role.GATED, x, gate_up)
+            return gemv_norm_gated(x, norm.eps, weight)
+        tile = self._tile(Epilogue.GATED, x, gate_up)
         if tile is None:
             if norm.weight is None and gate_up.bias is None:
                 return norm_swiglu(_gate_and_up(x, weight), x, norm.eps)
             return swiglu(gate_up(rms_norm(x, norm.weight, norm.eps)))
         return norm_gated(*self._counted(stream, norm), norm.eps, weight, tile)
 
-    def linear_add(self, x: Tensor, linear: Linear, stream: Residual, scale: float) -> Residual:
+    def linear_add(self, x: Tensor, linear: Linear, stream: ResidualStream, scale: float) -> ResidualStream:
         if linear.bias is not None:
-            return Residual(stream.x + linear(x) * scale)
+            return ResidualStream(stream.x + linear(x) * scale)
         if len(x) == 1:
-            return Residual(vector_linear_add(x, linear.weight, stream.x, scale))
-        tile = self._tile(Role.ADD, x, linear)
+            return ResidualStream(gemv_linear_add(x, linear.weight, stream.x, scale))
+        tile = self._tile(Epilogue.ADD, x, linear)
         if tile is None:
             weight = linear.weight.t()
             # The library adds to what is there; into other memory it would first copy the stream.
             x = stream.x.addmm_(x, weight, alpha=scale) if stream.own else stream.x.addmm(x, weight, alpha=scale)
-            return Residual(x, own=True)
-        return Residual(*linear_add(x, linear.weight, stream.x, scale, tile, self.counters), own=True)
+            return ResidualStream(x, own=True)
+        return ResidualStream(*linear_add(x, linear.weight, stream.x, scale, tile, self.counters), own=True)
 
-    def norm(self, stream: Residual, norm: RMSNorm) -> Tensor:
+    def norm(self, stream: ResidualStream, norm: RMSNorm) -> Tensor:
         return rms_norm(stream.x, norm.weight, norm.eps)
 
-    def _tile(self, role: Role, x: Tensor, linear: Linear) -> Tile | None:
+    def _tile(self, epilogue: Epilogue, x: Tensor, linear: Linear) -> Tile | None:
         if not self.tiled or linear.bias is not None:
             return None
         outputs, inputs = linear.weight.shape
-        return choose_tile(role, len(x), outputs // 2 if role is Role.GATED else outputs, inputs)
+        return choose_tile(epilogue, len(x), outputs // 2 if epilogue is Epilogue.GATED else outputs, inputs)
 
-    def _counted(self, stream: Residual, norm: RMSNorm) -> tuple[Tensor, Tensor | None]:
+    def _counted(self, stream: ResidualStream, norm: RMSNorm) -> tuple[Tensor, Tensor | None]:
         """The stream with its squares, which the kernel divides by; without them, or with a weight, normalized."""
         if stream.squares is None or norm.weight is not None:
             return rms_norm(stream.x, norm.weight, norm.eps), None

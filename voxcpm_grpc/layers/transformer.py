@@ -10,7 +10,7 @@ from torch import Tensor
 
 from voxcpm_grpc.layers.linear import Linear
 from voxcpm_grpc.layers.norm import RMSNorm
-from voxcpm_grpc.layers.ops import Ops, Residual
+from voxcpm_grpc.layers.ops import Ops, ResidualStream
 from voxcpm_grpc.layers.weights import Weights
 
 # q [..., h, d], k and v [..., g, d], not rotated yet, layer -> [..., h, d]. What it gets are strided views. In a stack
@@ -51,8 +51,8 @@ class Layer:
         self.down = Linear.load(mlp, "down_proj", shape.hidden, shape.ffn, bias=False)
 
     def __call__(
-        self, stream: Residual, rows: tuple[int, ...], attend: Attend, wanted: range | None = None
-    ) -> Residual:
+        self, stream: ResidualStream, rows: tuple[int, ...], attend: Attend, wanted: range | None = None
+    ) -> ResidualStream:
         """`rows` are the dimensions that attention sees: their product is t. With `wanted`, consecutive indices of the
         first of them, the rest serves as keys and values only, and the result has the rows of these alone."""
         ops, scale = self.ops, self.shape.residual_scale
@@ -83,10 +83,12 @@ class Transformer:
     def __call__(self, x: Tensor, attend: Attend, wanted: range | None = None) -> Tensor:
         """x [..., hidden] -> the same shape, after the final norm; with `wanted`, consecutive indices of the first
         dimension, the result has these alone, and the last layer computes no others."""
-        stream = self.run(Residual(x.reshape(-1, self.shape.hidden)), x.shape[:-1], attend, wanted)
+        stream = self.run(ResidualStream(x.reshape(-1, self.shape.hidden)), x.shape[:-1], attend, wanted)
         return self.ops.norm(stream, self.norm).view(-1, *x.shape[1:])
 
-    def run(self, stream: Residual, rows: tuple[int, ...], attend: Attend, wanted: range | None = None) -> Residual:
+    def run(
+        self, stream: ResidualStream, rows: tuple[int, ...], attend: Attend, wanted: range | None = None
+    ) -> ResidualStream:
         """Through all layers, not the final norm; `rows` are the dimensions that attention sees, `wanted` some of the
         first, whose rows are returned."""
         if not self.layers:

@@ -190,24 +190,24 @@ class SpeechModel(ABC):
         """Fill the KV cache; for rows that end a prompt, leave the hidden states in their slots."""
 
     @abstractmethod
-    def compose(self, slot: Tensor, timesteps: int, state: SlotState) -> None:
+    def generate_patch(self, slot: Tensor, timesteps: int, state: SlotState) -> None:
         """The first part of a step: make a patch for each slot [b] and append it to the history.
 
         Touches nothing of other slots and never synchronizes with the host; nor do the other parts.
         """
 
     @abstractmethod
-    def speak(self, slot: Tensor, state: SlotState) -> Frame:
-        """Make the patches just composed audible. May run beside `listen`: neither reads what the other writes, and
+    def decode_patch(self, slot: Tensor, state: SlotState) -> Frame:
+        """Make the patches just composed audible. May run beside `advance`: neither reads what the other writes, and
         they share no scratch memory."""
 
     @abstractmethod
-    def listen(self, rows: StepRows, state: SlotState, kv: PagedKV) -> None:
+    def advance(self, rows: StepRows, state: SlotState, kv: PagedKV) -> None:
         """Feed the patches just composed to the language models; advance step, patches and position by one."""
 
     def step(self, rows: StepRows, timesteps: int, state: SlotState, kv: PagedKV) -> Frame:
         """One whole step."""
-        self.compose(rows.slot, timesteps, state)
-        frame = self.speak(rows.slot, state)
-        self.listen(rows, state, kv)
+        self.generate_patch(rows.slot, timesteps, state)
+        frame = self.decode_patch(rows.slot, state)
+        self.advance(rows, state, kv)
         return frame

@@ -19,7 +19,7 @@ from voxcpm_grpc.engine.load import load_engine
 from voxcpm_grpc.engine.rows import step_rows
 from voxcpm_grpc.engine.runner import LIBRARIES, Runner, working_memory
 from voxcpm_grpc.engine.slots import Slots
-from voxcpm_grpc.kernels.graph import Lane, Urgency
+from voxcpm_grpc.kernels.graph import GraphPool, Priority
 from voxcpm_grpc.models.base import LoadOptions
 from voxcpm_grpc.models.families import load_model
 from voxcpm_grpc.models.voxcpm2.model import VoxCPM2
@@ -183,7 +183,7 @@ def test_a_captured_step_of_every_size(pair):
     def step(count):
         return pair.fast.step(step_rows(slot[:count], state, 16, 128), 4, state, caches[0])
 
-    graph = StepGraph(step, batch_buckets(most), Lane(Urgency.STEP, torch.device("cuda")))
+    graph = StepGraph(step, batch_buckets(most), GraphPool(Priority.STEP, torch.device("cuda")))
     for count in (*graph.sizes, 9, 33, 63, 65, 127):
         copy_state(fresh, state)
         slot.fill_(scratch)

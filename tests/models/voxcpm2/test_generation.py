@@ -66,9 +66,9 @@ def test_audio_is_the_same_before_and_after_the_language_models(tiny, driver):
     for _ in range(3):
         frame = before.step(0, 1, 2)
         rows = after.rows(0, 1, 2)
-        tiny.compose(slots, 10, after.state)
-        tiny.listen(rows, after.state, after.kv)
-        late = tiny.speak(slots, after.state)
+        tiny.generate_patch(slots, 10, after.state)
+        tiny.advance(rows, after.state, after.kv)
+        late = tiny.decode_patch(slots, after.state)
         assert torch.equal(late.audio, frame.audio)
         assert torch.equal(late.stop, frame.stop)
     for name in before.state.model.__dataclass_fields__:

@@ -8,7 +8,7 @@ import torch
 from support.full_size import full_size  # noqa: F401
 
 from voxcpm_grpc.kernels.cuda.compiler import KernelUnavailable
-from voxcpm_grpc.kernels.graph import Graph, Lane, Urgency
+from voxcpm_grpc.kernels.graph import Graph, GraphPool, Priority
 from voxcpm_grpc.models.base import Frame
 from voxcpm_grpc.models.voxcpm2.persistent import PersistentLoop, flow_weights, persistent_flow
 from voxcpm_grpc.request import Request, Sampling
@@ -85,11 +85,11 @@ def begin(run, cfg: float, temperature: float) -> None:
         column.zero_()
 
 
-def speak(model, run, timesteps: int) -> Frame:
+def make_frame(model, run, timesteps: int) -> Frame:
     """A frame of slot 1."""
     slot = torch.ones(1, dtype=torch.int64, device="cuda")
-    model.compose(slot, timesteps, run.state)
-    return model.speak(slot, run.state)
+    model.generate_patch(slot, timesteps, run.state)
+    return model.decode_patch(slot, run.state)
 
 
 @pytest.mark.gpu
@@ -101,7 +101,7 @@ def test_a_stream_alone_speaks_as_without_the_loop(trio, driver, timesteps, cfg,
     for model in trio:
         run = driver(model)
         begin(run, cfg, temperature)
-        frame = speak(model, run, timesteps)
+        frame = make_frame(model, run, timesteps)
         assert frame.finite.all()
         patches.append(run.state.history[1, 0].float())
         audio.append(frame.audio)
@@ -119,8 +119,8 @@ def test_a_captured_stream_repeats_what_a_call_says(trio, driver, timesteps):
     fast = trio[0]
     run = driver(fast)
     begin(run, 2.0, 1.0)
-    expected = speak(fast, run, timesteps).audio.clone()
-    graph = Graph(lambda: speak(fast, run, timesteps), Lane(Urgency.STEP, torch.device("cuda")))
+    expected = make_frame(fast, run, timesteps).audio.clone()
+    graph = Graph(lambda: make_frame(fast, run, timesteps), GraphPool(Priority.STEP, torch.device("cuda")))
     for _ in range(3):
         begin(run, 2.0, 1.0)
         assert torch.equal(graph.replay().audio, expected)

@@ -1,6 +1,6 @@
-"""Kernels in CUDA C++, compiled for Hopper when they are first wanted, and how they are launched.
+"""Compiles kernels in CUDA C++ for Hopper at their first use, and launches them.
 
-They are for what Triton cannot say. Where they cannot be had, `KernelUnavailable` says why.
+They serve what Triton cannot express. `KernelUnavailable` gives the reason if a kernel cannot be used.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ import torch
 from voxcpm_grpc.kernels.cuda.status import CudaError, checked
 
 SOURCES = Path(__file__).parent
-HEADER, KEPT = "hopper.cuh", "code.cubin"
+HEADER, CACHED = "hopper.cuh", "code.cubin"
 
 
 class KernelUnavailable(RuntimeError):
-    """This machine, or this model, cannot have the kernel."""
+    """The kernel does not serve this machine or this model."""
 
 
 @contextmanager
-def _kernel_wanted() -> Iterator[None]:
+def _cuda_errors_as_unavailable() -> Iterator[None]:
     try:
         yield
     except CudaError as error:
-        raise KernelUnavailable(f"CUDA refuses the kernel: {error}") from error
+        raise KernelUnavailable(f"CUDA rejects the kernel: {error}") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """How a kernel is launched: `cluster` blocks share memory; `together` all blocks at once or none."""
+    """The shape of a launch. Blocks of a `cluster` share memory. A `cooperative` grid runs all blocks at once."""
 
     threads: int
-    shared: int  # bytes, beside what the source declares
+    shared: int  # bytes of dynamic shared memory
     cluster: tuple[int, int, int] = (1, 1, 1)
-    together: bool = False
+    cooperative: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,28 +51,28 @@ class Function:
     device: torch.device
 
     def launch(self, grid: tuple[int, int, int], *parameters: Any) -> None:
-        """On the current stream; may be captured. `parameters` are ctypes values as the source declares them."""
+        """Launch on the current stream; can be captured. `parameters` are ctypes values as declared in the source."""
         from cuda.bindings import driver
 
         config = _launch_config(driver, self.shape, grid, torch.cuda.current_stream(self.device).cuda_stream)
         pointers = (ctypes.c_void_p * len(parameters))(*(ctypes.addressof(value) for value in parameters))
         checked(driver.cuLaunchKernelEx(config, self.handle, ctypes.addressof(pointers), 0))
 
-    @_kernel_wanted()
-    def clusters_at_once(self, grid: tuple[int, int, int]) -> int:
-        """How many clusters of such a grid the device holds."""
+    @_cuda_errors_as_unavailable()
+    def max_active_clusters(self, grid: tuple[int, int, int]) -> int:
+        """The number of clusters of such a grid that the device can run at the same time."""
         from cuda.bindings import driver
 
         return checked(driver.cuOccupancyMaxActiveClusters(self.handle, _launch_config(driver, self.shape, grid, 0)))
 
 
-@_kernel_wanted()
+@_cuda_errors_as_unavailable()
 def load_function(code: bytes, name: str, shape: Shape, device: torch.device) -> Function:
-    """The kernel called `name` in machine code, on a device of compute capability 9.0."""
+    """The kernel `name` of the machine code, on a device of compute capability 9.0. Raises KernelUnavailable."""
     require_hopper(device)
     from cuda.bindings import driver
 
-    torch.zeros(1, device=device)  # the context, which the driver's calls expect to find
+    torch.zeros(1, device=device)  # creates the context that the driver's calls need
     with torch.cuda.device(device):
         module = checked(driver.cuModuleLoadData(code))
         handle = checked(driver.cuModuleGetFunction(module, name.encode()))
@@ -83,20 +83,20 @@ def load_function(code: bytes, name: str, shape: Shape, device: torch.device) ->
 
 @functools.cache
 def require_hopper(device: torch.device) -> None:
-    """KernelUnavailable where a device cannot run kernels that are compiled here."""
+    """Raise KernelUnavailable if the device cannot run kernels that are compiled here."""
     if device.type != "cuda" or torch.cuda.get_device_capability(device) != (9, 0):
         raise KernelUnavailable(f"the kernel is written for compute capability 9.0 (H100, H200), not for {device}")
     try:
         from cuda.bindings import driver as _  # noqa: F401
     except ImportError as error:
-        raise KernelUnavailable("compiling the kernel takes the package cuda-bindings") from error
+        raise KernelUnavailable("the kernel needs the package cuda-bindings to be compiled") from error
 
 
-@_kernel_wanted()
+@_cuda_errors_as_unavailable()
 def compile_cuda(name: str, constants: Mapping[str, int] | None = None) -> bytes:
-    """Machine code for Hopper of the source called `name`; KernelUnavailable with the compiler's words where it fails.
+    """Machine code for Hopper of the source `name`, from Triton's cache if it was compiled before.
 
-    Kept beside what Triton keeps, for the next start.
+    Raises KernelUnavailable with the compiler's message.
     """
     text = f'#include "{HEADER}"\n#line 1 "{name}"\n{(SOURCES / name).read_text("utf-8")}'
     options = [b"--gpu-architecture=sm_90a", b"--std=c++17"]
@@ -108,8 +108,8 @@ def compile_cuda(name: str, constants: Mapping[str, int] | None = None) -> bytes
 
         version = repr(checked(nvrtc.nvrtcVersion(), many=True)).encode()
         key = hashlib.sha256(b"\0".join([text.encode(), header, *options, version])).hexdigest()
-        kept = get_cache_manager(key)
-        if path := kept.get_file(KEPT):
+        cache = get_cache_manager(key)
+        if path := cache.get_file(CACHED):
             return Path(path).read_bytes()
         program = checked(nvrtc.nvrtcCreateProgram(text.encode(), name.encode(), 1, [header], [HEADER.encode()]))
         if int(nvrtc.nvrtcCompileProgram(program, len(options), options)[0]) != 0:
@@ -121,8 +121,8 @@ def compile_cuda(name: str, constants: Mapping[str, int] | None = None) -> bytes
     except (ImportError, RuntimeError, OSError) as error:
         if isinstance(error, KernelUnavailable | CudaError):
             raise
-        raise KernelUnavailable(f"no compiler: {error}") from error
-    kept.put(code, KEPT, binary=True)
+        raise KernelUnavailable(f"the compiler cannot be used: {error}") from error
+    cache.put(code, CACHED, binary=True)
     return code
 
 
@@ -138,7 +138,7 @@ def _launch_config(driver: Any, shape: Shape, grid: tuple[int, int, int], stream
     if shape.cluster != (1, 1, 1):
         value = attribute("CLUSTER_DIMENSION")
         value.clusterDim.x, value.clusterDim.y, value.clusterDim.z = shape.cluster
-    if shape.together:
+    if shape.cooperative:
         attribute("COOPERATIVE").cooperative = 1
     config = driver.CUlaunchConfig()
     config.gridDimX, config.gridDimY, config.gridDimZ = grid

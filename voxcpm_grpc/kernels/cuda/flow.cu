@@ -1,20 +1,20 @@
-// The whole Euler loop of one stream in one launch: the diffusion transformer of a patch, evaluation after evaluation.
+// The whole Euler loop of one stream in one launch: all evaluations of the diffusion transformer of a patch.
 //
-// 128 blocks, one a multiprocessor, walk through the layers together; a barrier over the grid ends each of a layer's
-// four phases. Four blocks are a group: they share what is added to the residual, a quarter of the inputs each.
-// (Clusters of four would do that in shared memory, but an H200 holds only 30 of them at once; pairs it holds, and
-// they share copies.) What a block reads of the weights is one sequence of slots of 16 KB, packed for it at load in
-// the order of use, so that copies run ahead through a ring in shared memory whatever the phases do.
+// 128 blocks, one on each multiprocessor, compute the layers together; a barrier over the grid ends each of the four
+// phases of a layer. Four blocks form a group: each computes a quarter of the inputs of what is added to the residual.
+// (Clusters of four could do that in shared memory, but an H200 runs only 30 of them at the same time. It runs enough
+// pairs, which share copies.) The weights of a block are one sequence of slots of 16 KB, packed at load in the order of
+// use, so that copies run ahead through a ring in shared memory independently of the phases.
 //
 // Rows: 2 halves (conditional, unconditional) of 12 rows, of which 11 are tokens and the last is padding: 24 = 3 x 8,
-// the columns of three matrix instructions. The weights are their 16 rows. Between phases activations lie in global
-// memory in the order in which the matrix unit takes them ("fragments"), so one bulk copy brings a phase its input.
+// the columns of three matrix instructions. The weights are their 16 rows. Between phases activations are stored in
+// global memory in the operand order of the matrix unit ("fragments"), so one bulk copy loads the input of a phase.
 
 constexpr int HIDDEN = 1024, HEAD = 128, PATCH = 4, LATENT = 64, TOKENS = 11;
 constexpr int HALF = 12, ROWS = 24;
 constexpr int CTAS = 128, RANKS = 4, CLUSTER = 2, THREADS = 256, WARPS = 8;
 constexpr int SLOT = 16384, SLOTS = 11, SLOT_STEPS = 32;     // a slot: a tile of 16 outputs x 32 steps of 16 inputs
-constexpr int INPUT = 49152;                                 // bytes of activations that a phase takes
+constexpr int INPUT = 49152;                                 // bytes of the activations that a phase reads
 constexpr int FIRST_LATENT = TOKENS - PATCH, FIRST_CONDITION = FIRST_LATENT - PATCH, TIME = FIRST_CONDITION - 1;
 
 struct Arguments {
@@ -30,9 +30,9 @@ struct Arguments {
     const u16* out_bias;    // [LATENT]
     const float2* rotation; // [HALF, HEAD / 2] cosine, sine
     float* out;             // [PATCH, LATENT]
-    uint4* received;        // [groups, RANKS, RANKS, 4, ROWS] packets for a block, from a block
+    uint4* received;        // [groups, RANKS, RANKS, 4, ROWS] packets to a block, from a block
     uint2* velocity;        // [groups, 2, PATCH * LATENT] packets
-    u32* counters;          // [3]: two, zero before and after; the last tag of a packet
+    u32* counters;          // [3]: two counters, zero before and after; the tag of the last packet
     int layers, evaluations;
     float eps;
 };
@@ -43,7 +43,7 @@ __device__ __forceinline__ void mma(float (&c)[4], const uint4& a, u32 b0, u32 b
                  : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
 }
 
-// The word of inputs k and k + 1 (k even) of row n among the fragments of an input.
+// The index of the word that holds inputs k and k + 1 (k even) of row n in the fragments of an input.
 __device__ __forceinline__ int word_of(int k, int n) {
     return ((k / 16) * 3 + n / 8) * 64 + ((n % 8) * 4 + (k % 8) / 2) * 2 + (k % 16) / 8;
 }
@@ -59,7 +59,7 @@ __device__ __forceinline__ void copy_to_cluster(u32 to, const void* from, u32 by
                  ::"r"(to), "l"(from), "r"(bytes), "r"(barrier), "h"((u16)((1 << CLUSTER) - 1)) : "memory");
 }
 
-// Packets carry a tag beside each value, so that who reads them need not be told when they have come. 8 bytes arrive whole.
+// A packet has a tag beside each value, so that its reader can detect its arrival. 8 bytes arrive together.
 __device__ __forceinline__ void send(uint4* to, float first, float second, u32 tag) {
     asm volatile("st.volatile.global.v4.u32 [%0], {%1, %3, %2, %3};"
                  ::"l"(to), "r"(__float_as_uint(first)), "r"(__float_as_uint(second)), "r"(tag) : "memory");
@@ -98,14 +98,14 @@ struct Block {
     char* input;
     const int thread = threadIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int cta = blockIdx.x, rank = blockIdx.x % RANKS, group = blockIdx.x / RANKS;
-    const bool two_tiles = rank == 0;      // 160 tiles of q, k, v over 128 blocks: one block a group has two
-    const int pair = threadIdx.x % 4, row = threadIdx.x / 4;      // threads under 96: two channels of a residual's row
+    const bool two_tiles = rank == 0;      // 160 tiles of q, k, v for 128 blocks: one block of a group has two
+    const int pair = threadIdx.x % 4, row = threadIdx.x / 4;      // threads below 96: two channels of a row of the residual
     const int channel = 32 * group + 8 * rank + 2 * pair;
     const char* stream;                    // this block's weights
     u32 length, total, taken = 0, issued = 0, cursor = 0;         // slots
     u32 inputs = 0, target = 0, tag;
     float residual[2];
-    float2 turn[2];                        // of the channels that this thread rotates, in whichever tile
+    float2 turn[2];                        // rotation of the channels that this thread rotates, in any tile
 
     __device__ Block(const Arguments& a, Shared& s, char* memory) : a(a), s(s), ring(memory), input(memory + SLOTS * SLOT) {
         const u32 lean = 16 * a.layers + 2, more = 2 * a.layers;
@@ -114,7 +114,7 @@ struct Block {
         stream = a.weights + ((size_t)lean * cta + (size_t)more * ((cta + RANKS - 1) / RANKS)) * SLOT;
     }
 
-    // Weights into free slots of the ring. All threads keep count, one acts.
+    // Copies weights into free slots of the ring. All threads count, one thread issues the copies.
     __device__ __forceinline__ void refill(int most = SLOTS) {
         for (; most > 0 && issued < total && issued < taken + SLOTS; issued++, most--) {
             if (thread == 0) {
@@ -127,9 +127,10 @@ struct Block {
         __syncwarp();
     }
 
-    // Everything that any block wrote before is there for `load`, which thread 0 runs to fetch the next input. Weights
-    // are asked for around it: earlier, the fence waits for them; all before the input, it queues behind them; all after
-    // it, the memory idles while blocks wait for each other.
+    // Barrier over the grid. All earlier writes of all blocks are visible to `load`, with which thread 0 fetches the next
+    // input. One copy of weights is issued before the wait and the others after the input: if they were issued before the
+    // fence, it would wait for them; if all were issued before the input, it would queue behind them; if all were issued
+    // after it, the memory would idle while blocks wait for each other.
     template <class Load> __device__ __forceinline__ void sync_grid(Load load) {
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
         __syncthreads();
@@ -142,9 +143,9 @@ struct Block {
             const long long start = clock64();
             for (u32 seen = 0; seen < target;) {
                 asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(a.counters) : "memory");
-                if (clock64() - start > PATIENCE) __trap();
+                if (clock64() - start > TIMEOUT) __trap();
             }
-            asm volatile("fence.proxy.async.global;" ::: "memory");      // the copies see what the others stored
+            asm volatile("fence.proxy.async.global;" ::: "memory");      // the copies see the stores of other blocks
             expect(shared_address(&s.input), INPUT);
             load(shared_address(input), shared_address(&s.input));
         }
@@ -154,7 +155,7 @@ struct Block {
 
     __device__ __forceinline__ void wait_input() { wait(shared_address(&s.input), inputs++ & 1); }
 
-    // All blocks take the same input: each of a cluster fetches a part for all of it.
+    // All blocks read the same input: each block of a cluster copies a part to the whole cluster.
     __device__ __forceinline__ void sync_residual() {
         sync_grid([&](u32 to, u32 barrier) {
             const int part = INPUT / CLUSTER, at = cta % CLUSTER * part;
@@ -162,7 +163,7 @@ struct Block {
         });
     }
 
-    // TILES x 16 outputs of the input: each warp an eighth of the inputs, STEPS x 16. Leaves the parts where the input was.
+    // TILES x 16 outputs; each warp computes an eighth of the inputs, STEPS x 16. The partial sums overwrite the input.
     template <int TILES, int STEPS, bool NORM> __device__ __forceinline__ void multiply() {
         constexpr int DEPTH = STEPS * WARPS / SLOT_STEPS;      // slots of a tile
         const int first = warp * STEPS;
@@ -231,7 +232,7 @@ struct Block {
         return rsqrtf(sum / HIDDEN + a.eps);
     }
 
-    // Tiles of q and k hold 8 channels and the 8 that these are rotated with, those of v 16 channels in a row.
+    // A tile of q or k has 8 channels and the 8 channels they are rotated with; a tile of v has 16 consecutive channels.
     template <int TILES> __device__ __forceinline__ void project() {
         multiply<TILES, 8, true>();
         if (thread < TILES * 96) {
@@ -268,7 +269,8 @@ struct Block {
         }
     }
 
-    // A block attends in the four heads that it maps on: a warp for each head and half. The input becomes their output.
+    // A block computes attention for the four heads whose output it maps: a warp for each head and half. The output
+    // overwrites the input.
     __device__ __forceinline__ void attend() {
         const int head = warp / 2, half = warp % 2;
         const uint4* q = (const uint4*)input + warp * 256 + lane;
@@ -326,7 +328,7 @@ struct Block {
         if (thread < 96) a.x[word_of(channel, row)] = pack(residual[0], residual[1]);
     }
 
-    // The group's blocks have 32 channels of a quarter of the inputs each; each adds up 8 of them, in a fixed order.
+    // Each block of a group computes 32 channels from a quarter of the inputs, and adds up 8 of them in a fixed order.
     template <int STEPS> __device__ __forceinline__ void map_and_add() {
         multiply<2, STEPS, false>();
         uint4* packets = a.received + group * RANKS * RANKS * 96;
@@ -344,7 +346,7 @@ struct Block {
                 all = true;
 #pragma unroll
                 for (int r = 0; r < RANKS; r++) all &= receive(from + r * 96, parts[r][0], parts[r][1], tag);
-                if (!all && clock64() - start > PATIENCE) __trap();
+                if (!all && clock64() - start > TIMEOUT) __trap();
             }
 #pragma unroll
             for (int r = 0; r < RANKS; r++) residual[0] += parts[r][0], residual[1] += parts[r][1];
@@ -386,7 +388,7 @@ struct Block {
         sync_residual();
     }
 
-    // What a map of latents gives in channel c at frame p.
+    // Channel c at frame p of the linear map of the latents.
     __device__ __forceinline__ float lift(const u16* weight, const u16* bias, int c, int p) const {
         float sum = widen(bias[c]);
         const uint4* w = (const uint4*)(weight + c * LATENT);
@@ -401,7 +403,7 @@ struct Block {
         return sum;
     }
 
-    // The same latents in every block, in their order: thread 64 p + d has the d-th of frame p. Then c and u follow.
+    // Every block computes the same latents: thread 64 p + d has latent d of frame p, and then its velocities c and u.
     __device__ __forceinline__ float guide(float x, float size, float cfg) {
         multiply<1, 8, true>();
         uint2* packets = a.velocity + group * 2 * PATCH * LATENT;
@@ -415,7 +417,7 @@ struct Block {
         float c, u;
         const long long start = clock64();
         while (!(receive(packets + thread, c, tag) & receive(packets + PATCH * LATENT + thread, u, tag)))
-            if (clock64() - start > PATIENCE) __trap();
+            if (clock64() - start > TIMEOUT) __trap();
         __syncwarp();
         float cu = c * u, uu = u * u;
 #pragma unroll
@@ -434,7 +436,7 @@ struct Block {
 
     __device__ void run() {
         if (thread == 0) {
-            for (int i = 0; i <= SLOTS; i++) {      // `input` lies behind the slots' barriers
+            for (int i = 0; i <= SLOTS; i++) {      // the barrier `input` follows those of the slots
                 asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(&s.full[0] + i)) : "memory");
             }
             asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -475,7 +477,7 @@ struct Block {
             x = guide(x, a.size[e], cfg);
         }
         if (cta == 0) a.out[thread] = x;
-        cluster_sync();      // nobody leaves whose memory the other may still write
+        cluster_sync();      // a block must not exit while the other one can still write to its memory
         if (thread == 0 && atomicAdd(a.counters + 1, 1) == CTAS - 1) {
             a.counters[0] = a.counters[1] = 0;
             a.counters[2] = tag;

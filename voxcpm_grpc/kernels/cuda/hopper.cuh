@@ -1,12 +1,12 @@
-// What the kernels written for Hopper share: numbers, barriers in shared memory, copies that complete on them.
+// Shared by the kernels written for Hopper: number formats, and barriers in shared memory.
 //
-// No headers of CUDA's: programs are compiled at run time, where none may be installed.
+// CUDA's headers are not included: programs are compiled at run time on machines that may not have them.
 
 typedef unsigned int u32;
 typedef unsigned short u16;
 typedef unsigned long long u64;
 
-constexpr long long PATIENCE = 8000000000ll;                 // clocks, seconds: a grid that waits longer is lost
+constexpr long long TIMEOUT = 8000000000ll;                  // clocks, several seconds: a longer wait traps
 
 __device__ __forceinline__ u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
 __device__ __forceinline__ float widen(u16 v) { return __uint_as_float((u32)v << 16); }
@@ -23,13 +23,13 @@ __device__ __forceinline__ void expect(u32 barrier, u32 bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
 
-// By all threads of a warp.
+// All threads of a warp call it.
 __device__ __forceinline__ void wait(u32 barrier, u32 parity) {
     asm volatile("{\n.reg .pred done, lost;\n.reg .b64 start, now;\nmov.u64 start, %%clock64;\n"
                  "again:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n@done bra over;\n"
                  "mov.u64 now, %%clock64;\nsub.u64 now, now, start;\nsetp.gt.u64 lost, now, %2;\n@lost trap;\n"
                  "bra again;\nover:\n}"
-                 ::"r"(barrier), "r"(parity), "l"(PATIENCE) : "memory");
+                 ::"r"(barrier), "r"(parity), "l"(TIMEOUT) : "memory");
     __syncwarp();
 }
 

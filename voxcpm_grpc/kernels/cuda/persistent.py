@@ -1,11 +1,11 @@
-"""The Euler loop of one stream in one launch: a kernel that stays on the device for all layers of all evaluations.
+"""The Euler loop of one stream in a single launch: a kernel that runs all layers of all evaluations.
 
-At one stream the loop is bound by reading the weights, and separate kernels leave the memory idle between them. This
-one streams them through shared memory without pause while blocks on all multiprocessors walk through the layers
-together. It serves one shape, that of VoxCPM2's released diffusion transformer, on GPUs of compute capability 9.0, and
-is compiled when first loaded. Where any of that cannot be had, `KernelUnavailable` says why.
+With one stream the loop is bound by the loading of weights, and separate kernels leave the memory idle between them.
+This kernel loads the weights through shared memory without a pause while blocks on all multiprocessors compute the
+layers together. It serves one shape, that of VoxCPM2's released diffusion transformer, on GPUs of compute capability
+9.0, and is compiled at its first use. `KernelUnavailable` gives the reason if it cannot be used.
 
-Letters: e hidden size, P frames of a patch, D latent channels, n evaluations.
+Dimensions: e hidden size, P frames of a patch, D latent channels, n evaluations.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from voxcpm_grpc.kernels.cuda.compiler import (
 
 SOURCE = "flow.cu"
 
-# These are the kernel's own constants: it is written for them.
+# The constants of flow.cu, which is written for these sizes.
 HIDDEN, FFN, HEADS, KV_HEADS, HEAD, PATCH, LATENT, TOKENS = 1024, 4096, 16, 2, 128, 4, 64, 11
-HALF, ROWS = 12, 24  # rows of a guidance half, and of both, with padding
+HALF, ROWS = 12, 24  # rows of one guidance half and of both, including padding
 BLOCKS, RANKS, CLUSTER, THREADS = 128, 4, 2, 256
 SLOT = 8192  # elements of a slot: 16 outputs x 512 inputs
-SLOTS, INPUT = 11, 49152  # slots in shared memory, bytes of a phase's input there
+SLOTS, INPUT = 11, 49152  # slots in shared memory; bytes of the input of a phase
 
 
 POINTERS = (
@@ -44,7 +44,7 @@ POINTERS = (
 
 
 class _Arguments(ctypes.Structure):
-    """The kernel's parameter, field by field."""
+    """The parameter of the kernel, as flow.cu declares it."""
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in POINTERS),
@@ -56,7 +56,7 @@ class _Arguments(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerWeights:
-    """A layer's maps, bfloat16 [outputs, inputs]; qkv and gate_up hold the weight of the norm before them."""
+    """The matrices of a layer, bfloat16 [outputs, inputs]. qkv and gate_up include the norm before them."""
 
     qkv: Tensor  # q, k, v
     out: Tensor
@@ -66,25 +66,28 @@ class LayerWeights:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowWeights:
-    """The weights of a loop; `models.voxcpm2.persistent.flow_weights` takes them out of a model."""
+    """The weights of the loop. `models.voxcpm2.persistent.flow_weights` takes them from a model."""
 
     layers: Sequence[LayerWeights]
     eps: float
     in_proj: tuple[Tensor, Tensor]  # weight [e, D], bias [e]
     cond_proj: tuple[Tensor, Tensor]
-    out_proj: tuple[Tensor, Tensor]  # weight [D, e] with that of the final norm, bias [D]
+    out_proj: tuple[Tensor, Tensor]  # weight [D, e], including that of the final norm, and bias [D]
     cos: Tensor  # float32 [>= 11, HEAD / 2]
     sin: Tensor
 
 
 class PersistentFlow:
-    """The loop over a set of weights, which it copies (415 MB at 12 layers). It owns its memory: one call at a time."""
+    """The loop with one set of weights, which it copies (415 MB with 12 layers).
+
+    Its calls share memory, so they must not run at the same time.
+    """
 
     def __init__(self, weights: FlowWeights) -> None:
-        """KernelUnavailable where the device is not fit or the kernel cannot be compiled or fit on it."""
+        """Raises KernelUnavailable if the device, the dtype or the compiler does not meet the kernel's needs."""
         out, device = weights.out_proj[0], weights.out_proj[0].device
         if out.dtype != torch.bfloat16 or device.type != "cuda":
-            raise KernelUnavailable(f"the kernel takes bfloat16 weights on a GPU, not {out.dtype} on {device}")
+            raise KernelUnavailable(f"the kernel needs bfloat16 weights on a GPU, not {out.dtype} on {device}")
         self._kernel = load_kernel(device)
         self._weights = pack(weights.layers, out)
         zeros = functools.partial(torch.zeros, dtype=torch.bfloat16, device=device)
@@ -109,8 +112,11 @@ class PersistentFlow:
         self._sizes = {"layers": len(weights.layers), "eps": weights.eps}
 
     def __call__(self, noise: Tensor, mu: Tensor, condition: Tensor, cfg: Tensor, time: Tensor, size: Tensor) -> Tensor:
-        """The patch float32 [1, P, D] of noise float32 [1, P, D], mu bfloat16 [1, 2, e], the patch before bfloat16
-        [1, P, D] and cfg float32 [1], with a time token bfloat16 [n, e] and a step float32 [n] for each evaluation."""
+        """The new patch, float32 [1, P, D].
+
+        noise float32 [1, P, D]; mu bfloat16 [1, 2, e]; condition bfloat16 [1, P, D], the previous patch; cfg float32
+        [1]; time bfloat16 [n, e] and size float32 [n], the time token and the step size of each evaluation.
+        """
         n = len(size)
         out = torch.empty_like(noise)
         given = {"noise": noise, "mu": mu, "condition": condition, "cfg": cfg, "time": time, "size": size, "out": out}
@@ -127,35 +133,37 @@ class PersistentFlow:
 
 @functools.cache
 def load_kernel(device: torch.device) -> Function:
-    """The kernel, compiled for the device."""
+    """The kernel, compiled for the device. Raises KernelUnavailable."""
     require_hopper(device)
-    shape = Shape(threads=THREADS, shared=SLOTS * SLOT * 2 + INPUT, cluster=(CLUSTER, 1, 1), together=True)
+    shape = Shape(threads=THREADS, shared=SLOTS * SLOT * 2 + INPUT, cluster=(CLUSTER, 1, 1), cooperative=True)
     kernel = load_function(compile_cuda(SOURCE), "flow", shape, device)
-    if (fit := kernel.clusters_at_once((BLOCKS, 1, 1))) < BLOCKS // CLUSTER:
-        raise KernelUnavailable(f"the device holds {fit} clusters of the {BLOCKS // CLUSTER} that must run at once")
+    if (fit := kernel.max_active_clusters((BLOCKS, 1, 1))) < BLOCKS // CLUSTER:
+        raise KernelUnavailable(
+            f"the device runs {fit} clusters at the same time, the kernel needs {BLOCKS // CLUSTER}"
+        )
     return kernel
 
 
 def pack(layers: Sequence[LayerWeights], out: Tensor) -> Tensor:
-    """Every block's weights in the order in which it uses them: bfloat16 [slots, SLOT]."""
+    """The weights of every block in the order in which it uses them, bfloat16 [slots, SLOT]."""
     block = torch.arange(BLOCKS, device=out.device)
-    lead = block[block % RANKS == 0]  # these have two tiles of q, k, v: there are 160 for 128 blocks
+    lead = block[block % RANKS == 0]  # blocks with two tiles of q, k, v: there are 160 tiles for 128 blocks
     lean, more = 16 * len(layers) + 2, 2 * len(layers)
     start = lean * block + more * ((block + RANKS - 1) // RANKS)
     slots = torch.empty(lean * BLOCKS + more * len(lead), SLOT, dtype=out.dtype, device=out.device)
-    here = start.clone()
+    end = start.clone()
 
     def put(blocks: Tensor, tiles: Tensor) -> None:
-        """tiles [blocks, tiles, 16, inputs]"""
-        own = _fragments(tiles)
-        count = own.shape[1]
-        slots[here[blocks, None] + torch.arange(count, device=out.device)] = own
-        here[blocks] += count
+        """Append tiles [blocks, tiles, 16, inputs] to the slots of these blocks."""
+        fragments = _fragments(tiles)
+        count = fragments.shape[1]
+        slots[end[blocks, None] + torch.arange(count, device=out.device)] = fragments
+        end[blocks] += count
 
     for layer in layers:
         q, k, v = layer.qkv.split([HEADS * HEAD, KV_HEADS * HEAD, KV_HEADS * HEAD])
-        turned = torch.cat([q, k]).view(-1, 2, HEAD // 16, 8, HIDDEN).transpose(1, 2).reshape(-1, 16, HIDDEN)
-        qkv = torch.cat([turned, v.view(-1, 16, HIDDEN)])[:, None]  # a tile holds what is rotated together
+        rotated = torch.cat([q, k]).view(-1, 2, HEAD // 16, 8, HIDDEN).transpose(1, 2).reshape(-1, 16, HIDDEN)
+        qkv = torch.cat([rotated, v.view(-1, 16, HIDDEN)])[:, None]  # channels rotated together share a tile
         put(block, qkv[:BLOCKS])
         put(lead, qkv[BLOCKS:])
         put(block, _quarters(layer.out))
@@ -166,12 +174,12 @@ def pack(layers: Sequence[LayerWeights], out: Tensor) -> Tensor:
 
 
 def _quarters(weight: Tensor) -> Tensor:
-    """[e, inputs] -> [blocks, 2, 16, inputs / 4]: a group's 32 outputs, a quarter of the inputs a block."""
+    """[e, inputs] -> [blocks, 2, 16, inputs / 4]: 32 outputs of a group, a quarter of the inputs in each block."""
     parts = weight.view(BLOCKS // RANKS, 2, 16, RANKS, -1)
     return parts.permute(0, 3, 1, 2, 4).reshape(BLOCKS, 2, 16, -1)
 
 
 def _fragments(tiles: Tensor) -> Tensor:
-    """[blocks, tiles, 16, inputs] -> [blocks, slots, SLOT], as lanes of the matrix unit take them, 16 bytes each."""
+    """[blocks, tiles, 16, inputs] -> [blocks, slots, SLOT] in the order of the matrix unit's lanes, 16 bytes each."""
     lanes = tiles.reshape(*tiles.shape[:2], 2, 8, -1, 2, 4, 2)  # output 8 r + g, input 16 s + 8 h + 2 t + i
     return lanes.permute(0, 1, 4, 3, 6, 5, 2, 7).reshape(len(tiles), -1, SLOT)  # s, g, t, h, r, i

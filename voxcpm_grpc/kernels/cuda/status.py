@@ -1,4 +1,4 @@
-"""Calls into CUDA by NVIDIA's own bindings: cuda-bindings, which PyTorch's wheels with CUDA for Linux require."""
+"""Checks the status of CUDA calls made through cuda-bindings, a dependency of PyTorch's CUDA wheels for Linux."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Any
 
 
 class CudaError(RuntimeError):
-    """CUDA refused a call; the message is its status."""
+    """A CUDA call failed. The message is its status."""
 
 
 def checked(result: tuple[Any, ...], *, many: bool = False) -> Any:
-    """What a call into CUDA returns beside its status: the first value, or all."""
+    """The first value that a CUDA call returns beside its status, or all values. Raises CudaError."""
     status, *values = result
     if int(status) != 0:
         raise CudaError(status.name)

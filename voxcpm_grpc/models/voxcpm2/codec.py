@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from voxcpm_grpc.kernels.graph import Graph, Lane, Urgency
+from voxcpm_grpc.kernels.graph import Graph, GraphPool, Priority
 from voxcpm_grpc.models.base import Codec
 from voxcpm_grpc.models.voxcpm2.config import VAEConfig
 from voxcpm_grpc.models.voxcpm2.vae import Decoder, StreamingNet
@@ -41,19 +41,19 @@ class VoxCPM2Codec(Codec):
         encoder: StreamingNet,
         decoder: Decoder,
         device: torch.device,
-        lane: Lane | None = None,
+        pool: GraphPool | None = None,
     ) -> None:
-        """With a lane, pieces are recorded there as CUDA graphs and replayed."""
+        """With a pool, pieces are recorded there as CUDA graphs and replayed."""
         self.config, self.patch_size, self.device = config, patch_size, device
         self.encoder, self.decoder = encoder, decoder
         self.samples_per_patch = patch_size * config.encode_hop  # of input
         self.piece = max(1, round(PIECE_SECONDS * config.sample_rate / self.samples_per_patch))  # patches
         self._captured_encoding: Coding | None = None
         self._captured_decoding: Coding | None = None
-        if lane is not None:
+        if pool is not None:
             samples, patches = (self.piece * self.samples_per_patch,), (self.piece, patch_size, config.latent_dim)
-            self._captured_encoding = _CapturedCoding(self._encoding(), samples, lane)
-            self._captured_decoding = _CapturedCoding(self._decoding(), patches, lane)
+            self._captured_encoding = _CapturedCoding(self._encoding(), samples, pool)
+            self._captured_decoding = _CapturedCoding(self._decoding(), patches, pool)
 
     def allocate(self, slots: int) -> Tensor:
         """The memory [slots, m] of decoders that have not begun."""
@@ -84,8 +84,8 @@ class VoxCPM2Codec(Codec):
         return _coded(latents, self.piece, self._captured_decoding or self._decoding())
 
     def capture(self) -> VoxCPM2Codec:
-        lane = Lane(Urgency.SPARE, self.device)
-        return VoxCPM2Codec(self.config, self.patch_size, self.encoder, self.decoder, self.device, lane)
+        pool = GraphPool(Priority.SPARE, self.device)
+        return VoxCPM2Codec(self.config, self.patch_size, self.encoder, self.decoder, self.device, pool)
 
     def _encoding(self) -> _Calls:
         return _Calls(self.encode_piece, lambda: torch.zeros(1, self.encoder.memory, device=self.device))
@@ -131,11 +131,11 @@ class _CapturedCoding:
     """
 
     @torch.inference_mode()
-    def __init__(self, calls: _Calls, size: tuple[int, ...], lane: Lane) -> None:
+    def __init__(self, calls: _Calls, size: tuple[int, ...], pool: GraphPool) -> None:
         self._memory = calls.start
         self._piece = torch.zeros(size, device=self._memory.device)
         self.start = self._memory.cpu().pin_memory()
-        self._graph = Graph(lambda: calls(self._piece, self._memory), lane)
+        self._graph = Graph(lambda: calls(self._piece, self._memory), pool)
 
     @torch.inference_mode()
     def __call__(self, piece: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from voxcpm_grpc.kernels.flow_step import flow_rows, flow_step
 from voxcpm_grpc.layers.linear import Linear
-from voxcpm_grpc.layers.ops import Residual
+from voxcpm_grpc.layers.ops import ResidualStream
 from voxcpm_grpc.models.voxcpm2.flow import FlowSchedule
 from voxcpm_grpc.models.voxcpm2.local import LocDiT, patch_tokens
 
@@ -23,7 +23,7 @@ class FusedFlow:
         wanted = patch_tokens(x.shape[1])
         for i, time in enumerate(schedule.tokens[:, 0]):
             rows, squares = flow_rows(x, *self.into, mu, time, before)
-            stream = Residual(rows.flatten(0, 1), squares, own=True)
+            stream = ResidualStream(rows.flatten(0, 1), squares, own=True)
             made = self.stack.run(stream, rows.shape[:2], self.dit.attend, wanted).x
             assert self.norm.weight is not None
             x = flow_step(made, self.norm.weight, self.norm.eps, *self.out, x, schedule.sizes, i, cfg)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from voxcpm_grpc.kernels import conv
 from voxcpm_grpc.kernels.conv_reference import Depthwise, Pointwise, Snake
-from voxcpm_grpc.kernels.conv_state import BLOCK, recall, remember
+from voxcpm_grpc.kernels.conv_state import BLOCK, load_windows, store_windows
 from voxcpm_grpc.models.voxcpm2 import vae
 
 FUSED_CHANNELS = 128  # up to here a residual unit is one launch: wider, its programs would repeat too much work
@@ -47,7 +47,7 @@ class Layout:
 
     starts: tuple[int, ...]
     width: int
-    runs: Tensor  # as `recall` wants them
+    runs: Tensor  # as `load_windows` wants them
 
 
 class FusedDecoder:
@@ -93,7 +93,7 @@ class FusedDecoder:
             for start, w in zip(layout.starts, self.windows, strict=True)
         ]
         new = [x[:, w.reach :] for x, w in zip(past, self.windows, strict=True)]
-        recall(state, slot, frames, workspace, layout.runs, self.first.reach * frames.shape[2])
+        load_windows(state, slot, frames, workspace, layout.runs, self.first.reach * frames.shape[2])
         i = 1
         conv.depthwise_pointwise(past[0], self.first, self.widen, new[i], None, False)
         for block in self.blocks:
@@ -108,7 +108,7 @@ class FusedDecoder:
                 x = self._unit(past[i], depthwise, pointwise, new[i + 1], x, keep=not last)
                 i += 1
         audio = conv.mix_down(past[i], self.taps, self.bias)
-        remember(state, slot, workspace, layout.runs)
+        store_windows(state, slot, workspace, layout.runs)
         return audio
 
     def _unit(
@@ -144,7 +144,7 @@ def _entry(modules: list) -> tuple[vae.Snake, vae.ChannelAffine | None]:
 def _block(modules: list, dtype: torch.dtype) -> Block:
     up = _take(modules, vae.CausalUpsample)
     branches = []
-    while isinstance(modules[0], vae.Residual):
+    while isinstance(modules[0], vae.ResidualUnit):
         branches.append(modules.pop(0).branch)
     present, previous = up.weight.permute(2, 1, 0).chunk(2)  # [s, out, in] each
     weight = torch.cat([previous, present], dim=-1).flatten(0, 1)

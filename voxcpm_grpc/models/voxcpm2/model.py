@@ -120,7 +120,7 @@ class VoxCPM2(SpeechModel):
         own.acoustic.index_copy_(0, rows.last_slot, acoustic[rows.last])
 
     @torch.inference_mode()
-    def compose(self, slot: Tensor, timesteps: int, state: SlotState) -> None:
+    def generate_patch(self, slot: Tensor, timesteps: int, state: SlotState) -> None:
         own: VoxCPM2State = state.model
         semantic, acoustic = own.semantic[slot], own.acoustic[slot]  # [b, c]
         choice = self.networks.stop_logits(semantic)
@@ -141,13 +141,13 @@ class VoxCPM2(SpeechModel):
         state.history[slot, made] = patch.to(state.history.dtype)
 
     @torch.inference_mode()
-    def speak(self, slot: Tensor, state: SlotState) -> Frame:
+    def decode_patch(self, slot: Tensor, state: SlotState) -> Frame:
         own: VoxCPM2State = state.model
         audio = self._codec.decoder.decode(own.condition[slot][:, None], own.codec, slot)  # [b, samples]
         return Frame(audio=audio, stop=own.stop[slot], finite=audio.isfinite().all(1) & own.finite[slot])
 
     @torch.inference_mode()
-    def listen(self, rows: StepRows, state: SlotState, kv: PagedKV) -> None:
+    def advance(self, rows: StepRows, state: SlotState, kv: PagedKV) -> None:
         own: VoxCPM2State = state.model
         slot = rows.slot
         position = state.position[slot]

@@ -72,7 +72,7 @@ class Snake:
 
 
 @dataclass(frozen=True, slots=True)
-class Residual:
+class ResidualUnit:
     branch: tuple[Module, ...]
 
     def __call__(self, x: Tensor, line: DelayLine) -> Tensor:
@@ -169,8 +169,8 @@ class NetBuilder:
         alpha = self.weights.take(f"{name}.alpha", 1, channels, 1)
         return Snake(alpha, (alpha + 1e-9).reciprocal())
 
-    def residual(self, name: str, channels: int, dilation: int) -> Residual:
-        return Residual(
+    def residual(self, name: str, channels: int, dilation: int) -> ResidualUnit:
+        return ResidualUnit(
             (
                 self.snake(f"{name}.block.0", channels),
                 self.conv(f"{name}.block.1", channels, channels, 7, dilation=dilation, groups=channels),
