@@ -8,17 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from voxcpm_grpc.errors import VoxCPMError
-from voxcpm_grpc.request import (
-    Admitted,
-    AudioChunk,
-    CodecChunk,
-    Event,
-    Finished,
-    FinishReason,
-    ModelInfo,
-    Request,
-    Stats,
-)
+from voxcpm_grpc.request import Admitted, AudioChunk, CodecChunk, Event, Finished, FinishReason, ModelInfo, Request
 
 INFO = ModelInfo(
     name="paced",
@@ -103,9 +93,6 @@ class PacedEngine:
                     end = Finished(reason=FinishReason.MAX_STEPS, steps=stream.made, engine_seconds=0.0)
                     results.append((id, end))
         return results
-
-    def stats(self) -> Stats:
-        return Stats(running=len(self._streams))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,15 @@ import numpy as np
 import pytest
 from support.full_size import full_size  # noqa: F401
 from support.pools import patient
+from support.recorded_stats import RecordStats, recorded_stats
 
 from voxcpm_client import AsyncClient, Prompt
 from voxcpm_client.results import Latents
 from voxcpm_grpc.audio import wav_bytes
+from voxcpm_grpc.pool.engine_pool import EnginePool
+from voxcpm_grpc.pool.handle import ProcessHandle
 from voxcpm_grpc.settings.schema import EngineSettings, Settings, VoiceSettings
+from voxcpm_grpc.worker.main import LoadEngine
 from voxcpm_server.app import running_server
 
 pytestmark = pytest.mark.gpu
@@ -28,7 +32,9 @@ async def test_sixteen_streams_of_mixed_modes(full_size, tmp_path):  # noqa: F81
     )
     seconds = np.arange(2 * 16000) / 16000
     tone = (0.3 * np.sin(2 * np.pi * 220 * seconds)).astype(np.float32)
-    async with running_server(settings) as server, AsyncClient(server.address, timeout=120) as client:
+    engine = ProcessHandle(RecordStats(LoadEngine(full_size, "full", settings.engine), tmp_path))
+    pool = EnginePool([lambda: engine], settings.supervision)
+    async with running_server(settings, pool=pool) as server, AsyncClient(server.address, timeout=120) as client:
         info = await client.model_info()
         assert (info.device, info.dtype, info.codec_dtype, info.feat_dim) == ("cuda:0", "bfloat16", "float16", 64)
         frames = np.random.default_rng(0).standard_normal((48, info.feat_dim)).astype(np.float32)
@@ -52,7 +58,7 @@ async def test_sixteen_streams_of_mixed_modes(full_size, tmp_path):  # noqa: F81
             return await client.say(f"Number {index} speaks a sentence of its own.", **options)
 
         speeches = await asyncio.gather(*(speak(index) for index in range(STREAMS)))
-        stats = await server.pool.stats()
+        stats = recorded_stats(tmp_path, engine.pid)
     for index, speech in enumerate(speeches):
         rate = 24000 if index % len(modes) == 7 else 48000
         assert speech.sample_rate == rate and len(speech.samples) == STEPS * 0.16 * rate

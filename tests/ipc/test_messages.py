@@ -21,7 +21,6 @@ from voxcpm_grpc.request import (
     Prompt,
     Request,
     Sampling,
-    Stats,
 )
 
 LATENTS = np.random.default_rng(1).standard_normal((3, 4, 8)).astype(np.float32)
@@ -41,7 +40,6 @@ COMMANDS = [
     m.Cancel("a"),
     m.Encode("e", np.arange(10, dtype=np.float32), True),
     m.Decode("d", LATENTS.transpose(0, 2, 1)),
-    m.GetStats("s"),
     m.Stop(),
 ]
 REPORTS = [
@@ -54,7 +52,6 @@ REPORTS = [
     m.CallEvent("e", CodecChunk(LATENTS, False)),
     m.CallEvent("e", CodecChunk(np.zeros(0, np.float32), True)),
     m.Failed.of("a", Exhausted("full", retry_after=2.0)),
-    m.Statistics("s", Stats(running=3)),
 ]
 
 

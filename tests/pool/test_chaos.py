@@ -19,12 +19,13 @@ from support.checkpoints import TINY
 from support.engines import mixed_requests
 from support.fragile_engine import POISONED, Fragile
 from support.pools import patient
+from support.recorded_stats import RecordStats, recorded_stats
 from support.waiting import HANG_SECONDS, until
 
 from voxcpm_grpc.errors import Aborted, Internal, Unavailable, VoxCPMError
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.handle import ProcessHandle
-from voxcpm_grpc.request import Admitted, AudioChunk, Finished, Request
+from voxcpm_grpc.request import Admitted, AudioChunk, Finished, Request, Stats
 
 CALLERS = 6
 TOLERANCE = 1e-4
@@ -62,6 +63,7 @@ class World:
     pool: EnginePool
     handles: dict[str, ProcessHandle]
     full: dict[str, Path]
+    recorded: Path
     expected: dict[str, np.ndarray] = field(default_factory=dict)
     speeches: list[Speech] = field(default_factory=list)
     numbers: count = field(default_factory=count)
@@ -97,6 +99,9 @@ class World:
         assert pid
         os.kill(pid, how)
 
+    def stats(self, name: str) -> Stats:
+        return recorded_stats(self.recorded, self.handles[name].pid)
+
     def alive(self, name: str) -> bool:
         return any(place.alive and place.name == name for place in self.pool.places)
 
@@ -111,29 +116,29 @@ class World:
 
     async def all_work(self) -> None:
         """Every engine makes steps."""
-        before = await self.pool.stats_by_engine()
+        before = {name: self.stats(name).steps for name in self.handles}
         async with asyncio.timeout(HANG_SECONDS):
             while True:
                 await asyncio.sleep(0.2)
-                after = await self.pool.stats_by_engine()
-                if all(name in after and after[name].steps > stats.steps + 20 for name, stats in before.items()):
+                if all(self.stats(name).steps > steps + 20 for name, steps in before.items()):
                     return
 
 
 @contextlib.asynccontextmanager
 async def world(folder: Path):
     names = ("a", "b", "c")
-    full, handles = {name: folder / name for name in names}, {}
+    full, handles, recorded = {name: folder / name for name in names}, {}, folder / "recorded"
+    recorded.mkdir()
 
     def launch(name: str) -> ProcessHandle:
-        handles[name] = ProcessHandle(Fragile(TINY, full[name]), name=name)
+        handles[name] = ProcessHandle(RecordStats(Fragile(TINY, full[name]), recorded), name=name)
         return handles[name]
 
     settings = patient(silence_seconds=SILENCE, restart_seconds=0.5)
     pool = EnginePool([partial(launch, name) for name in names], settings)
     await pool.start()
     try:
-        yield World(pool, handles, full)
+        yield World(pool, handles, full, recorded)
     finally:
         await pool.close()
 
@@ -167,7 +172,7 @@ async def test_chaos(tmp_path, monkeypatch):
             speech.check(w.expected[speech.request.id])
         assert not w.working()
         async with asyncio.timeout(HANG_SECONDS):
-            while any(stats.slots_used for stats in (await w.pool.stats_by_engine()).values()):  # noqa: ASYNC110
+            while any(w.stats(name).slots_used for name in w.handles):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         assert sum(place.supervisor.restarts for place in w.pool.places) == 4
     assert children() <= family

@@ -138,8 +138,8 @@ async def test_loopback_serves_where_a_unix_socket_cannot_be(tmp_path, monkeypat
     deep.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(deep))
     async with started() as handle:
-        handle.post(m.GetStats("s"))
-        assert isinstance(await next_letter(handle), m.Statistics)
+        handle.post(m.Submit(request("s", 1), 1))
+        assert carries(await next_letter(handle), Admitted)
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_a_forgotten_handle_blocks_nobody_and_leaves_no_process(begun):
         handle.itself = handle  # type: ignore[attr-defined]
         if begun:
             await handle.start()
-            handle.post(m.GetStats("unread"))
+            handle.post(m.Submit(request("unread", 1), 1))
             pids.append(handle.pid)
 
     def forget() -> None:
@@ -237,8 +237,8 @@ async def test_a_step_that_raises_ends_the_process_with_a_status(caplog):
 async def test_terminate_ends_the_engine_and_interrupt_does_not(caplog):
     async with started() as handle:
         os.kill(handle.pid, signal.SIGINT)
-        handle.post(m.GetStats("s"))
-        assert isinstance(await next_letter(handle), m.Statistics)
+        handle.post(m.Submit(request("s", 1), 1))
+        assert carries(await next_letter(handle), Admitted)
         os.kill(handle.pid, signal.SIGTERM)
         assert [report async for report in letters(handle)] == []
         assert "ended with status 0" in caplog.text

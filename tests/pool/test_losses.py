@@ -10,7 +10,7 @@ import numpy as np
 import psutil
 import pytest
 from support.fake_engine import MakeFake, refuse_to_start, request
-from support.pools import Launcher, at_rest, everything, health_is, patient, pool_of, started, steps_reach
+from support.pools import Launcher, everything, health_is, patient, pool_of, started, steps_reach
 from support.waiting import HANG_SECONDS, NEVER_SECONDS, until
 
 from voxcpm_grpc.errors import Aborted, StartupError, Unavailable, VoxCPMError
@@ -30,7 +30,7 @@ def pair(**options) -> tuple[Launcher, Launcher]:
 
 
 def single(**options) -> Launcher:
-    return Launcher([MakeFake(**options)], again=False)
+    return Launcher([MakeFake(**options)], restarts=False)
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ async def test_what_was_heard_is_aborted(tmp_path):
         await asyncio.wait([encoding])
         assert isinstance(encoding.exception(), Unavailable)
         await health_is(pool, False)
-        for call in (anext(pool.generate(request("b", 1))), pool.encode(np.zeros(320), pad_left=True), pool.stats()):
+        for call in (anext(pool.generate(request("b", 1))), pool.encode(np.zeros(320), pad_left=True)):
             with pytest.raises(Unavailable) as caught:
                 await asyncio.wait_for(call, HANG_SECONDS)
             assert caught.value.retry_after == 1.0
@@ -123,7 +123,7 @@ async def test_audio_that_waited_in_the_front_counts_as_sent():
     engine = single()
     async with started(engine, settings=NEVER) as pool:
         stream = pool.generate(request("a", 100_000), lead_chunks=5)
-        await steps_reach(pool, 1 + 5)
+        await steps_reach(lambda: pool.stats().steps, 1 + 5)
         engine.kill()
         await health_is(pool, False)
         got = []
@@ -236,11 +236,11 @@ async def test_the_dead_are_not_preferred_and_the_risen_share_the_load():
         for i in range(10):
             assert_whole(await everything(pool.generate(request(f"next{i}", 3))), 3)
         await both_alive(pool)
-        before = await pool.stats_by_engine()
+        before = pool.stats_by_engine()
         await asyncio.gather(*(everything(pool.generate(request(f"later{i}", 50))) for i in range(10)))
-        after = await pool.stats_by_engine()
+        after = pool.stats_by_engine()
         assert all(after[name].steps > before[name].steps for name in ("a", "b"))
-        await at_rest(pool)
+        await until(lambda: not any(stats.running for stats in pool.stats_by_engine().values()))
     assert not any(alive(launcher) for launcher in (a, b))
 
 

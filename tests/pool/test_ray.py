@@ -10,12 +10,14 @@ import sys
 import uuid
 from collections.abc import AsyncIterator
 from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pytest
 from support.fake_engine import MakeFake, NotePid, refuse_to_start, request
 from support.pools import everything, steps_reach
 from support.ray_nodes import RayNodes, ray_nodes
+from support.recorded_stats import RecordStats, recorded_stats
 from support.waiting import HANG_SECONDS, until
 
 from voxcpm_grpc.errors import Aborted, StartupError, Unavailable, VoxCPMError
@@ -47,7 +49,7 @@ def nodes():
 
 
 @contextlib.asynccontextmanager
-async def pool_on(nodes: RayNodes, make: MakeFake, **ray: object) -> AsyncIterator[EnginePool]:
+async def pool_on(nodes: RayNodes, make: MakeFake | RecordStats, **ray: object) -> AsyncIterator[EnginePool]:
     supervision = {"silence_seconds": SILENCE, "step_seconds": HANG_SECONDS}
     settings = {"ray": {"address": nodes.address, **ray}, "supervision": supervision}
     pool = RayPool(make, Settings.model_validate(settings))
@@ -80,19 +82,26 @@ def is_whole(events: list[Event] | VoxCPMError, steps: int, *, first: int = 0) -
     )
 
 
-async def test_two_nodes_serve(nodes):
-    async with pool_on(nodes, MakeFake(slots=SLOTS), min_engines=2) as pool:
+async def test_two_nodes_serve(nodes, tmp_path):
+    make = RecordStats(MakeFake(slots=SLOTS), tmp_path)
+    async with pool_on(nodes, make, min_engines=2) as pool:
         results = await asyncio.gather(*(everything(pool.generate(request(f"r{n}", 20 + n))) for n in range(20)))
         assert all(is_whole(events, 20 + n) for n, events in enumerate(results))
-        assert all(stats.steps > 20 for stats in (await pool.stats_by_engine()).values())
+        before = steps_by_engine(tmp_path)
+        assert len(before) == 2
+        assert min(before) > 20
         waveform = np.repeat(np.arange(4000, dtype=np.float32), 320)  # 5 MB, which go through Ray's object store
         latents = await pool.encode(waveform, pad_left=False)
         assert np.array_equal(latents[:, 0, 0], np.arange(4000))
-        before = (await pool.stats()).steps
+        before = sum(steps_by_engine(tmp_path))
         slow = pool.generate(request("slow", 64), lead_chunks=8)
         await anext(slow)
-        await steps_reach(pool, before + 1 + 8)  # and no further, as long as nobody reads
+        await steps_reach(lambda: sum(steps_by_engine(tmp_path)), before + 1 + 8)  # as long as the test does not read
         assert is_whole(await everything(slow), 64)
+
+
+def steps_by_engine(folder: Path) -> list[int]:
+    return [recorded_stats(folder, int(file.name)).steps for file in folder.iterdir() if file.name.isdigit()]
 
 
 @pytest.mark.parametrize(("lost", "steps"), [("process", 150), ("node", 600)])

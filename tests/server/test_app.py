@@ -22,16 +22,20 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2
 from support.checkpoints import TINY
 from support.pools import patient
+from support.recorded_stats import RecordStats, recorded_stats
 from support.servers import PATIENT
 from support.talks import SlowTalk, text
-from support.waiting import HANG_SECONDS, NEVER_SECONDS
+from support.waiting import HANG_SECONDS, NEVER_SECONDS, until
 
 from voxcpm_grpc.audio import wav_bytes
 from voxcpm_grpc.errors import StartupError
+from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.handle import ProcessHandle
+from voxcpm_grpc.request import Stats
 from voxcpm_grpc.settings.schema import EngineSettings, Settings, VoiceSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
+from voxcpm_grpc.worker.main import LoadEngine
 from voxcpm_server.app import running_server
 
 SERVE = (
@@ -186,8 +190,10 @@ def recording(seconds: float = 0.5) -> bytes:
 
 
 async def test_streams_of_all_kinds_at_once_leave_nothing_behind(tmp_path):
+    served = settings(tmp_path)
+    engine = ProcessHandle(RecordStats(LoadEngine(TINY, "tiny", served.engine), tmp_path))
     async with (
-        running_server(settings(tmp_path)) as running,
+        running_server(served, pool=EnginePool([lambda: engine], served.supervision)) as running,
         grpc.aio.insecure_channel(running.address) as channel,
     ):
         stub = tts_pb2_grpc.VoxCPMServiceStub(channel)
@@ -245,10 +251,12 @@ async def test_streams_of_all_kinds_at_once_leave_nothing_behind(tmp_path):
             ours, theirs = (np.frombuffer(b"".join(c.audio for c in chunks), "<i2") for chunks in (before, after))
             assert len(ours) == len(theirs) == before[-1].summary.total_samples
             assert np.abs(ours.astype(int) - theirs).max() <= 4  # of 32768
-        async with asyncio.timeout(HANG_SECONDS):
-            while (stats := await running.pool.stats()).slots_used or stats.pages_used or stats.waiting:  # noqa: ASYNC110 - looks from outside
-                await asyncio.sleep(0.02)
-        assert stats.cancelled >= 2
+        await until(lambda: at_rest(recorded_stats(tmp_path, engine.pid)))
+        assert recorded_stats(tmp_path, engine.pid).cancelled >= 2
+
+
+def at_rest(stats: Stats) -> bool:
+    return not (stats.slots_used or stats.pages_used or stats.waiting)
 
 
 async def test_a_lost_engine_is_told_to_callers_and_balancers_and_followed_by_another(tmp_path, monkeypatch):

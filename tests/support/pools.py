@@ -1,4 +1,4 @@
-"""Pools of fake engines, and what one reads of them."""
+"""Pools of fake engines, and the statistics of these engines."""
 
 from __future__ import annotations
 
@@ -6,66 +6,93 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import AsyncIterator
+import tempfile
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from support.fake_engine import MakeFake
-from support.waiting import HANG_SECONDS, NEVER_SECONDS
+from support.fake_engine import MakeFake, request
+from support.recorded_stats import RecordStats, recorded_stats
+from support.waiting import HANG_SECONDS, NEVER_SECONDS, until
 
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.handle import ProcessHandle
+from voxcpm_grpc.request import Stats
 from voxcpm_grpc.settings.schema import SupervisionSettings
 
 
 def patient(**settings: float | None) -> SupervisionSettings:
-    """Supervision for which no engine is too slow: it is lost when its process has ended."""
+    """Supervision without timeouts: an engine is lost only when its process ends."""
     return SupervisionSettings(**{"silence_seconds": NEVER_SECONDS, "step_seconds": NEVER_SECONDS, **settings})
 
 
 @dataclass
 class Launcher:
-    """Launches engines of one place, and remembers them. What stands in `makes` is made in turn, the last one forever.
+    """Makes and keeps the handles of one replica.
 
-    Without `again` a second launch fails.
+    Each start uses the next entry of `makes`, and all later starts the last one. If `restarts` is false, a second start
+    fails. The engines record their statistics in `folder`, if it is given.
     """
 
     makes: list[MakeFake]
     name: str = "engine"
-    again: bool = True
+    restarts: bool = True
+    folder: Path | None = None
     handles: list[ProcessHandle] = field(default_factory=list)
 
     def __call__(self) -> ProcessHandle:
-        if self.handles and not self.again:
-            raise RuntimeError("not again")
+        if self.handles and not self.restarts:
+            raise RuntimeError("this replica does not restart")
         make = self.makes[min(len(self.handles), len(self.makes) - 1)]
-        handle = ProcessHandle(make, name=self.name, stop_seconds=2.0)
+        recorded = RecordStats(make, self.folder) if self.folder else make
+        handle = ProcessHandle(recorded, name=self.name, stop_seconds=2.0)
         self.handles.append(handle)
         return handle
 
     @property
     def pid(self) -> int:
-        """Of the last one."""
+        """The process of the latest engine."""
         pid = self.handles[-1].pid
         assert pid
         return pid
 
-    def kill(self, how: signal.Signals = signal.SIGKILL) -> None:
-        os.kill(self.pid, how)
+    def kill(self, signal_number: signal.Signals = signal.SIGKILL) -> None:
+        os.kill(self.pid, signal_number)
+
+
+class RecordedPool(EnginePool):
+    """A pool whose engines record their statistics."""
+
+    def __init__(self, launchers: Sequence[Launcher], settings: SupervisionSettings, folder: Path) -> None:
+        for launcher in launchers:
+            launcher.folder = folder
+        super().__init__(launchers, settings)
+        self._launchers = launchers
+        self._folder = folder
+
+    def stats_by_engine(self) -> dict[str, Stats]:
+        return {one.name: recorded_stats(self._folder, one.pid) for one in self._launchers}
+
+    def stats(self) -> Stats:
+        """The statistics of the only engine."""
+        [stats] = self.stats_by_engine().values()
+        return stats
 
 
 @contextlib.asynccontextmanager
-async def started(*launchers: Launcher, settings: SupervisionSettings | None = None) -> AsyncIterator[EnginePool]:
-    pool = EnginePool(launchers, settings or patient())
-    await pool.start()
-    try:
-        yield pool
-    finally:
-        await pool.close()
+async def started(*launchers: Launcher, settings: SupervisionSettings | None = None) -> AsyncIterator[RecordedPool]:
+    with tempfile.TemporaryDirectory() as folder:
+        pool = RecordedPool(launchers, settings or patient(), Path(folder))
+        await pool.start()
+        try:
+            yield pool
+        finally:
+            await pool.close()
 
 
 @contextlib.asynccontextmanager
-async def pool_of(*makes: MakeFake, settings: SupervisionSettings | None = None) -> AsyncIterator[EnginePool]:
-    """A started pool of these engines, each in its process."""
+async def pool_of(*makes: MakeFake, settings: SupervisionSettings | None = None) -> AsyncIterator[RecordedPool]:
+    """A started pool of these engines, each in a process of its own."""
     launchers = [Launcher([make], name=f"engine-{number}") for number, make in enumerate(makes)]
     async with started(*launchers, settings=settings) as pool:
         yield pool
@@ -76,23 +103,21 @@ async def everything(stream):
         return [item async for item in items]
 
 
-async def steps_reach(pool: EnginePool, steps: int):
-    """Wait until the engine has made that many steps, and see that it then rests.
+async def steps_reach(made: Callable[[], int], steps: int) -> None:
+    """Wait until that many steps are made, and check that no more follow."""
+    await until(lambda: made() >= steps)
+    await asyncio.sleep(0.1)
+    assert made() == steps
 
-    An engine that has work makes a step each time that it reads letters, such as those that ask for its statistics.
+
+async def at_rest(pool: RecordedPool) -> Stats:
+    """The statistics of the only engine when it has handled every command and has no streams left.
+
+    Commands arrive in order, so a request that finishes follows all commands that were sent before it.
     """
-    async with asyncio.timeout(HANG_SECONDS):
-        while (await pool.stats()).steps < steps:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-    assert [(await pool.stats()).steps for _ in range(3)] == [steps] * 3
-
-
-async def at_rest(pool: EnginePool):
-    """The engine's last word on its load, once nothing is left; the test fails if something stays."""
-    async with asyncio.timeout(HANG_SECONDS):
-        while (stats := await pool.stats()).running:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-    return stats
+    await everything(pool.generate(request("last", 1)))
+    await until(lambda: not pool.stats().running)
+    return pool.stats()
 
 
 async def health_is(pool: EnginePool, healthy: bool):

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 
 from voxcpm_grpc.errors import VoxCPMError, code_of, from_code
-from voxcpm_grpc.request import CodecChunk, Event, ModelInfo, Request, Stats
+from voxcpm_grpc.request import CodecChunk, Event, ModelInfo, Request
 
 BEAT_SECONDS = 0.25
 
@@ -54,10 +54,6 @@ class Decode(_Message, frozen=True):
     latents: np.ndarray
 
 
-class GetStats(_Message, frozen=True):
-    id: str
-
-
 class Stop(_Message, frozen=True):
     """End the process once the current step is done; a front drains first."""
 
@@ -91,7 +87,7 @@ class EngineWent(_Message, frozen=True):
     place: str
 
 
-Command = Submit | Credit | Cancel | Encode | Decode | GetStats | Stop | Attach | Detach | EngineCame | EngineWent
+Command = Submit | Credit | Cancel | Encode | Decode | Stop | Attach | Detach | EngineCame | EngineWent
 
 
 # ---- from the engine
@@ -144,11 +140,6 @@ class Failed(_Message, frozen=True):
         return from_code(self.code, self.message, field=self.field, retry_after=self.retry_after)
 
 
-class Statistics(_Message, frozen=True):
-    id: str
-    stats: Stats
-
-
 class ExternalLoad(_Message, frozen=True):
     """What an engine does for other fronts than this one: streams, and steps that these have still to make."""
 
@@ -156,7 +147,7 @@ class ExternalLoad(_Message, frozen=True):
     steps: float
 
 
-Report = Ready | StartFailed | Beat | CallEvent | Failed | Statistics | ExternalLoad
+Report = Ready | StartFailed | Beat | CallEvent | Failed | ExternalLoad
 
 
 # ---- wire

@@ -11,7 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 from voxcpm_grpc.errors import VoxCPMError
 from voxcpm_grpc.ipc.messages import Command, Credit
 from voxcpm_grpc.peekable_queue import PeekableQueue
-from voxcpm_grpc.request import Admitted, AudioChunk, CodecChunk, Event, Finished, Stats
+from voxcpm_grpc.request import Admitted, AudioChunk, CodecChunk, Event, Finished
 
 T = TypeVar("T")
 
@@ -68,7 +68,7 @@ class EngineCall:
         self._held.clear()
         return self.command(id)
 
-    def deliver(self, item: Event | CodecChunk | Stats) -> None:
+    def deliver(self, item: Event | CodecChunk) -> None:
         match item:
             case AudioChunk():
                 self._made += 1
@@ -138,7 +138,7 @@ class Stream(Generic[T]):
             case VoxCPMError():
                 self._over = True
                 raise item
-            case Finished() | CodecChunk(last=True) | Stats():
+            case Finished() | CodecChunk(last=True):
                 self._over = True
         return cast(T, item)
 

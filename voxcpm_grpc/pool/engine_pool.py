@@ -6,20 +6,20 @@ import asyncio
 import contextlib
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
 import numpy as np
 
 from voxcpm_grpc.errors import Aborted, InvalidRequest, StartupError, Unavailable
-from voxcpm_grpc.ipc.messages import Decode, Encode, GetStats, Submit
+from voxcpm_grpc.ipc.messages import Decode, Encode, Submit
 from voxcpm_grpc.pool.background import close_all
 from voxcpm_grpc.pool.balancer import Balancer, prefix_of, work_of, work_of_coding
 from voxcpm_grpc.pool.engine_call import EngineCall, Stream
 from voxcpm_grpc.pool.handle import Launch, processes
 from voxcpm_grpc.pool.replica import Replica
-from voxcpm_grpc.request import CodecChunk, Event, ModelInfo, Request, Stats
+from voxcpm_grpc.request import CodecChunk, Event, ModelInfo, Request
 from voxcpm_grpc.settings.schema import EngineSettings, SupervisionSettings
 
 RETRY_SECONDS = 1.0
@@ -170,25 +170,6 @@ class EnginePool:
             async for piece in pieces:
                 if piece.array.size:
                     yield piece.array
-
-    async def stats(self) -> Stats:
-        """Load and counters of all engines together. Raises Unavailable if none is left."""
-        each = (await self.stats_by_engine()).values()
-        if not each:
-            raise _lost()
-        return Stats(**{f.name: sum(getattr(stats, f.name) for stats in each) for f in fields(Stats)})
-
-    async def stats_by_engine(self) -> dict[str, Stats]:
-        """Load and counters of each engine that is there, by its name."""
-        jobs = {place.name: EngineCall("stats", GetStats, work=0.0, losses=0) for place in self._living()}
-        for place in self._living():
-            place.give(self._id("stats"), jobs[place.name])
-        each: dict[str, Stats] = {}
-        for name, job in jobs.items():
-            with contextlib.suppress(Unavailable):  # lost just now
-                stream: Stream[Stats] = Stream(job)
-                each[name] = await anext(stream)
-        return each
 
     async def close(self) -> None:
         """Stop all engines; what is still under way ends as if they were lost."""

@@ -14,12 +14,11 @@ from voxcpm_grpc.ipc.messages import (
     ExternalLoad,
     Failed,
     Report,
-    Statistics,
 )
 from voxcpm_grpc.pool.engine_call import EngineCall
 from voxcpm_grpc.pool.handle import Handle, Launch
 from voxcpm_grpc.pool.supervisor import Supervisor
-from voxcpm_grpc.request import Admitted, AudioChunk, Finished, ModelInfo, Piece
+from voxcpm_grpc.request import Admitted, AudioChunk, CodecChunk, Finished, ModelInfo
 from voxcpm_grpc.settings.schema import SupervisionSettings
 
 logger = logging.getLogger(__name__)
@@ -142,15 +141,12 @@ class Replica:
     def _route(self, report: Report) -> None:
         """To the job it is about. A job that is not there was cancelled meanwhile."""
         match report:
-            case CallEvent(id, Finished() | Piece(last=True) as body):
+            case CallEvent(id, Finished() | CodecChunk(last=True) as body):
                 if job := self._forget(id):
                     job.deliver(body)
             case CallEvent(id, body):
                 if job := self.jobs.get(id):
                     job.deliver(body)
-            case Statistics(id, stats):
-                if job := self._forget(id):
-                    job.deliver(stats)
             case Failed(id):
                 if job := self._forget(id):
                     error = report.error()

@@ -28,14 +28,12 @@ from voxcpm_grpc.ipc.messages import (
     EngineWent,
     ExternalLoad,
     Failed,
-    GetStats,
     Ready,
     Report,
-    Statistics,
     Stop,
     Submit,
 )
-from voxcpm_grpc.request import AudioChunk, CodecChunk, Event, Finished, ModelInfo, Request, Stats
+from voxcpm_grpc.request import AudioChunk, CodecChunk, Event, Finished, ModelInfo, Request
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +59,6 @@ class EngineLike(Protocol):
     def decode(self, id: str, latents: np.ndarray) -> None: ...
     def collect(self) -> None: ...
     def step(self) -> list[tuple[str, Event | CodecChunk | VoxCPMError]]: ...
-    def stats(self) -> Stats: ...
 
 
 class Heartbeat:
@@ -202,8 +199,6 @@ class Dispatcher:
             case Decode(id, latents):
                 engine.decode(id, latents)
                 self._tasks[id] = _Task(front)
-            case GetStats(id):
-                yield front, Statistics(id, engine.stats())
             case Stop():
                 self.stopped = True
             case Attach(attached):
