@@ -8,12 +8,9 @@ import pytest
 from support.waiting import HANG_SECONDS, NEVER_SECONDS, until
 
 from voxcpm_client import (
-    Aborted,
     AsyncClient,
     DeadlineExceeded,
-    Exhausted,
     InternalError,
-    InvalidArgument,
     NotFound,
     SpeechError,
     Unavailable,
@@ -43,24 +40,6 @@ async def test_a_stream_lost_before_its_first_audio_is_begun_again(client, serve
     assert len({call.config.request_id for call in server.calls}) == 1
 
 
-async def test_a_session_is_replayed_with_everything_in_its_order(client, server):
-    server.fail("UNAVAILABLE")
-    async with client.session() as session:
-        await session.send_text("a")
-        await session.flush(tag="t")
-        await session.send_text("b")
-        await session.finish()
-        chunks = [chunk async for chunk in session]
-    assert [message.WhichOneof("request") for message in server.calls[1].received] == [
-        "config",
-        "text",
-        "flush",
-        "text",
-        "finish",
-    ]
-    np.testing.assert_array_equal(np.concatenate([chunk.samples for chunk in chunks]), server.samples("ab"))
-
-
 async def test_text_that_comes_after_the_first_attempt_goes_to_the_second(client, server):
     server.fail("UNAVAILABLE")
 
@@ -86,16 +65,6 @@ async def test_a_proxy_that_cuts_a_stream_off_has_lost_its_server(client, server
         with pytest.raises(Unavailable, match="connection was cut"):
             await anext(stream)
     assert len(server.calls) == 3
-
-
-async def test_nothing_is_repeated_after_the_first_audio(client, server):
-    server.fail("UNAVAILABLE", after_chunks=1)
-    async with client.speak(["one", "two"]) as stream:
-        first = await anext(stream)
-        with pytest.raises(Unavailable, match="as told"):
-            await anext(stream)
-    assert first.sample_count == 480
-    assert len(server.calls) == 1
 
 
 @pytest.mark.parametrize("code", ["ABORTED", "INVALID_ARGUMENT", "INTERNAL", "NOT_FOUND", "RESOURCE_EXHAUSTED"])
@@ -126,14 +95,6 @@ async def test_a_server_that_wants_no_retry_gets_none(client, server):
         await client.say("a")
     assert raised.value.retry_after == math.inf
     assert len(server.calls) == 1
-
-
-async def test_a_wait_beyond_the_deadline_is_not_begun(client, server):
-    server.fail("RESOURCE_EXHAUSTED", retry_after=2 * NEVER_SECONDS)
-    with pytest.raises(Exhausted) as raised:
-        async with asyncio.timeout(HANG_SECONDS):
-            await client.say("a", timeout=NEVER_SECONDS)
-    assert raised.value.retry_after == 2 * NEVER_SECONDS
 
 
 async def test_the_number_of_retries_is_bounded(server):
@@ -199,27 +160,6 @@ async def test_no_server_at_all_is_told_with_its_address():
                 await client.say("a")
             with pytest.raises(Unavailable, match=f"no server answers at {target}"):
                 await client.health()
-
-
-async def test_an_error_tells_all_that_the_server_said(client, server):
-    server.fail("INVALID_ARGUMENT", message="seed is too odd", field="turn.sampling.seed", request_id="r-1")
-    with pytest.raises(InvalidArgument) as raised:
-        await client.say("a")
-    error = raised.value
-    assert (error.code, error.message, error.field, error.request_id) == (
-        "INVALID_ARGUMENT",
-        "seed is too odd",
-        "turn.sampling.seed",
-        "r-1",
-    )
-    assert str(error) == "seed is too odd (request r-1)"
-
-
-async def test_an_error_without_details_still_has_the_request_id(client, server):
-    server.fail("ABORTED", garbage=True)
-    with pytest.raises(Aborted) as raised:
-        await client.say("a", request_id="own")
-    assert (raised.value.message, raised.value.request_id) == ("as told", "own")
 
 
 @pytest.mark.parametrize(
