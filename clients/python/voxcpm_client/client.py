@@ -175,7 +175,7 @@ class AsyncClient:
         """
         config = pb.AddHifiConfig(options=upload.stored_as(options), preview=upload.preview(options))
         source = upload.source_format(options)
-        uploads = []
+        uploads: list[Upload] = []
         if isinstance(prompt, str) and prompt.startswith("prm_"):
             config.prompt_id = prompt
         else:

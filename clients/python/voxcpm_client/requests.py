@@ -76,7 +76,7 @@ def _count(options: SpeechOptions, name: str) -> int | None:
 
 
 def _sampling(options: SpeechOptions) -> pb.Sampling:
-    values = {
+    values: dict[str, Any] = {
         "cfg_value": options.get("cfg_value"),
         "temperature": options.get("temperature"),
         "seed": options.get("seed"),

@@ -15,7 +15,7 @@ from voxcpm_client.connection import Connection
 from voxcpm_client.errors import SpeechError
 from voxcpm_client.options import VoiceOptions
 from voxcpm_client.requests import duration
-from voxcpm_client.results import ENCODINGS, Header, Voice
+from voxcpm_client.results import ENCODINGS, Chunk, Header, Voice
 from voxcpm_client.retry import Attempts
 from voxcpm_client.status import CallStatus
 from voxcpm_grpc.v1 import tts_pb2 as pb
@@ -108,7 +108,7 @@ async def encode(
 async def _collect(call: AsyncIterator[pb.AudioChunk], request_id: str) -> Voice:
     header: Header | None = None
     handle: pb.VoiceHandle | None = None
-    chunks = []
+    chunks: list[Chunk] = []
     async for message in call:
         if message.HasField("header"):
             header = responses.header(message.header)

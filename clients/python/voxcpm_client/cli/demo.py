@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -54,7 +54,7 @@ def demo(out: Path, text: str, voice: str | None, model: str, as_json: bool) -> 
 
 
 @contextmanager
-def local_server(model: str) -> Iterator[str]:
+def local_server(model: str) -> Generator[str]:
     """The address of a server in a child process that lives as long as the block and leaves nothing behind."""
     with tempfile.TemporaryDirectory(prefix="voxcpm-") as voices:
         command = [sys.executable, "-m", "voxcpm_client", "serve", "--model", model, "--listen", "127.0.0.1:0"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import cast
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -13,22 +13,19 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
 
 
-def fields(values: dict[str, Any]) -> str:
+def fields(values: Mapping[str, object]) -> str:
     """One line for each value that there is: its name in words, then the value."""
     shown = {name.replace("_", " "): _plain(value) for name, value in values.items() if value not in (None, "", {})}
     width = max(map(len, shown), default=0)
     return "\n".join(f"{name:{width}}  {value}" for name, value in shown.items())
 
 
-def _plain(value: Any) -> str:
-    match value:
-        case dict():
-            return ", ".join(f"{key}={_plain(inner)}" for key, inner in value.items())
-        case list() | tuple():
-            return ", ".join(map(str, value))
-        case bool():
-            return "yes" if value else "no"
-        case float():
-            return f"{value:g}"
-        case _:
-            return str(value)
+def _plain(value: object) -> str:
+    if isinstance(value, dict):
+        pairs = cast(dict[str, object], value).items()
+        return ", ".join(f"{key}={_plain(inner)}" for key, inner in pairs)
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, cast(Sequence[object], value)))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) else str(value)

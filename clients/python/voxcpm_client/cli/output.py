@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +43,7 @@ class Output:
         return " and ".join(names + ["speakers"] * self.play)
 
     @contextmanager
-    def open(self, header: Header) -> Iterator[list[Sink]]:
+    def open(self, header: Header) -> Generator[list[Sink]]:
         """The opened sinks for PCM of that header's rate and encoding. On an error a file stays playable."""
         with ExitStack() as stack:
             sinks: list[Sink] = []
@@ -102,7 +102,7 @@ def _can_play() -> bool:
 
 
 @contextmanager
-def _speakers(header: Header) -> Iterator[Sink]:
+def _speakers(header: Header) -> Generator[Sink]:
     library = _sound_library()
     dtype = "float32" if header.encoding == Encoding.PCM_F32LE else "int16"
     try:
