@@ -1,4 +1,4 @@
-"""A server with the real contract and a voice of its own: each character becomes a tone-less run of samples."""
+"""A fake server with the real contract. Its audio for each character is a run of equal samples."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ RUN = 160  # samples of one character
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """How the next call fails, and after how many chunks of audio."""
+    """The failure of one call, after `after_chunks` chunks of audio."""
 
     code: grpc.StatusCode
-    message: str = "as told"
+    message: str = "a fault"
     after_chunks: int = 0
     field: str = ""
     retry_after: float | None = None
@@ -63,7 +63,7 @@ class Fault:
 
 @dataclass
 class Call:
-    """What the server saw of one RPC."""
+    """One RPC as the server received it."""
 
     method: str
     received: list = field(default_factory=list)
@@ -79,7 +79,7 @@ class Call:
 
 
 class Servicer(tts_pb2_grpc.VoxCPMServiceServicer):
-    """`faults` are taken by calls in turn; `calls` remembers everything; `hold` keeps Generate from answering."""
+    """`faults` are the failures of the next calls. `calls` has all calls. While `hold` is cleared, Generate waits."""
 
     def __init__(self) -> None:
         self.faults: deque[Fault] = deque()
@@ -98,12 +98,12 @@ class Servicer(tts_pb2_grpc.VoxCPMServiceServicer):
         return np.repeat(np.array([100 + 7 * (ord(char) % 4000) for char in text], np.int16), RUN)
 
     def wait_for_text(self, text: str, seconds: float = HANG_SECONDS) -> bool:
-        """Whether the newest call received exactly `text` within that time."""
+        """True once the newest call has received exactly `text`; False after `seconds`."""
         with self.arrived:
             return self.arrived.wait_for(lambda: bool(self.calls) and self.calls[-1].text == text, seconds)
 
     def wait_for_calls(self, number: int, seconds: float = HANG_SECONDS) -> bool:
-        """Whether that many calls were made within that time."""
+        """True once that many calls were made; False after `seconds`."""
         with self.arrived:
             return self.arrived.wait_for(lambda: len(self.calls) >= number, seconds)
 
@@ -272,13 +272,13 @@ class Servicer(tts_pb2_grpc.VoxCPMServiceServicer):
         call = Call(method)
 
         def ended() -> None:
-            if context._state.client == "cancelled":  # nothing public tells it from a half-close for certain
+            if context._state.client == "cancelled":  # no public attribute distinguishes it from a half-close
                 call.cancelled.set()
 
         with self.arrived:
             self.calls.append(call)
             self.arrived.notify_all()
-        if not context.add_callback(ended):  # it was over before it began
+        if not context.add_callback(ended):  # the call has ended already
             ended()
         return call, self.faults.popleft() if self.faults else None
 

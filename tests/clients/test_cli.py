@@ -32,7 +32,7 @@ def frames(path) -> np.ndarray:
         return np.frombuffer(file.readframes(file.getnframes()), "<i2")
 
 
-def test_say_writes_a_wav_file_and_tells_about_it(run, server, tmp_path):
+def test_say_writes_a_wav_file_and_prints_a_report(run, server, tmp_path):
     result = run("say", TEXT, "--out", "hello.wav")
     assert result.exit_code == 0, result.output
     np.testing.assert_array_equal(frames(tmp_path / "hello.wav"), server.samples(TEXT))
@@ -114,12 +114,12 @@ def test_say_sends_every_option(run, server, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["say", TEXT, "--out", "hello.mp3"], "neither .wav, .pcm nor .raw"),
-        (["say", TEXT, "--prompt-text", "said"], "go together"),
+        (["say", TEXT, "--out", "hello.mp3"], "must end in .wav, .pcm or .raw"),
+        (["say", TEXT, "--prompt-text", "said"], "need each other"),
         (["say", TEXT, "--cfg", "much"], "not a valid float"),
         (["say", TEXT, "--no-such"], "No such option"),
         (["clone", __file__], "--transcript"),
-        (["clone", __file__, "--reference-only", "--hifi"], "goes with neither"),
+        (["clone", __file__, "--reference-only", "--hifi"], "cannot be combined"),
         (["clone", __file__, "--reference-only", "--label", "x"], "KEY=VALUE"),
         (["voices", "show"], "Missing argument"),
         (["nonsense"], "No such command"),
@@ -140,14 +140,14 @@ def test_a_failure_is_one_line_with_the_request_id(run, server, tmp_path):
     assert not (tmp_path / "hello.wav").exists()
 
 
-def test_a_failure_in_mid_speech_leaves_what_was_heard(run, server, tmp_path):
+def test_a_failure_during_the_speech_leaves_a_playable_file(run, server, tmp_path):
     server.fail("ABORTED", after_chunks=1)
     result = run("say", "--out", "hello.wav", input="x" * 5000)
     assert result.exit_code == 1
     np.testing.assert_array_equal(frames(tmp_path / "hello.wav"), server.samples("x" * 4096))
 
 
-def test_a_contradiction_and_an_unreachable_server_are_failures(run):
+def test_contradicting_options_and_an_unreachable_server_are_failures(run):
     result = run("say", TEXT, "--voice", "anna", "--voice", "ref_1")
     assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
     assert "a preset cannot be combined" in result.stderr
@@ -162,7 +162,7 @@ def test_a_file_that_cannot_be_written_is_a_failure(run):
 
 
 class Speakers:
-    """What the sound library would have played."""
+    """A stand-in for the sound library that keeps the audio."""
 
     def __init__(self, **options):
         self.options, self.played, self.state = options, b"", "made"
@@ -215,7 +215,7 @@ def test_say_plays_and_writes_at_once_and_stops_playing_on_a_failure(run, server
     assert opened[1].state == "started, closed"  # not drained
 
 
-def test_play_without_a_sound_library_says_how_to_get_one(run, server):
+def test_play_without_a_sound_library_names_the_command_that_installs_it(run, server):
     result = run("say", TEXT, "--play")
     assert result.exit_code == 1
     assert result.stderr == "Error: cannot play: install the sound library with: pip install 'voxcpm-grpc[play]'\n"
@@ -231,11 +231,11 @@ def test_clone_prints_the_id_of_the_voice(run, server, tmp_path):
     assert server.recordings[id] == b"recording"
     again = run("clone", "anna.wav", "--transcript", "said")
     assert again.stdout.strip() == id
-    assert "stored before" in again.stderr
+    assert "had this recording already" in again.stderr
     assert run("clone", "anna.wav", "--hifi", "--transcript", "said").stdout.startswith("hifi_")
-    shown = json.loads(run("clone", "anna.wav", "--reference-only", "--json", "--preview", "heard.wav").stdout)
+    shown = json.loads(run("clone", "anna.wav", "--reference-only", "--json", "--preview", "preview.wav").stdout)
     assert shown["id"].startswith("ref_")
-    np.testing.assert_array_equal(frames(tmp_path / "heard.wav"), server.samples("preview"))
+    np.testing.assert_array_equal(frames(tmp_path / "preview.wav"), server.samples("preview"))
 
 
 def test_clone_speaks_with_the_new_voice(run, server, tmp_path):
@@ -249,7 +249,7 @@ def test_clone_speaks_with_the_new_voice(run, server, tmp_path):
 
 
 def test_voices_are_listed_in_columns_shown_and_deleted(run, server, tmp_path):
-    assert "no voices" in run("voices", "list").stderr
+    assert "there are no voices" in run("voices", "list").stderr
     (tmp_path / "anna.wav").write_bytes(b"recording")
     prompt = run("clone", "anna.wav", "-t", "What Anna says. " * 9, "--name", "anna").stdout.strip()
     reference = run("clone", "anna.wav", "--reference-only").stdout.strip()
@@ -268,7 +268,7 @@ def test_voices_are_listed_in_columns_shown_and_deleted(run, server, tmp_path):
     assert run("voices", "delete", prompt, "--missing-ok").exit_code == 0
 
 
-def test_info_tells_the_model_and_its_limits(run):
+def test_info_prints_the_model_and_its_limits(run):
     shown = run("info").stdout
     assert "model " in shown and "fake" in shown and "60.5" in shown
     assert json.loads(run("info", "--json").stdout)["limits"]["max_prompt_seconds"] == 60.5

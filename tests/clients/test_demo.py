@@ -1,4 +1,4 @@
-"""`voxcpm-grpc demo`: a server, a sentence in one of its voices, and nothing left behind."""
+"""`voxcpm-grpc demo` starts a server, speaks one sentence and leaves no server running."""
 
 import json
 import subprocess
@@ -20,7 +20,7 @@ def test_demo_speaks_and_leaves_no_server(tmp_path):
     with wave.open(str(tmp_path / "demo.wav")) as file:
         assert file.getframerate() == report["header"]["sample_rate"]
         assert file.getnframes() == report["summary"]["total_samples"]
-    assert "said by awb; try --voice rms or --voice slt" in done.stderr
+    assert "spoken by awb; try --voice rms or --voice slt" in done.stderr
     target = done.stderr.split("listening on ")[1].split()[0]
     with Client(target, retries=0) as client, pytest.raises(Unavailable):
         client.health()

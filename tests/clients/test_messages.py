@@ -292,8 +292,8 @@ def test_a_stream_without_a_header_is_an_error(client, server, background, messa
 
 
 def test_values_of_a_newer_server_are_passed_on_as_numbers(client, server, background):
-    event = pb.SegmentEvent(kind=90, cut_reason=91, text="one")
-    summary = pb.AudioChunk(summary=pb.StreamSummary(finish_reason=92))
+    event = pb.SegmentEvent.FromString(bytes([0x08, 90, 0x58, 91]) + pb.SegmentEvent(text="one").SerializeToString())
+    summary = pb.AudioChunk(summary=pb.StreamSummary.FromString(bytes([0x08, 92])))
     with client.speak("one") as stream:
         call = server.take("Generate")
         call.send(HEADER, audio(1, segment_events=[event]), summary)

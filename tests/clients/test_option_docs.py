@@ -6,9 +6,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 import voxcpm_client
+from voxcpm_client.cli.say import say
 from voxcpm_grpc.audio import Encoding
 from voxcpm_grpc.request import MAX_SEED, Sampling
 from voxcpm_grpc.settings.schema import MAX_SECONDS, LimitSettings, VoiceSettings
@@ -185,6 +187,13 @@ def test_other_numbers_are_those_of_the_server():
     for client in ("Client", "AsyncClient"):
         doc = ast.get_docstring(FUNCTIONS[f"{client}.add_prompt"]) or ""
         assert f"to {LimitSettings().max_transcript_chars} characters" in doc
+
+
+def test_the_program_shows_the_defaults_of_the_server():
+    shown = {option.name: option.show_default for option in say.params if isinstance(option, click.Option)}
+    for name, default in SERVER_DEFAULTS.items():
+        if name in shown and name != "no_voice":  # a flag
+            assert shown[name] == (f"{default:g}" if isinstance(default, float | int) else default), name
 
 
 def test_both_clients_are_documented_alike():

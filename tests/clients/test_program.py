@@ -1,4 +1,4 @@
-"""The program as a process: what it imports, what it does with signals, pipes and terminals."""
+"""The program as a process: its imports, and its behaviour with signals, pipes and terminals."""
 
 import json
 import os
@@ -19,7 +19,7 @@ FORBIDDEN = {"torch", "pydantic", "msgspec", "zmq", "av", "soxr", "huggingface_h
 
 @pytest.fixture
 def start(server, tmp_path):
-    """Starts the program against the server, and ends it with the test."""
+    """Starts the program against the server, and kills it at the end of the test."""
     started = []
 
     def start(*arguments, **options):
@@ -70,7 +70,7 @@ def test_text_is_spoken_while_it_is_still_being_written(start, server, tmp_path)
         assert child.stdout.read(len(expected)) == expected  # before stdin ends
     child.stdin.write("ü".encode()[:1])  # a character cut in two
     child.stdin.flush()
-    time.sleep(0.2)  # so that it may be read alone
+    time.sleep(0.2)  # so that the program can read it alone
     child.stdin.write("ü".encode()[1:])
     output, errors = child.communicate(timeout=HANG_SECONDS)
     assert output == server.samples("ü").tobytes()
@@ -102,7 +102,7 @@ def test_ctrl_c_works_before_the_first_audio(start, server):
     assert server.calls[-1].cancelled.wait(HANG_SECONDS)
 
 
-def test_a_reader_that_leaves_ends_the_program_quietly(start, server):
+def test_a_closed_output_pipe_ends_the_program_without_a_traceback(start, server):
     child = start("say", "--out", "-")
     child.stdout.close()
     child.stdin.write(b"Hello. " * 2000)
@@ -111,7 +111,7 @@ def test_a_reader_that_leaves_ends_the_program_quietly(start, server):
     assert b"Traceback" not in child.stderr.read()
 
 
-def test_progress_is_one_line_that_goes_away_on_a_terminal(start, server):
+def test_progress_is_one_line_on_a_terminal_that_is_removed_at_the_end(start, server):
     terminal, theirs = pty.openpty()
     child = start("say", "Hello.", "--out", "hello.wav", stderr=theirs)
     os.close(theirs)
@@ -123,10 +123,10 @@ def test_progress_is_one_line_that_goes_away_on_a_terminal(start, server):
     assert shown.endswith("\r\x1b[K")
 
 
-def test_say_with_nothing_to_say_on_a_terminal_is_wrong_usage(start, server):
+def test_say_without_text_on_a_terminal_is_wrong_usage(start, server):
     terminal, theirs = pty.openpty()
     child = start("say", stdin=theirs)
     os.close(theirs)
     assert child.wait(HANG_SECONDS) == 2
     os.close(terminal)
-    assert b"nothing to say" in child.stderr.read()
+    assert b"there is no text" in child.stderr.read()

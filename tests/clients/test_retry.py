@@ -23,7 +23,7 @@ async def client(server):
         yield client
 
 
-async def test_a_stream_lost_before_its_first_audio_is_begun_again(client, server):
+async def test_a_stream_lost_before_its_first_audio_is_retried(client, server):
     server.fail("UNAVAILABLE", times=2)
     consumed = []
 
@@ -40,7 +40,7 @@ async def test_a_stream_lost_before_its_first_audio_is_begun_again(client, serve
     assert len({call.config.request_id for call in server.calls}) == 1
 
 
-async def test_text_that_comes_after_the_first_attempt_goes_to_the_second(client, server):
+async def test_text_after_the_first_attempt_is_sent_on_the_second(client, server):
     server.fail("UNAVAILABLE")
 
     async def slow():
@@ -53,8 +53,8 @@ async def test_text_that_comes_after_the_first_attempt_goes_to_the_second(client
 
 
 @pytest.mark.parametrize("code", ["CANCELLED", "UNKNOWN"])
-async def test_a_proxy_that_cuts_a_stream_off_has_lost_its_server(client, server, code):
-    """As HAProxy does, with a reset or without a status. Before the first audio it is begun again, afterwards not."""
+async def test_a_stream_cut_by_a_proxy_is_retried_before_its_first_audio(client, server, code):
+    """HAProxy ends streams with a reset or without a status when it loses the server."""
     server.fail(code)
     speech = await client.say("Hello")
     np.testing.assert_array_equal(speech.samples, server.samples("Hello"))
@@ -68,7 +68,7 @@ async def test_a_proxy_that_cuts_a_stream_off_has_lost_its_server(client, server
 
 
 @pytest.mark.parametrize("code", ["ABORTED", "INVALID_ARGUMENT", "INTERNAL", "NOT_FOUND", "RESOURCE_EXHAUSTED"])
-async def test_other_failures_are_not_repeated(client, server, code):
+async def test_other_failures_are_not_retried(client, server, code):
     server.fail(code)
     with pytest.raises(SpeechError) as raised:
         await client.say("a")
@@ -80,8 +80,8 @@ async def test_other_failures_are_not_repeated(client, server, code):
 @pytest.mark.parametrize(
     "how", [{"retry_after": 0.4}, {"pushback": "400"}, {"retry_after": NEVER_SECONDS, "pushback": "400"}]
 )
-async def test_the_server_says_when_to_come_back(client, server, code, how):
-    """A client that heeded the longest would give up at once, as its deadline comes before."""
+async def test_the_client_waits_as_long_as_the_server_asks(client, server, code, how):
+    """The pushback overrides the retry delay; a client that took the longer one would raise the error at once."""
     server.fail(code, **how)
     begun = time.monotonic()
     await client.say("a")
@@ -89,7 +89,7 @@ async def test_the_server_says_when_to_come_back(client, server, code, how):
     assert len(server.calls) == 2
 
 
-async def test_a_server_that_wants_no_retry_gets_none(client, server):
+async def test_a_negative_pushback_forbids_a_retry(client, server):
     server.fail("UNAVAILABLE", pushback="-1")
     with pytest.raises(Unavailable) as raised:
         await client.say("a")
@@ -105,7 +105,7 @@ async def test_the_number_of_retries_is_bounded(server):
     assert len(server.calls) == 3
 
 
-async def test_too_much_text_to_keep_is_not_repeated(client, server):
+async def test_a_stream_with_too_much_text_to_keep_is_not_retried(client, server):
     server.hold.clear()
     server.fail("UNAVAILABLE")
     asked = []
@@ -116,14 +116,14 @@ async def test_too_much_text_to_keep_is_not_repeated(client, server):
             yield "x" * 15_000
 
     task = asyncio.create_task(client.say(pieces()))
-    await until(lambda: 15_000 * (len(asked) - 1) > 1 << 20)  # what came before the last piece is sent or waits
+    await until(lambda: 15_000 * (len(asked) - 1) > 1 << 20)  # all pieces but the last are sent or queued
     server.hold.set()
     with pytest.raises(Unavailable):
         await task
     assert len(server.calls) == 1
 
 
-async def test_a_silent_server_meets_the_deadline(client, server):
+async def test_a_call_without_an_answer_ends_at_its_timeout(client, server):
     server.hold.clear()
     begun = time.monotonic()
     with pytest.raises(DeadlineExceeded, match=r"timeout of 0\.5 s") as raised:
@@ -133,14 +133,14 @@ async def test_a_silent_server_meets_the_deadline(client, server):
     assert raised.value.request_id == "late"
 
 
-async def test_the_clients_own_deadline_holds_for_every_call(server):
+async def test_the_timeout_of_the_client_applies_to_every_call(server):
     server.hold.clear()
     async with AsyncClient(server.target, timeout=0.5) as client:
         with pytest.raises(DeadlineExceeded):
             await client.say("a")
 
 
-async def test_unary_calls_and_uploads_are_repeated(client, server, tmp_path):
+async def test_unary_calls_and_uploads_are_retried(client, server, tmp_path):
     server.fail("UNAVAILABLE", times=2)
     assert (await client.model_info()).model == "fake"
     server.fail("UNAVAILABLE", times=2)
@@ -151,8 +151,8 @@ async def test_unary_calls_and_uploads_are_repeated(client, server, tmp_path):
     assert len(server.calls) == 8
 
 
-async def test_no_server_at_all_is_told_with_its_address():
-    with socket.socket() as taken:  # bound, so that nobody else listens there
+async def test_an_unreachable_server_is_an_error_with_its_address():
+    with socket.socket() as taken:  # bound, so that no other program listens there
         taken.bind(("127.0.0.1", 0))
         target = f"127.0.0.1:{taken.getsockname()[1]}"
         async with AsyncClient(target, retries=1) as client:
@@ -165,7 +165,7 @@ async def test_no_server_at_all_is_told_with_its_address():
 @pytest.mark.parametrize(
     ("code", "kind"), [("INTERNAL", InternalError), ("NOT_FOUND", NotFound), ("DATA_LOSS", SpeechError)]
 )
-async def test_one_tree_holds_all_errors(client, server, code, kind):
+async def test_every_status_is_a_speech_error(client, server, code, kind):
     server.fail(code)
     with pytest.raises(SpeechError) as raised:
         await client.add_prompt(b"audio", "text")
@@ -173,7 +173,7 @@ async def test_one_tree_holds_all_errors(client, server, code, kind):
     assert raised.value.code == code
 
 
-async def test_an_error_that_was_handled_leaves_a_usable_client(client, server):
+async def test_a_client_works_after_a_failed_call(client, server):
     server.fail("INTERNAL")
     with pytest.raises(InternalError):
         await client.say("a")

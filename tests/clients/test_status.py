@@ -1,4 +1,4 @@
-"""What the server says as it ends a call is heard, also by a client that is still sending."""
+"""The client gets the status of the server even if it is still sending."""
 
 import grpc
 import pytest
@@ -8,7 +8,7 @@ from voxcpm_client import AsyncClient, Exhausted, InvalidArgument
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
 
-ROUNDS = 40  # without the remedy most rounds fail, but not all
+ROUNDS = 40  # without CallStatus most rounds fail, but not all
 
 
 class Refusing(tts_pb2_grpc.VoxCPMServiceServicer):

@@ -45,7 +45,7 @@ async def test_samples_are_the_same_in_every_format(client, server, format):
     assert b"".join(chunk.audio for chunk in chunks).startswith(b"RIFF") == (format == "wav")
 
 
-async def test_chunks_tell_their_place_and_their_segments(client):
+async def test_chunks_have_their_position_and_their_segments(client):
     async with client.speak(["ab", "c"], sample_rate=8000) as stream:
         chunks = [chunk async for chunk in stream]
     assert [(chunk.sequence, chunk.offset, chunk.sample_count, chunk.segment) for chunk in chunks] == [
@@ -73,31 +73,31 @@ async def _async_pieces():
     ],
     ids=["list", "iterator", "async generator", "characters"],
 )
-async def test_text_comes_in_pieces_of_any_kind(client, server, text):
+async def test_text_can_be_pieces_of_any_kind(client, server, text):
     speech = await client.say(text())
     np.testing.assert_array_equal(speech.samples, server.samples(TEXT))
     assert server.calls[-1].text == TEXT
 
 
-async def test_a_long_string_travels_in_several_messages(client, server):
+async def test_a_long_string_is_sent_in_several_messages(client, server):
     text = "x" * 40_000
-    server.fail("INVALID_ARGUMENT", after_chunks=1)  # its audio is of no interest
+    server.fail("INVALID_ARGUMENT", after_chunks=1)  # the audio does not matter here
     with pytest.raises(SpeechError):
         await client.say(text)
     assert max(len(message.text) for message in server.calls[-1].received) < 20_000
 
 
-async def test_audio_comes_while_text_is_still_being_written(client, server):
-    heard = asyncio.Event()
+async def test_audio_arrives_before_the_text_is_complete(client, server):
+    received = asyncio.Event()
 
     async def written():
         yield "first"
-        await asyncio.wait_for(heard.wait(), HANG_SECONDS)
+        await asyncio.wait_for(received.wait(), HANG_SECONDS)
         yield "second"
 
     async with client.speak(written()) as stream:
         async for chunk in stream:
-            heard.set()
+            received.set()
             last = chunk
     np.testing.assert_array_equal(last.samples, server.samples("second"))
 
@@ -112,14 +112,14 @@ async def test_an_iterable_that_blocks_does_not_block_the_loop(client, server):
 
     async with client.speak(blocking()) as stream:
         first = await anext(stream)
-        release.set()  # only a loop that is free gets here
+        release.set()  # reached only if the loop is not blocked
         rest = [chunk async for chunk in stream]
     np.testing.assert_array_equal(first.samples, server.samples("one"))
     np.testing.assert_array_equal(rest[0].samples, server.samples("two"))
 
 
 @pytest.mark.parametrize("asynchronous", [True, False])
-async def test_the_error_of_a_text_iterator_reaches_the_reader_and_ends_the_call(client, server, asynchronous):
+async def test_the_error_of_a_text_iterator_is_raised_and_ends_the_call(client, server, asynchronous):
     def broken():
         yield "one"
         server.wait_for_text("one")
@@ -135,7 +135,7 @@ async def test_the_error_of_a_text_iterator_reaches_the_reader_and_ends_the_call
     assert await asyncio.to_thread(server.calls[-1].cancelled.wait, HANG_SECONDS)
 
 
-async def test_text_that_is_no_text_is_a_type_error(client):
+async def test_text_that_is_not_a_string_is_a_type_error(client):
     with pytest.raises(TypeError, match="must be str"):
         await client.say([b"bytes"])  # pyright: ignore
 
@@ -164,7 +164,7 @@ async def test_a_stream_works_without_a_with_block_and_ends_once(client, server)
     await stream.aclose()
 
 
-async def test_a_session_talks_while_it_listens(client, server):
+async def test_a_session_sends_text_between_chunks(client, server):
     async with client.session(voice="ref_1") as session:
         await session.send_text("one")
         first = await anext(session)
@@ -184,7 +184,7 @@ async def test_a_session_talks_while_it_listens(client, server):
     assert server.calls[-1].config.conditioning.reference_id == "ref_1"
 
 
-async def test_waiting_for_a_chunk_can_be_given_up_and_begun_again(client, server):
+async def test_a_wait_for_a_chunk_can_time_out_and_be_repeated(client, server):
     async with client.session() as session:
         for piece in ("one", "two"):
             with pytest.raises(TimeoutError):
@@ -196,7 +196,7 @@ async def test_waiting_for_a_chunk_can_be_given_up_and_begun_again(client, serve
     assert await asyncio.to_thread(server.calls[-1].cancelled.wait, HANG_SECONDS)
 
 
-async def test_waiting_can_be_given_up_between_two_attempts(client, server):
+async def test_a_wait_can_time_out_between_two_attempts(client, server):
     server.fail("UNAVAILABLE", retry_after=0.4)
     async with client.speak("one") as stream:
         with pytest.raises(TimeoutError):
@@ -205,7 +205,7 @@ async def test_waiting_can_be_given_up_between_two_attempts(client, server):
     assert len(server.calls) == 2
 
 
-async def test_giving_up_outside_of_a_with_block_cancels_the_call(client, server):
+async def test_a_timeout_outside_of_a_with_block_cancels_the_call(client, server):
     server.hold.clear()
     waiting = asyncio.ensure_future(anext(client.speak(TEXT)))
     assert await asyncio.to_thread(server.wait_for_calls, 1)
@@ -256,7 +256,7 @@ def _broken():
     raise LookupError
 
 
-def test_a_blocking_session_is_written_by_one_thread_and_read_by_another(server):
+def test_one_thread_writes_a_blocking_session_and_another_reads_it(server):
     with Client(server.target, timeout=HANG_SECONDS) as client, client.session() as session:
 
         def write() -> None:
@@ -299,7 +299,7 @@ def test_closing_a_blocking_client_ends_streams_that_were_left_open(server, capl
     assert not caplog.records and not recwarn.list
 
 
-async def test_input_waits_when_the_connection_is_far_behind(client, server):
+async def test_sending_waits_if_the_connection_is_far_behind(client, server):
     server.hold.clear()
     sent = 0
     async with client.session() as session:

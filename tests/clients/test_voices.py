@@ -88,7 +88,7 @@ async def test_voices_are_listed_over_all_pages_shown_and_deleted(client, server
     await client.delete_voice(prompt.id, missing_ok=True)
 
 
-async def test_latents_travel_both_ways(client, server):
+async def test_latents_are_received_and_sent(client, server):
     latents = await client.encode_latents(RECORDING, role="reference")
     assert latents.data.shape == (4, 16)
     assert server.calls[-1].received[0].config.role == pb.AUDIO_ROLE_REFERENCE
@@ -103,7 +103,7 @@ async def test_latents_travel_both_ways(client, server):
 
 
 async def test_any_other_name_is_a_preset(client, server):
-    await client.say("a", voice="anna", style="calm")  # whether they go together is the server's to say
+    await client.say("a", voice="anna", style="calm")  # the server decides if they can be combined
     assert server.calls[-1].config.conditioning == pb.Conditioning(preset="anna")
     assert (await client.model_info()).presets == ("anna", "otto")
 
@@ -112,13 +112,13 @@ async def test_any_other_name_is_a_preset(client, server):
     ("voice", "field"),
     [("prm_1", "prompt_id"), ("ref_1", "reference_id"), ("hifi_1", "hifi_id"), (["ref_1", "prm_2"], "reference_id")],
 )
-async def test_the_prefix_of_an_id_says_what_it_is(client, server, voice, field):
+async def test_the_prefix_of_an_id_decides_its_field(client, server, voice, field):
     await client.say("a", voice=voice)
     conditioning = server.calls[-1].config.conditioning
     assert getattr(conditioning, field) == (voice if isinstance(voice, str) else voice[0])
 
 
-async def test_recordings_can_be_sent_along(client, server, tmp_path):
+async def test_recordings_can_be_sent_with_the_call(client, server, tmp_path):
     path = tmp_path / "voice.wav"
     path.write_bytes(b"prompt bytes")
     await client.say("a", prompt=Prompt(path, "said"), reference=b"reference bytes")
@@ -129,7 +129,7 @@ async def test_recordings_can_be_sent_along(client, server, tmp_path):
         client.speak("a", reference=tmp_path / "none.wav")
 
 
-async def test_every_option_has_its_place_on_the_wire(client, server):
+async def test_every_option_is_sent_in_its_field(client, server):
     await client.say(
         "a",
         style="calm",
@@ -187,7 +187,7 @@ async def test_every_option_has_its_place_on_the_wire(client, server):
         ({"max_queue_time": 1e30}, "max_queue_time is 1e"),
     ],
 )
-async def test_options_that_cannot_be_are_refused_before_anything_is_sent(client, server, options, message):
+async def test_impossible_options_are_refused_before_anything_is_sent(client, server, options, message):
     with pytest.raises(InvalidArgument, match=message):
         client.speak("a", **options)
     with pytest.raises(InvalidArgument, match="ttl is nan"):

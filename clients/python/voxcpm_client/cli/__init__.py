@@ -1,6 +1,6 @@
-"""The command line, `voxcpm-grpc`: one command per file.
+"""The command line program `voxcpm-grpc`, with one command per file.
 
-Exit codes: 0 done, 1 failed (one line on stderr says why), 2 wrong usage, 130 stopped by Ctrl-C.
+Exit codes: 0 success, 1 failure (with one line on stderr), 2 wrong usage, 130 stopped by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ INTERRUPTED = 130
 
 
 class Program(click.Group):
-    """Where failures become exit codes, once for all commands."""
+    """The group of all commands. It turns errors into messages and exit codes."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -31,17 +31,17 @@ class Program(click.Group):
             raise click.ClickException(" ".join(str(error).split())) from None
         except KeyboardInterrupt:
             ctx.exit(INTERRUPTED)
-        except BrokenPipeError:  # the reader of our output left: click ends quietly
+        except BrokenPipeError:  # the program that reads the output has ended; click exits without a message
             raise
         except OSError as error:
-            what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-            raise click.ClickException(what) from None
+            message = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+            raise click.ClickException(message) from None
 
 
-@click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="voxcpm-grpc")
 def main() -> None:
-    """Speech from VoxCPM over gRPC: serve a model, speak with it, keep voices."""
+    """Speak text with VoxCPM, store voices, and run a server."""
 
 
 for command in (serve, say, clone, voices, info, download, demo):

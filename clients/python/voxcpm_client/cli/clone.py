@@ -11,20 +11,24 @@ import click
 from voxcpm_client import Client, SpeechOptions, Voice, VoiceOptions
 from voxcpm_client.cli.connect import InputFile, labels, with_client
 from voxcpm_client.cli.output import Output
-from voxcpm_client.cli.speech import DELIVERY, speak_to, speaks, tell
+from voxcpm_client.cli.speech import DELIVERY, print_report, speak_into, speech_options
 from voxcpm_client.cli.voices import as_dict
 
 
 @click.command()
 @click.argument("file", type=InputFile)
-@click.option("--transcript", "-t", metavar="TEXT", help="What is said in FILE, word by word.")
-@click.option("--reference-only", is_flag=True, help="Take the timbre alone; needs no transcript.")
-@click.option("--hifi", is_flag=True, help="Continue FILE and take its timbre too; needs --transcript.")
-@click.option("--name", default="", help="Name to remember the voice by.")
-@click.option("--label", "label", multiple=True, callback=labels, metavar="KEY=VALUE", help="Label; repeatable.")
-@click.option("--preview", type=click.Path(dir_okay=False, path_type=Path), help="Write what the model heard to a WAV.")
-@click.option("--say", "text", metavar="TEXT", help="Then speak TEXT with the new voice.")
-@speaks(DELIVERY)
+@click.option("--transcript", "-t", metavar="TEXT", help="The words of FILE, exactly as spoken.")
+@click.option("--reference-only", is_flag=True, help="Store the timbre only. Needs no transcript.")
+@click.option("--hifi", is_flag=True, help="Store the prompt and the timbre. Needs --transcript.")
+@click.option("--name", default="", help="Display name of the voice.")
+@click.option("--label", "label", multiple=True, callback=labels, metavar="KEY=VALUE", help="Label. Can be repeated.")
+@click.option(
+    "--preview",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Also write FILE, as the model reproduces it, to this WAV file.",
+)
+@click.option("--say", "text", metavar="TEXT", help="Speak TEXT with the new voice.")
+@speech_options(DELIVERY)
 @with_client
 def clone(
     client: Client,
@@ -41,11 +45,16 @@ def clone(
     choose_output: Callable[[], Output],
     as_json: bool,
 ) -> None:
-    """Store the recording FILE as a voice and print its id. Clone only voices whose owners agree.
+    """Store a recording as a voice and print its id.
+
+    Clone a voice only if its owner agrees. With --transcript, the recording FILE becomes a prompt, which later speech
+    continues. With --reference-only, later speech takes its timbre alone. --hifi combines both. Defaults in parentheses
+    are those of the server.
 
     \b
-    voxcpm-grpc clone anna.wav --transcript "What Anna says there." --name anna
-    voxcpm-grpc clone anna.wav --reference-only --say "Hello." --out hello.wav
+    Examples:
+      voxcpm-grpc clone anna.wav --transcript "What Anna says there." --name anna
+      voxcpm-grpc clone anna.wav --reference-only --say "Hello." --out hello.wav
     """
     output = choose_output() if text is not None else None
     options = VoiceOptions(name=name, labels=label, preview=preview is not None)
@@ -57,9 +66,10 @@ def clone(
         err=output is not None and output.stdout,
     )
     if voice.reused:
-        click.echo("the same recording was stored before: this is its voice", err=True)
+        click.echo("the server had this recording already; this is the id of its voice", err=True)
     if text is not None and output is not None:
-        tell(speak_to(output, client, text, {**speech, "voice": voice.id}), output, as_json=as_json)
+        report = speak_into(output, client, text, {**speech, "voice": voice.id})
+        print_report(report, output, as_json=as_json)
 
 
 def _add(
@@ -67,8 +77,8 @@ def _add(
 ) -> Voice:
     if reference_only:
         if hifi or transcript is not None:
-            raise click.UsageError("--reference-only goes with neither --transcript nor --hifi")
+            raise click.UsageError("--reference-only cannot be combined with --transcript or --hifi")
         return client.add_reference(file, **options)
     if not transcript:
-        raise click.UsageError("say what is spoken in FILE with --transcript, or take its timbre with --reference-only")
+        raise click.UsageError("give the words of FILE with --transcript, or store its timbre with --reference-only")
     return client.add_hifi(file, transcript, **options) if hifi else client.add_prompt(file, transcript, **options)

@@ -1,4 +1,4 @@
-"""The options by which every command finds its server."""
+"""The options with which a command connects to its server."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ OPTIONS = (
         show_default=True,
         show_envvar=True,
         metavar="HOST:PORT",
-        help="Server.",
+        help="Address of the server.",
     ),
-    click.option("--tls", is_flag=True, help="Encrypt the connection."),
-    click.option("--ca", type=InputFile, help="PEM file of the authority to trust; implies --tls."),
+    click.option("--tls", is_flag=True, help="Encrypt the connection with TLS."),
+    click.option("--ca", type=InputFile, help="PEM file of the certificate authorities to trust. Implies --tls."),
     click.option(
         "--timeout",
         type=click.FloatRange(min=0, min_open=True),
         default=DEFAULT_TIMEOUT,
         show_default=True,
         metavar="SECONDS",
-        help="Longest time a call may take.",
+        help="Longest duration of a call.",
     ),
 )
 
 
 def with_client(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give `command` a connected Client as its first argument, and the options that say how to connect."""
+    """Add the connection options to `command` and pass it a Client as its first argument."""
 
     @functools.wraps(command)
     def connected(*args: Any, target: str, tls: bool, ca: Path | None, timeout: float, **options: Any) -> Any:
@@ -51,7 +51,7 @@ def with_client(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def labels(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    """A click callback: KEY=VALUE, any number of times."""
+    """A click callback that parses KEY=VALUE options."""
     pairs = [value.partition("=") for value in values]
     for key, equals, _ in pairs:
         if not key or not equals:

@@ -1,4 +1,4 @@
-"""`voxcpm-grpc demo`: a server and a client, start to finish."""
+"""`voxcpm-grpc demo`: starts a server, speaks one text with it and stops it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import click
 
 from voxcpm_client import Client, SpeechOptions
 from voxcpm_client.cli.output import Output
-from voxcpm_client.cli.speech import speak_to, tell
+from voxcpm_client.cli.speech import print_report, speak_into
 
 TEXT = "Welcome. The first words are spoken before the last ones are written."
 SEED = 1  # the same speech every time
@@ -37,25 +37,25 @@ STOP_SECONDS = 15.0
     show_default=True,
     help="WAV file to write.",
 )
-@click.option("--text", default=TEXT, show_default=True, help="What to say.")
-@click.option("--voice", metavar="NAME", help="Preset of the model; default: the server's default voice.")
-@click.option("--model", default="demo", show_default=True, help="Model to serve.")
-@click.option("--json", "as_json", is_flag=True, help="Report as JSON.")
+@click.option("--text", default=TEXT, show_default=True, help="Text to speak.")
+@click.option("--voice", metavar="NAME", help="Preset of the model. Default: the server's default voice.")
+@click.option("--model", default="demo", show_default=True, help="Model to serve, as for `serve`.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def demo(out: Path, text: str, voice: str | None, model: str, as_json: bool) -> None:
-    """Start a server, say something through it, write it to a file and stop the server."""
+    """Start a server, speak one text into a file, and stop the server."""
     with local_server(model) as target, Client(target) as client:
         output = Output(path=out, raw=False, play=False)
         speech: SpeechOptions = {"seed": SEED, "voice": voice} if voice else {"seed": SEED}
-        report = speak_to(output, client, text, speech)
-        tell(report, output, as_json=as_json)
+        report = speak_into(output, client, text, speech)
+        print_report(report, output, as_json=as_json)
         others = [name for name in client.model_info().presets if name != report.header.voice]
     if others:
-        click.echo(f"said by {report.header.voice}; try --voice {' or --voice '.join(others)}", err=True)
+        click.echo(f"spoken by {report.header.voice}; try --voice {' or --voice '.join(others)}", err=True)
 
 
 @contextmanager
 def local_server(model: str) -> Generator[str]:
-    """The address of a server in a child process that lives as long as the block and leaves nothing behind."""
+    """Run a server in a child process for the duration of the block, and yield its address."""
     with tempfile.TemporaryDirectory(prefix="voxcpm-") as voices:
         command = [sys.executable, "-m", "voxcpm_client", "serve", "--model", model, "--listen", "127.0.0.1:0"]
         child = subprocess.Popen(
@@ -64,11 +64,11 @@ def local_server(model: str) -> Generator[str]:
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-            start_new_session=True,  # Ctrl-C is for us, and we stop the server
+            start_new_session=True,  # Ctrl-C reaches only this process, which then stops the server
         )
-        previous = signal.signal(signal.SIGTERM, _leave)
+        previous = signal.signal(signal.SIGTERM, _exit)
         try:
-            yield _Log(child).address()
+            yield _ServerLog(child).address()
         finally:
             child.terminate()
             try:
@@ -79,12 +79,12 @@ def local_server(model: str) -> Generator[str]:
             signal.signal(signal.SIGTERM, previous)
 
 
-def _leave(number: int, frame: FrameType | None) -> NoReturn:
+def _exit(number: int, frame: FrameType | None) -> NoReturn:
     raise SystemExit(128 + number)
 
 
-class _Log:
-    """What the child prints: drained for as long as it runs, the end of it kept for an error."""
+class _ServerLog:
+    """Reads the output of the server as long as it runs, and keeps its last lines for an error message."""
 
     def __init__(self, child: subprocess.Popen[str]) -> None:
         self._child = child
@@ -95,12 +95,12 @@ class _Log:
         self._reader.start()
 
     def address(self) -> str:
-        """Where the server listens. Raises ClickException with its last words if it does not get that far."""
+        """The address on which the server listens. Raises ClickException with the last lines if it does not start."""
         in_time = self._settled.wait(START_SECONDS)
         if self._address:
             return self._address
-        why = f"the server did not start within {START_SECONDS:g} s" if not in_time else "the server did not start"
-        raise click.ClickException("\n".join([why, *self._last]))
+        reason = f"the server did not start within {START_SECONDS:g} s" if not in_time else "the server did not start"
+        raise click.ClickException("\n".join([reason, *self._last]))
 
     def _drain(self) -> None:
         assert self._child.stdout is not None

@@ -17,7 +17,7 @@ from voxcpm_client.cli.voices import as_json_option
 @as_json_option
 @with_client
 def info(client: Client, as_json: bool) -> None:
-    """Print what the server speaks with: its model, rates and limits."""
+    """Print the model, formats and limits of the server."""
     found = dataclasses.asdict(client.model_info())
     if as_json:
         click.echo(json.dumps(found, ensure_ascii=False))

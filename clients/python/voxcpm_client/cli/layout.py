@@ -1,4 +1,4 @@
-"""Values as text for people."""
+"""Tables and lists of values on a terminal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def fields(values: Mapping[str, object]) -> str:
-    """One line for each value that there is: its name in words, then the value."""
+    """One line for each value that is not empty: its name in words, then the value."""
     shown = {name.replace("_", " "): _plain(value) for name, value in values.items() if value not in (None, "", {})}
     width = max(map(len, shown), default=0)
     return "\n".join(f"{name:{width}}  {value}" for name, value in shown.items())

@@ -1,4 +1,4 @@
-"""Where audio goes: a WAV or raw file, stdout, the speakers."""
+"""Outputs for audio: a WAV file, a raw file, stdout, the speakers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Sink(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A file, stdout or neither, and the speakers or not. Nothing is opened before there is audio to write."""
+    """The chosen outputs: at most one file or stdout, and perhaps the speakers. `open` opens them."""
 
     path: Path | None
     raw: bool
@@ -44,21 +44,21 @@ class Output:
 
     @contextmanager
     def open(self, header: Header) -> Generator[list[Sink]]:
-        """The opened sinks for PCM of that header's rate and encoding. On an error a file stays playable."""
+        """Open the outputs for PCM with the rate and encoding of `header`. After an error, a file is still playable."""
         with ExitStack() as stack:
             sinks: list[Sink] = []
             if self.path is not None:
                 file: BinaryIO = sys.stdout.buffer if self.stdout else stack.enter_context(self.path.open("wb"))
                 wav = None if self.raw else WavWriter(file, header.sample_rate, header.encoding)
-                sinks.append(_Live(file, stack.enter_context(wav) if wav else file))
+                sinks.append(_FlushedFile(file, stack.enter_context(wav) if wav else file))
             if self.play:
                 sinks.append(stack.enter_context(_speakers(header)))
             yield sinks
 
 
 @dataclass(frozen=True, slots=True)
-class _Live:
-    """A file that whoever reads along sees grow with every chunk."""
+class _FlushedFile:
+    """A file that is flushed after every chunk, so that other programs can read it while it grows."""
 
     file: BinaryIO
     writer: Sink
@@ -69,15 +69,15 @@ class _Live:
 
 
 def choose(out: Path | None, *, play: bool, raw: bool) -> Output:
-    """What the flags mean. With none of them: the speakers if there are any, else a file."""
+    """The outputs for the flags. Without flags: the speakers, or a file if there are none."""
     if play:
-        _sound_library()  # a missing one is reported before anything is spoken
+        _sound_library()  # reports a missing library before the call
     if out is None and not play:
         play = _can_play()
         out = None if play else DEFAULT_FILE
     if out is not None and out != STDOUT:
         if out.suffix.lower() not in (".wav", *RAW_SUFFIXES):
-            raise click.BadParameter(f"{out} ends in neither .wav, .pcm nor .raw; - is stdout", param_hint="--out")
+            raise click.BadParameter(f"{out} must end in .wav, .pcm or .raw; use - for stdout", param_hint="--out")
         raw = raw or out.suffix.lower() in RAW_SUFFIXES
     return Output(path=out, raw=raw, play=play)
 
@@ -87,7 +87,7 @@ def _sound_library() -> Any:
         return importlib.import_module("sounddevice")
     except ImportError:
         raise click.ClickException(f"cannot play: {PLAY_REMEDY}") from None
-    except OSError:  # the wheel is there, the C library behind it is not
+    except OSError:  # the Python package is installed, but its C library is not
         raise click.ClickException(
             "cannot play: the PortAudio library is missing; install it (Debian: apt install libportaudio2) or use --out"
         ) from None
@@ -96,7 +96,7 @@ def _sound_library() -> Any:
 def _can_play() -> bool:
     try:
         _sound_library().query_devices(kind="output")
-    except Exception:  # whatever is wrong with the sound system, there is still the file
+    except Exception:  # any fault of the sound system: a file is used instead
         return False
     return True
 
@@ -112,6 +112,6 @@ def _speakers(header: Header) -> Generator[Sink]:
         raise click.ClickException(f"cannot play: {error}; use --out FILE.wav") from None
     try:
         yield stream
-        stream.stop()  # waits until all of it has been heard
+        stream.stop()  # waits until all audio has been played
     finally:
         stream.close()

@@ -15,7 +15,7 @@ from click.core import ParameterSource
 from voxcpm_client import Client, SpeechOptions
 from voxcpm_client.cli.connect import InputFile, with_client
 from voxcpm_client.cli.output import Output
-from voxcpm_client.cli.speech import DELIVERY, VOICE, speak_to, speaks, tell
+from voxcpm_client.cli.speech import DELIVERY, VOICE, print_report, speak_into, speech_options
 from voxcpm_client.text import Text
 
 READ_BYTES = 4096
@@ -24,7 +24,7 @@ READ_BYTES = 4096
 @click.command()
 @click.argument("text", required=False)
 @click.option("--file", "-f", type=InputFile, help="Read the text from a UTF-8 file.")
-@speaks(VOICE, DELIVERY)
+@speech_options(VOICE, DELIVERY)
 @with_client
 @click.pass_context
 def say(
@@ -37,31 +37,35 @@ def say(
     choose_output: Callable[[], Output],
     as_json: bool,
 ) -> None:
-    """Speak TEXT, or a file, or what comes on stdin while it comes.
+    """Speak a text to a file, to stdout or on the speakers.
+
+    Without TEXT and --file, the text comes from stdin and is spoken as it arrives. There is no timeout then, unless
+    --timeout sets one. Defaults in parentheses are those of the server.
 
     \b
-    voxcpm-grpc say "Hello." --out hello.wav
-    voxcpm-grpc say "Hello." --out - | aplay
-    tail -f story.txt | voxcpm-grpc say --play
+    Examples:
+      voxcpm-grpc say "Hello." --out hello.wav
+      voxcpm-grpc say "Hello." --out - | aplay
+      tail -f story.txt | voxcpm-grpc say --play
     """
     source, output = _source(text, file), choose_output()
     if not isinstance(source, str) and context.get_parameter_source("timeout") == ParameterSource.DEFAULT:
-        speech["timeout"] = None  # whoever writes may take all the time there is
-    tell(speak_to(output, client, source, speech), output, as_json=as_json)
+        speech["timeout"] = None  # text on stdin may arrive at any time
+    print_report(speak_into(output, client, source, speech), output, as_json=as_json)
 
 
 def _source(text: str | None, file: Path | None) -> Text:
     if file is not None:
         if text is not None:
-            raise click.UsageError("give TEXT or --file, not both")
+            raise click.UsageError("give either TEXT or --file, not both")
         return file.read_text("utf-8", errors="replace")
     if text is None and sys.stdin.isatty():
-        raise click.UsageError("nothing to say: give TEXT, --file FILE, or text on stdin (- reads a terminal)")
-    return _as_it_comes() if text in (None, "-") else str(text)
+        raise click.UsageError("there is no text: give TEXT, --file FILE, or text on stdin (use - to type it)")
+    return _read_stdin() if text in (None, "-") else str(text)
 
 
-def _as_it_comes() -> Iterator[str]:
-    """Whatever has arrived on stdin, as soon as it has, cut between characters."""
+def _read_stdin() -> Iterator[str]:
+    """The text on stdin in whole characters, as soon as it arrives."""
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     read = _reader()
     while data := read():
@@ -70,9 +74,12 @@ def _as_it_comes() -> Iterator[str]:
 
 
 def _reader() -> Callable[[], bytes]:
-    """Past Python's own buffer: its lock, held by a thread that waits for input, would abort the program's end."""
+    """A function that reads bytes from stdin without Python's buffer.
+
+    A thread that waits for input holds the lock of that buffer, and Python aborts if it cannot take the lock at exit.
+    """
     try:
         descriptor = sys.stdin.fileno()
-    except io.UnsupportedOperation:  # not a file of the system's
+    except io.UnsupportedOperation:  # not a file of the operating system
         return lambda: sys.stdin.buffer.read(READ_BYTES)
     return lambda: os.read(descriptor, READ_BYTES)

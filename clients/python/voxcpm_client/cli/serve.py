@@ -1,4 +1,4 @@
-"""`voxcpm-grpc serve` and `voxcpm-grpc download`: the two commands that need more than the client."""
+"""`voxcpm-grpc serve` and `voxcpm-grpc download`, the two commands that need more packages than the client."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 
 from voxcpm_grpc.errors import StartupError
 
-OWN = ("voxcpm_grpc", "voxcpm_server")
+OUR_PACKAGES = ("voxcpm_grpc", "voxcpm_server")
 INSTALL_SERVER = "pip install 'voxcpm-grpc[server]'"
 INSTALL_DOWNLOAD = "pip install 'voxcpm-grpc[download]'"
 
@@ -19,11 +19,11 @@ INSTALL_DOWNLOAD = "pip install 'voxcpm-grpc[download]'"
 @click.command(
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
     options_metavar="[--SETTING VALUE]...",
-    short_help="Serve a model; `serve --help` lists every setting.",
+    short_help="Run a server. `serve --help` lists its settings.",
 )
 @click.argument("settings", nargs=-1, type=click.UNPROCESSED)
 def serve(settings: tuple[str, ...]) -> None:
-    """Serve a model. The flags are those of the settings schema."""
+    """Run a server. The settings schema defines the flags."""
     config = _import("voxcpm_grpc.settings.sources", INSTALL_SERVER)
     flags = [word for word in settings if word != "--print-config"]
     if {"-h", "--help"} & set(flags):
@@ -35,7 +35,7 @@ def serve(settings: tuple[str, ...]) -> None:
             click.echo(config.to_toml(effective), nl=False)
             return
         main = _import("voxcpm_server.main", INSTALL_SERVER)
-        if importlib.util.find_spec("torch") is None:  # only the engine's process imports it
+        if importlib.util.find_spec("torch") is None:  # only the engine process imports it
             raise _missing(INSTALL_SERVER)
         main.serve(effective)
     except StartupError as error:
@@ -44,10 +44,17 @@ def serve(settings: tuple[str, ...]) -> None:
 
 @click.command()
 @click.argument("model")
-@click.option("--revision", metavar="NAME", help="Branch, tag or commit.")
-@click.option("--cache-dir", type=click.Path(file_okay=False, path_type=Path), help="Default: Hugging Face's own.")
+@click.option("--revision", metavar="NAME", help="Branch, tag or commit of the repository.")
+@click.option(
+    "--cache-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder for downloads. Default: the cache of Hugging Face.",
+)
 def download(model: str, revision: str | None, cache_dir: Path | None) -> None:
-    """Fetch MODEL, a Hugging Face repository id, and print the directory it is in."""
+    """Download a model and print its directory.
+
+    MODEL is the id of a Hugging Face repository, such as openbmb/VoxCPM2.
+    """
     checkpoint = _import("voxcpm_grpc.checkpoint", INSTALL_DOWNLOAD)
     try:
         click.echo(checkpoint.resolve(model, revision, cache_dir))
@@ -61,7 +68,7 @@ def _import(name: str, remedy: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] in OWN:  # a broken installation, not a missing extra
+        if (error.name or "").partition(".")[0] in OUR_PACKAGES:  # a broken installation, not a missing extra
             raise
         raise _missing(remedy) from error
 

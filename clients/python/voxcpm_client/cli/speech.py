@@ -1,4 +1,4 @@
-"""Speaking from the command line: the options of speech, the progress line, the report."""
+"""The speech options of the commands, the progress line and the report."""
 
 from __future__ import annotations
 
@@ -21,37 +21,94 @@ from voxcpm_client.options import Continuity, FirstSegment, SegmentationMode
 from voxcpm_client.text import Text
 from voxcpm_grpc.audio import Encoding
 
-PCM = [str(Encoding.PCM_S16LE), str(Encoding.PCM_F32LE)]  # what sinks take; the WAV header is theirs
+PCM = [str(Encoding.PCM_S16LE), str(Encoding.PCM_F32LE)]  # the outputs write the WAV header themselves
 
 VOICE = (
     click.option(
         "--voice",
         multiple=True,
         metavar="NAME|ID",
-        help="Preset of the model, as `info` lists them, or stored voice; a prompt and a reference may be combined.",
+        help="Name of a preset (see `info`) or id of a stored voice. Repeat it to combine a prompt and a reference.",
     ),
-    click.option("--no-voice", is_flag=True, default=None, help="Let the model choose the voice, by the seed."),
-    click.option("--prompt", type=InputFile, help="Recording to continue; needs --prompt-text."),
-    click.option("--prompt-text", metavar="TEXT", help="What is said in the --prompt recording, word by word."),
-    click.option("--reference", type=InputFile, help="Recording whose timbre to take."),
+    click.option("--no-voice", is_flag=True, default=None, help="Let the model choose the voice; the seed decides."),
+    click.option("--prompt", type=InputFile, help="Recording that the speech continues. Needs --prompt-text."),
+    click.option("--prompt-text", metavar="TEXT", help="The words of the --prompt recording, exactly as spoken."),
+    click.option("--reference", type=InputFile, help="Recording whose timbre the speech takes."),
 )
 DELIVERY = (
     click.option("--style", metavar="TEXT", help='Description of the voice, such as "a calm old man".'),
-    click.option("--seed", type=click.IntRange(min=0), help="Makes the speech repeatable."),
-    click.option("--cfg", "cfg_value", type=float, help="Strength of the guidance, 0 to 10."),
-    click.option("--timesteps", type=click.IntRange(min=1), help="Flow-matching steps; `info` lists what is allowed."),
-    click.option("--temperature", type=float, help="Scale of the noise, 0 to 2."),
-    click.option("--min-steps", type=click.IntRange(min=0), help="Shortest segment, in steps of 160 ms."),
-    click.option("--max-steps", type=click.IntRange(min=1), help="Longest segment, in steps of 160 ms."),
-    click.option("--rate", "sample_rate", type=click.IntRange(min=1), metavar="HZ", help="Sample rate of the audio."),
-    click.option("--encoding", "format", type=click.Choice(PCM), help="Sample type; default pcm_s16le."),
-    click.option("--segmentation", type=click.Choice(get_args(SegmentationMode)), help="Where text is cut."),
-    click.option("--language", metavar="TAG", help="Language of the text, such as de, for the ends of sentences."),
     click.option(
-        "--max-wait", type=click.FloatRange(min=0), metavar="SECONDS", help="Pause after which a sentence is spoken."
+        "--seed",
+        type=click.IntRange(min=0),
+        metavar="N",
+        show_default="random",
+        help="Seed of the random numbers. The same seed gives the same speech.",
     ),
-    click.option("--first-segment", type=click.Choice(get_args(FirstSegment)), help="Whether to begin with a clause."),
-    click.option("--continuity", type=click.Choice(get_args(Continuity)), help="What a segment knows of the last one."),
+    click.option(
+        "--cfg", "cfg_value", type=float, metavar="X", show_default="2", help="Strength of the guidance, 0 to 10."
+    ),
+    click.option(
+        "--timesteps",
+        type=click.IntRange(min=1),
+        metavar="N",
+        show_default="10",
+        help="Flow-matching steps; more take longer. `info` lists the allowed values.",
+    ),
+    click.option("--temperature", type=float, metavar="X", show_default="1", help="Scale of the random noise, 0 to 2."),
+    click.option(
+        "--min-steps",
+        type=click.IntRange(min=0),
+        metavar="N",
+        show_default="2",
+        help="The model cannot end a segment in its first N + 1 steps of 160 ms.",
+    ),
+    click.option(
+        "--max-steps",
+        type=click.IntRange(min=1),
+        metavar="N",
+        show_default="the limit of the model",
+        help="Longest segment in steps of 160 ms.",
+    ),
+    click.option(
+        "--rate",
+        "sample_rate",
+        type=click.IntRange(min=1),
+        metavar="HZ",
+        show_default="the rate of the model",
+        help="Sample rate of the audio.",
+    ),
+    click.option("--encoding", "format", type=click.Choice(PCM), show_default="pcm_s16le", help="Type of the samples."),
+    click.option(
+        "--segmentation",
+        type=click.Choice(get_args(SegmentationMode)),
+        show_default="sentence",
+        help="Speak sentence by sentence, or the whole text at its end (manual).",
+    ),
+    click.option(
+        "--language",
+        metavar="TAG",
+        show_default="by the script",
+        help="Language of the text, such as de. It decides where sentences end.",
+    ),
+    click.option(
+        "--max-wait",
+        type=click.FloatRange(min=0),
+        metavar="SECONDS",
+        show_default="0.25",
+        help="Pause of the text after which a complete sentence is spoken. 0: never.",
+    ),
+    click.option(
+        "--first-segment",
+        type=click.Choice(get_args(FirstSegment)),
+        show_default="sentence",
+        help="First segment: a whole sentence, or perhaps a clause, so that audio starts earlier (eager).",
+    ),
+    click.option(
+        "--continuity",
+        type=click.Choice(get_args(Continuity)),
+        show_default="carry",
+        help="Each segment continues the one before it, or depends on the voice alone (independent).",
+    ),
 )
 OUTPUT = (
     click.option(
@@ -59,21 +116,21 @@ OUTPUT = (
         "-o",
         type=click.Path(dir_okay=False, path_type=Path),
         metavar="FILE",
-        help="FILE.wav, FILE.pcm, or - for stdout (WAV). Default: the speakers, else speech.wav.",
+        help="FILE.wav, FILE.pcm, FILE.raw, or - for stdout. Default: the speakers, or speech.wav if there are none.",
     ),
-    click.option("--play", is_flag=True, help="Play on the speakers while it is spoken."),
+    click.option("--play", is_flag=True, help="Play the audio on the speakers as it arrives."),
     click.option("--raw", is_flag=True, help="Write samples without a WAV header."),
-    click.option("--json", "as_json", is_flag=True, help="Report as JSON."),
+    click.option("--json", "as_json", is_flag=True, help="Print the report as JSON."),
 )
 
 
-def speaks(*groups: tuple[Callable[..., Any], ...]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Give a command the options of `groups`, and what they come to: its `speech` and a `choose_output()`."""
+def speech_options(*groups: tuple[Callable[..., Any], ...]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add the options of `groups` to a command, and pass it their values as `speech` and `choose_output()`."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)
         def with_speech(*args: Any, out: Path | None, play: bool, raw: bool, **options: Any) -> Any:
-            speech = _take_speech(options)
+            speech = _pop_speech_options(options)
             choose_output = functools.partial(choose, out, play=play, raw=raw)
             return command(*args, speech=speech, choose_output=choose_output, **options)
 
@@ -84,12 +141,12 @@ def speaks(*groups: tuple[Callable[..., Any], ...]) -> Callable[[Callable[..., A
     return decorate
 
 
-def _take_speech(options: dict[str, Any]) -> SpeechOptions:
-    """Move what belongs to the speech out of a command's options; what was not given stays the server's choice."""
+def _pop_speech_options(options: dict[str, Any]) -> SpeechOptions:
+    """Remove the speech options from a command's options and return those that were given."""
     prompt, transcript = options.pop("prompt", None), options.pop("prompt_text", None)
     if (prompt is None) != (transcript is None):
-        raise click.UsageError("--prompt and --prompt-text go together")
-    names = SpeechOptions.__annotations__.keys() & options.keys() - {"timeout"}  # the connection's, as a flag
+        raise click.UsageError("--prompt and --prompt-text need each other")
+    names = SpeechOptions.__annotations__.keys() & options.keys() - {"timeout"}  # here, an option of the connection
     speech = {name: options.pop(name) for name in names}
     if prompt is not None:
         speech["prompt"] = Prompt(prompt, transcript)
@@ -98,7 +155,7 @@ def _take_speech(options: dict[str, Any]) -> SpeechOptions:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What was spoken, with times as this side saw them, in seconds since the call began."""
+    """The result of a call, with the times that the client measured, in seconds from the start of the call."""
 
     output: str
     audio_seconds: float
@@ -109,7 +166,7 @@ class Report:
 
     @property
     def rtf(self) -> float:
-        """Seconds of work for one second of audio; below 1 is faster than real time."""
+        """The real-time factor: seconds that one second of audio took. Below 1 is faster than real time."""
         return self.wall_seconds / self.audio_seconds if self.audio_seconds else float("inf")
 
     def line(self) -> str:
@@ -123,22 +180,22 @@ class Report:
         return json.dumps({**dataclasses.asdict(self), "rtf": rtf}, ensure_ascii=False)
 
 
-def speak_to(output: Output, client: Client, text: Text, speech: SpeechOptions) -> Report:
-    """Speak `text` into `output` while it is made. An error or Ctrl-C cancels the call and leaves a playable file."""
-    begun = time.perf_counter()
+def speak_into(output: Output, client: Client, text: Text, speech: SpeechOptions) -> Report:
+    """Speak `text` into `output` as the audio arrives. After an error or Ctrl-C, a file is still playable."""
+    started = time.perf_counter()
     samples, first, sinks = 0, 0.0, list[Sink]()
     with ExitStack() as stack:
         stream = stack.enter_context(client.speak(text, **speech))
         progress = stack.enter_context(Progress())
         for chunk in stream:
             if not sinks and stream.header is not None:
-                first = time.perf_counter() - begun
+                first = time.perf_counter() - started
                 sinks = stack.enter_context(output.open(stream.header))
             for sink in sinks:
                 sink.write(chunk.audio)
             samples += chunk.sample_count
             progress.show(samples / chunk.sample_rate, first)
-        wall = time.perf_counter() - begun
+        wall = time.perf_counter() - started
         header, summary = stream.header, stream.summary
     if header is None or not samples:
         raise click.ClickException(f"the server sent no audio for this text (request {stream.request_id})")
@@ -152,13 +209,13 @@ def speak_to(output: Output, client: Client, text: Text, speech: SpeechOptions) 
     )
 
 
-def tell(report: Report, output: Output, *, as_json: bool) -> None:
-    """The last line, on stdout unless the audio went there."""
+def print_report(report: Report, output: Output, *, as_json: bool) -> None:
+    """Print the report to stdout, or to stderr if stdout has the audio."""
     click.echo(report.json() if as_json else report.line(), err=output.stdout)
 
 
 class Progress:
-    """One line on a terminal's stderr that is rewritten as audio comes, and removed at the end; quiet elsewhere."""
+    """A line on stderr that shows the progress and is removed at the end. Only terminals get it."""
 
     def __init__(self) -> None:
         self._shown = False

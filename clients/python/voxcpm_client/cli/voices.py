@@ -22,21 +22,31 @@ as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSO
 
 @click.group()
 def voices() -> None:
-    """List, show and delete stored voices."""
+    """List, show and delete voices."""
 
 
 @voices.command("list")
 @click.option("--kind", type=click.Choice(KINDS), help="Only voices of this kind.")
-@click.option("--label", "label", multiple=True, callback=labels, metavar="KEY=VALUE", help="Only with this label.")
+@click.option(
+    "--label",
+    "label",
+    multiple=True,
+    callback=labels,
+    metavar="KEY=VALUE",
+    help="Only voices with this label. Can be repeated.",
+)
 @as_json_option
 @with_client
 def list_voices(client: Client, kind: VoiceKind | None, label: dict[str, str], as_json: bool) -> None:
-    """Print your voices, newest first."""
+    """List all voices, the newest first.
+
+    The presets of the model come last.
+    """
     found = client.voices(kind=kind, labels=label)
     if as_json:
         click.echo(json.dumps([as_dict(voice) for voice in found], ensure_ascii=False))
     elif not found:
-        click.echo("no voices; `voxcpm-grpc clone` makes one", err=True)
+        click.echo("there are no voices; `voxcpm-grpc clone` stores one", err=True)
     else:
         click.echo(table(("ID", "KIND", "NAME", "SECONDS", "EXPIRES", "TRANSCRIPT"), map(_row, found)))
 
@@ -46,25 +56,25 @@ def list_voices(client: Client, kind: VoiceKind | None, label: dict[str, str], a
 @as_json_option
 @with_client
 def show(client: Client, id: str, as_json: bool) -> None:
-    """Print everything about the voice ID."""
+    """Show all fields of one voice."""
     found = as_dict(client.get_voice(id))
     click.echo(json.dumps(found, ensure_ascii=False) if as_json else fields(found))
 
 
 @voices.command()
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
-@click.option("--missing-ok", is_flag=True, help="Do not mind voices that are not there.")
-@click.option("--cascade", is_flag=True, help="Delete a hifi voice's prompt and reference too.")
+@click.option("--missing-ok", is_flag=True, help="Ignore ids that do not exist.")
+@click.option("--cascade", is_flag=True, help="Also delete the members of a hifi voice that no other voice uses.")
 @with_client
 def delete(client: Client, ids: tuple[str, ...], missing_ok: bool, cascade: bool) -> None:
-    """Delete voices."""
+    """Delete stored voices by their ids."""
     for id in ids:
         client.delete_voice(id, missing_ok=missing_ok, cascade=cascade)
         click.echo(f"deleted {id}", err=True)
 
 
 def as_dict(voice: Voice) -> dict[str, Any]:
-    """A voice as JSON knows it."""
+    """The fields of a voice as JSON values."""
     found = dataclasses.asdict(dataclasses.replace(voice, preview=None))
     del found["preview"]
     return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in found.items()}
