@@ -292,6 +292,7 @@ def test_a_stream_without_a_header_is_an_error(client, server, background, messa
 
 
 def test_values_of_a_newer_server_are_passed_on_as_numbers(client, server, background):
+    # the fields kind, cut_reason and finish_reason as bytes, because the stubs accept known values only
     event = pb.SegmentEvent.FromString(bytes([0x08, 90, 0x58, 91]) + pb.SegmentEvent(text="one").SerializeToString())
     summary = pb.AudioChunk(summary=pb.StreamSummary.FromString(bytes([0x08, 92])))
     with client.speak("one") as stream:

@@ -1,4 +1,4 @@
-"""Settings through the doors a person uses: a TOML file, the environment and flags."""
+"""Settings from the sources that people use: a TOML file, the environment and flags."""
 
 import tomllib
 from pathlib import Path
@@ -24,11 +24,11 @@ def refusal(argv=(), env=None) -> str:
     return str(error.value)
 
 
-def test_nothing_given_is_the_schema():
+def test_without_sources_the_settings_are_the_defaults():
     assert load() == load([], {}) == Settings()
 
 
-def test_flags_beat_the_environment_beats_the_file(tmp_path):
+def test_flags_override_the_environment_which_overrides_the_file(tmp_path):
     path = write(tmp_path, 'model = "a"\nlisten = "a:1"\nrevision = "a"\n[engine]\nmax_slots = 1\nthreads = 1\n')
     env = {"VOXCPM_LISTEN": "b:1", "VOXCPM_REVISION": "b", "VOXCPM_ENGINE__MAX_SLOTS": "2"}
     settings = load(["--config", path, "--revision=c", "--engine.max-slots", "3"], env)
@@ -36,7 +36,7 @@ def test_flags_beat_the_environment_beats_the_file(tmp_path):
     assert (settings.engine.threads, settings.engine.max_slots) == (1, 3)
 
 
-def test_the_file_may_be_named_by_the_environment_and_a_flag_wins(tmp_path):
+def test_the_environment_can_name_the_file_and_a_flag_overrides_it(tmp_path):
     path = write(tmp_path, 'model = "a"')
     assert load([], {"VOXCPM_CONFIG": path}).model == "a"
     assert load(["--config", path], {"VOXCPM_CONFIG": "/nowhere.toml"}).model == "a"
@@ -58,10 +58,10 @@ def test_every_type_is_read_from_text():
     assert load(["--engine.prefix-caching", "--model", "x"], env).engine.prefix_caching is True
 
 
-def test_silence_is_at_least_that_of_a_healthy_engine():
-    words = refusal(["--supervision.silence-seconds", "0.3"])
-    assert "silence-seconds" in words
-    assert "0.75" in words
+def test_the_longest_silence_covers_three_heartbeats():
+    message = refusal(["--supervision.silence-seconds", "0.3"])
+    assert "silence-seconds" in message
+    assert "0.75" in message
     assert load(["--supervision.silence-seconds", "0.75"]).supervision.silence_seconds == 0.75
 
 
@@ -163,10 +163,10 @@ def test_devices_become_engines(given, expected):
     assert {engine.max_slots for engine in found.values()} == {3}
 
 
-def test_a_device_serves_one_engine():
+def test_each_engine_has_its_own_device():
     with pytest.raises(StartupError, match="cuda:1 twice"):
         engines(load(["--devices", "0,1,cuda:1"], {}))
-    with pytest.raises(StartupError, match="name all, or auto alone"):
+    with pytest.raises(StartupError, match="list all devices, or auto alone"):
         engines(load(["--devices", "auto,0"], {}))
     with pytest.raises(StartupError, match="devices is empty"):
         engines(Settings(devices=()))
@@ -187,7 +187,7 @@ def test_printed_settings_read_back_equal(tmp_path_factory, model, folder, times
     assert load(["--config", path], {}) == settings
 
 
-def test_help_and_documentation_know_every_setting():
+def test_help_and_documentation_have_every_setting():
     shown, documented = help_text(), describe()
     for key in FIELDS:
         flag = "--" + key.replace("_", "-")

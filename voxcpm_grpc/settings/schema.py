@@ -1,4 +1,4 @@
-"""Every setting, in one typed schema, and the engines that they ask for. Read by `sources`."""
+"""All settings in one typed schema, and the engines that they describe. `sources` reads them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from voxcpm_grpc.errors import StartupError
 
 Positive = Annotated[int, Field(gt=0)]
 MAX_SECONDS = 100 * 365 * 86400.0
-"""The longest time that anything here may take: what counts from now stays a date that all can write."""
+"""100 years, the largest duration of a setting. A time that far from now is still a valid date in every format."""
 Seconds = Annotated[float, Field(gt=0, le=MAX_SECONDS)]
 Share = Annotated[float, Field(ge=0, le=1024)]
 
@@ -23,7 +23,9 @@ DEVICES = re.compile(r"auto|cpu(:[1-9]\d*)?|(cuda:)?\d+")
 
 def _device(text: str) -> str:
     if not DEVICES.fullmatch(text):
-        raise PydanticCustomError("device", "each may be auto, the number of a GPU, cpu, or cpu:N for N engines on it")
+        raise PydanticCustomError(
+            "device", "each must be auto, the number of a GPU, cpu, or cpu:N for N engines on the CPU"
+        )
     return text
 
 
@@ -32,173 +34,214 @@ class _Frozen(BaseModel):
 
 
 class EngineSettings(_Frozen):
-    """One engine: a model on a device."""
+    """Settings of an engine, which runs a model on a device."""
 
-    device: str = Field(default="auto", description="auto, cpu, cuda or cuda:N; auto takes a GPU if there is one")
+    device: str = Field(
+        default="auto", description="device of the engine: auto, cpu, cuda or cuda:N; auto uses a GPU if there is one"
+    )
     dtype: Literal["auto", "float32", "bfloat16"] = Field(
-        default="auto", description="compute type; auto is bfloat16 on CUDA and float32 on a CPU"
+        default="auto", description="data type of the computation; auto is bfloat16 on CUDA and float32 on a CPU"
     )
     codec_dtype: Literal["auto", "float32", "float16"] = Field(
         default="auto",
-        description="what the codec multiplies to make audio; auto is float16 beside bfloat16, else float32",
+        description="data type in which the codec decodes audio; auto is float16 if dtype is bfloat16, otherwise "
+        "float32",
     )
-    attention: Literal["auto", "reference", "triton", "flash"] = Field(default="auto", description="attention kernels")
+    attention: Literal["auto", "reference", "triton", "flash"] = Field(
+        default="auto", description="implementation of attention; auto chooses one that the device supports"
+    )
     timesteps: tuple[Positive, ...] = Field(
-        default=(4, 6, 10), min_length=1, description="flow-matching step counts that requests may ask"
+        default=(4, 6, 10), min_length=1, description="numbers of flow-matching steps that requests may ask for"
     )
     max_slots: Positive | None = Field(
         default=None,
-        description="streams that speak at once; default 128 on a GPU of 40 GB or more, else 64, and 8 on a CPU",
+        description="streams that an engine speaks at the same time; default: 128 on a GPU of 40 GB or more, 64 on a "
+        "smaller GPU, 8 on a CPU",
     )
-    max_queue: Annotated[int, Field(ge=0)] = Field(default=256, description="requests that may wait for a slot")
+    max_queue: Annotated[int, Field(ge=0)] = Field(
+        default=256, description="requests that may wait for a slot of an engine"
+    )
     max_model_len: Positive | None = Field(
-        default=None, description="positions of one stream; default: the model's own limit"
+        default=None,
+        description="positions that text, prompt, reference and speech of a request may take together; default: the "
+        "model's limit",
     )
-    page_size: Literal[16, 32] = Field(default=16, description="KV positions of a page")
+    page_size: Literal[16, 32] = Field(default=16, description="positions in a page of the KV cache")
     kv_positions: Positive | None = Field(
-        default=None, description="KV positions in all; default: what the device's memory allows"
+        default=None, description="positions in the whole KV cache; default: as many as the device's memory allows"
     )
     gpu_memory_utilization: float = Field(
-        default=0.85, gt=0, le=1, description="share of the GPU's memory that the engine may fill in all"
+        default=0.85, gt=0, le=1, description="largest share of the GPU's memory that the engine may use"
     )
     prefill_tokens: Positive | None = Field(
         default=None,
-        description="prompt positions entered between two steps, at most; default 2048 to 4096 on CUDA, the more the "
-        "more wait, 256 on a CPU",
+        description="prompt positions computed between two steps, at most; default: 2048 on CUDA, up to 4096 if many "
+        "requests wait, and 256 on a CPU",
     )
-    prefix_caching: bool = Field(default=True, description="share the pages of equal prompt beginnings")
-    graphs: bool = Field(default=True, description="replay steps as CUDA graphs; false runs the same code eagerly")
+    prefix_caching: bool = Field(default=True, description="share KV-cache pages between requests that begin alike")
+    graphs: bool = Field(
+        default=True, description="replay steps as CUDA graphs; false runs the same code without graphs"
+    )
     persistent: bool = Field(
         default=True,
-        description="run the diffusion of a stream alone as one kernel, 0.4 GiB, where model and GPU (Hopper) fit it",
+        description="run the diffusion of a single stream as one kernel, if the model and the GPU (Hopper) support it;"
+        " takes 0.4 GiB",
     )
     threads: Positive | None = Field(
         default=None,
-        description="CPU threads of the engine; default: 1 for a small model, else its share of PyTorch's own choice",
+        description="CPU threads of an engine; default: 1 for a small model, otherwise an equal share of PyTorch's own"
+        " default",
     )
     recorded_noise: Path | None = Field(
-        default=None, description="a .npy of float32 [steps, D, P] that replaces the noise generator; for parity tests"
+        default=None,
+        description="a .npy file of float32 [steps, D, P] that replaces the noise generator, for parity tests",
     )
 
 
 class SupervisionSettings(_Frozen):
-    """When an engine counts as lost, and what follows."""
+    """Detection and restart of lost engines."""
 
-    silence_seconds: Annotated[Seconds, Field(ge=0.75)] = Field(  # three signs: one of them may come late
-        default=1.5, description="longest silence of an engine's process, which gives a sign of life every 0.25 s"
+    silence_seconds: Annotated[Seconds, Field(ge=0.75)] = Field(  # three heartbeats, one of which may be late
+        default=1.5, description="longest time without a heartbeat of an engine process, which sends one every 0.25 s"
     )
     step_seconds: Seconds | None = Field(
         default=None,
-        description="longest step of an engine; default: 5 times the longest one when it warmed up, 20 times on a CPU, "
-        "at least 1.5",
+        description="longest duration of a step; default: 5 times the longest step of the warm-up (20 times on a CPU),"
+        " at least 1.5",
     )
-    restart_seconds: Seconds = Field(default=30.0, description="longest pause between two starts of an engine")
+    restart_seconds: Seconds = Field(default=30.0, description="longest pause between two attempts to start an engine")
     restart_limit: Positive = Field(
-        default=10, description="starts that fail in a row until an engine is given up; without any the server ends"
+        default=10,
+        description="failed starts in a row after which an engine is given up; the server ends when all are given up",
     )
 
 
 class RaySettings(_Frozen):
-    """Engines on the nodes of a Ray cluster, and how many."""
+    """Engines on the nodes of a Ray cluster."""
 
     address: str | None = Field(
         default=None,
-        description="the cluster that this host belongs to: auto, or HOST:PORT of its head; default: start one here",
+        description="the Ray cluster of this host: auto, or HOST:PORT of its head; default: start a new cluster here",
     )
-    min_engines: Positive = Field(default=1, description="engines that are always there; the server starts with them")
+    min_engines: Positive = Field(default=1, description="smallest number of engines; the server starts with that many")
     max_engines: Positive | None = Field(
-        default=None, description="engines there may be while there is work; default: as many as min_engines"
+        default=None, description="largest number of engines; default: the same as min_engines"
     )
-    grow_seconds: Seconds = Field(default=5.0, description="wait for a slot that calls for another engine")
-    shrink_seconds: Seconds = Field(default=300.0, description="time for which an engine was not needed until it goes")
-    cpus_per_engine: Share = Field(default=1.0, description="CPUs of a node that Ray sets aside for an engine")
+    grow_seconds: Seconds = Field(default=5.0, description="wait for a slot after which another engine is started")
+    shrink_seconds: Seconds = Field(
+        default=300.0, description="time after which an engine that is not needed is stopped"
+    )
+    cpus_per_engine: Share = Field(default=1.0, description="CPUs that Ray reserves for each engine")
     gpus_per_engine: Share | None = Field(
-        default=None, description="GPUs likewise; default: 1, or 0 if engine.device is cpu or no node has any"
+        default=None,
+        description="GPUs that Ray reserves for each engine; default: 1, or 0 if engine.device is cpu or no node has a"
+        " GPU",
     )
 
 
 class LimitSettings(_Frozen):
-    """What callers may ask of a front."""
+    """Limits of requests. Each front applies them on its own."""
 
     max_message_bytes: Positive = Field(default=8 << 20, description="largest request message")
-    max_inline_audio_bytes: Positive = Field(default=6 << 20, description="largest inline recording")
+    max_inline_audio_bytes: Positive = Field(
+        default=6 << 20, description="largest recording that is sent inside a Generate stream"
+    )
     max_upload_bytes: Positive = Field(default=32 << 20, description="largest uploaded recording")
     max_upload_bytes_total: Positive = Field(
-        default=512 << 20, description="recordings held in memory for all callers together, until they are encoded"
+        default=512 << 20, description="recordings of all callers in memory, which stay there until they are encoded"
     )
     max_prompt_seconds: Seconds = Field(default=60.0, description="longest prompt recording")
     max_reference_seconds: Seconds = Field(default=60.0, description="longest reference recording")
-    max_text_chars: Positive = Field(default=20_000, description="text that may wait in one stream")
+    max_text_chars: Positive = Field(default=20_000, description="text of one stream that may wait to be spoken")
     max_segment_chars: Positive = Field(default=400, description="longest segment; longer sentences are split")
     max_transcript_chars: Positive = Field(default=2_000, description="longest transcript of a prompt")
-    max_style_chars: Positive = Field(default=500, description="longest voice description")
-    max_lead_seconds: Seconds = Field(default=30.0, description="audio that may wait for a client that does not read")
-    max_queue_seconds: Seconds = Field(default=30.0, description="longest wait for a slot")
-    max_carry_seconds: Seconds = Field(default=20.0, description="speech carried from segment to segment")
-    max_streams: Positive = Field(default=256, description="streams open at once")
-    stream_idle_seconds: Seconds = Field(
-        default=300.0, description="longest silence of a client for which nothing is left to speak"
+    max_style_chars: Positive = Field(default=500, description="longest style, the description of a voice")
+    max_lead_seconds: Seconds = Field(
+        default=30.0, description="audio that the server may hold for a client that does not read"
     )
-    upload_idle_seconds: Seconds = Field(default=30.0, description="longest silence of a client inside an upload")
+    max_queue_seconds: Seconds = Field(default=30.0, description="longest wait for a slot")
+    max_carry_seconds: Seconds = Field(
+        default=20.0, description="earlier speech of a stream that conditions the next segment"
+    )
+    max_streams: Positive = Field(default=256, description="streams that are open at the same time")
+    stream_idle_seconds: Seconds = Field(
+        default=300.0, description="time without a message after which a stream with nothing left to speak ends"
+    )
+    upload_idle_seconds: Seconds = Field(
+        default=30.0, description="time without a message after which an upload is refused"
+    )
 
 
 class VoiceSettings(_Frozen):
-    """Where voices are kept, and for how long."""
+    """The voice store and the default voice."""
 
     url: str | None = Field(
         default=None,
-        description="voice store, which servers may share: a folder, or a URL such as s3://bucket/voices; default: the "
-        "user's data directory",
+        description="voice store, which several servers can share: a folder, or a URL such as s3://bucket/voices; "
+        "default: the user's data directory",
     )
     default: str = Field(
         default="auto",
-        description="voice of streams that name neither a voice nor a style: auto, the preset that the model marks as "
-        "default, if there is one; none, the model chooses; or a preset's name",
+        description="default voice, for streams without a voice and a style: auto (the preset that the model marks as "
+        "default, if there is one), none (the model chooses) or the name of a preset",
     )
-    ttl_seconds: Seconds = Field(default=30 * 86400.0, description="life of a voice since its last use")
+    ttl_seconds: Seconds = Field(
+        default=30 * 86400.0, description="time after its last use at which a voice is deleted"
+    )
     max_voices: Positive = Field(
         default=10_000,
-        description="voices kept at once; servers that share a store see at a sweep what the others added",
+        description="largest number of stored voices; voices that other servers add to a shared store are counted at "
+        "the next sweep",
     )
     cache_bytes: Positive = Field(default=256 << 20, description="loaded voices kept in memory")
     timeout_seconds: Seconds = Field(default=10.0, description="longest wait for the voice store")
-    sweep_seconds: Seconds = Field(default=600.0, description="pause between two searches for expired voices")
+    sweep_seconds: Seconds = Field(default=600.0, description="pause between two sweeps, which remove expired voices")
 
 
 class Settings(_Frozen):
-    """Everything a server is told."""
+    """All settings of a server."""
 
     model: str = Field(
-        default="demo", description="demo, the bundled voice; a directory; or a Hugging Face repository id"
+        default="demo",
+        description="model to serve: demo (the bundled voice), a directory, or the id of a Hugging Face repository",
     )
     revision: str | None = Field(default=None, description="branch, tag or commit of the repository")
-    cache_dir: Path | None = Field(default=None, description="download cache; default: Hugging Face's own")
-    listen: str = Field(default="127.0.0.1:50051", description="address to serve on; port 0 takes a free one")
+    cache_dir: Path | None = Field(default=None, description="folder for downloads; default: the cache of Hugging Face")
+    listen: str = Field(
+        default="127.0.0.1:50051", description="address and port to listen on; port 0 picks a free port"
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="least severe log lines shown"
+        default="info", description="lowest level of log lines that are printed"
     )
     devices: tuple[Annotated[str, AfterValidator(_device)], ...] = Field(
         default=("auto",),
-        description="one engine for each: 0,1 for two GPUs, cpu:2 for two on the CPU; auto is one on engine.device",
+        description="one engine for each device: 0,1 for two GPUs, cpu:2 for two engines on the CPU; auto is one "
+        "engine on engine.device",
     )
     pool: Literal["processes", "ray"] = Field(
-        default="processes", description="where engines run: in processes of this host, for each of devices, or on Ray"
+        default="processes",
+        description="place of the engines: processes of this host, one for each of devices, or a Ray cluster",
     )
     fronts: Positive = Field(
-        default=1, description="server processes that share the engines, for engines that outrun one Python process"
+        default=1,
+        description="server processes that share the engines; more than 1 if a single Python process limits the "
+        "throughput",
     )
     front_ports: Literal["shared", "consecutive"] = Field(
-        default="shared", description="whether fronts listen on one port, or each on the next one after it"
+        default="shared",
+        description="shared: all fronts listen on one port; consecutive: each front listens on the next port",
     )
-    decode_workers: Positive = Field(default=2, description="processes of a front that decode and resample uploads")
-    drain_seconds: Annotated[float, Field(ge=0)] = Field(default=30.0, description="grace for open streams at shutdown")
-    engine: EngineSettings = Field(default=EngineSettings(), description="the engine")
+    decode_workers: Positive = Field(default=2, description="processes of each front that decode and resample uploads")
+    drain_seconds: Annotated[float, Field(ge=0)] = Field(
+        default=30.0, description="time that open streams have to finish at shutdown"
+    )
+    engine: EngineSettings = Field(default=EngineSettings(), description="engine")
     supervision: SupervisionSettings = Field(
-        default=SupervisionSettings(), description="when an engine counts as lost, and what follows"
+        default=SupervisionSettings(), description="detection and restart of lost engines"
     )
-    ray: RaySettings = Field(default=RaySettings(), description="engines on a Ray cluster, for pool = ray")
-    limits: LimitSettings = Field(default=LimitSettings(), description="limits of a caller")
-    voices: VoiceSettings = Field(default=VoiceSettings(), description="the voice store")
+    ray: RaySettings = Field(default=RaySettings(), description="engines on a Ray cluster, with pool = ray")
+    limits: LimitSettings = Field(default=LimitSettings(), description="limits of requests, for each front")
+    voices: VoiceSettings = Field(default=VoiceSettings(), description="voices")
 
     @property
     def fronts_share_port(self) -> bool:
@@ -206,7 +249,7 @@ class Settings(_Frozen):
 
 
 def engines(settings: Settings) -> dict[str, EngineSettings]:
-    """The engines that `devices` asks for, by name such as cuda:1 or cpu:0. Raises StartupError."""
+    """The settings of each engine in `devices`, by names such as cuda:1 and cpu:0. Raises StartupError."""
     found: dict[str, EngineSettings] = {}
     for text in settings.devices:
         kind, _, number = text.rpartition(":")
@@ -218,10 +261,10 @@ def engines(settings: Settings) -> dict[str, EngineSettings]:
         else:
             named = {f"cuda:{int(number)}": f"cuda:{int(number)}"}
         if twice := named.keys() & found.keys():
-            raise StartupError(f"devices names {twice.pop()} twice; an engine needs a device of its own")
+            raise StartupError(f"devices names {twice.pop()} twice; each engine needs its own device")
         found |= {name: settings.engine.model_copy(update={"device": device}) for name, device in named.items()}
     if not found:
-        raise StartupError("devices is empty; name at least one, or auto")
+        raise StartupError("devices is empty; list at least one device, or auto")
     if "auto" in settings.devices and len(found) > 1:
-        raise StartupError("devices names auto beside others, and it may be one of them; name all, or auto alone")
+        raise StartupError("devices has auto and other devices, which may be the same; list all devices, or auto alone")
     return found

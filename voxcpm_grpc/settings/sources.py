@@ -1,7 +1,9 @@
-"""Where settings come from and how they are written down, read once: TOML file < environment (VOXCPM_...) < flags.
+"""The sources of settings, which are read once, at the start: a TOML file, environment variables and flags.
+
+Flags override variables (VOXCPM_...), and variables override the file.
 
 Nested settings are spelled `[engine] max_slots = 8` in TOML, `VOXCPM_ENGINE__MAX_SLOTS=8` in the environment and
-`--engine.max-slots 8` as a flag. An unknown key is an error in all three; an empty value restores the default.
+`--engine.max-slots 8` as a flag. In all three, an unknown key is an error, and an empty value restores the default.
 """
 
 from __future__ import annotations
@@ -23,12 +25,15 @@ from pydantic.fields import FieldInfo
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.settings.schema import Settings
 
+FLAG_WIDTH = 42  # columns of a flag in the help text
+NO_BREAK_SPACE = "\xa0"
+
 
 def load(argv: Sequence[str] | None = None, env: Mapping[str, str] | None = None) -> Settings:
-    """The effective settings: the file that `--config` or VOXCPM_CONFIG names, under the environment, under `argv`.
+    """Read the settings from the file named by `--config` or VOXCPM_CONFIG, the environment and the flags.
 
-    `argv` holds flags only; `env` is the process's environment if left out. Raises StartupError, one line for each
-    fault, naming the source, the key, the value and the rule.
+    `argv` has flags only. `env` is the environment of the process by default. Raises StartupError, whose message has
+    one line for each wrong value, with the source, the key, the value and the rule.
     """
     flags = dict(_from_flags(argv or ()))
     variables = dict(_from_environment(os.environ if env is None else env))
@@ -38,7 +43,7 @@ def load(argv: Sequence[str] | None = None, env: Mapping[str, str] | None = None
 
 
 def to_toml(settings: Settings) -> str:
-    """`settings` as a TOML document that `load` reads back to equal settings; what has no value is a comment."""
+    """`settings` as a TOML document. `load` reads it back to equal settings. Settings without a value are comments."""
     sections: dict[str, list[str]] = {}
     for key, field in FIELDS.items():
         section, _, name = key.rpartition(".")
@@ -49,22 +54,28 @@ def to_toml(settings: Settings) -> str:
 
 
 def help_text() -> str:
-    """What `serve --help` prints: every flag with its type, meaning and default, grouped by section."""
+    """The text of `serve --help`: every flag with its type, meaning and default, by section."""
     rows = [
         ("", "--config FILE", "TOML file of settings"),
-        ("", "--print-config", "print the effective settings as TOML and leave"),
+        ("", "--print-config", "print the effective settings as TOML and exit"),
     ]
     for key, field in FIELDS.items():
-        default = "" if field.default is None else f" (default: {_plain(field.default)})"
+        default = "" if field.default is None else f" (default:{NO_BREAK_SPACE}{_plain(field.default)})"
         rows.append((key.rpartition(".")[0], f"{_flag(key)} {_kind(field)}", f"{field.description}{default}"))
-    lines = ["A setting is a flag, an environment variable (VOXCPM_ENGINE__MAX_SLOTS for --engine.max-slots)"]
-    lines += ["or a key of a TOML file; flags win over variables, variables over the file."]
+    lines = [
+        "Each setting can be a flag, an environment variable (VOXCPM_ENGINE__MAX_SLOTS for --engine.max-slots) or a"
+    ]
+    lines += ["key in a TOML file. Flags override variables, and variables override the file."]
     for section, flag, text in rows:
-        heading = f"{SECTIONS.get(section, 'what to serve, and where')}:"
+        heading = f"{SECTIONS.get(section, 'server')}:"
         if heading not in lines:
             lines += ["", heading]
-        lines += textwrap.wrap(text, 118, initial_indent=f"  {flag:42} ", subsequent_indent=" " * 45)
-    return "\n".join(lines) + "\n"
+        if len(flag) > FLAG_WIDTH:
+            lines.append(f"  {flag}")
+            flag = ""
+        indent = " " * (FLAG_WIDTH + 3)
+        lines += textwrap.wrap(text, 118, initial_indent=f"  {flag:{FLAG_WIDTH}} ", subsequent_indent=indent)
+    return "\n".join(lines).replace(NO_BREAK_SPACE, " ") + "\n"
 
 
 def describe() -> str:
@@ -79,7 +90,7 @@ def describe() -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """A value as somebody wrote it, and where."""
+    """A value that was given, and its source."""
 
     value: Any
     source: str
@@ -99,8 +110,8 @@ SECTIONS: Mapping[str, str] = {
     name: field.description or "" for name, field in Settings.model_fields.items() if name not in FIELDS
 }
 
-# Kubernetes puts variables for every service into every pod: for one named `voxcpm`, VOXCPM_PORT=tcp://10.0.0.1:50051
-# and its kin. They are nobody's typing error.
+# Kubernetes sets variables for every service in every pod: for a service `voxcpm`, VOXCPM_PORT=tcp://10.0.0.1:50051 and
+# others like it. They are not settings.
 _KUBERNETES = re.compile(
     r"VOXCPM_(\w+_)?(SERVICE_(HOST|PORT)(_\w+)?=|PORT(_\d+_[A-Z]+)?=\w+://|PORT_\d+_[A-Z]+_(PROTO|PORT|ADDR)=)"
 )
@@ -144,7 +155,7 @@ def _from_flags(argv: Sequence[str]) -> Iterator[tuple[str, _Given]]:
 
 def _from_environment(env: Mapping[str, str]) -> Iterator[tuple[str, _Given]]:
     for name, value in env.items():
-        if not name.startswith("VOXCPM_") or name.startswith("VOXCPM_CLIENT_"):  # the client reads its own
+        if not name.startswith("VOXCPM_") or name.startswith("VOXCPM_CLIENT_"):  # variables of the client
             continue
         if _KUBERNETES.match(f"{name}={value}"):
             continue
@@ -166,7 +177,7 @@ def _from_file(path: Path) -> Iterator[tuple[str, _Given]]:
         if name not in SECTIONS:
             yield _known(name, name, source, str), _Given(value, source)
         elif not isinstance(value, dict):
-            raise StartupError(f"{name} is a section in {source}; write [{name}] and its settings below it")
+            raise StartupError(f"{name} is a section in {source}; write [{name}] with its settings below")
         else:
             for leaf, inner in value.items():
                 yield _known(f"{name}.{leaf}", f"{name}.{leaf}", source, str), _Given(inner, source)
@@ -180,17 +191,17 @@ def _validate(given: Mapping[str, _Given]) -> Settings:
     try:
         return Settings.model_validate(tree)
     except ValidationError as error:
-        faults = []
+        lines: list[str] = []
         for fault in error.errors():
-            where = ".".join(map(str, fault["loc"])) + "."
-            key = next(key for key in given if where.startswith(f"{key}."))
+            path = ".".join(map(str, fault["loc"])) + "."
+            key = next(key for key in given if path.startswith(f"{key}."))
             value = textwrap.shorten(repr(given[key].value), 80, placeholder="...")
-            faults.append(f"{key} is {value} in {given[key].source}; {_rule(fault['type'], fault['msg'])}")
-        raise StartupError("\n".join(faults)) from None
+            lines.append(f"{key} is {value} in {given[key].source}; {_rule(fault['type'], fault['msg'])}")
+        raise StartupError("\n".join(lines)) from None
 
 
 def _typed(field: FieldInfo, value: Any) -> Any:
-    """`value` for the schema, which reads numbers from text by itself, but no lists, home directories or choices."""
+    """`value` for the schema, which converts numbers from text itself, but not lists, home directories and choices."""
     if not isinstance(value, str):
         return value
     if not value:
@@ -205,21 +216,21 @@ def _typed(field: FieldInfo, value: Any) -> Any:
 
 
 def _rule(kind: str, message: str) -> str:
-    """A fault of the schema in the words of this program."""
+    """The rule that a value broke, in this program's own terms."""
     if kind == "path_type":
         return "it must be a path"
-    if kind.endswith(("_parsing", "_type")):  # what could not be parsed was just quoted
+    if kind.endswith(("_parsing", "_type")):  # the message already quotes the value
         message = message.partition(",")[0]
     return re.sub("^(Input|Tuple) should", "it must", message)
 
 
 def _kind(field: FieldInfo) -> str:
-    """What a flag takes, in a word: `INT`, or the choices."""
+    """The type of a flag's value: a word such as `INT`, or the choices."""
     if get_origin(field.annotation) is Literal:
         return "|".join(map(str, get_args(field.annotation)))
     names = {bool: "true|false", Path: "PATH", str: "TEXT", float: "NUMBER"}
     kinds = (field.annotation, *get_args(field.annotation))
-    kinds += tuple(inner for kind in kinds for inner in get_args(kind))  # of an annotated item
+    kinds += tuple(inner for kind in kinds for inner in get_args(kind))  # the item type of an annotated one
     kind = next((name for kind, name in names.items() if kind in kinds), "INT")
     return f"{kind},..." if get_origin(field.annotation) is tuple else kind
 
@@ -235,12 +246,12 @@ def _toml(value: Any) -> str:
             return str(value).lower()
         case tuple():
             return f"[{', '.join(map(_toml, value))}]"
-        case str() | Path():  # JSON's escapes are TOML's, but for DEL
+        case str() | Path():  # JSON and TOML escape alike, except DEL
             return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
         case _:
             return str(value)
 
 
 def _plain(value: Any) -> str:
-    """A default as it is typed on a command line."""
+    """A default as a user types it on a command line."""
     return ",".join(map(str, value)) if isinstance(value, tuple) else _toml(value).strip('"')
