@@ -2,7 +2,7 @@
 
     python tools/document_settings.py
 
-A test holds the page to the schema.
+A test fails if the page does not match the schema.
 """
 
 from pathlib import Path
@@ -12,11 +12,12 @@ from voxcpm_grpc.settings.sources import describe
 PAGE = Path(__file__).parent.parent / "docs" / "settings.md"
 HEAD = """# Settings
 
-One schema, read once: a TOML file (`--config FILE`) < environment variables < flags. `voxcpm-grpc serve --print-config`
-shows the effective values as TOML that can be fed back. An unknown key is an error in all three. What becomes of a
-server whose engines are lost is told in [engines.md](engines.md).
+A setting can be a key in a TOML file (`--config FILE`), an environment variable or a flag. Flags override variables,
+and variables override the file. The server reads them once, at its start. An unknown key is an error in all three.
+`voxcpm-grpc serve --print-config` prints the effective values as TOML, which `--config` accepts again.
+[engines.md](engines.md) describes how the server handles lost engines.
 
-Written by `tools/document_settings.py`.
+`tools/document_settings.py` writes this page.
 
 """
 
