@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class VoxCPMServiceStub(object):
-    """Speech generation, and the voices it uses.
+    """Speech generation, and the voices that it uses.
     """
 
     def __init__(self, channel):
@@ -83,13 +83,17 @@ class VoxCPMServiceStub(object):
 
 
 class VoxCPMServiceServicer(object):
-    """Speech generation, and the voices it uses.
+    """Speech generation, and the voices that it uses.
     """
 
     def Generate(self, request_iterator, context):
-        """Speaks text that may arrive in pieces. One RPC is one side of a
-        conversation: any number of turns, each of which can be flushed or
-        interrupted, until the client finishes, half-closes or falls silent.
+        """Speaks text that may arrive in pieces, and streams the audio.
+
+        One RPC is one side of a conversation: any number of turns, each of which
+        can be flushed or interrupted. It ends with OK when the client has sent
+        `finish` or has half-closed and all text is spoken, or with finish reason
+        IDLE when no message arrived for a while (300 s) and nothing is left to
+        speak. Cancelling the RPC stops the generation at the next step.
         buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
         buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
         """
@@ -98,7 +102,11 @@ class VoxCPMServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def AddPrompt(self, request_iterator, context):
-        """Stores a recording and its transcript, to be continued by later speech.
+        """Stores a recording and its transcript as a prompt, which later speech
+        continues.
+
+        Send the config, the recording in any number of parts, and the commit. The
+        response holds the voice's handle, then the preview if there is one.
         buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
         buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
         """
@@ -107,7 +115,8 @@ class VoxCPMServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def AddReference(self, request_iterator, context):
-        """Stores a recording whose timbre later speech takes; needs no transcript.
+        """Stores a recording as a reference, whose timbre later speech takes. It
+        needs no transcript. The messages follow each other as in AddPrompt.
         buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
         buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
         """
@@ -116,7 +125,8 @@ class VoxCPMServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def AddHifi(self, request_iterator, context):
-        """Binds one prompt and one reference, stored or uploaded now, to one voice.
+        """Stores a hifi voice: one prompt and one reference, each of them stored
+        before or uploaded now. Uploaded members are stored as voices, too.
         buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
         buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
         """
@@ -125,35 +135,37 @@ class VoxCPMServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetVoice(self, request, context):
-        """Reads one voice.
+        """Returns one stored voice or preset by its id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListVoices(self, request, context):
-        """Lists the caller's voices, newest first, and then the model's presets.
+        """Lists the stored voices, newest first, and after them the model's presets.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteVoice(self, request, context):
-        """Deletes a stored voice. Streams that already speak with it are not disturbed.
+        """Deletes a stored voice. Streams that already use it finish undisturbed. A
+        preset cannot be deleted: FAILED_PRECONDITION.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def EncodeLatents(self, request_iterator, context):
-        """Encodes a recording to model latents without storing anything.
+        """Encodes a recording to latents and stores nothing. The messages follow each
+        other as in AddPrompt.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetModelInfo(self, request, context):
-        """Describes the model, its rates, its limits and what this server can do.
+        """Returns the model, its rates, and the limits and abilities of this server.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -216,7 +228,7 @@ def add_VoxCPMServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class VoxCPMService(object):
-    """Speech generation, and the voices it uses.
+    """Speech generation, and the voices that it uses.
     """
 
     @staticmethod
