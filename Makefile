@@ -40,9 +40,11 @@ check: $(INSTALLED) $(PROTOC_VENV)/.installed ## format, lint, types, layers, an
 	for stub in tts_pb2.py tts_pb2.pyi tts_pb2_grpc.py; do \
 		diff -u voxcpm_grpc/v1/$$stub "$$new/voxcpm_grpc/v1/$$stub" || { echo "stale stub: run make protos"; exit 1; }; \
 	done
+	$(PROTOC_VENV)/bin/python tools/document_api.py --check
 
-protos: $(PROTOC_VENV)/.installed ## generate the stubs of the contract
+protos: $(PROTOC_VENV)/.installed ## generate the stubs and the reference of the contract
 	$(PROTOC) --python_out=. --pyi_out=. --grpc_python_out=.
+	$(PROTOC_VENV)/bin/python tools/document_api.py
 
 test-gpu: ## run the GPU tests with $PYTHON as it is; installs nothing
 	PYTHONPATH="$(CURDIR):$(CURDIR)/server:$(CURDIR)/clients/python$${PYTHONPATH:+:$$PYTHONPATH}" $(PYTHON) -m pytest -m gpu $(ARGS)
