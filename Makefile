@@ -6,6 +6,7 @@ TORCH_VERSION ?= 2.13.0
 # An index for torch alone, such as one of CPU builds; empty means the index that pip uses anyway.
 TORCH_INDEX ?=
 ARGS ?=
+SUITES ?=
 
 PIP = $(VENV)/bin/python -m pip --disable-pip-version-check
 INSTALLED = $(VENV)/.installed
@@ -16,16 +17,19 @@ PROTOC = $(PROTOC_VENV)/bin/python -m grpc_tools.protoc -I protos protos/voxcpm_
 
 export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 
-.PHONY: help demo test serve check protos test-gpu clean
+.PHONY: help demo test test-system serve check protos test-gpu clean
 
 help: ## list the verbs
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{ printf "make %-9s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{ printf "make %-11s %s\n", $$1, $$2 }'
 
 demo: $(INSTALLED) ## speak through a real server and client into demo.wav: make demo ARGS="--voice slt"
 	$(VENV)/bin/voxcpm-grpc demo --out demo.wav $(ARGS)
 
 test: $(INSTALLED) ## run the tests that need no GPU
 	$(VENV)/bin/python -m pytest -n 2 --dist loadfile $(ARGS)
+
+test-system: $(INSTALLED) ## run the tests that need other packages or more time: make test-system SUITES="ray fuzz"
+	$(VENV)/bin/python tools/system_tests.py $(SUITES)
 
 serve: $(INSTALLED) ## serve, with flags in ARGS: make serve ARGS="--model DIRECTORY --listen 0.0.0.0:50051"
 	$(VENV)/bin/voxcpm-grpc serve $(ARGS)
@@ -50,7 +54,7 @@ test-gpu: ## run the GPU tests with $PYTHON as it is; installs nothing
 	PYTHONPATH="$(CURDIR):$(CURDIR)/server:$(CURDIR)/clients/python$${PYTHONPATH:+:$$PYTHONPATH}" $(PYTHON) -m pytest -m gpu $(ARGS)
 
 clean: ## remove what these verbs made
-	rm -rf $(VENV) $(PROTOC_VENV) build dist demo.wav .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-system $(PROTOC_VENV) build dist demo.wav .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # torch goes first and by exact version: a range would let pip choose a build that brings gigabytes of CUDA libraries.

@@ -1,11 +1,15 @@
 """Keeps every test process, and the processes it starts, on one thread: the tests are small and run side by side."""
 
 import os
+import signal
 
 from hypothesis import HealthCheck, settings
 
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(name, "1")
+
+# A shell starts background jobs with SIGINT ignored, which the processes that tests start and interrupt would inherit.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # An example may take as long as the host needs for it, and so may drawing it.
 settings.register_profile("any host", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -18,6 +18,7 @@ import psutil
 
 SPAWN = multiprocessing.get_context("spawn")
 START_SECONDS = 200  # several nodes, one after the other
+STARTS = 3  # Ray gives up on a head node that comes up slowly, so a busy host needs more than one try
 STORE_BYTES = 80 << 20
 
 
@@ -46,12 +47,27 @@ class RayNodes:
 
 @contextlib.contextmanager
 def ray_nodes() -> Iterator[RayNodes]:
+    """A cluster with its head node alone. Raises EOFError if it does not start in STARTS tries."""
+    for left in reversed(range(STARTS)):
+        with _cluster() as line:
+            try:
+                nodes = RayNodes(line)
+            except EOFError:  # the process has ended with what Ray raised, on stderr
+                if not left:
+                    raise
+                continue
+            yield nodes
+            return
+
+
+@contextlib.contextmanager
+def _cluster() -> Iterator[Connection]:
     ours, theirs = SPAWN.Pipe()
     process = SPAWN.Process(target=_keep, args=(theirs,), daemon=True)
     process.start()
     theirs.close()
     try:
-        yield RayNodes(ours)
+        yield ours
     finally:
         ours.close()
         process.join(60)
@@ -76,9 +92,8 @@ def _keep(line: Connection) -> None:
             what, number = line.recv()
             match what:
                 case "add":
-                    last = len(nodes) + number - 1  # waited for, and the others are about as old
-                    while len(nodes) <= last:
-                        nodes.append(cluster.add_node(wait=len(nodes) == last, num_cpus=1, **store))
+                    nodes += [cluster.add_node(wait=False, num_cpus=1, **store) for _ in range(number)]
+                    cluster.wait_for_nodes(START_SECONDS)
                 case "kill":
                     for info in nodes[number].all_processes["raylet"]:
                         raylet = psutil.Process(info.process.pid)

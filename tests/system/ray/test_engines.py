@@ -6,11 +6,8 @@ import asyncio
 import contextlib
 import os
 import signal
-import sys
 import uuid
 from collections.abc import AsyncIterator
-from importlib.util import find_spec
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -29,7 +26,6 @@ from voxcpm_grpc.settings.schema import Settings
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: pip install 'voxcpm-grpc[ray]'"),
     pytest.mark.timeout(300),  # with the start of a cluster
 ]
 
@@ -163,24 +159,3 @@ async def test_an_engine_that_cannot_start_says_why(nodes):
     with pytest.raises(StartupError, match=r"model.safetensors is missing"):
         async with pool_on(nodes, MakeFake(before=refuse_to_start)):
             pass
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"ray": {"min_engines": 2, "max_engines": 1}}, "max_engines is 1; it must be at least ray.min_engines, 2"),
-        ({"devices": ("0", "1")}, "devices is 0,1, but on Ray the cluster chooses them"),
-        ({"engine": {"device": "cuda:1"}}, "engine.device is cuda:1, but on Ray every engine sees its own GPU only"),
-    ],
-)
-async def test_settings_that_do_not_fit_together(settings, message):
-    with pytest.raises(StartupError, match=message):
-        RayPool(MakeFake(), Settings.model_validate(settings))
-
-
-async def test_ray_that_is_not_installed_is_named_with_the_remedy(monkeypatch):
-    monkeypatch.setitem(sys.modules, "ray", None)
-    pool = RayPool(MakeFake(), Settings())
-    with pytest.raises(StartupError, match=r"pip install 'voxcpm-grpc\[ray\]'"):
-        await pool.start()
-    await pool.close()
