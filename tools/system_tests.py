@@ -57,6 +57,7 @@ class Suite:
 SUITES = (
     Suite("ray", "engines on a Ray cluster of several nodes", 6, extras=("ray",)),
     Suite("haproxy", "two servers behind HAProxy", 6, debian=("haproxy",)),
+    Suite("chaos", "engines of a model that are killed, stopped and out of memory, under load", 8),
 )
 
 INSTALL_SECONDS = 600

@@ -8,6 +8,7 @@ import os
 import signal
 import uuid
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Three engines with the tiny model under load: one is killed, one stopped, one poisoned and one out of memory."""
+"""Pools of engines with the tiny model, callers that never stop, and checks of all that came of their requests."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import tempfile
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
@@ -17,17 +18,16 @@ import psutil
 import pytest
 from support.checkpoints import TINY
 from support.engines import mixed_requests
-from support.fragile_engine import POISONED, Fragile
+from support.fragile_engine import Fragile
 from support.pools import patient
 from support.recorded_stats import RecordStats, recorded_stats
 from support.waiting import HANG_SECONDS, until
 
-from voxcpm_grpc.errors import Aborted, Internal, Unavailable, VoxCPMError
+from voxcpm_grpc.errors import Aborted, Unavailable, VoxCPMError
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.handle import ProcessHandle
-from voxcpm_grpc.request import Admitted, AudioChunk, Finished, Request, Stats
+from voxcpm_grpc.request import AudioChunk, Finished, Request, Stats
 
-CALLERS = 6
 TOLERANCE = 1e-4
 SILENCE = 10.0  # seconds: no process that runs is kept from its sign of life for so long
 
@@ -85,6 +85,31 @@ class World:
                 speech.error = error
         return speech
 
+    async def learn(self) -> None:
+        """Speak every request once, undisturbed: what it should sound like."""
+        for speech in await asyncio.gather(*map(self.speak, mixed_requests())):
+            assert speech.finished, "nothing disturbs them yet"
+            self.expected[speech.request.id] = speech.waveform
+        assert len({waveform.tobytes() for waveform in self.expected.values()}) == len(self.expected)
+
+    @contextlib.asynccontextmanager
+    async def load(self, callers: int) -> AsyncIterator[None]:
+        """Callers that speak as long as the block runs. Everything that they got is checked at its end."""
+        tasks = [asyncio.create_task(self.call(number)) for number in range(callers)]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+        assert not [error for task in tasks if not task.cancelled() and (error := task.exception())]
+        for speech in self.speeches:
+            speech.check(self.expected[speech.request.id])
+        assert not self.working()
+        async with asyncio.timeout(HANG_SECONDS):
+            while any(self.stats(name).slots_used for name in self.handles):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+
     async def call(self, first: int) -> None:
         """A caller who never has enough. One that is refused comes back a little later."""
         requests = mixed_requests()
@@ -125,8 +150,22 @@ class World:
 
 
 @contextlib.asynccontextmanager
-async def world(folder: Path):
-    names = ("a", "b", "c")
+async def world(folder: Path, names: str) -> AsyncIterator[World]:
+    """Engines of these names, each a letter. When the block ends they leave no process, file or socket behind."""
+    temporary = folder / "temporary"
+    temporary.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", str(temporary))
+        family, files = children(), psutil.Process().num_fds()
+        async with _started(folder, names) as running:
+            yield running
+        assert children() <= family
+        assert list(temporary.iterdir()) == []
+        assert psutil.Process().num_fds() <= files + 2, "sockets or pipes are left"
+
+
+@contextlib.asynccontextmanager
+async def _started(folder: Path, names: str) -> AsyncIterator[World]:
     full, handles, recorded = {name: folder / name for name in names}, {}, folder / "recorded"
     recorded.mkdir()
 
@@ -141,43 +180,6 @@ async def world(folder: Path):
         yield World(pool, handles, full, recorded)
     finally:
         await pool.close()
-
-
-@pytest.mark.timeout(600)  # seven engines are started, one after the other
-async def test_chaos(tmp_path, monkeypatch):
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
-    family, files = children(), psutil.Process().num_fds()
-    async with world(tmp_path) as w:
-        for speech in await asyncio.gather(*map(w.speak, mixed_requests())):
-            assert speech.finished, "nothing disturbs them yet"
-            w.expected[speech.request.id] = speech.waveform
-        assert len({waveform.tobytes() for waveform in w.expected.values()}) == len(w.expected)
-        await lose_one_before_it_is_heard(w)
-
-        callers = [asyncio.create_task(w.call(number)) for number in range(CALLERS)]
-        try:
-            await w.all_work()
-            await disturb(w)
-            await w.all_work()
-            await until(lambda: sum(speech.error is None for speech in w.speeches) > 3 * CALLERS)
-        finally:
-            for caller in callers:
-                caller.cancel()
-            await asyncio.wait(callers)
-        assert not [error for caller in callers if not caller.cancelled() and (error := caller.exception())]
-
-        for speech in w.speeches:
-            speech.check(w.expected[speech.request.id])
-        assert not w.working()
-        async with asyncio.timeout(HANG_SECONDS):
-            while any(w.stats(name).slots_used for name in w.handles):  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
-        assert sum(place.supervisor.restarts for place in w.pool.places) == 4
-    assert children() <= family
-    assert list(temporary.iterdir()) == []
-    assert psutil.Process().num_fds() <= files + 2, "sockets or pipes are left"
 
 
 async def lose_one_before_it_is_heard(w: World) -> None:
@@ -197,38 +199,6 @@ async def lose_one_before_it_is_heard(w: World) -> None:
     np.testing.assert_array_equal(speech.waveform, undisturbed.waveform)
     np.testing.assert_array_equal(speech.finished.latents, undisturbed.finished.latents)
     await until(lambda: w.alive(given))
-
-
-async def disturb(w: World) -> None:
-    """Everything that may befall an engine, one after the other."""
-    before = {place.name: len(place.jobs) for place in w.pool.places}
-    stream = w.pool.generate(replace(mixed_requests()[3], id="heard"), lead_chunks=1)
-    [victim] = [place.name for place in w.pool.places if len(place.jobs) > before[place.name]]
-    async with asyncio.timeout(HANG_SECONDS):
-        assert isinstance(await anext(stream), Admitted)
-        assert isinstance(await anext(stream), AudioChunk)
-        w.signal(victim, signal.SIGKILL)
-        with pytest.raises(Aborted):
-            async for _ in stream:
-                pass
-    await w.lost_and_healed(victim)
-
-    w.signal("b", signal.SIGSTOP)
-    unheard = [asyncio.create_task(w.speak(request)) for request in mixed_requests()]
-    await until(lambda: "b" in w.working())  # some were given to it
-    await w.lost_and_healed("b")
-    for speech in await asyncio.gather(*unheard):
-        speech.check(w.expected[speech.request.id])
-        assert not isinstance(speech.error, Unavailable), "another engine was there for those whom nobody had heard"
-
-    poisoned = await w.speak(replace(mixed_requests()[0], conditioning=POISONED))
-    assert isinstance(poisoned.error, Internal)
-    assert not poisoned.audio
-    assert all(w.alive(name) for name in "abc")
-
-    w.full["c"].touch()
-    await w.lost_and_healed("c")
-    assert not w.full["c"].exists()
 
 
 def children() -> set[int]:
