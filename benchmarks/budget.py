@@ -10,7 +10,6 @@ by batch size, what `results/launches.json` may hold; it is there as soon as tha
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections import Counter
@@ -22,8 +21,9 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from benchmarks.engine import requests
-from benchmarks.hardware import ROOT
+from benchmarks.engine.requests import requests
+from benchmarks.measuring.environment import ROOT
+from benchmarks.measuring.flags import command_parser
 from voxcpm_grpc.engine.engine import Engine
 from voxcpm_grpc.engine.load import load_engine
 from voxcpm_grpc.request import AudioChunk
@@ -120,7 +120,7 @@ def _whole(counted: Counts) -> Counts:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_parser(__doc__)
     parser.add_argument("--accept", action="store_true", help="make what is counted the budget")
     options = parser.parse_args()
     torch.set_num_threads(1)

@@ -11,7 +11,6 @@ matrix product, both measured in the same run.
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 from collections.abc import Callable
@@ -22,7 +21,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from benchmarks.hardware import command, versions
+from benchmarks.measuring.environment import command, versions
+from benchmarks.measuring.flags import command_parser
 from voxcpm_grpc.attention import PagedKV, PagedRows, Rotation
 from voxcpm_grpc.layers.ops import Ops
 from voxcpm_grpc.layers.transformer import StackShape, Transformer
@@ -55,7 +55,7 @@ class Ceilings:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_parser(__doc__)
     parser.add_argument("--streams", default="1,2,4,8,16,32,64")
     parser.add_argument("--ops", default="fused,plain")
     parser.add_argument("--json", type=Path)

@@ -11,7 +11,6 @@ last table says what it takes to map the queries of the last layer of LocDiT apa
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -19,8 +18,9 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.hardware import command, versions
 from benchmarks.kernels import DEVICE, DTYPE, LANGUAGE, LOCAL, median
+from benchmarks.measuring.environment import command, versions
+from benchmarks.measuring.flags import command_parser
 from voxcpm_grpc.kernels.gemm_tiles import Epilogue, choose_tile
 from voxcpm_grpc.layers.fused import WHOLE_ROWS
 from voxcpm_grpc.layers.transformer import StackShape
@@ -166,7 +166,7 @@ def queries_apart(clock: Clock, streams: int) -> tuple[float, float]:
 
 @torch.inference_mode()
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_parser(__doc__)
     parser.add_argument("--streams", default="8,16,24,32,40,48,56,64")
     parser.add_argument("--multiple", type=int, default=16, help="padded counts of rows are multiples of this")
     parser.add_argument("--widest", type=float, default=1.3, help="the most rows, as a multiple of a product's own")

@@ -1,14 +1,13 @@
-"""The same bursts through nano-vllm-voxcpm, as published, for comparison in the same run on the same GPU.
+"""Measure the same bursts through nano-vllm-voxcpm, as published, for a comparison in the same run on the same GPU.
 
     python -m venv peer && peer/bin/pip install torch
     peer/bin/pip install --no-build-isolation flash-attn 'nano-vllm-voxcpm==2.0.5'
     PYTHONPATH=. peer/bin/python -m benchmarks.peer_nanovllm --model DIR --streams 1,8,16,32,64 --steps 100
 
-It needs an environment of its own, without this project's packages; of this project it runs only this file and what
-that imports, none of which is the engine. It runs as it comes: CUDA graphs, flash-attn, its asynchronous server with
-the engine in a process of its own. Requests end by their length, so the checkpoint must never stop by itself
-(`tools/make_checkpoint.py --full-size --never-stop`). Its prefix cache works on pages of 256 positions: texts shorter
-than that cannot hit it.
+It needs an environment of its own, without this project's packages: it imports no part of the engine. The peer runs
+with its defaults: CUDA graphs, flash-attn, and its asynchronous server with the engine in a process of its own.
+Requests end at their length, so the checkpoint must never stop (`tools/make_checkpoint.py --full-size --never-stop`).
+The peer's prefix cache has pages of 256 positions; shorter texts cannot be found in it.
 """
 
 from __future__ import annotations
@@ -21,18 +20,20 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from benchmarks import burst
-from benchmarks.hardware import command, gpu_memory_gib, versions
+from benchmarks.engine import bursts
+from benchmarks.measuring.environment import command, gpu_memory_gib, versions
+from benchmarks.measuring.flags import command_parser, integers
+from benchmarks.measuring.texts import text
 
 
-async def speak(server: Any, first: int, streams: int, options: argparse.Namespace, rate: int) -> burst.Row:
-    """Submit all at once and run to the end."""
+async def run_burst(server: Any, first: int, streams: int, options: argparse.Namespace, rate: int) -> bursts.Row:
+    """Submit all requests at once and wait until they finish. rate: samples per second."""
     began = perf_counter()
 
     async def one(serial: int) -> tuple[list[float], int]:
         times, samples = [], 0
         chunks = server.generate(
-            target_text=burst.text(serial, options.chars),
+            target_text=text(serial, options.chars),
             max_generate_length=options.steps,
             temperature=1.0,
             cfg_value=options.cfg,
@@ -41,11 +42,13 @@ async def speak(server: Any, first: int, streams: int, options: argparse.Namespa
             times.append(perf_counter() - began)
             samples += len(chunk)
         if len(times) != options.steps:
-            raise SystemExit(f"stream {serial} ended after {len(times)} of {options.steps} steps: use --never-stop")
+            raise SystemExit(
+                f"stream {serial} ended after {len(times)} of {options.steps} steps: use a checkpoint that never stops"
+            )
         return times, samples
 
-    heard = await asyncio.gather(*(one(first + index) for index in range(streams)))
-    return burst.row([times for times, _ in heard], heard[0][1] / options.steps / rate)
+    streamed = await asyncio.gather(*(one(first + index) for index in range(streams)))
+    return bursts.row([times for times, _ in streamed], streamed[0][1] / options.steps / rate)
 
 
 async def run(options: argparse.Namespace) -> dict[str, Any]:
@@ -64,14 +67,14 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
         await server.wait_for_ready()
         start_seconds = perf_counter() - began
         rate = int((await server.get_model_info())["sample_rate"])
-        print(f"ready in {start_seconds:.0f} s\n{burst.HEADINGS}", flush=True)
+        print(f"ready in {start_seconds:.0f} s\n{bursts.HEADINGS}", flush=True)
         for count in options.streams:
-            bursts = []
+            measured = []
             for _ in range(options.repeats + 1):
-                bursts.append(await speak(server, first, count, options, rate))
+                measured.append(await run_burst(server, first, count, options, rate))
                 first += count
-            rows.append(burst.median(bursts[1:]))
-            print(burst.line(rows[-1]), flush=True)
+            rows.append(bursts.median(measured[1:]))
+            print(bursts.line(rows[-1]), flush=True)
         memory = gpu_memory_gib()
     finally:
         await server.stop()
@@ -88,19 +91,19 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_parser(__doc__)
     parser.add_argument("--model", required=True, help="a checkpoint directory")
     parser.add_argument(
-        "--streams", type=lambda text: [int(count) for count in text.split(",")], default=[1, 8, 16, 32, 64]
+        "--streams", type=integers, default=[1, 8, 16, 32, 64], help="streams of each burst, separated by commas"
     )
     parser.add_argument("--steps", type=int, default=100, help="steps of each stream")
     parser.add_argument("--timesteps", type=int, default=10, help="flow-matching steps")
     parser.add_argument("--cfg", type=float, default=2.0, help="strength of the guidance")
     parser.add_argument("--chars", type=int, default=110, help="characters of each text")
-    parser.add_argument("--repeats", type=int, default=3, help="bursts per row, after one to warm up")
-    parser.add_argument("--max-model-len", type=int, default=4096)
-    parser.add_argument("--gpu-memory-utilization", type=float, default=0.6)
-    parser.add_argument("--json", type=Path, help="write the table here too")
+    parser.add_argument("--repeats", type=int, default=3, help="bursts of each row, after one that warms up")
+    parser.add_argument("--max-model-len", type=int, default=4096, help="most positions of a request")
+    parser.add_argument("--gpu-memory-utilization", type=float, default=0.6, help="share of the GPU's memory")
+    parser.add_argument("--json", type=Path, help="also write the table to this file")
     options = parser.parse_args()
     table = asyncio.run(run(options))
     if options.json:

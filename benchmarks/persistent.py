@@ -9,7 +9,6 @@ in the cache, so that row shows what barriers and arithmetic cost by themselves.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import math
 import statistics
@@ -17,6 +16,7 @@ import statistics
 import torch
 from torch import Tensor
 
+from benchmarks.measuring.flags import command_parser
 from voxcpm_grpc.attention.reference import ReferenceAttention
 from voxcpm_grpc.kernels.cuda.persistent import HEAD, HIDDEN, LATENT, PATCH, SLOT, PersistentFlow
 from voxcpm_grpc.layers.flow import Schedule, euler
@@ -121,7 +121,7 @@ def milliseconds(layers: int, evaluations: int, repeats: int) -> tuple[float, fl
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_parser(__doc__)
     parser.add_argument("--repeats", type=int, default=30)
     repeats = parser.parse_args().repeats
     for layers, evaluations in ((0, 1), (1, 1), (12, 1), (12, 9), (12, 9)):

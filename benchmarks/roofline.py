@@ -2,13 +2,12 @@
 
     python -m benchmarks.roofline --json ceilings.json     measures the ceilings of this GPU
 
-Every module is bound by reading its weights once per evaluation or by its products, whichever takes longer; the KV
-cache is read once. Launches, attention's own products, the codec and everything between the modules count nothing.
+Each module takes the time to read its weights once for each evaluation, or to compute its products if that is longer.
+The KV cache is read once. Launches, the products of attention, the codec and everything between the modules count as 0.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -16,29 +15,34 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from benchmarks.hardware import command, versions
+from benchmarks.measuring.environment import command, versions
+from benchmarks.measuring.flags import command_parser
 
-BYTES = 2  # of a weight, of a cached key or value: bfloat16
-COPIED = 4 << 30  # bytes: far beyond any cache
+BYTES = 2  # of a weight and of a cached key or value: bfloat16
+COPIED = 4 << 30  # bytes: far more than any cache holds
 SIDE = 8192  # of the square matrices
 REPEATS = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Ceilings:
+    """Measured rates of a GPU."""
+
     copy_tb_per_s: float  # device to device, bytes read plus bytes written
     matmul_tflop_per_s: float  # bfloat16, random data
 
 
 @dataclass(frozen=True, slots=True)
 class Module:
+    """A part of the model."""
+
     weights: float
     reads: int  # evaluations a step
     tokens: int  # rows of one stream in one evaluation
 
 
 def modules(config: Mapping[str, Any], timesteps: int) -> dict[str, Module]:
-    """What a step of a checkpoint's config.json evaluates, with guidance."""
+    """The modules that a step evaluates, with guidance. config: the checkpoint's config.json."""
     lm, enc, dit = config["lm_config"], config["encoder_config"], config["dit_config"]
     hidden, latent, codes = lm["hidden_size"], config["feat_dim"], config["scalar_quantization_latent_dim"]
     patch, e, d = config["patch_size"], enc["hidden_dim"], dit["hidden_dim"]
@@ -48,17 +52,18 @@ def modules(config: Mapping[str, Any], timesteps: int) -> dict[str, Module]:
     projections = (
         e * hidden + 2 * hidden * d + 2 * hidden * hidden + 2 * hidden * codes + hidden * hidden + 2 * hidden
     )  # enc_to_lm; both to the DiT; fusion; both of the quantizer; the stop predictor
-    still = max(1, int((timesteps + 1) * 0.04))  # steps that evaluate nothing
+    skipped = max(1, int((timesteps + 1) * 0.04))  # timesteps without an evaluation
     return {
         "base LM": Module(lm["num_hidden_layers"] * lm_layer, 1, 1),
         "residual LM": Module(config["residual_lm_num_layers"] * lm_layer, 1, 1),
         "LocEnc": Module(enc["num_layers"] * enc_layer + e * latent, 1, 1 + patch),
         "projections": Module(projections, 1, 1),
-        "LocDiT": Module(dit["num_layers"] * dit_layer + 3 * d * latent, timesteps - still, 2 * (2 + 1 + 2 * patch)),
+        "LocDiT": Module(dit["num_layers"] * dit_layer + 3 * d * latent, timesteps - skipped, 2 * (2 + 1 + 2 * patch)),
     }
 
 
 def layer_weights(lm: Mapping[str, Any], hidden: int, ffn: int, heads: int) -> int:
+    """The number of weights of a transformer layer."""
     head = lm.get("kv_channels") or lm["hidden_size"] // lm["num_attention_heads"]
     return 2 * hidden * heads * head + 2 * hidden * lm["num_key_value_heads"] * head + 3 * hidden * ffn
 
@@ -66,7 +71,7 @@ def layer_weights(lm: Mapping[str, Any], hidden: int, ffn: int, heads: int) -> i
 def floor_seconds(
     config: Mapping[str, Any], streams: int, ceilings: Ceilings, *, timesteps: int = 10, context: float = 0
 ) -> float:
-    """Of one step of so many streams at a mean `context` of positions."""
+    """The least seconds of one step. context: mean positions of a stream in the KV cache."""
     bandwidth, peak = ceilings.copy_tb_per_s * 1e12, ceilings.matmul_tflop_per_s * 1e12
     lm = config["lm_config"]
     head = lm.get("kv_channels") or lm["hidden_size"] // lm["num_attention_heads"]
@@ -79,7 +84,7 @@ def floor_seconds(
 
 
 def measure() -> Ceilings:
-    """Of the current GPU."""
+    """Measure the ceilings of the current GPU."""
     import torch
 
     source = torch.empty(COPIED, dtype=torch.uint8, device="cuda").random_()
@@ -105,8 +110,8 @@ def _seconds(work: Callable[[], object]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, help="write the ceilings here too")
+    parser = command_parser(__doc__)
+    parser.add_argument("--json", type=Path, help="also write the ceilings to this file")
     options = parser.parse_args()
     ceilings = measure()
     print(f"copy {ceilings.copy_tb_per_s:.2f} TB/s, bf16 matmul {ceilings.matmul_tflop_per_s:.0f} TFLOP/s")

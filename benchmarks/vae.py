@@ -9,7 +9,6 @@ that an H200 reaches with large matrices.
 
 from __future__ import annotations
 
-import argparse
 import runpy
 import statistics
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from benchmarks.measuring.flags import command_parser
 from voxcpm_grpc.layers.weights import Weights
 from voxcpm_grpc.models.voxcpm2.backend import choose_decoder
 from voxcpm_grpc.models.voxcpm2.config import VAEConfig
@@ -31,7 +31,7 @@ CACHE = 256 << 20  # bytes that push everything else out of it
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_parser(__doc__)
     parser.add_argument("--streams", default="1,8,16,32,64")
     parser.add_argument("--dtype", choices=("float16", "float32"), default="float16")
     parser.add_argument("--repeats", type=int, default=20)

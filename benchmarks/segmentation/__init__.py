@@ -1,1 +1,0 @@
-"""Incremental sentence segmentation, judged on texts whose sentence ends were marked by hand."""

@@ -1,10 +1,10 @@
 """The marked texts, as values.
 
 A file is a list of texts, separated by lines of `---`. The first line of a text is `# LANGUAGE: KIND`; the others are
-its content, with real line breaks. `|` stands where a sentence ends and the next one begins, immediately before the
-first character of the next one. `¦` stands where a cut is acceptable but not required: inside a quotation, after an
-interjection, before an emoji, before a clause such as "he said" in Chinese, at the line break of a signature.
-List items, headings and paragraphs are units of speech of their own, with or without a full stop.
+its content, with real line breaks. `|` marks a required sentence end, immediately before the first character of the
+next sentence. `¦` marks an acceptable cut: inside a quotation, after an interjection, before an emoji, before a clause
+such as "he said" in Chinese, at the line break of a signature. List items, headings and paragraphs are sentences of
+their own, with or without a full stop.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ _HEADER = re.compile(r"# ([a-z]{2}): (\S.*)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Text:
-    """A text without its marks. Offsets are in code points, ascending, each of the first character of a sentence."""
+    """A text without its marks.
+
+    required, optional: offsets of the first character of each sentence after a mark, in code points, ascending.
+    """
 
     language: str
     kind: str
@@ -33,12 +36,12 @@ class Text:
 
     @property
     def sentences(self) -> list[str]:
-        """The parts between required ends, without white space around them."""
+        """The text between required ends, without white space around it."""
         return [self.text[a:b].strip() for a, b in pairwise((0, *self.required, len(self.text)))]
 
 
 def load(name: str) -> list[Text]:
-    """The texts of one of FILES. Raises ValueError, with the file and the line, if a text is malformed."""
+    """Read the texts of one of FILES. Raises ValueError, with the file and the line, if a text is malformed."""
     path = FOLDER / f"{name}.txt"
     try:
         return parse(path.read_text(encoding="utf-8"))
@@ -47,16 +50,16 @@ def load(name: str) -> list[Text]:
 
 
 def parse(source: str) -> list[Text]:
-    """The texts of a file's content. Raises ValueError, with the line, if a text is malformed."""
+    """Parse the content of a file. Raises ValueError, with the line, if a text is malformed."""
     texts, line = [], 1
-    for part in source.removesuffix("\n").split("\n---\n"):
-        header, _, body = part.partition("\n")
+    for section in source.removesuffix("\n").split("\n---\n"):
+        header, _, body = section.partition("\n")
         matched = _HEADER.fullmatch(header)
         if not matched or not body.strip():
-            raise ValueError(f"line {line}: a text begins with '# LANGUAGE: KIND' and is not empty")
+            raise ValueError(f"line {line}: a text must begin with '# LANGUAGE: KIND' and have content")
         language, kind = matched.groups()
         texts.append(_unmarked(body, language, kind, line + 1))
-        line += part.count("\n") + 2
+        line += section.count("\n") + 2
     return texts
 
 
@@ -72,9 +75,9 @@ def _unmarked(body: str, language: str, kind: str, line: int) -> Text:
         newlines = body.count("\n", 0, at)
         here = f"line {line + newlines}: {char}"
         if not before or not after or after.isspace() or after in marks:
-            raise ValueError(f"{here} does not stand before the first character of a sentence")
+            raise ValueError(f"{here} is not directly before the first character of a sentence")
         if unicodedata.category(before)[0] in "LMN":
-            raise ValueError(f"{here} stands inside or immediately after a word")
+            raise ValueError(f"{here} is inside a word or directly after it")
         marks[char].append(len(plain))
     return Text(
         language=language,

@@ -1,4 +1,4 @@
-"""The rules that are compared. A rule is made for one text and receives it piece by piece."""
+"""The rules that are compared. Each text gets a new rule, which receives the text in parts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CLOSERS = "”’」』）〉》】)\"'"
 
 
 class Cut(Protocol):
-    """A segment, as a range of code points of all the text fed so far."""
+    """A segment: a range of code points in the text fed so far."""
 
     @property
     def start(self) -> int: ...
@@ -26,13 +26,15 @@ class Cut(Protocol):
 
 
 class Rule(Protocol):
+    """Cuts a text into segments while it arrives."""
+
     def feed(self, text: str, /) -> Iterable[Cut]:
-        """Take more text and return the segments that are now complete."""
+        """Add text, and return the segments that are complete now."""
         ...
 
 
 def segmenter(language: str) -> Rule:
-    """The server's rule. The server does not know the language of a turn, so the rule does not receive it."""
+    """The server's rule. It does not receive the language, because the server does not know it."""
     return Segmenter(Segmentation())
 
 
@@ -45,12 +47,12 @@ class Span:
 class Lookahead:
     """The baseline: sentences of `sentencex`, with English rules for every language.
 
-    A sentence is complete when two more have begun behind it, or one if it ends with a CJK terminator.
+    A sentence is complete when two more have begun after it, or one if it ends with a CJK terminator.
     """
 
     def __init__(self) -> None:
         self._text = ""
-        self._at = 0  # everything before it was returned
+        self._at = 0  # the text before this offset was returned
 
     def feed(self, text: str, /) -> list[Span]:
         self._text += text
@@ -67,7 +69,7 @@ class Lookahead:
 
 
 def _needed(sentence: str) -> int:
-    """Sentences that must begin behind this one before it is complete."""
+    """The number of sentences that must begin after this one before it is complete."""
     return 1 if sentence.rstrip().rstrip(CLOSERS).endswith(tuple(CJK_TERMINATORS)) else 2
 
 

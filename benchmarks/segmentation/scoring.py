@@ -1,4 +1,4 @@
-"""How the cuts of a rule compare with the marks of a text."""
+"""Scores of a rule: its cuts, compared with the marks of the texts."""
 
 from __future__ import annotations
 
@@ -6,41 +6,42 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from benchmarks.burst import quantile
+from benchmarks.measuring.statistics import quantile
 from benchmarks.segmentation.corpus import Text
 from benchmarks.segmentation.rules import Rule
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One rule on one text. `cuts` maps the offset of each cut to the code points that were fed when it came."""
+    """One rule on one text. `cuts` maps the offset of each cut to the number of code points fed until then."""
 
     text: Text
     cuts: Mapping[int, int]
 
     @property
     def found(self) -> list[int]:
-        """Required ends that were cut."""
+        """The required ends that were cut."""
         return [end for end in self.text.required if end in self.cuts]
 
     @property
     def missed(self) -> list[int]:
+        """The required ends that were not cut."""
         return [end for end in self.text.required if end not in self.cuts]
 
     @property
     def wrong(self) -> list[int]:
-        """Cuts at places without a mark."""
+        """The cuts without a mark."""
         return sorted(self.cuts.keys() - set(self.text.required) - set(self.text.optional))
 
     @property
     def lateness(self) -> list[int]:
-        """For each required end that was cut: code points fed after the last visible character of its sentence."""
+        """The code points fed after the last visible character of the sentence, for each required end that was cut."""
         return [self.cuts[end] - len(self.text.text[:end].rstrip()) for end in self.found]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """One rule on some texts. A ratio without a denominator, and the lateness of nothing, is None."""
+    """One rule on some texts. A ratio whose denominator is 0 is None, and so is the lateness if nothing was cut."""
 
     sentences: int
     ends: int  # required
@@ -52,22 +53,22 @@ class Score:
 
 
 def trial(text: Text, make: Callable[[str], Rule]) -> Trial:
-    """Feed a text code point by code point to a new rule.
+    """Feed a text to a new rule, code point by code point.
 
-    Offsets are moved over white space to the beginning of the next sentence. Cuts at the end of the text do not count,
-    and neither does what the rule would return if it were flushed.
+    Offsets are moved over white space to the first character of the next sentence. Cuts at the end of the text do not
+    count, and the rule is not flushed.
     """
     rule, cuts = make(text.language), {}
     for fed, char in enumerate(text.text, 1):
-        for piece in rule.feed(char):
-            rest = text.text[piece.end :].lstrip()
+        for segment in rule.feed(char):
+            rest = text.text[segment.end :].lstrip()
             if rest:
                 cuts.setdefault(len(text.text) - len(rest), fed)
     return Trial(text, cuts)
 
 
 def score(trials: Sequence[Trial]) -> Score:
-    """Sums over trials of one rule."""
+    """The score of one rule over all its trials."""
     ends = sum(len(one.text.required) for one in trials)
     cuts = sum(len(one.cuts) for one in trials)
     found = sum(len(one.found) for one in trials)

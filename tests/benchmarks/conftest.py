@@ -1,4 +1,4 @@
-"""The benchmarks are no installed package: they run from the repository's root."""
+"""Makes the benchmarks importable: they are not installed, but run from the root of the repository."""
 
 import sys
 from pathlib import Path

@@ -1,54 +1,61 @@
-"""What the tables say, from times and events made up by hand."""
+"""The rows of tables, from times and events that the tests make up."""
 
 import importlib.util
 
 import pytest
 
-from benchmarks import burst, page, report, roofline, serving, trace
-from benchmarks.load import Call, Speech, arrivals, listeners, users
+from benchmarks import roofline
+from benchmarks.engine import bursts
+from benchmarks.measuring.environment import ROOT
+from benchmarks.measuring.statistics import late, playback_end
+from benchmarks.measuring.texts import text
+from benchmarks.report import page, table
 from benchmarks.roofline import Ceilings, floor_seconds
+from benchmarks.serving import rows
+from benchmarks.serving.requests import Call, RequestShape, closed_loop, listeners, open_loop
+from benchmarks.trace import activities as trace
 
-SPEECH = Speech(steps=6, timesteps=4, chars=40)
+SHAPE = RequestShape(steps=6, timesteps=4, chars=40)
 
 
-def test_texts_differ_in_their_first_word_and_nowhere_else():
-    one, other = burst.text(1, 60), burst.text(23, 60)
+def test_texts_differ_in_their_first_word_only():
+    one, other = text(1, 60), text(23, 60)
     assert len(one) == len(other) == 60
     assert one.split()[0] != other.split()[0] and one.split()[1:] == other.split()[1:]
 
 
-def test_playback_ends_later_by_its_gaps():
-    assert burst.playback_end([5.0, 5.1, 5.2], [0.1, 0.2, 0.1]) == pytest.approx(5.4)
-    assert burst.playback_end([5.0, 5.3], [0.1, 0.2]) == pytest.approx(5.5)
+def test_playback_ends_later_by_the_length_of_its_gaps():
+    assert playback_end([5.0, 5.1, 5.2], [0.1, 0.2, 0.1]) == pytest.approx(5.4)
+    assert playback_end([5.0, 5.3], [0.1, 0.2]) == pytest.approx(5.5)
 
 
 def test_a_row_measures_steps_while_all_streams_run():
     fast = [0.1 + 0.010 * i for i in range(10)]
-    slow = [0.3 + 0.020 * i for i in range(10)]  # in its stride at 0.34, when the other has ended
-    together = burst.row([fast, [t + 0.001 for t in fast]], 0.16)
+    slow = [0.3 + 0.020 * i for i in range(10)]  # settled at 0.34, when the other has ended
+    together = bursts.row([fast, [t + 0.001 for t in fast]], 0.16)
     assert together.step_p50_ms == pytest.approx(10)
     assert together.ttfb_p50_ms == pytest.approx(100) and together.ttfb_p99_ms == pytest.approx(101)
     assert together.audio_s_per_s == pytest.approx(20 * 0.16 / 0.191)
     assert together.rtf == pytest.approx(0.1905 / 1.6)
-    apart = burst.row([fast, slow], 0.16)  # no such time: all gaps count
+    apart = bursts.row([fast, slow], 0.16)  # they never run together: all gaps count
     assert apart.step_p99_ms == pytest.approx(20)
 
 
-def test_a_stream_is_late_when_its_playback_runs_dry():
-    assert not burst.late([5.0, 5.1, 5.3], [0.1, 0.2, 0.1])
-    assert burst.late([5.0, 5.1, 5.31], [0.1, 0.2, 0.1])
+def test_a_stream_is_late_if_its_playback_runs_out_of_audio():
+    assert not late([5.0, 5.1, 5.3], [0.1, 0.2, 0.1])
+    assert late([5.0, 5.1, 5.31], [0.1, 0.2, 0.1])
 
 
-def test_the_median_row_keeps_what_nobody_told():
-    rows = [burst.row([[0.1, 0.1 + gap]], 0.16, prompt_tokens=90) for gap in (0.01, 0.03, 0.02)]
-    assert burst.median(rows).step_p50_ms == pytest.approx(20)
-    assert burst.median(rows).prompt_tokens == 90 and burst.median(rows).cached_prefix_tokens is None
+def test_the_median_row_keeps_unknown_values_unknown():
+    several = [bursts.row([[0.1, 0.1 + gap]], 0.16, prompt_tokens=90) for gap in (0.01, 0.03, 0.02)]
+    assert bursts.median(several).step_p50_ms == pytest.approx(20)
+    assert bursts.median(several).prompt_tokens == 90 and bursts.median(several).cached_prefix_tokens is None
 
 
 @pytest.fixture(scope="module")
 def released() -> dict:
     """config.json of the released dimensions."""
-    path = report.ROOT / "tools" / "make_checkpoint.py"
+    path = ROOT / "tools" / "make_checkpoint.py"
     spec = importlib.util.spec_from_file_location("make_checkpoint", path)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
@@ -66,28 +73,28 @@ def test_the_floor_of_the_released_model(released):
     assert roofline.modules(released, 4)["LocDiT"].reads == 3
 
 
-def test_users_speak_in_turn_and_arrivals_keep_their_rate():
-    lines = users(3, 2, SPEECH, first=10, seed=1)
-    serials = [task.serial for line in lines for task in line]
+def test_users_send_in_turn_and_arrivals_keep_their_rate():
+    users = closed_loop(3, 2, SHAPE, first=10, seed=1)
+    serials = [request.serial for requests in users for request in requests]
     assert serials == list(range(10, 19))
-    assert all([task.counts for task in line] == [False, True, True] for line in lines)
-    due = [line[0].at for line in arrivals(20, 2000, SPEECH, first=0, seed=1)]
+    assert all([request.counts for request in requests] == [False, True, True] for requests in users)
+    due = [requests[0].at for requests in open_loop(20, 2000, SHAPE, first=0, seed=1)]
     assert due == sorted(due) and due[-1] == pytest.approx(100, rel=0.1)
-    assert due == [line[0].at for line in arrivals(20, 2000, SPEECH, first=0, seed=1)]
+    assert due == [requests[0].at for requests in open_loop(20, 2000, SHAPE, first=0, seed=1)]
 
 
-def test_listeners_are_found_at_random_places_of_what_they_hear():
-    lines = listeners(400, SPEECH, 4.0, settle=1.0, seconds=8.0, first=7, seed=1)
-    tasks = [task for line in lines for task in line]
-    assert [task.serial for task in tasks] == list(range(7, 7 + len(tasks)))
-    places = [line[0].at for line in lines]
-    assert 0 <= min(places) < 0.1 and 3.9 < max(places) <= 4.0
-    for place, line in zip(places, lines, strict=True):
-        due = [place + 4.0 * index for index in range(len(line))]
+def test_listeners_start_at_random_points_of_an_utterance():
+    users = listeners(400, SHAPE, 4.0, settle=1.0, seconds=8.0, first=7, seed=1)
+    every = [request for requests in users for request in requests]
+    assert [request.serial for request in every] == list(range(7, 7 + len(every)))
+    starts = [requests[0].at for requests in users]
+    assert 0 <= min(starts) < 0.1 and 3.9 < max(starts) <= 4.0
+    for start, requests in zip(starts, users, strict=True):
+        due = [start + 4.0 * index for index in range(len(requests))]
         assert due[-1] < 9.0 <= due[-1] + 4.0
-        assert [task.counts for task in line] == [at >= 1.0 for at in due]
-        assert all(task.at is None and task.heard_out for task in line[1:])
-    assert sum(task.counts for task in tasks) == 400 * 8 / 4  # the lasting rate
+        assert [request.counts for request in requests] == [at >= 1.0 for at in due]
+        assert all(request.at is None and request.after_playback for request in requests[1:])
+    assert sum(request.counts for request in every) == 400 * 8 / 4  # the lasting rate
 
 
 def call(due: float, *times: float, code: str = "OK", counts: bool = True) -> Call:
@@ -96,22 +103,22 @@ def call(due: float, *times: float, code: str = "OK", counts: bool = True) -> Ca
     )
 
 
-def test_a_serving_row_counts_who_waited_who_heard_a_gap_and_who_was_refused():
+def test_a_serving_row_counts_late_refused_and_failed_requests():
     calls = [
         call(0.0, 0.05, 0.10, 0.15),
         call(1.0, 1.10, 1.50, 1.60),  # its second chunk is 240 ms late
         call(2.0, code="RESOURCE_EXHAUSTED"),
         call(3.0, 3.1, code="INTERNAL"),
     ]
-    row = serving.row("open", 1, calls)
+    row = rows.row("open", 1, calls)
     assert (row.requests, row.refused, row.failed, row.late_streams) == (4, 1, 1, 1)
     assert row.ttfb_p99_ms == pytest.approx(100) and row.longest_gap_p99_ms == pytest.approx(400)
     assert row.audio_s_per_s == pytest.approx(7 * 0.16 / 3.1)
     with pytest.raises(RuntimeError, match="no request of open 1 succeeded"):
-        serving.row("open", 1, calls[2:])
+        rows.row("open", 1, calls[2:])
 
 
-def test_a_closed_loop_is_measured_while_all_users_speak():
+def test_a_closed_loop_is_measured_while_all_users_are_active():
     calls = [
         call(0.0, 0.1, counts=False),
         call(0.1, 0.2, 0.3, 0.4, 0.5),
@@ -119,12 +126,12 @@ def test_a_closed_loop_is_measured_while_all_users_speak():
         call(0.2, 0.3, 0.4),
     ]
     # From 0.2, when the second user's warm-up ends, to 0.4, when the same user has ended: four chunks.
-    assert serving.row("closed", 2, calls).audio_s_per_s == pytest.approx(4 * 0.16 / 0.2)
+    assert rows.row("closed", 2, calls).audio_s_per_s == pytest.approx(4 * 0.16 / 0.2)
 
 
-def test_listening_is_measured_while_counted_requests_come():
+def test_listeners_are_measured_while_counted_requests_are_due():
     calls = [call(0.0, 0.1, 0.2, counts=False), call(1.0, 1.1, 1.2), call(2.0, 2.1, 2.2), call(3.0, 3.1, 3.2)]
-    assert serving.row("listening", 2, calls).audio_s_per_s == pytest.approx(4 * 0.16 / 2.0)
+    assert rows.row("listening", 2, calls).audio_s_per_s == pytest.approx(4 * 0.16 / 2.0)
 
 
 def event(cat: str, start: float, length: float, correlation: int) -> dict:
@@ -132,7 +139,7 @@ def event(cat: str, start: float, length: float, correlation: int) -> dict:
     return {"cat": cat, "name": f"{cat}{correlation}", "ts": start, "dur": length, "args": args}
 
 
-def test_idle_is_what_no_kernel_covers():
+def test_idle_time_is_covered_by_no_activity():
     launch = {"cat": "cuda_runtime", "name": "cudaGraphLaunch", "ts": 0, "dur": 5, "args": {"correlation": 1}}
     events = [
         launch,
@@ -151,10 +158,10 @@ def test_idle_is_what_no_kernel_covers():
     assert trace.heaviest(ran, 2, 1) == [{"name": "kernel1", "ms": pytest.approx(98 / 2 / 1e3), "runs": 1.5}]
 
 
-def test_a_gap_lies_between_what_ended_last_and_what_starts_next():
+def test_a_gap_lies_between_the_last_end_and_the_next_start():
     events = [
         event("kernel", 100, 100, 1),
-        event("kernel", 120, 10, 2),  # within the first: what follows it follows the first
+        event("kernel", 120, 10, 2),  # within the first: the next one follows the first
         event("kernel", 202, 8, 3),  # after a gap of 2
         event("gpu_memcpy", 208, 12, 4),  # overlaps by 2
         event("kernel", 220, 30, 3),  # at once
@@ -173,13 +180,13 @@ def test_a_gap_lies_between_what_ended_last_and_what_starts_next():
     assert trace.widest_gaps(ran, 2, 1) == [copy]
     assert sum(gap["ms"] for gap in trace.widest_gaps(ran, 2, 9)) == pytest.approx(26 / 2 / 1e3)
     row = trace.row(4, 1.0, ran, 1, steps=2)
-    assert row.traced_ms - row.busy_ms == pytest.approx(26 / 2 / 1e3)  # all that is idle
+    assert row.traced_ms - row.busy_ms == pytest.approx(26 / 2 / 1e3)  # all idle time
 
 
 def details(peer_step: float, peer_run: str = "now") -> dict:
-    """What a run leaves that measured one and 64 streams."""
-    own = burst.row([[0.008, 0.011, 0.014, 0.017]], 0.16, prompt_tokens=90, cached_prefix_tokens=0)
-    peer = burst.row([[0.0365 + i * peer_step for i in range(5)]], 0.16)
+    """The details of a run of one stream."""
+    own = bursts.row([[0.008, 0.011, 0.014, 0.017]], 0.16, prompt_tokens=90, cached_prefix_tokens=0)
+    peer = bursts.row([[0.0365 + i * peer_step for i in range(5)]], 0.16)
     return {
         "command": "python -m benchmarks.report",
         "shape": {"steps": 4, "timesteps": 10},
@@ -189,13 +196,13 @@ def details(peer_step: float, peer_run: str = "now") -> dict:
     }
 
 
-def burst_row(row: burst.Row) -> dict:
-    return {name: getattr(row, name) for name in burst.Row.__dataclass_fields__}
+def burst_row(row: bursts.Row) -> dict:
+    return {name: getattr(row, name) for name in bursts.Row.__dataclass_fields__}
 
 
 def test_the_table_holds_both_sides_and_the_floor(released):
-    table = report.table(details(0.0122), released)
-    (row,) = table["rows"]
+    bursts_table = table.table(details(0.0122), released)
+    (row,) = bursts_table["rows"]
     assert list(row) == [
         "streams",
         "step_p50_ms",
@@ -209,27 +216,29 @@ def test_the_table_holds_both_sides_and_the_floor(released):
     assert row["step_p50_ms"] == pytest.approx(3) and row["peer_step_p50_ms"] == pytest.approx(12.2)
     assert row["floor_ms"] == pytest.approx(1.767, rel=1e-3)
     assert page.ratio(row, "step_p50_ms") == pytest.approx(12.2 / 3)
-    assert "4.1x" in page.render(table, details(0.0122), "here")
+    assert "4.1x" in page.render(bursts_table, details(0.0122), "here")
 
 
 @pytest.mark.parametrize("peer_step", [0.0150, 0.0100])
-def test_no_ratio_to_a_peer_that_is_not_itself(released, peer_step):
-    table = report.table(details(peer_step), released)
-    assert page.ratio(table["rows"][0], "step_p50_ms") is None
-    assert page.ratio(table["rows"][0], "ttfb_p50_ms") == pytest.approx(36.5 / 8)
-    assert "no ratio is claimed for: step at 1 streams" in page.render(table, details(peer_step), "here")
+def test_no_ratio_to_a_peer_that_deviates_from_its_known_times(released, peer_step):
+    bursts_table = table.table(details(peer_step), released)
+    assert page.ratio(bursts_table["rows"][0], "step_p50_ms") is None
+    assert page.ratio(bursts_table["rows"][0], "ttfb_p50_ms") == pytest.approx(36.5 / 8)
+    assert "states no ratio for: step at 1 streams" in page.render(bursts_table, details(peer_step), "here")
 
 
 def test_no_ratio_to_a_peer_of_another_run(released):
-    table = report.table(details(0.0122, peer_run="yesterday"), released)
-    assert table["rows"][0]["peer_step_p50_ms"] is None and "peer" not in table["versions"]
-    assert "not measured in this run" in page.render(table, details(0.0122, "yesterday"), "here")
+    bursts_table = table.table(details(0.0122, peer_run="yesterday"), released)
+    assert bursts_table["rows"][0]["peer_step_p50_ms"] is None and "peer" not in bursts_table["versions"]
+    assert "not measured in this run" in page.render(bursts_table, details(0.0122, "yesterday"), "here")
 
 
 def traced(*counts: int) -> dict:
-    """What a trace of so many streams leaves, with ten gaps each."""
+    """The trace in the details of a run, with ten gaps for each count of streams."""
     row = trace.row(1, 1.0, trace.activities([event("kernel", 100, 40, 1)]), 3, steps=1)
-    rows = [{name: getattr(row, name) for name in trace.Row.__dataclass_fields__} | {"streams": n} for n in counts]
+    traced_rows = [
+        {name: getattr(row, name) for name in trace.Row.__dataclass_fields__} | {"streams": n} for n in counts
+    ]
     added = "void at::native::vectorized_elementwise_kernel<2, at::native::CUDAFunctorOnSelf_add<long>, std::array<"
     where = (
         "void at::native::elementwise_kernel<128, 2, at::native::gpu_kernel_impl_nocast<"
@@ -239,20 +248,20 @@ def traced(*counts: int) -> dict:
     gaps += [{"after": "_step_kernel", "before": f"kernel{i}", "ms": 0.001, "gaps": 108.0} for i in range(9)]
     return {
         "run": "now",
-        "rows": rows,
+        "rows": traced_rows,
         "heaviest": {str(n): [{"name": "_linear_kernel", "ms": 0.61, "runs": 48.0}] for n in counts},
         "widest_gaps": {str(n): gaps for n in counts},
     }
 
 
-def test_the_page_dissects_few_counts_of_a_trace(released):
-    told = details(0.0122)
-    table = report.table(told, released)
-    text = page.render(table, told | {"trace": traced(1, 2, 64)}, "here")
-    assert [n for n in (1, 2, 64) if f"Heaviest at {n} streams" in text] == [1, 64]
-    assert [n for n in (1, 2, 64) if f"Widest gaps at {n} streams" in text] == [1, 64]
-    assert text.count("| `CUDAFunctorOnSelf_add` | `where_` | 0.015 | 0.9 |") == 2
-    assert text.count("| `_step_kernel` | `kernel4` | 0.001 | 108.0 |") == 2 and "`kernel5`" not in text
+def test_the_page_lists_the_kernels_of_few_counts_of_streams(released):
+    run = details(0.0122)
+    bursts_table = table.table(run, released)
+    markdown = page.render(bursts_table, run | {"trace": traced(1, 2, 64)}, "here")
+    assert [n for n in (1, 2, 64) if f"Longest kernels at {n} streams" in markdown] == [1, 64]
+    assert [n for n in (1, 2, 64) if f"Widest gaps at {n} streams" in markdown] == [1, 64]
+    assert markdown.count("| `CUDAFunctorOnSelf_add` | `where_` | 0.015 | 0.9 |") == 2
+    assert markdown.count("| `_step_kernel` | `kernel4` | 0.001 | 108.0 |") == 2 and "`kernel5`" not in markdown
     old = {name: part for name, part in traced(1).items() if name != "widest_gaps"}
-    text = page.render(table, told | {"trace": old}, "here")
-    assert "Heaviest at 1 streams" in text and "Widest gaps" not in text
+    markdown = page.render(bursts_table, run | {"trace": old}, "here")
+    assert "Longest kernels at 1 streams" in markdown and "Widest gaps" not in markdown

@@ -1,4 +1,4 @@
-"""Delays and silences of text that is written slowly, from records made up by hand, and the command itself."""
+"""Delays and silences of text that is written slowly, from records that the tests make up, and the command itself."""
 
 import importlib.util
 import json
@@ -10,19 +10,21 @@ from pathlib import Path
 import pytest
 from support.checkpoints import TINY
 
-from benchmarks import dialogue_page, dialogue_playback, dialogue_rows
-from benchmarks.dialogue_calls import Dialogue, Piece, Segment, Sent
-from benchmarks.dialogue_scripts import Message, schedule, script, texts
-from benchmarks.hardware import ROOT
+from benchmarks.dialogue import page, playback, rows
+from benchmarks.dialogue.calls import Dialogue, ReceivedChunk, Segment, SentMessage
+from benchmarks.dialogue.scripts import Message, schedule, script, texts
+from benchmarks.measuring.environment import ROOT
 
 SENTENCES = ("Two, three four.", "Five six.")  # full stops at 16 and 26
 
 
 def record(
-    segments: list[tuple[int, str]], pieces: list[tuple[float, float, int]], *, engine: float = 0.14, code: str = "OK"
+    segments: list[tuple[int, str]], chunks: list[tuple[float, float, int]], *, engine: float = 0.14, code: str = "OK"
 ) -> Dialogue:
-    """SENTENCES at 2 words a second from 10 s on, each message 2 ms late. `segments` are ends and reasons, `pieces`
-    arrivals in seconds after the first word, lengths and segments."""
+    """The record of SENTENCES at 2 words a second from 10 s on, each message 2 ms late.
+
+    segments: ends and cut reasons. chunks: arrivals in seconds after the first word, lengths and segments.
+    """
     written = script(SENTENCES, schedule("2", 5))
     made, start = Dialogue(script=written, finished=12.002, engine_seconds=engine, code=code), 0
     for index, (end, reason) in enumerate(segments):
@@ -32,12 +34,12 @@ def record(
     for message in written.messages:
         position += len(message.text)
         due = 10.0 + message.at
-        made.sent.append(Sent(due=due, time=due + 0.002, end=position))
-    made.pieces = [Piece(time=10.002 + at, seconds=seconds, segment=segment) for at, seconds, segment in pieces]
+        made.sent.append(SentMessage(due=due, time=due + 0.002, end=position))
+    made.chunks = [ReceivedChunk(time=10.002 + at, seconds=seconds, segment=segment) for at, seconds, segment in chunks]
     return made
 
 
-WHOLE = [(17, ""), (26, "")]  # as the server counts: with the space that came before the next word
+WHOLE = [(17, ""), (26, "")]  # as the server counts: a segment has the space before the next word
 
 
 def test_text_is_written_word_by_word_with_the_space_before_the_word():
@@ -59,12 +61,12 @@ def test_all_at_once_is_one_message():
 
 
 @pytest.mark.parametrize("name", ["0", "-1", "inf", "nan", "slowly"])
-def test_other_ways_of_writing_are_refused(name):
+def test_other_schedules_are_refused(name):
     with pytest.raises(ValueError):
         schedule(name, 5)
 
 
-def test_every_text_is_its_own():
+def test_no_two_texts_are_alike():
     some = list(islice(texts(3, 7), 300))
     assert some == list(islice(texts(3, 7), 300)) != list(islice(texts(3, 8), 300))
     sentences = [sentence for text in some for sentence in text]
@@ -75,72 +77,72 @@ def test_every_text_is_its_own():
 
 
 def test_a_delay_runs_from_the_full_stop_and_is_split():
-    heard = record(WHOLE, [(1.41, 1.0, 0), (2.0, 1.0, 1)])
-    found = dialogue_playback.delay(heard, 0.25)
+    dialogue = record(WHOLE, [(1.41, 1.0, 0), (2.0, 1.0, 1)])
+    found = playback.delay(dialogue, 0.25)
     assert found.seconds == pytest.approx(0.41)  # the full stop is sent 1 s after the first word
     assert found.unavoidable == pytest.approx(0.25) and found.engine == 0.14
     assert found.overhead == pytest.approx(0.02)
 
 
 @pytest.mark.parametrize(("max_wait", "wait"), [(0.25, 0.25), (0.7, 0.5), (0, 0.5)])
-def test_the_wait_ends_with_the_next_word_or_when_the_server_waits_no_longer(max_wait, wait):
-    heard = record(WHOLE, [(1.6, 1.0, 0), (2.0, 1.0, 1)])
-    assert dialogue_playback.delay(heard, max_wait).unavoidable == pytest.approx(wait)
+def test_the_wait_ends_with_the_next_word_or_with_the_servers_wait(max_wait, wait):
+    dialogue = record(WHOLE, [(1.6, 1.0, 0), (2.0, 1.0, 1)])
+    assert playback.delay(dialogue, max_wait).unavoidable == pytest.approx(wait)
 
 
 def test_a_first_segment_shorter_than_its_sentence_counts_from_its_own_end():
-    heard = record([(5, "clause"), (17, "sentence"), (26, "")], [(0.7, 1.0, 0), (1.5, 1.0, 1), (2.0, 1.0, 2)])
-    found = dialogue_playback.delay(heard, 0.25)
+    dialogue = record([(5, "clause"), (17, "sentence"), (26, "")], [(0.7, 1.0, 0), (1.5, 1.0, 1), (2.0, 1.0, 2)])
+    found = playback.delay(dialogue, 0.25)
     assert found.seconds == pytest.approx(0.7)  # the comma is sent with the first word
 
 
 def test_a_first_segment_of_two_sentences_hides_no_delay():
-    heard = record([(26, "")], [(2.5, 1.0, 0)])
-    assert dialogue_playback.delay(heard, 0.25).seconds == pytest.approx(1.5)
+    dialogue = record([(26, "")], [(2.5, 1.0, 0)])
+    assert playback.delay(dialogue, 0.25).seconds == pytest.approx(1.5)
 
 
 def test_text_in_one_message_leaves_nothing_to_wait_for():
-    heard = record(WHOLE, [(0.2, 1.0, 0), (0.4, 1.0, 1)])
-    heard.script = script(SENTENCES, schedule("once", 5))
-    heard.sent = [Sent(due=10, time=10.002, end=26)]
-    found = dialogue_playback.delay(heard, 0)
+    dialogue = record(WHOLE, [(0.2, 1.0, 0), (0.4, 1.0, 1)])
+    dialogue.script = script(SENTENCES, schedule("once", 5))
+    dialogue.sent = [SentMessage(due=10, time=10.002, end=26)]
+    found = playback.delay(dialogue, 0)
     assert found.seconds == pytest.approx(0.2) and found.unavoidable == 0
 
 
-def test_playback_begins_with_the_first_audio_and_stands_still_when_it_runs_dry():
-    heard = record(WHOLE, [(1.4, 0.5, 0), (1.5, 0.5, 0), (2.7, 0.5, 1), (3.3, 0.5, 1)])
-    played = dialogue_playback.played(heard)
+def test_playback_begins_with_the_first_audio_and_stops_without_audio():
+    dialogue = record(WHOLE, [(1.4, 0.5, 0), (1.5, 0.5, 0), (2.7, 0.5, 1), (3.3, 0.5, 1)])
+    played = playback.played(dialogue)
     assert [part.begin - 10.002 for part in played] == pytest.approx([1.4, 1.9, 2.7, 3.3])
-    assert [part.dry for part in played] == pytest.approx([0, 0, 0.3, 0.1])
-    assert [(part.segment, part.end - part.begin) for part in dialogue_playback.stretches(heard)] == [
+    assert [part.silence for part in played] == pytest.approx([0, 0, 0.3, 0.1])
+    assert [(part.segment, part.end - part.begin) for part in playback.stretches(dialogue)] == [
         (0, pytest.approx(1.0)),
         (1, pytest.approx(0.5)),
         (1, pytest.approx(0.5)),
     ]
-    assert dialogue_playback.underruns(heard) == pytest.approx([0.1])
-    assert dialogue_playback.wall(heard) == pytest.approx(1.3)
+    assert playback.underruns(dialogue) == pytest.approx([0.1])
+    assert playback.wall(dialogue) == pytest.approx(1.3)
 
 
-def test_silence_between_segments_is_late_only_after_the_text_was_there():
-    (border,) = dialogue_playback.borders(record(WHOLE, [(1.4, 0.5, 0), (2.7, 0.5, 1)]), 0.25)
+def test_silence_between_segments_is_late_only_after_the_text_was_sent():
+    (border,) = playback.borders(record(WHOLE, [(1.4, 0.5, 0), (2.7, 0.5, 1)]), 0.25)
     assert border.silence == pytest.approx(0.8) and not border.inside
-    assert border.late == pytest.approx(0.7)  # the last word came at 2.0, and nothing behind it to wait for
-    (border,) = dialogue_playback.borders(record(WHOLE, [(1.4, 1.0, 0), (2.7, 0.5, 1)]), 0.25)
+    assert border.late == pytest.approx(0.7)  # the last word was sent at 2.0, and there is no next word to wait for
+    (border,) = playback.borders(record(WHOLE, [(1.4, 1.0, 0), (2.7, 0.5, 1)]), 0.25)
     assert border.silence == border.late == pytest.approx(0.3)
-    (border,) = dialogue_playback.borders(record(WHOLE, [(1.4, 0.5, 0), (1.9, 0.5, 1)]), 0.25)
+    (border,) = playback.borders(record(WHOLE, [(1.4, 0.5, 0), (1.9, 0.5, 1)]), 0.25)
     assert border.silence == border.late == pytest.approx(0)
 
 
-def test_borders_lie_inside_a_sentence_or_between_two():
-    pieces = [(0.7, 0.5, 0), (1.5, 0.5, 1), (2.0, 0.5, 2)]
-    named = dialogue_playback.borders(record([(5, "clause"), (17, "sentence"), (26, "")], pieces), 0.25)
-    unnamed = dialogue_playback.borders(record([(5, ""), (17, ""), (26, "")], pieces), 0.25)
+def test_a_border_is_inside_a_sentence_or_between_two():
+    chunks = [(0.7, 0.5, 0), (1.5, 0.5, 1), (2.0, 0.5, 2)]
+    named = playback.borders(record([(5, "clause"), (17, "sentence"), (26, "")], chunks), 0.25)
+    unnamed = playback.borders(record([(5, ""), (17, ""), (26, "")], chunks), 0.25)
     assert [border.inside for border in named] == [border.inside for border in unnamed] == [True, False]
 
 
 def test_a_row_counts_failures_apart():
     good = [record(WHOLE, [(1.4 + late, 0.5, 0), (2.0, 0.5, 1)]) for late in (0.0, 0.02, 0.14)]
-    row = dialogue_rows.row("2", 4, [*good, record([], [], code="UNAVAILABLE")], 0.25)
+    row = rows.row("2", 4, [*good, record([], [], code="UNAVAILABLE")], 0.25)
     assert row.dialogues == 3 and row.codes == {"UNAVAILABLE": 1} and row.segments == 6
     assert row.delay.p50_ms == pytest.approx(420) and row.delay.max_ms == pytest.approx(540)
     assert row.overhead.p50_ms == pytest.approx(30) and row.overhead_above == 2
@@ -149,22 +151,22 @@ def test_a_row_counts_failures_apart():
     assert row.sending_lag_p99_ms == pytest.approx(2) and row.server_text_to_audio.count == 0
 
 
-def test_a_row_of_failures_alone_says_so():
-    row = dialogue_rows.row("2", 1, [record([], [], code="NOT_FOUND")], 0.25)
+def test_a_row_of_failures_has_no_times():
+    row = rows.row("2", 1, [record([], [], code="NOT_FOUND")], 0.25)
     assert row.dialogues == 0 and row.codes == {"NOT_FOUND": 1} and row.delay.p50_ms is None
-    assert dialogue_rows.line(row).split()[:4] == ["2", "1", "0", "1"]
+    assert rows.line(row).split()[:4] == ["2", "1", "0", "1"]
 
 
-def test_an_example_says_which_silence_is_which():
-    pieces = [(0.7, 0.5, 0), (1.5, 0.5, 1), (2.1, 0.5, 1), (3.0, 0.5, 2)]
-    drawn = dialogue_rows.example("2", 1, record([(5, "clause"), (17, ""), (26, "")], pieces))
+def test_an_example_tells_the_kinds_of_silence_apart():
+    chunks = [(0.7, 0.5, 0), (1.5, 0.5, 1), (2.1, 0.5, 1), (3.0, 0.5, 2)]
+    drawn = rows.example("2", 1, record([(5, "clause"), (17, ""), (26, "")], chunks))
     assert [part["silence"] for part in drawn["heard"]] == ["", "inside", "underrun", "between"]
     assert [part["silence_s"] for part in drawn["heard"]] == pytest.approx([0, 0.3, 0.1, 0.4])
     assert [word["ends_sentence"] for word in drawn["words"]] == [False, False, True, False, True]
 
 
 def run(tmp_path: Path, *words: str, status: int = 0) -> dict:
-    """The table of the command on the tiny model, with segments of 4 steps."""
+    """Run the command on the tiny model, with segments of 4 steps, and return its table."""
     path = tmp_path / "table.json"
     small = ("--sentences", "2", "--max-steps", "4", "--timesteps", "4", "--clients", "1")
     command = [sys.executable, "-m", "benchmarks.dialogue", "--model", str(TINY), *small, *words, "--json", str(path)]
@@ -174,9 +176,9 @@ def run(tmp_path: Path, *words: str, status: int = 0) -> dict:
 
 
 @pytest.mark.timeout(120)
-def test_the_command(tmp_path):
-    page, picture = tmp_path / "page.md", tmp_path / "picture.png"
-    files = ["--page", str(page)]
+def test_the_command_writes_a_row_for_each_schedule_and_stream_count(tmp_path):
+    markdown, picture = tmp_path / "page.md", tmp_path / "picture.png"
+    files = ["--page", str(markdown)]
     if importlib.util.find_spec("matplotlib"):
         files += ["--plot", str(picture)]
     table = run(tmp_path, "--words", "20,once", "--streams", "1,2", "--dialogues", "2", *files)
@@ -197,7 +199,7 @@ def test_the_command(tmp_path):
         assert len({part["segment"] for part in one["heard"]}) == 2
         assert sum(part["end"] - part["begin"] for part in one["heard"]) == pytest.approx(2 * 4 * 0.16)
         assert all(before["end"] <= after["begin"] for before, after in pairwise(one["heard"]))
-    text = page.read_text()
+    text = markdown.read_text()
     assert "| 20 | 1 | 2 |" in text and "| all at once | 2 | 2 |" in text
     assert picture.exists() == ("![](picture.png)" in text)
 
@@ -207,4 +209,4 @@ def test_failed_calls_are_reported_by_their_codes(tmp_path):
     table = run(tmp_path, "--words", "once", "--streams", "1", "--dialogues", "2", "--voice", "nobody", status=1)
     (row,) = table["rows"]
     assert row["dialogues"] == 0 and row["codes"] == {"NOT_FOUND": 2} and table["examples"] == []
-    assert "NOT_FOUND 2" in dialogue_page.page(table, None)
+    assert "NOT_FOUND 2" in page.render(table, None)

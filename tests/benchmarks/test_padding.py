@@ -1,4 +1,4 @@
-"""Which products of a step are the library's, and what the best count of rows saves."""
+"""The products of a step that the library computes, and the time that the best number of rows saves."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def test_the_uses_are_all_products_of_a_step():
     assert weights == (padding.EVALUATIONS + 1) * parameters(LOCAL) + parameters(LANGUAGE)
 
 
-def test_tiles_of_our_own_are_left_out():
+def test_products_with_a_tile_of_the_project_are_left_out():
     assert by_library(2) == set()
     assert by_library(8) == {"LocDiT gate, up"}
     assert "LocDiT down, last layer" not in by_library(16)
@@ -26,7 +26,7 @@ def test_tiles_of_our_own_are_left_out():
     assert not any(where.startswith("LMs") for where in by_library(64))
 
 
-def test_candidates_are_the_rows_and_multiples_above_them():
+def test_candidates_are_the_rows_and_the_multiples_above_them():
     assert candidates(704, 16, 1.3)[0] == 704
     assert 880 in candidates(704, 16, 1.3)
     assert candidates(100, 64, 2) == [100, 128, 192]
@@ -48,7 +48,7 @@ def test_the_best_count_saves_its_difference_in_every_run():
     assert all(other.saves_ms == 0 and other.best_rows == other.rows for other in found.values())
 
 
-def test_less_than_noise_is_nothing():
+def test_a_saving_below_the_noise_counts_as_zero():
     clock = Clock()
     for use in uses():
         for rows in candidates(64 * use.rows, 16, 1.3):

@@ -1,4 +1,4 @@
-"""The corpus of sentence ends and its judge."""
+"""The corpus of sentence ends, and the scores of rules."""
 
 import json
 import subprocess
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from benchmarks.hardware import ROOT
-from benchmarks.segmentation import __main__ as judge
+from benchmarks.measuring.environment import ROOT
+from benchmarks.segmentation import page
 from benchmarks.segmentation.corpus import FILES, Text, load, parse
 from benchmarks.segmentation.rules import RULES, Lookahead, Span
 from benchmarks.segmentation.scoring import Trial, score, trial
@@ -27,7 +27,7 @@ Dear Dr. Lee,
 
 @dataclass
 class At:
-    """A rule that cuts at offsets known beforehand, as soon as `behind` more code points were fed."""
+    """A rule that cuts at given offsets, `behind` code points later."""
 
     offsets: tuple[int, ...]
     behind: int = 0
@@ -60,7 +60,7 @@ def test_every_text_is_a_passage_in_a_known_language(name):
         assert list(text.required) == sorted(set(text.required)) and not set(text.required) & set(text.optional)
 
 
-def test_the_corpus_is_big_enough():
+def test_the_corpus_is_large_enough():
     assert sum(len(text.sentences) for text in load("development")) >= 250
     held_out = load("held_out")
     assert sum(len(text.sentences) for text in held_out) >= 600
@@ -70,13 +70,13 @@ def test_the_corpus_is_big_enough():
     assert min(ends.values()) >= 55, ends
 
 
-def test_the_files_share_no_sentence_and_repeat_none():
+def test_no_sentence_occurs_twice_in_the_files():
     every = [sentence for name in FILES for text in load(name) for sentence in text.sentences]
     assert len(every) == len(set(every)), sorted(one for one in set(every) if every.count(one) > 1)
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_no_blank_line_passes_without_a_mark(name):
+def test_every_blank_line_has_a_mark(name):
     for text in load(name):
         at = -1
         while (at := text.text.find("\n\n", at + 1)) >= 0:
@@ -114,7 +114,7 @@ def test_a_misplaced_mark_is_an_error(source, line):
         parse(source)
 
 
-def test_a_perfect_rule_is_perfect_and_as_late_as_it_is():
+def test_a_perfect_rule_has_perfect_scores_and_its_own_lateness():
     trials = [perfect(text, behind=1) for text in parse(SAMPLE)]
     found = score(trials)
     assert (found.sentences, found.ends, found.cuts) == (5, 3, 3)
@@ -124,7 +124,7 @@ def test_a_perfect_rule_is_perfect_and_as_late_as_it_is():
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_perfect_rule_is_perfect_on_the_corpus(name):
+def test_a_perfect_rule_has_perfect_scores_on_the_corpus(name):
     found = score([perfect(text) for text in load(name)])
     assert found.precision == found.recall == 1 and found.cuts == found.ends
 
@@ -143,17 +143,17 @@ def test_wrong_and_missed_cuts_lower_precision_and_recall():
     )  # after Dr., before a space, acceptable, end
     assert (one.found, one.missed, one.wrong) == ([25], [15], [9])
     found = score([one])
-    assert found.cuts == 3  # the end of the text is none
+    assert found.cuts == 3  # the end of the text does not count
     assert found.precision == pytest.approx(2 / 3) and found.recall == pytest.approx(1 / 2)
 
 
 def test_a_rule_without_cuts_has_no_precision():
     found = score([trial(text, lambda language: At(())) for text in parse(SAMPLE)])
     assert (found.precision, found.recall, found.late_p50, found.late_p90) == (None, 0, None, None)
-    assert judge.cells(found) == ["-", "0.000", "-", "-"]
+    assert page.cells(found) == ["-", "0.000", "-", "-"]
 
 
-def test_the_baseline_waits_for_two_sentences_or_one_behind_a_cjk_terminator():
+def test_the_baseline_waits_for_two_sentences_or_one_after_a_cjk_terminator():
     (text,) = parse("# en: a\nIt rains. |We stay here. |He goes out. |Then he comes back.\n")
     one = trial(text, lambda language: Lookahead())
     assert one.found == list(text.required[:2]) and not one.wrong
@@ -163,9 +163,9 @@ def test_the_baseline_waits_for_two_sentences_or_one_behind_a_cjk_terminator():
     assert one.found == list(text.required) and one.lateness == [1, 1]
 
 
-def test_errors_show_where_they_are():
+def test_errors_show_their_context():
     letter, _ = parse(SAMPLE)
-    lines = judge.errors("none", trial(letter, lambda language: At((8,))))
+    lines = page.errors("none", trial(letter, lambda language: At((8,))))
     assert lines == [
         "none wrong en, letter: Dear Dr. ⟂Lee,↵↵it rains. Sure! We ",
         "none missed en, letter: Dear Dr. Lee,↵↵⟂it rains. Sure! We stay.",
@@ -174,8 +174,8 @@ def test_errors_show_where_they_are():
 
 
 def test_the_command_writes_a_table_of_both_rules(tmp_path):
-    table, page = tmp_path / "table.json", tmp_path / "page.md"
-    words = ["--file", "development", "--errors", "--json", str(table), "--page", str(page)]
+    table, markdown = tmp_path / "table.json", tmp_path / "page.md"
+    words = ["--file", "development", "--errors", "--json", str(table), "--page", str(markdown)]
     command = [sys.executable, "-m", "benchmarks.segmentation", *words]
     printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60).stdout
     content = json.loads(table.read_text())
@@ -185,4 +185,4 @@ def test_the_command_writes_a_table_of_both_rules(tmp_path):
         assert rows.keys() == LANGUAGES | {"all"}
         assert rows["all"]["ends"] == sum(len(text.required) for text in load("development"))
     grid = printed[printed.index("| language |") :].strip()
-    assert grid in page.read_text() and "⟂" in printed
+    assert grid in markdown.read_text() and "⟂" in printed

@@ -1,4 +1,4 @@
-"""The commands themselves, on the tiny model."""
+"""The commands, run on the tiny model."""
 
 import importlib.util
 import json
@@ -9,10 +9,10 @@ import pytest
 from support.checkpoints import TINY
 from support.servers import PATIENT
 
-from benchmarks.hardware import ROOT
+from benchmarks.measuring.environment import ROOT
 
-pytestmark = pytest.mark.timeout(600)  # models are loaded, servers started and measured
-LONGEST = 500  # seconds, of a command
+pytestmark = pytest.mark.timeout(600)  # the commands load models, and start servers and measure them
+LONGEST = 500  # seconds of a command
 
 
 def run(tmp_path, *words: str) -> dict:
@@ -57,7 +57,7 @@ TRIALS = ("--ttfb-ms", "20000", "--settle", "0.2", "--seconds", "1", "--requests
 
 
 def publish(tmp_path, module: str, *words: str) -> dict:
-    """What a command wrote, after a look at its page and at its picture, which it draws if matplotlib is there."""
+    """Run a command, check its page and its picture, and return its table. A picture needs matplotlib."""
     command = [sys.executable, "-m", f"benchmarks.{module}", "--model", str(TINY), *words, *SMALL, *TRIALS, *PATIENT]
     command += ["--out", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LONGEST)
@@ -89,8 +89,8 @@ def test_scaling(tmp_path):
     assert {path.name for path in tmp_path.glob("capacity-*.md")} == {"capacity-here-1.md", "capacity-here-2.md"}
 
 
-def test_a_report_says_what_failed(tmp_path):
-    """Without a GPU there are no ceilings and no trace; the engine's rows are there all the same."""
+def test_a_report_names_the_parts_that_failed(tmp_path):
+    """Without a GPU there are no ceilings and no trace, but the rows of the engine are there."""
     words = (
         "benchmarks.report",
         "--model",
@@ -110,5 +110,5 @@ def test_a_report_says_what_failed(tmp_path):
     assert table["rows"][0]["step_p50_ms"] > 0 and table["rows"][0]["floor_ms"] is None
     text = (tmp_path / "here.md").read_text()
     assert "## A burst" in text and "not measured in this run" in text
-    if "trace:" in done.stderr:  # on a GPU it works
+    if "trace:" in done.stderr:  # with a GPU the trace succeeds
         assert done.returncode == 1 and not (tmp_path / "launches.json").exists()

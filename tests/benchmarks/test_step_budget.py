@@ -1,4 +1,4 @@
-"""A step must not grow unnoticed: operations and kernel calls on a CPU, launches as counted on a GPU."""
+"""The cost of a step stays within its budget: operations and kernel calls on a CPU, launches as counted on a GPU."""
 
 import json
 import sys
@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks import budget
 
-REMEDY = "if that is worth it: python -m benchmarks.budget --accept"
+REMEDY = "to accept the higher cost: python -m benchmarks.budget --accept"
 
 
 @pytest.fixture(scope="module")
@@ -27,11 +27,11 @@ def test_a_step_stays_within_its_budget(counted, allowed):
 
 def test_operations_do_not_multiply_with_streams(counted):
     one, eight = counted["1"], counted["8"]
-    assert abs(eight["ops"] - one["ops"]) <= 0.02 * one["ops"], "something loops over the streams of a step"
+    assert abs(eight["ops"] - one["ops"]) <= 0.02 * one["ops"], "a step loops over its streams"
     assert eight["calls"] == one["calls"]
 
 
-def test_the_count_sees_what_the_model_does(counted):
+def test_the_count_includes_all_attention_of_the_model(counted):
     # Five layers of language models; nine evaluations of two layers of LocDiT and one of one layer of LocEnc.
     attends = sum(count for name, count in counted["1"]["calls"].items() if name.startswith("att"))
     assert attends == 5 + 9 * 2 + 1
@@ -39,11 +39,11 @@ def test_the_count_sees_what_the_model_does(counted):
 
 def test_launches_on_a_gpu_stay_within_their_budget(allowed):
     launches = json.loads(budget.LAUNCHES.read_text())["buckets"] if budget.LAUNCHES.is_file() else {}
-    assert launches.keys() == allowed.get("gpu", {}).keys(), f"buckets were counted that have no budget; {REMEDY}"
+    assert launches.keys() == allowed.get("gpu", {}).keys(), f"some buckets have no budget; {REMEDY}"
     assert not budget.over(launches, allowed.get("gpu", {})), REMEDY
 
 
-def test_what_is_over_or_without_a_budget_is_named():
+def test_values_over_their_budget_or_without_one_are_named():
     limits = {"1": {"ops": 10, "calls": {"attend": 5}}}
     assert budget.over({"1": {"ops": 10, "calls": {"attend": 5}}}, limits) == []
     assert budget.over({"1": {"ops": 11, "calls": {"attend": 4, "store": 1}}}, limits) == [

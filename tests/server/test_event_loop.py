@@ -86,7 +86,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
 @pytest.mark.timeout(400)
 async def test_no_callback_does_much_under_load(serve_front, monkeypatch):
     async with serve_front() as served:
-        clients = [sys.executable, "-m", "benchmarks.front_clients", served.address]
+        clients = [sys.executable, "-m", "benchmarks.event_loop.clients", served.address]
         with watched(monkeypatch) as watch:
             await asyncio.to_thread(subprocess.run, clients, cwd=ROOT, check=True, timeout=300)
     assert watch.callbacks > 10_000

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from benchmarks.trace import Activity, activities
+from benchmarks.trace.activities import Activity, activities
 
 
 def traced(call: Callable[[], object], folder: Path) -> list[Activity]:

@@ -20,8 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import hardware, servers
-from benchmarks.markdown import grid, listed
+from benchmarks.measuring import environment
+from benchmarks.pages.markdown import grid, listed
+from benchmarks.serving import servers
 from tools.voice import hearing, judge
 from tools.voice.ask import ask_missing
 from tools.voice.recordings import Case, Recording, recordings
@@ -218,8 +219,8 @@ def results(verdicts: Sequence[Heard], voice: str) -> dict[str, Any]:
     differences = [difference(mode, of, verdicts) for mode in (EAGER, INDEPENDENT) for of in ("words", "characters")]
     first = {one.text: one.first for one in verdicts if one.mode == EAGER}
     return {
-        "command": hardware.command(),
-        "versions": hardware.versions("torch", "pocketsphinx", "numpy"),
+        "command": environment.command(),
+        "versions": environment.versions("torch", "pocketsphinx", "numpy"),
         "voice": voice,
         "sentences": len(first),
         "sentence_words": float(np.mean([len(words(text)) for text in first])),

@@ -21,8 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import hardware, servers
-from benchmarks.markdown import grid, listed
+from benchmarks.measuring import environment
+from benchmarks.pages.markdown import grid, listed
+from benchmarks.serving import servers
 from tools.voice import hearing, judge
 from tools.voice.ask import MODES, ask_all, cases
 from tools.voice.dataset import Speech
@@ -232,8 +233,8 @@ def main() -> int:
     (options.recordings / "judged.json").write_text(json.dumps([asdict(one) for one in verdicts], indent=1))
     found = bounds(rows)
     result = {
-        "command": hardware.command(),
-        "versions": hardware.versions("pocketsphinx", "numpy"),
+        "command": environment.command(),
+        "versions": environment.versions("pocketsphinx", "numpy"),
         "rows": [asdict(one) for one in rows],
         "bounds": [asdict(one) for one in found],
     }

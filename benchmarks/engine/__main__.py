@@ -1,0 +1,137 @@
+"""Measure the engine alone: bursts of streams, each of a fixed number of steps.
+
+    python -m benchmarks.engine --model demo --streams 1,4,8 --json engine.json
+
+Every request has a text of its own that differs from all others in its first word and has as many tokens, so that no
+prefix is cached. A row is the median of `--repeats` bursts, after one burst that warms up. The time to first audio
+counts from the submission of the burst; `bursts.Row` describes the other columns.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import asdict
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+import torch
+
+from benchmarks.engine import bursts
+from benchmarks.engine.bursts import Row
+from benchmarks.engine.requests import requests
+from benchmarks.measuring.environment import command, gpu_memory_gib, versions
+from benchmarks.measuring.flags import command_parser, integers
+from voxcpm_grpc.checkpoint import resolve
+from voxcpm_grpc.engine.engine import Engine
+from voxcpm_grpc.engine.load import load_engine
+from voxcpm_grpc.request import Admitted, AudioChunk, CodecChunk, Finished, Request
+from voxcpm_grpc.settings.schema import EngineSettings
+
+UPLOAD = "upload"  # id of the codec job beside the streams
+
+
+def run_burst(engine: Engine, burst: list[Request], upload: np.ndarray) -> Row:
+    """Submit all requests at once and step until they finish.
+
+    upload: samples that the engine encodes again and again meanwhile; empty for none.
+    """
+    steps = burst[0].sampling.max_steps
+    began = perf_counter()
+    for request in burst:
+        engine.add(request)
+    arrivals: defaultdict[str, list[float]] = defaultdict(list)
+    prompt = cached = finished = 0
+    if len(upload):
+        engine.encode(UPLOAD, upload, pad_left=False)
+    while finished < len(burst):
+        results = engine.step()
+        now = perf_counter()
+        for id, event in results:
+            match event:
+                case AudioChunk():
+                    arrivals[id].append(now - began)
+                case Admitted():
+                    prompt = max(prompt, event.prompt_tokens)
+                    cached += event.cached_tokens
+                case Finished():
+                    assert event.steps == steps, f"stream {id} ended after {event.steps} of {steps} steps"
+                    finished += 1
+                case CodecChunk():
+                    if event.last:
+                        engine.encode(UPLOAD, upload, pad_left=False)
+                case _:
+                    raise RuntimeError(f"stream {id}: {event}")
+    engine.cancel(UPLOAD)
+    step_seconds = engine.info.samples_per_step / engine.info.output_sample_rate
+    return bursts.row(list(arrivals.values()), step_seconds, prompt_tokens=prompt, cached_prefix_tokens=cached)
+
+
+def measure(
+    engine: Engine,
+    streams: int,
+    *,
+    steps: int,
+    timesteps: int,
+    chars: int,
+    repeats: int,
+    first: int,
+    upload_seconds: float = 0.0,
+) -> Row:
+    """The median row of `repeats` bursts. upload_seconds: length of a recording that is encoded meanwhile."""
+    samples = int(upload_seconds * engine.info.input_sample_rate)
+    upload = np.random.default_rng(0).uniform(-0.5, 0.5, samples).astype(np.float32)
+    rows = []
+    for repeat in range(repeats + 1):
+        serial = first + repeat * streams
+        burst = requests(serial, streams, steps=steps, timesteps=timesteps, chars=chars)
+        rows.append(run_burst(engine, burst, upload))
+    return bursts.median(rows[1:])
+
+
+def main() -> None:
+    parser = command_parser(__doc__)
+    parser.add_argument("--model", default="demo", help="demo, a directory, or a hub repository id")
+    parser.add_argument(
+        "--streams", type=integers, default=[1, 4, 8], help="streams of each burst, separated by commas"
+    )
+    parser.add_argument("--steps", type=int, default=50, help="steps of each stream")
+    parser.add_argument("--timesteps", type=int, default=10, help="flow-matching steps")
+    parser.add_argument("--chars", type=int, default=110, help="characters of each text")
+    parser.add_argument("--repeats", type=int, default=3, help="bursts of each row, after one that warms up")
+    parser.add_argument("--upload-seconds", type=float, default=0.0, help="length of a recording to encode meanwhile")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
+    parser.add_argument("--eager", action="store_true", help="use no CUDA graphs")
+    parser.add_argument("--json", type=Path, help="also write the table to this file")
+    options = parser.parse_args()
+
+    counts: list[int] = options.streams
+    settings = EngineSettings(
+        device=options.device, max_slots=max(counts), timesteps=(options.timesteps,), graphs=not options.eager
+    )
+    engine = load_engine(resolve(options.model), options.model, settings)
+    rows, first = [], 0
+    print(bursts.HEADINGS)
+    with torch.inference_mode():
+        for count in counts:
+            shape = {"steps": options.steps, "timesteps": options.timesteps, "chars": options.chars}
+            shape["upload_seconds"] = options.upload_seconds
+            row = measure(engine, count, repeats=options.repeats, first=first, **shape)
+            first += count * (options.repeats + 1)
+            rows.append(row)
+            print(bursts.line(row), flush=True)
+    if options.json:
+        pages = engine.stats().pages_total * settings.page_size
+        table = {
+            "command": command(),
+            "versions": versions("torch", "triton") | {"dtype": engine.info.dtype},
+            "memory_gib": gpu_memory_gib() if engine.info.device.startswith("cuda") else None,
+            "kv_gib": pages * engine.model.layout.bytes_per_position / 2**30,
+            "rows": [asdict(row) for row in rows],
+        }
+        options.json.write_text(json.dumps(table, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

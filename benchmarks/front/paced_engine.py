@@ -1,0 +1,122 @@
+"""An engine without a model, which makes a chunk for every stream at a fixed rate. Needs no PyTorch.
+
+Each chunk carries the time at which it was made in its first two samples.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from voxcpm_grpc.errors import VoxCPMError
+from voxcpm_grpc.request import Admitted, AudioChunk, CodecChunk, Event, Finished, FinishReason, ModelInfo, Request
+
+INFO = ModelInfo(
+    name="paced",
+    architecture="paced",
+    fingerprint="0" * 32,
+    input_sample_rate=16000,
+    output_sample_rate=48000,
+    patch_size=4,
+    latent_dim=64,
+    samples_per_step=7680,
+    samples_per_patch=2560,
+    max_model_len=8192,
+    max_slots=1024,
+    timesteps=(10,),
+    device="cpu",
+    dtype="float32",
+    codec_dtype="float32",
+)
+TIME_HZ = 10_000  # resolution of the time in a chunk
+DIGIT = 1 << 15  # each of the two samples holds 15 bits, so that none is negative as 16-bit PCM
+
+
+@dataclass(slots=True)
+class _Stream:
+    request: Request
+    credit: int
+    made: int = -1  # chunks; -1 before admission
+
+
+@dataclass(slots=True)
+class PacedEngine:
+    """An `EngineLike` that makes a chunk for every stream with credit, all in one step, every `step_seconds`."""
+
+    step_seconds: float
+    info: ModelInfo = INFO
+    _streams: dict[str, _Stream] = field(default_factory=dict)
+    _due: float = 0.0
+
+    @property
+    def busy(self) -> bool:
+        return any(stream.credit > 0 for stream in self._streams.values())
+
+    def warm_up(self) -> float:
+        return self.step_seconds
+
+    def add(self, request: Request, credit: int) -> None:
+        self._streams[request.id] = _Stream(request, credit)
+
+    def grant(self, id: str, chunks: int) -> None:
+        if stream := self._streams.get(id):
+            stream.credit += chunks
+
+    def cancel(self, id: str) -> None:
+        self._streams.pop(id, None)
+
+    def encode(self, id: str, waveform: np.ndarray, *, pad_left: bool) -> None:
+        raise NotImplementedError
+
+    def decode(self, id: str, latents: np.ndarray) -> None:
+        raise NotImplementedError
+
+    def collect(self) -> None:
+        """Wait until the next step is due; steps that were missed are skipped."""
+        if self._streams:
+            now = time.perf_counter()
+            self._due = max(self._due + self.step_seconds, now)
+            time.sleep(self._due - now)
+
+    def step(self) -> list[tuple[str, Event | CodecChunk | VoxCPMError]]:
+        samples = timed_samples(self.info.samples_per_step)
+        results: list[tuple[str, Event | CodecChunk | VoxCPMError]] = []
+        for id, stream in list(self._streams.items()):
+            if stream.made < 0:
+                results.append((id, Admitted(queue_seconds=0.0, prompt_tokens=8, cached_tokens=0)))
+                stream.made = 0
+            elif stream.credit > 0:
+                results.append((id, AudioChunk(index=stream.made, samples=samples)))
+                stream.made += 1
+                stream.credit -= 1
+                if stream.made == stream.request.sampling.max_steps:
+                    del self._streams[id]
+                    end = Finished(reason=FinishReason.MAX_STEPS, steps=stream.made, engine_seconds=0.0)
+                    results.append((id, end))
+        return results
+
+
+@dataclass(frozen=True, slots=True)
+class MakePaced:
+    """Makes the engine in its process. `ProcessHandle` pickles it."""
+
+    step_seconds: float
+
+    def __call__(self) -> PacedEngine:
+        return PacedEngine(self.step_seconds)
+
+
+def timed_samples(count: int) -> np.ndarray:
+    """A tone whose first two samples hold the present time, exact to 16 bits: float32 [count]."""
+    samples = np.sin(np.arange(count, dtype=np.float32) / 20) / 2
+    now = int(time.perf_counter() * TIME_HZ) % DIGIT**2
+    samples[:2] = now // DIGIT / DIGIT, now % DIGIT / DIGIT
+    return samples
+
+
+def age(audio: bytes) -> float:
+    """Seconds since a chunk was made. audio: its 16-bit PCM. All processes of a host share the clock."""
+    high, low = np.frombuffer(audio, "<i2", 2).tolist()
+    return (time.perf_counter() * TIME_HZ - high * DIGIT - low) % DIGIT**2 / TIME_HZ

@@ -1,0 +1,56 @@
+"""One load after another on a server, and the flags that shape their requests."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from benchmarks.serving import requests
+from benchmarks.serving.clients import ClientProcesses, default_processes
+from benchmarks.serving.requests import Call, RequestShape, UserRequests
+
+MIN_EACH = 4  # requests of each user of a closed loop
+
+
+@dataclass(slots=True, kw_only=True)
+class LoadRunner:
+    """Runs one load after another on a server, each with texts that the server has not had before."""
+
+    clients: ClientProcesses
+    shape: RequestShape
+    seed: int = 1
+    first: int = 0  # number of the next text
+
+    def warm_up(self, engines: int = 1) -> None:
+        self._run(requests.closed_loop(2 * engines, 1, self.shape, first=self.first, seed=self.seed))
+
+    def closed(self, users: int, each: int = MIN_EACH) -> list[Call]:
+        """A closed loop, in which `each` requests of each user count."""
+        return self._run(requests.closed_loop(users, each, self.shape, first=self.first, seed=self.seed))
+
+    def open(self, rate: float, count: int) -> list[Call]:
+        """`count` random arrivals, `rate` a second."""
+        return self._run(requests.open_loop(rate, count, self.shape, first=self.first, seed=self.seed))
+
+    def listening(self, count: int, utterance: float, *, settle: float, seconds: float) -> list[Call]:
+        """Listeners; the parameters are those of `requests.listeners`."""
+        window = {"settle": settle, "seconds": seconds, "first": self.first, "seed": self.seed + self.first}
+        return self._run(requests.listeners(count, self.shape, utterance, **window))
+
+    def _run(self, users: Sequence[UserRequests]) -> list[Call]:
+        self.first += sum(map(len, users))
+        return self.clients.run(users, self.shape)
+
+
+def request_shape(options: argparse.Namespace) -> RequestShape:
+    """The shape that the flags of `add_flags` give."""
+    return RequestShape(steps=options.steps, timesteps=options.timesteps, chars=options.chars)
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of the requests' shape and of the client processes."""
+    parser.add_argument("--steps", type=int, default=60, help="steps of each request")
+    parser.add_argument("--timesteps", type=int, default=10, help="flow-matching steps")
+    parser.add_argument("--chars", type=int, default=110, help="characters of each text")
+    parser.add_argument("--clients", type=int, default=default_processes(), help="client processes")

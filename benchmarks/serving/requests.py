@@ -1,0 +1,103 @@
+"""The requests of a load: users in a closed loop, random arrivals, and listeners.
+
+Times are in seconds on the host's monotonic clock, which all its processes share.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestShape:
+    """The parameters that all requests of a load share. chars: length of each text."""
+
+    steps: int
+    timesteps: int
+    chars: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedRequest:
+    """One request, and when it is due.
+
+    serial: number of its text. at: when it is due, after the start of the load; None: when the request before it has
+    ended. after_playback: with `at` None, due when playback of the request before it has ended instead. counts: False
+    for a request that only warms up.
+    """
+
+    serial: int
+    steps: int
+    at: float | None = None
+    after_playback: bool = False
+    counts: bool = True
+
+
+@dataclass(slots=True, kw_only=True)
+class Call:
+    """The outcome of a request.
+
+    due, sent: when it should have been sent, and when it was. times: the arrival of each chunk with audio. seconds: the
+    length of its audio. server_ttfb: time to first audio by the server's clock. code: status of the call.
+    """
+
+    due: float
+    sent: float
+    counts: bool
+    times: list[float] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    server_ttfb: float = 0.0
+    code: str = "OK"
+
+
+UserRequests = Sequence[PlannedRequest]
+"""The requests of one user, in order."""
+
+
+def closed_loop(count: int, requests: int, shape: RequestShape, *, first: int, seed: int) -> list[UserRequests]:
+    """Users who send each request as soon as the one before it has ended.
+
+    Each of `count` users sends `requests` requests that count, after one of random length that does not count, so that
+    the users do not run in step. `first` is the number of the first text.
+    """
+    lengths = random.Random(seed)
+    users, serial = [], first
+    for _ in range(count):
+        warm_up = PlannedRequest(serial=serial, steps=lengths.randint(1, shape.steps), counts=False)
+        counted = [PlannedRequest(serial=serial + 1 + index, steps=shape.steps) for index in range(requests)]
+        users.append([warm_up, *counted])
+        serial += 1 + requests
+    return users
+
+
+def open_loop(rate: float, requests: int, shape: RequestShape, *, first: int, seed: int) -> list[UserRequests]:
+    """One request each of `requests` users, at random times (Poisson), `rate` a second on average."""
+    gaps, at, users = random.Random(seed), 0.0, []
+    for index in range(requests):
+        users.append([PlannedRequest(serial=first + index, steps=shape.steps, at=at)])
+        at += gaps.expovariate(rate)
+    return users
+
+
+def listeners(
+    count: int, shape: RequestShape, utterance: float, *, settle: float, seconds: float, first: int, seed: int
+) -> list[UserRequests]:
+    """Users who play speech without a pause: each request is due when playback of the one before it has ended.
+
+    utterance: length of a request's audio. Each user starts at a random point of an utterance, so that requests come at
+    random times and at the lasting rate from the start. Requests count if they are due in the `seconds` that follow
+    `settle` seconds, provided that nothing is late.
+    """
+    starts, users, serial = random.Random(seed), [], first
+    for _ in range(count):
+        at = starts.uniform(0, utterance)
+        requests: list[PlannedRequest] = []
+        while at < settle + seconds:
+            request = PlannedRequest(serial=serial, steps=shape.steps, after_playback=True, counts=at >= settle)
+            requests.append(request if requests else replace(request, at=at))
+            at += utterance
+            serial += 1
+        users.append(requests)
+    return users

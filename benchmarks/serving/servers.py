@@ -1,0 +1,96 @@
+"""Servers to measure: one that the benchmark starts in processes of its own, or one that is running already."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Self
+
+START_SECONDS, STOP_SECONDS = 400, 60
+
+
+class Server:
+    """A server that runs while the block runs. `targets` waits until it is ready.
+
+    extra: more flags of `voxcpm-grpc serve`.
+    """
+
+    def __init__(self, model: str, timesteps: int, extra: Sequence[str]) -> None:
+        self._flags = {"--model": model, "--engine.timesteps": str(timesteps)}
+        self._extra = extra
+        self._targets: list[str] = []
+
+    def __enter__(self) -> Self:
+        self._voices = tempfile.TemporaryDirectory()
+        flags = self._flags | {
+            "--listen": "127.0.0.1:0",
+            "--log-level": "warning",
+            "--voices.url": self._voices.name,
+        }
+        words = [word for flag in flags.items() for word in flag]
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "voxcpm_client", "serve", *words, *self._extra], stdout=subprocess.PIPE, text=True
+        )
+        self._watchdog = threading.Timer(START_SECONDS, self._process.kill)
+        self._watchdog.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._watchdog.cancel()
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._voices.cleanup()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def targets(self) -> list[str]:
+        """The address of each front. Waits for the server. Raises SystemExit if it does not start."""
+        assert self._process.stdout is not None
+        if not self._targets:
+            line = self._process.stdout.readline()
+            self._watchdog.cancel()
+            if not line.startswith("listening on "):
+                raise SystemExit(f"the server did not start within {START_SECONDS} s; its messages are above")
+            self._targets = line.split()[2].split(",")
+        return self._targets
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that choose a server: --target or --model."""
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--target", help="HOST:PORT of a running server; several are separated by commas")
+    where.add_argument(
+        "--model",
+        default="demo",
+        help="model of the server that the benchmark starts: demo, a directory, or a hub repository id",
+    )
+
+
+@contextmanager
+def reached(options: argparse.Namespace, extra: Sequence[str]) -> Iterator[list[str]]:
+    """The addresses of the server that the flags of `add_flags` choose, which is started if need be.
+
+    extra: flags of a server that is started. Raises SystemExit for extra flags together with --target.
+    """
+    if options.target:
+        if extra:
+            raise SystemExit(f"{extra[0]} is a flag of a server that is started, but --target names a running one")
+        yield options.target.split(",")
+    else:
+        with Server(options.model, options.timesteps, extra) as server:
+            yield server.targets()
