@@ -20,7 +20,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from benchmarks.engine import bursts
+from benchmarks.measuring import bursts
 from benchmarks.measuring.environment import command, gpu_memory_gib, versions
 from benchmarks.measuring.flags import command_parser, integers
 from benchmarks.measuring.texts import text

@@ -4,7 +4,7 @@
 
 Every request has a text of its own that differs from all others in its first word and has as many tokens, so that no
 prefix is cached. A row is the median of `--repeats` bursts, after one burst that warms up. The time to first audio
-counts from the submission of the burst; `bursts.Row` describes the other columns.
+counts from the submission of the burst; `measuring.bursts.Row` describes the other columns.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from time import perf_counter
 import numpy as np
 import torch
 
-from benchmarks.engine import bursts
-from benchmarks.engine.bursts import Row
 from benchmarks.engine.requests import requests
+from benchmarks.measuring import bursts
+from benchmarks.measuring.bursts import Row
 from benchmarks.measuring.environment import command, gpu_memory_gib, versions
 from benchmarks.measuring.flags import command_parser, integers
 from voxcpm_grpc.checkpoint import resolve

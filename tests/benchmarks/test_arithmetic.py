@@ -5,7 +5,7 @@ import importlib.util
 import pytest
 
 from benchmarks import roofline
-from benchmarks.engine import bursts
+from benchmarks.measuring import bursts
 from benchmarks.measuring.environment import ROOT
 from benchmarks.measuring.statistics import late, playback_end
 from benchmarks.measuring.texts import text
