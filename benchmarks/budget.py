@@ -1,11 +1,11 @@
-"""What a step may cost in operations, counted where there is no GPU, and in launches, as last counted on one.
+"""Count the operations of a step on a CPU, and compare them, and the launches of a step on a GPU, with a budget.
 
-    python -m benchmarks.budget             counts, and says what is over budget.json
-    python -m benchmarks.budget --accept    makes what is counted the budget
+    python -m benchmarks.budget             counts, and lists the values over budget.json
+    python -m benchmarks.budget --accept    writes the counted values to budget.json
 
-`ops` are the operations that PyTorch dispatches in one step of the tests' tiny model on a CPU, where the plain path
-runs; `calls` are the calls of a step, by name, into attention and kernels, whichever backend serves them. `gpu` holds,
-by batch size, what `results/launches.json` may hold; it is there as soon as that file is.
+In the budget, `cpu` holds counts of one step of the tests' tiny model by streams: `ops` is the number of operations
+that PyTorch dispatches, and `calls` the number of calls into attention and kernels, by name, with any backend. `gpu`
+holds limits for results/launches.json by batch size, if that file exists.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ BUDGET = Path(__file__).parent / "budget.json"
 LAUNCHES = Path(__file__).parent / "results" / "launches.json"
 STREAMS, TIMESTEPS = (1, 8), 10
 SEAMS = ("voxcpm_grpc.attention", "voxcpm_grpc.kernels")
-VALUES = "voxcpm_grpc.attention.base"  # what backends are handed, not a backend
+VALUES = "voxcpm_grpc.attention.base"  # the arguments of a backend; calls of it do not count
 
-Counts = dict[str, Any]  # numbers, or counts of what is inside by name
+Counts = dict[str, Any]  # numbers or further counts, by name
 
 
 class _Operations(TorchDispatchMode):
@@ -50,19 +50,19 @@ class _Operations(TorchDispatchMode):
 
 
 class _Calls:
-    """Counts, while entered, calls of public functions of the seams' modules from outside them."""
+    """Counts calls of public functions in SEAMS from outside of them, while the block runs."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
 
     def __enter__(self) -> _Calls:
-        sys.setprofile(self._see)
+        sys.setprofile(self._count)
         return self
 
     def __exit__(self, *_: object) -> None:
         sys.setprofile(None)
 
-    def _see(self, frame: FrameType, event: str, _: object) -> None:
+    def _count(self, frame: FrameType, event: str, _: object) -> None:
         if event != "call" or not _within(frame) or (frame.f_back is not None and _within(frame.f_back)):
             return
         name = frame.f_code.co_name
@@ -76,7 +76,7 @@ def _within(frame: FrameType) -> bool:
 
 
 def count() -> Counts:
-    """Of one step of the tiny model on a CPU, by streams."""
+    """The counts of one step of the tiny model on a CPU, by streams."""
     settings = EngineSettings(device="cpu", max_slots=max(STREAMS), timesteps=(TIMESTEPS,), graphs=False)
     engine = load_engine(TINY, "tiny", settings)
     return {str(streams): _count(engine, streams) for streams in STREAMS}
@@ -84,15 +84,15 @@ def count() -> Counts:
 
 @torch.inference_mode()
 def _count(engine: Engine, streams: int) -> Counts:
-    together = requests(0, streams, steps=8, timesteps=TIMESTEPS, chars=40)
-    for request in together:
+    burst = requests(0, streams, steps=8, timesteps=TIMESTEPS, chars=40)
+    for request in burst:
         engine.add(request)
-    heard: Counter[str] = Counter()
-    while len(heard) < streams:
-        heard.update(id for id, event in engine.step() if isinstance(event, AudioChunk))
+    chunks: Counter[str] = Counter()
+    while len(chunks) < streams:
+        chunks.update(id for id, event in engine.step() if isinstance(event, AudioChunk))
     with _Operations() as operations, _Calls() as calls:
         engine.step()
-    for request in together:
+    for request in burst:
         engine.cancel(request.id)
     while engine.busy:
         engine.step()
@@ -100,19 +100,19 @@ def _count(engine: Engine, streams: int) -> Counts:
 
 
 def over(counted: Mapping[str, Any], budget: Mapping[str, Any], where: str = "") -> list[str]:
-    """Every number that exceeds its budget, or has none."""
+    """A line for each number that exceeds its budget or has none."""
     found = []
     for name, value in counted.items():
-        place, limit = f"{where}{name}", budget.get(name)
+        key, limit = f"{where}{name}", budget.get(name)
         if isinstance(value, Mapping):
-            found += over(value, limit or {}, f"{place}: ")
+            found += over(value, limit or {}, f"{key}: ")
         elif limit is None or value > limit:
-            found.append(f"{place} is {value}, its budget {'is missing' if limit is None else limit}")
+            found.append(f"{key} is {value}, its budget {'is missing' if limit is None else limit}")
     return found
 
 
 def _whole(counted: Counts) -> Counts:
-    """The next whole number above each mean: only some steps upload page numbers, and how many are traced varies."""
+    """Each mean, rounded up: only some steps upload page numbers, and the trace has more or fewer of them."""
     return {
         name: _whole(value) if isinstance(value, dict) else value if isinstance(value, int) else int(value) + 1
         for name, value in counted.items()
@@ -121,7 +121,7 @@ def _whole(counted: Counts) -> Counts:
 
 def main() -> None:
     parser = command_parser(__doc__)
-    parser.add_argument("--accept", action="store_true", help="make what is counted the budget")
+    parser.add_argument("--accept", action="store_true", help="write the counted values to budget.json")
     options = parser.parse_args()
     torch.set_num_threads(1)
     counted: Counts = {"cpu": count()}

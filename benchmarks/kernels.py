@@ -1,12 +1,12 @@
-"""Time of the transformer stacks of a step, each in a captured graph, fused and plain, beside what the machine allows.
+"""Measure the transformer stacks of a step, each in a captured graph, with fused and with plain operations.
 
     python -m benchmarks.kernels [--streams 1,2,4,8,16,32,64] [--ops fused,plain]
 
-Random weights of the released sizes, more of them than the cache holds. Rows: one evaluation of the diffusion
-transformer sees 22 a stream (11 tokens, with and without condition), the patch encoder 5, the 28 + 8 layers of the
-language models 1. The last layers of the first two compute further only what is read: 8 rows a stream, and 1. The floor
-is the larger of two times: weights read once at the bandwidth of a large copy, and the products at the rate of a large
-matrix product, both measured in the same run.
+The weights are random and of the released sizes, and more than the cache holds. Each stream has 22 rows in an
+evaluation of the diffusion transformer (11 tokens, with and without condition), 5 in the patch encoder, and 1 in the 28
++ 8 layers of the language models. After its attention, the last layer of the first two computes only the rows that are
+read: 8 and 1 for each stream. The floor is the larger of two times: to read the weights once at the bandwidth of a
+large copy, and to compute the products at the rate of a large matrix product. Both rates are measured in the same run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.measuring.environment import command, versions
-from benchmarks.measuring.flags import command_parser
+from benchmarks.measuring.flags import command_parser, integers
 from voxcpm_grpc.attention import PagedKV, PagedRows, Rotation
 from voxcpm_grpc.layers.ops import Ops
 from voxcpm_grpc.layers.transformer import StackShape, Transformer
@@ -32,41 +32,44 @@ from voxcpm_grpc.models.voxcpm2.local import attend_local
 
 LOCAL = StackShape(hidden=1024, ffn=4096, heads=16, kv_heads=2, head_dim=128, layers=12, eps=1e-5)
 LANGUAGE = StackShape(hidden=2048, ffn=6144, heads=16, kv_heads=2, head_dim=128, layers=36, eps=1e-5)
-CONTEXT, LONGEST = 500, 8192  # positions of a stream, and the bound that a captured graph is made for
+CONTEXT, LONGEST = 500, 8192  # positions of a stream, and the most for which the graph is captured
 DEVICE, DTYPE = torch.device("cuda"), torch.bfloat16
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
+    """A stack at one number of streams."""
+
     module: str
     ops: str
     streams: int
     rows: int
     us: float
     floor_us: float
-    tb_s: float  # weights read once, over the time
+    tb_s: float  # TB a second, if the weights are read once
     tflop_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Ceilings:
-    bandwidth: float  # bytes a second, read and written, of a kernel that copies much
+    """Measured rates of a GPU."""
+
+    bandwidth: float  # bytes a second, read plus written, of a large copy
     rate: float  # operations a second of a large bfloat16 product
 
 
 def main() -> None:
     parser = command_parser(__doc__)
-    parser.add_argument("--streams", default="1,2,4,8,16,32,64")
-    parser.add_argument("--ops", default="fused,plain")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--streams", type=integers, default=[1, 2, 4, 8, 16, 32, 64], help="numbers of streams")
+    parser.add_argument("--ops", default="fused,plain", help="operations: fused, plain or both")
+    parser.add_argument("--json", type=Path, help="also write the table to this file")
     args = parser.parse_args()
-    streams = [int(n) for n in args.streams.split(",")]
     ceilings = measure_ceilings()
     print(f"copy {ceilings.bandwidth / 1e12:.2f} TB/s, product {ceilings.rate / 1e12:.0f} TFLOP/s\n")
     print("| module | ops | streams | rows | us | floor us | TB/s | TFLOP/s |\n|---|---|---:|---:|---:|---:|---:|---:|")
     rows = []
     for name in args.ops.split(","):
-        for row in measure(name, streams, ceilings):
+        for row in measure(name, args.streams, ceilings):
             rows.append(row)
             print(
                 f"| {row.module} | {row.ops} | {row.streams} | {row.rows} | {row.us:.1f} | {row.floor_us:.1f} "
@@ -80,7 +83,7 @@ def main() -> None:
 
 @torch.inference_mode()
 def measure(name: str, streams: list[int], ceilings: Ceilings) -> list[Row]:
-    """Rows of every module for these counts of streams, with ops "fused" or "plain"."""
+    """The rows of all stacks. name: the operations, "fused" or "plain"."""
     ops = choose_ops(name == "fused", DEVICE)
     attention = choose_attention("triton", DEVICE)
     found: list[Row] = []
@@ -118,6 +121,7 @@ def measure(name: str, streams: list[int], ceilings: Ceilings) -> list[Row]:
 
 
 def random_stack(shape: StackShape, ops: Ops, *, late_norm: bool = False) -> Transformer:
+    """A stack with random weights."""
     heads, groups = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     widths = {"q": heads, "k": groups, "v": groups}
     sizes = {f"self_attn.{name}_proj": (width, shape.hidden) for name, width in widths.items()}
@@ -134,29 +138,30 @@ def random_stack(shape: StackShape, ops: Ops, *, late_norm: bool = False) -> Tra
 
 
 def parameters(shape: StackShape) -> int:
-    """Of the products of a stack."""
+    """The number of weights in the products of a stack."""
     heads, groups = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     return shape.layers * shape.hidden * (2 * heads + 2 * groups + 3 * shape.ffn)
 
 
 def behind_attention(shape: StackShape) -> int:
-    """Of the products of a layer that follow its attention."""
+    """The number of weights in the products of a layer that follow its attention."""
     return shape.hidden * (shape.heads * shape.head_dim + 3 * shape.ffn)
 
 
 def rotation(positions: int) -> Rotation:
+    """The rotation of so many positions of one sequence."""
     angle = torch.arange(positions, device=DEVICE)[:, None, None] * 10 ** -torch.linspace(0, 4, 64, device=DEVICE)
     return Rotation(angle.cos(), angle.sin())
 
 
 def side_by_side(positions: int) -> Rotation:
-    """The same for sequences that begin together."""
+    """The rotation of sequences that lie side by side, tokens first."""
     rotate = rotation(positions)
     return Rotation(rotate.cos[:, None], rotate.sin[:, None])
 
 
 def pages(streams: int) -> tuple[PagedKV, PagedRows]:
-    """One row a stream at position CONTEXT - 1, every stream with pages of its own."""
+    """One row for each stream, at position CONTEXT - 1, with pages of its own."""
     own = -(-CONTEXT // 16)
     table = torch.zeros(streams, LONGEST // 16, dtype=torch.int32, device=DEVICE)
     table[:, :own] = 1 + torch.arange(streams * own, dtype=torch.int32, device=DEVICE).view(streams, own)
@@ -182,12 +187,12 @@ def measure_ceilings() -> Ceilings:
 
 
 def median(work: Callable[[], object], repeats: int = 31) -> float:
-    """Seconds of one replay of what `work` launches, captured after a first run for compilation."""
+    """The median seconds of a replay of what `work` launches. It runs once before the capture, to compile."""
     work()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        result = work()  # lives as long as the graph
+        result = work()  # kept, because the graph writes into it
     times = []
     for _ in range(repeats + 5):
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))

@@ -1,12 +1,13 @@
-"""Time of the library's products of a step at their own rows and at more: whether padding them pays.
+"""Measure the library's matrix products of a step with their own number of rows and with more.
 
     python -m benchmarks.padding [--streams 8,16,24,32,40,48,56,64] [--multiple 16] [--widest 1.3]
 
-The library picks a kernel by the count of rows, and not always a better one for fewer rows. Each product that it serves
-in a step (`kernels.tiles` says which it does not) runs on its own rows and on the multiples of --multiple above them,
-up to --widest times as many: captured, outputs in place, over more weights than the cache holds. "saves" is what the
-best count saves in a step if it alone changes; below 2 % of the product's time it is noise and counts as nothing. The
-last table says what it takes to map the queries of the last layer of LocDiT apart, for the rows that are read.
+The library picks a kernel by the number of rows, and fewer rows are not always faster. The library computes the
+products of a step for which `kernels.gemm_tiles` has no tile. Each of them runs with its own number of rows and with
+the multiples of --multiple above it, up to --widest times as many: captured, with outputs in place, with more weights
+than the cache holds. The column "saves" is the time of a step that the best number of rows saves in this product; less
+than 2 % of the product's time is noise and counts as 0. The last table gives the time of the products of q, k and v in
+the last layer of LocDiT: in one product of all rows, and with q apart for the rows that are read.
 """
 
 from __future__ import annotations
@@ -20,18 +21,20 @@ import torch
 
 from benchmarks.kernels import DEVICE, DTYPE, LANGUAGE, LOCAL, median
 from benchmarks.measuring.environment import command, versions
-from benchmarks.measuring.flags import command_parser
+from benchmarks.measuring.flags import command_parser, integers
 from voxcpm_grpc.kernels.gemm_tiles import Epilogue, choose_tile
 from voxcpm_grpc.layers.fused import WHOLE_ROWS
 from voxcpm_grpc.layers.transformer import StackShape
 
-CACHE = 128 << 20  # bytes of weights that do not fit the cache
-NOISE = 0.02  # of a time
+CACHE = 128 << 20  # bytes of weights that are more than the cache holds
+NOISE = 0.02  # share of a time
 EVALUATIONS = 9
 
 
 @dataclass(frozen=True, slots=True)
 class Product:
+    """A matrix product by its size and by what becomes of its result."""
+
     inputs: int
     outputs: int
     epilogue: Epilogue
@@ -43,7 +46,7 @@ class Product:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """A product in a step: how many rows of each stream, and how often."""
+    """A product in a step: its rows for each stream, and its runs."""
 
     where: str
     product: Product
@@ -53,6 +56,8 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Row:
+    """A product at one number of streams."""
+
     streams: int
     where: str
     product: str
@@ -60,11 +65,11 @@ class Row:
     us: float
     best_rows: int
     best_us: float
-    saves_ms: float  # a step
+    saves_ms: float  # in a step
 
 
 def uses() -> list[Use]:
-    """All products of a step with ten timesteps."""
+    """The products of a step with ten timesteps."""
     return [
         *_stack("LocDiT", LOCAL, rows=22, read=8, passes=EVALUATIONS),
         *_stack("LocEnc", LOCAL, rows=5, read=1, passes=1),
@@ -73,7 +78,7 @@ def uses() -> list[Use]:
 
 
 def _stack(name: str, shape: StackShape, rows: int, read: int, passes: int) -> Iterator[Use]:
-    """Of a stack whose last layer computes only the rows that are read behind its attention."""
+    """The products of a stack. After its attention, the last layer computes only the rows that are read."""
     heads, groups = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     yield Use(f"{name} qkv", Product(shape.hidden, heads + 2 * groups, Epilogue.NONE), rows, passes * shape.layers)
     for part, product in (
@@ -86,18 +91,19 @@ def _stack(name: str, shape: StackShape, rows: int, read: int, passes: int) -> I
 
 
 def served_by_library(product: Product, rows: int) -> bool:
+    """True if the library computes a product, because no tile of the project does."""
     outputs = product.outputs // 2 if product.epilogue is Epilogue.GATED else product.outputs
     return rows > 1 and choose_tile(product.epilogue, rows, outputs, product.inputs) is None
 
 
 def candidates(rows: int, multiple: int, widest: float) -> list[int]:
-    """The rows themselves, and the multiples above them."""
+    """The number of rows itself, and the multiples above it, up to `widest` times as many."""
     first = (rows // multiple + 1) * multiple
     return [rows, *range(first, int(rows * widest) + 1, multiple)]
 
 
 class Clock:
-    """Seconds of products by their rows, each measured once."""
+    """The seconds of products by their rows. Measures each once."""
 
     def __init__(self) -> None:
         self.known: dict[tuple[Product, int], float] = {}
@@ -109,15 +115,14 @@ class Clock:
 
 
 def seconds(product: Product, rows: int) -> float:
-    """Of one product among others of its kind, with the gap to the next."""
+    """The seconds of one product in a row of products of its kind, including the gap to the next one."""
     count = max(8, -(-CACHE // (product.inputs * product.outputs * DTYPE.itemsize)))
     scale = product.inputs**-0.5
     weights = [(torch.randn(product.outputs, product.inputs, device=DEVICE) * scale).to(DTYPE) for _ in range(count)]
     x = torch.randn(rows, product.inputs, device=DEVICE).to(DTYPE)
     out = torch.zeros(rows, product.outputs, device=DEVICE, dtype=DTYPE)
-    halves = (
-        2 if product.epilogue is Epilogue.GATED and rows > WHOLE_ROWS and product.inputs <= 1024 else 1
-    )  # as TritonOps does
+    # As TritonOps splits its products.
+    halves = 2 if product.epilogue is Epilogue.GATED and rows > WHOLE_ROWS and product.inputs <= 1024 else 1
 
     def work() -> None:
         for weight in weights:
@@ -131,6 +136,7 @@ def seconds(product: Product, rows: int) -> float:
 
 
 def measure(clock: Clock, streams: int, multiple: int, widest: float) -> list[Row]:
+    """The rows of all products of a step that the library computes."""
     found = []
     for use in uses():
         rows = use.rows * streams
@@ -157,7 +163,7 @@ def measure(clock: Clock, streams: int, multiple: int, widest: float) -> list[Ro
 
 
 def queries_apart(clock: Clock, streams: int) -> tuple[float, float]:
-    """Microseconds of q, k and v of all rows in one product, and of k and v with q apart for the rows that are read."""
+    """The microseconds of q, k and v in one product of all rows, and with q apart for the rows that are read."""
     heads, groups = LOCAL.heads * LOCAL.head_dim, LOCAL.kv_heads * LOCAL.head_dim
     whole, keys, queries = (Product(LOCAL.hidden, n, Epilogue.NONE) for n in (heads + 2 * groups, 2 * groups, heads))
     apart = clock(keys, 22 * streams) + clock(queries, 8 * streams)
@@ -167,12 +173,12 @@ def queries_apart(clock: Clock, streams: int) -> tuple[float, float]:
 @torch.inference_mode()
 def main() -> None:
     parser = command_parser(__doc__)
-    parser.add_argument("--streams", default="8,16,24,32,40,48,56,64")
-    parser.add_argument("--multiple", type=int, default=16, help="padded counts of rows are multiples of this")
-    parser.add_argument("--widest", type=float, default=1.3, help="the most rows, as a multiple of a product's own")
-    parser.add_argument("--json", type=Path, help="write the table here too")
+    parser.add_argument("--streams", type=integers, default=[8, 16, 24, 32, 40, 48, 56, 64], help="numbers of streams")
+    parser.add_argument("--multiple", type=int, default=16, help="padded numbers of rows are multiples of this")
+    parser.add_argument("--widest", type=float, default=1.3, help="most rows, as a multiple of a product's own")
+    parser.add_argument("--json", type=Path, help="also write the table to this file")
     options = parser.parse_args()
-    streams = [int(n) for n in options.streams.split(",")]
+    streams: list[int] = options.streams
     clock, rows = Clock(), []
     print("| streams | product | size | rows | us | best rows | us | saves, ms a step |")
     print("|---:|---|---|---:|---:|---:|---:|---:|")

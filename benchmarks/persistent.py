@@ -1,10 +1,10 @@
-"""Time of the kernel that runs the whole Euler loop of one stream, and its distance from the truth.
+"""Measure the kernel that runs the whole flow-matching loop of one stream in one launch, and its error.
 
     python -m benchmarks.persistent [--repeats 30]
 
-Random weights of the released size. The truth is the model's own modules in float32 over the same bfloat16 weights; the
-error is that of the way from the noise to the patch. Each row is one captured launch; with one layer the weights stay
-in the cache, so that row shows what barriers and arithmetic cost by themselves.
+The weights are random and of the released size. The reference is the model's own modules in float32 with the same
+bfloat16 weights. The error is relative to the distance from the noise to the patch. Each row is one captured launch.
+With one layer the weights stay in the cache, so that row shows the cost of barriers and arithmetic alone.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TOKENS = 11
 
 
 class RandomTensors(dict[str, Tensor]):
-    """Whatever is asked for, once, of the size that keeps activations near one; the same for the same seed."""
+    """Random tensors by name, scaled so that activations stay near one. A seed always gives the same tensors."""
 
     def __init__(self, shapes: dict[str, tuple[int, ...]], seed: int) -> None:
         generator = torch.Generator("cuda").manual_seed(seed)
@@ -41,7 +41,7 @@ class RandomTensors(dict[str, Tensor]):
 
 
 def random_dit(layers: int, dtype: torch.dtype, seed: int = 0) -> LocDiT:
-    """The released diffusion transformer, or its first layers, over bfloat16 weights held as `dtype`."""
+    """The diffusion transformer of the released size, or its first layers, with bfloat16 weights stored as `dtype`."""
     stack = StackShape(hidden=HIDDEN, ffn=4096, heads=16, kv_heads=2, head_dim=HEAD, layers=layers, eps=1e-5)
     shapes: dict[str, tuple[int, ...]] = {"decoder.norm.weight": (HIDDEN,)}
     for name, (out, into) in {"in_proj": (HIDDEN, LATENT), "cond_proj": (HIDDEN, LATENT)}.items():
@@ -68,7 +68,7 @@ def persistent(dit: LocDiT) -> PersistentFlow:
 
 
 def random_inputs(evaluations: int) -> tuple[Tensor, ...]:
-    """Noise, mu, the patch before, cfg, time tokens and sizes of steps."""
+    """Random inputs of the kernel: noise, mu, the patch before, cfg, time tokens and step sizes."""
     noise, mu, patch = (torch.randn(1, *s, device="cuda") for s in ((PATCH, LATENT), (2, HIDDEN), (PATCH, LATENT)))
     time = torch.randn(evaluations, HIDDEN, device="cuda").bfloat16()
     size = 2 / evaluations * torch.rand(evaluations, device="cuda")
@@ -77,7 +77,7 @@ def random_inputs(evaluations: int) -> tuple[Tensor, ...]:
 
 @torch.inference_mode()
 def modules(dit: LocDiT, noise: Tensor, mu: Tensor, patch: Tensor, cfg: Tensor, time: Tensor, size: Tensor) -> Tensor:
-    """The same by the model's own modules, in the dtype of their weights."""
+    """The loop by the model's own modules, in the dtype of their weights."""
     dtype = dit.in_proj.weight.dtype
     mu, condition = dit.context(mu.to(dtype), patch.to(dtype))
 
@@ -90,18 +90,18 @@ def modules(dit: LocDiT, noise: Tensor, mu: Tensor, patch: Tensor, cfg: Tensor, 
 
 @torch.inference_mode()
 def errors(layers: int, evaluations: int, seed: int = 0) -> tuple[float, float]:
-    """Of the kernel, and of the modules in bfloat16, against the modules in float32."""
+    """The errors of the kernel and of the modules in bfloat16, against the modules in float32."""
     narrow, wide = (random_dit(layers, dtype, seed) for dtype in (torch.bfloat16, torch.float32))
     inputs = random_inputs(evaluations)
     want = modules(wide, *inputs)
-    way = (want - inputs[0]).norm()
-    kernel, plain = ((out - want).norm() / way for out in (persistent(narrow)(*inputs), modules(narrow, *inputs)))
+    distance = (want - inputs[0]).norm()
+    kernel, plain = ((out - want).norm() / distance for out in (persistent(narrow)(*inputs), modules(narrow, *inputs)))
     return float(kernel), float(plain)
 
 
 @torch.inference_mode()
 def milliseconds(layers: int, evaluations: int, repeats: int) -> tuple[float, float]:
-    """Of a launch, and the terabytes of weights that it takes in a second."""
+    """The median time of a launch in ms, and the TB of weights that it reads per second."""
     flow, inputs = persistent(random_dit(layers, torch.bfloat16)), random_inputs(evaluations)
     first = flow(*inputs)
     torch.cuda.synchronize()
@@ -114,7 +114,7 @@ def milliseconds(layers: int, evaluations: int, repeats: int) -> tuple[float, fl
         event.record()
     torch.cuda.synchronize()
     if not torch.equal(out, first):
-        raise AssertionError("a replay differs from the call")
+        raise AssertionError("a replay of the graph differs from the first call")
     took = statistics.median(a.elapsed_time(b) for a, b in itertools.pairwise(events))
     read = (16 * 128 + 2 * 32) * layers * SLOT * 2 * evaluations
     return took, read / took / 1e9
@@ -122,7 +122,7 @@ def milliseconds(layers: int, evaluations: int, repeats: int) -> tuple[float, fl
 
 def main() -> None:
     parser = command_parser(__doc__)
-    parser.add_argument("--repeats", type=int, default=30)
+    parser.add_argument("--repeats", type=int, default=30, help="replays, of which the median counts")
     repeats = parser.parse_args().repeats
     for layers, evaluations in ((0, 1), (1, 1), (12, 1), (12, 9), (12, 9)):
         kernel, plain = errors(layers, evaluations)

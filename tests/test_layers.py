@@ -111,6 +111,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
         "checkpoint",
         "errors",
     ),
+    "tools": ("settings",),
     "benchmarks.measuring": (),
     "benchmarks.pages": (),
     "benchmarks.engine": ("benchmarks.measuring", "engine", "checkpoint", "request", "settings"),
@@ -151,6 +152,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
     ),
     "benchmarks.event_loop": ("benchmarks.measuring", "voxcpm_server.app", "v1", "audio", "settings"),
     "benchmarks": (
+        "tools.make_checkpoint",
         "benchmarks.engine",
         "benchmarks.measuring",
         "engine",
@@ -164,7 +166,6 @@ RULES: Mapping[str, tuple[str, ...]] = {
         "settings",
     ),
     "benchmarks.report": ("benchmarks.roofline", "benchmarks.measuring", "benchmarks.pages", "checkpoint"),
-    "tools": ("settings",),
     "tools.voice": ("benchmarks.serving", "benchmarks.measuring", "benchmarks.pages", "voxcpm_client"),
 }
 FOREIGN: Mapping[str, tuple[str, ...]] = {  # the only rows that may import these packages

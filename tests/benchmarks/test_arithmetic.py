@@ -1,12 +1,9 @@
 """The rows of tables, from times and events that the tests make up."""
 
-import importlib.util
-
 import pytest
 
 from benchmarks import roofline
 from benchmarks.measuring import bursts
-from benchmarks.measuring.environment import ROOT
 from benchmarks.measuring.statistics import late, playback_end
 from benchmarks.measuring.texts import text
 from benchmarks.report import page, table
@@ -14,6 +11,7 @@ from benchmarks.roofline import Ceilings, floor_seconds
 from benchmarks.serving import rows
 from benchmarks.serving.requests import Call, RequestShape, closed_loop, listeners, open_loop
 from benchmarks.trace import activities as trace
+from tools import make_checkpoint
 
 SHAPE = RequestShape(steps=6, timesteps=4, chars=40)
 
@@ -55,12 +53,7 @@ def test_the_median_row_keeps_unknown_values_unknown():
 @pytest.fixture(scope="module")
 def released() -> dict:
     """config.json of the released dimensions."""
-    path = ROOT / "tools" / "make_checkpoint.py"
-    spec = importlib.util.spec_from_file_location("make_checkpoint", path)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.config(full=True, dtype="bfloat16")
+    return make_checkpoint.config(full=True, dtype="bfloat16")
 
 
 def test_the_floor_of_the_released_model(released):
