@@ -7,7 +7,7 @@
 A listener plays speech without a pause: each request is sent when playback of the one before has ended. A number of
 listeners is served within a bound if 99 of 100 requests have their first audio at the client within the bound, no
 playback runs out of audio, and no request is refused or fails. A closed loop first measures the seconds of audio that
-the server makes per second. That is about the number of listeners whom it could serve without any bound. Short trials
+the server makes per second. That is about the number of listeners that it could serve without any bound. Short trials
 then search for the largest number within each bound. The command writes capacity-NAME.json, .md and .png into `--out`.
 Flags that are not listed here go to the server that is started.
 """

@@ -49,7 +49,7 @@ def render(table: Mapping[str, Any], name: str, picture: str) -> str:
         "## Trials\n\n" + TRIAL_NOTE,
         trials(table["trials"]),
         f"{saturation['level']:g} users, each of whom sends a request as soon as the one before has ended, received "
-        f"{saturation['audio_s_per_s']:.0f} seconds of audio per second. That is about the number of listeners whom "
+        f"{saturation['audio_s_per_s']:.0f} seconds of audio per second. That is about the number of listeners that "
         "the server could serve without any bound on the time to first audio.",
         conditions(table),
     ]

@@ -120,11 +120,11 @@ def _peer(table: Mapping[str, Any], details: Mapping[str, Any]) -> str:
     for row in table["rows"]:
         for column, words in (("step_p50_ms", "step"), ("ttfb_p50_ms", "time to first audio")):
             if (off := deviation(row, column)) is not None:
-                faults.append(f"{words} at {row['streams']} streams ({off:+.0%})")
+                faults.append(f"{words} at {_streams(row['streams'])} ({off:+.0%})")
     if not faults:
-        return f"The peer's times are within {TOLERANCE:.0%} of those that are known of it on this GPU."
+        return f"The peer's times are within {TOLERANCE:.0%} of its known times on this GPU."
     return (
-        f"The peer's times differ by more than {TOLERANCE:.0%} from those that are known of it on an H200, so the page "
+        f"The peer's times differ by more than {TOLERANCE:.0%} from its known times on an H200, so the page "
         f"states no ratio for: {', '.join(faults)}."
     )
 
@@ -177,7 +177,7 @@ def _trace(details: Mapping[str, Any], name: str) -> str:
         if streams not in DISSECTED:
             continue
         rows = [[_kernel(one["name"]), f"{one['ms']:.3f}", f"{one['runs']:.0f}"] for one in top]
-        text += f"\n\nLongest kernels at {streams} streams, all runs of a step added up:\n\n" + grid(
+        text += f"\n\nLongest kernels at {_streams(int(streams))}, all runs of a step added up:\n\n" + grid(
             "kernel|ms a step|runs", rows
         )
         if gaps := trace.get("widest_gaps", {}).get(streams):
@@ -185,7 +185,7 @@ def _trace(details: Mapping[str, Any], name: str) -> str:
                 [_kernel(gap["after"]), _kernel(gap["before"]), f"{gap['ms']:.3f}", f"{gap['gaps']:.1f}"]
                 for gap in gaps[:GAPS]
             ]
-            text += f"\n\nWidest gaps at {streams} streams, all gaps between the same two kernels added up:\n\n"
+            text += f"\n\nWidest gaps at {_streams(int(streams))}, all gaps between the same two kernels added up:\n\n"
             text += grid("after|before|ms a step|gaps", rows)
     return text
 
@@ -229,6 +229,10 @@ def _serving(details: Mapping[str, Any], name: str) -> str:
             heads = f"{level}|TTFB p50|p90|p95|p99|server p50|p99|late|longest gap p99|refused|failed|audio-s/s"
             text += f"\n\n{title}:\n\n" + grid(heads, lines)
     return text + f"\n\n![]({name}-serving.png)"
+
+
+def _streams(count: int) -> str:
+    return f"{count} stream" if count == 1 else f"{count} streams"
 
 
 def _times(value: float | None) -> str:

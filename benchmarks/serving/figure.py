@@ -27,8 +27,8 @@ def draw(table: Mapping[str, Any], path: Path) -> None:
             axes[0].plot(levels, server, ":", color=INK[name], label=f"{name} at the server")
         frame(axes[0], level, "time to first audio, ms")
         gaps = [row["longest_gap_p99_ms"] for row in rows]
-        axes[1].plot(levels, gaps, "o-", color=INK["p99"], label="longest gap between chunks, p99")
-        frame(axes[1], level, "ms")
+        axes[1].plot(levels, gaps, "o-", color=INK["p99"], label="longest gap, p99")
+        frame(axes[1], level, "gap between two chunks, ms")
         axes[1].set_ylim(0, LEGENDS * max(gaps))
         shares = axes[1].twinx()
         for column, style, label in (("late_streams", "s--", "late"), ("refused", "^--", "refused")):

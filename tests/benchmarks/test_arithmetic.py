@@ -217,7 +217,7 @@ def test_no_ratio_to_a_peer_that_deviates_from_its_known_times(released, peer_st
     bursts_table = table.table(details(peer_step), released)
     assert page.ratio(bursts_table["rows"][0], "step_p50_ms") is None
     assert page.ratio(bursts_table["rows"][0], "ttfb_p50_ms") == pytest.approx(36.5 / 8)
-    assert "states no ratio for: step at 1 streams" in page.render(bursts_table, details(peer_step), "here")
+    assert "states no ratio for: step at 1 stream (" in page.render(bursts_table, details(peer_step), "here")
 
 
 def test_no_ratio_to_a_peer_of_another_run(released):
@@ -251,10 +251,10 @@ def test_the_page_lists_the_kernels_of_few_counts_of_streams(released):
     run = details(0.0122)
     bursts_table = table.table(run, released)
     markdown = page.render(bursts_table, run | {"trace": traced(1, 2, 64)}, "here")
-    assert [n for n in (1, 2, 64) if f"Longest kernels at {n} streams" in markdown] == [1, 64]
-    assert [n for n in (1, 2, 64) if f"Widest gaps at {n} streams" in markdown] == [1, 64]
+    assert [n for n in (1, 2, 64) if f"Longest kernels at {n} stream" in markdown] == [1, 64]
+    assert [n for n in (1, 2, 64) if f"Widest gaps at {n} stream" in markdown] == [1, 64]
     assert markdown.count("| `CUDAFunctorOnSelf_add` | `where_` | 0.015 | 0.9 |") == 2
     assert markdown.count("| `_step_kernel` | `kernel4` | 0.001 | 108.0 |") == 2 and "`kernel5`" not in markdown
     old = {name: part for name, part in traced(1).items() if name != "widest_gaps"}
     markdown = page.render(bursts_table, run | {"trace": old}, "here")
-    assert "Longest kernels at 1 streams" in markdown and "Widest gaps" not in markdown
+    assert "Longest kernels at 1 stream," in markdown and "Widest gaps" not in markdown
