@@ -42,6 +42,16 @@ def load(argv: Sequence[str] | None = None, env: Mapping[str, str] | None = None
     return _validate({**(dict(_from_file(Path(path))) if path else {}), **variables, **flags})
 
 
+def from_values(values: Mapping[str, Any]) -> Settings:
+    """The settings of a program that names them itself, by dotted key: `{"engine.max_slots": 8}`.
+
+    None leaves a setting at its default; the environment is not read. Raises StartupError, one line for each fault.
+    """
+    source = "the program"
+    given = {key: value for key, value in values.items() if value is not None}
+    return _validate({_known(key, key, source, str): _Given(value, source) for key, value in given.items()})
+
+
 def to_toml(settings: Settings) -> str:
     """`settings` as a TOML document. `load` reads it back to equal settings. Settings without a value are comments."""
     sections: dict[str, list[str]] = {}

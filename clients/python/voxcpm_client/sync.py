@@ -10,13 +10,13 @@ from typing import Literal, Self, Unpack
 import grpc
 
 from voxcpm_client.client import DEFAULT_TARGET, DEFAULT_TIMEOUT, AsyncClient
-from voxcpm_client.loop_thread import LoopThread
 from voxcpm_client.model_info import ModelInfo
 from voxcpm_client.options import Recording, SpeechOptions, VoiceKind, VoiceOptions
 from voxcpm_client.results import Chunk, Header, Latents, Speech, Summary, Voice
 from voxcpm_client.stream import AsyncSession, AsyncStream
 from voxcpm_client.text import Text
 from voxcpm_grpc.audio import AudioFormat
+from voxcpm_grpc.loop_thread import LoopThread
 
 
 class Stream:

@@ -16,7 +16,7 @@ class LoopThread:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="voxcpm-client", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="voxcpm event loop", daemon=True)
         self._thread.start()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:

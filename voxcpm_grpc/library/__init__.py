@@ -1,0 +1,1 @@
+"""Speech from engines on this host for Python programs, without a server."""
