@@ -184,7 +184,7 @@ def run(suite: Suite) -> Counts:
 
 
 @contextlib.contextmanager
-def child(command: list[str | Path], env: dict[str, str], output: object) -> Iterator[subprocess.Popen[bytes]]:
+def child(command: list[str | Path], env: dict[str, str], output: object) -> Iterator[subprocess.Popen[str]]:
     """A process that ends with the block, and with it all that it started and left."""
     streams = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.STDOUT}
     process = subprocess.Popen(command, cwd=ROOT, env=env, start_new_session=True, **streams)  # type: ignore[call-overload]
