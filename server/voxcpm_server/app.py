@@ -22,13 +22,13 @@ from voxcpm_grpc.pool.ray.ray_pool import FindAndLoad, RayPool
 from voxcpm_grpc.settings.schema import Settings, engines
 from voxcpm_grpc.v1 import tts_pb2_grpc
 from voxcpm_server.rpc.call import AdmissionGate
-from voxcpm_server.rpc.handler import Parsing
+from voxcpm_server.rpc.handler import ParseInterceptor
 from voxcpm_server.rpc.health import Health, enable_reflection
 from voxcpm_server.rpc.service import VoxCPMService
 from voxcpm_server.voices import presets
 from voxcpm_server.voices.builder import VoiceBuilder
 from voxcpm_server.voices.catalog import VoiceCatalog
-from voxcpm_server.voices.io_threads import IoThreads
+from voxcpm_server.voices.store.io_threads import IoThreads
 from voxcpm_server.voices.store.objects import Objects
 from voxcpm_server.voices.store.store import VoiceStore
 
@@ -65,7 +65,7 @@ async def running_server(
             directory = _local_model(settings)
             stack.push_async_callback(pool.close)
             await pool.join()
-        server = grpc.aio.server(interceptors=(Parsing(),), options=_options(settings))
+        server = grpc.aio.server(interceptors=(ParseInterceptor(),), options=_options(settings))
         address = _bind(server, settings.listen)  # before the model loads, which can take minutes
         stack.push_async_callback(server.stop, 0)
         if pool is None:

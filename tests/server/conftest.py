@@ -25,12 +25,12 @@ from voxcpm_grpc.settings.schema import LimitSettings, VoiceSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
 from voxcpm_server.rpc.call import AdmissionGate
-from voxcpm_server.rpc.handler import Parsing
+from voxcpm_server.rpc.handler import ParseInterceptor
 from voxcpm_server.rpc.service import VoxCPMService
 from voxcpm_server.voices.builder import VoiceBuilder
 from voxcpm_server.voices.catalog import VoiceCatalog
-from voxcpm_server.voices.io_threads import IoThreads
 from voxcpm_server.voices.presets import Preset, build, default
+from voxcpm_server.voices.store.io_threads import IoThreads
 from voxcpm_server.voices.store.objects import Objects
 from voxcpm_server.voices.store.store import VoiceStore
 from voxcpm_server.voices.uploads import UploadBudget
@@ -225,7 +225,7 @@ def serve_front(tmp_path: Path, decode_pool: DecodePool) -> ServeFront:
             limits=settings,
         )
         size = [("grpc.max_receive_message_length", settings.max_message_bytes)]
-        server = grpc.aio.server(interceptors=(Parsing(),), options=size)
+        server = grpc.aio.server(interceptors=(ParseInterceptor(),), options=size)
         tts_pb2_grpc.add_VoxCPMServiceServicer_to_server(service, server)
         port = server.add_insecure_port("127.0.0.1:0")
         await server.start()

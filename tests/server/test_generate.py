@@ -16,7 +16,7 @@ from support.waiting import HANG_SECONDS
 from voxcpm_grpc.errors import Aborted, Exhausted, Unavailable
 from voxcpm_grpc.request import Request, Sampling
 from voxcpm_grpc.v1 import tts_pb2 as pb
-from voxcpm_server.speech import session
+from voxcpm_server.speech import speaker
 
 STEP = 960
 STARTED, FINISHED, DROPPED = 1, 2, 3
@@ -390,7 +390,7 @@ async def test_a_deadline_frees_the_slot(serve_front, fake):
 
 
 async def test_the_wait_for_a_slot_is_bounded(serve_front, fake, details_of, monkeypatch):
-    monkeypatch.setattr(session, "DEADLINE_SHARE", 0.1 / HANG_SECONDS)
+    monkeypatch.setattr(speaker, "DEADLINE_SHARE", 0.1 / HANG_SECONDS)
     pool = fake()
     async with serve_front(pool) as served:
         for _ in range(4):

@@ -17,6 +17,7 @@ from support.waiting import HANG_SECONDS
 
 from voxcpm_grpc.audio import AudioFormat, Encoding
 from voxcpm_grpc.request import Conditioning, Sampling
+from voxcpm_grpc.settings.schema import LimitSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.speech.session import Session
 from voxcpm_server.wire.inputs import (
@@ -61,7 +62,6 @@ async def _talk(
         return np.zeros((1, 4, 8), np.float32)
 
     config = GenerateConfig(
-        request_id="",
         voice=VoiceChoice(),
         sampling=Sampling(),
         style="",
@@ -77,16 +77,14 @@ async def _talk(
         "",
         pool=pool,
         encode=encode,
-        max_text_chars=1000,
-        max_carry_seconds=20.0,
-        idle_seconds=IDLE_SECONDS,
+        limits=LimitSettings(max_text_chars=1000, max_carry_seconds=20.0, stream_idle_seconds=IDLE_SECONDS),
         request_id="",
         remaining=lambda: None,
         send=send,
     )
     asyncio.get_running_loop().call_later(100 * IDLE_SECONDS, lambda: None)  # what hangs is a stream without an end
     async with asyncio.timeout(90 * IDLE_SECONDS):
-        await session.run(_messages(said, ends))
+        await session.run(None, _messages(said, ends))
     return sent
 
 

@@ -200,7 +200,7 @@ async def test_the_operator_may_choose_the_default_voice(serve_front, default, e
 
 async def test_a_default_voice_that_is_not_there_ends_the_start(serve_front):
     for presets, there in ((PRESETS, "its presets are anna, otto"), ((), "it has no presets here")):
-        with pytest.raises(StartupError, match=f"voices.default is emil, .*{there}; or set auto or none"):
+        with pytest.raises(StartupError, match=f"voices.default is emil, .*{there}; set one of them, auto or none"):
             async with serve_front(presets=presets, default_voice="emil"):
                 pass
 
@@ -218,5 +218,5 @@ def test_one_preset_may_be_the_default(tmp_path):
     (folder / "a.wav").write_bytes(recording())
     entry = '{"name": "%s", "kind": "reference", "recording": "a.wav", "default": true}'
     (folder / "presets.json").write_text(f"[{entry % 'anna'}, {entry % 'otto'}]")
-    with pytest.raises(StartupError, match="marks anna, otto as default, and one preset may be that"):
+    with pytest.raises(StartupError, match="marks anna, otto as default, and only one preset may be the default"):
         read(tmp_path)

@@ -141,7 +141,7 @@ async def test_what_cannot_be_done_with_presets(serve_front):
     async with serve_front(presets=PRESETS) as served:
         both = (await handles(served))["both"]
         for id in (both.id, both.prompt_id):
-            with fault(grpc.StatusCode.FAILED_PRECONDITION, "comes with the model"):
+            with fault(grpc.StatusCode.FAILED_PRECONDITION, "is the preset .both. of the model"):
                 await served.stub.DeleteVoice(pb.DeleteVoiceRequest(id=id, allow_missing=True))
         with fault(grpc.StatusCode.NOT_FOUND, "'emil'; the model's presets are anna, otto, both"):
             await spoken(served, preset="emil")
@@ -169,9 +169,9 @@ LISTED = {"name": "anna", "kind": "reference", "recording": "anna.wav"}
         ([LISTED | {"recording": "/etc/passwd"}], "recording"),
         ([LISTED | {"kind": "song"}], "song"),
         ([LISTED | {"colour": "red"}], "colour"),
-        ([LISTED | {"kind": "prompt"}], "no transcript for anna, which a prompt needs"),
+        ([LISTED | {"kind": "prompt"}], "no transcript for anna, and a prompt needs one"),
         ([LISTED, LISTED], "names anna more than once"),
-        ([LISTED | {"recording": "emil.wav"}], "emil.wav is named in presets.json and cannot be read"),
+        ([LISTED | {"recording": "emil.wav"}], "emil.wav is in presets.json and cannot be read"),
     ],
 )
 def test_a_list_that_cannot_be_ends_the_start(tmp_path, listed, said):

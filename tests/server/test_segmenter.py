@@ -9,10 +9,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from voxcpm_server.speech.characters import is_joined, is_speakable, spoken
-from voxcpm_server.speech.segmenter import DOUBTFUL_WAITS, Piece, Segmenter
+from voxcpm_server.speech.segmenter import DOUBTFUL_WAITS, Segmenter
 from voxcpm_server.speech.sentence_ends import Boundaries
 from voxcpm_server.wire.inputs import FirstSegment, Segmentation, SegmentationMode
-from voxcpm_server.wire.outputs import CutReason
+from voxcpm_server.wire.outputs import CutReason, Segment
 
 LIMIT = 60
 
@@ -58,7 +58,7 @@ def cut(text: str) -> st.SearchStrategy[list[str]]:
 
 def pieces_of(
     parts: list[str], *, sentences: bool = True, limit: int = LIMIT, flush: bool = True, eager: bool = False
-) -> list[Piece]:
+) -> list[Segment]:
     mode = SegmentationMode.SENTENCE if sentences else SegmentationMode.MANUAL
     first = FirstSegment.EAGER if eager else FirstSegment.SENTENCE
     segmenter = Segmenter(Segmentation(mode=mode, max_chars=limit, first_segment=first))
@@ -122,7 +122,7 @@ def test_what_is_in_doubt_survives_any_pause_shorter_than_the_longer_one(tokens,
 def test_what_a_prefix_gives_is_never_revised(text):
     whole = pieces_of([text])
     segmenter = Segmenter(Segmentation(max_chars=LIMIT))
-    so_far: list[Piece] = []
+    so_far: list[Segment] = []
     for character in text:
         so_far += segmenter.feed(character)
         assert so_far == whole[: len(so_far)]

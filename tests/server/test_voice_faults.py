@@ -15,7 +15,7 @@ from support.waiting import until
 
 from voxcpm_grpc.errors import FailedPrecondition, NotFound, Unavailable
 from voxcpm_server.voices.store.objects import Objects
-from voxcpm_server.voices.voice import Damaged
+from voxcpm_server.voices.store.stored_voice import Damaged
 
 
 async def test_a_crash_between_latents_and_record_leaves_no_voice(servers):

@@ -6,7 +6,7 @@ from itertools import combinations
 
 import pytest
 
-from voxcpm_server.voices.store.names import HOUR, Name, Part, generations, living, parse, survey
+from voxcpm_server.voices.store.names import HOUR, Name, ObjectKind, generations, live, parse, survey
 
 ID = "prm_" + "a" * 32
 START = 1_700_000_000_000_000
@@ -15,13 +15,13 @@ TTL = 240 * HOUR
 
 
 def objects(generation: str, *, used: int = 0, deleted: int = 0) -> list[str]:
-    parts = [(6, Part.LATENTS), (TTL, Part.RECORD)]
-    parts += [(used, Part.USE)] * bool(used) + [(deleted, Part.DELETION)] * bool(deleted)
+    parts = [(6, ObjectKind.LATENTS), (TTL, ObjectKind.RECORD)]
+    parts += [(used, ObjectKind.USE)] * bool(used) + [(deleted, ObjectKind.DELETION)] * bool(deleted)
     return [str(Name(ID, generation, number, part)) for number, part in parts]
 
 
 def alive(names: list[str], now: int = START + 2000) -> str | None:
-    one = living(generations(names).get(ID, []), now)
+    one = live(generations(names).get(ID, []), now)
     return one and one.generation
 
 
@@ -48,7 +48,7 @@ def test_life_counts_from_the_last_use():
 
 
 def rubbish(names: list[str], now: int) -> list[str]:
-    return [str(name) for name in survey(names, now).rubbish]
+    return [str(name) for name in survey(names, now).garbage]
 
 
 def test_what_broke_off_is_rubbish_after_an_hour_and_not_before():
@@ -60,7 +60,7 @@ def test_what_broke_off_is_rubbish_after_an_hour_and_not_before():
 
 
 def test_a_mark_that_is_being_written_is_as_young_as_it_says():
-    unfinished = f"{Name(ID, OLD, START + 100 * HOUR, Part.USE)}.partx"
+    unfinished = f"{Name(ID, OLD, START + 100 * HOUR, ObjectKind.USE)}.partx"
     assert rubbish([*objects(OLD), unfinished], START + 100 * HOUR + 1) == []
     assert rubbish([*objects(OLD), unfinished], START + 102 * HOUR) == [unfinished]
 
@@ -73,7 +73,7 @@ def test_what_is_left_of_the_deleted_is_rubbish_and_the_mark_last():
 
 
 def test_only_the_latest_use_is_kept():
-    first = str(Name(ID, OLD, START + 1, Part.USE))
+    first = str(Name(ID, OLD, START + 1, ObjectKind.USE))
     assert rubbish([*objects(OLD, used=START + 2), first], START + 3) == [first]
 
 
@@ -103,9 +103,9 @@ def test_what_expired_or_was_replaced_has_ended():
 def test_foreign_names_are_nothing(name):
     assert parse(name) is None
     found = survey([name], START + 1000 * HOUR)
-    assert (found.voices, found.ended, found.rubbish) == ({}, [], [])
+    assert (found.voices, found.ended, found.garbage) == ({}, [], [])
 
 
 def test_names_are_read_as_they_are_written():
-    for name in (Name(ID, OLD, 12, Part.LATENTS), Name(ID, NEW, 0, Part.USE, ".part0a")):
+    for name in (Name(ID, OLD, 12, ObjectKind.LATENTS), Name(ID, NEW, 0, ObjectKind.USE, ".part0a")):
         assert parse(str(name)) == name

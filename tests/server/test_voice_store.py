@@ -14,7 +14,8 @@ from support.voice_stores import DAY, listed, voice
 from support.waiting import HANG_SECONDS, until
 
 from voxcpm_grpc.errors import Exhausted, NotFound
-from voxcpm_server.voices.voice import Kind, voice_id
+from voxcpm_server.voices.store.stored_voice import voice_id
+from voxcpm_server.wire.voice import VoiceKind
 
 
 async def test_what_one_stores_all_load_at_once(servers):
@@ -53,7 +54,7 @@ async def test_the_deleted_do_not_return_with_what_was_made_of_them(folder):
     ((stored, _),) = await one.add(voice())
     held = await two.load(stored.id)
     await one.delete(stored.id)
-    hifi = replace(held.voice, id=voice_id(Kind.HIFI, "h"), kind=Kind.HIFI, prompt_id=stored.id)
+    hifi = replace(held.voice, id=voice_id(VoiceKind.HIFI, "h"), kind=VoiceKind.HIFI, prompt_id=stored.id)
     with pytest.raises(NotFound):
         await two.add(replace(held, voice=hifi), using=[stored.id])
     assert await listed(one) == []
@@ -214,8 +215,8 @@ async def test_what_is_stored_during_a_sweep_counts(folder, monkeypatch):
 
 
 def test_ids_depend_on_all_content_and_its_division():
-    ids = {voice_id(Kind.PROMPT, *parts) for parts in (("a", "bc"), ("ab", "c"), ("abc",), ("a", "bc", ""))}
-    assert len(ids | {voice_id(Kind.REFERENCE, "a", "bc")}) == 5
+    ids = {voice_id(VoiceKind.PROMPT, *parts) for parts in (("a", "bc"), ("ab", "c"), ("abc",), ("a", "bc", ""))}
+    assert len(ids | {voice_id(VoiceKind.REFERENCE, "a", "bc")}) == 5
 
 
 @pytest.mark.parametrize(

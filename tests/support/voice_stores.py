@@ -15,7 +15,8 @@ from voxcpm_grpc.errors import Unavailable
 from voxcpm_grpc.settings.schema import VoiceSettings
 from voxcpm_server.voices.store.objects import Objects
 from voxcpm_server.voices.store.store import VoiceStore
-from voxcpm_server.voices.voice import Kind, StoredVoice, Voice, voice_id
+from voxcpm_server.voices.store.stored_voice import StoredVoice, voice_id
+from voxcpm_server.wire.voice import Voice, VoiceKind
 
 DAY = 86400.0
 
@@ -104,7 +105,7 @@ class Servers:
 
 def voice(name: str = "a", ttl: float = 0.0, **fields) -> StoredVoice:
     """A prompt of two patches; the name makes its id."""
-    kind = fields.pop("kind", Kind.PROMPT)
+    kind = fields.pop("kind", VoiceKind.PROMPT)
     described = Voice(id=voice_id(kind, name), kind=kind, fingerprint="model", transcript=name, ttl=ttl, **fields)
     return StoredVoice(voice=described, prompt=np.arange(64, dtype=np.float32).reshape(2, 4, 8))
 

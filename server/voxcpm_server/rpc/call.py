@@ -1,4 +1,4 @@
-"""One RPC in progress: reading that survives being cancelled, and who may come in."""
+"""One RPC in progress, the messages of its caller, and the admission of RPCs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LINGER_SECONDS = 0.25
 
 @dataclass(slots=True)
 class Call:
-    """One RPC: what its status and its log line say. The caller's config may rename it."""
+    """One RPC, as its status and its log line describe it. The caller's config may set `request_id`."""
 
     method: str
     context: grpc.aio.ServicerContext
@@ -29,27 +29,23 @@ class Call:
     audio_seconds: float = 0.0
     started: float = field(default_factory=time.monotonic)
 
-    @property
-    def elapsed(self) -> float:
-        return time.monotonic() - self.started
 
-
-class Malformed:
-    """In place of a message whose bytes are none."""
+class MalformedMessage:
+    """Takes the place of a message whose bytes could not be parsed."""
 
     def error(self) -> InvalidRequest:
-        return InvalidRequest("a message is no valid protobuf message of its type")
+        return InvalidRequest("a message is not a valid protobuf message of its type; check the client's stubs")
 
 
-class Requests:
-    """The messages of a caller. A read that began goes on when its reader is cancelled, for the next one."""
+class RequestStream:
+    """Iterates over the messages of a caller. If a read is cancelled, the next read returns its message."""
 
     def __init__(self, messages: AsyncIterator[Any]) -> None:
         self._messages = messages
         self._reading: asyncio.Future[Any] | None = None
         self._ended = False
 
-    def __aiter__(self) -> Requests:
+    def __aiter__(self) -> RequestStream:
         return self
 
     async def __anext__(self) -> Any:
@@ -57,20 +53,20 @@ class Requests:
             raise StopAsyncIteration
         if self._reading is None:
             self._reading = asyncio.ensure_future(anext(self._messages, None))
-            self._reading.add_done_callback(_note)
+            self._reading.add_done_callback(_retrieve_exception)
         message = await asyncio.shield(self._reading)
         self._reading = None
         if message is None:
             self._ended = True
             raise StopAsyncIteration
-        if isinstance(message, Malformed):
+        if isinstance(message, MalformedMessage):
             raise message.error()
         return message
 
     async def linger(self) -> None:
-        """Read what the caller is still sending, for a moment.
+        """Read and discard messages for a moment.
 
-        A client that is writing while the status arrives may report its broken write instead of the status.
+        A client that is writing when the status arrives may report a broken write instead of the status.
         """
         with suppress(Exception):
             async with asyncio.timeout(LINGER_SECONDS):
@@ -78,14 +74,14 @@ class Requests:
                     pass
 
 
-def _note(done: asyncio.Future[Any]) -> None:
-    """Errors of a read reach whoever waits for it; if nobody does, the RPC is over and they say nothing."""
+def _retrieve_exception(done: asyncio.Future[Any]) -> None:
+    """Mark the exception of a read as retrieved: if no task awaits the read, the RPC is over."""
     if not done.cancelled():
         done.exception()
 
 
 class AdmissionGate:
-    """Lets RPCs in: `max_streams` streams at once, and nobody any more once the server drains."""
+    """Admits RPCs: up to `max_streams` streams at once, and none after `close`."""
 
     def __init__(self, max_streams: int) -> None:
         self._max_streams = max_streams
@@ -93,16 +89,17 @@ class AdmissionGate:
         self._open = 0
         self._idle = asyncio.Event()
         self._idle.set()
-        self._draining = False
+        self._closed = False
 
     @property
     def streams(self) -> int:
+        """Number of open streams."""
         return self._streams
 
     @contextmanager
     def enter(self, *, stream: bool) -> Iterator[None]:
-        """Held for the length of an RPC. Raises Unavailable and Exhausted."""
-        if self._draining:
+        """Admit an RPC that lasts as long as the block. Raises Unavailable and Exhausted."""
+        if self._closed:
             raise Unavailable("the server is shutting down; retry elsewhere", retry_after=DRAIN_RETRY_SECONDS)
         if stream and self._streams >= self._max_streams:
             raise Exhausted(
@@ -122,8 +119,8 @@ class AdmissionGate:
 
     def close(self) -> None:
         """Refuse every new RPC from now on."""
-        self._draining = True
+        self._closed = True
 
     async def idle(self) -> None:
-        """Returns when no RPC is open."""
+        """Wait until no RPC is open."""
         await self._idle.wait()

@@ -1,4 +1,4 @@
-"""Where an RPC ends: the one place that turns errors into statuses and logs a line for each."""
+"""The end of every RPC: turns errors into statuses and logs one line."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import functools
 import logging
 import math
 import re
+import time
 import unicodedata
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -19,7 +20,7 @@ from google.rpc import error_details_pb2, status_pb2
 
 from voxcpm_grpc.errors import Exhausted, Internal, InvalidRequest, Unavailable, VoxCPMError, code_of
 from voxcpm_grpc.v1 import tts_pb2
-from voxcpm_server.rpc.call import STREAMS_RETRY_SECONDS, Call, Malformed, Requests
+from voxcpm_server.rpc.call import STREAMS_RETRY_SECONDS, Call, MalformedMessage, RequestStream
 
 log = logging.getLogger(__name__)
 
@@ -30,35 +31,37 @@ MAX_FIELD_BYTES = 200
 
 
 def rpc(*, stream: bool) -> Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[Any]]]:
-    """Wraps a servicer method `(self, request or iterator, call)`; `self.gate` admits it."""
+    """Wraps a servicer method `(self, request or iterator, call)`. `self.gate` admits the call."""
 
     def decorate(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         @functools.wraps(method)
         async def handler(self: Any, request: Any, context: grpc.aio.ServicerContext) -> Any:
             call = Call(method.__name__, context)
-            requests = Requests(request) if stream else None
+            messages = RequestStream(request) if stream else None
             try:
-                if isinstance(request, Malformed):
+                if isinstance(request, MalformedMessage):
                     raise request.error()
                 with self.gate.enter(stream=stream):
-                    result = await method(self, requests or request, call)
+                    result = await method(self, messages or request, call)
                 _log_end(call, "OK")
                 return result
             except asyncio.CancelledError:
                 if (task := asyncio.current_task()) is not None and task.cancelling():
-                    _log_end(call, "CANCELLED")  # by gRPC: the caller's cancel, its deadline, a lost connection
+                    _log_end(call, "CANCELLED")  # by gRPC: a cancel, a deadline or a lost connection
                     raise
-                # Anything else that was cancelled would leave the caller without a status, hanging.
-                log.error("rpc id=%s method=%s cancelled from inside", _word(call.request_id), call.method)
+                # Without a status the caller would wait forever.
+                log.error(
+                    "rpc id=%s method=%s cancelled by the server's own code", _log_word(call.request_id), call.method
+                )
                 error: VoxCPMError = Internal()
             except VoxCPMError as caught:
                 error = caught
             except Exception:
-                log.exception("rpc id=%s method=%s failed", _word(call.request_id), call.method)
+                log.exception("rpc id=%s method=%s failed", _log_word(call.request_id), call.method)
                 error = Internal()
             _log_end(call, code_of(error), error)
-            if requests is not None:
-                await requests.linger()
+            if messages is not None:
+                await messages.linger()
             return await context.abort(*status_of(error, call.request_id))
 
         return handler
@@ -66,8 +69,8 @@ def rpc(*, stream: bool) -> Callable[[Callable[..., Awaitable[Any]]], Callable[.
     return decorate
 
 
-class Parsing(grpc.aio.ServerInterceptor):
-    """Hands bytes that are no message to the RPC, to refuse: gRPC would end it with the parser's own words."""
+class ParseInterceptor(grpc.aio.ServerInterceptor):
+    """Passes a message that cannot be parsed to the RPC as MalformedMessage, so that the status has our error text."""
 
     async def intercept_service(self, continuation: Any, handler_call_details: grpc.HandlerCallDetails) -> Any:
         handler = await continuation(handler_call_details)
@@ -79,13 +82,13 @@ class Parsing(grpc.aio.ServerInterceptor):
             try:
                 return parse(data)
             except DecodeError:
-                return Malformed()
+                return MalformedMessage()
 
         return handler._replace(request_deserializer=parse_or_report)
 
 
 def status_of(error: VoxCPMError, request_id: str) -> tuple[grpc.StatusCode, str, tuple[tuple[str, str | bytes], ...]]:
-    """Code, message and trailing metadata (google.rpc.Status with its details, retry pushback) of an error."""
+    """The code, message and trailing metadata of an error: google.rpc.Status with details, and the retry pushback."""
     code = grpc.StatusCode[code_of(error)]
     message = clean(error.message, MAX_MESSAGE_BYTES)
     details: list[Any] = [error_details_pb2.RequestInfo(request_id=clean(request_id, MAX_FIELD_BYTES))]
@@ -119,18 +122,18 @@ def clean(text: str, max_bytes: int) -> str:
     return kept if len(encoded) <= max_bytes else encoded[: max_bytes - 3].decode(errors="ignore") + "…"
 
 
-def _word(text: str) -> str:
-    """One word of a key=value line, whatever a caller sent."""
+def _log_word(text: str) -> str:
+    """The text as one word of a key=value log line."""
     return re.sub(r"[^\w.:/@+-]", "_", text) or "-"
 
 
 def _log_end(call: Call, code: str, error: VoxCPMError | None = None) -> None:
     log.info(
         "rpc id=%s method=%s code=%s seconds=%.3f audio_seconds=%.3f%s",
-        _word(call.request_id),
+        _log_word(call.request_id),
         call.method,
         code,
-        call.elapsed,
+        time.monotonic() - call.started,
         call.audio_seconds,
-        f" field={_word(error.field)} error={clean(error.message, 300)!r}" if error else "",
+        f" field={_log_word(error.field)} error={clean(error.message, 300)!r}" if error else "",
     )

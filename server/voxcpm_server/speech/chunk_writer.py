@@ -1,7 +1,8 @@
-"""What one RPC sends: numbered, placed, encoded."""
+"""The messages of one reply stream: numbered, positioned and encoded."""
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
@@ -10,27 +11,32 @@ from typing import Any
 import numpy as np
 
 from voxcpm_grpc.audio import AudioFormat, OutputPipeline
+from voxcpm_grpc.request import FinishReason
 from voxcpm_grpc.v1 import tts_pb2 as pb
-from voxcpm_server import wire
-from voxcpm_server.voices.voice import Voice
-from voxcpm_server.wire.outputs import EndReason, EventKind, Header, Segment, SegmentEvent, Summary
+from voxcpm_server.wire import replies
+from voxcpm_server.wire.outputs import EndReason, Segment, Summary
+from voxcpm_server.wire.voice import Voice
 
-with suppress(ImportError):  # needed by some streams only, but loading it in the middle of one would hold up the others
+with suppress(ImportError):  # only some streams need it, but loading it during one would block the others
     import soxr  # noqa: F401
 
 
 class ChunkWriter:
-    """The messages of one RPC, in order, for one task to use: gRPC does not bear two writes at once.
+    """Sends the messages of one RPC in order. For one task, because gRPC does not allow two writes at once.
 
-    `header` is asked once, when message 0 is made. Audio comes at `native_rate` and leaves at the rate of the header's
-    format. Events keep the exact position of the signal, so with a resampler, which holds some back, they can wait for
-    the message that they fall on.
+    Segment events have their exact position in the signal. A resampler delays audio, so an event may wait for the
+    message that contains its position.
+
+    send: sends a message
+    header: builds the header when the first message is sent
+    native_rate: sample rate of the audio that comes in
+    format: encoding and sample rate of the audio that goes out
     """
 
     def __init__(
         self,
         send: Callable[[pb.AudioChunk], Awaitable[None]],
-        header: Callable[[], Header],
+        header: Callable[[], pb.StreamHeader],
         native_rate: int,
         format: AudioFormat,
     ) -> None:
@@ -39,109 +45,96 @@ class ChunkWriter:
         self._pipeline = OutputPipeline(native_rate, format)
         self._rates = native_rate, format.sample_rate
         self._sequence = 0
-        self._offset = 0
+        self.offset = 0  # samples sent so far
         self._bytes = 0
-        self._turn_start = 0  # position at which the resampler began anew
-        self._turn_samples = 0  # pushed since then, at the native rate
-        self._events: deque[SegmentEvent] = deque()
+        self._signal_start = 0  # position at which the resampler started anew
+        self._signal_samples = 0  # samples since then, at the native rate
+        self._events: deque[tuple[int, pb.SegmentEvent]] = deque()  # an event may be sent once `offset` is that far
         self._turn = self._segment = 0
 
-    @property
-    def offset(self) -> int:
-        """Samples sent so far."""
-        return self._offset
-
-    @property
-    def started(self) -> bool:
-        return self._sequence > 0
-
-    async def begin(self) -> None:
-        """Send the header by itself, if nothing was sent yet."""
-        if not self.started:
-            await self._send()
-
     async def audio(self, samples: np.ndarray, turn: int = 0, segment: int = 0) -> None:
-        """float32 [n] at the native rate; sends nothing while the resampler holds it all back."""
+        """Send audio, float32 [n] at the native rate; nothing is sent while the resampler holds all of it."""
         self._turn, self._segment = turn, segment
-        self._turn_samples += len(samples)
+        self._signal_samples += len(samples)
         data, count = self._pipeline.push(samples)
         if count:
             await self._send(data, count)
 
-    def segment_started(self, segment: Segment) -> None:
-        """The next audio is this segment's."""
+    async def segment_started(self, segment: Segment) -> None:
+        """The next audio belongs to this segment. Sends the header if nothing was sent yet."""
+        if not self._sequence:
+            await self._send()
         self._turn, self._segment = segment.turn, segment.index
-        self._events.append(SegmentEvent(kind=EventKind.STARTED, segment=segment, at=self._position()))
-
-    async def segment_finished(self, segment: Segment, reason: EndReason) -> None:
-        """All audio of this segment was given."""
         at = self._position()
-        self._events.append(SegmentEvent(kind=EventKind.FINISHED, segment=segment, at=at, reason=reason))
-        if at <= self._offset:
+        self._events.append(
+            (at + 1, replies.segment_event(pb.SEGMENT_EVENT_KIND_STARTED, segment, at))
+        )  # goes with the segment's first sample
+
+    async def segment_finished(self, segment: Segment, reason: FinishReason) -> None:
+        """All audio of this segment was passed to `audio`."""
+        at = self._position()
+        self._events.append((at, replies.segment_event(pb.SEGMENT_EVENT_KIND_FINISHED, segment, at, reason)))
+        if at <= self.offset:
             await self._send()
 
     async def flush(self, tag: str | None) -> None:
-        """Let out all audio given so far; answers a Flush unless the tag is None."""
+        """Send all audio so far, and the reply to a flush unless the tag is None."""
         data, count = self._pipeline.end_turn()
-        at = self._offset + count
-        answer = {} if tag is None else {"flush_done": wire.flush_done(tag, at)}
-        self._restart(at)
-        if count or answer or self._events:
-            await self._send(data, count, settled=True, **answer)
+        at = self.offset + count
+        reply = {} if tag is None else {"flush_done": replies.flush_done(tag, at)}
+        self._restart_signal(at)
+        if count or reply or self._events:
+            await self._send(data, count, all_events=True, **reply)
 
     async def interrupted(self, tag: str, dropped: Iterable[Segment]) -> None:
-        """Forget what was given and not sent, and say so."""
+        """Drop audio that was not sent, and send the reply to an interrupt."""
         self._pipeline.discard()
-        self._restart(self._offset)
+        at = self.offset
+        self._restart_signal(at)
         self._events.clear()
         for segment in dropped:
-            reason = EndReason.INTERRUPTED
-            self._events.append(SegmentEvent(kind=EventKind.DROPPED, segment=segment, at=self._offset, reason=reason))
-        await self._send(settled=True, interrupted=wire.interrupted(tag, self._offset))
+            event = replies.segment_event(pb.SEGMENT_EVENT_KIND_DROPPED, segment, at, EndReason.INTERRUPTED)
+            self._events.append((at, event))
+        await self._send(all_events=True, interrupted=replies.interrupted(tag, at))
 
     async def voice(self, voice: Voice, reused: bool) -> None:
-        """The handle of a voice that is now durable."""
-        await self._send(handle=wire.handle(voice, reused))
+        """Send the handle of a stored voice."""
+        await self._send(handle=replies.handle(voice, reused))
 
     async def finish(self, summary: Summary) -> None:
-        """The last message."""
+        """Send the last message."""
         data, count = self._pipeline.flush()
-        summary.samples = self._offset + count
-        summary.bytes = self._bytes + len(data)
-        await self._send(data, count, settled=True, summary=wire.summary(summary))
+        samples, size = self.offset + count, self._bytes + len(data)
+        message = replies.summary(summary, samples=samples, bytes=size, now=time.monotonic())
+        await self._send(data, count, all_events=True, summary=message)
 
     def _position(self) -> int:
+        """The position in the reply of the last sample that came in."""
         source, target = self._rates
-        return self._turn_start + (2 * self._turn_samples * target + source) // (2 * source)
+        return self._signal_start + (2 * self._signal_samples * target + source) // (2 * source)
 
-    def _restart(self, at: int) -> None:
-        self._turn_start, self._turn_samples = at, 0
+    def _restart_signal(self, at: int) -> None:
+        self._signal_start, self._signal_samples = at, 0
 
-    async def _send(self, audio: bytes = b"", samples: int = 0, *, settled: bool = False, **extras: Any) -> None:
-        """`settled`: every waiting event falls on this message, for the signal ends here."""
+    async def _send(self, audio: bytes = b"", samples: int = 0, *, all_events: bool = False, **extras: Any) -> None:
+        """Send a message with the events that it reaches, or with all events if the signal ends here."""
+        end = self.offset + samples
         if not self._sequence:
-            extras["header"] = wire.header(self._header())
+            extras["header"] = self._header()
         if self._events:
-            due = self._due(self._offset + samples, settled)
-            extras["segment_events"] = [wire.segment_event(event) for event in due]
-        message = wire.chunk(
+            extras["segment_events"] = due = []
+            while self._events and (all_events or self._events[0][0] <= end):
+                due.append(self._events.popleft()[1])
+        message = replies.chunk(
             audio,
             sequence=self._sequence,
-            offset=self._offset,
+            offset=self.offset,
             samples=samples,
             turn=self._turn,
             segment=self._segment,
             **extras,
         )
         self._sequence += 1
-        self._offset += samples
+        self.offset = end
         self._bytes += len(audio)
         await self._send_message(message)
-
-    def _due(self, end: int, settled: bool) -> Iterable[SegmentEvent]:
-        while self._events:
-            event = self._events[0]
-            passed = event.at < end if event.kind is EventKind.STARTED else event.at <= end
-            if not (passed or settled):
-                return
-            yield self._events.popleft()

@@ -1,4 +1,4 @@
-"""When a stream has nothing to do and nobody says anything."""
+"""The timeout of a stream whose tasks all wait."""
 
 from __future__ import annotations
 
@@ -10,25 +10,26 @@ T = TypeVar("T")
 
 
 class IdleTimeout:
-    """Ends the patience of one of a stream's `tasks` once all of them have waited, at the same time, for `seconds`.
+    """Expires when all `tasks` of a stream have waited at the same time for `seconds`.
 
-    That task does its work inside `async with idleness.patience`, which then raises TimeoutError.
+    Each task awaits through `wait` while it has nothing to do. One task runs inside `async with idle.timeout`, which
+    raises TimeoutError at the expiry.
     """
 
     def __init__(self, tasks: int, seconds: float) -> None:
+        self.timeout = asyncio.timeout(None)
         self._tasks = tasks
         self._seconds = seconds
         self._waiting = 0
-        self.patience = asyncio.timeout(None)
 
-    async def waited(self, coming: Awaitable[T]) -> T:
-        """What a task waits for, having nothing else to do."""
+    async def wait(self, awaitable: Awaitable[T]) -> T:
+        """Await something while the task counts as idle; returns the result."""
         self._waiting += 1
         if self._waiting == self._tasks:
-            self.patience.reschedule(asyncio.get_running_loop().time() + self._seconds)
+            self.timeout.reschedule(asyncio.get_running_loop().time() + self._seconds)
         try:
-            return await coming
+            return await awaitable
         finally:
-            if self._waiting == self._tasks and not self.patience.expired():
-                self.patience.reschedule(None)
+            if self._waiting == self._tasks and not self.timeout.expired():
+                self.timeout.reschedule(None)
             self._waiting -= 1

@@ -1,4 +1,4 @@
-"""From recordings and ids to what a model is conditioned on, and to stored voices."""
+"""Turns recordings, latents and ids into conditioning and into stored voices."""
 
 from __future__ import annotations
 
@@ -13,34 +13,35 @@ from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.request import Conditioning, ModelInfo, Prompt
 from voxcpm_grpc.settings.schema import LimitSettings
 from voxcpm_server.voices.catalog import VoiceCatalog
-from voxcpm_server.voices.io_threads import IoThreads
-from voxcpm_server.voices.voice import Damaged, Kind, StoredVoice, Voice, voice_id
+from voxcpm_server.voices.store.io_threads import IoThreads
+from voxcpm_server.voices.store.stored_voice import Damaged, StoredVoice, voice_id
 from voxcpm_server.wire.inputs import (
+    AudioRole,
     InlinePrompt,
     RawLatents,
     Recording,
-    Role,
     Upload,
     UploadConfig,
     VoiceChoice,
     VoiceOptions,
 )
+from voxcpm_server.wire.voice import Voice, VoiceKind
 
-KINDS = {Role.PROMPT: Kind.PROMPT, Role.REFERENCE: Kind.REFERENCE}
+KINDS = {AudioRole.PROMPT: VoiceKind.PROMPT, AudioRole.REFERENCE: VoiceKind.REFERENCE}
 FLOAT_BYTES = 4
-MAX_OWN_SECONDS = 60.0  # of a recording that the operator gave: the limits of callers are not for them
+MAX_OWN_SECONDS = 60.0  # for the operator's recordings; the limits in the settings are for callers
 
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """A stored voice, its latents, and whether it was stored before."""
+    """A stored voice; `reused` is True if it was stored before."""
 
     stored: StoredVoice
     reused: bool
 
 
 class VoiceBuilder:
-    """Decodes in the decode pool, encodes on an engine, digests in threads: its caller's event loop only waits."""
+    """Decodes recordings in the decode pool, encodes them on an engine and computes digests in threads."""
 
     def __init__(
         self, pool: EnginePool, decoder: DecodePool, catalog: VoiceCatalog, threads: IoThreads, limits: LimitSettings
@@ -51,10 +52,8 @@ class VoiceBuilder:
         self._threads = threads
         self._limits = limits
 
-    # ---- for generation
-
     async def conditioning(self, choice: VoiceChoice) -> Conditioning:
-        """What the chosen voice means to the model. Raises InvalidRequest, NotFound, FailedPrecondition."""
+        """The conditioning of the chosen voice. Raises InvalidRequest, NotFound and FailedPrecondition."""
         if choice.preset:
             try:
                 stored = self._catalog.preset(choice.preset)
@@ -63,22 +62,22 @@ class VoiceBuilder:
                 raise
             return Conditioning(prompt=_prompt(stored), reference=stored.reference)
         if choice.hifi:
-            stored = await self._load(choice.hifi, Kind.HIFI, "config.conditioning.hifi_id")
+            stored = await self._load(choice.hifi, VoiceKind.HIFI, "config.conditioning.hifi_id")
             return Conditioning(prompt=_prompt(stored), reference=stored.reference)
         prompt = reference = None
         match choice.prompt:
             case str(id):
-                prompt = _prompt(await self._load(id, Kind.PROMPT, "config.conditioning.prompt_id"))
+                prompt = _prompt(await self._load(id, VoiceKind.PROMPT, "config.conditioning.prompt_id"))
             case InlinePrompt(source=source, transcript=transcript):
-                prompt = Prompt(text=transcript, latents=await self._inline(source, Role.PROMPT))
+                prompt = Prompt(text=transcript, latents=await self._inline(source, AudioRole.PROMPT))
         match choice.reference:
             case str(id):
-                reference = (await self._load(id, Kind.REFERENCE, "config.conditioning.reference_id")).reference
+                reference = (await self._load(id, VoiceKind.REFERENCE, "config.conditioning.reference_id")).reference
             case Recording() | RawLatents() as source:
-                reference = await self._inline(source, Role.REFERENCE)
+                reference = await self._inline(source, AudioRole.REFERENCE)
         return Conditioning(prompt=prompt, reference=reference)
 
-    async def _load(self, id: str, kind: Kind, field: str) -> StoredVoice:
+    async def _load(self, id: str, kind: VoiceKind, field: str) -> StoredVoice:
         try:
             stored = await self._catalog.load(id)
         except (NotFound, FailedPrecondition) as error:
@@ -92,7 +91,7 @@ class VoiceBuilder:
             )
         return stored
 
-    async def _inline(self, source: Recording | RawLatents, role: Role) -> np.ndarray:
+    async def _inline(self, source: Recording | RawLatents, role: AudioRole) -> np.ndarray:
         if isinstance(source, RawLatents):
             return parse_latents(source, self._pool.info, self._max_seconds(role))
         try:
@@ -102,28 +101,26 @@ class VoiceBuilder:
             raise
         return await self.encode(decoded, role)
 
-    # ---- for voices
-
-    async def decode(self, data: bytes, upload: Upload, role: Role) -> Decoded:
-        """An uploaded recording at the model's rate. Raises BadAudio."""
+    async def decode(self, data: bytes, upload: Upload, role: AudioRole) -> Decoded:
+        """The audio of an uploaded recording at the model's input rate. Raises BadAudio."""
         return await self._decode(data, upload, role, self._limits.max_upload_bytes)
 
-    async def encode(self, decoded: Decoded, role: Role) -> np.ndarray:
-        """float32 [patches, P, D]. A prompt is padded before its beginning, a reference after its end."""
-        return await self._pool.encode(decoded.waveform, pad_left=role is Role.PROMPT)
+    async def encode(self, decoded: Decoded, role: AudioRole) -> np.ndarray:
+        """The latents, float32 [patches, P, D]. A prompt is padded at its beginning, a reference at its end."""
+        return await self._pool.encode(decoded.waveform, pad_left=role is AudioRole.PROMPT)
 
     async def encode_speech(self, samples: np.ndarray) -> np.ndarray:
-        """The latents of audio that the model made, float32 [n] at its output rate, as a reference."""
+        """The latents, as a reference, of audio that the model made, float32 [n] at its output rate."""
         info = self._pool.info
         waveform = await self._threads.run(resample, samples, info.output_sample_rate, info.input_sample_rate)
         return await self._pool.encode(waveform, pad_left=False)
 
-    async def create(self, config: UploadConfig, recordings: Mapping[Role, bytes]) -> Created:
-        """Make and store the voice that was asked for, durable on return; identical content is found again."""
-        members: dict[Role, StoredVoice] = {}
+    async def create(self, config: UploadConfig, recordings: Mapping[AudioRole, bytes]) -> Created:
+        """Build the voice and store it durably. A voice of the same content that is stored already is returned."""
+        members: dict[AudioRole, StoredVoice] = {}
         using: list[str] = []
         decoded: Decoded | None = None
-        for role, source in ((Role.PROMPT, config.prompt), (Role.REFERENCE, config.reference)):
+        for role, source in ((AudioRole.PROMPT, config.prompt), (AudioRole.REFERENCE, config.reference)):
             match source:
                 case str(id):
                     members[role] = await self._load(id, KINDS[role], f"config.{role.value}_id")
@@ -133,18 +130,20 @@ class VoiceBuilder:
                     members[role] = await self._member(decoded, role, upload.transcript, config.options)
         if config.shared:
             assert decoded is not None
-            members[Role.REFERENCE] = await self._member(decoded, Role.REFERENCE, "", config.options)
+            members[AudioRole.REFERENCE] = await self._member(decoded, AudioRole.REFERENCE, "", config.options)
         wanted = [stored for stored in members.values() if stored.voice.id not in using]
         if len(members) > 1:
-            wanted.append(self._hifi(members[Role.PROMPT], members[Role.REFERENCE], config.options))
+            wanted.append(self._hifi(members[AudioRole.PROMPT], members[AudioRole.REFERENCE], config.options))
         voice, reused = (await self._catalog.add(*wanted, using=using))[-1]
-        made = wanted[-1]
-        return Created(StoredVoice(voice=voice, prompt=made.prompt, reference=made.reference), reused)
+        built = wanted[-1]
+        return Created(StoredVoice(voice=voice, prompt=built.prompt, reference=built.reference), reused)
 
-    async def build(self, kind: Kind, recording: bytes, transcript: str, options: VoiceOptions) -> list[StoredVoice]:
-        """The voice of the operator's own recording, which is not stored; before a hifi voice its members.
+    async def build(
+        self, kind: VoiceKind, recording: bytes, transcript: str, options: VoiceOptions
+    ) -> list[StoredVoice]:
+        """Build the voice of the operator's own recording, without storing it. Raises BadAudio.
 
-        Raises BadAudio.
+        A hifi voice comes last, after its members.
         """
         decoded = await self._decoder.decode(
             recording,
@@ -152,33 +151,33 @@ class VoiceBuilder:
             max_seconds=MAX_OWN_SECONDS,
             max_bytes=len(recording),
         )
-        made = []
+        built = []
         for role, member in KINDS.items():
-            if kind in (member, Kind.HIFI):
-                said = transcript if role is Role.PROMPT else ""
-                id = await self._member_id(decoded, role, said)
-                made.append(await self._new_member(id, decoded, role, said, options))
-        if kind is Kind.HIFI:
-            made.append(self._hifi(made[0], made[1], options))
-        return made
+            if kind in (member, VoiceKind.HIFI):
+                text = transcript if role is AudioRole.PROMPT else ""
+                id = await self._member_id(decoded, role, text)
+                built.append(await self._new_member(id, decoded, role, text, options))
+        if kind is VoiceKind.HIFI:
+            built.append(self._hifi(built[0], built[1], options))
+        return built
 
-    async def _member(self, decoded: Decoded, role: Role, transcript: str, options: VoiceOptions) -> StoredVoice:
-        """A prompt or reference, its latents taken from the catalog if they are there."""
+    async def _member(self, decoded: Decoded, role: AudioRole, transcript: str, options: VoiceOptions) -> StoredVoice:
+        """A prompt or reference, with its latents from the catalog if it is stored already."""
         id = await self._member_id(decoded, role, transcript)
         try:
             return await self._catalog.load(id)
         except (NotFound, Damaged):
             return await self._new_member(id, decoded, role, transcript, options)
 
-    async def _member_id(self, decoded: Decoded, role: Role, transcript: str) -> str:
+    async def _member_id(self, decoded: Decoded, role: AudioRole, transcript: str) -> str:
         fingerprint = self._pool.info.fingerprint
         return await self._threads.run(voice_id, KINDS[role], fingerprint, transcript, decoded.waveform.data)
 
     async def _new_member(
-        self, id: str, decoded: Decoded, role: Role, transcript: str, options: VoiceOptions
+        self, id: str, decoded: Decoded, role: AudioRole, transcript: str, options: VoiceOptions
     ) -> StoredVoice:
         latents = await self.encode(decoded, role)
-        prompt = role is Role.PROMPT
+        prompt = role is AudioRole.PROMPT
         voice = Voice(
             id=id,
             kind=KINDS[role],
@@ -195,8 +194,8 @@ class VoiceBuilder:
     def _hifi(self, prompt: StoredVoice, reference: StoredVoice, options: VoiceOptions) -> StoredVoice:
         fingerprint = self._pool.info.fingerprint
         voice = Voice(
-            id=voice_id(Kind.HIFI, fingerprint, prompt.voice.id, reference.voice.id),
-            kind=Kind.HIFI,
+            id=voice_id(VoiceKind.HIFI, fingerprint, prompt.voice.id, reference.voice.id),
+            kind=VoiceKind.HIFI,
             fingerprint=fingerprint,
             transcript=prompt.voice.transcript,
             display_name=options.display_name,
@@ -209,7 +208,7 @@ class VoiceBuilder:
         )
         return StoredVoice(voice=voice, prompt=prompt.prompt, reference=reference.reference)
 
-    async def _decode(self, data: bytes, source: Upload | Recording, role: Role, max_bytes: int) -> Decoded:
+    async def _decode(self, data: bytes, source: Upload | Recording, role: AudioRole, max_bytes: int) -> Decoded:
         return await self._decoder.decode(
             data,
             format_hint=source.format,
@@ -218,16 +217,13 @@ class VoiceBuilder:
             max_bytes=max_bytes,
         )
 
-    def _max_seconds(self, role: Role) -> float:
+    def _max_seconds(self, role: AudioRole) -> float:
         limits = self._limits
-        return limits.max_prompt_seconds if role is Role.PROMPT else limits.max_reference_seconds
+        return limits.max_prompt_seconds if role is AudioRole.PROMPT else limits.max_reference_seconds
 
 
 def parse_latents(raw: RawLatents, info: ModelInfo, max_seconds: float) -> np.ndarray:
-    """float32 [patches, P, D] of what a caller sent.
-
-    Raises InvalidRequest, and FailedPrecondition for another model's.
-    """
+    """The latents, float32 [patches, P, D]. Raises InvalidRequest, and FailedPrecondition for another model's."""
     patch = info.patch_size * info.latent_dim
     seconds = len(raw.data) // (FLOAT_BYTES * patch) * info.samples_per_patch / info.input_sample_rate
     error: VoxCPMError | None = None
@@ -237,20 +233,27 @@ def parse_latents(raw: RawLatents, info: ModelInfo, max_seconds: float) -> np.nd
             "encode the recording again"
         )
     elif raw.dim != info.latent_dim:
-        error = InvalidRequest(f"feat_dim is {raw.dim} and the model's is {info.latent_dim}")
+        error = InvalidRequest(
+            f"feat_dim is {raw.dim} and the model's is {info.latent_dim}; encode the recording again"
+        )
     elif not raw.data or len(raw.data) % (FLOAT_BYTES * patch):
         error = InvalidRequest(
             f"the latents have {len(raw.data)} bytes; they must be whole patches of {info.patch_size} frames, "
             f"{FLOAT_BYTES * patch} bytes each"
         )
     elif seconds > max_seconds:
-        error = InvalidRequest(f"the latents last {seconds:.1f} s and the limit is {max_seconds:g} s")
+        error = InvalidRequest(
+            f"the latents last {seconds:.1f} s and the limit is {max_seconds:g} s; use a shorter recording"
+        )
     if error is not None:
         error.field = raw.name
         raise error
     latents = np.frombuffer(raw.data, "<f4").reshape(-1, info.patch_size, info.latent_dim)
     if not np.isfinite(latents).all():
-        raise InvalidRequest("the latents hold values that are not finite (NaN or infinity)", field=raw.name)
+        raise InvalidRequest(
+            "the latents contain values that are not finite (NaN or infinity); encode the recording again",
+            field=raw.name,
+        )
     return latents.astype(np.float32, copy=False)
 
 

@@ -1,4 +1,4 @@
-"""Every voice that a server speaks with: the presets, which come with its model, and those that are stored."""
+"""All voices of a server: the presets of its model and the stored voices."""
 
 from __future__ import annotations
 
@@ -6,44 +6,41 @@ from collections.abc import Collection, Mapping, Sequence
 
 from voxcpm_grpc.errors import FailedPrecondition, NotFound
 from voxcpm_server.voices.store.store import VoiceStore
-from voxcpm_server.voices.voice import Kind, StoredVoice, Voice
+from voxcpm_server.voices.store.stored_voice import StoredVoice
+from voxcpm_server.wire.voice import Voice, VoiceKind
 
 
 class VoiceCatalog:
-    """A preset has a name and never expires. It is in memory only, so a store is neither needed for it nor changed.
+    """Presets in memory, and a store.
 
-    Ids follow from content, so the same recording, model and kind give the same id whether it is stored or a preset;
-    where both are, the preset is meant. Every method may raise what VoiceStore's of that name does.
+    A preset has a name, never expires and does not need the store. The same recording, model and kind have the same id
+    as a preset and as a stored voice; where both exist, the id means the preset. Methods that VoiceStore has too may
+    raise the same errors.
     """
 
     def __init__(self, store: VoiceStore) -> None:
         self._store = store
         self._names: dict[str, Voice] = {}
-        self._default = ""
+        self.default = ""  # name of the preset for streams without a voice and a style; empty if there is none
         self._presets: dict[str, StoredVoice] = {}  # by id, with the members of hifi voices
 
     @property
     def presets(self) -> Sequence[str]:
-        """Their names."""
+        """The names of the presets."""
         return list(self._names)
 
-    @property
-    def default(self) -> str:
-        """Name of the preset that speaks where a stream names neither a voice nor a style; empty if there is none."""
-        return self._default
-
     def set_presets(self, presets: Mapping[str, Sequence[StoredVoice]], default: str = "") -> None:
-        """Have these presets, by name: the voice itself comes last, what it was made of before it."""
-        self._default = default
+        """Set the presets by name; the voice itself comes last, after its members. Called once."""
+        self.default = default
         for name, voices in presets.items():
             self._names[name] = voices[-1].voice
             self._presets.update((stored.voice.id, stored) for stored in voices)
 
     def preset(self, name: str) -> StoredVoice:
-        """Raises NotFound with the names there are."""
+        """The preset of this name. Raises NotFound with the names of all presets."""
         if (voice := self._names.get(name)) is None:
             there = f"the model's presets are {', '.join(self._names)}" if self._names else "the model has no presets"
-            raise NotFound(f"there is no preset {name[:80]!r}; {there}, and a stored voice is named by its id")
+            raise NotFound(f"there is no preset {name[:80]!r}; {there}; name a stored voice by its id")
         return self._presets[voice.id]
 
     async def load(self, id: str) -> StoredVoice:
@@ -63,12 +60,12 @@ class VoiceCatalog:
         """Raises FailedPrecondition for a preset."""
         if (preset := self._presets.get(id)) is not None:
             raise FailedPrecondition(
-                f"voice {id} comes with the model, as {preset.voice.display_name!r}, and cannot be deleted", field="id"
+                f"voice {id} is the preset {preset.voice.display_name!r} of the model and cannot be deleted", field="id"
             )
         await self._store.delete(id, cascade=cascade)
 
     async def page(
-        self, *, kind: Kind | None = None, labels: dict[str, str] | None = None, size: int = 0, token: str = ""
+        self, *, kind: VoiceKind | None = None, labels: dict[str, str] | None = None, size: int = 0, token: str = ""
     ) -> tuple[list[Voice], str]:
-        """The presets come last."""
+        """Stored voices newest first, then the presets; see `VoiceStore.page`."""
         return await self._store.page(kind=kind, labels=labels, size=size, token=token, beside=self._names.values())

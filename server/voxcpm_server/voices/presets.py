@@ -1,6 +1,6 @@
-"""Presets: voices that come with a model, made when a server starts from recordings beside the checkpoint.
+"""Presets: voices of a model, built at the start of a server from recordings beside the checkpoint.
 
-A model's directory may have a folder `presets` with a list, `presets.json`, and the recordings that it names; see
+A model's directory may have a folder `presets` with a list, `presets.json`, and the recordings in that list; see
 docs/presets.md.
 """
 
@@ -14,18 +14,20 @@ import msgspec
 
 from voxcpm_grpc.errors import StartupError, VoxCPMError
 from voxcpm_server.voices.builder import VoiceBuilder
-from voxcpm_server.voices.voice import Kind, StoredVoice
+from voxcpm_server.voices.store.stored_voice import StoredVoice
 from voxcpm_server.wire.inputs import VoiceOptions
+from voxcpm_server.wire.voice import VoiceKind
 
 FOLDER, LIST = "presets", "presets.json"
-Name = Annotated[str, msgspec.Meta(pattern=r"^(?!prm_|ref_|hifi_)[A-Za-z0-9][\w.-]{0,63}$")]  # not to be taken for ids
-File = Annotated[str, msgspec.Meta(pattern=r"^[^./\\][^/\\]*$")]  # of the folder itself
+Name = Annotated[str, msgspec.Meta(pattern=r"^(?!prm_|ref_|hifi_)[A-Za-z0-9][\w.-]{0,63}$")]  # must not look like an id
+File = Annotated[str, msgspec.Meta(pattern=r"^[^./\\][^/\\]*$")]  # in the folder itself
 
 
 class Preset(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An entry of the list. The transcript is needed unless the kind is `reference`.
+    """An entry of the list.
 
-    `default`: it speaks where a stream names neither a voice nor a style.
+    transcript: text of the recording; required unless the kind is `reference`
+    default: True if streams without a voice and a style use this preset
     """
 
     name: Name
@@ -37,7 +39,7 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 def read(model: Path) -> Sequence[tuple[Preset, bytes]]:
-    """The presets in a model's directory with their recordings; blocks. Raises StartupError."""
+    """The presets in a model's directory, with their recordings. Blocks. Raises StartupError."""
     folder = model / FOLDER
     try:
         listed = (folder / LIST).read_bytes()
@@ -53,18 +55,18 @@ def read(model: Path) -> Sequence[tuple[Preset, bytes]]:
     if twice := {name for name in names if names.count(name) > 1}:
         raise _fault(folder / LIST, f"names {', '.join(sorted(twice))} more than once")
     if len(defaults := [preset.name for preset in presets if preset.default]) > 1:
-        raise _fault(folder / LIST, f"marks {', '.join(defaults)} as default, and one preset may be that")
+        raise _fault(folder / LIST, f"marks {', '.join(defaults)} as default, and only one preset may be the default")
     for preset in presets:
         if preset.kind != "reference" and not preset.transcript.strip():
-            raise _fault(folder / LIST, f"has no transcript for {preset.name}, which a {preset.kind} needs")
+            raise _fault(folder / LIST, f"has no transcript for {preset.name}, and a {preset.kind} needs one")
     try:
         return [(preset, (folder / preset.recording).read_bytes()) for preset in presets]
     except OSError as error:
-        raise _fault(Path(error.filename), f"is named in {LIST} and cannot be read: {error.strerror}") from None
+        raise _fault(Path(error.filename), f"is in {LIST} and cannot be read: {error.strerror}") from None
 
 
 def default(presets: Sequence[tuple[Preset, bytes]], wanted: str) -> str:
-    """Name of the default voice by the setting `voices.default`, empty for none. Raises StartupError."""
+    """The name of the default voice by the setting `voices.default`; empty for none. Raises StartupError."""
     names = [preset.name for preset, _ in presets]
     if wanted == "auto":
         return next((preset.name for preset, _ in presets if preset.default), "")
@@ -72,20 +74,24 @@ def default(presets: Sequence[tuple[Preset, bytes]], wanted: str) -> str:
         return ""
     if wanted not in names:
         there = f"its presets are {', '.join(names)}" if names else "it has no presets here"
-        raise StartupError(f"voices.default is {wanted}, which the model does not have; {there}; or set auto or none")
+        raise StartupError(
+            f"voices.default is {wanted}, which the model does not have; {there}; set one of them, auto or none"
+        )
     return wanted
 
 
 async def build(presets: Sequence[tuple[Preset, bytes]], builder: VoiceBuilder) -> Mapping[str, Sequence[StoredVoice]]:
     """The voices of each preset by name, as `VoiceCatalog.set_presets` takes them. Raises StartupError."""
-    made = {}
+    built = {}
     for preset, recording in presets:
         options = VoiceOptions(display_name=preset.name, labels=preset.labels)
         try:
-            made[preset.name] = await builder.build(Kind[preset.kind.upper()], recording, preset.transcript, options)
+            built[preset.name] = await builder.build(
+                VoiceKind[preset.kind.upper()], recording, preset.transcript, options
+            )
         except VoxCPMError as error:
             raise _fault(Path(FOLDER) / preset.recording, f"cannot be the preset {preset.name}: {error}") from None
-    return made
+    return built
 
 
 def _fault(path: Path, what: str) -> StartupError:

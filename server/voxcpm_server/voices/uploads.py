@@ -1,4 +1,4 @@
-"""Recordings that arrive in parts, and the memory that all of them may take."""
+"""Uploads: recordings that arrive in parts, and the memory budget that they share."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from voxcpm_grpc.errors import Exhausted, InvalidRequest
-from voxcpm_server.voices.io_threads import IoThreads
-from voxcpm_server.wire.inputs import Commit, Digest, Part, Role, UploadConfig, UploadInput
+from voxcpm_server.voices.store.io_threads import IoThreads
+from voxcpm_server.wire.inputs import AudioPart, AudioRole, Commit, Digest, UploadConfig, UploadInput
 
 BUDGET_RETRY_SECONDS = 2.0
 Take = Callable[[int, str], None]
 
 
 class UploadBudget:
-    """The bytes of recordings that may be in memory at once, whoever sent them."""
+    """The bytes of recordings that may be in memory at once, for all callers together."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -24,14 +24,15 @@ class UploadBudget:
 
     @property
     def held(self) -> int:
+        """Bytes taken now."""
         return self._held
 
     @contextmanager
     def account(self) -> Iterator[Take]:
-        """A function that takes bytes for a request field; all are given back at the end of the block.
+        """Gives a function that takes bytes for a request field; the end of the block returns all of them.
 
-        It raises Exhausted when others hold too much, and InvalidRequest for what would not fit even alone. Nobody
-        waits for bytes: two uploads that do would hold each other up.
+        The function raises Exhausted if other uploads hold too much, and InvalidRequest if the bytes would not fit even
+        alone. It never waits, because two uploads that wait would block each other.
         """
         mine = 0
 
@@ -40,13 +41,13 @@ class UploadBudget:
             if mine + size > self._limit:
                 raise InvalidRequest(
                     f"the recordings of this stream have {mine + size} bytes or more and the limit is {self._limit}; "
-                    "send compressed ones",
+                    "send compressed recordings",
                     field=field,
                 )
             if self._held + size > self._limit:
                 raise Exhausted(
-                    f"{size} bytes more do not fit beside the {self._held} that uploads hold: the limit of all "
-                    f"together is {self._limit}; retry later",
+                    f"{size} bytes more do not fit: uploads hold {self._held} bytes and the limit is {self._limit}; "
+                    "retry later",
                     retry_after=BUDGET_RETRY_SECONDS,
                 )
             mine += size
@@ -59,20 +60,25 @@ class UploadBudget:
 
 
 async def next_message(messages: AsyncIterator[UploadInput], idle_seconds: float) -> UploadInput:
-    """The next message. Raises InvalidRequest for a caller that is silent or ends the stream: without a commit, a
-    finished upload cannot be told from a broken connection."""
+    """The next message. Raises InvalidRequest if none arrives in time or the stream ends.
+
+    The end of a stream does not finish an upload, because a broken connection looks the same.
+    """
     try:
         async with asyncio.timeout(idle_seconds):
             return await anext(messages)
     except TimeoutError:
         raise InvalidRequest(
-            f"nothing arrived for {idle_seconds:g} s within an upload; send parts without pauses, then commit"
+            f"no message arrived for {idle_seconds:g} s during the upload; send parts without pauses, then commit"
         ) from None
     except StopAsyncIteration:
-        raise InvalidRequest("the upload ended without a commit; it was discarded", field="commit") from None
+        raise InvalidRequest(
+            "the upload ended without a commit and was discarded; send a commit last", field="commit"
+        ) from None
 
 
 async def read_config(messages: AsyncIterator[UploadInput], idle_seconds: float) -> UploadConfig:
+    """The config of an upload, which is its first message. Raises InvalidRequest."""
     config = await next_message(messages, idle_seconds)
     if not isinstance(config, UploadConfig):
         raise InvalidRequest("the first message of an upload must be its config", field="config")
@@ -81,21 +87,21 @@ async def read_config(messages: AsyncIterator[UploadInput], idle_seconds: float)
 
 async def receive(
     messages: AsyncIterator[UploadInput],
-    roles: Sequence[Role],
+    roles: Sequence[AudioRole],
     *,
     max_bytes: int,
     idle_seconds: float,
     take: Take,
     threads: IoThreads,
-) -> dict[Role, bytes]:
-    """Every announced recording, complete and as its digest says; `take` is told of its bytes before they are kept.
+) -> dict[AudioRole, bytes]:
+    """Receive the recordings of these roles and check them against their digests.
 
-    Raises InvalidRequest, and what `take` raises.
+    Calls `take` for the bytes of each part before it keeps them. Raises InvalidRequest, and the errors of `take`.
     """
-    arrived = {role: bytearray() for role in roles}  # a list of parts of a few bytes each would take far more memory
+    arrived = {role: bytearray() for role in roles}  # a list of small parts would take far more memory
     while True:
         match await next_message(messages, idle_seconds):
-            case Part(data, offset, role):
+            case AudioPart(data, offset, role):
                 role = _role(role, roles, "audio.role")
                 _check_part(len(data), offset, len(arrived[role]), max_bytes)
                 take(len(data), "audio.data")
@@ -104,13 +110,13 @@ async def receive(
                 by_role = _by_role(digests, roles)
                 return {role: await threads.run(_checked, arrived.pop(role), by_role[role]) for role in roles}
             case UploadConfig():
-                raise InvalidRequest("config was sent twice", field="config")
+                raise InvalidRequest("config was sent twice; send it once, as the first message", field="config")
 
 
 def _check_part(size: int, offset: int, expected: int, max_bytes: int) -> None:
     if offset != expected:
         raise InvalidRequest(
-            f"a part begins at byte {offset} where byte {expected} is next; parts must follow without gaps",
+            f"a part begins at byte {offset} and the next byte is {expected}; send the parts in order, without gaps",
             field="audio.offset_bytes",
         )
     if expected + size > max_bytes:
@@ -120,25 +126,26 @@ def _check_part(size: int, offset: int, expected: int, max_bytes: int) -> None:
         )
 
 
-def _role(role: Role | None, roles: Sequence[Role], field: str) -> Role:
+def _role(role: AudioRole | None, roles: Sequence[AudioRole], field: str) -> AudioRole:
     if role is None and len(roles) == 1:
         return roles[0]
     if role is None or role not in roles:
-        wanted = ", ".join(role.value for role in roles) or "none: nothing is uploaded on this stream"
+        wanted = ", ".join(role.value for role in roles) or "none, because this stream uploads no recording"
         raise InvalidRequest(f"role is {role.value if role else 'not set'}; it must be one of {wanted}", field=field)
     return role
 
 
-def _by_role(digests: Sequence[Digest], roles: Sequence[Role]) -> dict[Role, Digest]:
-    found: dict[Role, Digest] = {}
+def _by_role(digests: Sequence[Digest], roles: Sequence[AudioRole]) -> dict[AudioRole, Digest]:
+    found: dict[AudioRole, Digest] = {}
     for digest in digests:
         role = _role(digest.role, roles, "commit.digests.role")
         if role in found:
-            raise InvalidRequest(f"the commit has two digests of the {role.value}", field="commit.digests")
+            raise InvalidRequest(f"the commit has two digests of the {role.value}; send one", field="commit.digests")
         found[role] = digest
     if missing := [role.value for role in roles if role not in found]:
         raise InvalidRequest(
-            f"the commit lacks the total_bytes of the {' and the '.join(missing)}", field="commit.digests"
+            f"the commit has no digest of the {' and the '.join(missing)}; add total_bytes of each",
+            field="commit.digests",
         )
     return found
 
@@ -146,11 +153,11 @@ def _by_role(digests: Sequence[Digest], roles: Sequence[Role]) -> dict[Role, Dig
 def _checked(data: bytearray, digest: Digest) -> bytes:
     if len(data) != digest.total_bytes:
         raise InvalidRequest(
-            f"{len(data)} bytes arrived and the commit says {digest.total_bytes}; upload again",
+            f"{len(data)} bytes arrived and the commit has total_bytes {digest.total_bytes}; upload again",
             field="commit.digests.total_bytes",
         )
     if digest.sha256 and hashlib.sha256(data).digest() != digest.sha256:
         raise InvalidRequest(
-            "the SHA-256 of the recording is not the one of the commit; upload again", field="commit.digests.sha256"
+            "the SHA-256 of the recording differs from the commit's; upload again", field="commit.digests.sha256"
         )
     return bytes(data)

@@ -1,12 +1,13 @@
-"""The wire's enumerations, as tables: what a value means, and what means a value."""
+"""Tables between the enumerations of the protocol and those of the server."""
 
 from __future__ import annotations
 
 from voxcpm_grpc.audio import Encoding
+from voxcpm_grpc.request import FinishReason
 from voxcpm_grpc.v1 import tts_pb2 as pb
-from voxcpm_server.voices.voice import Kind
-from voxcpm_server.wire.inputs import Continuity, FirstSegment, Role, SegmentationMode
-from voxcpm_server.wire.outputs import CutReason, EndReason, EventKind
+from voxcpm_server.wire.inputs import AudioRole, Continuity, FirstSegment, SegmentationMode
+from voxcpm_server.wire.outputs import CutReason, EndReason
+from voxcpm_server.wire.voice import VoiceKind
 
 ENCODINGS = {
     pb.AUDIO_ENCODING_PCM_S16LE: Encoding.PCM_S16LE,
@@ -31,25 +32,20 @@ CONTINUITIES = {
 }
 ROLES = {
     pb.AUDIO_ROLE_UNSPECIFIED: None,
-    pb.AUDIO_ROLE_PROMPT: Role.PROMPT,
-    pb.AUDIO_ROLE_REFERENCE: Role.REFERENCE,
+    pb.AUDIO_ROLE_PROMPT: AudioRole.PROMPT,
+    pb.AUDIO_ROLE_REFERENCE: AudioRole.REFERENCE,
 }
 KINDS = {
     pb.VOICE_KIND_UNSPECIFIED: None,
-    pb.VOICE_KIND_PROMPT: Kind.PROMPT,
-    pb.VOICE_KIND_REFERENCE: Kind.REFERENCE,
-    pb.VOICE_KIND_HIFI: Kind.HIFI,
+    pb.VOICE_KIND_PROMPT: VoiceKind.PROMPT,
+    pb.VOICE_KIND_REFERENCE: VoiceKind.REFERENCE,
+    pb.VOICE_KIND_HIFI: VoiceKind.HIFI,
 }
 KIND_VALUES = {kind: value for value, kind in KINDS.items()}
 PREVIEWS = {
     pb.PREVIEW_MODE_UNSPECIFIED: False,
     pb.PREVIEW_MODE_NONE: False,
     pb.PREVIEW_MODE_RECONSTRUCTION: True,
-}
-EVENT_VALUES = {
-    EventKind.STARTED: pb.SEGMENT_EVENT_KIND_STARTED,
-    EventKind.FINISHED: pb.SEGMENT_EVENT_KIND_FINISHED,
-    EventKind.DROPPED: pb.SEGMENT_EVENT_KIND_DROPPED,
 }
 CUT_VALUES = {
     CutReason.SENTENCE: pb.CUT_REASON_SENTENCE,
@@ -60,8 +56,8 @@ CUT_VALUES = {
 }
 REASON_VALUES = {
     None: pb.FINISH_REASON_UNSPECIFIED,
-    EndReason.COMPLETE: pb.FINISH_REASON_COMPLETE,
-    EndReason.MAX_STEPS: pb.FINISH_REASON_MAX_STEPS,
+    FinishReason.STOP: pb.FINISH_REASON_COMPLETE,
+    FinishReason.MAX_STEPS: pb.FINISH_REASON_MAX_STEPS,
     EndReason.INTERRUPTED: pb.FINISH_REASON_INTERRUPTED,
     EndReason.IDLE: pb.FINISH_REASON_IDLE,
 }

@@ -1,4 +1,4 @@
-"""What callers say, free of protobuf: made by `convert`, checked there for form, acted on by everything else."""
+"""Requests as values. `requests` makes them from messages and checks their form."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from voxcpm_grpc.request import Sampling
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """Encoded audio. `format` is None when the container tells. `name` is the request field, for errors."""
+    """Audio inside a request.
+
+    format: None if the bytes have a header that tells it
+    name: path of the request field, for error messages
+    """
 
     data: bytes
     format: AudioFormat | None
@@ -20,7 +24,12 @@ class Recording:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawLatents:
-    """Latents as sent: float32 little-endian [frames, dim]. An empty fingerprint makes no claim."""
+    """Latents inside a request.
+
+    data: float32 little-endian [frames, dim]
+    fingerprint: the model that made them; empty skips the check
+    name: path of the request field, for error messages
+    """
 
     data: bytes
     dim: int
@@ -30,15 +39,20 @@ class RawLatents:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InlinePrompt:
+    """A prompt inside a request."""
+
     source: Recording | RawLatents
     transcript: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VoiceChoice:
-    """The voice a stream asks for. Strings are ids of stored voices, or a preset's name; "" and None mean none.
+    """The voice that a stream asks for.
 
-    `no_voice` asks for the one that the model chooses, also where the server has a default voice.
+    prompt, reference: a string is the id of a stored voice; None for none
+    hifi: id of a stored hifi voice; empty for none
+    preset: name of a preset; empty for none
+    no_voice: True lets the model choose the voice, even if the server has a default voice
     """
 
     prompt: str | InlinePrompt | None = None
@@ -48,20 +62,15 @@ class VoiceChoice:
     no_voice: bool = False
 
     @property
-    def is_open(self) -> bool:
-        """True if the caller left the voice to the server."""
-        return self == VoiceChoice()
-
-    @property
     def name(self) -> str:
-        """The voice in a word, as callers are told it; empty if there is none."""
+        """The name of the voice in the stream's header; empty if the model chooses the voice."""
         sources = (self.prompt, self.reference)
         names = [source if isinstance(source, str) else "inline" for source in sources if source is not None]
         return self.preset or self.hifi or "+".join(dict.fromkeys(names))
 
     @property
-    def recordings(self) -> tuple[Recording | RawLatents, ...]:
-        """What was sent inline."""
+    def inline(self) -> tuple[Recording | RawLatents, ...]:
+        """The recordings and latents inside the request."""
         sources = (self.prompt.source if isinstance(self.prompt, InlinePrompt) else None, self.reference)
         return tuple(source for source in sources if isinstance(source, Recording | RawLatents))
 
@@ -81,12 +90,12 @@ class FirstSegment(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segmentation:
-    """The rules by which text is cut.
+    """The rules by which text is cut into segments.
 
     max_chars: longest segment, in code points
     max_wait: seconds of a pause after which a complete sentence is spoken; 0 for never
     language: primary subtag of the text's language, such as `de`; empty takes the rules of the script
-    first_segment: whether the first sentence of a turn may be cut into clauses
+    first_segment: EAGER cuts the first sentence of a turn into clauses
     """
 
     mode: SegmentationMode = SegmentationMode.SENTENCE
@@ -103,9 +112,12 @@ class Continuity(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerateConfig:
-    """Everything that one Generate stream decided, defaults filled in. Times in seconds."""
+    """The options of a Generate stream with all defaults filled in.
 
-    request_id: str
+    max_lead: seconds of audio that may wait for a client that does not read
+    max_queue: longest wait for a slot, in seconds
+    """
+
     voice: VoiceChoice
     sampling: Sampling
     style: str
@@ -138,21 +150,23 @@ class Finish:
 
 
 @dataclass(frozen=True, slots=True)
-class Silence:
-    """Not said, but noticed: the caller did not say anything for too long."""
+class Idle:
+    """Made by the server: the caller sent no message within the idle timeout."""
 
 
-GenerateInput = GenerateConfig | Text | Flush | Interrupt | Finish | Silence
+GenerateInput = GenerateConfig | Text | Flush | Interrupt | Finish | Idle
 
 
-class Role(Enum):
+class AudioRole(Enum):
+    """The use of a recording in a voice."""
+
     PROMPT = "prompt"
     REFERENCE = "reference"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VoiceOptions:
-    """`ttl` in seconds since the last use; None takes the server's default."""
+    """`ttl`: seconds from the last use to the expiry; None takes the server's default."""
 
     display_name: str = ""
     labels: dict[str, str] = field(default_factory=dict)
@@ -161,7 +175,11 @@ class VoiceOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upload:
-    """A recording to be uploaded on this stream. `transcript` belongs to prompts."""
+    """A recording that follows on the stream.
+
+    format: None if the bytes have a header that tells it
+    transcript: text of the recording, for prompts
+    """
 
     format: AudioFormat | None
     transcript: str = ""
@@ -169,13 +187,13 @@ class Upload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UploadConfig:
-    """What an upload stream makes.
+    """The first message of an upload.
 
-    `prompt` and `reference` are an upload, the id of a stored voice, or None. `shared` lets the uploaded prompt
-    recording be the reference too. `preview` None asks for none.
+    prompt, reference: an upload, the id of a stored voice, or None
+    shared: True uses the prompt's recording as the reference too
+    preview: format of the reconstructed audio in the reply; None for no preview
     """
 
-    request_id: str
     prompt: Upload | str | None = None
     reference: Upload | str | None = None
     shared: bool = False
@@ -183,26 +201,28 @@ class UploadConfig:
     preview: AudioFormat | None = None
 
     @property
-    def roles(self) -> tuple[Role, ...]:
-        """The recordings that travel on this stream."""
-        sources = {Role.PROMPT: self.prompt, Role.REFERENCE: self.reference}
+    def roles(self) -> tuple[AudioRole, ...]:
+        """The roles of the recordings that follow on the stream."""
+        sources = {AudioRole.PROMPT: self.prompt, AudioRole.REFERENCE: self.reference}
         return tuple(role for role, source in sources.items() if isinstance(source, Upload))
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """Bytes of a recording at a position. `role` None: the only recording of the stream."""
+class AudioPart:
+    """Bytes of a recording from byte `offset` on. `role` is None for the only recording of the stream."""
 
     data: bytes
     offset: int
-    role: Role | None
+    role: AudioRole | None
 
 
 @dataclass(frozen=True, slots=True)
 class Digest:
+    """Length and checksum of a recording. `role` is None for the only recording of the stream."""
+
     total_bytes: int
     sha256: bytes
-    role: Role | None
+    role: AudioRole | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,4 +230,4 @@ class Commit:
     digests: tuple[Digest, ...]
 
 
-UploadInput = UploadConfig | Part | Commit
+UploadInput = UploadConfig | AudioPart | Commit

@@ -1,15 +1,15 @@
-"""What callers are told, free of protobuf: `convert` makes messages of it. Positions are samples at the output rate."""
+"""Values from which `replies` builds messages."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
 
-from voxcpm_grpc.audio import AudioFormat
+from voxcpm_grpc.request import FinishReason
 
 
 class CutReason(Enum):
-    """The reason for which a segment ends where it does."""
+    """The reason why a segment ends at its last character."""
 
     SENTENCE = "sentence"
     PAUSE = "pause"
@@ -20,11 +20,12 @@ class CutReason(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """A piece of text the model speaks at once.
+    """A piece of text that the model speaks at once.
 
-    `text` is clean and stripped; `spaced` says that the caller's text has whitespace before it. `start` and `end` are
-    code points of the caller's input since the turn opened; the ranges of a turn's segments leave no gap but
-    unspeakable text.
+    text: clean and stripped
+    spaced: True if white space stands before it in the caller's text
+    start, end: range of the caller's text since the turn opened, in code points; text between the ranges of two
+        segments is not speakable
     """
 
     turn: int
@@ -36,57 +37,31 @@ class Segment:
     cut: CutReason
 
 
-class EventKind(Enum):
-    STARTED = "started"
-    FINISHED = "finished"
-    DROPPED = "dropped"
-
-
 class EndReason(Enum):
-    COMPLETE = "complete"
-    MAX_STEPS = "max_steps"
+    """The reason why a stream or a segment ended without the engine finishing it."""
+
     INTERRUPTED = "interrupted"
     IDLE = "idle"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentEvent:
-    kind: EventKind
-    segment: Segment
-    at: int
-    reason: EndReason | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Header:
-    """The stream as it really is, known once its first segment has a slot. `queue` in seconds.
-
-    `voice` names what speaks, as the wire does: empty where the model chooses the voice.
-    """
-
-    request_id: str
-    format: AudioFormat
-    model: str
-    fingerprint: str
-    seed: int = 0
-    voice: str = ""
-    queue: float = 0.0
-
-
 @dataclass(slots=True, kw_only=True)
 class Summary:
-    """Counted while the stream runs. Times in seconds; `wall` and the totals are filled in at the end."""
+    """Counters of a stream, updated while it runs.
 
-    reason: EndReason = EndReason.COMPLETE
-    samples: int = 0
-    bytes: int = 0
+    began, first_text, first_segment, first_audio: seconds of time.monotonic(); None if it has not happened
+    queue: seconds that the first segment waited for a slot
+    engine: seconds of engine time of all segments
+    """
+
+    began: float
+    first_text: float | None = None
+    first_segment: float | None = None
+    first_audio: float | None = None
+    queue: float | None = None
+    engine: float = 0.0
+    reason: FinishReason | EndReason = FinishReason.STOP
     turns: int = 0
     segments: int = 0
     chars: int = 0
     steps: int = 0
-    queue: float | None = None
-    first_audio: float | None = None
-    text_to_audio: float | None = None
-    engine: float = 0.0
-    wall: float = 0.0
     cached_tokens: int = 0

@@ -1,4 +1,4 @@
-"""What callers are told, as messages."""
+"""Replies: from values to messages."""
 
 from __future__ import annotations
 
@@ -11,19 +11,24 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from voxcpm_grpc import __version__
 from voxcpm_grpc.audio import SAMPLE_RATES, AudioFormat
-from voxcpm_grpc.request import ModelInfo, Sampling
+from voxcpm_grpc.request import FinishReason, ModelInfo, Sampling
 from voxcpm_grpc.settings.schema import LimitSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
-from voxcpm_server.voices.voice import Voice
-from voxcpm_server.wire import outputs
-from voxcpm_server.wire.enums import CUT_VALUES, ENCODING_VALUES, EVENT_VALUES, KIND_VALUES, REASON_VALUES
+from voxcpm_server.wire.enums import CUT_VALUES, ENCODING_VALUES, KIND_VALUES, REASON_VALUES
+from voxcpm_server.wire.outputs import EndReason, Segment, Summary
 from voxcpm_server.wire.requests import default_timesteps
+from voxcpm_server.wire.voice import Voice
 
 
 def chunk(
     audio: bytes, *, sequence: int, offset: int, samples: int, turn: int, segment: int, **extras: Any
 ) -> pb.AudioChunk:
-    """A message of a stream. `extras` are its other fields, made by the functions below."""
+    """A message of a stream.
+
+    sequence: number of the message
+    offset: position of its first sample
+    extras: other fields, built by the functions of this module
+    """
     return pb.AudioChunk(
         audio=audio,
         sequence=sequence,
@@ -41,6 +46,10 @@ def flush_done(tag: str, at: int) -> pb.FlushDone:
 
 def interrupted(tag: str, sent: int) -> pb.Interrupted:
     return pb.Interrupted(tag=tag, sent_samples=sent)
+
+
+def get_voice(voice: Voice) -> pb.GetVoiceResponse:
+    return pb.GetVoiceResponse(handle=handle(voice))
 
 
 def handle(voice: Voice, reused: bool = False) -> pb.VoiceHandle:
@@ -67,7 +76,7 @@ def voice_page(voices: Iterable[Voice], token: str) -> pb.ListVoicesResponse:
 
 
 def latents(array: np.ndarray, fingerprint: str, seconds: float) -> pb.EncodeLatentsResponse:
-    """float32 [patches, P, D]"""
+    """`array` is float32 [patches, P, D], `seconds` the length of the recording."""
     flat = pb.Latents(
         data=np.ascontiguousarray(array, "<f4").tobytes(), feat_dim=array.shape[-1], model_fingerprint=fingerprint
     )
@@ -116,15 +125,22 @@ def model_info(
     )
 
 
-def header(header: outputs.Header) -> pb.StreamHeader:
+def header(
+    info: ModelInfo, format: AudioFormat, request_id: str, *, seed: int = 0, voice: str = "", queue: float = 0.0
+) -> pb.StreamHeader:
+    """The header of a stream.
+
+    voice: name of the voice; empty if the model chooses it
+    queue: seconds that the first segment waited for a slot
+    """
     return pb.StreamHeader(
-        request_id=header.request_id,
-        format=_format(header.format),
-        model=header.model,
-        model_fingerprint=header.fingerprint,
-        seed=header.seed,
-        voice=header.voice,
-        queue_time=_duration(header.queue),
+        request_id=request_id,
+        format=_format(format),
+        model=info.name,
+        model_fingerprint=info.fingerprint,
+        seed=seed,
+        voice=voice,
+        queue_time=_duration(queue),
     )
 
 
@@ -132,37 +148,44 @@ def _format(format: AudioFormat) -> pb.AudioFormat:
     return pb.AudioFormat(encoding=ENCODING_VALUES[format.encoding], sample_rate_hz=format.sample_rate)
 
 
-def segment_event(event: outputs.SegmentEvent) -> pb.SegmentEvent:
-    segment = event.segment
+def segment_event(
+    kind: pb.SegmentEventKind, segment: Segment, at: int, reason: FinishReason | EndReason | None = None
+) -> pb.SegmentEvent:
+    """`at` is the position of the event; `reason` ends the segment."""
     return pb.SegmentEvent(
-        kind=EVENT_VALUES[event.kind],
+        kind=kind,
         turn_index=segment.turn,
         segment_index=segment.index,
-        at_samples=event.at,
+        at_samples=at,
         text=segment.text,
         input_start=segment.start,
         input_end=segment.end,
-        finish_reason=REASON_VALUES[event.reason],
+        finish_reason=REASON_VALUES[reason],
         cut_reason=CUT_VALUES[segment.cut],
     )
 
 
-def summary(summary: outputs.Summary) -> pb.StreamSummary:
+def summary(summary: Summary, *, samples: int, bytes: int, now: float) -> pb.StreamSummary:
+    """The summary of a stream that ends at `now`, seconds of time.monotonic()."""
     return pb.StreamSummary(
         finish_reason=REASON_VALUES[summary.reason],
-        total_samples=summary.samples,
-        total_bytes=summary.bytes,
+        total_samples=samples,
+        total_bytes=bytes,
         turns=summary.turns,
         segments=summary.segments,
         input_chars=summary.chars,
         generated_steps=summary.steps,
         queue_time=_duration(summary.queue),
-        time_to_first_audio=_duration(summary.first_audio),
+        time_to_first_audio=_between(summary.first_segment, summary.first_audio),
         engine_time=_duration(summary.engine),
-        wall_time=_duration(summary.wall),
+        wall_time=_between(summary.began, now),
         cached_prefix_tokens=summary.cached_tokens,
-        text_to_first_audio=_duration(summary.text_to_audio),
+        text_to_first_audio=_between(summary.first_text, summary.first_audio),
     )
+
+
+def _between(begin: float | None, end: float | None) -> Duration | None:
+    return None if begin is None or end is None else _duration(end - begin)
 
 
 def _duration(seconds: float | None) -> Duration | None:

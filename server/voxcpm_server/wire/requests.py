@@ -1,4 +1,4 @@
-"""What callers sent, as values."""
+"""Requests: from messages to values, checked and with defaults filled in."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, VoxCPMError
 from voxcpm_grpc.request import MAX_SEED, ModelInfo, Sampling
 from voxcpm_grpc.settings.schema import MAX_SECONDS, LimitSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
-from voxcpm_server.voices.voice import Kind
 from voxcpm_server.wire import inputs
 from voxcpm_server.wire.enums import CONTINUITIES, ENCODINGS, FIRST_SEGMENTS, KINDS, MODES, PREVIEWS, ROLES
-from voxcpm_server.wire.inputs import Role
+from voxcpm_server.wire.inputs import AudioRole
+from voxcpm_server.wire.voice import VoiceKind
 
 T = TypeVar("T")
 
@@ -27,9 +27,9 @@ LANGUAGE_TAG = re.compile(rf"(?=.{{0,{MAX_LANGUAGE}}}$)([A-Za-z]{{2,8}}(-[A-Za-z
 
 
 class RequestReader:
-    """Turns what callers sent into values, checked and with defaults filled in.
+    """Reads the messages of streams for one model and one set of limits.
 
-    Raises InvalidRequest with the path of the field at fault, and FailedPrecondition.
+    Every method raises InvalidRequest with the path of the field at fault, or FailedPrecondition.
     """
 
     def __init__(self, info: ModelInfo, limits: LimitSettings) -> None:
@@ -51,14 +51,13 @@ class RequestReader:
         raise InvalidRequest("a message of the stream is empty; set config, text, flush, interrupt or finish")
 
     def generate_config(self, config: pb.GenerateConfig) -> inputs.GenerateConfig:
-        with _at("config"):
+        with _inside("config"):
             voice = self._voice(config.conditioning)
             style = self._style(config.turn.style)
             if style and (voice.hifi or voice.prompt):
-                raise style_with_prompt("turn.style")
+                raise style_with_prompt_error("turn.style")
             lead, queue = self._limits.max_lead_seconds, self._limits.max_queue_seconds
             return inputs.GenerateConfig(
-                request_id=_request_id(config),
                 voice=voice,
                 sampling=self._sampling(config.turn.sampling),
                 style=style,
@@ -70,7 +69,7 @@ class RequestReader:
             )
 
     def _segmentation(self, segmentation: pb.Segmentation) -> inputs.Segmentation:
-        with _at("segmentation"):
+        with _inside("segmentation"):
             limit = self._limits.max_segment_chars
             chars = segmentation.max_chars if segmentation.HasField("max_chars") else limit
             if chars < 1:
@@ -96,7 +95,7 @@ class RequestReader:
         given.setdefault("seed", secrets.randbelow(MAX_SEED + 1))
         given.setdefault("inference_timesteps", default_timesteps(self._info))
         given.setdefault("min_steps", min(Sampling().min_steps, given.get("max_steps", MAX_SEED)))
-        with _at("turn.sampling"):
+        with _inside("turn.sampling"):
             checked = Sampling(**given)
             if checked.inference_timesteps not in allowed:
                 raise FailedPrecondition(
@@ -108,25 +107,29 @@ class RequestReader:
 
     def _style(self, style: str) -> str:
         limit = self._limits.max_style_chars
-        if len(style) > limit:  # before anything walks over it
-            raise InvalidRequest(f"the style has {len(style)} characters and the limit is {limit}", field="turn.style")
+        if len(style) > limit:  # first, because the rest looks at every character
+            raise InvalidRequest(
+                f"the style has {len(style)} characters and the limit is {limit}; shorten it", field="turn.style"
+            )
         bare = " ".join(style.translate(str.maketrans("", "", "()（）")).split())
         return "".join(c for c in bare if c.isprintable())
 
     def _voice(self, conditioning: pb.Conditioning) -> inputs.VoiceChoice:
         prompt, reference = conditioning.WhichOneof("prompt"), conditioning.WhichOneof("reference")
-        with _at("conditioning"):
+        with _inside("conditioning"):
             if conditioning.no_voice and (prompt or reference or conditioning.hifi_id or conditioning.preset):
-                raise InvalidRequest("no_voice asks for no voice; drop it or the others", field="no_voice")
+                raise InvalidRequest(
+                    "no_voice excludes every other voice; drop no_voice or the others", field="no_voice"
+                )
             if conditioning.preset and (prompt or reference or conditioning.hifi_id):
-                raise InvalidRequest("a preset is a voice of its own; drop the others or preset", field="preset")
+                raise InvalidRequest("preset excludes every other voice; drop preset or the others", field="preset")
             if conditioning.hifi_id and (prompt or reference):
                 raise InvalidRequest(
-                    "hifi_id stands for a prompt and a reference; drop the others or hifi_id", field="hifi_id"
+                    "hifi_id replaces prompt and reference; drop hifi_id or the others", field="hifi_id"
                 )
             for field in ("prompt_id", "reference_id"):
                 if field in (prompt, reference) and not getattr(conditioning, field):
-                    raise InvalidRequest(f"{field} is empty", field=field)
+                    raise InvalidRequest(f"{field} is empty; set the id of a stored voice", field=field)
             inline = conditioning.inline_prompt
             return inputs.VoiceChoice(
                 prompt=conditioning.prompt_id or (self._inline_prompt(inline) if prompt == "inline_prompt" else None),
@@ -170,46 +173,48 @@ class RequestReader:
         raise InvalidRequest(f"{name} is empty; set audio or latents", field=name)
 
     def _transcript(self, transcript: str, field: str) -> str:
-        """As the caller wrote it: the text to speak follows without a separator, so a space at its end counts."""
+        """The transcript without control characters. White space at its end counts: the text follows directly."""
         limit = self._limits.max_transcript_chars
-        if len(transcript) > limit:  # before anything walks over it
+        if len(transcript) > limit:  # first, because the rest looks at every character
             raise InvalidRequest(
-                f"the transcript has {len(transcript)} characters and the limit is {limit}", field=field
+                f"the transcript has {len(transcript)} characters and the limit is {limit}; use a shorter recording",
+                field=field,
             )
         kept = "".join(c for c in transcript if c.isspace() or c.isprintable() or c in "\u200c\u200d")
         if not any(c.isalnum() for c in kept):
-            raise InvalidRequest("the transcript is empty; write what is said in the recording", field=field)
+            raise InvalidRequest("the transcript is empty; write the text of the recording", field=field)
         return kept
 
     def _output(self, format: pb.AudioFormat, name: str) -> AudioFormat:
-        encoding = format.encoding or pb.AUDIO_ENCODING_PCM_S16LE
-        return _format(encoding, format.sample_rate_hz or self._info.output_sample_rate, name)
+        return _format(format, pb.AUDIO_ENCODING_PCM_S16LE, self._info.output_sample_rate, name)
 
     def _upload_format(self, format: pb.AudioFormat, name: str) -> AudioFormat | None:
-        """None unless the bytes are raw PCM: containers describe themselves."""
+        """The format of raw PCM; None for a file, whose header tells its format."""
         if format.encoding in (pb.AUDIO_ENCODING_UNSPECIFIED, pb.AUDIO_ENCODING_WAV):
             return None
-        return _format(format.encoding, format.sample_rate_hz or self._info.input_sample_rate, name)
+        return _format(format, format.encoding, self._info.input_sample_rate, name)
 
     @property
     def default_output(self) -> AudioFormat:
+        """The format of audio if the caller does not set one."""
         return self._output(pb.AudioFormat(), "output")
 
     # ---- uploads
 
     def upload(self, message: Any) -> inputs.UploadInput:
-        """AddPromptRequest, AddReferenceRequest, AddHifiRequest or EncodeLatentsRequest."""
+        """Read an AddPromptRequest, AddReferenceRequest, AddHifiRequest or EncodeLatentsRequest."""
         match message.WhichOneof("request"):
             case "config":
-                with _at("config"):
+                with _inside("config"):
                     return self._upload_config(message.config)
             case "audio":
                 part = message.audio
-                return inputs.Part(part.data, part.offset_bytes, _enum(ROLES, part.role, "audio.role"))
+                return inputs.AudioPart(part.data, part.offset_bytes, _enum(ROLES, part.role, "audio.role"))
             case "commit":
-                if len(message.commit.digests) > len(Role):
+                if len(message.commit.digests) > len(AudioRole):
                     raise InvalidRequest(
-                        f"the commit has {len(message.commit.digests)} digests; there are {len(Role)} roles at most",
+                        f"the commit has {len(message.commit.digests)} digests and the limit is {len(AudioRole)}; "
+                        "send one for each recording",
                         field="commit.digests",
                     )
                 return inputs.Commit(
@@ -223,12 +228,12 @@ class RequestReader:
     def _upload_config(self, config: Any) -> inputs.UploadConfig:
         if isinstance(config, pb.EncodeLatentsConfig):
             upload = inputs.Upload(format=self._upload_format(config.source, "source"))
-            prompt = _enum(ROLES, config.role, "role") is Role.PROMPT
+            prompt = _enum(ROLES, config.role, "role") is AudioRole.PROMPT
             if config.role == pb.AUDIO_ROLE_UNSPECIFIED:
-                raise InvalidRequest("role is not set; the two roles pad a recording differently", field="role")
-            return inputs.UploadConfig(
-                request_id=_request_id(config), prompt=upload if prompt else None, reference=None if prompt else upload
-            )
+                raise InvalidRequest(
+                    "role is not set; set it, because the two roles pad a recording differently", field="role"
+                )
+            return inputs.UploadConfig(prompt=upload if prompt else None, reference=None if prompt else upload)
         sources: dict[str, Any] = {}
         if isinstance(config, pb.AddPromptConfig):
             sources["prompt"] = inputs.Upload(
@@ -241,7 +246,6 @@ class RequestReader:
             sources = self._hifi_sources(config)
         preview = _enum(PREVIEWS, config.preview.mode, "preview.mode")
         return inputs.UploadConfig(
-            request_id=_request_id(config.options, "options.request_id"),
             options=_options(config.options),
             preview=self._output(config.preview.output, "preview.output") if preview else None,
             **sources,
@@ -274,33 +278,40 @@ class RequestReader:
         return {"prompt": prompt, "reference": reference, "shared": shared}
 
 
-def style_with_prompt(field: str) -> InvalidRequest:
+def style_with_prompt_error(field: str) -> InvalidRequest:
+    """The error for a stream with a style and a prompt."""
     return InvalidRequest(
-        "a style cannot be combined with a prompt, which would read it aloud; drop one of them", field=field
+        "a style cannot be combined with a prompt, because the model would read it aloud; drop one of them", field=field
     )
 
 
-def listing(request: pb.ListVoicesRequest) -> tuple[Kind | None, dict[str, str], int, str]:
+def voice_id(request: pb.GetVoiceRequest) -> str:
+    """The id of the voice."""
+    return request.id
+
+
+def deletion(request: pb.DeleteVoiceRequest) -> tuple[str, bool, bool]:
+    """The id of the voice, `cascade` and `allow_missing`."""
+    return request.id, request.cascade, request.allow_missing
+
+
+def listing(request: pb.ListVoicesRequest) -> tuple[VoiceKind | None, dict[str, str], int, str]:
     """Kind, labels, page size and page token."""
     return _enum(KINDS, request.kind, "kind"), dict(request.labels), request.page_size, request.page_token
 
 
 def request_id(request: Any) -> str:
-    """The id in a message of any stream, "" unless it is a config with one."""
+    """The request id in a config message of any stream; "" for every other message. Raises InvalidRequest."""
     if request.WhichOneof("request") != "config":
         return ""
-    config = request.config
-    with _at("config"):
-        return _request_id(config.options, "options.request_id") if hasattr(config, "options") else _request_id(config)
-
-
-def _request_id(message: Any, name: str = "request_id") -> str:
-    if len(message.request_id) > MAX_REQUEST_ID or not message.request_id.isprintable():
+    has_options = hasattr(request.config, "options")
+    id = request.config.options.request_id if has_options else request.config.request_id
+    if len(id) > MAX_REQUEST_ID or not id.isprintable():
         raise InvalidRequest(
-            f"request_id must be at most {MAX_REQUEST_ID} printable characters; it has {len(message.request_id)}",
-            field=name,
+            f"request_id must be at most {MAX_REQUEST_ID} printable characters; it has {len(id)}",
+            field="config.options.request_id" if has_options else "config.request_id",
         )
-    return message.request_id
+    return id
 
 
 def _tag(tag: str, field: str) -> str:
@@ -310,7 +321,7 @@ def _tag(tag: str, field: str) -> str:
 
 
 def default_timesteps(info: ModelInfo) -> int:
-    """The official count, or the nearest one that this server runs."""
+    """The official number of timesteps, or the nearest one that the server runs."""
     return min(info.timesteps, key=lambda count: abs(count - Sampling().inference_timesteps))
 
 
@@ -318,7 +329,7 @@ def _options(options: pb.VoiceOptions) -> inputs.VoiceOptions:
     labels = dict(options.labels) if len(options.labels) <= MAX_LABELS else None
     if labels is None or any(len(text) > MAX_LABEL for text in (*labels, *labels.values())):
         raise InvalidRequest(
-            f"there may be {MAX_LABELS} labels, with keys and values of at most {MAX_LABEL} characters",
+            f"the limit is {MAX_LABELS} labels, with keys and values of at most {MAX_LABEL} characters",
             field="options.labels",
         )
     if len(options.display_name) > MAX_NAME:
@@ -332,16 +343,17 @@ def _options(options: pb.VoiceOptions) -> inputs.VoiceOptions:
     return inputs.VoiceOptions(display_name=options.display_name, labels=labels, ttl=ttl)
 
 
-def _format(encoding: int, rate: int, name: str) -> AudioFormat:
+def _format(format: pb.AudioFormat, default_encoding: int, default_rate: int, name: str) -> AudioFormat:
     try:
-        return AudioFormat(_enum(ENCODINGS, encoding, "encoding"), rate)
+        encoding = _enum(ENCODINGS, format.encoding or default_encoding, "encoding")
+        return AudioFormat(encoding, format.sample_rate_hz or default_rate)
     except InvalidRequest as error:
         error.field = f"{name}.{error.field.replace('sample_rate', 'sample_rate_hz')}"
         raise
 
 
 def _seconds(message: Any, name: str, path: str = "", *, or_zero: bool = False) -> float | None:
-    """A duration in seconds, None if it is unset."""
+    """A duration in seconds; None if it is not set."""
     if not message.HasField(name):
         return None
     duration = getattr(message, name)
@@ -354,13 +366,16 @@ def _seconds(message: Any, name: str, path: str = "", *, or_zero: bool = False) 
 
 def _enum(table: Mapping[Any, T], value: int, field: str) -> T:
     if value not in table:
-        raise InvalidRequest(f"{field} has the value {value}, which this server does not know", field=field)
+        raise InvalidRequest(
+            f"{field} has the value {value}, which this server does not know; upgrade the server or set another",
+            field=field,
+        )
     return table[value]
 
 
 @contextmanager
-def _at(prefix: str) -> Iterator[None]:
-    """Errors inside name their field from here on."""
+def _inside(prefix: str) -> Iterator[None]:
+    """Put `prefix` before the field of every error that the block raises."""
     try:
         yield
     except VoxCPMError as error:

@@ -1,42 +1,42 @@
-"""What the objects of a store contain. It never changes, so it is kept, and fetched once for all who wait for it."""
+"""Reads the contents of objects. Contents never change, so they are cached, and concurrent reads are shared."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Collection, Container
 from copy import copy
 
 from voxcpm_grpc.errors import VoxCPMError
-from voxcpm_server.voices.io_threads import IoThreads
-from voxcpm_server.voices.store.loaded import Loaded
+from voxcpm_server.voices.store.io_threads import IoThreads
 from voxcpm_server.voices.store.names import Generation
 from voxcpm_server.voices.store.objects import Objects
 from voxcpm_server.voices.store.records import Record, decode_latents, decode_record
-from voxcpm_server.voices.voice import StoredVoice
+from voxcpm_server.voices.store.stored_voice import StoredVoice
 
 
 class Content:
-    """Records, and up to `cache_bytes` of latents. Belongs to an event loop; what waits may raise Unavailable."""
+    """Records, and a cache of up to `cache_bytes` of latents. For one event loop. Reads may raise Unavailable."""
 
     def __init__(self, objects: Objects, threads: IoThreads, cache_bytes: int) -> None:
         self._objects = objects
         self._threads = threads
-        self._loaded = Loaded(cache_bytes)
-        self._records: dict[str, Record | VoxCPMError] = {}  # by generation
-        self._fetching: dict[str, asyncio.Task[StoredVoice | None]] = {}  # by generation
+        self._voices = _VoiceCache(cache_bytes)
+        self._records: dict[str, Record | VoxCPMError] = {}  # by key of the generation
+        self._fetching: dict[str, asyncio.Task[StoredVoice | None]] = {}  # by key of the generation
 
     async def close(self) -> None:
-        """Whoever still waits for a voice is cancelled."""
+        """Cancel all reads of voices."""
         for task in (tasks := list(self._fetching.values())):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def voice(self, one: Generation) -> StoredVoice | None:
-        """None if it is there no more. Raises Damaged."""
-        return self._loaded.get(one) or await self._fetch(one)
+        """The voice of a generation; None if it was removed. Raises Damaged."""
+        return self._voices.get(one.key) or await self._fetch(one)
 
     async def records(self, voices: Collection[Generation]) -> dict[str, Record | VoxCPMError]:
-        """By generation, each or what is wrong with it; what is there no more is left out."""
+        """The record of each generation, or its error, by key. Removed generations are missing."""
         missing = {str(one.record): one for one in voices if one.key not in self._records}
         if missing:
             found = await self._threads.run(self._objects.read, *missing)
@@ -45,18 +45,18 @@ class Content:
         return {one.key: self._records[one.key] for one in voices if one.key in self._records}
 
     def put(self, key: str, stored: StoredVoice) -> None:
-        """That of a generation which was written just now."""
-        self._loaded.put(key, stored)
+        """Cache the voice of a generation that was just written."""
+        self._voices.put(key, stored)
 
     def forget(self, id: str, key: str = "") -> None:
-        """The latents of a voice, and the record of that generation."""
-        self._loaded.forget(id)
+        """Remove the latents of a voice, and the record of the generation `key`, from the cache."""
+        self._voices.forget(id)
         self._records.pop(key, None)
 
     def keep(self, keys: Container[str]) -> None:
-        """Forget all other generations."""
+        """Remove all other generations from the cache."""
         self._records = {key: record for key, record in self._records.items() if key in keys}
-        self._loaded.keep(keys)
+        self._voices.keep(keys)
 
     async def _fetch(self, one: Generation) -> StoredVoice | None:
         task = self._fetching.get(one.key)
@@ -66,16 +66,16 @@ class Content:
             def done(task: asyncio.Task[StoredVoice | None]) -> None:
                 del self._fetching[one.key]
                 if not task.cancelled() and not task.exception() and (stored := task.result()) is not None:
-                    self._loaded.put(one.key, stored)
+                    self._voices.put(one.key, stored)
 
             task.add_done_callback(done)
         try:
             return await asyncio.shield(task)
         except VoxCPMError as error:
-            raise copy(error) from None  # each caller says for itself which field of its request is at fault
+            raise copy(error) from None  # each caller sets the field of its own request
 
     def _read(self, one: Generation) -> StoredVoice | None:
-        """In a thread."""
+        """Runs in a thread."""
         assert one.record is not None
         if one.latents is None:
             return None
@@ -84,6 +84,39 @@ class Content:
             return None
         record = decode_record(one.id, found[str(one.record)])
         return decode_latents(record, found[str(one.latents)])
+
+
+class _VoiceCache:
+    """The most recently used voices, up to `max_bytes` of latents, by key of their generation."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._voices: OrderedDict[str, StoredVoice] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, key: str) -> StoredVoice | None:
+        if (stored := self._voices.get(key)) is not None:
+            self._voices.move_to_end(key)
+        return stored
+
+    def put(self, key: str, stored: StoredVoice) -> None:
+        self._drop(key)
+        self._voices[key] = stored
+        self._bytes += stored.nbytes
+        while self._bytes > self._max_bytes:
+            self._drop(next(iter(self._voices)))
+
+    def keep(self, keys: Container[str]) -> None:
+        for key in [key for key in self._voices if key not in keys]:
+            self._drop(key)
+
+    def forget(self, id: str) -> None:
+        for key in [key for key, stored in self._voices.items() if stored.voice.id == id]:
+            self._drop(key)
+
+    def _drop(self, key: str) -> None:
+        if (stored := self._voices.pop(key, None)) is not None:
+            self._bytes -= stored.nbytes
 
 
 def _decoded(id: str, data: bytes) -> Record | VoxCPMError:

@@ -1,4 +1,4 @@
-"""Which voices a page shows, in what order, and where the next one goes on."""
+"""The pages of a list of voices: filter, order and token."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections.abc import Iterable, Mapping
 
 from voxcpm_grpc.errors import InvalidRequest
 from voxcpm_server.voices.store.names import ID, Generation
-from voxcpm_server.voices.voice import Kind, Voice
+from voxcpm_server.wire.voice import Voice, VoiceKind
 
 PAGE, MAX_PAGE = 100, 1000
 
 
 class Listing:
-    """One page in the making, the newest voices first. Raises InvalidRequest."""
+    """Collects one page, the newest voices first. Raises InvalidRequest for a bad size or token."""
 
-    def __init__(self, kind: Kind | None, labels: Mapping[str, str], size: int, token: str) -> None:
+    def __init__(self, kind: VoiceKind | None, labels: Mapping[str, str], size: int, token: str) -> None:
         if size < 0:
             raise InvalidRequest(f"page_size is {size}; it must be 0 or more", field="page_size")
         self._prefix = f"{kind.value}_" if kind else ""
@@ -26,15 +26,16 @@ class Listing:
         self._found: list[tuple[Generation, Voice]] = []
 
     def batches(self, voices: Iterable[Generation]) -> list[list[Generation]]:
-        """Those that may be on the page, in its order, in portions whose records are best read together."""
+        """The voices that may be on the page, in its order, in batches whose records are read together."""
         wanted = [one for one in voices if one.id.startswith(self._prefix)]
         if self._after:
             wanted = [one for one in wanted if _order(one) > self._after]
         wanted.sort(key=_order)
-        portion = self._size + 1
-        return [wanted[at : at + portion] for at in range(0, len(wanted), portion)]
+        batch = self._size + 1
+        return [wanted[at : at + batch] for at in range(0, len(wanted), batch)]
 
     def offer(self, one: Generation, voice: Voice) -> None:
+        """Add a voice if its labels match."""
         if self._labels.items() <= voice.labels.items():
             self._found.append((one, voice))
 
@@ -48,22 +49,22 @@ class Listing:
 
     @property
     def next_token(self) -> str:
-        """Of the page that follows, "" if none does."""
+        """The token of the next page; "" if this page is the last."""
         if not self.full:
             return ""
         last, _ = self._found[self._size - 1]
-        return base64.urlsafe_b64encode(json.dumps([last.made, last.id]).encode()).decode()
+        return base64.urlsafe_b64encode(json.dumps([last.created, last.id]).encode()).decode()
 
 
 def _order(one: Generation) -> tuple[int, str]:
-    return -one.made, one.id
+    return -one.created, one.id
 
 
 def _parse(token: str) -> tuple[int, str]:
     try:
-        made, id = json.loads(base64.urlsafe_b64decode(token.encode()))
-        if isinstance(made, int) and isinstance(id, str) and ID.fullmatch(id):
-            return -made, id
+        created, id = json.loads(base64.urlsafe_b64decode(token.encode()))
+        if isinstance(created, int) and isinstance(id, str) and ID.fullmatch(id):
+            return -created, id
     except (ValueError, TypeError, RecursionError):
         pass
-    raise InvalidRequest("page_token is none that this server gave out", field="page_token")
+    raise InvalidRequest("page_token is not one of this server's; start again with the first page", field="page_token")

@@ -1,9 +1,10 @@
-"""The names of a voice's objects, which alone say what became of it.
+"""The names of a voice's objects. The names alone determine whether the voice exists.
 
-Every time that a voice is stored is a generation of it: `ID/GENERATION.NUMBER.PART`, a generation being the moment it
-was made and a random number. Its latents are written first, its record makes it exist, the mark of a deletion ends it
-for good, whatever else is left of it or comes late. So a crash between any two objects leaves a voice that exists or
-one that does not, and servers that look at the same names agree. All times here are in microseconds.
+Each time that a voice is stored, a new generation of it begins. Its objects are named `ID/GENERATION.NUMBER.KIND`; the
+generation is the time of its creation and a random number. The latents are written first. The record makes the voice
+exist. The mark of a deletion ends the generation for good, whatever other objects remain or arrive late. A crash
+between two objects therefore leaves either an existing voice or none, and all servers that see the same names agree.
+All times in this module are in microseconds.
 """
 
 from __future__ import annotations
@@ -19,46 +20,48 @@ from typing import NamedTuple
 ID = re.compile(r"(?:prm|ref|hifi)_[a-z2-7]{32}")
 FORM = re.compile(rf"({ID.pattern})/(\d{{16}}-[0-9a-f]{{8}})\.(\d{{1,17}})\.(latents|voice|used|deleted)(\.part\w*)?")
 HOUR = 3_600_000_000
-ABANDONED = HOUR  # nobody takes that long to write a voice
-REMEMBERED = 24 * HOUR  # a deletion outlives what other servers may still write of the voice
+ABANDONED = HOUR  # writing a voice never takes that long
+KEPT_DELETION = 24 * HOUR  # longer than any server may still be writing to the voice
 
 
-class Part(Enum):
-    """What an object is, and what its number says."""
+class ObjectKind(Enum):
+    """The kind of an object. It determines the meaning of the number in its name."""
 
-    LATENTS = "latents"  # the bytes it has
+    LATENTS = "latents"  # size in bytes
     RECORD = "voice"  # the voice's time to live
-    USE = "used"  # when the voice was used
-    DELETION = "deleted"  # when it was deleted
+    USE = "used"  # time of the use
+    DELETION = "deleted"  # time of the deletion
 
 
-PARTS = {part.value: part for part in Part}
+KINDS = {kind.value: kind for kind in ObjectKind}
 
 
 class Name(NamedTuple):
+    """The name of an object. `unfinished` is the ending of an object that is still being written."""
+
     id: str
     generation: str
     number: int
-    part: Part
+    kind: ObjectKind
     unfinished: str = ""
 
     def __str__(self) -> str:
-        return f"{self.id}/{self.generation}.{self.number}.{self.part.value}{self.unfinished}"
+        return f"{self.id}/{self.generation}.{self.number}.{self.kind.value}{self.unfinished}"
 
     @property
     def written(self) -> int:
-        """When, at the earliest."""
-        made = _made(self.generation)
-        return max(made, self.number) if self.part in (Part.USE, Part.DELETION) else made
+        """The earliest time at which the object can have been written."""
+        created = _created(self.generation)
+        return max(created, self.number) if self.kind in (ObjectKind.USE, ObjectKind.DELETION) else created
 
 
 @dataclass(slots=True)
 class Generation:
-    """One storing of a voice, as the names of its objects tell it."""
+    """One generation of a voice, as the names of its objects describe it."""
 
     id: str
     generation: str
-    made: int
+    created: int
     used: int
     record: Name | None = None
     latents: Name | None = None
@@ -66,14 +69,15 @@ class Generation:
     deletions: list[Name] = field(default_factory=list)
     unfinished: list[Name] = field(default_factory=list)
 
-    def note(self, name: Name) -> None:
+    def add(self, name: Name) -> None:
+        """Add one of its objects."""
         if name.unfinished:
             self.unfinished.append(name)
-        elif name.part is Part.RECORD:
+        elif name.kind is ObjectKind.RECORD:
             self.record = name
-        elif name.part is Part.LATENTS:
+        elif name.kind is ObjectKind.LATENTS:
             self.latents = name
-        elif name.part is Part.USE:
+        elif name.kind is ObjectKind.USE:
             self.uses.append(name)
             self.used = max(self.used, name.number)
         else:
@@ -81,7 +85,7 @@ class Generation:
 
     @property
     def key(self) -> str:
-        """What tells it from all others."""
+        """Unique among the generations of all voices."""
         return f"{self.id}/{self.generation}"
 
     @property
@@ -90,76 +94,84 @@ class Generation:
 
     @property
     def remains(self) -> list[Name]:
-        """All but the mark of its deletion."""
+        """All objects but the marks of its deletion."""
         return [name for name in (self.record, self.latents, *self.uses) if name is not None]
 
-    def lives(self, now: int) -> bool:
+    def is_live(self, now: int) -> bool:
+        """True if it has a record, is not deleted and has not expired."""
         return self.record is not None and not self.deletions and now < self.used + self.record.number
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """A store at a moment: its voices, what ended and is not marked so yet, and what nobody needs."""
+    """The state of a store at one time.
+
+    voices: the live generation of each voice, by id
+    ended: generations that expired or were replaced and have no mark of a deletion yet
+    garbage: objects that no server needs
+    """
 
     voices: dict[str, Generation]
     ended: list[Generation]
-    rubbish: list[Name]
+    garbage: list[Name]
 
 
 def new_generation(now: int) -> str:
+    """A generation that begins now."""
     return f"{now:016d}-{secrets.token_hex(4)}"
 
 
 def parse(name: str) -> Name | None:
-    """None for what is no object of a voice."""
+    """The name of a voice's object; None for any other name."""
     found = FORM.fullmatch(name)
     if found is None:
         return None
-    id, generation, number, part, unfinished = found.groups("")
-    return Name(id, generation, int(number), PARTS[part], unfinished)
+    id, generation, number, kind, unfinished = found.groups("")
+    return Name(id, generation, int(number), KINDS[kind], unfinished)
 
 
 def generations(names: Iterable[str]) -> dict[str, list[Generation]]:
-    """By id, the newest first."""
+    """The generations of each voice by id, the newest first."""
     found: dict[str, dict[str, Generation]] = defaultdict(dict)
     for text in names:
         if (name := parse(text)) is not None:
             group = found[name.id]
             if (one := group.get(name.generation)) is None:
-                made = _made(name.generation)
-                one = group[name.generation] = Generation(name.id, name.generation, made, made)
-            one.note(name)
+                created = _created(name.generation)
+                one = group[name.generation] = Generation(name.id, name.generation, created, created)
+            one.add(name)
     return {id: sorted(group.values(), key=lambda one: one.generation, reverse=True) for id, group in found.items()}
 
 
-def living(generations: Iterable[Generation], now: int) -> Generation | None:
-    """Of the generations of one voice, the one that is the voice now."""
-    return next((one for one in generations if one.lives(now)), None)
+def live(generations: Iterable[Generation], now: int) -> Generation | None:
+    """The live generation among those of one voice, newest first; None if the voice does not exist."""
+    return next((one for one in generations if one.is_live(now)), None)
 
 
 def survey(names: Iterable[str], now: int) -> Survey:
+    """The state of a store with these names."""
     found = Survey({}, [], [])
     for id, group in generations(names).items():
-        voice = living(group, now)
+        voice = live(group, now)
         if voice is not None:
             found.voices[id] = voice
         for one in group:
-            found.rubbish.extend(_rubbish(one, now))
-            replaced = voice is not None and voice is not one and one.made < now - ABANDONED  # not by a mere race
-            if one.record is not None and not one.deletions and (replaced or not one.lives(now)):
+            found.garbage.extend(_garbage(one, now))
+            replaced = voice is not None and voice is not one and one.created < now - ABANDONED  # not by a mere race
+            if one.record is not None and not one.deletions and (replaced or not one.is_live(now)):
                 found.ended.append(one)
     return found
 
 
-def _rubbish(one: Generation, now: int) -> Iterator[Name]:
+def _garbage(one: Generation, now: int) -> Iterator[Name]:
     yield from (name for name in one.unfinished if name.written < now - ABANDONED)
     if one.deletions:
-        yield from one.remains or (name for name in one.deletions if name.number < now - REMEMBERED)
+        yield from one.remains or (name for name in one.deletions if name.number < now - KEPT_DELETION)
     elif one.record is None:
         yield from (name for name in one.remains if name.written < now - ABANDONED)
     else:
         yield from (name for name in one.uses if name.number < one.used)
 
 
-def _made(generation: str) -> int:
+def _created(generation: str) -> int:
     return int(generation[:16])

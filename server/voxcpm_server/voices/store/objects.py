@@ -1,7 +1,7 @@
-"""Objects under a URL: each written once under a name of its own, read whole, removed when done with.
+"""Objects under a URL: each is written once under its own name, read whole, and removed.
 
-Whatever fsspec knows will do: a folder, S3, a bucket elsewhere. Nothing is ever changed under its name, so a store
-needs no locks, no renames and no conditional writes, only that it shows what was written to whoever asks afterwards.
+Any filesystem of fsspec works: a folder, S3, another object store. Objects never change, so the filesystem needs no
+locks, no renames and no conditional writes. It must show an object to every reader once the write has returned.
 """
 
 from __future__ import annotations
@@ -23,66 +23,66 @@ from voxcpm_grpc.errors import StartupError, Unavailable
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 5.0
-UNFINISHED = ".part"  # begins the end of a name whose object is still being written
+UNFINISHED = ".part"  # starts the ending of the name of an object that is still being written
 
 
 class Objects:
-    """Names are `folder/name`. Blocking, and safe to call from several threads; whatever fails is Unavailable."""
+    """Objects named `folder/name`. The methods block, are safe in several threads and raise Unavailable."""
 
     def __init__(self, url: str, seconds: float = 10.0) -> None:
-        """A remote store may take so long to answer. Whether it does is found out later.
+        """Open the store without connecting to it. Raises StartupError if the URL cannot be a store.
 
-        Raises StartupError for what cannot be a store.
+        seconds: longest wait for an answer of a remote store
         """
-        self._place = _place(url, seconds)
+        self._backend = _backend(url, seconds)
 
     def names(self, folder: str = "") -> list[str]:
-        """All names, or those in one folder, as of now; with `UNFINISHED` those of writes that go on or broke off."""
+        """All names now, or those in one folder, including unfinished writes with the ending `UNFINISHED`."""
         with _reporting("list"):
-            return self._place.names(folder)
+            return self._backend.names(folder)
 
     def read(self, *names: str) -> dict[str, bytes]:
-        """What the names hold; those that do not exist are left out."""
+        """The contents of objects by name, without objects that do not exist."""
         with _reporting("read"):
-            return self._place.read(names)
+            return self._backend.read(names)
 
     def write(self, name: str, data: bytes) -> None:
-        """Durable on return; before that, nobody sees it. The data must not be empty."""
+        """Write an object. It is durable on return and not visible before. The data must not be empty."""
         with _reporting("write"):
-            self._place.write(name, data)
+            self._backend.write(name, data)
 
     def remove(self, *names: str) -> None:
-        """Gone on return, also what had gone before."""
+        """Remove objects; names that do not exist are ignored."""
         with _reporting("remove"):
-            self._place.remove(names)
+            self._backend.remove(names)
 
 
 @contextmanager
 def _reporting(verb: str) -> Iterator[None]:
     try:
         yield
-    except Exception as error:  # every filesystem has its own kinds, and not all are OSErrors
+    except Exception as error:  # filesystems raise their own exceptions, and not all of them are OSErrors
         log.warning("voice store: cannot %s: %s: %s", verb, type(error).__name__, error)
         raise Unavailable(
             "the voice store cannot be reached; retry, or speak without a stored voice", retry_after=RETRY_SECONDS
         ) from None
 
 
-class _Place(Protocol):
+class _Backend(Protocol):
     def names(self, folder: str) -> list[str]: ...
     def read(self, names: tuple[str, ...]) -> dict[str, bytes]: ...
     def write(self, name: str, data: bytes) -> None: ...
     def remove(self, names: tuple[str, ...]) -> None: ...
 
 
-def _place(url: str, seconds: float) -> _Place:
+def _backend(url: str, seconds: float) -> _Backend:
     if "::" in url:
-        raise StartupError(f"voices.url is {url}; a chain of filesystems may show what was deleted: name one")
+        raise StartupError(f"voices.url is {url}; a chain of filesystems may show deleted voices; name a single one")
     try:
         files, root = fsspec.core.url_to_fs(url, use_listings_cache=False)
-    except ImportError as error:  # it says which package to install
+    except ImportError as error:  # its text names the package
         raise StartupError(f"voices.url is {url}, which needs a package that is not installed: {error}") from None
-    except Exception as error:  # every filesystem has its own ways to refuse a URL
+    except Exception as error:  # filesystems raise their own exceptions
         raise StartupError(f"voices.url is {url}, which cannot be a voice store: {error}") from None
     if not root.strip("/"):
         raise StartupError(f"voices.url is {url}; name a folder in it, such as {url.removesuffix('/')}/voices")
@@ -92,7 +92,7 @@ def _place(url: str, seconds: float) -> _Place:
 
 
 class _Bucket:
-    """Anywhere but here. What it writes appears at once and whole, as object stores do."""
+    """A remote filesystem whose writes appear whole, as those of object stores do."""
 
     def __init__(self, files: fsspec.AbstractFileSystem, root: str, seconds: float) -> None:
         self._files = files
@@ -101,35 +101,35 @@ class _Bucket:
 
     def names(self, folder: str) -> list[str]:
         start = len(self._root) + 1
-        found = [path[start:] for path in self._ask("find", f"{self._root}/{folder}".rstrip("/"))]
+        found = [path[start:] for path in self._call("find", f"{self._root}/{folder}".rstrip("/"))]
         return [name for name in found if name.count("/") == 1]
 
     def read(self, names: tuple[str, ...]) -> dict[str, bytes]:
         paths, whole = [f"{self._root}/{name}" for name in names], [None] * len(names)
-        answers = self._ask("cat_ranges", paths, whole, whole, on_error="return")
+        answers = self._call("cat_ranges", paths, whole, whole, on_error="return")
         for answer in answers:
             if isinstance(answer, Exception) and not isinstance(answer, FileNotFoundError):
                 raise answer
         return {name: answer for name, answer in zip(names, answers, strict=True) if isinstance(answer, bytes)}
 
     def write(self, name: str, data: bytes) -> None:
-        self._ask("pipe_file", f"{self._root}/{name}", data)
+        self._call("pipe_file", f"{self._root}/{name}", data)
 
     def remove(self, names: tuple[str, ...]) -> None:
         for name in names:
             with suppress(FileNotFoundError):
-                self._ask("rm_file", f"{self._root}/{name}")
+                self._call("rm_file", f"{self._root}/{name}")
 
-    def _ask(self, method: str, *args: Any, **options: Any) -> Any:
-        """What a method of the filesystem returns; one that can be given up is, in time, and frees its thread."""
+    def _call(self, method: str, *args: Any, **options: Any) -> Any:
+        """Call a method of the filesystem. The timeout of asynchronous filesystems frees the thread."""
         if isinstance(self._files, AsyncFileSystem):
-            asking = getattr(self._files, f"_{method}")
-            return sync(self._files.loop, asking, *args, timeout=self._seconds, **options)
+            call = getattr(self._files, f"_{method}")
+            return sync(self._files.loop, call, *args, timeout=self._seconds, **options)
         return getattr(self._files, method)(*args, **options)
 
 
 class _Folder:
-    """A folder of this host, or one that hosts share. Written so that a crash leaves all of an object or nothing."""
+    """A local or shared folder. A crash during a write leaves the whole object or none."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -143,11 +143,11 @@ class _Folder:
 
     def names(self, folder: str) -> list[str]:
         found: list[str] = []
-        for inside in (folder,) if folder else os.listdir(self._root):  # noqa: PTH208 - names are wanted, not paths
+        for inside in (folder,) if folder else os.listdir(self._root):  # noqa: PTH208 - needs names, not paths
             with suppress(FileNotFoundError, NotADirectoryError):
                 found += [f"{inside}/{name}" for name in os.listdir(f"{self._root}/{inside}")]  # noqa: PTH208
         if not found:
-            self._root.stat()  # a store that is gone is not an empty one
+            self._root.stat()  # raises if the folder does not exist
         return found
 
     def read(self, names: tuple[str, ...]) -> dict[str, bytes]:
@@ -168,14 +168,14 @@ class _Folder:
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
-        with suppress(FileNotFoundError):  # another server removed it already
+        with suppress(FileNotFoundError):  # another server has removed it
             _sync(path.parent)
         _sync(self._root)
 
     def _create(self, path: Path) -> BinaryIO:
-        """The new file, in a folder that another server may remove, being empty, just when it was made here."""
+        """Create the file, although another server may remove its folder while that is empty."""
         for _ in range(10):
-            with suppress(FileExistsError):  # `exist_ok` would look again, and the folder may be gone by then
+            with suppress(FileExistsError):  # `exist_ok` would check again and fail if the folder was removed meanwhile
                 path.parent.mkdir(mode=0o700)
             with suppress(FileNotFoundError):
                 return path.open("wb")
@@ -185,7 +185,7 @@ class _Folder:
         for name in names:
             (self._root / name).unlink(missing_ok=True)
         for folder in {(self._root / name).parent for name in names}:
-            with suppress(OSError):  # there are others in it
+            with suppress(OSError):  # the folder is not empty
                 folder.rmdir()
 
 

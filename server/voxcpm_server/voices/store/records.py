@@ -1,4 +1,4 @@
-"""What the objects of a voice hold: a record in JSON and latents in safetensors, typed, versioned and checked."""
+"""The contents of a voice's objects: a record in JSON, and latents in safetensors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from voxcpm_grpc.errors import FailedPrecondition
-from voxcpm_server.voices.voice import Damaged, StoredVoice, Voice
+from voxcpm_server.voices.store.stored_voice import Damaged, StoredVoice
+from voxcpm_server.wire.voice import Voice
 
 log = logging.getLogger(__name__)
 
@@ -30,14 +31,14 @@ class Record(_Versioned, frozen=True):
 
 
 def encode(stored: StoredVoice) -> tuple[bytes, bytes]:
-    """Its record and its latents."""
-    parts = {"prompt": stored.prompt, "reference": stored.reference}
-    latents = save({name: np.ascontiguousarray(part, "<f4") for name, part in parts.items() if part is not None})
+    """The contents of its record and of its latents."""
+    arrays = {"prompt": stored.prompt, "reference": stored.reference}
+    latents = save({name: np.ascontiguousarray(array, "<f4") for name, array in arrays.items() if array is not None})
     return msgspec.json.encode(Record(FORMAT, stored.voice, _digest(latents))), latents
 
 
 def decode_record(id: str, data: bytes) -> Record:
-    """Raises Damaged, and FailedPrecondition for the record of a newer server."""
+    """The record of a voice. Raises Damaged, and FailedPrecondition for the record of a newer server."""
     try:
         version = msgspec.json.decode(data, type=_Versioned).format
         if version != FORMAT:
@@ -46,28 +47,28 @@ def decode_record(id: str, data: bytes) -> Record:
             )
         record = msgspec.json.decode(data, type=Record)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise damaged(id, f"its record of {len(data)} bytes is not one: {error}") from None
+        raise damaged(id, f"its record of {len(data)} bytes cannot be read: {error}") from None
     if record.voice.id != id:
-        raise damaged(id, f"its record is that of {record.voice.id}")
+        raise damaged(id, f"its record belongs to {record.voice.id}")
     return record
 
 
 def decode_latents(record: Record, data: bytes) -> StoredVoice:
-    """Its arrays are read-only. Raises Damaged."""
+    """The voice of a record, with read-only latents. Raises Damaged."""
     id = record.voice.id
     if _digest(data) != record.latents:
-        raise damaged(id, f"its latents of {len(data)} bytes are not those of its record")
+        raise damaged(id, f"its latents of {len(data)} bytes do not match the digest in its record")
     try:
         latents = load(data)
     except SafetensorError as error:
         raise damaged(id, f"its latents cannot be read: {error}") from None
-    for part in latents.values():
-        part.flags.writeable = False
+    for array in latents.values():
+        array.flags.writeable = False
     return StoredVoice(voice=record.voice, prompt=latents.get("prompt"), reference=latents.get("reference"))
 
 
 def damaged(id: str, why: str) -> Damaged:
-    """The error for callers; the reason is for the log."""
+    """Log the reason and return the error for the caller."""
     log.error("voice id=%s damaged: %s", id, why)
     return Damaged(id)
 

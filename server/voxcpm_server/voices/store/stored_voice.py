@@ -1,0 +1,43 @@
+"""A voice with its latents, and the ids of voices, which depend on the content alone."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+
+from voxcpm_grpc.errors import FailedPrecondition
+from voxcpm_server.wire.voice import Voice, VoiceKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StoredVoice:
+    """A voice and its latents, float32 [patches, P, D]. A hifi voice has its own copy of both."""
+
+    voice: Voice
+    prompt: np.ndarray | None = None
+    reference: np.ndarray | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the latents."""
+        return sum(latents.nbytes for latents in (self.prompt, self.reference) if latents is not None)
+
+
+class Damaged(FailedPrecondition):
+    """The stored data of a voice is not what was written."""
+
+    def __init__(self, id: str) -> None:
+        super().__init__(f"voice {id} is damaged in the store; upload the recording again, or delete the voice")
+
+
+def voice_id(kind: VoiceKind, *content: str | memoryview) -> str:
+    """The id of a voice of this content. The same kind and content always have the same id."""
+    digest = hashlib.blake2b(digest_size=20, person=kind.value.encode())
+    for part in content:
+        data = memoryview(part.encode()) if isinstance(part, str) else part
+        digest.update(data.nbytes.to_bytes(8, "little"))
+        digest.update(data)
+    return f"{kind.value}_{base64.b32encode(digest.digest()).decode().lower()}"
