@@ -1,1 +1,1 @@
-"""The asyncio gRPC server. Importing it never imports torch: engines live in processes of their own."""
+"""The asyncio gRPC server. Importing it never imports torch, because engines run in their own processes."""

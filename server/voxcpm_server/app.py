@@ -80,7 +80,7 @@ async def running_server(
         try:
             await decoder.start()
         except VoxCPMError:
-            raise StartupError("the processes that decode uploads did not start; the log may say why") from None
+            raise StartupError("the processes that decode uploads did not start; the log may have the reason") from None
         url = settings.voices.url or str(Path.home() / VOICES_FOLDER)
         objects = await threads.run(Objects, url, settings.voices.timeout_seconds)
         store = await stack.enter_async_context(VoiceStore(objects, settings.voices, pool.info.fingerprint))
@@ -104,7 +104,7 @@ async def running_server(
         enable_reflection(server)
         await server.start()
         gc.collect()
-        gc.freeze()  # the objects so far live as long as the process; collecting them would block the event loop
+        gc.freeze()  # the objects so far exist until the process ends; collecting them would block the event loop
         gc.set_threshold(GC_THRESHOLD)
         await health.set(serving=pool.healthy)
         watch = keep_running(lambda: _watch(pool, health), "the watch of the engines")

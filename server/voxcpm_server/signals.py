@@ -34,7 +34,7 @@ class Signals:
             watch.cancel()
             stop.cancel()
         if not self._stop.is_set():
-            raise StartupError("no engine is left and none could be started again; the log says why")
+            raise StartupError("no engine is left and none could be restarted; the log has the reason")
 
     def _on_signal(self) -> None:
         if self._stop.is_set() or not self._waiting:

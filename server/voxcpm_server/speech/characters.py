@@ -1,4 +1,4 @@
-"""Characters and scripts: which can be spoken, and which cannot be parted."""
+"""Properties of characters and scripts."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import unicodedata
 
 
 def spoken(text: str) -> str:
-    """The text as the model gets it: no control characters, single spaces, none at the ends."""
+    """The text as the model receives it: no control characters, single spaces, none at the ends."""
     kept = "".join(c for c in text if c.isspace() or unicodedata.category(c) not in ("Cc", "Cs"))
     return " ".join(kept.split())
 
 
 def is_speakable(text: str) -> bool:
-    """True if there is anything to say: a letter or a digit of any script."""
+    """True if the text has a letter or a digit of any script."""
     return any(c.isalnum() for c in text)
 
 
 def is_spaceless(char: str) -> bool:
-    """True if the script of a character writes sentences without spaces between them (Chinese, Japanese)."""
+    """True if the script of a character has no spaces between sentences (Chinese, Japanese)."""
     return (
         "\u2e80" <= char <= "\ua4cf"
         or "\uf900" <= char <= "\ufaff"
@@ -37,7 +37,7 @@ def is_joined(text: str, cut: int) -> bool:
         run = cut - len(text[:cut].rstrip("".join(map(chr, range(0x1F1E6, 0x1F200)))))
         return run % 2 == 1
     if unicodedata.combining(before) == 9 and after.isalpha():
-        return True  # a virama binds the next consonant
+        return True  # a virama joins the next consonant
     if "\u1160" <= after <= "\u11ff" or "\ud7b0" <= after <= "\ud7fb":
         return True  # vowels and finals of decomposed Hangul
     return ("\u1100" <= before <= "\u115f" or "\ua960" <= before <= "\ua97c") and (

@@ -29,8 +29,8 @@ class ChunkWriter:
 
     send: sends a message
     header: builds the header when the first message is sent
-    native_rate: sample rate of the audio that comes in
-    format: encoding and sample rate of the audio that goes out
+    native_rate: sample rate of the input
+    format: encoding and sample rate of the output
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class ChunkWriter:
         await self._send(data, count, all_events=True, summary=message)
 
     def _position(self) -> int:
-        """The position in the reply of the last sample that came in."""
+        """The position in the reply of the last sample of the input."""
         source, target = self._rates
         return self._signal_start + (2 * self._signal_samples * target + source) // (2 * source)
 

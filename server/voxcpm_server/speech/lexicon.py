@@ -1,4 +1,4 @@
-"""Word lists by which the ends of sentences are judged. Words are lower case, without a full stop at the end."""
+"""Word lists for the ends of sentences. The words are in lower case, without a full stop at the end."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ ABBREVIATIONS: Mapping[str, frozenset[str]] = {
         """
     ),
 }
-"""Abbreviations by language, beyond those that the library of sentence boundaries knows.
+"""Abbreviations by language that the library `sentencex` does not know.
 
-Single letters, and words with a full stop inside such as "e.g.", need no entry: both never end a sentence here.
+Single letters and words with a full stop inside, such as "e.g.", need no entry, because they never end a sentence.
 """
 
 BEFORE_NUMBERS = _words(
@@ -66,12 +66,12 @@ BEFORE_NUMBERS = _words(
     vols z ziff гл илл п пп рис с т табл ч §
     """
 )
-"""Abbreviations only where a digit follows: "No. 5", but "No. I will not"."""
+"""Words that are abbreviations only before a digit: "No. 5", but "No. I will not"."""
 
 ORDINARY = _words(
     "ago an art auto con da dis extra fed id ill in km let may me mini miss no para post pro re sub super uni"
 )
-"""Words that the library takes for abbreviations in some language, and that end sentences far more often."""
+"""Words that `sentencex` treats as abbreviations in some language, but that end sentences far more often."""
 
 ADDRESS_LEADS = _words(
     """
@@ -79,7 +79,7 @@ ADDRESS_LEADS = _words(
     visita visite visitez webseite website www
     """
 )
-"""Words after which an address or the name of a file may come: "visit acme." may go on with "com"."""
+"""Words before addresses and file names: "visit acme." may continue with "com"."""
 
 HOSTS = _words(
     """
@@ -87,7 +87,7 @@ HOSTS = _words(
     netflix node openai outlook paypal readme reddit spotify twitter whatsapp wikipedia www yahoo youtube zoom
     """
 )
-"""Names whose full stop is often one inside an address, wherever they come."""
+"""Names whose full stop is often inside an address, whatever precedes them."""
 
 NEVER_HOSTS = _words("her here him home it me now that them there this today tomorrow tonight us you yesterday")
-"""Words that name no host, though they come after ADDRESS_LEADS: "visit them."."""
+"""Words after ADDRESS_LEADS that are not names of hosts: "visit them."."""

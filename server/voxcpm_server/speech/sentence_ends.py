@@ -1,8 +1,8 @@
-"""Ends of sentences, judged by the text before them and the first character behind them, never by more.
+"""Finds the ends of sentences from the text before them and the first character behind them.
 
-The library `sentencex` proposes ends by the rules of a language. It errs where so little follows, so that an end is
-taken only if nothing speaks against it: a word in lower case, an abbreviation, an initial, an ordinal number, an
-ellipsis, or a quotation that is still open.
+The library `sentencex` proposes ends by the rules of a language. With only one character behind the end it makes
+mistakes, so the rules here reject an end before a word in lower case, after an abbreviation, an initial, an ordinal
+number or an ellipsis, and inside a quotation.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from voxcpm_server.speech.lexicon import ABBREVIATIONS, ADDRESS_LEADS, BEFORE_NU
 
 log = logging.getLogger(__name__)
 
-LOOK_BACK = 400  # code points before an end that the library sees
+LOOK_BACK = 400  # code points before an end that are passed to the library
 TAIL = 80  # code points before an end in which its terminator, closing marks and white space must lie
-EAGER_WORDS = 5  # of a clause that may be spoken by itself
+EAGER_WORDS = 5  # fewest words of a clause that becomes a segment
 AROUND_WORDS = ".,;:!?-–—()[]{}*_`\"'“”„‚‘’«»<>#$€£¥"
 SPACELESS_WORD = 2  # characters that count as a word in scripts without spaces
 
@@ -42,7 +42,7 @@ _WORD = re.compile(r"\S+")
 _LAST_WORD = re.compile(r"\S+$")
 _INNER_STOP = re.compile(r"\w\.\w")
 _CLOSED_BY = {"“": "”", "„": "“”", "«": "»", "「": "」", "『": "』", "《": "》", "〈": "〉", "【": "】"}
-# The library fails on white space of more than one byte behind initials.
+# The library panics on white space of more than one byte behind initials.
 _PLAIN = {c: "\n" if chr(c) in "\x85\u2028\u2029" else " " for c in range(128, 0x3001) if chr(c).isspace()}
 _SCRIPTS = {
     "ru": re.compile("[\u0400-\u052f]"),
@@ -53,24 +53,24 @@ _LATIN = ("en", "de", "fr", "es")
 
 
 class Ending(Enum):
-    """The end of a text when no more of it comes."""
+    """The state of a text at its last character, if no more text follows."""
 
-    COMPLETE = "complete"  # as a sentence does
-    DOUBTFUL = "doubtful"  # in a mark that may or may not end one
-    OPEN = "open"  # in the middle of one
+    COMPLETE = "complete"  # the sentence has ended
+    DOUBTFUL = "doubtful"  # the last mark may or may not end the sentence
+    OPEN = "open"  # the sentence has not ended
 
 
 @dataclass(frozen=True, slots=True)
 class Boundaries:
-    """The rules for one language, a primary subtag such as `de`; with an empty one each script brings its own."""
+    """The rules of one language, a primary subtag such as `de`; empty takes the rules of the script."""
 
     language: str = ""
 
     def before(self, text: str, following: str) -> int | None:
-        """The length of the sentence that ends in `text`, now that the character `following` is known.
+        """The length of the sentence in `text` if the character `following` makes its end certain, else None.
 
-        `text` begins where its first sentence does. The sentence is all of it, or, in front of the item of a list whose
-        first word begins, the lines before that item. None if it is not certain that a sentence has ended.
+        `text` begins with the first character of a sentence. The sentence is all of `text`; if `following` begins the
+        first word of a list item, it is the lines before that item.
         """
         if following.isspace():
             if _BLANK_LINE.search(text[-TAIL:] + following):
@@ -81,14 +81,14 @@ class Boundaries:
         return self._before_word(text, following)
 
     def after_clause(self, text: str, following: str) -> bool:
-        """True if `text` ends in a clause that is long enough to be spoken by itself."""
+        """True if `text` ends with a clause that is long enough for a segment."""
         clause = _CLAUSE.search(text[-TAIL:])
         if clause is None or following.isspace() or words(text) < EAGER_WORDS:
             return False
         return text[-1].isspace() or is_spaceless(clause["mark"])
 
     def ending(self, text: str) -> Ending:
-        """The end of `text` if nothing follows for a while."""
+        """The state of `text` after a pause."""
         end = _END.search(text[-TAIL:])
         if end is None:
             return Ending.DOUBTFUL if _CLAUSE.search(text[-TAIL:]) else Ending.OPEN
@@ -144,7 +144,7 @@ class Boundaries:
         return bare not in ORDINARY and not _library_agrees(text, end, following, languages)
 
     def _ends_spaceless(self, text: str, following: str) -> bool:
-        """True if `text` ends in a full stop that needs no space behind it."""
+        """True if `text` ends with a full stop of a script that needs no space behind it."""
         end = _END.search(text[-TAIL:])
         if end is None or text[-1:].isspace():
             return False
@@ -177,7 +177,7 @@ def clause_ends(text: str, start: int, stop: int) -> Iterator[int]:
 
 
 def words(text: str) -> int:
-    """Words of `text`; scripts without spaces count by characters."""
+    """The number of words in `text`; scripts without spaces count by characters."""
     spaceless = sum(map(is_spaceless, text))
     others = sum(not is_spaceless(word[0]) for word in _WORD.findall(text))
     return others + spaceless // SPACELESS_WORD
@@ -199,12 +199,12 @@ def _last_word(text: str, end: re.Match[str]) -> str:
 
 
 def _ends_line(body: str) -> bool:
-    """True if the last line of `body` stands by itself: it announces something, or is a heading."""
+    """True if the last line of `body` ends with a colon or is a heading."""
     return _COLON.search(body[-TAIL:]) is not None or _HEADING.fullmatch(body[body.rfind("\n") + 1 :]) is not None
 
 
 def _continues(following: str, *, dash: bool = True) -> bool:
-    """True if a word or a mark that begins so goes on with the sentence before it."""
+    """True if a word or a mark that starts with `following` continues the sentence before it."""
     if following.isalnum():
         return following.islower()
     kind = unicodedata.category(following)
@@ -214,26 +214,26 @@ def _continues(following: str, *, dash: bool = True) -> bool:
 
 
 def _closes(text: str, char: str) -> bool:
-    """True if `char`, right behind `text`, closes something."""
+    """True if `char`, directly behind `text`, closes a quotation or a bracket."""
     if char in "\"'*_`":
         if text.endswith(char):
             return True
         runs = re.findall(re.escape(char) + "+", text)
         return len(runs) % 2 == 1
-    if char == "“":  # closes German quotations, and opens others
+    if char == "“":  # closes German quotations and opens others
         return text.count("„") > text.count("“")
     return re.fullmatch(f"[{_MARKS}]", char) is not None
 
 
 def _is_attributed(end: re.Match[str], following: str) -> bool:
-    """True if a quotation has ended and its speaker may follow: in a script without capitals no letter tells."""
+    """True if a quotation has ended and its speaker may follow. Scripts without capitals do not show which."""
     if _QUOTES.search(end["closers"]) is None:
         return False
     return following.isspace() or (following.isalpha() and not following.isupper() and not following.istitle())
 
 
 def _has_open_quotation(text: str) -> bool:
-    """True if a quotation in CJK marks, curly quotes or guillemets has begun in `text` and not ended."""
+    """True if a quotation in CJK marks, curly quotes or guillemets is open at the end of `text`."""
     awaited: list[str] = []
     for char in text:
         if awaited and char in awaited[-1]:
@@ -244,7 +244,7 @@ def _has_open_quotation(text: str) -> bool:
 
 
 def _may_be_address(text: str, word: str) -> bool:
-    """True if the full stop at the end of `text` may be one inside the address or file name that `word` begins."""
+    """True if the full stop at the end of `text` may be inside an address or file name that `word` begins."""
     bare = word.casefold()
     if bare in HOSTS or re.search(r"[@/\\_]|\d|[a-z][A-Z]", word):
         return True
@@ -257,18 +257,18 @@ def _may_be_address(text: str, word: str) -> bool:
 
 
 def _library_agrees(text: str, end: re.Match[str], following: str, languages: tuple[str, ...]) -> bool:
-    """True if the library, too, ends a sentence behind the run of terminators at the end of `text`."""
-    letter = following if following.isalnum() else "A"  # behind an opening mark
+    """True if the library also ends a sentence behind the terminators at the end of `text`."""
+    letter = following if following.isalnum() else "A"  # a letter, if an opening mark follows
     sentence = text[: len(text) - len(end[0]) + len(end["run"])][-LOOK_BACK:].translate(_PLAIN)
     return all(_sentences(language, f"{sentence} {letter}")[-1] == letter for language in languages)
 
 
 def _sentences(language: str, text: str) -> list[str]:
-    """The text in pieces, one for each sentence or paragraph break."""
+    """The library's division of the text into sentences and paragraph breaks."""
     try:
         return sentencex.segment(language, text)  # pyright: ignore[reportAttributeAccessIssue]
     except BaseException as error:
-        if type(error).__name__ != "PanicException":  # of a library in Rust, and no subclass of Exception
+        if type(error).__name__ != "PanicException":  # of a Rust library; it is not a subclass of Exception
             raise
         log.error("sentence segmentation failed on %d characters", len(text))
         return [text]

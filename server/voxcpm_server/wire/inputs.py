@@ -13,7 +13,7 @@ from voxcpm_grpc.request import Sampling
 class Recording:
     """Audio inside a request.
 
-    format: None if the bytes have a header that tells it
+    format: None if the bytes have a header with the format
     name: path of the request field, for error messages
     """
 
@@ -177,7 +177,7 @@ class VoiceOptions:
 class Upload:
     """A recording that follows on the stream.
 
-    format: None if the bytes have a header that tells it
+    format: None if the bytes have a header with the format
     transcript: text of the recording, for prompts
     """
 

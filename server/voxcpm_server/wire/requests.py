@@ -189,7 +189,7 @@ class RequestReader:
         return _format(format, pb.AUDIO_ENCODING_PCM_S16LE, self._info.output_sample_rate, name)
 
     def _upload_format(self, format: pb.AudioFormat, name: str) -> AudioFormat | None:
-        """The format of raw PCM; None for a file, whose header tells its format."""
+        """The format of raw PCM; None for a file, which has a header with its format."""
         if format.encoding in (pb.AUDIO_ENCODING_UNSPECIFIED, pb.AUDIO_ENCODING_WAV):
             return None
         return _format(format, format.encoding, self._info.input_sample_rate, name)
