@@ -1,4 +1,4 @@
-"""The server as an operator meets it: a process that says when it is ready, and ends without cutting anyone off."""
+"""A server as a process: its ready line, its end, and its errors at the start."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from grpc_reflection.v1alpha import reflection_pb2
 from support.checkpoints import TINY
 from support.pools import patient
 from support.recorded_stats import RecordStats, recorded_stats
-from support.servers import PATIENT
-from support.talks import SlowTalk, text
+from support.servers import UNTIMED
+from support.streams import PausedStream, texts
 from support.waiting import HANG_SECONDS, NEVER_SECONDS, until
 
 from voxcpm_grpc.audio import wav_bytes
@@ -60,7 +60,7 @@ class Process:
 
 def start(voices: Path, *flags: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", SERVE, "--listen", "127.0.0.1:0"]
-    command += ["--model", str(TINY), "--voices.url", str(voices), *PATIENT, *flags]
+    command += ["--model", str(TINY), "--voices.url", str(voices), *UNTIMED, *flags]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -80,13 +80,13 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
         running.communicate(timeout=HANG_SECONDS)
 
 
-def test_it_says_what_it_serves(process):
+def test_the_ready_line_names_the_model_and_the_device(process):
     assert "model=tiny" in process.line
     assert "device=cpu" in process.line
 
 
-def test_it_speaks(process):
-    chunks = list(process.stub.Generate(text("Hello there. ", "How are you?")))
+def test_it_generates_speech(process):
+    chunks = list(process.stub.Generate(texts("Hello there. ", "How are you?")))
     summary = chunks[-1].summary
     assert summary.segments == 2
     assert summary.total_samples == sum(c.sample_count for c in chunks) > 0
@@ -106,11 +106,11 @@ def test_health_and_reflection(process):
             request_serializer=reflection_pb2.ServerReflectionRequest.SerializeToString,
             response_deserializer=reflection_pb2.ServerReflectionResponse.FromString,
         )
-        asked = [
+        requests = [
             reflection_pb2.ServerReflectionRequest(list_services=""),
             reflection_pb2.ServerReflectionRequest(file_containing_symbol=SERVICE),
         ]
-        listing, file = method(iter(asked))
+        listing, file = method(iter(requests))
         assert file.file_descriptor_response.file_descriptor_proto
         names = [service.name for service in listing.list_services_response.service]
         assert SERVICE in names
@@ -129,8 +129,8 @@ def test_termination_lets_open_streams_finish(process):
     """The last test of this process."""
     updates = health_pb2_grpc.HealthStub(process.channel).Watch(health_pb2.HealthCheckRequest())
     assert next(updates).status == SERVING
-    talk = SlowTalk()
-    speech = process.stub.Generate(talk.messages())
+    stream = PausedStream()
+    speech = process.stub.Generate(stream.messages())
     next(speech)
     process.process.send_signal(signal.SIGTERM)
     assert next(updates).status == NOT_SERVING
@@ -138,7 +138,7 @@ def test_termination_lets_open_streams_finish(process):
         process.stub.GetModelInfo(pb.GetModelInfoRequest())
     assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
     assert "grpc-retry-pushback-ms" in dict(caught.value.trailing_metadata())
-    talk.go_on()
+    stream.resume()
     assert list(speech)[-1].summary.segments == 2
     assert process.process.wait(timeout=HANG_SECONDS) == 0
 
@@ -164,7 +164,7 @@ def settings(tmp_path: Path, **fields) -> Settings:
     )
 
 
-async def test_a_voice_store_that_cannot_be_is_an_error(tmp_path):
+async def test_a_voice_store_that_cannot_be_opened_is_an_error(tmp_path):
     (tmp_path / "voices").write_text("a file")
     with pytest.raises(StartupError, match="voice store"):
         async with running_server(settings(tmp_path)):
@@ -181,7 +181,7 @@ async def test_a_port_is_checked_before_the_model_loads(tmp_path):
                 pass
 
 
-async def spoken(stub, *messages: pb.GenerateRequest) -> list[pb.AudioChunk]:
+async def generate(stub, *messages: pb.GenerateRequest) -> list[pb.AudioChunk]:
     return [chunk async for chunk in stub.Generate(iter(messages))]
 
 
@@ -218,7 +218,7 @@ async def test_streams_of_all_kinds_at_once_leave_nothing_behind(tmp_path):
             turn = pb.TurnConfig(sampling=pb.Sampling(seed=seed, max_steps=6), style=fields.pop("style", ""))
             return pb.GenerateRequest(config=pb.GenerateConfig(turn=turn, **fields))
 
-        said = pb.GenerateRequest(text="One is here. Two is here.")
+        text_message = pb.GenerateRequest(text="One is here. Two is here.")
         inline = pb.InlineReference(audio=pb.EncodedAudio(data=data))
         configs = [
             request(1),
@@ -229,11 +229,11 @@ async def test_streams_of_all_kinds_at_once_leave_nothing_behind(tmp_path):
             request(6, conditioning=pb.Conditioning(inline_reference=inline)),
             request(7, segmentation=pb.Segmentation(continuity=pb.CONTINUITY_MODE_INDEPENDENT)),
         ]
-        alone = [await spoken(stub, config, said) for config in configs]
+        alone = [await generate(stub, config, text_message) for config in configs]
 
         async def cancelled() -> None:
             call = stub.Generate()
-            await call.write(said)
+            await call.write(text_message)
             await call.write(pb.GenerateRequest(flush=pb.Flush()))
             while not (await call.read()).sample_count:
                 pass
@@ -241,16 +241,20 @@ async def test_streams_of_all_kinds_at_once_leave_nothing_behind(tmp_path):
 
         async def interrupted() -> None:
             flush, stop = pb.GenerateRequest(flush=pb.Flush()), pb.GenerateRequest(interrupt=pb.Interrupt(tag="x"))
-            chunks = await spoken(stub, said, flush, stop, said, stop)
+            chunks = await generate(stub, text_message, flush, stop, text_message, stop)
             assert [c.interrupted.tag for c in chunks if c.HasField("interrupted")] == ["x", "x"]
 
         together = await asyncio.gather(
-            *(spoken(stub, config, said) for config in configs), cancelled(), interrupted(), cancelled(), interrupted()
+            *(generate(stub, config, text_message) for config in configs),
+            cancelled(),
+            interrupted(),
+            cancelled(),
+            interrupted(),
         )
         for before, after in zip(alone, together, strict=False):
-            ours, theirs = (np.frombuffer(b"".join(c.audio for c in chunks), "<i2") for chunks in (before, after))
-            assert len(ours) == len(theirs) == before[-1].summary.total_samples
-            assert np.abs(ours.astype(int) - theirs).max() <= 4  # of 32768
+            first, second = (np.frombuffer(b"".join(c.audio for c in chunks), "<i2") for chunks in (before, after))
+            assert len(first) == len(second) == before[-1].summary.total_samples
+            assert np.abs(first.astype(int) - second).max() <= 4  # of 32768
         await until(lambda: at_rest(recorded_stats(tmp_path, engine.pid)))
         assert recorded_stats(tmp_path, engine.pid).cancelled >= 2
 
@@ -259,7 +263,7 @@ def at_rest(stats: Stats) -> bool:
     return not (stats.slots_used or stats.pages_used or stats.waiting)
 
 
-async def test_a_lost_engine_is_told_to_callers_and_balancers_and_followed_by_another(tmp_path, monkeypatch):
+async def test_a_lost_engine_is_reported_to_callers_and_balancers_and_restarted(tmp_path, monkeypatch):
     async with (
         running_server(settings(tmp_path)) as running,
         grpc.aio.insecure_channel(running.address) as channel,
@@ -269,17 +273,17 @@ async def test_a_lost_engine_is_told_to_callers_and_balancers_and_followed_by_an
         updates = health.Watch(health_pb2.HealthCheckRequest(service=SERVICE))
         assert (await updates.read()).status == SERVING
         call = stub.Generate()
-        await call.write(pb.GenerateRequest(text="A sentence that takes its time to be spoken, as it is long. " * 4))
+        await call.write(pb.GenerateRequest(text="This is a long sentence, so speaking it takes some time. " * 4))
         await call.write(pb.GenerateRequest(flush=pb.Flush()))
         while not (await call.read()).sample_count:
             pass
         may_start, start_engine = asyncio.Event(), ProcessHandle.start
 
-        async def start_when_told(handle):
+        async def start_when_allowed(handle):
             await may_start.wait()
             return await start_engine(handle)
 
-        monkeypatch.setattr(ProcessHandle, "start", start_when_told)
+        monkeypatch.setattr(ProcessHandle, "start", start_when_allowed)
         (engine,) = [child for child in multiprocessing.active_children() if child.name.startswith("engine")]
         engine.kill()
         with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -287,16 +291,16 @@ async def test_a_lost_engine_is_told_to_callers_and_balancers_and_followed_by_an
                 pass
         assert caught.value.code() is grpc.StatusCode.ABORTED
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await spoken(stub, pb.GenerateRequest(text="Hello."))
+            await generate(stub, pb.GenerateRequest(text="Hello."))
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
         may_start.set()
         async with asyncio.timeout(HANG_SECONDS):
             assert [(await updates.read()).status for _ in range(2)] == [NOT_SERVING, SERVING]
-        assert (await spoken(stub, pb.GenerateRequest(text="Hello.")))[-1].HasField("summary")
+        assert (await generate(stub, pb.GenerateRequest(text="Hello.")))[-1].HasField("summary")
 
 
 @pytest.mark.timeout(300)  # an engine is started three times
-async def test_a_server_ends_when_no_engine_can_be_started_again(tmp_path):
+async def test_a_server_ends_when_no_engine_can_be_restarted(tmp_path):
     checkpoint = shutil.copytree(TINY, tmp_path / "model")
     flags = ("--model", str(checkpoint), "--supervision.restart-limit", "2", "--supervision.restart-seconds", "0.1")
     server = await asyncio.to_thread(start, tmp_path / "voices", "--decode-workers", "1", *flags)

@@ -1,4 +1,4 @@
-"""Several server processes with the same engines, as an operator and callers meet them."""
+"""Several front processes that share engines, voices and a port."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from support import uploads
 from support.checkpoints import TINY
 from support.servers import Server, serving
-from support.talks import SlowTalk, text
+from support.streams import PausedStream, texts
 from support.waiting import HANG_SECONDS, NEVER_SECONDS, wait_until
 
 from voxcpm_grpc.audio import wav_bytes
@@ -31,10 +31,10 @@ from voxcpm_grpc.v1 import tts_pb2_grpc
 from voxcpm_server.main import reserved
 
 FRONTS = ("front 0", "front 1")
-CONNECTIONS = 64  # that all reach one of two fronts once in 10**19 times
-ENGINE_SECONDS = 120.0  # as HANG_SECONDS, where an engine is loaded
+CONNECTIONS = 64  # the probability that one of two fronts gets all of them is 1 in 10**19
+ENGINE_SECONDS = 120.0  # like HANG_SECONDS, for waits in which an engine loads
 
-pytestmark = pytest.mark.timeout(400)  # engines and fronts are started, several at once
+pytestmark = pytest.mark.timeout(400)  # several engines and fronts start at once
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def with_preset(folder: Path) -> Path:
-    """A model with a voice of its own."""
+    """A model with a preset."""
     model = shutil.copytree(TINY, folder / "model")
     presets = model / "presets"
     presets.mkdir()
@@ -58,13 +58,13 @@ def with_preset(folder: Path) -> Path:
 
 @contextlib.contextmanager
 def connection(server: Server) -> Iterator[tts_pb2_grpc.VoxCPMServiceStub]:
-    """One of its own, which the system hands to one of the fronts."""
+    """A new connection; the system assigns it to one of the fronts."""
     with grpc.insecure_channel(server.address, [("grpc.use_local_subchannel_pool", 1)]) as channel:
         yield tts_pb2_grpc.VoxCPMServiceStub(channel)
 
 
 def processes(server: Server, title: str) -> list[psutil.Process]:
-    """Those whose titles begin so."""
+    """The processes whose title starts with `title`."""
     found = []
     for child in psutil.Process(server.process.pid).children():
         with contextlib.suppress(psutil.Error):
@@ -73,13 +73,13 @@ def processes(server: Server, title: str) -> list[psutil.Process]:
     return found
 
 
-def followed(server: Server, title: str, lost: psutil.Process) -> bool:
-    """True if another process has taken the place of one that was lost."""
+def replaced(server: Server, title: str, lost: psutil.Process) -> bool:
+    """True if another process has replaced a lost one."""
     return [process.pid for process in processes(server, title)] not in ([], [lost.pid])
 
 
 def answered(server: Server, method: str, start: int = 0) -> set[str]:
-    """The fronts that have answered a method, as the log says from a place on."""
+    """The fronts that have answered a method, by the log from position `start` on."""
     return set(re.findall(rf"INFO (front \d) \S+ rpc id=\S+ method={method} code=OK", server.log[start:]))
 
 
@@ -90,12 +90,12 @@ def both_answer(server: Server, call: Callable[[tts_pb2_grpc.VoxCPMServiceStub],
             call(stub)
         if answered(server, method, start) == set(FRONTS):
             return
-    raise AssertionError("one front answers all")
+    raise AssertionError("one front answers all calls")
 
 
 def speak(server: Server, words: str = "Hello there.") -> int:
     with connection(server) as stub:
-        return list(stub.Generate(text(words), timeout=HANG_SECONDS))[-1].summary.total_samples
+        return list(stub.Generate(texts(words), timeout=HANG_SECONDS))[-1].summary.total_samples
 
 
 def test_fronts_share_the_port_and_the_engines(server):
@@ -106,7 +106,7 @@ def test_fronts_share_the_port_and_the_engines(server):
     both_answer(server, lambda stub: stub.GetModelInfo(pb.GetModelInfoRequest()), "GetModelInfo")
 
 
-def test_a_voice_of_one_front_is_a_voice_of_the_others(server):
+def test_fronts_share_their_voices(server):
     noise = np.random.default_rng(0).uniform(-0.3, 0.3, 8000).astype(np.float32)
     recording = wav_bytes(noise, 16000)
     upload = [
@@ -123,16 +123,16 @@ def test_a_voice_of_one_front_is_a_voice_of_the_others(server):
 
 def test_every_front_has_the_presets_of_the_model(server):
     config = pb.GenerateRequest(config=pb.GenerateConfig(conditioning=pb.Conditioning(preset="anna")))
-    said = pb.GenerateRequest(text="Hello.")
-    both_answer(server, lambda stub: list(stub.Generate(iter([config, said]), timeout=HANG_SECONDS)), "Generate")
+    text = pb.GenerateRequest(text="Hello.")
+    both_answer(server, lambda stub: list(stub.Generate(iter([config, text]), timeout=HANG_SECONDS)), "Generate")
 
 
-def test_a_lost_front_costs_its_own_streams_and_is_followed_by_another(server):
-    """Streams through both fronts on both engines; what the dead one was speaking frees its slots."""
-    words = "A sentence that takes its time to be spoken, as it is long. " * 4
+def test_a_lost_front_fails_only_its_own_streams_and_is_restarted(server):
+    """There are streams through both fronts on both engines. Those of the dead front free their slots."""
+    words = "This is a long sentence, so speaking it takes some time. " * 4
     with contextlib.ExitStack() as stack:
         calls = [
-            stack.enter_context(connection(server)).Generate(text(words), timeout=ENGINE_SECONDS) for _ in range(8)
+            stack.enter_context(connection(server)).Generate(texts(words), timeout=ENGINE_SECONDS) for _ in range(8)
         ]
         for call in calls:
             next(call)
@@ -141,9 +141,9 @@ def test_a_lost_front_costs_its_own_streams_and_is_followed_by_another(server):
         with ThreadPoolExecutor(len(calls)) as threads:
             outcomes = list(threads.map(outcome, calls))
     assert set(outcomes) <= {grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE}
-    wait_until(lambda: followed(server, "front 0", victim), ENGINE_SECONDS)
+    wait_until(lambda: replaced(server, "front 0", victim), ENGINE_SECONDS)
     both_answer(server, lambda stub: stub.GetModelInfo(pb.GetModelInfoRequest()), "GetModelInfo")
-    both_answer(server, lambda stub: list(stub.Generate(text("Hello."), timeout=HANG_SECONDS)), "Generate")
+    both_answer(server, lambda stub: list(stub.Generate(texts("Hello."), timeout=HANG_SECONDS)), "Generate")
 
 
 def outcome(call) -> grpc.StatusCode:
@@ -153,15 +153,15 @@ def outcome(call) -> grpc.StatusCode:
     return call.code()
 
 
-def test_a_lost_engine_is_followed_by_another_in_all_fronts(server):
+def test_a_lost_engine_is_restarted_for_all_fronts(server):
     [victim] = processes(server, "engine cpu:1")
     victim.kill()
     with ThreadPoolExecutor(8) as threads:
-        assert min(threads.map(lambda _: speak(server), range(16))) > 0, "nobody had been heard, so all are retried"
+        assert min(threads.map(lambda _: speak(server), range(16))) > 0, "no audio was sent, so all are retried"
     with grpc.insecure_channel(server.address) as channel:
         health = health_pb2_grpc.HealthStub(channel)
         assert health.Check(health_pb2.HealthCheckRequest()).status == health_pb2.HealthCheckResponse.SERVING
-    wait_until(lambda: followed(server, "engine cpu:1", victim), ENGINE_SECONDS)
+    wait_until(lambda: replaced(server, "engine cpu:1", victim), ENGINE_SECONDS)
     for engine in processes(server, "engine cpu:0"):
         engine.kill()
     wait_until(lambda: {outcome_of(server) for _ in range(8)} == {grpc.StatusCode.OK}, ENGINE_SECONDS)
@@ -169,20 +169,20 @@ def test_a_lost_engine_is_followed_by_another_in_all_fronts(server):
 
 def outcome_of(server: Server) -> grpc.StatusCode:
     with connection(server) as stub:
-        return outcome(stub.Generate(text("Hello."), timeout=HANG_SECONDS))
+        return outcome(stub.Generate(texts("Hello."), timeout=HANG_SECONDS))
 
 
 def test_termination_lets_the_streams_of_all_fronts_finish(server):
     """The last test of this server."""
     family = psutil.Process(server.process.pid).children(recursive=True)
-    talk = SlowTalk()
+    stream = PausedStream()
     with contextlib.ExitStack() as stack:
-        calls = [stack.enter_context(connection(server)).Generate(talk.messages()) for _ in range(8)]
+        calls = [stack.enter_context(connection(server)).Generate(stream.messages()) for _ in range(8)]
         for call in calls:
             next(call)
         server.terminate()
         wait_until(lambda: drains(server))
-        talk.go_on()
+        stream.resume()
         for call in calls:
             assert list(call)[-1].summary.segments == 2
     assert server.process.wait(HANG_SECONDS) == 0
@@ -191,16 +191,16 @@ def test_termination_lets_the_streams_of_all_fronts_finish(server):
 
 
 def drains(server: Server) -> bool:
-    """True if a new call is refused."""
+    """True if the server refuses a new call."""
     return outcome_of(server) is grpc.StatusCode.UNAVAILABLE
 
 
 def test_a_second_signal_does_not_wait_for_open_streams(tmp_path):
-    talk = SlowTalk()
+    stream = PausedStream()
     with serving(tmp_path, "--fronts", "2", "--drain-seconds", f"{NEVER_SECONDS:g}") as server:
         family = psutil.Process(server.process.pid).children(recursive=True)
         with connection(server) as stub:
-            call = stub.Generate(talk.messages())
+            call = stub.Generate(stream.messages())
             next(call)
             server.terminate()
             wait_until(lambda: drains(server))
@@ -208,12 +208,12 @@ def test_a_second_signal_does_not_wait_for_open_streams(tmp_path):
             server.terminate()
             assert server.process.wait(HANG_SECONDS) == 0
             assert outcome(call) is grpc.StatusCode.UNAVAILABLE
-            talk.go_on()
+            stream.resume()
         _, alive = psutil.wait_procs(family, HANG_SECONDS)
         assert not alive
 
 
-def test_a_taken_port_is_refused_even_if_its_owner_would_share_it():
+def test_a_taken_port_is_refused_even_if_its_owner_shares_it():
     with socket.socket() as owner:
         owner.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         owner.bind(("127.0.0.1", 0))
@@ -259,12 +259,12 @@ def free_run(count: int) -> int:
         ("203.0.113.1:50051", True, "cannot listen on 203.0.113.1:50051"),
     ],
 )
-def test_what_fronts_cannot_listen_on_is_said(listen, shared, words):
+def test_addresses_that_fronts_cannot_listen_on_are_refused(listen, shared, words):
     with pytest.raises(StartupError, match=words), reserved(listen, 2, shared=shared):
         pass
 
 
-async def test_temporary_files_too_deep_for_sockets_are_refused_at_once(tmp_path, monkeypatch):
+async def test_a_temporary_folder_with_a_path_too_long_for_sockets_is_refused(tmp_path, monkeypatch):
     deep = tmp_path / ("d" * 100)
     deep.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(deep))
@@ -273,7 +273,7 @@ async def test_temporary_files_too_deep_for_sockets_are_refused_at_once(tmp_path
     assert not list(deep.iterdir())
 
 
-def test_fronts_refuse_a_store_that_they_would_not_share():
+def test_fronts_refuse_a_store_in_memory():
     refused = pytest.raises(AssertionError, match="do not see each other's voices")
     with refused, serving("memory://voices", "--fronts", "2"):
         pass

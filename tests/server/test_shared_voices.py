@@ -1,4 +1,4 @@
-"""Two server processes on one folder: what one is told, both know at once."""
+"""Two server processes share the voices in one folder, without delay."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Client, 
         yield a, b
 
 
-def test_a_voice_added_at_one_is_spoken_with_at_the_other_at_once(clients):
+def test_a_voice_added_on_one_server_is_usable_on_the_other_at_once(clients):
     a, b = clients
-    for seed, (maker, other) in enumerate([(a, b), (b, a)]):
-        voice = maker.add_hifi(recording(seed, 8000), "A noise.")
+    for seed, (creator, other) in enumerate([(a, b), (b, a)]):
+        voice = creator.add_hifi(recording(seed, 8000), "A noise.")
         assert other.get_voice(voice.id).expires == voice.expires
-        theirs = other.say("Hello.", voice=voice.id, **SHORT)
-        np.testing.assert_array_equal(maker.say("Hello.", voice=voice.id, **SHORT).samples, theirs.samples)
+        speech = other.say("Hello.", voice=voice.id, **SHORT)
+        np.testing.assert_array_equal(creator.say("Hello.", voice=voice.id, **SHORT).samples, speech.samples)
         assert other.add_hifi(recording(seed, 8000), "A noise.").reused
 
 
-def test_a_voice_deleted_at_one_is_refused_by_the_other_at_once(clients):
+def test_a_voice_deleted_on_one_server_is_refused_by_the_other_at_once(clients):
     a, b = clients
     for seed in range(10, 16):
         voice = a.add_reference(recording(seed, 8000))
-        assert b.say("Hello.", voice=voice.id, **SHORT).summary.total_samples  # it holds the voice in memory now
+        assert b.say("Hello.", voice=voice.id, **SHORT).summary.total_samples  # caches the voice
         a.delete_voice(voice.id)
         for call in (b.get_voice, b.delete_voice, lambda id: b.say("Hello.", voice=id, **SHORT)):
             with pytest.raises(NotFound):

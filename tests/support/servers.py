@@ -1,4 +1,4 @@
-"""Servers as processes of their own, as an operator starts them."""
+"""Servers in their own processes."""
 
 from __future__ import annotations
 
@@ -17,13 +17,18 @@ from support.checkpoints import TINY
 from support.waiting import HANG_SECONDS, NEVER_SECONDS
 
 STOP_SECONDS = HANG_SECONDS
-# A busy host is no reason to take an engine or a front for lost: it is when its process has ended.
-PATIENT = ("--supervision.silence-seconds", f"{NEVER_SECONDS:g}", "--supervision.step-seconds", f"{NEVER_SECONDS:g}")
+# On a busy host only the end of a process, and no timeout, means that an engine or a front is lost.
+UNTIMED = (
+    "--supervision.silence-seconds",
+    f"{NEVER_SECONDS:g}",
+    "--supervision.step-seconds",
+    f"{NEVER_SECONDS:g}",
+)
 
 
 @dataclass(frozen=True)
 class Server:
-    """A server that listens, and what it logs."""
+    """A server that listens, and its log."""
 
     address: str
     process: subprocess.Popen[str]
@@ -34,7 +39,7 @@ class Server:
         return Path(self.output.name).read_text(encoding="utf-8", errors="replace")
 
     def calls(self, method: str = r"\w+") -> int:
-        """RPCs of a method, or of all, that have ended here."""
+        """The number of finished RPCs of a method, or of all methods."""
         return len(re.findall(rf" rpc id=\S+ method={method} ", self.log))
 
     def terminate(self) -> None:
@@ -47,11 +52,11 @@ class Server:
 
 @contextmanager
 def serving(voices: str | Path, *flags: str, model: Path | str = TINY) -> Iterator[Server]:
-    """A model on a free port of this host, its voices at a URL; stopped at the end of the block."""
+    """Serve a model on a free port, with the voice store at a URL, until the end of the block."""
     command = [sys.executable, "-m", "voxcpm_client", "serve", "--listen", "127.0.0.1:0", "--decode-workers", "1"]
     with tempfile.NamedTemporaryFile("w+", prefix="voxcpm-", suffix=".log") as log:
         process = subprocess.Popen(
-            [*command, "--model", str(model), "--voices.url", str(voices), *PATIENT, *flags],
+            [*command, "--model", str(model), "--voices.url", str(voices), *UNTIMED, *flags],
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,

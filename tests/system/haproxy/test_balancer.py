@@ -15,7 +15,7 @@ from pathlib import Path
 import grpc
 import pytest
 from support.servers import Server, serving
-from support.talks import SlowTalk
+from support.streams import PausedStream
 from support.waiting import HANG_SECONDS, NEVER_SECONDS, wait_until
 
 from voxcpm_client import Client, SpeechError, Unavailable
@@ -79,13 +79,13 @@ class Talk:
 
     def __init__(self, address: str) -> None:
         self._channel = grpc.insecure_channel(address)
-        self._talk = SlowTalk(LONG)
-        self._call = tts_pb2_grpc.VoxCPMServiceStub(self._channel).Generate(self._talk.messages(), timeout=300)
+        self._stream = PausedStream(LONG)
+        self._call = tts_pb2_grpc.VoxCPMServiceStub(self._channel).Generate(self._stream.messages(), timeout=300)
         while not next(self._call).sample_count:
             pass
 
     def finish(self) -> list[pb.AudioChunk]:
-        self._talk.go_on()
+        self._stream.resume()
         with self._channel:
             return list(self._call)
 
