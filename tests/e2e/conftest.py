@@ -1,4 +1,4 @@
-"""A server to test as its callers see it: the one at `--target HOST:PORT`, or one of its own."""
+"""The server under test: the one at `--target HOST:PORT`, or a new one."""
 
 from __future__ import annotations
 
@@ -50,20 +50,20 @@ def stub(channel: grpc.Channel) -> Any:
 
 @pytest.fixture(scope="session")
 def same_audio(info: ModelInfo) -> Callable[[np.ndarray, np.ndarray], None]:
-    """Asserts that two speeches are the same up to rounding, where the model's own arithmetic allows to tell."""
+    """Asserts that two speeches are the same up to rounding, if the model computes in float32."""
 
-    def compare(ours: np.ndarray, theirs: np.ndarray) -> None:
+    def compare(first: np.ndarray, second: np.ndarray) -> None:
         if info.dtype == "float32":
-            assert ours.dtype == theirs.dtype == np.int16
-            assert len(ours) == len(theirs)
-            assert np.abs(ours.astype(int) - theirs).max() <= 4
+            assert first.dtype == second.dtype == np.int16
+            assert len(first) == len(second)
+            assert np.abs(first.astype(int) - second).max() <= 4
 
     return compare
 
 
 @pytest.fixture
 def recording() -> bytes:
-    """A second of a noisy tone that nobody has sent before, so that what is made of it is the test's own."""
+    """A second of a noisy tone. It is different every time, so no stored voice of another test has its id."""
     seconds = np.arange(RATE) / RATE
     noise = np.random.default_rng().uniform(-0.05, 0.05, RATE)
     return wav_bytes((0.3 * np.sin(2 * np.pi * 220 * seconds) + noise).astype(np.float32), RATE)

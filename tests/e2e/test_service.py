@@ -1,4 +1,4 @@
-"""What tools and balancers ask of a real server, and what it answers to mistakes."""
+"""Health, reflection, model info and errors of a real server."""
 
 from __future__ import annotations
 
@@ -53,15 +53,15 @@ def test_the_model_is_described(info):
     assert info.samples_per_step > 0 and info.max_slots > 0
 
 
-def test_a_fault_names_its_field_and_its_request(client):
+def test_an_error_names_its_field_and_its_request(client):
     with pytest.raises(InvalidArgument) as raised:
         client.say("Hello.", cfg_value=99.0, request_id="my-call")
     assert "cfg_value" in raised.value.field
     assert raised.value.request_id == "my-call"
 
 
-def test_every_fault_carries_its_details(stub):
-    """They travel in trailers, which proxies must pass on."""
+def test_every_error_has_details(stub):
+    """Details are in trailers, which proxies must forward."""
     config = pb.GenerateConfig(request_id="fault-7", turn=pb.TurnConfig(sampling=pb.Sampling(cfg_value=99.0)))
     with pytest.raises(grpc.RpcError) as raised:
         list(stub.Generate(iter([pb.GenerateRequest(config=config)]), timeout=60))
@@ -74,7 +74,7 @@ def test_every_fault_carries_its_details(stub):
     assert fault.field_violations[0].field == "config.turn.sampling.cfg_value"
 
 
-def test_mistakes_in_every_call_are_told_apart(client, stub, recording):
+def test_errors_of_every_call_have_their_own_codes(client, stub, recording):
     nobody = "ref_" + "a" * 32
     for call in (
         lambda: client.get_voice(nobody),
@@ -94,8 +94,8 @@ def test_mistakes_in_every_call_are_told_apart(client, stub, recording):
     assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
-def test_a_refusal_reaches_a_client_that_is_still_sending(stub, recording):
-    """The status overtakes an upload that goes on: megabytes after the mistake."""
+def test_an_error_reaches_a_client_that_is_still_sending(stub, recording):
+    """The client sends megabytes after the message that causes the error."""
     config = pb.AddPromptConfig(transcript="Hi.")
 
     def endless():

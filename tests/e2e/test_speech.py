@@ -1,4 +1,4 @@
-"""Speech through a real server: complete, repeatable, in every format, and interrupted when it is told to be."""
+"""Speech of a real server is complete, repeatable, in every format and can be interrupted."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def test_speech_is_repeatable_and_complete(client, info, same_audio):
     assert not np.array_equal(client.say("Hello there.", **{**SHORT, "seed": 8}).samples, again.samples)
 
 
-def test_every_connection_hears_the_same(target, client, same_audio):
-    """Several servers behind one address are one server."""
+def test_every_connection_gets_the_same_audio(target, client, same_audio):
+    """Several servers behind one address behave like one."""
     first = client.say("Hello there.", **SHORT)
     for _ in range(4):
         with Client(target, timeout=60) as other:
             same_audio(other.say("Hello there.", **SHORT).samples, first.samples)
 
 
-def test_sentences_come_as_text_arrives(client):
+def test_sentences_are_spoken_while_text_arrives(client):
     with client.session(max_steps=3, timesteps=4, seed=1) as session:
         session.send_text("One is here. Two is ")
         session.send_text("here. And")
@@ -46,7 +46,7 @@ def test_sentences_come_as_text_arrives(client):
 
 
 def session_until(session, event: str) -> list:
-    """The chunks that carry an event, up to the first; a chunk without it is passed over."""
+    """The chunks up to the first with this event."""
     for chunk in session:
         if getattr(chunk, event):
             return [chunk]

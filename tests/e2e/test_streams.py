@@ -1,4 +1,4 @@
-"""Many streams at once, given up early, late, or slow to read: each ends as it should and leaves nothing behind."""
+"""Concurrent streams that are cancelled, expire or are read slowly end correctly and free their resources."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from voxcpm_grpc.v1 import tts_pb2_grpc
 LONG = "A sentence that takes its time to be spoken, as it is long, and longer than anyone would want to listen. "
 
 
-async def test_streams_of_all_kinds_at_once_are_those_that_come_alone(target, client, recording, same_audio):
+async def test_concurrent_streams_of_all_kinds_equal_single_ones(target, client, recording, same_audio):
     voice = client.add_hifi(recording, "A tone.")
     kinds = [
         {},
@@ -40,8 +40,8 @@ async def test_streams_of_all_kinds_at_once_are_those_that_come_alone(target, cl
     client.delete_voice(voice.id, cascade=True)
 
 
-async def test_cancelled_streams_make_room(target, info):
-    """More streams than there are slots, all given up while they speak; then one more."""
+async def test_cancelled_streams_free_their_slots(target, info):
+    """Cancel more streams than there are slots during their speech, then run another one."""
     async with grpc.aio.insecure_channel(target) as channel:
         stub = tts_pb2_grpc.VoxCPMServiceStub(channel)
 
@@ -59,8 +59,8 @@ async def test_cancelled_streams_make_room(target, info):
         assert client.say("Hello.", max_steps=3, timesteps=4, max_queue_time=60).summary.total_samples
 
 
-async def said_until_the_deadline(stub, seconds: float) -> int:
-    """Samples that came before the deadline of a stream that is not finished."""
+async def samples_before_the_deadline(stub, seconds: float) -> int:
+    """The number of samples received before the deadline of an unfinished stream."""
 
     async def messages():
         yield pb.GenerateRequest(text="Hello there. ")
@@ -75,11 +75,11 @@ async def said_until_the_deadline(stub, seconds: float) -> int:
     return heard
 
 
-async def test_a_deadline_ends_a_stream_and_only_that(target):
+async def test_a_deadline_ends_only_its_stream(target):
     async with grpc.aio.insecure_channel(target) as channel:
         stub = tts_pb2_grpc.VoxCPMServiceStub(channel)
-        for seconds in (1.5, 6, 24):  # the first that gives the server time to speak
-            if await said_until_the_deadline(stub, seconds):
+        for seconds in (1.5, 6, 24):  # until the server has time to send audio
+            if await samples_before_the_deadline(stub, seconds):
                 break
         else:
             raise AssertionError("nothing is heard")
@@ -87,7 +87,7 @@ async def test_a_deadline_ends_a_stream_and_only_that(target):
         assert await health(b"", timeout=60) == b"\x08\x01"
 
 
-async def test_a_reader_who_pauses_gets_all_of_it(target, info):
+async def test_a_slow_reader_gets_all_audio(target, info):
     async with AsyncClient(target, timeout=60) as client:
         total = 0
         async with client.speak(LONG, max_steps=20, timesteps=4, seed=1, max_lead=0.5) as stream:
@@ -98,7 +98,7 @@ async def test_a_reader_who_pauses_gets_all_of_it(target, info):
         assert total == stream.summary.total_samples == 20 * info.samples_per_step
 
 
-async def test_a_stream_may_be_silent_for_a_while(target):
+async def test_a_stream_may_pause_its_text(target):
     async with AsyncClient(target, timeout=60) as client:
         async with client.session(max_steps=3, timesteps=4) as session:
             await session.send_text("Hello there.")
@@ -110,8 +110,8 @@ async def test_a_stream_may_be_silent_for_a_while(target):
         assert session.summary.segments == 2
 
 
-async def test_a_sentence_is_spoken_while_its_writer_waits(target):
-    """Nothing more is sent until it is heard, as when a language model calls a tool."""
+async def test_a_sentence_is_spoken_before_more_text_arrives(target):
+    """The client sends more text after the audio, like a language model that calls a tool."""
     options = {"max_steps": 5, "timesteps": 4, "timeout": 90}
     async with AsyncClient(target) as client, client.session(**options) as session:
         await session.send_text("Let me check that for you.")
@@ -131,7 +131,7 @@ async def test_a_sentence_is_spoken_while_its_writer_waits(target):
     ]
 
 
-def test_a_stream_says_what_speaks(client, info):
+def test_the_header_names_the_voice(client, info):
     options = {"max_steps": 3, "timesteps": 4}
     assert client.say("Hello.", **options).header.voice == info.default_voice
     assert client.say("Hello.", no_voice=True, **options).header.voice == ""

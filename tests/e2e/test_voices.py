@@ -1,4 +1,4 @@
-"""Voices on a real server, or on several behind one address: made, used, shared at once, deleted for all."""
+"""Voices on a real server, or on several servers behind one address."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from voxcpm_grpc.audio import wav_bytes
 from voxcpm_grpc.v1 import tts_pb2 as pb
 
 SHORT = {"max_steps": 4, "timesteps": 4, "seed": 7}
-CONNECTIONS = 6  # enough for a balancer to use each of a few servers
+CONNECTIONS = 6  # enough for a balancer to reach each of a few servers
 
 
-def test_voices_are_made_used_and_deleted(client, recording, same_audio):
+def test_voices_are_created_used_and_deleted(client, recording, same_audio):
     reference = client.add_reference(recording, name="tone", preview=True)
     assert reference.preview.seconds == pytest.approx(1.0, abs=0.2)
     prompt = client.add_prompt(recording, "A tone.")
@@ -37,9 +37,7 @@ def test_voices_are_made_used_and_deleted(client, recording, same_audio):
     assert raised.value.request_id
 
 
-def test_a_voice_is_everywhere_as_soon_as_its_handle_arrives_and_nowhere_when_it_is_deleted(
-    target, recording, same_audio
-):
+def test_all_servers_see_the_creation_and_the_deletion_of_a_voice_at_once(target, recording, same_audio):
     for _ in range(2):
         with Client(target, timeout=60) as maker:
             voice = maker.add_reference(recording)
@@ -78,7 +76,7 @@ def test_voices_are_listed_by_label_in_pages(client, stub, recording):
     assert client.voices(labels={"run": run}) == []
 
 
-def test_latents_travel_and_come_back_as_the_same_voice(client, info, recording, same_audio):
+def test_latents_condition_like_their_recording(client, info, recording, same_audio):
     latents = client.encode_latents(recording, role="prompt")
     assert latents.data.shape[1] == info.feat_dim
     assert latents.model_fingerprint == info.model_fingerprint
@@ -87,7 +85,7 @@ def test_latents_travel_and_come_back_as_the_same_voice(client, info, recording,
 
 
 @pytest.mark.parametrize("kind", ["prompt", "reference"])
-def test_an_upload_of_many_parts_arrives_whole(stub, info, recording, kind):
+def test_an_upload_of_many_parts_is_complete(stub, info, recording, kind):
     kinds = {
         "prompt": (stub.AddPrompt, pb.AddPromptRequest, pb.AddPromptConfig(transcript="A tone.")),
         "reference": (stub.AddReference, pb.AddReferenceRequest, pb.AddReferenceConfig()),
@@ -101,7 +99,7 @@ def test_an_upload_of_many_parts_arrives_whole(stub, info, recording, kind):
 
 
 def test_large_messages_pass(client, info):
-    """Inline audio near the limit of a message, and far over what proxies buffer."""
+    """The inline audio is near the limit of a message, which is more than proxies buffer."""
     seconds = min(57.0, 0.95 * info.limits.max_reference_seconds)
     noise = np.random.default_rng().uniform(-0.3, 0.3, int(48000 * seconds)).astype(np.float32)
     recording = wav_bytes(noise, 48000)
@@ -126,7 +124,7 @@ def test_a_broken_upload_stores_nothing(client, stub, recording):
         client.add_prompt(b"not audio at all", "Hi.")
 
 
-def test_presets_are_spoken_with_by_name_and_other_names_are_not_found(client, info):
+def test_presets_are_used_by_name_and_other_names_are_not_found(client, info):
     listed = {voice.name for voice in client.voices() if voice.expires is None}
     assert listed == set(info.presets)
     for name in info.presets:

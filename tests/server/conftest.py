@@ -1,4 +1,4 @@
-"""A served front over a pool that makes up audio: deterministic, quick, and countable."""
+"""A front in this process over a fake pool, whose audio is deterministic."""
 
 from __future__ import annotations
 
@@ -35,24 +35,26 @@ from voxcpm_server.voices.store.objects import Objects
 from voxcpm_server.voices.store.store import VoiceStore
 from voxcpm_server.voices.uploads import UploadBudget
 
-np.random.default_rng(0)  # loads what the first call would load in the middle of a test
+np.random.default_rng(0)  # the first call loads modules; do that before any test
 
 INFO = replace(fake_engine.INFO, fingerprint="f" * 40, max_model_len=4096, max_slots=4, timesteps=(4, 6, 10))
 
 
 @dataclass
 class FakePool:
-    """EnginePool's interface. Speech of a request: one step of noise for each character, a function of all it says."""
+    """Has the interface of EnginePool. The speech of a request has one step of noise for each character."""
 
     info: ModelInfo = INFO
     slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(4))
     step_seconds: float = 0.0
-    hold_after: int | None = None  # steps in all, after which none is made until `release`
+    hold_after: int | None = None  # after this many steps in all, none is made until `release`
     released: asyncio.Event = field(default_factory=asyncio.Event)
     requests: list[Request] = field(default_factory=list)
     running: set[str] = field(default_factory=set)
     waiting: set[str] = field(default_factory=set)
-    failures: dict[str, tuple[int, BaseException]] = field(default_factory=dict)  # by text: after how many steps, what
+    failures: dict[str, tuple[int, BaseException]] = field(
+        default_factory=dict
+    )  # by text: an error, and the number of steps before it
     steps: int = 0
     encoded: int = 0
     decoding: int = 0
@@ -64,12 +66,12 @@ class FakePool:
         return _Stream(self, request)  # type: ignore[return-value]
 
     def release(self) -> None:
-        """Go on for good."""
+        """Make all further steps without a stop."""
         self.hold_after = None
         self.released.set()
 
     async def stalled(self) -> None:
-        """Returns when no step was made for a while: nobody takes more audio."""
+        """Wait until no step is made for a while, because no audio is taken."""
         made = -1
         async with asyncio.timeout(HANG_SECONDS):
             while made < self.steps:
@@ -100,19 +102,19 @@ def _encoded(waveform: np.ndarray, pad_left: bool) -> np.ndarray:
 
 
 def speech(request: Request, step: int) -> np.ndarray:
-    """float32 [960]: what the fake engine says at a step."""
-    heard = [request.text, request.turn, request.segment, request.sampling.seed, step]
+    """The audio of a step of the fake engine, float32 [960]; it depends on all of the request."""
+    inputs = [request.text, request.turn, request.segment, request.sampling.seed, step]
     for latents in (
         request.conditioning.prompt and request.conditioning.prompt.latents,
         request.conditioning.reference,
     ):
-        heard.append(0.0 if latents is None else float(latents.sum()))
-    key = int.from_bytes(hashlib.blake2b(repr(heard).encode(), digest_size=8).digest(), "little")
+        inputs.append(0.0 if latents is None else float(latents.sum()))
+    key = int.from_bytes(hashlib.blake2b(repr(inputs).encode(), digest_size=8).digest(), "little")
     return (np.random.default_rng(key).random(INFO.samples_per_step, np.float32) - 0.5) * 0.5
 
 
 class _Stream:
-    """An async generator by hand: like the pool's, it is submitted before it is iterated and `aclose` cancels."""
+    """Like an EngineCall: the request is submitted before the first iteration, and `aclose` cancels it."""
 
     def __init__(self, pool: FakePool, request: Request) -> None:
         self.pool = pool
@@ -161,7 +163,7 @@ class _Stream:
 
 @dataclass
 class Served:
-    """A running front and a client's view of it."""
+    """A running front and a client."""
 
     pool: FakePool
     store: VoiceStore
@@ -173,11 +175,11 @@ class Served:
     directory: Path
 
     async def generate(self, *messages: Any, **options: Any) -> list[pb.AudioChunk]:
-        """All chunks of a Generate stream of these messages: texts, or anything a GenerateRequest holds."""
+        """All chunks of a Generate stream of these messages: texts, or values of the fields of GenerateRequest."""
         return [chunk async for chunk in self.stub.Generate(iter([request(m) for m in messages]), **options)]
 
     async def idle(self) -> None:
-        """Returns when no request is left in the pool and no RPC is open."""
+        """Wait until no request is in the pool and no RPC is open."""
         await until(lambda: not (self.pool.running or self.pool.waiting or self.gate.streams))
 
 
@@ -253,7 +255,7 @@ def bucket() -> Iterator[str]:
 
 @pytest.fixture(params=["folder", "memory", "s3"])
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Where voices can be kept, empty."""
+    """The URL of an empty voice store."""
     if request.param == "folder":
         return str(tmp_path / "voices")
     root = "memory:/" if request.param == "memory" else request.getfixturevalue("bucket")
@@ -262,13 +264,13 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def servers(store_url: str) -> voice_stores.Servers:
-    """Voice stores of several servers, wherever they are kept."""
+    """Voice stores of several servers, on each kind of filesystem."""
     return voice_stores.Servers(store_url)
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> voice_stores.Servers:
-    """Voice stores of several servers, kept in a folder."""
+    """Voice stores of several servers, in a folder."""
     return voice_stores.Servers(str(tmp_path / "voices"))
 
 
@@ -285,13 +287,13 @@ def fake() -> type[FakePool]:
 
 @pytest.fixture
 def spoken_by() -> Callable[[Request, int], np.ndarray]:
-    """(request, step) -> what the fake engine says."""
+    """(request, step) -> the audio of the fake engine."""
     return speech
 
 
 @dataclass
 class Details:
-    """What a failed RPC says beside its code."""
+    """The details in the status of a failed RPC."""
 
     request_id: str = ""
     field: str = ""
@@ -315,13 +317,13 @@ def details_of() -> Callable[[grpc.aio.AioRpcError], Details]:
                     for kind in (RequestInfo, BadRequest, RetryInfo):
                         message = kind()
                         if packed.Unpack(message):
-                            _note(message, details)
+                            _add(message, details)
         return details
 
     return read
 
 
-def _note(message: RequestInfo | BadRequest | RetryInfo, details: Details) -> None:
+def _add(message: RequestInfo | BadRequest | RetryInfo, details: Details) -> None:
     match message:
         case RequestInfo():
             details.request_id = message.request_id

@@ -1,4 +1,4 @@
-"""Every refusal has its code, its field, the caller's request id, and says nothing of the server's inside."""
+"""Every error has its code, its field and the request id, and reveals nothing about the server."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ async def test_bad_streams(served, details_of, messages, field):
     await served.generate("Still serving.")
 
 
-async def test_nothing_may_follow_finish_while_speech_goes_on(serve_front, fake):
+async def test_a_message_after_finish_is_refused_during_speech(serve_front, fake):
     async with serve_front(fake(hold_after=1)) as served:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await served.generate("Hello.", pb.Finish(), "Hello.")
@@ -145,25 +145,25 @@ async def test_nothing_may_follow_finish_while_speech_goes_on(serve_front, fake)
         await served.idle()
 
 
-async def test_a_refusal_that_meets_the_first_chunk_arrives(served):
+async def test_an_error_at_the_time_of_the_first_chunk_reaches_the_client(served):
     for _ in range(30):
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await served.generate("?!", pb.Flush(), timeout=HANG_SECONDS)
         assert caught.value.code() is INVALID
 
 
-async def test_a_refusal_frees_the_engine_though_the_client_does_not_read(served):
+async def test_an_error_frees_the_engine_if_the_client_does_not_read(served):
     call = served.stub.Generate()
     await call.write(pb.GenerateRequest(text=("a" * 390 + ". ") * 40))
     made = -1
     async with asyncio.timeout(20):
-        while served.pool.steps != made:  # the front stops to make audio once a write waits for the client
+        while served.pool.steps != made:  # the front makes no more audio once a write waits for the client
             made = served.pool.steps
             await asyncio.sleep(0.3)
     assert 100 < made < 40 * 390
     await call.write(pb.GenerateRequest(config=pb.GenerateConfig()))
     async with asyncio.timeout(5):
-        while served.pool.running or served.gate.streams:  # noqa: ASYNC110 - looks from outside
+        while served.pool.running or served.gate.streams:  # noqa: ASYNC110 - polls the server
             await asyncio.sleep(0.01)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         async for _ in call:
@@ -216,7 +216,7 @@ async def test_a_status_stays_small_and_printable(served, details_of):
     assert on_the_wire < 8000
 
 
-async def test_a_bug_is_logged_and_not_told(served, details_of, monkeypatch, caplog):
+async def test_a_bug_is_logged_and_its_text_is_not_sent(served, details_of, monkeypatch, caplog):
     async def broken(*_: Any, **__: Any) -> None:
         raise RuntimeError("/etc/secret.key is missing")
 
@@ -233,7 +233,7 @@ async def test_a_bug_is_logged_and_not_told(served, details_of, monkeypatch, cap
     assert f"id={ID} method=Generate code=INTERNAL" in caplog.text
 
 
-async def test_a_cancellation_from_inside_does_not_leave_the_caller_hanging(served, monkeypatch):
+async def test_a_cancellation_inside_the_server_ends_the_call_with_a_status(served, monkeypatch):
     async def cancelled(*_: Any, **__: Any) -> None:
         raise asyncio.CancelledError
 
@@ -243,7 +243,7 @@ async def test_a_cancellation_from_inside_does_not_leave_the_caller_hanging(serv
     assert caught.value.code() is grpc.StatusCode.INTERNAL
 
 
-async def test_every_rpc_leaves_one_line(served, caplog):
+async def test_every_rpc_logs_one_line(served, caplog):
     with caplog.at_level(logging.INFO, "voxcpm_server.rpc.handler"):
         await served.generate(pb.GenerateConfig(request_id="a b\nc=d".replace("\n", " ")), "Hello.")
         await served.stub.GetModelInfo(pb.GetModelInfoRequest())
@@ -254,7 +254,7 @@ async def test_every_rpc_leaves_one_line(served, caplog):
     assert "method=GetModelInfo code=OK" in lines[1]
 
 
-async def test_a_draining_server_refuses_with_a_time_to_wait(served, details_of):
+async def test_a_draining_server_refuses_calls_with_a_retry_delay(served, details_of):
     served.gate.close()
     for call in (served.generate("Hello."), served.stub.GetModelInfo(pb.GetModelInfoRequest())):
         with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -265,7 +265,7 @@ async def test_a_draining_server_refuses_with_a_time_to_wait(served, details_of)
         assert details.pushback_ms == details.retry_seconds * 1000
 
 
-async def test_the_others_do_not_notice(served):
+async def test_other_streams_are_not_affected(served):
     good = [asyncio.create_task(served.generate("Hello there. How are you?")) for _ in range(4)]
     bad = [served.generate("x" * 30_000) for _ in range(4)]
     outcomes = await asyncio.gather(*bad, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""Uploads that are wrong, break off or fall silent: refused by the field at fault, and nothing is stored."""
+"""Invalid, broken and stalled uploads: the error names the field, and nothing is stored."""
 
 from __future__ import annotations
 
@@ -137,8 +137,8 @@ async def test_a_voice_of_the_wrong_kind_is_refused(served, details_of):
         assert details_of(caught.value).field.endswith("prompt_id")
 
 
-async def test_a_silent_upload_ends(serve_front):
-    async def sent(begun: list[pb.AddPromptRequest]) -> AsyncIterator[pb.AddPromptRequest]:
+async def test_an_upload_without_messages_times_out(serve_front):
+    async def stalled(begun: list[pb.AddPromptRequest]) -> AsyncIterator[pb.AddPromptRequest]:
         for message in begun:
             yield message
         await asyncio.sleep(NEVER_SECONDS)
@@ -146,7 +146,7 @@ async def test_a_silent_upload_ends(serve_front):
     async with serve_front(upload_idle_seconds=0.1) as served:
         for begun in ([], HALF):
             with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await asyncio.wait_for(served.stub.AddPrompt(sent(begun)).read(), HANG_SECONDS)
+                await asyncio.wait_for(served.stub.AddPrompt(stalled(begun)).read(), HANG_SECONDS)
             assert caught.value.code() is INVALID
         assert not list(served.directory.iterdir())
 

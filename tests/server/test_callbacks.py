@@ -1,4 +1,4 @@
-"""The work of the event loop for each piece of audio, in callbacks: what every stream pays at every step."""
+"""The number of event loop callbacks for each chunk of a stream."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from voxcpm_grpc.pool.handle import ProcessHandle
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
 
-STREAMS, SHORT, LONG = 16, 10, 60  # streams at once, and steps of each
-CALLBACKS_OF_A_STEP = 6  # 4.3 when this was written; streams that are merged on a slow host take fewer
+STREAMS, SHORT, LONG = 16, 10, 60  # number of streams, and their steps
+CALLBACKS_OF_A_STEP = 6  # measured: 4.3; fewer on a slow host, which merges chunks
 
 
 @contextmanager
 def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], int]]:
-    """Counts the callbacks that loops of this process run, until the function that this gives is called."""
+    """Counts callbacks of all event loops inside the block; the function returns the count."""
     run: Callable[[asyncio.Handle], None] = asyncio.Handle._run
     counter = count()
 
@@ -45,8 +45,8 @@ async def test_a_step_of_a_stream_takes_few_callbacks(serve_front, monkeypatch):
             with grpc.insecure_channel(served.address) as channel, ThreadPoolExecutor(STREAMS) as threads:
                 stub = tts_pb2_grpc.VoxCPMServiceStub(channel)
 
-                def hear(steps: int) -> int:
-                    """Samples of a stream of as many steps."""
+                def samples_of(steps: int) -> int:
+                    """Run a stream of this many steps and count its samples."""
                     sampling = pb.Sampling(min_steps=0, max_steps=steps)
                     config = pb.GenerateConfig(turn=pb.TurnConfig(sampling=sampling))
                     messages = [pb.GenerateRequest(config=config), pb.GenerateRequest(text="Hello.")]
@@ -55,8 +55,8 @@ async def test_a_step_of_a_stream_takes_few_callbacks(serve_front, monkeypatch):
                 async def callbacks(steps: int) -> int:
                     with counted(monkeypatch) as total:
                         run = asyncio.get_running_loop().run_in_executor
-                        heard = await asyncio.gather(*(run(threads, hear, steps) for _ in range(STREAMS)))
-                        assert heard == [steps * INFO.samples_per_step] * STREAMS
+                        samples = await asyncio.gather(*(run(threads, samples_of, steps) for _ in range(STREAMS)))
+                        assert samples == [steps * INFO.samples_per_step] * STREAMS
                         return total()
 
                 await callbacks(SHORT)

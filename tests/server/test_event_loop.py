@@ -1,6 +1,6 @@
-"""The event loop is everybody's: no callback of the front may keep it for long, whatever callers send.
+"""No callback of the front blocks the event loop for long, for any input.
 
-Work is counted here, for time depends on the host. `python -m benchmarks.event_loop` measures how long it takes.
+The tests count function calls, because times depend on the host. `python -m benchmarks.event_loop` measures times.
 """
 
 from __future__ import annotations
@@ -19,30 +19,32 @@ import pytest
 from support.waiting import HANG_SECONDS
 
 ROOT = Path(__file__).parents[2]
-CALLS = 20_000  # of functions, in one callback: more than twice the most that was counted when this was written
-CHARS = 50_000  # handed to the library of sentence rules in one callback, likewise
-# Modules and types whose functions wait for a disk, or go through a whole recording: they belong to other threads.
-ELSEWHERE = ("_hashlib.", "HASH.", "posix.", "_io.", "FileIO.", "Buffered", "soxr.", "av.", "time.sleep")
+CALLS = 20_000  # function calls in one callback: more than twice the largest measured number
+CHARS = 50_000  # passed to sentencex in one callback, likewise
+# Modules and types with functions that wait for a disk or process a whole recording, so other threads call them.
+OTHER_THREADS = ("_hashlib.", "HASH.", "posix.", "_io.", "FileIO.", "Buffered", "soxr.", "av.", "time.sleep")
 HARMLESS = {"posix.urandom", "posix.fspath"}
 
 
 @dataclass
 class Watch:
-    """The work of the callbacks of a loop: how many there were, the most that one of them did, and what they called."""
+    """Counts the callbacks of a loop, the largest work of one callback, and the functions called."""
 
     callbacks: int = 0
-    calls: int = 0  # of the present one
+    calls: int = 0  # in the current callback
     chars: int = 0
     most_calls: tuple[int, str] = (0, "")
     most_chars: tuple[int, str] = (0, "")
     called: set[str] = field(default_factory=set)
 
-    def profile(self, frame: FrameType, event: str, what: Any) -> None:
+    def profile(self, frame: FrameType, event: str, function: Any) -> None:
         if event == "call":
             self.calls += 1
         elif event == "c_call":
             self.calls += 1
-            self.called.add(f"{what.__module__}.{what.__qualname__}" if what.__module__ else what.__qualname__)
+            self.called.add(
+                f"{function.__module__}.{function.__qualname__}" if function.__module__ else function.__qualname__
+            )
 
     def begin(self) -> None:
         self.calls = self.chars = 0
@@ -57,7 +59,7 @@ class Watch:
 
 @contextmanager
 def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
-    """Watches every callback that the loop of this thread runs."""
+    """Counts the work of every callback of this thread's loop inside the block."""
     import sentencex
 
     run: Callable[[asyncio.Handle], None] = asyncio.Handle._run
@@ -92,7 +94,7 @@ async def test_no_callback_does_much_under_load(serve_front, monkeypatch):
     assert watch.callbacks > 10_000
     assert 0 < watch.most_calls[0] < CALLS, watch.most_calls
     assert 0 < watch.most_chars[0] < CHARS, watch.most_chars
-    assert not {name for name in watch.called if name.startswith(ELSEWHERE)} - HARMLESS
+    assert not {name for name in watch.called if name.startswith(OTHER_THREADS)} - HARMLESS
 
 
 def test_the_front_never_loads_torch():

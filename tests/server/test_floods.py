@@ -1,4 +1,4 @@
-"""What a caller may pile up and ask for: refused by the settings' limits, before it costs memory or the loop's time."""
+"""Limits of the settings refuse large requests before they cost memory or time of the event loop."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ INVALID = grpc.StatusCode.INVALID_ARGUMENT
 MANUAL = pb.GenerateConfig(segmentation=pb.Segmentation(mode=pb.SEGMENTATION_MODE_MANUAL))
 
 
-def spoken_like(transcript: str) -> pb.GenerateConfig:
+def with_prompt(transcript: str) -> pb.GenerateConfig:
     prompt = pb.InlinePrompt(transcript=transcript, audio=pb.EncodedAudio(data=b"x"))
     return pb.GenerateConfig(conditioning=pb.Conditioning(inline_prompt=prompt))
 
 
-def like(**source: Any) -> pb.GenerateConfig:
+def with_reference(**source: Any) -> pb.GenerateConfig:
     return pb.GenerateConfig(conditioning=pb.Conditioning(inline_reference=pb.InlineReference(**source)))
 
 
@@ -28,12 +28,12 @@ def like(**source: Any) -> pb.GenerateConfig:
     ("messages", "field"),
     [
         ([pb.GenerateConfig(turn=pb.TurnConfig(style="( " * 1_000_000))], "config.turn.style"),
-        ([spoken_like("\x01" * 2000 + "a")], "config.conditioning.inline_prompt.transcript"),
+        ([with_prompt("\x01" * 2000 + "a")], "config.conditioning.inline_prompt.transcript"),
         (["Hello.", pb.Flush(tag="x" * 129)], "flush.tag"),
         (["Hello.", pb.Interrupt(tag="x" * 129)], "interrupt.tag"),
     ],
 )
-async def test_what_is_too_long_is_refused(served, details_of, messages, field):
+async def test_long_fields_are_refused(served, details_of, messages, field):
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await served.generate(*messages)
     assert caught.value.code() is INVALID
@@ -61,7 +61,7 @@ async def test_unanswered_flushes_are_bounded(serve_front, fake):
         ),
     ],
 )
-async def test_uploads_are_bounded_too(served, details_of, message, field):
+async def test_uploads_are_bounded(served, details_of, message, field):
     first: list[Any] = [] if message.HasField("config") else [pb.AddReferenceRequest(config=pb.AddReferenceConfig())]
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         async for _ in served.stub.AddReference(iter([*first, message])):
@@ -79,13 +79,17 @@ LONG = "Five words are in here. "
     [
         ({"max_text_chars": 30}, ["x" * 31], "text"),
         ({"max_style_chars": 4}, [pb.GenerateConfig(turn=pb.TurnConfig(style="quiet"))], "config.turn.style"),
-        ({"max_transcript_chars": 3}, [spoken_like("long")], "config.conditioning.inline_prompt.transcript"),
+        ({"max_transcript_chars": 3}, [with_prompt("long")], "config.conditioning.inline_prompt.transcript"),
         (
             {"max_inline_audio_bytes": 3},
-            [like(audio=pb.EncodedAudio(data=bytes(4)))],
+            [with_reference(audio=pb.EncodedAudio(data=bytes(4)))],
             "config.conditioning.inline_reference.audio.data",
         ),
-        ({"max_reference_seconds": 1.9}, [like(latents=LATENTS)], "config.conditioning.inline_reference.latents"),
+        (
+            {"max_reference_seconds": 1.9},
+            [with_reference(latents=LATENTS)],
+            "config.conditioning.inline_reference.latents",
+        ),
     ],
 )
 async def test_each_limit_is_the_setting(serve_front, details_of, limits, messages, field):
@@ -96,8 +100,7 @@ async def test_each_limit_is_the_setting(serve_front, details_of, limits, messag
         assert details_of(caught.value).field == field
 
 
-async def test_the_server_cuts_and_refuses_before_its_callers_would(serve_front, fake):
-    """What a caller asks for counts below the server's own limit only."""
+async def test_limits_of_the_server_apply_to_larger_values_of_callers(serve_front, fake):
     pool = fake()
     eager = pb.GenerateConfig(max_queue_time=Duration(seconds=600), segmentation=pb.Segmentation(max_chars=300))
     async with serve_front(pool, max_segment_chars=10) as served:
@@ -111,7 +114,7 @@ async def test_the_server_cuts_and_refuses_before_its_callers_would(serve_front,
         assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
-async def test_the_lead_over_a_client_that_does_not_read_is_the_server_s_at_most(serve_front, fake):
+async def test_the_lead_over_a_client_that_does_not_read_is_limited_by_the_server(serve_front, fake):
     pool, leads = fake(), list[int]()
     generate = pool.generate
     pool.generate = lambda request, *, lead_chunks: leads.append(lead_chunks) or generate(request)

@@ -1,4 +1,4 @@
-"""Generate through a real channel, over a pool that makes up audio: one step for each character of text."""
+"""Generate through a real channel with a fake pool, which makes one step for each character of text."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def audio(chunks: list[pb.AudioChunk], dtype: str = "<i2") -> np.ndarray:
 
 
 def check_numbers(chunks: list[pb.AudioChunk]) -> None:
-    """What holds for every stream that ended with OK."""
+    """Check the numbers of a stream that ended with OK."""
     assert [c.sequence for c in chunks] == list(range(len(chunks)))
     assert all(b.offset_samples == a.offset_samples + a.sample_count for a, b in pairwise(chunks))
     assert [c.HasField("header") for c in chunks] == [True, *[False] * (len(chunks) - 1)]
@@ -38,7 +38,7 @@ def check_numbers(chunks: list[pb.AudioChunk]) -> None:
     assert summary.total_bytes == sum(len(c.audio) for c in chunks)
 
 
-def said(spoken_by: Any, request: Request) -> np.ndarray:
+def speech_of(spoken_by: Any, request: Request) -> np.ndarray:
     return np.concatenate([spoken_by(request, step) for step in range(len(request.text))])
 
 
@@ -72,10 +72,10 @@ async def test_one_text_without_a_config(served):
 async def test_the_audio_is_what_the_engine_made(served, spoken_by):
     chunks = await served.generate(config(), "Hello world.")
     (request,) = served.pool.requests
-    assert np.abs(audio(chunks) / 32768 - said(spoken_by, request)).max() < 1 / 32768
+    assert np.abs(audio(chunks) / 32768 - speech_of(spoken_by, request)).max() < 1 / 32768
 
 
-async def test_a_drawn_seed_is_told_and_repeats_the_speech(served):
+async def test_a_random_seed_is_in_the_header_and_repeats_the_speech(served):
     first = await served.generate("Hello.")
     seed = first[0].header.seed
     again = await served.generate(pb.GenerateConfig(turn=pb.TurnConfig(sampling=pb.Sampling(seed=seed))), "Hello.")
@@ -94,7 +94,7 @@ async def test_a_stream_without_text_is_a_header_and_a_summary(served):
 TEXT = "First one here. Second, with Dr. Who. 第三句。Fourth 😀! And a last one"
 
 
-async def test_cuts_into_messages_do_not_matter(served):
+async def test_the_division_into_messages_does_not_matter(served):
     whole = await served.generate(config(), TEXT)
     check_numbers(whole)
     for size in (1, 3, 10):
@@ -103,7 +103,7 @@ async def test_cuts_into_messages_do_not_matter(served):
         assert events(cut) == events(whole)
 
 
-async def test_segments_are_told_with_their_text_and_range(served):
+async def test_segment_events_have_text_and_range(served):
     chunks = await served.generate(config(), "One is here.  Two is here. ", pb.Flush(end_turn=True), "Three.")
     started = [e for c in chunks for e in c.segment_events if e.kind == STARTED]
     assert [(e.turn_index, e.segment_index, e.text, e.input_start, e.input_end) for e in started] == [
@@ -124,7 +124,7 @@ async def test_manual_waits_for_a_flush(served):
 
 
 @pytest.mark.parametrize("rate", [8000, 16000, 44100, 48000])
-async def test_a_flush_says_where_its_audio_ends(served, spoken_by, rate):
+async def test_the_reply_to_a_flush_has_the_position_of_its_end(served, spoken_by, rate):
     output = pb.AudioFormat(encoding=pb.AUDIO_ENCODING_PCM_F32LE, sample_rate_hz=rate)
     chunks = await served.generate(
         config(output=output), "One. Two.", pb.Flush(tag="a"), pb.Flush(tag="b", end_turn=True), "Three."
@@ -137,16 +137,16 @@ async def test_a_flush_says_where_its_audio_ends(served, spoken_by, rate):
     ]
     expected = round(9 * STEP * rate / 48000)
     assert done == [("a", expected, expected), ("b", expected, expected)]
-    made = np.concatenate([said(spoken_by, request) for request in served.pool.requests[:2]])
+    made = np.concatenate([speech_of(spoken_by, request) for request in served.pool.requests[:2]])
     turn = made if rate == 48000 else soxr.resample(made, 48000, rate, quality="HQ")
     assert np.abs(audio(chunks, "<f4")[:expected] - turn[:expected]).max() < 1e-4
 
 
-async def test_streaming_with_resampling_is_the_whole_resampled(served, spoken_by):
+async def test_resampling_a_stream_equals_resampling_the_whole(served, spoken_by):
     output = pb.AudioFormat(encoding=pb.AUDIO_ENCODING_PCM_F32LE, sample_rate_hz=16000)
     chunks = await served.generate(config(output=output), "One is. Two is. Three is.")
     check_numbers(chunks)
-    made = np.concatenate([said(spoken_by, request) for request in served.pool.requests])
+    made = np.concatenate([speech_of(spoken_by, request) for request in served.pool.requests])
     whole = soxr.resample(made, 48000, 16000, quality="HQ")
     got = audio(chunks, "<f4")
     assert len(got) == len(whole)
@@ -172,7 +172,7 @@ async def test_wav_begins_with_one_header_even_without_audio(served):
     assert empty.sample_count == 0
 
 
-async def test_carry_conditions_on_what_was_spoken(served):
+async def test_carry_conditions_on_the_speech_before(served):
     await served.generate(config(), "One. Two.  三。四。", pb.Flush(end_turn=True), "Five.")
     texts = [r.text for r in served.pool.requests]
     prompts = [r.conditioning.prompt.text if r.conditioning.prompt else None for r in served.pool.requests]
@@ -239,7 +239,7 @@ async def test_sampling_and_counters_reach_the_engine(served):
     assert len({r.id for r in served.pool.requests}) == 3
 
 
-async def test_audio_comes_while_text_still_arrives(served):
+async def test_audio_is_sent_while_text_still_arrives(served):
     call = served.stub.Generate()
     await call.write(pb.GenerateRequest(text="One is here. Two is here. Thr"))
     async for chunk in call:
@@ -291,7 +291,7 @@ async def test_an_interrupt_ends_the_turn_and_the_next_one_works(serve_front, fa
         await served.idle()
 
 
-async def test_speech_before_an_interrupt_is_not_carried_and_told_once(serve_front, fake):
+async def test_speech_before_an_interrupt_is_not_carried_and_is_reported_once(serve_front, fake):
     async with serve_front(fake(hold_after=30)) as served:
         call = served.stub.Generate()
         await call.write(pb.GenerateRequest(config=config()))
@@ -307,7 +307,7 @@ async def test_speech_before_an_interrupt_is_not_carried_and_told_once(serve_fro
         await call.done_writing()
         check_numbers(chunks + await rest_of(call))
         assert served.pool.requests[-1].text == " Anew."
-        assert served.pool.requests[-1].conditioning.prompt.text == "First one."  # whose voice it is
+        assert served.pool.requests[-1].conditioning.prompt.text == "First one."  # it gives the voice
 
 
 async def test_an_interrupt_drops_audio_that_waits_for_a_slow_client(serve_front, fake):
@@ -326,7 +326,7 @@ async def test_an_interrupt_drops_audio_that_waits_for_a_slow_client(serve_front
         check_numbers(chunks + await rest_of(call))
 
 
-async def test_what_a_resampler_held_back_is_dropped_too(serve_front, fake, spoken_by):
+async def test_an_interrupt_drops_audio_inside_the_resampler(serve_front, fake, spoken_by):
     async with serve_front(fake(hold_after=20)) as served:
         call = served.stub.Generate()
         output = pb.AudioFormat(encoding=pb.AUDIO_ENCODING_PCM_F32LE, sample_rate_hz=16000)
@@ -339,11 +339,11 @@ async def test_what_a_resampler_held_back_is_dropped_too(serve_front, fake, spok
         await call.write(pb.GenerateRequest(text="Next turn."))
         await call.done_writing()
         rest = await rest_of(call)
-        alone = soxr.resample(said(spoken_by, served.pool.requests[-1]), 48000, 16000, quality="HQ")
+        alone = soxr.resample(speech_of(spoken_by, served.pool.requests[-1]), 48000, 16000, quality="HQ")
         assert np.abs(audio(rest, "<f4") - alone).max() < 1e-4
 
 
-async def test_an_interrupt_before_anything_and_twice_is_answered(served):
+async def test_two_interrupts_before_any_text_are_answered(served):
     chunks = await served.generate(config(), pb.Interrupt(tag="a"), pb.Interrupt(tag="b"), "Hello there.")
     check_numbers(chunks)
     assert [c.interrupted.tag for c in chunks if c.HasField("interrupted")] == ["a", "b"]
@@ -351,14 +351,14 @@ async def test_an_interrupt_before_anything_and_twice_is_answered(served):
     assert chunks[-1].summary.turns == 1
 
 
-async def test_interrupt_drops_what_is_queued(served):
+async def test_an_interrupt_drops_queued_text(served):
     chunks = await served.generate(config(segmentation={"mode": MANUAL}), "Never spoken", pb.Interrupt(), pb.Finish())
     check_numbers(chunks)
     assert chunks[-1].summary.total_samples == 0
     assert chunks[-1].summary.finish_reason == pb.FINISH_REASON_INTERRUPTED
 
 
-async def test_interrupt_keeps_the_wav_header(serve_front, fake):
+async def test_an_interrupt_keeps_the_wav_header(serve_front, fake):
     async with serve_front(fake(step_seconds=0.001)) as served:
         output = pb.AudioFormat(encoding=pb.AUDIO_ENCODING_WAV)
         chunks = await served.generate(config(output=output), "Dropped. ", pb.Flush(), pb.Interrupt(), "Spoken.")
@@ -429,14 +429,14 @@ async def test_a_client_that_does_not_read_holds_only_its_own_stream(serve_front
         await slow.done_writing()
         await served.pool.stalled()
         assert 1 < len(served.pool.requests) < 20  # 15 MB in all, of which gRPC takes 6
-        await served.generate("Others do not notice.")
+        await served.generate("Other streams are not affected.")
         chunks = [chunk async for chunk in slow]
         check_numbers(chunks)
         assert chunks[-1].summary.total_samples == (20 * 400 + 19) * STEP
 
 
 @pytest.mark.parametrize(
-    ("spoken", "failure", "code"),
+    ("steps", "failure", "code"),
     [
         (-1, Unavailable("gone", retry_after=1.0), grpc.StatusCode.UNAVAILABLE),
         (-1, Exhausted("full", retry_after=1.0), grpc.StatusCode.RESOURCE_EXHAUSTED),
@@ -445,8 +445,8 @@ async def test_a_client_that_does_not_read_holds_only_its_own_stream(serve_front
         (1, asyncio.CancelledError(), grpc.StatusCode.INTERNAL),
     ],
 )
-async def test_the_engine_s_errors_end_the_stream(served, details_of, spoken, failure, code):
-    served.pool.failures["Hello."] = spoken, failure
+async def test_errors_of_the_engine_end_the_stream(served, details_of, steps, failure, code):
+    served.pool.failures["Hello."] = steps, failure
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await served.generate(config(request_id="mine"), "Hello.")
     assert caught.value.code() is code

@@ -1,6 +1,6 @@
-"""A stream whose client says nothing, and for which nothing is left to say, makes room for another.
+"""The idle timeout ends a stream when its client sends nothing and all of its text is spoken.
 
-Most of this runs a session in made-up time, on messages in memory: a slow host cannot make it idle.
+Most tests run a session on a fake clock with messages in memory, so a slow host cannot make it idle.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ IDLE = pb.FINISH_REASON_IDLE
 IDLE_SECONDS = 10.0
 MANUAL, SENTENCE = SegmentationMode.MANUAL, SegmentationMode.SENTENCE
 
-Said = Sequence[GenerateInput | float]
+Script = Sequence[GenerateInput | float]
 
 
-async def _messages(said: Said, ends: bool) -> AsyncIterator[GenerateInput]:
-    """Messages, and pauses in seconds; the caller half-closes then, or says no more."""
-    for one in said:
+async def _messages(script: Script, ends: bool) -> AsyncIterator[GenerateInput]:
+    """The messages of a script, with its pauses in seconds. Then the stream ends, or stays open without messages."""
+    for one in script:
         if isinstance(one, float):
             await asyncio.sleep(one)
         else:
@@ -50,8 +50,8 @@ async def _messages(said: Said, ends: bool) -> AsyncIterator[GenerateInput]:
         await asyncio.Event().wait()
 
 
-async def _talk(
-    pool: Any, said: Said, mode: SegmentationMode, continuity: Continuity, ends: bool
+async def _run_session(
+    pool: Any, script: Script, mode: SegmentationMode, continuity: Continuity, ends: bool
 ) -> list[pb.AudioChunk]:
     sent: list[pb.AudioChunk] = []
 
@@ -82,27 +82,27 @@ async def _talk(
         remaining=lambda: None,
         send=send,
     )
-    asyncio.get_running_loop().call_later(100 * IDLE_SECONDS, lambda: None)  # what hangs is a stream without an end
+    asyncio.get_running_loop().call_later(100 * IDLE_SECONDS, lambda: None)  # keeps the clock running until the timeout
     async with asyncio.timeout(90 * IDLE_SECONDS):
-        await session.run(None, _messages(said, ends))
+        await session.run(None, _messages(script, ends))
     return sent
 
 
-def talked(
+def outcome(
     pool: Any,
-    *said: GenerateInput | float,
+    *script: GenerateInput | float,
     mode: SegmentationMode = SENTENCE,
     continuity: Continuity = Continuity.CARRY,
     ends: bool = False,
 ) -> tuple[int, int]:
-    """Characters spoken, and how the stream ended."""
-    sent = run(_talk(pool, said, mode, continuity, ends))
+    """The number of spoken characters, and the reason of the end."""
+    sent = run(_run_session(pool, script, mode, continuity, ends))
     assert [message.HasField("summary") for message in sent] == [*[False] * (len(sent) - 1), True]
     return sum(message.sample_count for message in sent) // 960, sent[-1].summary.finish_reason
 
 
 @pytest.mark.parametrize(
-    ("said", "mode", "spoken"),
+    ("script", "mode", "spoken"),
     [
         ([], SENTENCE, 0),
         ([Text("")], MANUAL, 0),
@@ -114,34 +114,34 @@ def talked(
         ([Text("One."), Flush("", False), 1.0, Text("Dropped"), Interrupt(""), Text("Anew")], SENTENCE, 9),
     ],
 )
-def test_a_silent_stream_speaks_what_waits_and_ends(fake, said, mode, spoken):
-    assert talked(fake(), *said, mode=mode) == (spoken, IDLE)
+def test_an_idle_stream_speaks_its_waiting_text_and_ends(fake, script, mode, spoken):
+    assert outcome(fake(), *script, mode=mode) == (spoken, IDLE)
 
 
-def test_any_message_is_a_sign_of_life(fake):
+def test_any_message_restarts_the_timeout(fake):
     messages = [Text("One"), Text(" more"), Flush("", False), Text(""), Interrupt(""), Text("Three")]
     pauses = [0.9 * IDLE_SECONDS] * len(messages)
-    said = [one for pair in zip(messages, pauses, strict=True) for one in pair]
-    assert talked(fake(), *said) == (len("One more" + " Three"), IDLE)
+    script = [one for pair in zip(messages, pauses, strict=True) for one in pair]
+    assert outcome(fake(), *script) == (len("One more" + " Three"), IDLE)
 
 
 @pytest.mark.parametrize("continuity", Continuity)
-def test_a_stream_that_is_spoken_is_not_idle(fake, continuity):
+def test_a_stream_is_not_idle_while_it_speaks(fake, continuity):
     pool = fake(step_seconds=IDLE_SECONDS / 8)
     text = "Some twenty letters. Some twenty letters. "
-    spoken = [Text(text), Flush("", False), 5.2 * IDLE_SECONDS, Text("And more.")]
-    assert talked(pool, *spoken, continuity=continuity, ends=True)[1] == pb.FINISH_REASON_COMPLETE
+    script = [Text(text), Flush("", False), 5.2 * IDLE_SECONDS, Text("And more.")]
+    assert outcome(pool, *script, continuity=continuity, ends=True)[1] == pb.FINISH_REASON_COMPLETE
 
 
-def test_a_stream_that_waits_for_a_slot_is_not_idle(fake):
+def test_a_stream_is_not_idle_while_it_waits_for_a_slot(fake):
     pool = fake(slots=asyncio.Semaphore(0))
 
-    async def talk() -> list[pb.AudioChunk]:
+    async def scenario() -> list[pb.AudioChunk]:
         asyncio.get_running_loop().call_later(5 * IDLE_SECONDS, pool.slots.release)
-        said = [Text("One is here."), Flush("", False), 3 * IDLE_SECONDS, Text("And more.")]
-        return await _talk(pool, said, SENTENCE, Continuity.CARRY, True)
+        script = [Text("One is here."), Flush("", False), 3 * IDLE_SECONDS, Text("And more.")]
+        return await _run_session(pool, script, SENTENCE, Continuity.CARRY, True)
 
-    sent = run(talk())
+    sent = run(scenario())
     assert sum(message.sample_count for message in sent) // 960 == len("One is here." + "And more.")
     assert sent[-1].summary.finish_reason == pb.FINISH_REASON_COMPLETE
 
@@ -149,7 +149,7 @@ def test_a_stream_that_waits_for_a_slot_is_not_idle(fake):
 # ---- through a real channel
 
 
-async def test_a_silent_client_is_answered_and_makes_room(serve_front):
+async def test_an_idle_stream_ends_with_a_summary_and_frees_its_place(serve_front):
     async with serve_front(stream_idle_seconds=1, max_streams=1) as served:
         call = served.stub.Generate()
         await call.write(pb.GenerateRequest(text="One is here. Two"))
@@ -160,12 +160,12 @@ async def test_a_silent_client_is_answered_and_makes_room(serve_front):
         assert await call.code() is grpc.StatusCode.OK
         assert chunks[-1].summary.finish_reason == IDLE
         await served.idle()
-        again = await served.generate("The door is open.")
+        again = await served.generate("There is room.")
         assert again[-1].summary.finish_reason == pb.FINISH_REASON_COMPLETE
 
 
-@pytest.mark.parametrize("segments", [4, 12])  # what is left fits behind the writer, or holds up the speaker too
-async def test_a_stream_whose_reader_is_slow_is_not_idle(serve_front, segments):
+@pytest.mark.parametrize("segments", [4, 12])  # the waiting audio fits into the output queue, or blocks the speaker too
+async def test_a_stream_with_a_slow_reader_is_not_idle(serve_front, segments):
     seconds = 1.0
     async with serve_front(stream_idle_seconds=seconds) as served:
         call = served.stub.Generate()
@@ -184,7 +184,7 @@ async def test_a_stream_whose_reader_is_slow_is_not_idle(serve_front, segments):
         assert chunks[-1].summary.finish_reason == pb.FINISH_REASON_COMPLETE
 
 
-async def test_the_client_says_that_its_session_was_idle(serve_front):
+async def test_the_client_reports_an_idle_session(serve_front):
     from voxcpm_client import AsyncClient, Cancelled
 
     async with (

@@ -1,4 +1,4 @@
-"""A stream has one voice: the caller's, the server's default, or the one that its first speech has."""
+"""A stream has one voice: the caller's, the server's default, or that of its first speech."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.voices.presets import Preset, read
 
 MODES = [pb.CONTINUITY_MODE_CARRY, pb.CONTINUITY_MODE_INDEPENDENT]
-STEP_SECONDS = 960 / 48000  # of the engine of these tests, which makes a step for each character
+STEP_SECONDS = 960 / 48000  # the fake engine makes one step for each character
 ANNA = Preset(name="anna", kind="prompt", recording="anna.wav", transcript="Hi there. ")
 OTTO = Preset(name="otto", kind="reference", recording="otto.wav", default=True)
 PRESETS = [(ANNA, recording(0)), (OTTO, recording(1))]
@@ -45,13 +45,13 @@ async def read_until(call: Any, wanted: Callable[[pb.AudioChunk], bool]) -> pb.A
 
 
 async def interrupted(
-    served: Any, first: pb.GenerateConfig, text: str, heard: Callable[[pb.AudioChunk], bool], then: str
+    served: Any, first: pb.GenerateConfig, text: str, received: Callable[[pb.AudioChunk], bool], then: str
 ) -> None:
-    """A stream that speaks `text`, is interrupted once a chunk is `heard`, and speaks `then` in its next turn."""
+    """Speak `text`, interrupt the stream at the first chunk that is `received`, and speak `then` in the next turn."""
     call = served.stub.Generate()
     await call.write(pb.GenerateRequest(config=first))
     await call.write(pb.GenerateRequest(text=text))
-    await read_until(call, heard)
+    await read_until(call, received)
     await call.write(pb.GenerateRequest(interrupt=pb.Interrupt()))
     await read_until(call, lambda chunk: chunk.HasField("interrupted"))
     served.pool.release()
@@ -79,7 +79,7 @@ async def test_the_first_speech_is_the_prompt_of_all_later_speech(served, contin
 
 
 @pytest.mark.parametrize("continuity", MODES)
-async def test_the_first_speech_stays_beyond_what_is_carried(serve_front, continuity):
+async def test_the_first_speech_stays_the_prompt_beyond_the_carry_limit(serve_front, continuity):
     async with serve_front(max_carry_seconds=8 * STEP_SECONDS) as served:
         await served.generate(config(continuity), "One. Two. Three. Four. Five.")
         assert all(voice.prompt.text.startswith("One.") for voice in voices(served)[1:])
@@ -129,7 +129,7 @@ async def test_a_second_interrupt_does_not_lose_the_timbre(serve_front, fake):
         assert voices(served)[-1].reference is not None
 
 
-async def test_speech_that_was_hardly_heard_decides_nothing(serve_front, fake):
+async def test_short_interrupted_speech_does_not_decide_the_voice(serve_front, fake):
     async with serve_front(fake(hold_after=5)) as served:
         text = "First one. Next"  # 0.2 s in all
         await interrupted(served, config(), text, lambda chunk: chunk.sample_count > 0, "Anew. And on.")
@@ -139,7 +139,7 @@ async def test_speech_that_was_hardly_heard_decides_nothing(serve_front, fake):
 
 
 @pytest.mark.parametrize("continuity", MODES)
-async def test_the_timbre_of_speech_that_its_cap_cut_off_stays(served, continuity):
+async def test_the_timbre_of_first_speech_that_a_cap_cut_off_stays(served, continuity):
     await served.generate(config(continuity, max_steps=8), "A long sentence. Short.  Done.")
     first, second, third = voices(served)
     assert first == Conditioning()
@@ -149,7 +149,7 @@ async def test_the_timbre_of_speech_that_its_cap_cut_off_stays(served, continuit
 
 
 @pytest.mark.parametrize("continuity", MODES)
-async def test_a_voice_that_was_asked_for_stays(served, continuity):
+async def test_the_voice_of_the_caller_stays(served, continuity):
     reference = await add_reference(served)
     await served.generate(config(continuity, reference_id=reference.id), "One. Two. Three.")
     for voice in voices(served):
@@ -166,7 +166,7 @@ async def name_of(served: Any, **fields: Any) -> str:
     return chunks[0].header.voice
 
 
-async def test_the_default_voice_speaks_where_nothing_is_asked_for(serve_front):
+async def test_the_default_voice_is_used_without_a_voice_and_a_style(serve_front):
     async with serve_front(presets=PRESETS) as served:
         assert (await served.stub.GetModelInfo(pb.GetModelInfoRequest())).default_voice == "otto"
         assert await name_of(served) == "otto"
@@ -177,7 +177,7 @@ async def test_the_default_voice_speaks_where_nothing_is_asked_for(serve_front):
             np.testing.assert_array_equal(voice.reference, voices(served)[-1].reference)
 
 
-async def test_the_default_voice_gives_way(serve_front):
+async def test_a_voice_or_a_style_replaces_the_default_voice(serve_front):
     async with serve_front(presets=PRESETS) as served:
         assert await name_of(served, preset="anna") == "anna"
         for asked in ({"style": "calm"}, {"no_voice": True}, {"no_voice": True, "style": "calm"}):
@@ -198,7 +198,7 @@ async def test_the_operator_may_choose_the_default_voice(serve_front, default, e
         assert await name_of(served) == expected
 
 
-async def test_a_default_voice_that_is_not_there_ends_the_start(serve_front):
+async def test_a_missing_default_voice_is_an_error_at_the_start(serve_front):
     for presets, there in ((PRESETS, "its presets are anna, otto"), ((), "it has no presets here")):
         with pytest.raises(StartupError, match=f"voices.default is emil, .*{there}; set one of them, auto or none"):
             async with serve_front(presets=presets, default_voice="emil"):

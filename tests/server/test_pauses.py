@@ -1,4 +1,4 @@
-"""Pauses of the text: a sentence that looks complete is spoken, whatever the client does next."""
+"""A pause of the text completes a sentence that looks complete."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def started(call: Any) -> pb.SegmentEvent:
 
 
 async def rest_of(call: Any) -> list[pb.SegmentEvent]:
-    """The starts of all segments to come, once the client has nothing more to say."""
+    """End the stream and return the starts of all further segments."""
     await call.done_writing()
     events = []
     async with asyncio.timeout(HANG_SECONDS):
@@ -43,54 +43,53 @@ async def rest_of(call: Any) -> list[pb.SegmentEvent]:
     return events
 
 
-def told(*events: pb.SegmentEvent) -> list[tuple[str, int]]:
+def cuts(*events: pb.SegmentEvent) -> list[tuple[str, int]]:
     return [(event.text, event.cut_reason) for event in events]
 
 
 @pytest.mark.parametrize("text", ["Let me check that for you.", "Let me check that for you. ", "我来看一下。"])
-async def test_a_complete_sentence_is_spoken_though_the_caller_says_no_more(served, text):
+async def test_a_complete_sentence_is_spoken_without_more_text(served, text):
     call = served.stub.Generate()
     await call.write(pb.GenerateRequest(text=text))
-    assert told(await started(call)) == [(text.strip(), pb.CUT_REASON_PAUSE)]
+    assert cuts(await started(call)) == [(text.strip(), pb.CUT_REASON_PAUSE)]
     await call.write(pb.GenerateRequest(text=" It is here. "))
-    assert told(await started(call)) == [("It is here.", pb.CUT_REASON_PAUSE)]
+    assert cuts(await started(call)) == [("It is here.", pb.CUT_REASON_PAUSE)]
     assert not await rest_of(call)
 
 
 @pytest.mark.parametrize("text", ["It costs $3.", "Of course,", "Well...", "Ask Dr."])
-async def test_what_is_in_doubt_is_spoken_in_the_end(served, text):
+async def test_a_doubtful_sentence_is_spoken_after_a_longer_pause(served, text):
     call = served.stub.Generate()
     await call.write(config(wait=0.01))
     await call.write(pb.GenerateRequest(text=text))
-    assert told(await started(call)) == [(text, pb.CUT_REASON_PAUSE)]
+    assert cuts(await started(call)) == [(text, pb.CUT_REASON_PAUSE)]
 
 
 @pytest.mark.parametrize(("first", "rest"), [("It costs $3.", "5 today."), ("Visit example.", "com today.")])
-async def test_a_pause_within_the_longer_wait_parts_nothing(served, first, rest):
+async def test_a_pause_shorter_than_the_longer_wait_cuts_nothing(served, first, rest):
     call = served.stub.Generate()
     await call.write(config(wait=HANG_SECONDS / 5))
     await call.write(pb.GenerateRequest(text=first))
     await call.write(pb.GenerateRequest(text=rest))
-    assert told(*await rest_of(call)) == [(first + rest, pb.CUT_REASON_FLUSH)]
+    assert cuts(*await rest_of(call)) == [(first + rest, pb.CUT_REASON_FLUSH)]
 
 
 async def test_the_pause_counts_from_the_last_message(served, monkeypatch):
-    """A message at every moment keeps the pause from being due, were it empty."""
     call = served.stub.Generate()
     await call.write(config(wait=1000.0))
     await call.write(pb.GenerateRequest(text="One is here."))
     for _ in range(20):
         await call.write(pb.GenerateRequest(text=""))
-    assert told(*await rest_of(call)) == [("One is here.", pb.CUT_REASON_FLUSH)]
+    assert cuts(*await rest_of(call)) == [("One is here.", pb.CUT_REASON_FLUSH)]
 
 
 async def test_no_pause_is_due_in_the_middle_of_a_sentence(served):
     call = served.stub.Generate()
     await call.write(config(wait=0.001))
     await call.write(pb.GenerateRequest(text="One is"))
-    await asyncio.sleep(0.05)  # many times the longer wait; longer on a slow host does not matter
+    await asyncio.sleep(0.05)  # many times the longer wait; a longer sleep has the same effect
     await call.write(pb.GenerateRequest(text=" here"))
-    assert told(*await rest_of(call)) == [("One is here", pb.CUT_REASON_FLUSH)]
+    assert cuts(*await rest_of(call)) == [("One is here", pb.CUT_REASON_FLUSH)]
 
 
 @pytest.mark.parametrize("options", [{"wait": 0.0}, {"wait": 0.001, "mode": pb.SEGMENTATION_MODE_MANUAL}])
@@ -100,15 +99,15 @@ async def test_without_a_wait_segments_depend_on_the_text_alone(served, options)
     await call.write(pb.GenerateRequest(text="One is here. "))
     await asyncio.sleep(0.05)
     await call.write(pb.GenerateRequest(text="or there."))
-    assert told(*await rest_of(call)) == [("One is here. or there.", pb.CUT_REASON_FLUSH)]
+    assert cuts(*await rest_of(call)) == [("One is here. or there.", pb.CUT_REASON_FLUSH)]
 
 
-async def test_a_pause_is_followed_by_flushes_interrupts_and_turns(served):
+async def test_flushes_and_turns_work_after_a_pause(served):
     call = served.stub.Generate()
     await call.write(config(wait=0.01))
     for turn, tag in enumerate(("a", "b", "c")):
         await call.write(pb.GenerateRequest(text="One is here. Two"))
-        assert told(await started(call)) == [("One is here.", pb.CUT_REASON_SENTENCE)]
+        assert cuts(await started(call)) == [("One is here.", pb.CUT_REASON_SENTENCE)]
         await call.write(pb.GenerateRequest(text="."))
         event = await started(call)
         assert (event.text, event.turn_index, event.cut_reason) == ("Two.", turn, pb.CUT_REASON_PAUSE)
@@ -120,7 +119,7 @@ async def test_a_pause_is_followed_by_flushes_interrupts_and_turns(served):
     assert not await rest_of(call)
 
 
-async def test_the_summary_counts_from_the_text_and_from_the_sentence(served):
+async def test_the_summary_has_the_times_from_the_text_and_from_the_sentence(served):
     call = served.stub.Generate()
     await call.write(config(wait=0.2))
     await call.write(pb.GenerateRequest(text="One is here."))
@@ -164,7 +163,7 @@ async def test_eager_streams_begin_with_a_clause(served):
         "When the rain has gone, we walk by the river. As I said, no.",
     )
     events = [event for chunk in chunks for event in chunk.segment_events if event.kind == STARTED]
-    assert told(*events) == [
+    assert cuts(*events) == [
         ("When the rain has gone,", pb.CUT_REASON_CLAUSE),
         ("we walk by the river.", pb.CUT_REASON_SENTENCE),
         ("As I said, no.", pb.CUT_REASON_FLUSH),

@@ -1,4 +1,4 @@
-"""Voices that come with a model: named, listed, spoken with, and neither stored nor deleted."""
+"""Presets: voices of a model that have names, are listed, and are neither stored nor deleted."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ PRESETS = [(ANNA, recording(0)), (OTTO, recording(1)), (BOTH, recording(2))]
 
 
 def fault(code: grpc.StatusCode, match: str = ""):
-    """The call inside fails so."""
+    """Expects that the call in the block fails with this status."""
     return pytest.raises(grpc.aio.AioRpcError, match=f"(?s){code.name}.*{match}")
 
 
 async def handles(served, **request) -> dict[str, pb.VoiceHandle]:
-    """Those listed, by name."""
+    """The listed voices by name."""
     found = (await served.stub.ListVoices(pb.ListVoicesRequest(**request))).handles
     assert len({handle.id for handle in found}) == len(found)
     return {handle.display_name: handle for handle in found}
 
 
-async def spoken(served, text: str = "Hello.", **conditioning):
-    """How a stream was conditioned."""
+async def conditioning_of(served, text: str = "Hello.", **conditioning):
+    """Run a stream and return its conditioning."""
     await served.generate(conditioned(**conditioning), text)
     return served.pool.requests[-1].conditioning
 
@@ -54,7 +54,7 @@ async def test_presets_are_named_and_listed_and_not_stored(serve_front):
         assert not list(served.directory.rglob("*.*"))
 
 
-async def test_a_preset_is_spoken_with_like_its_recording(serve_front):
+async def test_a_preset_conditions_like_its_recording(serve_front):
     async with serve_front(presets=PRESETS) as served:
         listed = await handles(served)
         uploads = {
@@ -63,7 +63,7 @@ async def test_a_preset_is_spoken_with_like_its_recording(serve_front):
             "both": {"hifi_id": listed["both"].id},
         }
         for name, by_id in uploads.items():
-            named, stored = await spoken(served, preset=name), await spoken(served, **by_id)
+            named, stored = await conditioning_of(served, preset=name), await conditioning_of(served, **by_id)
             assert (named.prompt is None) == (name == "otto") and (named.reference is None) == (name == "anna")
             if named.prompt is not None:
                 assert named.prompt.text == stored.prompt.text == "Hi there. "
@@ -71,31 +71,31 @@ async def test_a_preset_is_spoken_with_like_its_recording(serve_front):
             if named.reference is not None:
                 np.testing.assert_array_equal(named.reference, stored.reference)
         inline = pb.InlineReference(audio=pb.EncodedAudio(data=recording(1)))
-        sent_along = await spoken(served, inline_reference=inline)
-        np.testing.assert_array_equal(sent_along.reference, (await spoken(served, preset="otto")).reference)
+        sent_inline = await conditioning_of(served, inline_reference=inline)
+        np.testing.assert_array_equal(sent_inline.reference, (await conditioning_of(served, preset="otto")).reference)
 
 
 async def test_presets_need_no_store(serve_front):
     async with serve_front(presets=PRESETS) as served:
         served.directory.rmdir()
         for name in ("anna", "otto", "both"):
-            assert await spoken(served, preset=name)
+            assert await conditioning_of(served, preset=name)
         with fault(grpc.StatusCode.UNAVAILABLE):
             await handles(served)
 
 
-async def test_the_same_recording_is_the_same_voice_stored_or_not(serve_front):
+async def test_a_preset_and_a_stored_voice_of_one_recording_have_one_id(serve_front):
     async with serve_front() as before:
         stored = await add_prompt(before, 0, ANNA.transcript, options=pb.VoiceOptions(display_name="mine"))
     async with serve_front(presets=PRESETS) as served:
         listed = await handles(served)
-        assert list(listed) == ["anna", "otto", "both"]  # in place of mine
+        assert list(listed) == ["anna", "otto", "both"]  # replaces the stored voice
         assert listed["anna"].id == stored.id
         again = await add_prompt(served, 0, ANNA.transcript)
         assert again.reused and again.display_name == "anna"
         assert (await add_reference(served, 1)).reused
         assert list(await handles(served)) == ["anna", "otto", "both"]
-    async with serve_front() as after:  # and what was stored is still there
+    async with serve_front() as after:  # the stored voice still exists
         assert list(await handles(after)) == ["mine"]
 
 
@@ -105,24 +105,24 @@ async def test_members_of_a_preset_can_be_combined_with_other_voices(serve_front
         reference = await add_reference(served, 7)
         made = (await add_hifi(served, prompt_id=both.prompt_id, reference_id=reference.id))[0].handle
         assert (made.prompt_id, made.reference_id, made.reused) == (both.prompt_id, reference.id, False)
-        assert (await spoken(served, hifi_id=made.id)).prompt.text == "Hi there. "
+        assert (await conditioning_of(served, hifi_id=made.id)).prompt.text == "Hi there. "
         await served.stub.DeleteVoice(pb.DeleteVoiceRequest(id=made.id, cascade=True))
-        assert await spoken(served, prompt_id=both.prompt_id)
+        assert await conditioning_of(served, prompt_id=both.prompt_id)
         assert (await add_hifi(served, prompt_id=both.prompt_id, reference_id=both.reference_id))[0].handle.reused
 
 
-async def test_a_voice_of_ones_own_may_have_a_presets_name(serve_front):
+async def test_a_stored_voice_may_have_the_name_of_a_preset(serve_front):
     async with serve_front(presets=PRESETS) as served:
         options = pb.VoiceOptions(display_name="anna")
         mine = await add_reference(served, 9, options=options)
         everything = (await served.stub.ListVoices(pb.ListVoicesRequest())).handles
         assert [handle.display_name for handle in everything] == ["anna", "anna", "otto", "both"]
         assert everything[0].id == mine.id
-        assert (await spoken(served, preset="anna")).prompt is not None  # names are those of presets
-        assert (await spoken(served, reference_id=mine.id)).prompt is None
+        assert (await conditioning_of(served, preset="anna")).prompt is not None  # a name means a preset
+        assert (await conditioning_of(served, reference_id=mine.id)).prompt is None
 
 
-async def test_pages_go_on_from_stored_voices_to_presets(serve_front):
+async def test_pages_continue_from_stored_voices_to_presets(serve_front):
     async with serve_front(presets=PRESETS) as served:
         for seed in (7, 8):
             await add_reference(served, seed, options=pb.VoiceOptions(display_name=f"mine {seed}"))
@@ -137,14 +137,14 @@ async def test_pages_go_on_from_stored_voices_to_presets(serve_front):
             assert seen == ["mine 8", "mine 7", "anna", "otto", "both"]
 
 
-async def test_what_cannot_be_done_with_presets(serve_front):
+async def test_errors_with_presets(serve_front):
     async with serve_front(presets=PRESETS) as served:
         both = (await handles(served))["both"]
         for id in (both.id, both.prompt_id):
             with fault(grpc.StatusCode.FAILED_PRECONDITION, "is the preset .both. of the model"):
                 await served.stub.DeleteVoice(pb.DeleteVoiceRequest(id=id, allow_missing=True))
         with fault(grpc.StatusCode.NOT_FOUND, "'emil'; the model's presets are anna, otto, both"):
-            await spoken(served, preset="emil")
+            await conditioning_of(served, preset="emil")
         for name in ("anna", "both"):
             config = conditioned(preset=name)
             config.turn.style = "calm"
@@ -160,7 +160,7 @@ LISTED = {"name": "anna", "kind": "reference", "recording": "anna.wav"}
 
 
 @pytest.mark.parametrize(
-    ("listed", "said"),
+    ("listed", "error"),
     [
         ("nonsense", "not a list of presets"),
         ([LISTED | {"name": "ref_anna"}], "name"),
@@ -174,16 +174,16 @@ LISTED = {"name": "anna", "kind": "reference", "recording": "anna.wav"}
         ([LISTED | {"recording": "emil.wav"}], "emil.wav is in presets.json and cannot be read"),
     ],
 )
-def test_a_list_that_cannot_be_ends_the_start(tmp_path, listed, said):
+def test_a_bad_list_is_an_error_at_the_start(tmp_path, listed, error):
     folder = tmp_path / "presets"
     folder.mkdir()
     (folder / "anna.wav").write_bytes(recording())
     (folder / "presets.json").write_text(json.dumps(listed))
-    with pytest.raises(StartupError, match=f"{said}.*; correct it, or remove the folder presets"):
+    with pytest.raises(StartupError, match=f"{error}.*; correct it, or remove the folder presets"):
         read(tmp_path)
 
 
-async def test_what_is_no_recording_ends_the_start(serve_front):
+async def test_a_file_that_is_not_a_recording_is_an_error_at_the_start(serve_front):
     with pytest.raises(StartupError, match=r"otto\.wav cannot be the preset otto: .*audio"):
         async with serve_front(presets=[(OTTO, b"not audio")]):
             pass

@@ -1,4 +1,4 @@
-"""Text is cut the same however it arrives, and where a reader would cut it."""
+"""Text is cut at the same places for every division into messages, and where a reader would cut it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from voxcpm_server.wire.outputs import CutReason, Segment
 
 LIMIT = 60
 
-# No pause may cut within these, nor right behind them.
+# No pause may cut inside these or directly behind them.
 DOUBTFUL = (
     *(
         "Dr.",
@@ -51,76 +51,78 @@ TEXT = (st.lists(TOKEN, max_size=40) | st.lists(PLAIN, max_size=30)).map("".join
 
 
 def cut(text: str) -> st.SearchStrategy[list[str]]:
-    """Ways to part a text into messages."""
+    """Divisions of a text into messages."""
     places = st.lists(st.integers(0, len(text)), max_size=12).map(sorted)
     return places.map(lambda cuts: [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)])
 
 
-def pieces_of(
+def segments_of(
     parts: list[str], *, sentences: bool = True, limit: int = LIMIT, flush: bool = True, eager: bool = False
 ) -> list[Segment]:
     mode = SegmentationMode.SENTENCE if sentences else SegmentationMode.MANUAL
     first = FirstSegment.EAGER if eager else FirstSegment.SENTENCE
     segmenter = Segmenter(Segmentation(mode=mode, max_chars=limit, first_segment=first))
-    pieces = [piece for part in parts for piece in segmenter.feed(part)]
-    return pieces + list(segmenter.flush()) if flush else pieces
+    segments = [segment for part in parts for segment in segmenter.feed(part)]
+    return segments + list(segmenter.flush()) if flush else segments
 
 
 def texts_of(*parts: str, **options) -> list[str]:
-    return [piece.text for piece in pieces_of(list(parts), **options)]
+    return [segment.text for segment in segments_of(list(parts), **options)]
 
 
 @settings(max_examples=300, deadline=None)
 @given(TEXT | st.text(max_size=200), st.data(), st.booleans(), st.booleans())
-def test_any_cut_into_messages_gives_the_same_segments(text, data, sentences, eager):
+def test_every_division_into_messages_gives_the_same_segments(text, data, sentences, eager):
     parts = data.draw(cut(text))
-    whole = pieces_of([text], sentences=sentences, eager=eager)
-    assert pieces_of(parts, sentences=sentences, eager=eager) == whole
-    assert pieces_of(list(text), sentences=sentences, eager=eager) == whole
+    whole = segments_of([text], sentences=sentences, eager=eager)
+    assert segments_of(parts, sentences=sentences, eager=eager) == whole
+    assert segments_of(list(text), sentences=sentences, eager=eager) == whole
 
 
 @settings(max_examples=150, deadline=None)
 @given(TEXT)
-def test_no_segment_comes_later_than_its_end_is_certain(text):
+def test_a_segment_is_emitted_as_soon_as_its_end_is_certain(text):
     segmenter = Segmenter(Segmentation(max_chars=10_000))
     start = 0
     for at, character in enumerate(text):
         end = Boundaries().before(text[start:at], character)
-        pieces = list(segmenter.feed(character))
+        segments = list(segmenter.feed(character))
         if end is None or not is_speakable(text[start : start + end]):
-            assert not pieces
+            assert not segments
         else:
-            assert [(piece.start, piece.end) for piece in pieces] == [(start, start + end)]
+            assert [(segment.start, segment.end) for segment in segments] == [(start, start + end)]
             start += end
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.sampled_from(DOUBTFUL) | st.sampled_from(CERTAIN), min_size=1, max_size=12), st.data())
-def test_what_is_in_doubt_survives_any_pause_shorter_than_the_longer_one(tokens, data):
+def test_a_pause_shorter_than_the_longer_one_cuts_no_doubtful_text(tokens, data):
     text = " ".join(tokens)
     segmenter = Segmenter(Segmentation())
-    pieces = []
+    segments = []
     at = 0
     for part in data.draw(cut(text)):
-        pieces += segmenter.feed(part)
+        segments += segmenter.feed(part)
         at += len(part)
-        within_ellipsis = text[at : at + 1] == "."  # of which nobody could know
+        within_ellipsis = text[at : at + 1] == "."  # the next character continues an ellipsis
         if segmenter.max_wait == Segmentation().max_wait and not within_ellipsis:
-            pieces += segmenter.pause()  # the text pauses for that long, and not for longer
-    pieces += segmenter.flush()
-    assert "".join(text[piece.start : piece.end] for piece in pieces) == text  # nothing lost, doubled or reordered
+            segments += segmenter.pause()  # the text pauses for that long, and not for longer
+    segments += segmenter.flush()
+    assert (
+        "".join(text[segment.start : segment.end] for segment in segments) == text
+    )  # nothing is lost, repeated or reordered
     at, inside = 0, set()
     for token in tokens:
         if token in DOUBTFUL:
             inside |= set(range(at + 1, at + len(token) + 1))
         at += len(token) + 1
-    assert not inside & {piece.end for piece in pieces[:-1]}
+    assert not inside & {segment.end for segment in segments[:-1]}
 
 
 @settings(max_examples=150, deadline=None)
 @given(TEXT)
-def test_what_a_prefix_gives_is_never_revised(text):
-    whole = pieces_of([text])
+def test_the_segments_of_a_prefix_are_never_revised(text):
+    whole = segments_of([text])
     segmenter = Segmenter(Segmentation(max_chars=LIMIT))
     so_far: list[Segment] = []
     for character in text:
@@ -133,13 +135,13 @@ def test_what_a_prefix_gives_is_never_revised(text):
 @example("\u2028 A.\u2028B. C. 👍. \u3000J. R.\xa0R. Tolkien", True)
 def test_segments_cover_the_input_and_are_short_and_speakable(text, sentences):
     at = 0
-    for piece in pieces_of([text], sentences=sentences):
-        assert not is_speakable(text[at : piece.start])
-        assert at <= piece.start < piece.end
-        assert is_speakable(piece.text)
-        assert len(piece.text) <= LIMIT
-        assert piece.text == spoken(text[piece.start : piece.end])
-        at = piece.end
+    for segment in segments_of([text], sentences=sentences):
+        assert not is_speakable(text[at : segment.start])
+        assert at <= segment.start < segment.end
+        assert is_speakable(segment.text)
+        assert len(segment.text) <= LIMIT
+        assert segment.text == spoken(text[segment.start : segment.end])
+        at = segment.end
     assert not is_speakable(text[at:])
 
 
@@ -214,8 +216,8 @@ def test_sentences(text, expected):
 def test_a_sentence_is_emitted_with_the_first_character_that_shows_its_end(before, settling, expected):
     segmenter = Segmenter(Segmentation())
     assert not list(segmenter.feed(before))
-    (piece,) = segmenter.feed(settling)
-    assert (piece.text, piece.cut) == (expected, CutReason.SENTENCE)
+    (segment,) = segmenter.feed(settling)
+    assert (segment.text, segment.cut) == (expected, CutReason.SENTENCE)
 
 
 def test_the_language_decides_which_abbreviations_count():
@@ -264,7 +266,7 @@ def test_the_language_decides_which_abbreviations_count():
         ("", None),
     ],
 )
-def test_how_long_a_pause_must_be(text, waits):
+def test_the_length_of_a_pause_depends_on_the_end_of_the_text(text, waits):
     for mode in SegmentationMode:
         segmenter = Segmenter(Segmentation(mode=mode, max_wait=0.5))
         list(segmenter.feed(text))
@@ -281,8 +283,8 @@ def test_without_a_wait_no_pause_is_due():
 def test_a_pause_ends_the_segment():
     segmenter = Segmenter(Segmentation())
     list(segmenter.feed("One is here. Two is here."))
-    (piece,) = segmenter.pause()
-    assert (piece.text, piece.cut, piece.end) == ("Two is here.", CutReason.PAUSE, 25)
+    (segment,) = segmenter.pause()
+    assert (segment.text, segment.cut, segment.end) == ("Two is here.", CutReason.PAUSE, 25)
     assert segmenter.pending == 0
     assert [(p.text, p.spaced, p.start) for p in [*segmenter.feed(" Three."), *segmenter.flush()]] == [
         ("Three.", True, 25)
@@ -294,7 +296,7 @@ def test_eager_begins_with_a_clause():
         "When the rain has gone, we walk by the river, if you like, and then, maybe, home. But, as I said, no, not so."
     )
     assert texts_of(text, limit=400) == [text[:81], text[82:]]
-    assert [(piece.text, piece.cut) for piece in pieces_of([text], limit=400, eager=True)] == [
+    assert [(segment.text, segment.cut) for segment in segments_of([text], limit=400, eager=True)] == [
         ("When the rain has gone,", CutReason.CLAUSE),
         ("we walk by the river,", CutReason.CLAUSE),
         ("if you like, and then,", CutReason.CLAUSE),
@@ -308,9 +310,9 @@ def test_eager_counts_words_of_scripts_without_spaces_by_characters():
     assert texts_of("今天，然后回家。", eager=True) == ["今天，然后回家。"]
 
 
-def test_why_segments_end():
+def test_the_reasons_of_segment_ends():
     text = "One is here. " + "X" * 70 + "\n\nTwo, three"
-    assert [piece.cut for piece in pieces_of([text])] == [
+    assert [segment.cut for segment in segments_of([text])] == [
         CutReason.SENTENCE,
         CutReason.LIMIT,
         CutReason.SENTENCE,
@@ -321,7 +323,7 @@ def test_why_segments_end():
 def test_manual_waits_for_the_flush():
     segmenter = Segmenter(Segmentation(mode=SegmentationMode.MANUAL, max_chars=60))
     assert list(segmenter.feed("One. Two. Three. Four.")) == []
-    assert [piece.text for piece in segmenter.flush()] == ["One. Two. Three. Four."]
+    assert [segment.text for segment in segmenter.flush()] == ["One. Two. Three. Four."]
 
 
 def test_manual_text_beyond_the_limit_is_cut_between_sentences():
@@ -358,8 +360,8 @@ def test_visible_characters_stay_whole(cluster):
     assert not is_joined(cluster + "a", len(cluster))
     if is_speakable(cluster):
         text = cluster * 40
-        for piece in pieces_of([text], limit=20):
-            assert piece.start % len(cluster) == 0
+        for segment in segments_of([text], limit=20):
+            assert segment.start % len(cluster) == 0
 
 
 def test_flags_are_cut_in_pairs():
@@ -367,8 +369,8 @@ def test_flags_are_cut_in_pairs():
     assert [cut for cut in range(1, 6) if not is_joined(text, cut)] == [2, 4]
 
 
-def test_white_space_between_segments_is_told():
-    assert [(p.text, p.spaced) for p in pieces_of(["One. Two. 三。四。"])] == [
+def test_segments_know_white_space_before_them():
+    assert [(p.text, p.spaced) for p in segments_of(["One. Two. 三。四。"])] == [
         ("One.", False),
         ("Two.", True),
         ("三。", True),
@@ -411,11 +413,11 @@ def test_the_cost_of_text_grows_with_its_length_alone(text):
 
     feed(2_000)
     shares = [feed(20_000) / feed(2_000) for _ in range(5)]
-    assert min(shares) < 30  # 10 if linear, 100 if quadratic; the smallest, since a slow host makes others larger
+    assert min(shares) < 30  # 10 if linear, 100 if quadratic; a slow host only increases the others
 
 
 @pytest.mark.parametrize("text", HARD.values(), ids=HARD)
-def test_little_text_waits_however_hard_it_is(text):
+def test_little_text_waits_for_any_text(text):
     segmenter = Segmenter(Segmentation())
     for _ in range(1_000):
         list(segmenter.feed(text * 20))
@@ -423,6 +425,6 @@ def test_little_text_waits_however_hard_it_is(text):
 
 
 @pytest.mark.parametrize("space", ["\x85", "\xa0", "\u1680", "\u2003", "\u2028", "\u2029", "\u3000"])
-def test_wide_spaces_do_not_upset_the_library(space, caplog):
+def test_wide_spaces_do_not_break_the_library(space, caplog):
     assert texts_of(f"He met D{space}. Then J{space}. R.{space}Tolkien left. They{space}stayed.")
     assert not caplog.records

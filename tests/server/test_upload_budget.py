@@ -1,4 +1,4 @@
-"""The bytes that all uploads together may hold: taken as parts arrive, given back however the upload ends."""
+"""The upload budget: bytes are taken when parts arrive and returned when the upload ends in any way."""
 
 from __future__ import annotations
 
@@ -55,15 +55,15 @@ WAYS: dict[str, Callable[[Any], Any]] = {
 
 
 async def begin(served: Any, size: int) -> Any:
-    """An upload that has sent this many bytes and says no more."""
+    """Start an upload that sends this many bytes and then pauses."""
     call, before = served.stub.AddPrompt(), served.uploads.held
     for message in upload(pb.AddPromptRequest, PROMPT, RECORDING[:size], end=False):
         await call.write(message)
-    await holding(served, before + size)
+    await held(served, before + size)
     return call
 
 
-async def holding(served: Any, size: int) -> None:
+async def held(served: Any, size: int) -> None:
     await until(lambda: served.uploads.held == size)
 
 
@@ -96,7 +96,7 @@ async def test_a_recording_is_counted_until_it_is_encoded(serve_front, fake):
     pool.encode = slow
     async with serve_front(pool) as served:
         calls = [asyncio.create_task(way(served.stub)) for way in WAYS.values()]
-        await holding(served, len(RECORDING) * len(WAYS))
+        await held(served, len(RECORDING) * len(WAYS))
         encoded.set()
         await asyncio.gather(*calls)
         assert served.uploads.held == 0
@@ -107,7 +107,7 @@ WRONG = pb.AddPromptRequest(commit=pb.UploadCommit(digests=[pb.UploadDigest(tota
 
 
 @pytest.mark.parametrize("last", [GAP, WRONG], ids=["gap", "wrong commit"])
-async def test_a_failed_upload_gives_all_back(served, last):
+async def test_a_failed_upload_returns_its_bytes(served, last):
     call = await begin(served, 1000)
     await call.write(last)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -117,7 +117,7 @@ async def test_a_failed_upload_gives_all_back(served, last):
     assert served.uploads.held == 0
 
 
-async def test_an_upload_that_falls_silent_gives_all_back(serve_front, monkeypatch):
+async def test_an_upload_that_times_out_returns_its_bytes(serve_front, monkeypatch):
     seen = []
 
     async def sent():
@@ -141,7 +141,7 @@ async def test_an_upload_that_falls_silent_gives_all_back(serve_front, monkeypat
         assert (seen, served.uploads.held) == ([1000], 0)
 
 
-async def test_what_never_fits_is_not_worth_a_retry(serve_front, details_of):
+async def test_an_upload_that_can_never_fit_is_not_retryable(serve_front, details_of):
     async with serve_front(max_upload_bytes_total=5000) as served:
         for way in WAYS.values():
             with pytest.raises(grpc.aio.AioRpcError, match="5000") as caught:

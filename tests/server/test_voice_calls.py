@@ -1,4 +1,4 @@
-"""Stored voices: read, listed, deleted, kept over a restart, refused when the store is full or lost."""
+"""Stored voices are read, listed and deleted, survive a restart, and are refused if the store is full or lost."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ async def test_deletion(served):
     await served.stub.DeleteVoice(pb.DeleteVoiceRequest(id=hifi.prompt_id))
     await served.generate(conditioned(hifi_id=hifi.id), "The hifi voice has its own copy.")
     await served.stub.DeleteVoice(pb.DeleteVoiceRequest(id=hifi.id, cascade=True))
-    assert {path.suffix for path in served.directory.rglob("*.*")} == {".deleted"}  # only that it was
+    assert {path.suffix for path in served.directory.rglob("*.*")} == {".deleted"}  # only the marks of deletion remain
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await served.stub.DeleteVoice(pb.DeleteVoiceRequest(id=hifi.id))
     assert caught.value.code() is grpc.StatusCode.NOT_FOUND
     await served.stub.DeleteVoice(pb.DeleteVoiceRequest(id=hifi.id, allow_missing=True))
 
 
-async def test_cascade_spares_members_that_others_use(served):
+async def test_cascade_keeps_members_that_other_voices_use(served):
     prompt, first, second = await add_prompt(served), await add_reference(served, 1), await add_reference(served, 2)
     hifi = (await add_hifi(served, prompt_id=prompt.id, reference_id=first.id))[0].handle
     other = (await add_hifi(served, prompt_id=prompt.id, reference_id=second.id))[0].handle
@@ -110,10 +110,10 @@ async def test_two_servers_share_their_voices_at_once(serve_front, store_url):
             assert not (await served.stub.ListVoices(pb.ListVoicesRequest())).handles
 
 
-async def test_without_its_store_a_server_speaks_with_what_needs_none(serve_front, details_of):
+async def test_a_server_without_its_store_serves_streams_without_stored_voices(serve_front, details_of):
     async with serve_front() as served:
         handle = await add_prompt(served)
-        away = served.directory.rename(served.directory.with_name("away"))
+        moved = served.directory.rename(served.directory.with_name("away"))
         for call in (
             served.generate(conditioned(prompt_id=handle.id), "Hello."),
             served.stub.GetVoice(pb.GetVoiceRequest(id=handle.id)),
@@ -127,11 +127,11 @@ async def test_without_its_store_a_server_speaks_with_what_needs_none(serve_fron
         inline = pb.InlineReference(audio=pb.EncodedAudio(data=recording()))
         for config in (pb.GenerateConfig(), conditioned(inline_reference=inline)):
             assert (await served.generate(config, "Hello."))[-1].HasField("summary")
-        away.rename(served.directory)
+        moved.rename(served.directory)
         assert (await served.generate(conditioned(prompt_id=handle.id), "Hello."))[-1].HasField("summary")
 
 
-async def test_a_damaged_voice_concerns_nobody_else(serve_front, details_of):
+async def test_a_damaged_voice_does_not_affect_others(serve_front, details_of):
     async with serve_front() as served:
         handle, other = await add_prompt(served), await add_prompt(served, seed=7)
     (latents,) = (served.directory / handle.id).glob("*.latents")

@@ -1,4 +1,4 @@
-"""What crashes, damage and a lost store do to voices: an honest error for whom it concerns, and nobody else."""
+"""After crashes, damage and the loss of a store, only calls that need the data fail, with a clear error."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ async def test_a_crash_while_deleting_leaves_no_voice(servers):
     with pytest.raises(NotFound):
         await two.load(stored.id)
     servers.objects[0].remove = remove
-    await one.delete(stored.id)  # finishes what was begun
+    await one.delete(stored.id)  # removes the rest
     assert servers.names == [f"{stored.id}.deleted"]
 
 
 def damage(url: str, ending: str, data: bytes | None) -> None:
-    """Replace an object, or with None cut off its end."""
+    """Replace the data of an object; None truncates it."""
     objects = Objects(url)
     (name,) = [name for name in objects.names() if name.endswith(ending)]
     (old,) = objects.read(name).values()
@@ -61,7 +61,7 @@ def damage(url: str, ending: str, data: bytes | None) -> None:
 
 @pytest.mark.parametrize("ending", [".voice", ".latents"])
 @pytest.mark.parametrize("data", [b"\x00" * 100, b"\xff" * 100, b'{"format": 1}', None])
-async def test_a_damaged_voice_is_said_to_be_and_can_be_stored_again(folder, caplog, ending, data):
+async def test_a_damaged_voice_is_reported_and_can_be_stored_again(folder, caplog, ending, data):
     one = folder.open()
     ((stored, _),) = await one.add(voice())
     damage(folder.url, ending, data)
@@ -78,15 +78,17 @@ async def test_a_damaged_voice_is_said_to_be_and_can_be_stored_again(folder, cap
         assert (await store.load(stored.id)).voice == again == await store.find(stored.id)
     folder.clock.now += 7200
     await two.sweep()
-    assert len([name for name in folder.names if name.startswith(stored.id)]) == 3  # and the mark of the damaged one
+    assert (
+        len([name for name in folder.names if name.startswith(stored.id)]) == 3
+    )  # including the mark of the damaged voice
 
 
 @pytest.mark.parametrize(("ending", "verb"), [(".latents", "load"), (".voice", "load"), (".voice", "find")])
-async def test_every_caller_gets_an_error_of_its_own(folder, ending, verb):
+async def test_every_caller_gets_its_own_error(folder, ending, verb):
     ((stored, _),) = await folder.open().add(voice())
     damage(folder.url, ending, b"x")
-    asking = getattr(folder.open(), verb)
-    errors = await asyncio.gather(*(asking(stored.id) for _ in range(5)), return_exceptions=True)
+    call = getattr(folder.open(), verb)
+    errors = await asyncio.gather(*(call(stored.id) for _ in range(5)), return_exceptions=True)
     assert all(isinstance(error, Damaged) for error in errors)
     assert len(set(map(id, errors))) == 5
 
@@ -101,18 +103,18 @@ async def test_a_damaged_voice_can_be_deleted(folder, ending):
         await store.load(stored.id)
 
 
-async def test_the_voice_of_a_newer_server_is_left_to_it(folder):
+async def test_the_voice_of_a_newer_server_is_kept_and_refused(folder):
     store = folder.open()
     ((stored, _),) = await store.add(voice())
     damage(folder.url, ".voice", b'{"format": 2, "timbre": []}')
-    for asking in (store.find, folder.open().load):
+    for call in (store.find, folder.open().load):
         with pytest.raises(FailedPrecondition, match=r"format 2 .* reads format 1"):
-            await asking(stored.id)
+            await call(stored.id)
     with pytest.raises(FailedPrecondition, match="upgrade"):
         await folder.open().add(voice())
 
 
-async def test_the_voice_of_another_model_is_refused_by_name(folder):
+async def test_the_voice_of_another_model_is_refused(folder):
     ((stored, _),) = await folder.open().add(voice())
     with pytest.raises(FailedPrecondition, match=r"model model and this server runs other; upload the recording again"):
         await folder.open("other").load(stored.id)
@@ -121,7 +123,7 @@ async def test_the_voice_of_another_model_is_refused_by_name(folder):
 # ---- a store that is lost
 
 
-async def test_a_lost_store_is_unavailable_and_comes_back(folder):
+async def test_a_lost_store_is_unavailable_until_it_returns(folder):
     store = folder.open()
     ((stored, _),) = await store.add(voice())
     folder.objects[0].lost = True
@@ -139,27 +141,27 @@ async def test_a_lost_store_is_unavailable_and_comes_back(folder):
     assert (await store.load(stored.id)).voice == stored
 
 
-async def test_a_store_that_hangs_is_unavailable_in_time(folder, caplog):
+async def test_a_store_that_hangs_is_unavailable_after_the_timeout(folder, caplog):
     ((stored, _),) = await folder.open().add(voice())
     store = folder.open(timeout_seconds=0.2)
-    folder.objects[1].hold_up()
+    folder.objects[1].block()
     try:
         for call in (store.load(stored.id), store.add(voice("b")), store.page()):
             with pytest.raises(Unavailable, match=r"within 0.2 s") as caught:
                 await call
             assert caught.value.retry_after
     finally:
-        folder.objects[1].go_on()
+        folder.objects[1].unblock()
     assert "no answer within 0.2 s" in caplog.text
 
 
-async def test_a_store_that_is_lost_while_sweeping_is_swept_later(folder, caplog):
+async def test_a_sweep_is_repeated_after_the_loss_of_the_store(folder, caplog):
     caplog.set_level(logging.ERROR)
     async with folder.open(sweep_seconds=0.05) as store:
         await store.add(voice(ttl=60.0))
         folder.objects[0].lost = True
-        asked = len(folder.objects[0].asked)
-        await until(lambda: len(folder.objects[0].asked) > asked + 1)
+        calls = len(folder.objects[0].calls)
+        await until(lambda: len(folder.objects[0].calls) > calls + 1)
         folder.clock.now += 61
         folder.objects[0].lost = False
         await until(lambda: "voice" not in {name.rpartition(".")[2] for name in folder.names})
@@ -169,8 +171,8 @@ async def test_a_store_that_is_lost_while_sweeping_is_swept_later(folder, caplog
 # ---- everything at once
 
 
-async def test_servers_that_add_use_delete_and_sweep_at_once_agree_in_the_end(servers):
-    """Whatever a load returns is the voice that was asked for; whatever was announced and not deleted is there."""
+async def test_servers_that_add_use_delete_and_sweep_concurrently_agree(servers):
+    """Every load returns the requested voice, and voices that were stored and not deleted exist."""
     stores = [servers.open(cache_bytes=600) for _ in range(3)]
     random, voices = Random(7), [voice(str(number)) for number in range(4)]
     voices = [replace(one, prompt=one.prompt + number) for number, one in enumerate(voices)]

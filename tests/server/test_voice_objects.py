@@ -1,4 +1,4 @@
-"""Where voices are kept: folders, memory and S3 behave alike; and what cannot be a store is told at once."""
+"""Folders, memory and S3 behave alike as stores, and an unusable URL is an error at the start."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from voxcpm_grpc.errors import StartupError, Unavailable
 from voxcpm_server.voices.store.objects import Objects
 
 
-def test_what_is_written_is_listed_and_read_until_it_is_removed(store_url):
+def test_an_object_is_listed_and_read_until_it_is_removed(store_url):
     one, two = Objects(store_url), Objects(store_url)
     assert one.names() == one.names("a") == []
     one.write("a/1.x", b"first")
@@ -41,7 +41,7 @@ def test_what_is_written_is_listed_and_read_until_it_is_removed(store_url):
     assert one.read("b/1.x") == {"b/1.x": b"again"}
 
 
-def test_an_emptied_folder_may_be_removed_while_another_writes_into_it(store_url):
+def test_an_empty_folder_may_be_removed_during_another_write_into_it(store_url):
     def work(worker: int) -> None:
         objects = Objects(store_url)
         for turn in range(20):
@@ -54,10 +54,10 @@ def test_an_emptied_folder_may_be_removed_while_another_writes_into_it(store_url
     assert Objects(store_url).names() == []
 
 
-def test_an_emptied_folder_may_be_removed_just_when_it_is_found(tmp_path, monkeypatch):
+def test_an_empty_folder_may_be_removed_between_check_and_use(tmp_path, monkeypatch):
     objects, folder, mkdir = Objects(str(tmp_path)), tmp_path / "a", os.mkdir
 
-    def with_a_rival(path: str | Path, mode: int = 0o777) -> None:
+    def with_a_concurrent_removal(path: str | Path, mode: int = 0o777) -> None:
         try:
             mkdir(path, mode)
         except FileExistsError:
@@ -65,12 +65,12 @@ def test_an_emptied_folder_may_be_removed_just_when_it_is_found(tmp_path, monkey
             raise
 
     folder.mkdir()
-    monkeypatch.setattr(os, "mkdir", with_a_rival)
+    monkeypatch.setattr(os, "mkdir", with_a_concurrent_removal)
     objects.write("a/1", b"x")
     assert objects.read("a/1") == {"a/1": b"x"}
 
 
-def test_a_folder_with_odd_characters_and_foreign_files(tmp_path):
+def test_a_folder_with_special_characters_and_other_files(tmp_path):
     folder = tmp_path / "a [b] *"
     folder.mkdir()
     (folder / "notes.txt").write_text("mine")
@@ -82,7 +82,7 @@ def test_a_folder_with_odd_characters_and_foreign_files(tmp_path):
     assert [path.name for path in folder.iterdir()] == ["notes.txt"]
 
 
-def test_a_folder_is_made_for_its_owner_only(tmp_path):
+def test_a_new_folder_is_accessible_only_to_its_owner(tmp_path):
     objects = Objects(f"file://{tmp_path}/deep/voices")
     objects.write("x/1", b"data")
     assert (tmp_path / "deep/voices").stat().st_mode & 0o777 == 0o700
@@ -105,26 +105,26 @@ def test_a_crash_while_writing_leaves_nothing_under_the_name(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("url", "says"),
+    ("url", "error"),
     [
         ("nosuch://bucket/voices", "nosuch"),
         ("memory:///", "name a folder in it, such as memory:///"),
         ("simplecache::memory://voices", "chain"),
     ],
 )
-def test_what_cannot_be_a_store_is_an_error_at_start(url, says):
-    with pytest.raises(StartupError, match=says):
+def test_an_unusable_url_is_an_error_at_the_start(url, error):
+    with pytest.raises(StartupError, match=error):
         Objects(url)
 
 
 def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "s3fs", None)
-    monkeypatch.delitem(_registry, "s3", raising=False)  # where fsspec keeps what it imported
+    monkeypatch.delitem(_registry, "s3", raising=False)  # the imports that fsspec has cached
     with pytest.raises(StartupError, match="s3fs"):
         Objects("s3://bucket/voices")
 
 
-def test_a_file_is_no_folder(tmp_path):
+def test_a_file_is_not_a_folder(tmp_path):
     (tmp_path / "voices").write_text("a file")
     with pytest.raises(StartupError, match=r"voice store .*voices cannot be used"):
         Objects(str(tmp_path / "voices"))
@@ -134,21 +134,21 @@ class Hanging(AsyncFileSystem):
     """A remote filesystem that never answers."""
 
     protocol = "hanging"
-    given_up = 0
+    cancelled = 0
 
     async def _find(self, path, **options):
         try:
             await asyncio.sleep(NEVER_SECONDS)
         finally:
-            Hanging.given_up += 1
+            Hanging.cancelled += 1
 
 
-def test_a_remote_store_that_hangs_is_given_up_in_time():
+def test_a_call_to_a_remote_store_that_hangs_is_cancelled():
     fsspec.register_implementation("hanging", Hanging, clobber=True)
     objects = Objects("hanging://host/voices", 0.1)
     with pytest.raises(Unavailable):
         objects.names()
-    wait_until(lambda: Hanging.given_up == 1)  # and holds no thread, which would keep the process from ending
+    wait_until(lambda: Hanging.cancelled == 1)  # a thread that waits would block the end of the process
 
 
 def test_a_store_that_is_lost_later_is_unavailable(tmp_path, caplog):

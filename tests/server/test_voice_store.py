@@ -1,4 +1,4 @@
-"""What several servers make of the voices they share: what storing, deletion, load and time do to them."""
+"""Servers that share a store: storing, deletion, loading and expiry of voices."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from voxcpm_server.voices.store.stored_voice import voice_id
 from voxcpm_server.wire.voice import VoiceKind
 
 
-async def test_what_one_stores_all_load_at_once(servers):
+async def test_a_voice_stored_by_one_server_is_loaded_by_all_at_once(servers):
     one, two = servers.open(), servers.open()
     assert await listed(two) == []
     ((stored, reused),) = await one.add(voice(labels={"a": "b"}, display_name="Ann"))
@@ -30,18 +30,18 @@ async def test_what_one_stores_all_load_at_once(servers):
         assert loaded.reference is None
         assert await listed(store) == [stored.id]
     assert (stored.labels, stored.display_name, stored.created) == ({"a": "b"}, "Ann", servers.clock.now)
-    assert await two.add(voice(display_name="new")) == [(stored, True)]  # reuse keeps what is stored
+    assert await two.add(voice(display_name="new")) == [(stored, True)]  # the stored description stays
 
 
-async def test_what_one_deletes_is_gone_for_all_who_hold_it(servers):
+async def test_a_voice_deleted_by_one_server_is_deleted_for_all(servers):
     one, two = servers.open(), servers.open()
     ((stored, _),) = await one.add(voice())
     await two.load(stored.id)
     await one.delete(stored.id)
     for store in (two, one):
-        for asking in (store.load, store.find, store.delete):
+        for call in (store.load, store.find, store.delete):
             with pytest.raises(NotFound, match="deleted"):
-                await asking(stored.id)
+                await call(stored.id)
         assert await listed(store) == []
     assert servers.names == [f"{stored.id}.deleted"]
     ((again, reused),) = await two.add(voice(display_name="again"))
@@ -49,7 +49,7 @@ async def test_what_one_deletes_is_gone_for_all_who_hold_it(servers):
     assert (await one.load(stored.id)).voice == again
 
 
-async def test_the_deleted_do_not_return_with_what_was_made_of_them(folder):
+async def test_a_deleted_member_is_not_stored_again_with_its_hifi_voice(folder):
     one, two = folder.open(), folder.open()
     ((stored, _),) = await one.add(voice())
     held = await two.load(stored.id)
@@ -60,14 +60,14 @@ async def test_the_deleted_do_not_return_with_what_was_made_of_them(folder):
     assert await listed(one) == []
 
 
-async def test_many_who_ask_for_a_voice_fetch_it_once(servers):
+async def test_concurrent_loads_of_a_voice_read_it_once(servers):
     one, two = servers.open(), servers.open()
     ((stored, _), (other, _)) = await one.add(voice(), voice("other"))
     objects = servers.objects[1]
-    objects.hold_up("read")
+    objects.block("read")
     loading = asyncio.gather(*(two.load(stored.id) for _ in range(40)), two.load(other.id))
     await until(lambda: objects.count("read", ".latents") or objects.count("read", ".voice"))
-    objects.go_on()
+    objects.unblock()
     loaded = await loading
     assert servers.objects[1].count("read", ".latents") == 2
     assert all(one.prompt is loaded[0].prompt for one in loaded[:40])
@@ -76,26 +76,26 @@ async def test_many_who_ask_for_a_voice_fetch_it_once(servers):
     assert not loaded[0].prompt.flags.writeable
 
 
-async def test_one_who_gives_up_does_not_stop_the_fetch_of_the_others(folder):
+async def test_a_cancelled_load_does_not_cancel_the_others(folder):
     one, two = folder.open(), folder.open()
     ((stored, _),) = await one.add(voice())
-    folder.objects[1].hold_up("read")
+    folder.objects[1].block("read")
     first, second = asyncio.create_task(two.load(stored.id)), asyncio.create_task(two.load(stored.id))
     await until(lambda: folder.objects[1].count("read", ""))
     first.cancel()
     await asyncio.wait([first])
     assert first.cancelled()
-    folder.objects[1].go_on()
+    folder.objects[1].unblock()
     assert (await second).voice == stored
     assert folder.objects[1].count("read", ".latents") == 1
 
 
-async def test_memory_holds_what_fits_and_was_used_last(folder):
+async def test_the_cache_holds_the_last_used_voices_that_fit(folder):
     voices = [voice(str(number)) for number in range(4)]
     one = folder.open()
     ids = [stored.id for stored, _ in await one.add(*voices)]
     two = folder.open(cache_bytes=2 * voices[0].nbytes)
-    for at in (0, 1, 0, 2, 0, 1):  # 1 had to go for 2, then 2 for 1
+    for at in (0, 1, 0, 2, 0, 1):  # voice 2 replaces 1, then 1 replaces 2
         await two.load(ids[at])
     assert folder.objects[1].count("read", ".latents") == 4
     small = folder.open(cache_bytes=1)
@@ -104,29 +104,29 @@ async def test_memory_holds_what_fits_and_was_used_last(folder):
     assert folder.objects[2].count("read", ".latents") == 3
 
 
-async def test_the_event_loop_never_waits_for_the_store(folder):
-    """The store answers only what the loop has let it, which a loop that waits cannot do."""
+async def test_the_store_never_blocks_the_event_loop(folder):
+    """The loop unblocks every call of the store, which it could not do while blocked by it."""
     store = folder.open()
     [objects] = folder.objects
 
-    async def held_up(call: Awaitable[Any]) -> Any:
-        objects.hold_up()
-        asked = len(objects.asked)
+    async def blocked(call: Awaitable[Any]) -> Any:
+        objects.block()
+        calls = len(objects.calls)
         answer = asyncio.ensure_future(call)
-        await until(lambda: len(objects.asked) > asked)
-        objects.go_on()
+        await until(lambda: len(objects.calls) > calls)
+        objects.unblock()
         return await answer
 
-    ((stored, _),) = await held_up(store.add(voice()))
+    ((stored, _),) = await blocked(store.add(voice()))
     for call in (store.load(stored.id), store.find(stored.id), store.page(), store.sweep(), store.delete(stored.id)):
-        await held_up(call)
+        await blocked(call)
     assert all(name.startswith("voxcpm-voices") for name in objects.threads)
 
 
 # ---- time
 
 
-async def test_use_keeps_a_voice_alive_on_every_server(servers):
+async def test_a_use_on_any_server_postpones_the_expiry(servers):
     one, two = servers.open(), servers.open()
     ((stored, _),) = await one.add(voice())
     for store in (one, two, one, two):
@@ -151,7 +151,7 @@ async def test_a_use_is_recorded_at_most_once_an_hour(folder):
     assert folder.objects[0].count("write", ".used") == 1
 
 
-async def test_sweeping_removes_the_expired_and_any_number_may_sweep(servers):
+async def test_concurrent_sweeps_remove_expired_voices(servers):
     one, two = servers.open(), servers.open()
     await one.add(voice("short", ttl=60.0), voice("long"))
     servers.clock.now += 61
@@ -162,17 +162,17 @@ async def test_sweeping_removes_the_expired_and_any_number_may_sweep(servers):
     )
     servers.clock.now += 2 * DAY
     assert await two.sweep() == 1
-    assert len(servers.names) == 2  # the mark is forgotten too
+    assert len(servers.names) == 2  # the mark is removed too
 
 
-async def test_a_server_sweeps_by_itself(folder):
+async def test_a_server_sweeps_in_the_background(folder):
     async with folder.open(sweep_seconds=0.05) as store:
         await store.add(voice(ttl=60.0))
         folder.clock.now += 61
         await until(lambda: "voice" not in {name.rpartition(".")[2] for name in folder.names})
 
 
-async def test_what_expired_makes_room(folder):
+async def test_an_expired_voice_makes_room(folder):
     store = folder.open(max_voices=2)
     await store.add(voice("short", ttl=60.0), voice("long"))
     with pytest.raises(Exhausted, match="2 voices"):
@@ -181,7 +181,7 @@ async def test_what_expired_makes_room(folder):
     await store.add(voice("more"))
 
 
-async def test_a_full_store_counts_what_others_stored_and_deleted(folder):
+async def test_the_count_of_a_full_store_includes_changes_of_other_servers(folder):
     one, two = folder.open(max_voices=3), folder.open(max_voices=3)
     await one.add(voice("a"))
     ((b, _), _) = await two.add(voice("b"), voice("c"))
@@ -192,7 +192,7 @@ async def test_a_full_store_counts_what_others_stored_and_deleted(folder):
     await one.add(voice("d"))
 
 
-async def test_what_is_stored_during_a_sweep_counts(folder, monkeypatch):
+async def test_voices_stored_during_a_sweep_are_counted(folder, monkeypatch):
     store = folder.open(max_voices=4)
     await store.add(voice("short", ttl=60.0), voice("a"))
     folder.clock.now += 61
@@ -222,9 +222,9 @@ def test_ids_depend_on_all_content_and_its_division():
 @pytest.mark.parametrize(
     "id", ["", "prm_", "../" + "a" * 32, "prm_" + "A" * 32, "prm_" + "a" * 31 + "/", "prm_" + "a" * 32 + "\n"]
 )
-async def test_odd_ids_are_not_found_and_never_become_names(folder, id):
+async def test_malformed_ids_are_not_found_and_never_used_as_names(folder, id):
     store = folder.open()
-    for asking in (store.find, store.load, store.delete):
+    for call in (store.find, store.load, store.delete):
         with pytest.raises(NotFound):
-            await asking(id)
-    assert folder.objects[0].asked == []
+            await call(id)
+    assert folder.objects[0].calls == []

@@ -1,4 +1,4 @@
-"""Voices: uploaded in parts, made durable, found again and used."""
+"""Voices are uploaded in parts, stored, reused and spoken with."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from voxcpm_grpc.v1 import tts_pb2 as pb
 PREVIEW = pb.Preview(mode=pb.PREVIEW_MODE_RECONSTRUCTION)
 
 
-async def test_a_prompt_is_stored_and_spoken_with(served):
+async def test_a_prompt_is_stored_and_used(served):
     options = pb.VoiceOptions(display_name="Ann", labels={"a": "b"}, request_id="mine")
     messages = upload(
         pb.AddPromptRequest,
@@ -44,11 +44,11 @@ async def test_a_prompt_is_stored_and_spoken_with(served):
     assert not served.pool.decoding
     await served.generate(conditioned(prompt_id=handle.id), "Hello.")
     prompt = served.pool.requests[-1].conditioning.prompt
-    assert prompt.text == " Hi there. "  # as it was written
+    assert prompt.text == " Hi there. "  # unchanged
     assert prompt.latents.shape == (13, 4, 8)
 
 
-async def test_no_preview_is_a_handle_and_a_summary(served):
+async def test_the_reply_without_a_preview_is_a_handle_and_a_summary(served):
     chunks = await chunks_of(
         served.stub.AddReference, upload(pb.AddReferenceRequest, pb.AddReferenceConfig(), (REFERENCE, recording()))
     )
@@ -57,7 +57,7 @@ async def test_no_preview_is_a_handle_and_a_summary(served):
     assert chunks[-1].HasField("summary")
 
 
-async def test_a_preview_has_the_format_asked_for(served):
+async def test_a_preview_has_the_requested_format(served):
     output = pb.AudioFormat(encoding=pb.AUDIO_ENCODING_WAV, sample_rate_hz=16000)
     preview = pb.Preview(mode=pb.PREVIEW_MODE_RECONSTRUCTION, output=output)
     messages = upload(pb.AddReferenceRequest, pb.AddReferenceConfig(preview=preview), (0, recording()))
@@ -66,7 +66,7 @@ async def test_a_preview_has_the_format_asked_for(served):
     assert len(b"".join(c.audio for c in chunks)) == 44 + 2 * 13 * 320
 
 
-async def test_identical_content_is_found_again(served):
+async def test_identical_content_is_reused(served):
     first = await add_prompt(served)
     again = await add_prompt(served, options=pb.VoiceOptions(display_name="other name"))
     assert again.id == first.id
@@ -77,7 +77,7 @@ async def test_identical_content_is_found_again(served):
     assert (await add_reference(served, seed=0)).id[4:] != first.id[4:]
 
 
-async def test_roles_are_padded_on_their_own_side(served):
+async def test_a_prompt_is_padded_at_its_beginning_and_a_reference_at_its_end(served):
     samples = np.ones(321, np.float32)
     data = wav_bytes(samples * 0.5, 16000)
     for kind, config, method in (
@@ -143,7 +143,7 @@ async def test_inline_audio_and_latents_condition_like_stored_voices(served):
     assert np.array_equal(served.pool.requests[-1].conditioning.reference, stored)
 
 
-async def test_raw_pcm_needs_no_container(served):
+async def test_raw_pcm_needs_no_header(served):
     pcm = (np.random.default_rng(0).uniform(-0.5, 0.5, 4000) * 32768).astype("<i2")
     source = pb.AudioFormat(encoding=pb.AUDIO_ENCODING_PCM_S16LE)
     messages = upload(pb.AddReferenceRequest, pb.AddReferenceConfig(source=source), (0, pcm.tobytes()))

@@ -1,4 +1,4 @@
-"""Voices as callers make them: recordings, the messages of an upload, and what comes back."""
+"""Recordings, the messages of uploads, and their replies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def recording(seed: int = 0, samples: int = 4000) -> bytes:
 
 
 def upload(kind: Any, config: Any, *recordings: tuple[int, bytes], sha: bool = True, size: int = 1000) -> Iterator[Any]:
-    """The messages of a whole upload: config, parts, commit."""
+    """The messages of an upload: config, parts and commit."""
     yield kind(config=config)
     for role, data in recordings:
         for at in range(0, len(data), size):
