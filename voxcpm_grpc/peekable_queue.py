@@ -1,4 +1,4 @@
-"""A queue between two tasks of one event loop that can be looked into and emptied."""
+"""A queue between tasks of one event loop. Its items can be inspected and dropped."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ T = TypeVar("T")
 
 
 class PeekableQueue(Generic[T]):
-    """One task gets, any may put. Unbounded: who puts keeps the bound.
+    """An unbounded queue with any number of producers and one consumer. Producers bound its length themselves.
 
     A wait costs one future and one turn of the loop, less than half of what asyncio.Queue takes.
     """
 
     def __init__(self) -> None:
         self._items: deque[T] = deque()
-        self._filled: asyncio.Future[None] | None = None  # what the task that gets waits for
+        self._filled: asyncio.Future[None] | None = None  # the consumer waits for it
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def __iter__(self) -> Iterator[T]:
@@ -31,20 +31,20 @@ class PeekableQueue(Generic[T]):
 
     async def get(self) -> T:
         if self._loop is None:
-            self._loop = asyncio.get_running_loop()  # once: Python 3.11 asks the kernel for the process each time
+            self._loop = asyncio.get_running_loop()  # kept, because each call costs a system call in Python 3.11
         while not self._items:
             self._filled = self._loop.create_future()
             await self._filled
         return self._items.popleft()
 
     def peek(self) -> T | None:
-        """The next item, left where it is."""
+        """Return the next item and leave it in the queue; None if the queue is empty."""
         return self._items[0] if self._items else None
 
     def pop(self) -> T:
-        """The next item, which `peek` saw."""
+        """Remove and return the next item. The queue must not be empty."""
         return self._items.popleft()
 
     def keep(self, wanted: Callable[[T], bool]) -> None:
-        """Drop all other items."""
+        """Drop all items for which `wanted` is false."""
         self._items = deque(item for item in self._items if wanted(item))

@@ -28,7 +28,8 @@ from benchmarks.measuring.environment import command, versions
 from benchmarks.measuring.flags import command_parser, integers
 from benchmarks.serving.clients import HEAD_START, ClientProcesses, default_processes
 from benchmarks.serving.requests import RequestShape, UserRequests, closed_loop
-from voxcpm_grpc.pool.engine_pool import LEAD_CHUNKS, EnginePool, Stream
+from voxcpm_grpc.pool.engine_call import EngineCall
+from voxcpm_grpc.pool.engine_pool import LEAD_CHUNKS, EnginePool
 from voxcpm_grpc.pool.handle import ProcessHandle
 from voxcpm_grpc.request import Event, Request
 from voxcpm_grpc.settings.schema import LimitSettings, Settings, VoiceSettings
@@ -48,9 +49,11 @@ class RecordingPool(EnginePool):
         super().__init__([launch])
         self.called: dict[int, float] = {}
 
-    def generate(self, request: Request, *, lead_chunks: int = LEAD_CHUNKS) -> Stream[Event]:
+    def generate(
+        self, request: Request, *, lead_chunks: int = LEAD_CHUNKS, grant_on_read: bool = True
+    ) -> EngineCall[Event]:
         self.called[request.sampling.seed] = time.perf_counter()
-        return super().generate(request, lead_chunks=lead_chunks)
+        return super().generate(request, lead_chunks=lead_chunks, grant_on_read=grant_on_read)
 
 
 async def run_load(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from voxcpm_grpc.errors import StartupError
-from voxcpm_grpc.pool.host.attached import Addresses, AttachedPool, begin, joined
+from voxcpm_grpc.pool.host.attached import Addresses, AttachedPool, connected_to_host, set_up
 from voxcpm_grpc.pool.host.engine_host import EngineHost
 from voxcpm_grpc.request import ModelInfo
 from voxcpm_grpc.settings.schema import Settings, engines
@@ -78,7 +78,7 @@ async def _serve_fronts(settings: Settings, directory: Path | None, signals: Sig
                 _run_front,
                 settings=settings.model_copy(update={"listen": address}),
                 directory=directory,
-                places=tuple(host.places),
+                replicas=tuple(host.replicas),
             )
             for number, address in enumerate(addresses)
         }
@@ -90,23 +90,23 @@ async def _serve_fronts(settings: Settings, directory: Path | None, signals: Sig
             await host.close()
 
 
-def _run_front(addresses: Addresses, settings: Settings, directory: Path, places: tuple[str, ...]) -> None:
+def _run_front(addresses: Addresses, settings: Settings, directory: Path, replicas: tuple[str, ...]) -> None:
     """The main function of a front's process: serve with the host's engines until the host stops this front."""
-    begin(settings.log_level)
+    set_up(settings.log_level)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(_serve_front(addresses, settings, directory, places))
+        runner.run(_serve_front(addresses, settings, directory, replicas))
 
 
-async def _serve_front(addresses: Addresses, settings: Settings, directory: Path, places: tuple[str, ...]) -> None:
-    async with joined(addresses) as line:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, line.stopped.set)
+async def _serve_front(addresses: Addresses, settings: Settings, directory: Path, replicas: tuple[str, ...]) -> None:
+    async with connected_to_host(addresses) as host:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, host.stopped.set)
         try:
-            pool = AttachedPool(line, places)
+            pool = AttachedPool(host, replicas)
             async with running_server(settings, directory=directory, pool=pool) as running:
-                line.say_ready(running.pool.info)
-                await line.stopped.wait()
+                host.send_ready(running.pool.info)
+                await host.stopped.wait()
         except StartupError as error:
-            line.say_failed(str(error))
+            host.send_start_failed(str(error))
             sys.exit(1)
 
 

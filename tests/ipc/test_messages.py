@@ -56,7 +56,7 @@ REPORTS = [
 
 
 def same(a: object, b: object) -> bool:
-    """Equality that looks into arrays, which dataclasses cannot compare."""
+    """Equality of values with arrays, which dataclasses and structs cannot compare."""
     if type(a) is not type(b):
         return False
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
@@ -69,11 +69,11 @@ def same(a: object, b: object) -> bool:
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda c: type(c).__name__)
-def test_a_command_arrives_as_it_was_sent(command):
+def test_a_command_is_the_same_after_decoding(command):
     assert same(m.decode_command(m.encode_command(command)), command)
 
 
-def test_reports_arrive_in_one_message_as_they_were_sent():
+def test_reports_of_one_message_are_the_same_after_decoding():
     arrived = m.decode_reports(m.encode_reports(REPORTS))
     assert len(arrived) == len(REPORTS)
     assert all(same(a, b) for a, b in zip(arrived, REPORTS, strict=True))
@@ -90,7 +90,7 @@ def test_reports_arrive_in_one_message_as_they_were_sent():
         (VoxCPMError("of no kind"), Internal),
     ],
 )
-def test_an_error_keeps_its_kind_and_its_words(error, kind):
+def test_an_error_keeps_its_type_and_its_message(error, kind):
     [failed] = m.decode_reports(m.encode_reports([m.Failed.of("a", error)]))
     assert isinstance(failed, m.Failed)
     back = failed.error()
@@ -98,14 +98,14 @@ def test_an_error_keeps_its_kind_and_its_words(error, kind):
     assert (str(back), back.field, back.retry_after) == (error.message, error.field, error.retry_after)
 
 
-def test_arrays_arrive_writable():
+def test_decoded_arrays_are_writable():
     command = m.decode_command(m.encode_command(m.Encode("e", np.zeros(3, np.float32), True)))
     assert isinstance(command, m.Encode)
-    command.waveform[:] = 1  # PyTorch warns of memory that it must not write to
+    command.waveform[:] = 1  # PyTorch warns about memory that is read-only
 
 
-def test_objects_do_not_cross():
-    with pytest.raises(NotImplementedError, match="ndarray does not cross"):
+def test_a_message_cannot_carry_objects():
+    with pytest.raises(NotImplementedError, match="cannot carry a value of type ndarray"):
         m.encode_command(m.Encode("e", np.array([object()]), True))
 
 
@@ -120,7 +120,7 @@ def test_noise_names_no_request():
     assert m.command_id(b"") == ""
 
 
-def test_the_front_never_imports_torch():
+def test_a_front_never_imports_torch():
     modules = ("pool.engine_pool", "pool.handle", "ipc.messages", "worker.main")
     script = (
         "import sys\n"

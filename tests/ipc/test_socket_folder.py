@@ -1,4 +1,4 @@
-"""Folders of sockets whose owners were killed."""
+"""Socket folders, also those whose owners were killed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OWNER = """
 import socket, time
 from voxcpm_grpc.ipc.socket_folder import SocketFolder
 folder = SocketFolder()
-socket.socket(socket.AF_UNIX).bind(str(folder.path / "letters"))
+socket.socket(socket.AF_UNIX).bind(str(folder.path / "messages"))
 print(folder.path, flush=True)
 time.sleep(60)
 """
@@ -25,7 +25,7 @@ time.sleep(60)
 
 @pytest.fixture
 def temporary() -> Iterator[Path]:
-    """Short, for the sake of the sockets' addresses."""
+    """A folder with a short path, because the addresses of sockets are limited."""
     with tempfile.TemporaryDirectory(prefix="t-") as path, pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", path)
         patch.setattr(tempfile, "tempdir", path)
@@ -34,7 +34,7 @@ def temporary() -> Iterator[Path]:
 
 @pytest.fixture
 def owner(temporary) -> Iterator[subprocess.Popen[str]]:
-    """Another process with a folder and a socket in it."""
+    """Another process that owns a folder with a socket in it."""
     process = subprocess.Popen([sys.executable, "-c", OWNER], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout and process.stdout.readline().startswith(str(temporary))
@@ -44,11 +44,11 @@ def owner(temporary) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
-def test_the_next_folder_removes_one_whose_owner_was_killed(temporary, owner):
+def test_a_new_folder_removes_one_whose_owner_was_killed(temporary, owner):
     [theirs] = temporary.iterdir()
     ours = SocketFolder()
-    assert {*temporary.iterdir()} == {theirs, ours.path}, "its owner lives"
-    assert (theirs / "letters").exists()
+    assert {*temporary.iterdir()} == {theirs, ours.path}, "its owner still runs"
+    assert (theirs / "messages").exists()
     owner.kill()
     owner.wait()
     another = SocketFolder()
@@ -58,7 +58,7 @@ def test_the_next_folder_removes_one_whose_owner_was_killed(temporary, owner):
     assert not list(temporary.iterdir())
 
 
-def test_nothing_but_sockets_is_removed(temporary, owner):
+def test_only_sockets_are_removed(temporary, owner):
     [theirs] = temporary.iterdir()
     (theirs / "notes").touch()
     (temporary / "voxcpm-sockets-file").touch()
@@ -70,11 +70,11 @@ def test_nothing_but_sockets_is_removed(temporary, owner):
     assert len(list(temporary.iterdir())) == 3
 
 
-def test_a_folder_is_closed_with_its_sockets(temporary):
+def test_close_removes_a_folder_and_its_sockets(temporary):
     folder = SocketFolder()
     assert folder.path.stat().st_mode & 0o777 == 0o700
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(folder.path / "letters"))
+        listener.bind(str(folder.path / "messages"))
         folder.close()
     assert not list(temporary.iterdir())
-    folder.close()  # once more is fine
+    folder.close()  # a second time

@@ -1,4 +1,4 @@
-"""Pools that grow and shrink. When they should is told in test_scaling; test_ray has one that does under load."""
+"""Pools that grow and shrink. test_scaling tests the decisions, and the tests of Ray a pool under load."""
 
 from __future__ import annotations
 
@@ -22,53 +22,53 @@ from voxcpm_grpc.settings.schema import SupervisionSettings
 BOUNDS = Bounds(min_engines=1, max_engines=2, grow_seconds=0.5, shrink_seconds=1.0)
 BUSY = MakeFake(step_seconds=0.02, slots=2)
 ONE_TRY = patient(restart_limit=1)
-UNREAD = 8  # chunks made for who does not read; a stream that is longer waits for its reader
+UNREAD = 8  # chunks that an engine makes for a stream that is not read
 
 
 @contextlib.asynccontextmanager
 async def scaled(
-    *there: Launcher,
-    coming: Sequence[Launcher] = (),
+    *launchers: Launcher,
+    more: Sequence[Launcher] = (),
     bounds: Bounds = BOUNDS,
     settings: SupervisionSettings | None = None,
 ) -> AsyncIterator[EnginePool]:
-    """A pool of engines that are there, which may get those in turn that are to come."""
-    launches = iter(coming)
-    async with started(*there, settings=settings) as pool:
-        keeping = keep_running(lambda: autoscale(pool, lambda: next(launches), bounds), "scaling")
+    """A started pool of these launchers that adds `more` of them, one after the other."""
+    factories = iter(more)
+    async with started(*launchers, settings=settings) as pool:
+        scaling = keep_running(lambda: autoscale(pool, lambda: next(factories), bounds), "scaling")
         try:
             yield pool
-            assert not keeping.done()
+            assert not scaling.done()
         finally:
-            await cancel_and_wait(keeping)
+            await cancel_and_wait(scaling)
 
 
-async def engines_are(pool: EnginePool, wanted: int) -> None:
-    await until(lambda: [place.alive for place in pool.places] == [True] * wanted)
+async def ready_engines_are(pool: EnginePool, wanted: int) -> None:
+    await until(lambda: [replica.ready for replica in pool.replicas] == [True] * wanted)
 
 
-async def test_who_leaves_ends_what_it_speaks():
+async def test_a_removed_replica_finishes_its_streams():
     launchers = [Launcher([replace(BUSY, slots=8)], name=f"engine-{n}") for n in range(2)]
     async with scaled(*launchers, bounds=replace(BOUNDS, shrink_seconds=0.1)) as pool:
         streams = [pool.generate(request(f"s{n}", 80), lead_chunks=UNREAD) for n in range(2)]
-        assert [len(place.jobs) for place in pool.places] == [1, 1]
-        await until(lambda: sum(place.alive for place in pool.places) < 2)
-        assert [len(place.jobs) for place in pool.places] == [1, 1], "it speaks on"
+        assert [len(replica.calls) for replica in pool.replicas] == [1, 1]
+        await until(lambda: sum(replica.ready for replica in pool.replicas) < 2)
+        assert [len(replica.calls) for replica in pool.replicas] == [1, 1], "it drains"
         for events in await asyncio.gather(*(everything(stream) for stream in streams)):
             assert [event.index for event in events if isinstance(event, AudioChunk)] == list(range(80))
-        await engines_are(pool, 1)
+        await ready_engines_are(pool, 1)
 
 
-async def test_a_place_that_was_given_up_is_replaced_while_another_engine_lives():
+async def test_a_replica_that_was_given_up_is_replaced_while_another_engine_is_ready():
     bad, good = Launcher([MakeFake(before=refuse_to_start)]), Launcher([BUSY])
     bounds = replace(BOUNDS, min_engines=2)
-    async with scaled(Launcher([BUSY]), coming=[bad, good], bounds=bounds, settings=ONE_TRY) as pool:
-        await engines_are(pool, 2)
+    async with scaled(Launcher([BUSY]), more=[bad, good], bounds=bounds, settings=ONE_TRY) as pool:
+        await ready_engines_are(pool, 2)
         assert len(bad.handles) == len(good.handles) == 1
 
 
 async def test_an_engine_that_cannot_be_stopped_at_once_is_stopped_later(monkeypatch, caplog):
-    """And the pool grows and shrinks on."""
+    """The pool continues to grow and shrink."""
     close, failures = ProcessHandle.close, []
 
     async def fails_at_first(handle: ProcessHandle, *, force: bool = False) -> None:
@@ -80,39 +80,39 @@ async def test_an_engine_that_cannot_be_stopped_at_once_is_stopped_later(monkeyp
     monkeypatch.setattr(ProcessHandle, "close", fails_at_first)
     launchers = [Launcher([BUSY], name=f"engine-{n}") for n in range(2)]
     more = Launcher([BUSY], name="engine-2")
-    async with scaled(*launchers, coming=[more], bounds=replace(BOUNDS, shrink_seconds=0.1)) as pool:
-        await engines_are(pool, 1)
+    async with scaled(*launchers, more=[more], bounds=replace(BOUNDS, shrink_seconds=0.1)) as pool:
+        await ready_engines_are(pool, 1)
         assert "too many open files" in caplog.text
         streams = [pool.generate(request(f"s{n}", 100), lead_chunks=UNREAD) for n in range(4)]
         await until(lambda: more.handles)
         await asyncio.gather(*map(everything, streams))
-        await engines_are(pool, 1)
+        await ready_engines_are(pool, 1)
 
 
-async def test_scaling_that_fails_goes_on(caplog):
-    """Here a launch cannot be made, once."""
+async def test_scaling_continues_after_an_error(caplog):
+    """One replica cannot be created."""
     good = Launcher([BUSY])
-    launches = iter([None, good])
+    launchers = iter([None, good])
 
-    def next_launch() -> Launcher:
-        if (launch := next(launches)) is None:
+    def next_factory() -> Launcher:
+        if (launcher := next(launchers)) is None:
             raise RuntimeError("no name is left")
-        return launch
+        return launcher
 
     async with started(Launcher([BUSY])) as pool:
-        scaling = keep_running(lambda: autoscale(pool, next_launch, replace(BOUNDS, min_engines=2)), "scaling")
-        await engines_are(pool, 2)
+        scaling = keep_running(lambda: autoscale(pool, next_factory, replace(BOUNDS, min_engines=2)), "scaling")
+        await ready_engines_are(pool, 2)
         assert "no name is left" in caplog.text
         await cancel_and_wait(scaling)
 
 
-async def test_the_last_place_is_left_to_be_over(monkeypatch):
+async def test_the_last_replica_is_not_replaced_so_that_the_pool_ends(monkeypatch):
     first = Launcher([BUSY, MakeFake(before=refuse_to_start)])
-    looks, wanted = [], Scaler.wanted
-    monkeypatch.setattr(Scaler, "wanted", lambda *told: looks.append(told) or wanted(*told))
+    decisions, wanted = [], Scaler.wanted
+    monkeypatch.setattr(Scaler, "wanted", lambda *load: decisions.append(load) or wanted(*load))
     async with scaled(first, settings=ONE_TRY) as pool:
         first.kill()
         await asyncio.wait_for(pool.closed_or_given_up(), HANG_SECONDS)
-        before = len(looks)
-        await until(lambda: len(looks) == before + 2)
-        assert len(pool.places) == 1
+        before = len(decisions)
+        await until(lambda: len(decisions) == before + 2)
+        assert len(pool.replicas) == 1

@@ -1,4 +1,4 @@
-"""Which engine gets a request."""
+"""The choice of a replica for each request."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ from dataclasses import dataclass, replace
 import numpy as np
 from support.fake_engine import INFO
 
-from voxcpm_grpc.pool.balancer import KNOWN_STEPS, Balancer, prefix_of, work_of
+from voxcpm_grpc.pool.balancer import CACHE_BONUS_STEPS, Balancer, prefix_of, work_of
 from voxcpm_grpc.request import Conditioning, Prompt, Request, Sampling
 
 
 @dataclass(eq=False)
-class Engine:
+class Replica:
     work: float = 0.0
     full: bool = False
 
+    def load(self) -> tuple[bool, float]:
+        return self.full, self.work
 
-def said(text: str, **sampling) -> Request:
+
+def with_text(text: str, **sampling) -> Request:
     return Request(id="a", text=text, sampling=Sampling(**sampling))
 
 
@@ -25,66 +28,66 @@ def voice(seed: int) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal((40, 4, 8)).astype(np.float32)
 
 
-def in_voice(seed: int) -> Request:
+def with_voice(seed: int) -> Request:
     return Request(id="a", text="Hello.", conditioning=Conditioning(reference=voice(seed)))
 
 
-def test_work_is_the_speech_that_a_text_will_be():
+def test_work_is_the_expected_duration_of_the_speech():
     second = INFO.output_sample_rate / INFO.samples_per_step
     sentence = "The quick brown fox jumps over the lazy dog, and nobody minds."  # 4 to 5 s when read aloud
-    assert 3 * second < work_of(said(sentence), INFO) < 7 * second
-    assert 3 * second < work_of(said("敏捷的棕色狐狸跳过了那只懒狗,没有人介意。"), INFO) < 7 * second
-    assert work_of(said(sentence * 3), INFO) > 2.5 * work_of(said(sentence), INFO)
+    assert 3 * second < work_of(with_text(sentence), INFO) < 7 * second
+    assert 3 * second < work_of(with_text("敏捷的棕色狐狸跳过了那只懒狗,没有人介意。"), INFO) < 7 * second
+    assert work_of(with_text(sentence * 3), INFO) > 2.5 * work_of(with_text(sentence), INFO)
 
 
-def test_limits_and_voices_count():
-    assert work_of(said("A long text. " * 20, max_steps=7), INFO) == 7
-    assert work_of(said("No.", min_steps=500), INFO) == 500
-    plain = said("Hello there.")
+def test_work_includes_limits_and_voices():
+    assert work_of(with_text("A long text. " * 20, max_steps=7), INFO) == 7
+    assert work_of(with_text("No.", min_steps=500), INFO) == 500
+    plain = with_text("Hello there.")
     latents = np.zeros((640, 4, 8), np.float32)
     for conditioning in (Conditioning(reference=latents), Conditioning(prompt=Prompt(text="x", latents=latents))):
         assert work_of(replace(plain, conditioning=conditioning), INFO) == work_of(plain, INFO) + 10
 
 
-def test_least_work_wins_and_equals_take_turns():
-    engines = [Engine(), Engine(), Engine()]
-    chooser = Balancer()
-    assert {chooser.choose(engines, None) for _ in range(3)} == set(engines)
-    engines[0].work, engines[1].work, engines[2].work = 30, 10, 20
-    assert chooser.choose(engines, None) is engines[1]
+def test_the_replica_with_the_least_work_is_chosen_and_equal_ones_take_turns():
+    replicas = [Replica(), Replica(), Replica()]
+    balancer = Balancer(Replica.load)
+    assert {balancer.choose(replicas, None) for _ in range(3)} == set(replicas)
+    replicas[0].work, replicas[1].work, replicas[2].work = 30, 10, 20
+    assert balancer.choose(replicas, None) is replicas[1]
 
 
-def test_who_has_a_slot_comes_before_who_has_less_work():
-    short, long = Engine(work=20, full=True), Engine(work=300)
-    assert Balancer().choose([short, long], None) is long
+def test_a_replica_with_a_free_slot_is_chosen_before_one_with_less_work():
+    short, long = Replica(work=20, full=True), Replica(work=300)
+    assert Balancer(Replica.load).choose([short, long], None) is long
     long.full = True
-    assert Balancer().choose([short, long], None) is short
+    assert Balancer(Replica.load).choose([short, long], None) is short
 
 
-def test_a_voice_stays_where_it_is_known_unless_there_is_notably_more_to_do():
-    known, other = Engine(), Engine()
-    chooser, prefix = Balancer(), prefix_of(in_voice(1))
+def test_a_voice_stays_with_its_replica_unless_that_has_notably_more_work():
+    first, other = Replica(), Replica()
+    balancer, prefix = Balancer(Replica.load), prefix_of(with_voice(1))
     assert prefix is not None
-    assert chooser.choose([known], prefix) is known
-    known.work = KNOWN_STEPS - 1
-    assert chooser.choose([known, other], prefix) is known
-    assert chooser.choose([known, other], prefix_of(in_voice(2))) is other, "another voice has no reason to wait"
-    known.work = other.work + KNOWN_STEPS + 1
-    assert chooser.choose([known, other], prefix) is other
-    known.work = other.work = 0
-    assert {chooser.choose([known, other], prefix) for _ in range(2)} == {known, other}, "both know it now"
+    assert balancer.choose([first], prefix) is first
+    first.work = CACHE_BONUS_STEPS - 1
+    assert balancer.choose([first, other], prefix) is first
+    assert balancer.choose([first, other], prefix_of(with_voice(2))) is other, "another voice is in no cache"
+    first.work = other.work + CACHE_BONUS_STEPS + 1
+    assert balancer.choose([first, other], prefix) is other
+    first.work = other.work = 0
+    assert {balancer.choose([first, other], prefix) for _ in range(2)} == {first, other}, "both have it in their cache"
 
 
-def test_a_lost_engine_knows_nothing_any_more():
-    known, other = Engine(), Engine()
-    chooser, prefix = Balancer(), prefix_of(in_voice(1))
-    chooser.choose([known], prefix)
-    chooser.forget(known)
-    known.work = 1
-    assert chooser.choose([known, other], prefix) is other
+def test_a_lost_engine_has_nothing_in_its_cache():
+    first, other = Replica(), Replica()
+    balancer, prefix = Balancer(Replica.load), prefix_of(with_voice(1))
+    balancer.choose([first], prefix)
+    balancer.forget(first)
+    first.work = 1
+    assert balancer.choose([first, other], prefix) is other
 
 
-def test_voices_are_told_apart():
-    assert prefix_of(in_voice(1)) == prefix_of(in_voice(1))
-    assert prefix_of(in_voice(1)) != prefix_of(in_voice(2))
-    assert prefix_of(said("Hello.")) is None
+def test_voices_have_different_prefixes():
+    assert prefix_of(with_voice(1)) == prefix_of(with_voice(1))
+    assert prefix_of(with_voice(1)) != prefix_of(with_voice(2))
+    assert prefix_of(with_text("Hello.")) is None

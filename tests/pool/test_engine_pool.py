@@ -18,6 +18,7 @@ from support.waiting import HANG_SECONDS, NEVER_SECONDS
 from voxcpm_grpc.errors import Aborted, Exhausted, Internal, InvalidRequest, StartupError, Unavailable
 from voxcpm_grpc.ipc import messages
 from voxcpm_grpc.pool.engine_pool import EnginePool
+from voxcpm_grpc.pool.replica import Replica
 from voxcpm_grpc.request import Admitted, AudioChunk, Finished, FinishReason
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -29,7 +30,7 @@ async def pool():
         yield pool
 
 
-async def test_a_request_from_admission_to_its_end(pool):
+async def test_the_events_of_a_request_are_in_order(pool):
     admitted, *chunks, finished = await everything(pool.generate(request("a", 5)))
     assert isinstance(admitted, Admitted)
     assert [chunk.index for chunk in chunks] == [0, 1, 2, 3, 4]
@@ -38,7 +39,7 @@ async def test_a_request_from_admission_to_its_end(pool):
     assert (finished.reason, finished.steps) == (FinishReason.MAX_STEPS, 5)
 
 
-async def test_fifty_at_once_do_not_mix(pool):
+async def test_fifty_requests_at_once_do_not_mix(pool):
     streams = [pool.generate(request(f"many-{i}", 3 + i), lead_chunks=1 + i % 7) for i in range(50)]
     results = await asyncio.gather(*(everything(stream) for stream in streams))
     for i, (_, *chunks, finished) in enumerate(results):
@@ -46,14 +47,14 @@ async def test_fifty_at_once_do_not_mix(pool):
         assert finished.steps == 3 + i
 
 
-async def test_the_engine_is_told_before_anyone_reads(pool):
+async def test_a_request_is_sent_before_its_call_is_read(pool):
     before = (await at_rest(pool)).steps
     stream = pool.generate(request("eager", 3))
     await steps_reach(lambda: pool.stats().steps, before + 1 + 3)
     assert len(await everything(stream)) == 5
 
 
-async def test_errors_come_from_iteration(pool):
+async def test_iteration_raises_the_errors_of_a_request(pool):
     stream = pool.generate(request("r", 3, "refuse"))
     with pytest.raises(Exhausted, match="queue is full") as caught:
         await anext(stream)
@@ -64,7 +65,7 @@ async def test_errors_come_from_iteration(pool):
         await everything(pool.generate(request("f", 3, "fail")))
 
 
-async def test_an_id_in_use_is_refused_and_a_used_one_is_not(pool):
+async def test_an_id_in_use_is_refused_and_may_be_used_again_later(pool):
     first = pool.generate(request("same", 3))
     with pytest.raises(InvalidRequest, match="'same' is in use"):
         await anext(pool.generate(request("same", 3)))
@@ -72,21 +73,21 @@ async def test_an_id_in_use_is_refused_and_a_used_one_is_not(pool):
     assert len(await everything(pool.generate(request("same", 3)))) == 5
 
 
-async def test_an_id_may_be_the_name_of_other_work(pool):
+async def test_a_request_may_have_the_name_of_a_codec_job_as_its_id(pool):
     encoding = asyncio.create_task(pool.encode(np.zeros(3200), pad_left=True))
     await asyncio.sleep(0)
     assert len(await everything(pool.generate(request("encode", 3)))) == 5
     await encoding
 
 
-async def test_a_request_that_cannot_be_sent_fails_alone(pool, caplog):
+async def test_a_request_that_cannot_be_encoded_fails_alone(pool, caplog):
     with pytest.raises(Internal):
         await everything(pool.generate(request("surrogate", 3, "\ud800")))
     assert "surrogate" in caplog.text
     assert len(await everything(pool.generate(request("next", 3)))) == 5
 
 
-async def test_nothing_of_a_cancelled_request_reaches_its_successor(pool):
+async def test_no_event_of_a_cancelled_request_reaches_the_next_with_its_id(pool):
     for _ in range(20):
         stream = pool.generate(request("again", 1000))
         for _ in range(4):
@@ -97,7 +98,7 @@ async def test_nothing_of_a_cancelled_request_reaches_its_successor(pool):
     await at_rest(pool)
 
 
-async def test_closing_a_stream_cancels_it(pool):
+async def test_closing_a_call_cancels_its_request(pool):
     before = (await at_rest(pool)).cancelled
     stream = pool.generate(request("c", 100_000))
     async with contextlib.aclosing(stream):
@@ -109,7 +110,7 @@ async def test_closing_a_stream_cancels_it(pool):
         await anext(stream)
 
 
-async def test_cancelling_the_reader_cancels_the_stream(pool):
+async def test_cancelling_the_reader_cancels_the_request(pool):
     before = (await at_rest(pool)).cancelled
     started = asyncio.Event()
 
@@ -126,7 +127,7 @@ async def test_cancelling_the_reader_cancels_the_stream(pool):
 
 
 @pytest.mark.parametrize("how", ["close", "drop", "drop after a chunk"])
-async def test_a_stream_that_is_left_alone_frees_its_place(pool, how):
+async def test_a_call_that_is_closed_or_dropped_frees_its_slot(pool, how):
     before = (await at_rest(pool)).cancelled
     stream = pool.generate(request("left", 100_000))
     if how == "close":
@@ -148,7 +149,7 @@ async def test_closing_wakes_a_reader_in_another_task():
         assert await reader == []
 
 
-async def test_an_end_that_nobody_read_needs_no_cancel(pool):
+async def test_closing_a_call_that_has_ended_unread_cancels_nothing(pool):
     before = (await at_rest(pool)).cancelled
     stream = pool.generate(request("e", 3))
     await at_rest(pool)
@@ -156,7 +157,22 @@ async def test_an_end_that_nobody_read_needs_no_cancel(pool):
     assert (await at_rest(pool)).cancelled == before
 
 
-async def test_a_slow_reader_bounds_its_stream():
+async def test_a_reader_may_grant_credit_itself():
+    async with pool_of(MakeFake()) as pool:
+        call = pool.generate(request("manual", 64), lead_chunks=8, grant_on_read=False)
+        assert isinstance(await anext(call), Admitted)
+        for index in range(8):
+            assert (await anext(call)).index == index
+        await steps_reach(lambda: pool.stats().steps, 1 + 8)
+        call.grant(6)
+        for index in range(8, 14):
+            assert (await anext(call)).index == index
+        await steps_reach(lambda: pool.stats().steps, 1 + 8 + 6)
+        call.grant(50)
+        assert [event.index for event in await everything(call) if isinstance(event, AudioChunk)] == list(range(14, 64))
+
+
+async def test_an_engine_makes_no_more_chunks_than_a_slow_reader_allows():
     async with pool_of(MakeFake()) as pool:
         slow = pool.generate(request("slow", 64), lead_chunks=8)
         assert isinstance(await anext(slow), Admitted)
@@ -164,11 +180,11 @@ async def test_a_slow_reader_bounds_its_stream():
         for index in range(8):
             assert (await anext(slow)).index == index
         await steps_reach(lambda: pool.stats().steps, 1 + 8 + 8)
-        rest = await everything(slow)  # who reads on gets it all
+        rest = await everything(slow)
         assert [chunk.index for chunk in rest[:-1]] == list(range(8, 64))
 
 
-async def test_a_slow_reader_holds_nobody_else(pool):
+async def test_a_slow_reader_does_not_delay_other_streams(pool):
     slow = pool.generate(request("slow", 64), lead_chunks=8)
     await anext(slow)
     assert len(await everything(pool.generate(request("fast", 500), lead_chunks=64))) == 502
@@ -189,7 +205,7 @@ async def test_encode_and_decode(pool):
 
 @pytest.fixture
 def callback_cpu(monkeypatch):
-    """CPU seconds of each callback that the event loop ran."""
+    """CPU seconds of each callback of the event loop."""
     spent: list[float] = []
     run = asyncio.Handle._run
 
@@ -203,7 +219,7 @@ def callback_cpu(monkeypatch):
 
 
 async def longest(callback_cpu: list[float], work: Callable[[], Awaitable[object]]) -> float:
-    """Of the callbacks of the best round, for what is slow in itself is so each time; memory is new in the first."""
+    """The longest callback of the best round: slow code is slow in all rounds, and the first round allocates memory."""
     rounds = []
     for _ in range(6):
         callback_cpu.clear()
@@ -214,7 +230,7 @@ async def longest(callback_cpu: list[float], work: Callable[[], Awaitable[object
 
 
 def cpu_of(work: Callable[[], object]) -> float:
-    """CPU seconds of this thread, in the best of several rounds."""
+    """CPU seconds of this thread in the best of several rounds."""
     rounds = []
     for _ in range(6):
         before = time.thread_time()
@@ -223,8 +239,8 @@ def cpu_of(work: Callable[[], object]) -> float:
     return min(rounds)
 
 
-async def test_large_messages_do_not_hold_the_loop(pool, callback_cpu):
-    """They are copied a few times, and nothing looks at every sample of them."""
+async def test_large_messages_do_not_block_the_event_loop(pool, callback_cpu):
+    """They are copied a few times, and no Python code visits each sample."""
     waveform = np.zeros(1_500_000, np.float32)  # 6 MB
 
     async def work():
@@ -233,8 +249,8 @@ async def test_large_messages_do_not_hold_the_loop(pool, callback_cpu):
     assert await longest(callback_cpu, work) < 40 * cpu_of(waveform.copy)
 
 
-async def test_many_streams_do_not_hold_the_loop(pool, monkeypatch):
-    """Between two turns of the loop at most one letter is read: of one step, whatever has piled up."""
+async def test_many_streams_do_not_block_the_event_loop(pool, monkeypatch):
+    """One turn of the loop decodes one message at most, that of one step, however many wait."""
     streams, read, reports = 50, [0], [0]
     run, decode = asyncio.Handle._run, messages.decode_reports
 
@@ -244,22 +260,22 @@ async def test_many_streams_do_not_hold_the_loop(pool, monkeypatch):
 
     def decoded(data):
         read[-1] += 1
-        letter = decode(data)
-        reports.append(len(letter))
-        return letter
+        message = decode(data)
+        reports.append(len(message))
+        return message
 
     monkeypatch.setattr(asyncio.Handle, "_run", counted)
     monkeypatch.setattr(messages, "decode_reports", decoded)
-    speaking = [pool.generate(request(f"busy-{number}", 100)) for number in range(streams)]
-    time.sleep(0.5)  # noqa: ASYNC251 - letters pile up
-    for events in await asyncio.gather(*map(everything, speaking)):
+    calls = [pool.generate(request(f"busy-{number}", 100)) for number in range(streams)]
+    time.sleep(0.5)  # noqa: ASYNC251 - messages pile up
+    for events in await asyncio.gather(*map(everything, calls)):
         assert len(events) == 102
     assert sum(read) > 100
-    assert max(read) <= 1 + 1  # a sign of life, from a socket of its own
+    assert max(read) <= 1 + 1  # a heartbeat, which has a socket of its own
     assert max(reports) <= 2 * streams  # the last audio of each, and its end
 
 
-async def test_closing_the_pool_ends_what_is_under_way():
+async def test_closing_the_pool_ends_its_calls():
     async with pool_of(MakeFake()) as pool:
         stream = pool.generate(request("a", 100_000))
         await anext(stream)
@@ -289,7 +305,7 @@ async def test_engines_of_different_models_do_not_start():
         await pool.start()
 
 
-async def test_it_serves_on_uvloop():
+async def test_a_pool_works_on_uvloop():
     async def main():
         async with pool_of(MakeFake()) as pool:
             return await asyncio.gather(*(everything(pool.generate(request(str(i), 30))) for i in range(10)))
@@ -301,27 +317,32 @@ async def test_it_serves_on_uvloop():
     assert [len(events) for events in await asyncio.to_thread(run)] == [32] * 10
 
 
-async def test_work_counts_and_not_streams():
+async def test_the_work_of_streams_counts_and_not_their_number():
     async with pool_of(MakeFake(step_seconds=0.002), MakeFake(step_seconds=0.002)) as pool:
-        first, second = pool.places
+        first, second = pool.replicas
         book = pool.generate(request("book", 10**6, "A long story that takes its time. " * 100))
-        (busy,) = [place for place in pool.places if place.jobs]
+        (busy,) = [replica for replica in pool.replicas if replica.calls]
         free = second if busy is first else first
         words = [pool.generate(request(f"word{i}", 100, "Hello.")) for i in range(4)]
-        assert (len(busy.jobs), len(free.jobs)) == (1, 4)
+        assert (len(busy.calls), len(free.calls)) == (1, 4)
         assert all(len(events) == 102 for events in await asyncio.gather(*map(everything, words)))
-        assert free.work == 0
-        before = busy.work
+        assert steps_left(free) == 0
+        before = steps_left(busy)
         for _ in range(500):
             await anext(book)
-        assert busy.work < before, "what is spoken is no work any more"
+        assert steps_left(busy) < before
         await book.aclose()
 
 
-async def test_an_idle_pool_reserves_at_choice_time():
+def steps_left(replica: Replica) -> float:
+    _, steps = replica.load()
+    return steps
+
+
+async def test_an_idle_pool_spreads_requests_that_come_at_once():
     async with pool_of(MakeFake(), MakeFake(), MakeFake()) as pool:
         streams = [pool.generate(request(f"r{i}", 100_000)) for i in range(9)]
-        assert [len(place.jobs) for place in pool.places] == [3, 3, 3]
+        assert [len(replica.calls) for replica in pool.replicas] == [3, 3, 3]
         for stream in streams:
             await stream.aclose()
-        assert [len(place.jobs) for place in pool.places] == [0, 0, 0]
+        assert [len(replica.calls) for replica in pool.replicas] == [0, 0, 0]

@@ -1,3 +1,5 @@
+"""Engines in processes of this host: start, messages and end."""
+
 from __future__ import annotations
 
 import asyncio
@@ -42,17 +44,17 @@ async def started(make=None, **options):
         await handle.close()
 
 
-async def letters(handle):
-    """All that the engine says, one by one, beside its signs of life."""
+async def reports_of(handle):
+    """All reports but heartbeats, one by one."""
     async with asyncio.timeout(HANG_SECONDS), contextlib.aclosing(handle.reports()) as batches:
         async for batch in batches:
             for report in batch:
-                if not isinstance(report, m.Beat):
+                if not isinstance(report, m.Heartbeat):
                     yield report
 
 
-async def next_letter(handle):
-    async with contextlib.aclosing(letters(handle)) as reports:
+async def next_report(handle):
+    async with contextlib.aclosing(reports_of(handle)) as reports:
         return await anext(reports)
 
 
@@ -63,14 +65,14 @@ def is_gone(pid: int) -> bool:
         return True
 
 
-async def test_an_engine_starts_speaks_and_stops(tmp_path, monkeypatch):
+async def test_an_engine_starts_handles_a_request_and_stops(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     handle = ProcessHandle(MakeFake(), name="engine-7")
     assert await handle.start() == INFO
-    assert list(tmp_path.iterdir()) == [], "the socket's file is gone once it has its peer"
+    assert list(tmp_path.iterdir()) == [], "the file of the socket is removed once it is connected"
     handle.post(m.Submit(request("a", 3), 10))
     reports = []
-    async with contextlib.aclosing(letters(handle)) as stream:
+    async with contextlib.aclosing(reports_of(handle)) as stream:
         async for report in stream:
             reports.append(report)
             if carries(report, Finished):
@@ -79,7 +81,7 @@ async def test_an_engine_starts_speaks_and_stops(tmp_path, monkeypatch):
     pid = handle.pid
     await handle.close()
     assert is_gone(pid)
-    await handle.close()  # once more is fine
+    await handle.close()  # a second time
 
 
 async def test_the_socket_is_private_and_a_start_can_be_cancelled(tmp_path, monkeypatch):
@@ -99,13 +101,13 @@ async def test_the_socket_is_private_and_a_start_can_be_cancelled(tmp_path, monk
     assert list(sockets.iterdir()) == []
 
 
-async def test_a_start_and_its_end_can_both_be_cancelled(tmp_path, monkeypatch):
+async def test_a_start_and_a_close_can_both_be_cancelled(tmp_path, monkeypatch):
     may_start, start = threading.Event(), SpawnProcess.start
     monkeypatch.setattr(SpawnProcess, "start", lambda process: (may_start.wait(HANG_SECONDS), start(process)))
     handle = ProcessHandle(MakeFake(before=LoadForever(tmp_path)))
     starting = asyncio.create_task(handle.start())
     await asyncio.sleep(0)
-    await asyncio.sleep(0)  # the process is being made
+    await asyncio.sleep(0)  # the process starts now
     starting.cancel()
     closing = asyncio.create_task(handle.close())
     await asyncio.sleep(0)
@@ -117,84 +119,83 @@ async def test_a_start_and_its_end_can_both_be_cancelled(tmp_path, monkeypatch):
     assert is_gone(handle.pid)
 
 
-async def test_nobody_waits_for_a_process_that_a_driver_holds(monkeypatch, caplog):
-    monkeypatch.setattr("voxcpm_grpc.ipc.child_process.KILLED_SECONDS", 0.2)
+async def test_close_does_not_wait_for_a_process_that_a_driver_blocks(monkeypatch, caplog):
+    monkeypatch.setattr("voxcpm_grpc.ipc.child_process.KILL_SECONDS", 0.2)
     async with started(stop_seconds=0.2) as handle:
         os.kill(handle.pid, signal.SIGSTOP)
         kill = SpawnProcess.kill
-        monkeypatch.setattr(
-            SpawnProcess, "kill", lambda process: None
-        )  # as it is for one in the middle of a device's call
+        # A process in a call of a device's driver ignores the signal.
+        monkeypatch.setattr(SpawnProcess, "kill", lambda process: None)
         async with asyncio.timeout(HANG_SECONDS):
             await handle.close()
-        assert f"process {handle.pid}, does not end though it was killed" in caplog.text
+        assert f"process {handle.pid}, was killed and does not end" in caplog.text
         monkeypatch.setattr(SpawnProcess, "kill", kill)
         os.kill(handle.pid, signal.SIGKILL)
         await until(lambda: is_gone(handle.pid))
 
 
-async def test_loopback_serves_where_a_unix_socket_cannot_be(tmp_path, monkeypatch):
+async def test_the_loopback_interface_replaces_unix_sockets_that_cannot_be_created(tmp_path, monkeypatch):
     deep = tmp_path / ("d" * 120)  # longer than the address of a Unix socket may be
     deep.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(deep))
     async with started() as handle:
         handle.post(m.Submit(request("s", 1), 1))
-        assert carries(await next_letter(handle), Admitted)
+        assert carries(await next_report(handle), Admitted)
 
 
 @pytest.mark.parametrize(
-    ("before", "words"),
+    ("before", "message"),
     [
         (refuse_to_start, r"^model.safetensors is missing; download the checkpoint again$"),
         (start_with_a_bug, r"could not start: ZeroDivisionError: division by zero"),
         (die_early, r"engine ended with status 7 before it was ready"),
     ],
 )
-async def test_an_engine_that_cannot_start_says_why(before, words):
+async def test_the_error_of_a_failed_start_has_its_cause(before, message):
     handle = ProcessHandle(MakeFake(before=before))
-    with pytest.raises(StartupError, match=words):
+    with pytest.raises(StartupError, match=message):
         await handle.start()
     await handle.close()
     assert is_gone(handle.pid)
 
 
-async def test_a_start_that_takes_too_long_is_given_up(tmp_path):
+async def test_a_start_that_takes_too_long_fails(tmp_path):
     handle = ProcessHandle(MakeFake(before=LoadForever(tmp_path)), start_seconds=1.0, stop_seconds=NEVER_SECONDS)
     with pytest.raises(StartupError, match="not ready after 1 seconds"):
         await handle.start()
-    async with asyncio.timeout(HANG_SECONDS):  # what is still loading gets no grace
+    async with asyncio.timeout(HANG_SECONDS):  # a process that still loads is killed at once
         await handle.close()
     assert is_gone(handle.pid)
 
 
-async def test_what_cannot_be_pickled_fails_the_start():
+async def test_a_factory_that_cannot_be_pickled_fails_the_start():
     handle = ProcessHandle(lambda: None)
     with pytest.raises(Exception, match="pickle"):
         await handle.start()
     await handle.close()
 
 
-@pytest.mark.parametrize("begun", [True, False], ids=["of an engine", "not begun"])
-def test_a_forgotten_handle_blocks_nobody_and_leaves_no_process(begun):
-    """As when its caller fails before it can close it; what refers to itself is found by the garbage collector."""
+@pytest.mark.parametrize("is_started", [True, False], ids=["started", "not started"])
+def test_a_handle_that_is_not_closed_blocks_nothing_and_leaves_no_process(is_started):
+    """Its owner may fail before it can close it. An object with a reference to itself needs the garbage collector."""
     pids: list[int | None] = []
 
-    async def begin() -> None:
+    async def use() -> None:
         handle = ProcessHandle(MakeFake())
         handle.itself = handle  # type: ignore[attr-defined]
-        if begun:
+        if is_started:
             await handle.start()
             handle.post(m.Submit(request("unread", 1), 1))
             pids.append(handle.pid)
 
-    def forget() -> None:
-        asyncio.run(begin())
+    def use_and_collect() -> None:
+        asyncio.run(use())
         gc.collect()
 
-    forgetting = threading.Thread(target=forget, daemon=True)  # it would never end, and the test's end wait for it
-    forgetting.start()
-    forgetting.join(HANG_SECONDS)
-    assert not forgetting.is_alive()
+    thread = threading.Thread(target=use_and_collect, daemon=True)  # a daemon, so that a failure does not hang the test
+    thread.start()
+    thread.join(HANG_SECONDS)
+    assert not thread.is_alive()
     wait_until(lambda: all(is_gone(pid) for pid in pids))
 
 
@@ -202,34 +203,34 @@ async def test_reports_end_when_the_process_is_killed():
     async with started() as handle:
         handle.post(m.Submit(request("a", 100_000), 100_000))
         indices = []
-        async for report in letters(handle):
+        async for report in reports_of(handle):
             if carries(report, AudioChunk):
                 if not indices:
                     os.kill(handle.pid, signal.SIGKILL)
                 indices.append(report.body.index)
         assert indices == list(range(len(indices)))
         assert indices
-        handle.post(m.Cancel("a"))  # goes nowhere, quietly
+        handle.post(m.Cancel("a"))  # dropped
 
 
-async def test_last_words_are_heard_after_the_end(tmp_path, monkeypatch):
-    monkeypatch.setattr("voxcpm_grpc.ipc.child_process.LAST_WORDS_SECONDS", 2.0)
+async def test_the_last_reports_arrive_after_the_end_of_the_process(tmp_path, monkeypatch):
+    monkeypatch.setattr("voxcpm_grpc.ipc.channel.LAST_REPORTS_SECONDS", 2.0)
     finished = tmp_path / "finished"
     async with started() as handle:
         handle.post(m.Submit(request("a", 50, f"then {finished}"), 50))
-        await until(finished.exists)  # and nobody has read
+        await until(finished.exists)  # the engine has finished, and its reports are unread
         handle.post(m.Stop())
-        await until(lambda: not psutil.pid_exists(handle.pid))  # and the handle has collected its status
-        reports = [report async for report in letters(handle)]
+        await until(lambda: not psutil.pid_exists(handle.pid))  # the handle has collected its status
+        reports = [report async for report in reports_of(handle)]
         assert sum(carries(report, AudioChunk) for report in reports) == 50
         assert carries(reports[-1], Finished)
 
 
-async def test_a_step_that_raises_ends_the_process_with_a_status(caplog):
+async def test_an_error_in_a_step_ends_the_process_with_status_1(caplog):
     async with started() as handle:
         handle.post(m.Submit(request("good", 3), 10))
         handle.post(m.Submit(request("bad", 3, "crash"), 10))
-        async for _ in letters(handle):
+        async for _ in reports_of(handle):
             pass
         assert "ended with status 1" in caplog.text
 
@@ -238,13 +239,13 @@ async def test_terminate_ends_the_engine_and_interrupt_does_not(caplog):
     async with started() as handle:
         os.kill(handle.pid, signal.SIGINT)
         handle.post(m.Submit(request("s", 1), 1))
-        assert carries(await next_letter(handle), Admitted)
+        assert carries(await next_report(handle), Admitted)
         os.kill(handle.pid, signal.SIGTERM)
-        assert [report async for report in letters(handle)] == []
+        assert [report async for report in reports_of(handle)] == []
         assert "ended with status 0" in caplog.text
 
 
-async def test_an_engine_that_hangs_is_killed_after_its_grace():
+async def test_an_engine_that_does_not_stop_in_time_is_killed():
     handle = ProcessHandle(MakeFake(), stop_seconds=0.3)
     await handle.start()
     os.kill(handle.pid, signal.SIGSTOP)
@@ -285,7 +286,7 @@ async def test_an_engine_ends_when_its_front_is_killed(tmp_path, before, wait):
     loading.mkdir()
     tests = str(Path(__file__).parents[1])
     script.write_text(FRONT.format(tests=tests, before=before, wait=wait, seconds=NEVER_SECONDS))
-    environment = os.environ | {"TMPDIR": str(tmp_path)}  # a killed front leaves its socket's directory behind
+    environment = os.environ | {"TMPDIR": str(tmp_path)}  # a killed front leaves the folder of its socket behind
     front = await asyncio.create_subprocess_exec(
         sys.executable, str(script), str(loading), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
     )

@@ -1,4 +1,4 @@
-"""Engines that die, hang or cannot start: what becomes of their streams, and of their places."""
+"""Engines that die, hang or cannot start: the end of their calls, and the restart of their replicas."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ from voxcpm_grpc.request import Admitted, AudioChunk, Finished
 
 QUICK = patient(restart_seconds=0.2)
 NEVER = patient(restart_seconds=0.1, restart_limit=1)
-SILENCE = 5.0  # seconds, where a test is about it: no process that runs is kept from its sign of life for so long
-UNREAD = 128  # chunks at most that are made for who does not read
+SILENCE = 5.0  # seconds; a busy machine never delays a heartbeat so long
+UNREAD = 128  # the most chunks that an engine makes for a stream that is not read
 
 
 def pair(**options) -> tuple[Launcher, Launcher]:
     return Launcher([MakeFake(**options)], "a"), Launcher([MakeFake(**options)], "b")
 
 
-def single(**options) -> Launcher:
+def single_start(**options) -> Launcher:
     return Launcher([MakeFake(**options)], restarts=False)
 
 
 @pytest.fixture
-def no_successors(monkeypatch):
-    """No engine follows one that was lost."""
+def no_restarts(monkeypatch):
+    """No engine is started again."""
     monkeypatch.setattr(supervisor, "FIRST_PAUSE_SECONDS", NEVER_SECONDS)
     return patient(restart_seconds=NEVER_SECONDS)
 
 
-async def both_alive(pool: EnginePool) -> None:
-    await until(lambda: all(place.alive for place in pool.places))
+async def all_ready(pool: EnginePool) -> None:
+    await until(lambda: all(replica.ready for replica in pool.replicas))
 
 
 async def speaking(pool: EnginePool, id: str, steps: int = 100_000):
-    """A stream that has been heard."""
+    """A stream that has delivered audio."""
     stream = pool.generate(request(id, steps))
     assert isinstance(await anext(stream), Admitted)
     assert isinstance(await anext(stream), AudioChunk)
@@ -59,7 +59,7 @@ def assert_whole(events, steps: int) -> None:
     assert isinstance(finished, Finished)
 
 
-async def test_what_nobody_heard_is_spoken_by_another_engine():
+async def test_requests_without_audio_are_retried_on_another_engine():
     a, b = pair()
     async with started(a, b, settings=QUICK) as pool:
         a.kill(signal.SIGSTOP)
@@ -72,25 +72,25 @@ async def test_what_nobody_heard_is_spoken_by_another_engine():
 
 
 def busy_one(pool: EnginePool, *launchers: Launcher) -> Launcher:
-    [launcher] = [one for one, place in zip(launchers, pool.places, strict=True) if place.jobs]
+    [launcher] = [one for one, replica in zip(launchers, pool.replicas, strict=True) if replica.calls]
     return launcher
 
 
-async def test_who_was_admitted_already_is_admitted_once(tmp_path):
+async def test_a_retried_request_is_admitted_once(tmp_path):
     a, b = pair()
-    may_speak = tmp_path / "may speak"
+    may_continue = tmp_path / "may continue"
     async with started(a, b, settings=QUICK) as pool:
-        stream = pool.generate(request("a", 5, f"after {may_speak}"))
+        stream = pool.generate(request("a", 5, f"after {may_continue}"))
         admitted = await anext(stream)
         busy_one(pool, a, b).kill()
-        may_speak.touch()
+        may_continue.touch()
         assert_whole([admitted, *await everything(stream)], 5)
 
 
-async def test_nobody_left_is_told_at_once(no_successors):
-    """Not when the next engine is there or given up."""
-    engine = single()
-    async with started(engine, settings=no_successors) as pool:
+async def test_a_request_fails_at_once_if_no_engine_is_left(no_restarts):
+    """It does not wait until the replica restarts or is given up."""
+    engine = single_start()
+    async with started(engine, settings=no_restarts) as pool:
         stream = pool.generate(request("a", 3, "hang"))
         assert isinstance(await anext(stream), Admitted)
         engine.kill()
@@ -99,17 +99,17 @@ async def test_nobody_left_is_told_at_once(no_successors):
         assert caught.value.retry_after == 1.0
 
 
-async def test_what_was_heard_is_aborted(tmp_path):
-    engine = single(pieces_after=tmp_path / "never")
+async def test_streams_with_audio_are_aborted(tmp_path):
+    engine = single_start(pieces_after=tmp_path / "never")
     async with started(engine, settings=NEVER) as pool:
         stream = await speaking(pool, "a")
         decoding = pool.decode(np.zeros((10, 4, 8), np.float32))
         await anext(decoding)
         encoding = asyncio.create_task(pool.encode(np.zeros(320), pad_left=True))
         engine.kill()
-        for speech in (stream, decoding):
+        for call in (stream, decoding):
             with pytest.raises(Aborted):
-                await everything(speech)
+                await everything(call)
         await asyncio.wait([encoding])
         assert isinstance(encoding.exception(), Unavailable)
         await health_is(pool, False)
@@ -119,54 +119,54 @@ async def test_what_was_heard_is_aborted(tmp_path):
             assert caught.value.retry_after == 1.0
 
 
-async def test_audio_that_waited_in_the_front_counts_as_sent():
-    engine = single()
+async def test_audio_that_waits_in_the_front_counts_as_sent():
+    engine = single_start()
     async with started(engine, settings=NEVER) as pool:
         stream = pool.generate(request("a", 100_000), lead_chunks=5)
         await steps_reach(lambda: pool.stats().steps, 1 + 5)
         engine.kill()
         await health_is(pool, False)
-        got = []
+        events = []
         with pytest.raises(Aborted):
             async for event in stream:
-                got.append(event)
-        assert [event.index for event in got[1:]] == [0, 1, 2, 3, 4]
+                events.append(event)
+        assert [event.index for event in events[1:]] == [0, 1, 2, 3, 4]
 
 
-async def test_encoding_begins_again_elsewhere(tmp_path):
+async def test_encoding_is_retried_on_another_engine(tmp_path):
     may_end = tmp_path / "may end"
     a, b = pair(pieces_after=may_end)
     async with started(a, b, settings=QUICK) as pool:
         waveform = np.repeat(np.arange(12, dtype=np.float32), 320)
         encoding = asyncio.create_task(pool.encode(waveform, pad_left=False))
-        await until(lambda: any(job.left < job.work for place in pool.places for job in place.jobs.values()))
-        busy_one(pool, a, b).kill()  # a piece of it is there
+        await until(lambda: any(call.steps_left < call.work for replica in pool.replicas for call in replica.calls))
+        busy_one(pool, a, b).kill()  # after the first piece
         may_end.touch()
         latents = await asyncio.wait_for(encoding, HANG_SECONDS)
         assert np.allclose(latents[:, 0, 0], np.arange(12))
 
 
-async def test_an_engine_may_send_a_request_elsewhere():
+async def test_an_engine_may_send_a_request_to_another_engine():
     async with pool_of(MakeFake(), settings=QUICK) as pool:
         with pytest.raises(Unavailable):
             await everything(pool.generate(request("x", 3, "elsewhere")))
         assert_whole(await everything(pool.generate(request("y", 3))), 3)
 
 
-async def test_a_request_that_kills_engines_does_not_go_through_the_pool(no_successors):
+async def test_a_request_that_kills_engines_does_not_kill_all(no_restarts):
     launchers = [Launcher([MakeFake()], name) for name in "abc"]
-    async with started(*launchers, settings=no_successors) as pool:
+    async with started(*launchers, settings=no_restarts) as pool:
         with pytest.raises(Unavailable):
             await everything(pool.generate(request("poison", 3, "exit")))
-        assert any(alive(launcher) for launcher in launchers)
+        assert any(is_running(launcher) for launcher in launchers)
         assert_whole(await everything(pool.generate(request("good", 3))), 3)
 
 
-def alive(launcher: Launcher) -> bool:
+def is_running(launcher: Launcher) -> bool:
     return psutil.pid_exists(launcher.pid) and psutil.Process(launcher.pid).status() != psutil.STATUS_ZOMBIE
 
 
-async def test_a_crash_in_a_step_ends_everything_there_and_the_place_heals():
+async def test_a_crash_in_a_step_ends_all_calls_of_the_engine_and_the_replica_restarts():
     engine = Launcher([MakeFake()])
     async with started(engine, settings=QUICK) as pool:
         good = await speaking(pool, "good")
@@ -177,12 +177,12 @@ async def test_a_crash_in_a_step_ends_everything_there_and_the_place_heals():
             await everything(bad)
         await health_is(pool, True)
         assert_whole(await everything(pool.generate(request("next", 3))), 3)
-        [place] = pool.places
-        assert place.supervisor.restarts == 1
+        [replica] = pool.replicas
+        assert replica.supervisor.restarts == 1
 
 
 @pytest.mark.parametrize("idle", [True, False])
-async def test_a_stopped_process_is_noticed_replaced_and_gone(idle):
+async def test_a_stopped_process_is_noticed_killed_and_replaced(idle):
     engine = Launcher([MakeFake(step_seconds=0.002)])
     async with started(engine, settings=patient(silence_seconds=SILENCE, restart_seconds=0.2)) as pool:
         stream = None if idle else await speaking(pool, "a")
@@ -216,36 +216,36 @@ async def test_a_step_without_end_is_noticed(make):
         (MakeFake(slowest_step=10.0, device="cuda:0"), patient(step_seconds=None)),
         (MakeFake(), patient(step_seconds=HANG_SECONDS)),
     ],
-    ids=["an engine that was slow to warm up", "a GPU that was very slow", "as the settings say"],
+    ids=["a warm-up with slow steps", "a GPU with very slow steps", "a longer limit in the settings"],
 )
-async def test_a_long_step_is_no_fault_where_steps_are_long(make, settings):
+async def test_a_long_step_is_allowed_on_a_slow_engine(make, settings):
     async with pool_of(make, settings=settings) as pool:
         assert_whole(await everything(pool.generate(request("a", 3, "linger"))), 3)
-        assert pool.places[0].supervisor.restarts == 0
+        assert pool.replicas[0].supervisor.restarts == 0
 
 
-async def test_the_dead_are_not_preferred_and_the_risen_share_the_load():
+async def test_a_lost_engine_gets_no_calls_and_a_restarted_one_gets_its_share():
     a, b = pair()
     async with started(a, b, settings=QUICK) as pool:
         streams = [await speaking(pool, f"s{i}") for i in range(6)]
-        lost = sum(len(place.jobs) for place in pool.places if place.name == "a")
+        lost = sum(len(replica.calls) for replica in pool.replicas if replica.name == "a")
         assert 0 < lost < 6
         a.kill()
         outcomes = await asyncio.gather(*map(until_error, streams))
         assert sum(isinstance(outcome, Aborted) for outcome in outcomes) == lost
         for i in range(10):
             assert_whole(await everything(pool.generate(request(f"next{i}", 3))), 3)
-        await both_alive(pool)
+        await all_ready(pool)
         before = pool.stats_by_engine()
         await asyncio.gather(*(everything(pool.generate(request(f"later{i}", 50))) for i in range(10)))
         after = pool.stats_by_engine()
         assert all(after[name].steps > before[name].steps for name in ("a", "b"))
         await until(lambda: not any(stats.running for stats in pool.stats_by_engine().values()))
-    assert not any(alive(launcher) for launcher in (a, b))
+    assert not any(is_running(launcher) for launcher in (a, b))
 
 
 async def until_error(stream) -> Exception | None:
-    """Read more chunks than can have been made for a stream that nobody read."""
+    """Read more chunks than an engine makes for a stream that is not read."""
     try:
         async with asyncio.timeout(HANG_SECONDS), contextlib.aclosing(stream):
             for _ in range(2 * UNREAD):
@@ -255,7 +255,7 @@ async def until_error(stream) -> Exception | None:
     return None
 
 
-async def test_a_place_that_cannot_be_filled_again_is_given_up():
+async def test_a_replica_that_does_not_restart_is_given_up():
     engine = Launcher([MakeFake(), MakeFake(before=refuse_to_start)])
     async with started(engine, settings=patient(restart_seconds=0.1, restart_limit=2)) as pool:
         engine.kill()
@@ -264,7 +264,7 @@ async def test_a_place_that_cannot_be_filled_again_is_given_up():
         assert not pool.healthy
 
 
-async def test_an_engine_that_cannot_be_closed_is_followed_by_another(monkeypatch, caplog):
+async def test_an_engine_that_cannot_be_closed_is_replaced(monkeypatch, caplog):
     close, failures = ProcessHandle.close, []
 
     async def fails_at_first(handle: ProcessHandle, *, force: bool = False) -> None:
@@ -283,47 +283,47 @@ async def test_an_engine_that_cannot_be_closed_is_followed_by_another(monkeypatc
     assert "too many open files" in caplog.text
 
 
-async def test_an_engine_of_another_model_does_not_follow():
+async def test_an_engine_of_another_model_is_no_replacement():
     engine = Launcher([MakeFake(), MakeFake(fingerprint="1" * 32)])
     async with started(engine, settings=NEVER) as pool:
         engine.kill()
         await asyncio.wait_for(pool.closed_or_given_up(), HANG_SECONDS)
-        assert not alive(engine)
+        assert not is_running(engine)
 
 
-async def test_places_come_and_go():
+async def test_replicas_are_added_and_removed():
     a, b = pair(step_seconds=0.002)
     async with started(a) as pool:
-        heard_on_a = await speaking(pool, "first", 300)
-        place = pool.add(b)
-        await both_alive(pool)
-        heard_on_b = await speaking(pool, "second", 300)
-        assert {one.name: len(one.jobs) for one in pool.places} == {"a": 1, "b": 1}
-        leaving = asyncio.create_task(pool.remove(place, seconds=NEVER_SECONDS))
+        on_a = await speaking(pool, "first", 300)
+        replica = pool.add(b)
+        await all_ready(pool)
+        on_b = await speaking(pool, "second", 300)
+        assert {one.name: len(one.calls) for one in pool.replicas} == {"a": 1, "b": 1}
+        leaving = asyncio.create_task(pool.remove(replica, seconds=NEVER_SECONDS))
         await asyncio.sleep(0)
         for i in range(4):
             assert_whole(await everything(pool.generate(request(f"r{i}", 3))), 3)
-        assert len(await everything(heard_on_b)) == 299 + 1
+        assert len(await everything(on_b)) == 299 + 1
         await asyncio.wait_for(leaving, HANG_SECONDS)
-        assert [one.name for one in pool.places] == ["a"]
-        assert not alive(b)
-        assert len(await everything(heard_on_a)) == 299 + 1
+        assert [one.name for one in pool.replicas] == ["a"]
+        assert not is_running(b)
+        assert len(await everything(on_a)) == 299 + 1
 
 
-async def test_who_does_not_end_in_time_is_cut_off_by_a_removal():
+async def test_a_removal_aborts_streams_that_do_not_finish_in_time():
     a, b = pair(step_seconds=0.002)
     async with started(a, b) as pool:
         streams = [await speaking(pool, name) for name in ("first", "second")]
-        await pool.remove(pool.places[0], seconds=0.1)
+        await pool.remove(pool.replicas[0], seconds=0.1)
         outcomes = await asyncio.gather(*map(until_error, streams))
         assert sum(isinstance(outcome, Aborted) for outcome in outcomes) == 1
 
 
-async def test_a_pool_is_over_when_the_last_good_place_has_left():
+async def test_a_pool_ends_when_its_last_good_replica_is_removed():
     a, b = Launcher([MakeFake(step_seconds=0.01)], "a"), Launcher([MakeFake(), MakeFake(before=refuse_to_start)], "b")
     async with started(a, b, settings=NEVER) as pool:
-        stays = next(place for place in pool.places if place.name == "b")
-        leaves = next(place for place in pool.places if place is not stays)
+        stays = next(replica for replica in pool.replicas if replica.name == "b")
+        leaves = next(replica for replica in pool.replicas if replica is not stays)
         leaving = asyncio.create_task(pool.remove(leaves, seconds=0.1))
         b.kill()
         await until(lambda: stays.given_up)
@@ -332,7 +332,7 @@ async def test_a_pool_is_over_when_the_last_good_place_has_left():
             await pool.closed_or_given_up()
 
 
-async def test_a_closed_pool_takes_no_place():
+async def test_a_closed_pool_refuses_a_new_replica():
     engine = Launcher([MakeFake()])
     async with started() as pool:
         await pool.close()
@@ -341,10 +341,10 @@ async def test_a_closed_pool_takes_no_place():
     assert not engine.handles
 
 
-async def test_closing_while_an_engine_comes_back_leaves_nothing():
+async def test_closing_during_a_restart_leaves_no_process():
     engine = Launcher([MakeFake()])
     async with started(engine, settings=QUICK) as pool:
         engine.kill()
         await health_is(pool, False)
         await until(lambda: len(engine.handles) > 1 and engine.handles[-1].pid)
-    assert not alive(engine)
+    assert not is_running(engine)

@@ -128,11 +128,11 @@ class World:
         return recorded_stats(self.recorded, self.handles[name].pid)
 
     def alive(self, name: str) -> bool:
-        return any(place.alive and place.name == name for place in self.pool.places)
+        return any(replica.ready and replica.name == name for replica in self.pool.replicas)
 
     def working(self) -> list[str]:
         """The engines that something was given to."""
-        return [place.name for place in self.pool.places if place.jobs]
+        return [replica.name for replica in self.pool.replicas if replica.calls]
 
     async def lost_and_healed(self, name: str) -> None:
         """An engine is noticed to be lost, and followed by another."""

@@ -1,4 +1,4 @@
-"""An Engine without a model: it counts where the real one speaks, so that the way there and back can be tested."""
+"""An engine without a model, whose audio is a count of its chunks. It tests the way of a call to an engine and back."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ INFO = ModelInfo(
 
 
 def request(id: str, steps: int, text: str = "Hello.") -> Request:
-    """Chunk i of its speech is full of the number i."""
+    """All samples of chunk i of its audio are i."""
     return Request(id=id, text=text, sampling=Sampling(max_steps=steps, min_steps=0))
 
 
@@ -70,9 +70,13 @@ class _Stream:
 
 @dataclass
 class FakeEngine:
-    """What a request's text says happens: refuse, fault, fail, elsewhere (another engine should try), crash (a step
-    raises), exit, hang, linger (a step takes 2.5 s), `after PATH` (no audio before that file is there), `then PATH`
-    (the file is made with the last audio). Codec jobs stop after a piece until the file `pieces_after` is there."""
+    """An engine whose requests fail in the way that their text names.
+
+    The texts: "refuse" and "fault" raise in `add`; "fail" and "elsewhere" end with Internal and Unavailable; "crash"
+    raises in a step; "exit" ends the process; "hang" never ends a step; "linger" takes 2.5 s for a step; "after PATH"
+    makes no audio until that file exists; "then PATH" creates the file with its last audio. Codec jobs stop after one
+    piece until the file `pieces_after` exists.
+    """
 
     info: ModelInfo = INFO
     step_seconds: float = 0.0005
@@ -80,14 +84,14 @@ class FakeEngine:
     pieces_after: Path | None = None
     streams: dict[str, _Stream] = field(default_factory=dict)
     jobs: dict[str, list[np.ndarray]] = field(default_factory=dict)
-    begun: set[str] = field(default_factory=set)  # of the jobs
+    started: set[str] = field(default_factory=set)  # codec jobs
     steps: int = 0
     cancelled: int = 0
-    looks: int = 0  # how often the loop has asked whether there is work
+    busy_checks: int = 0  # by the loop of the process
 
     @property
     def busy(self) -> bool:
-        self.looks += 1
+        self.busy_checks += 1
         return bool(self.jobs) or any(stream.runnable for stream in self.streams.values())
 
     def warm_up(self) -> float:
@@ -126,9 +130,9 @@ class FakeEngine:
         self.steps += 1
         results: list[tuple[str, Event | CodecChunk | VoxCPMError]] = []
         for id, pieces in list(self.jobs.items()):
-            if id in self.begun and self.pieces_after and not self.pieces_after.exists():
+            if id in self.started and self.pieces_after and not self.pieces_after.exists():
                 continue
-            self.begun.add(id)
+            self.started.add(id)
             if pieces:
                 results.append((id, CodecChunk(pieces.pop(0), last=False)))
             else:
@@ -152,7 +156,7 @@ class FakeEngine:
     def _speak(self, id: str, stream: _Stream) -> list[tuple[str, Event | CodecChunk | VoxCPMError]]:
         match stream.request.text.split(" ", 1):
             case ["crash"]:
-                raise RuntimeError("a kernel went wrong")
+                raise RuntimeError("a kernel failed")
             case ["exit"]:
                 os._exit(3)
             case ["hang"]:
@@ -184,7 +188,7 @@ class FakeEngine:
 
 @dataclass(frozen=True)
 class MakeFake:
-    """Picklable, as ProcessHandle wants it."""
+    """Makes a fake engine; picklable, as ProcessHandle requires."""
 
     step_seconds: float = 0.0005
     slowest_step: float = 0.0
@@ -218,7 +222,7 @@ def die_early() -> None:
 
 @dataclass(frozen=True)
 class NotePid:
-    """Leave a file named as this process in a folder, so that a test can do something to it."""
+    """Creates a file in a folder, named after the id of this process."""
 
     folder: Path
 
@@ -228,7 +232,7 @@ class NotePid:
 
 @dataclass(frozen=True)
 class LoadForever(NotePid):
-    """The same, and then never become ready."""
+    """As NotePid, and never becomes ready."""
 
     def __call__(self) -> None:
         super().__call__()

@@ -1,4 +1,4 @@
-"""A model in an engine that fails where a test says."""
+"""An engine with a real model that fails on request of a test."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from voxcpm_grpc.worker.main import LoadEngine
 
 POISON = 1234.5
 POISONED = Conditioning(reference=np.full((5, 4, 8), POISON, np.float32))
-"""A voice that makes the step raise which enters it."""
+"""A voice whose prefill raises an error."""
 
 
 @dataclass(frozen=True)
 class Fragile:
-    """Makes the engine. A step of it runs out of memory, once, when somebody makes the file `full`."""
+    """Makes the engine. One step runs out of memory after the file `full` is created."""
 
     checkpoint: Path
     full: Path

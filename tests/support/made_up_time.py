@@ -1,4 +1,4 @@
-"""An event loop whose clock a test controls: timers expire in their order, and nothing waits for them."""
+"""An event loop whose clock a test controls: timers expire in order and without a wait."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ T = TypeVar("T")
 
 
 class _Selector(selectors.DefaultSelector):
-    """Returns at once, and moves the clock by the time that it was to wait."""
+    """Returns at once, and moves the clock by the timeout."""
 
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        assert timeout is not None, "nothing will ever happen"
+        assert timeout is not None, "the test waits forever: no timer is set"
         self.now += max(0.0, timeout)
         return super().select(0)
 
 
 class MadeUpTime(asyncio.SelectorEventLoop):
-    """Its `time()` begins at 0 and moves to the next timer whenever nothing is ready.
+    """A loop whose `time()` starts at 0 and moves to the next timer when no callback is ready.
 
-    Work in other threads and processes does not count as ready, so this is for coroutines alone.
+    It does not wait for other threads and processes, so it suits tests of coroutines alone.
     """
 
     def __init__(self) -> None:
@@ -37,12 +37,12 @@ class MadeUpTime(asyncio.SelectorEventLoop):
         return self._clock.now
 
     def pass_time(self, seconds: float) -> None:
-        """Move the clock as if the running callback took that long."""
+        """Move the clock, as if the running callback took so long."""
         self._clock.now += seconds
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that runs on such a loop."""
+    """Run a coroutine on such a loop, and return its result."""
     with asyncio.Runner(loop_factory=MadeUpTime) as runner:
         return runner.run(main)
 

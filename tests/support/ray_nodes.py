@@ -1,6 +1,6 @@
 """A Ray cluster of several nodes on this machine: one without CPUs for the front, and one CPU on each of the others.
 
-It lives in a process of its own, for Ray forks, which a process where gRPC has run must not.
+It runs in a process of its own, because Ray forks, which a process that has used gRPC must not do.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ STORE_BYTES = 80 << 20
 
 
 class RayNodes:
-    """The nodes with a CPU, numbered from 0 in the order in which they came."""
+    """The nodes with a CPU, numbered from 0 in the order in which they were added."""
 
     def __init__(self, line: Connection) -> None:
         self._line = line
@@ -33,7 +33,7 @@ class RayNodes:
         self._ask("add", count)
 
     def kill(self, number: int) -> None:
-        """With all that runs there at the same moment, as when its power fails."""
+        """Kill a node and all its processes at once, as a power failure does."""
         self._ask("kill", number)
 
     def _ask(self, what: str, number: int) -> None:
@@ -76,9 +76,9 @@ def _cluster() -> Iterator[Connection]:
 
 
 def _keep(line: Connection) -> None:
-    os.environ["PYTHONPATH"] = str(Path(__file__).parent.parent)  # for engines made by what stands in this folder
-    folder = tempfile.mkdtemp(prefix="ray-")  # short, for sockets lie in it
-    os.environ["RAY_TMPDIR"] = folder  # where Ray writes the address of the cluster, in a folder that must exist
+    os.environ["PYTHONPATH"] = str(Path(__file__).parent.parent)  # so that nodes can import these modules
+    folder = tempfile.mkdtemp(prefix="ray-")  # short, because it holds sockets
+    os.environ["RAY_TMPDIR"] = folder  # Ray writes the address of the cluster there, into a folder that must exist
     (Path(folder) / "ray").mkdir()
     from ray.cluster_utils import Cluster
 

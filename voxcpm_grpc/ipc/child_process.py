@@ -1,4 +1,4 @@
-"""A spawned process and the two sockets to it, as its parent sees them, and what every such process begins with."""
+"""Child processes: the parent's handle of one, and the setup that every child runs first."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from multiprocessing import connection
 from multiprocessing.context import SpawnProcess
@@ -19,32 +19,31 @@ import zmq
 import zmq.asyncio
 
 from voxcpm_grpc.errors import StartupError
-from voxcpm_grpc.ipc import messages
-from voxcpm_grpc.ipc.messages import Command, Ready, Report, StartFailed, Stop
-from voxcpm_grpc.ipc.socket_folder import SocketFolder
+from voxcpm_grpc.ipc.channel import Channel, listening
+from voxcpm_grpc.ipc.messages import Heartbeat, Ready, StartFailed, Stop
 from voxcpm_grpc.request import ModelInfo
 
 logger = logging.getLogger(__name__)
 
-SPAWN = multiprocessing.get_context("spawn")  # a forked copy of CUDA or of gRPC's threads does not work
-KILLED_SECONDS = 10.0  # in which a killed process is gone, unless a driver holds it
-LAST_WORDS_SECONDS = 0.05  # silence after which an ended process has nothing more under way
+SPAWN = multiprocessing.get_context("spawn")  # CUDA and the threads of gRPC do not survive a fork
+KILL_SECONDS = 10.0  # a killed process ends in this time, unless a driver blocks it
 
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Where the parent listens: for letters, and for the beats beside them."""
+    """The addresses where a parent listens for the messages and the heartbeats of its child."""
 
-    letters: str
-    beats: str
+    messages: str
+    heartbeats: str
 
 
-class ChildProcess:
-    """A `handles.Handle` of what `main` does in a spawned process of this host.
+class ChildProcess(Channel):
+    """A process of this host that runs `main`; implements `pool.handle.Handle`.
 
-    `main` gets the addresses to connect to; it and its arguments must be picklable. It sends beats, then Ready or
-    StartFailed, and obeys Stop. Messages travel over a Unix socket in a private directory, or over the loopback
-    interface where that cannot be; beats have a socket of their own. A `daemon` can have no children.
+    `main` receives the addresses to connect to; it and its arguments must be picklable. The process sends heartbeats,
+    then Ready or StartFailed, and ends when it receives Stop. Messages use a Unix socket in a private directory, or the
+    loopback interface where that is impossible. Heartbeats have a socket of their own, so that they never queue behind
+    audio. A `daemon` cannot have children.
     """
 
     def __init__(
@@ -56,6 +55,9 @@ class ChildProcess:
         stop_seconds: float,
         daemon: bool = True,
     ) -> None:
+        context = zmq.asyncio.Context()
+        heartbeats: zmq.asyncio.Socket = context.socket(zmq.PULL)
+        super().__init__(context, asyncio.Event(), heartbeats)
         self.name = name
         self._main = main
         self._start_seconds = start_seconds
@@ -65,25 +67,21 @@ class ChildProcess:
         self._status: int | None = None
         self._spawning: asyncio.Task[SpawnProcess] | None = None
         self._ready = self._closing = False
-        self._exited = asyncio.Event()
-        self._context = zmq.asyncio.Context()
-        self._letters = mailbox(self._context)
-        self._beats: zmq.asyncio.Socket = self._context.socket(zmq.PULL)
-        self._living: list[SpawnProcess] = []  # at most one
-        # Whoever forgets to close must not hang in the garbage collector, which ends a context before its sockets.
-        self._release = weakref.finalize(self, _release, self._context, (self._letters, self._beats), self._living)
+        self._running: list[SpawnProcess] = []  # one at most
+        # The garbage collector would block on a handle that nobody closed: it ends a context before its sockets.
+        self._release = weakref.finalize(self, _release, context, self._sockets, self._running)
 
     @property
     def pid(self) -> int | None:
         return self._pid
 
     async def start(self) -> ModelInfo:
-        with listening(self._letters, self._beats) as addresses:
+        with listening(*self._sockets) as addresses:
             self._spawning = asyncio.create_task(self._spawn(Addresses(*addresses)))
-            await asyncio.shield(self._spawning)  # close() needs its end, cancelled or not
+            await asyncio.shield(self._spawning)  # close() needs the process, even if this is cancelled
             try:
                 async with asyncio.timeout(self._start_seconds):
-                    info = await self._ready_info()
+                    info = await self._wait_until_ready()
             except TimeoutError:
                 raise StartupError(f"{self.name} was not ready after {self._start_seconds:g} seconds") from None
         if info is None:
@@ -93,162 +91,103 @@ class ChildProcess:
         self._ready = True
         return info
 
-    async def _ready_info(self) -> ModelInfo | None:
-        """What a ready engine says of itself, once both sockets have found their peer; None if its process ended."""
-        info, beaten = None, False
+    async def _wait_until_ready(self) -> ModelInfo | None:
+        """The model of the process, once both sockets are connected; None if the process ends before."""
+        info, has_heartbeat = None, False
         async with contextlib.aclosing(self.reports()) as batches:
-            async for batch in batches:
-                match batch:
-                    case [messages.Beat()]:
-                        beaten = True
+            async for reports in batches:
+                match reports:
+                    case [Heartbeat()]:
+                        has_heartbeat = True
                     case [Ready(info)]:
                         pass
                     case [StartFailed(message)]:
                         raise StartupError(message)
-                if info and beaten:
+                if info and has_heartbeat:
                     return info
         return None
-
-    def post(self, command: Command) -> None:
-        if not self._exited.is_set():
-            self._letters.send(messages.encode_command(command), copy=False)
-
-    async def reports(self) -> AsyncGenerator[list[Report]]:
-        async with contextlib.aclosing(received(self._exited, self._letters, self._beats)) as batches:
-            async for reports in batches:
-                yield reports
 
     async def close(self, *, force: bool = False) -> None:
         self._closing = True
         if self._spawning:
-            with contextlib.suppress(Exception):  # start() has told
+            with contextlib.suppress(Exception):  # start() has raised it
                 await self._end(await asyncio.shield(self._spawning), force)
         self._release()
 
     async def _spawn(self, addresses: Addresses) -> SpawnProcess:
         process = SPAWN.Process(target=self._main, args=(addresses,), name=self.name, daemon=self._daemon)
-        await asyncio.to_thread(process.start)  # waits for a fork and fills a pipe
+        await asyncio.to_thread(process.start)  # blocks while it forks and fills a pipe
         self._pid = process.pid
-        self._living.append(process)
+        self._running.append(process)
         asyncio.get_running_loop().add_reader(process.sentinel, self._on_exit, process)
         return process
 
     async def _end(self, process: SpawnProcess, force: bool) -> None:
-        if self._ready and not force:  # before, nobody reads the mail
+        if self._ready and not force:  # a process that is not ready does not read messages
             self.post(Stop())
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._stop_seconds):
-                    await self._exited.wait()
-        if not self._exited.is_set():
+                    await self._ended.wait()
+        if not self._ended.is_set():
             process.kill()
             try:
-                async with asyncio.timeout(KILLED_SECONDS):
-                    await self._exited.wait()
+                async with asyncio.timeout(KILL_SECONDS):
+                    await self._ended.wait()
             except TimeoutError:
-                logger.error(
-                    "%s, process %s, does not end though it was killed; it is left behind", self.name, self.pid
-                )
+                logger.error("%s, process %s, was killed and does not end; it is left behind", self.name, self.pid)
 
     def _on_exit(self, process: SpawnProcess) -> None:
         asyncio.get_running_loop().remove_reader(process.sentinel)
-        process.join()  # it has ended: this only collects its status
+        process.join()  # does not block: the process has ended, and this collects its status
         self._status = process.exitcode
-        self._living.remove(process)
+        self._running.remove(process)
         process.close()  # and its pipes
-        self._exited.set()
+        self._ended.set()
         if self._ready and not self._closing:
             logger.error("%s ended with status %s", self.name, self._status)
 
 
-def _release(context: zmq.asyncio.Context, sockets: Iterable[zmq.asyncio.Socket], living: list[SpawnProcess]) -> None:
-    """What a handle leaves behind: a process only if it was forgotten, or if a driver holds it."""
-    for process in living:
+def _release(context: zmq.asyncio.Context, sockets: Iterable[zmq.asyncio.Socket], running: list[SpawnProcess]) -> None:
+    """Free the sockets of a handle, and kill a process that was not closed or that a driver blocks."""
+    for process in running:
         process.kill()
     for socket in sockets:
         socket.close(linger=0)
     context.term()
 
 
-async def received(gone: asyncio.Event, letters: zmq.asyncio.Socket, *more: zmq.asyncio.Socket) -> AsyncGenerator:
-    """Batches of reports from all these sockets; ends when the sender is `gone` and its last letter was read."""
-    over = asyncio.ensure_future(gone.wait())
-    waiting = {socket: asyncio.ensure_future(socket.recv(copy=False)) for socket in (letters, *more)}
-    try:
-        while True:
-            await asyncio.wait((*waiting.values(), over), return_when=asyncio.FIRST_COMPLETED)
-            if over.done():  # but what it said last may still be under way
-                await asyncio.wait((waiting[letters],), timeout=LAST_WORDS_SECONDS)
-                if not waiting[letters].done():
-                    return
-            for socket, letter in waiting.items():
-                if letter.cancelled():  # the socket was closed
-                    return
-                if letter.done():
-                    yield messages.decode_reports(letter.result().buffer)
-                    waiting[socket] = asyncio.ensure_future(socket.recv(copy=False))
-    finally:
-        for future in (over, *waiting.values()):
-            future.cancel()
+# ---- in the child
 
 
-@contextlib.contextmanager
-def listening(*sockets: zmq.asyncio.Socket) -> Iterator[list[str]]:
-    """An address for the one peer of each socket. Its file goes with the context: nobody else can connect later."""
-    folder = SocketFolder()
-    try:
-        yield [bind(socket, f"ipc://{folder.path}/{number}") for number, socket in enumerate(sockets)]
-    finally:
-        folder.close()
-
-
-def bind(socket: zmq.asyncio.Socket, address: str) -> str:
-    try:
-        socket.bind(address)
-        return address
-    except zmq.ZMQError:  # no Unix sockets here, or the path is longer than they allow
-        return f"tcp://127.0.0.1:{socket.bind_to_random_port('tcp://127.0.0.1')}"
-
-
-def mailbox(context: zmq.asyncio.Context) -> zmq.asyncio.Socket:
-    """A socket for letters, not yet bound."""
-    socket = context.socket(zmq.PAIR)
-    socket.set_hwm(0)  # nothing is dropped; credit and the front's admission bound what waits
-    socket.linger = 0
-    return socket
-
-
-# ---- in the process
-
-
-def begin(log_level: str) -> None:
-    """The first thing that such a process does: a title, a log, and an end when its parent ends."""
+def set_up(log_level: str) -> None:
+    """Set up a child process: its title, its log, and its end when the parent ends."""
     name = multiprocessing.current_process().name
     logging.basicConfig(
         level=log_level.upper(),
         stream=sys.stderr,
         format=f"%(asctime)s %(levelname)s {name} %(name)s: %(message)s",
     )
-    take_title(name)
-    _follow_parent()
+    set_title(name)
+    _exit_with_parent()
 
 
-def take_title(name: str) -> None:
-    """What `ps` and `top` show."""
-    with contextlib.suppress(ImportError):  # a comfort that a bare machine may lack
+def set_title(name: str) -> None:
+    """Set the name of this process in the output of `ps` and `top`."""
+    with contextlib.suppress(ImportError):  # optional
         from setproctitle import setproctitle
 
         setproctitle(f"voxcpm-grpc {name}")
 
 
-def _follow_parent() -> None:
-    """End this process as soon as its parent has ended, whatever it is doing: loading, stepping or waiting."""
+def _exit_with_parent() -> None:
+    """Exit as soon as the parent has ended, also in the middle of loading or of a step."""
     parent = multiprocessing.parent_process()
     if parent is None:
         return
 
-    def follow() -> None:
+    def wait_and_exit() -> None:
         connection.wait([parent.sentinel])
-        logger.critical("the parent process is gone; this one ends")
+        logger.critical("the parent process has ended; this process exits")
         os._exit(1)
 
-    threading.Thread(target=follow, name="follow-parent", daemon=True).start()
+    threading.Thread(target=wait_and_exit, name="exit-with-parent", daemon=True).start()

@@ -1,4 +1,4 @@
-"""What crosses the boundaries between fronts, engines and their host: typed, msgpack, never pickled."""
+"""The messages between fronts, engines and their host: typed values, encoded as msgpack, never pickled."""
 
 from __future__ import annotations
 
@@ -8,18 +8,22 @@ import numpy as np
 from voxcpm_grpc.errors import VoxCPMError, code_of, from_code
 from voxcpm_grpc.request import CodecChunk, Event, ModelInfo, Request
 
-BEAT_SECONDS = 0.25
+HEARTBEAT_SECONDS = 0.25
+"""The interval between two heartbeats of a process."""
 
 
 class _Message(msgspec.Struct, frozen=True, tag=True):
     pass
 
 
-# ---- to the engine
+# ---- commands to an engine
 
 
 class Submit(_Message, frozen=True):
-    """Speak a request. `credit` chunks may be made before more is granted; `work` steps are a guess of its length."""
+    """Start a request.
+
+    The engine makes up to `credit` chunks before it needs a `Credit`. `work` is the expected number of steps.
+    """
 
     request: Request
     credit: int
@@ -27,20 +31,20 @@ class Submit(_Message, frozen=True):
 
 
 class Credit(_Message, frozen=True):
-    """The listener of a request has read on: that many chunks more may be made."""
+    """Let a request make `chunks` more chunks."""
 
     id: str
     chunks: int
 
 
 class Cancel(_Message, frozen=True):
-    """Stop a request or a codec job. Unknown ids are ignored: it may have ended meanwhile."""
+    """Stop a request or a codec job. An unknown id is ignored, because the work may have ended already."""
 
     id: str
 
 
 class Encode(_Message, frozen=True):
-    """Latents of a waveform float32 [samples] at the model's input rate."""
+    """Encode a waveform, float32 [samples] at the model's input rate, into latents."""
 
     id: str
     waveform: np.ndarray
@@ -48,68 +52,68 @@ class Encode(_Message, frozen=True):
 
 
 class Decode(_Message, frozen=True):
-    """Audio of latents float32 [patches, P, D]."""
+    """Decode latents, float32 [patches, P, D], into audio."""
 
     id: str
     latents: np.ndarray
 
 
 class Stop(_Message, frozen=True):
-    """End the process once the current step is done; a front drains first."""
+    """End the process after the current step. A front drains first."""
 
 
 class Attach(_Message, frozen=True):
-    """Serve one more front, which listens at `address`, and send it Ready."""
+    """Connect to one more front, which listens at `address`, and send it Ready."""
 
     front: str
     address: str
 
 
 class Detach(_Message, frozen=True):
-    """A front is gone: cancel what it asked for. Unknown names are ignored."""
+    """Disconnect from a front that has ended, and cancel its work. An unknown front is ignored."""
 
     front: str
 
 
-# ---- to a front in a process of its own, from the host of its engines
+# ---- commands from the host of the engines to a front
 
 
-class EngineCame(_Message, frozen=True):
-    """An engine is there, and will connect to `address` when the front listens there."""
+class EngineReady(_Message, frozen=True):
+    """The engine of a replica is ready, and connects to `address` when the front listens there."""
 
-    place: str
+    replica: str
     address: str
 
 
-class EngineWent(_Message, frozen=True):
-    """The engine of a place is lost, and what it was doing."""
+class EngineLost(_Message, frozen=True):
+    """The engine of a replica is lost, with all its work."""
 
-    place: str
-
-
-Command = Submit | Credit | Cancel | Encode | Decode | Stop | Attach | Detach | EngineCame | EngineWent
+    replica: str
 
 
-# ---- from the engine
+Command = Submit | Credit | Cancel | Encode | Decode | Stop | Attach | Detach | EngineReady | EngineLost
+
+
+# ---- reports from an engine to a front, or from a front to the host
 
 
 class Ready(_Message, frozen=True):
-    """The model is loaded; the first message of an engine that started, and of a front that serves."""
+    """The process serves this model. The first report of an engine that has loaded it, and of a front that serves."""
 
     info: ModelInfo
 
 
 class StartFailed(_Message, frozen=True):
-    """The engine or front could not start; the message is for the operator."""
+    """The process cannot start. `message` tells the operator why."""
 
     message: str
 
 
-class Beat(_Message, frozen=True):
-    """The engine's process is awake. Comes every `BEAT_SECONDS`, from beside its loop.
+class Heartbeat(_Message, frozen=True):
+    """The process runs. Sent every `HEARTBEAT_SECONDS`, by a thread beside an engine's loop or by a front's event loop.
 
-    `busy_seconds`: how long the loop has been at its present step, 0.0 at rest. `slowest_step`: the seconds of the
-    longest step when the engine was warmed up, the measure of what is too long.
+    `busy_seconds` is the duration of the current step so far, 0.0 between steps. `slowest_step` is the duration of the
+    longest step of the warm-up in seconds, from which the limit for a step is derived.
     """
 
     busy_seconds: float
@@ -124,7 +128,7 @@ class CallEvent(_Message, frozen=True):
 
 
 class Failed(_Message, frozen=True):
-    """A request or job ended with an error."""
+    """A request or a codec job ended with an error."""
 
     id: str
     code: str
@@ -141,31 +145,31 @@ class Failed(_Message, frozen=True):
 
 
 class ExternalLoad(_Message, frozen=True):
-    """What an engine does for other fronts than this one: streams, and steps that these have still to make."""
+    """The work of an engine for other fronts: the number of their streams, and the steps these still need."""
 
     streams: int
     steps: float
 
 
-Report = Ready | StartFailed | Beat | CallEvent | Failed | ExternalLoad
+Report = Ready | StartFailed | Heartbeat | CallEvent | Failed | ExternalLoad
 
 
-# ---- wire
+# ---- encoding
 
 
 def _pack(value: object) -> object:
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
         return value.dtype.str, value.shape, np.ascontiguousarray(value).data
-    raise NotImplementedError(f"{type(value).__name__} does not cross processes")
+    raise NotImplementedError(f"a message cannot carry a value of type {type(value).__name__}")
 
 
 def _unpack(kind: type, value: object) -> object:
     dtype, shape, data = value  # type: ignore[misc]
-    return np.frombuffer(bytearray(data), dtype).reshape(shape)  # a copy, for PyTorch takes writable memory only
+    return np.frombuffer(bytearray(data), dtype).reshape(shape)  # a copy, because PyTorch needs writable memory
 
 
 class _Envelope(msgspec.Struct):
-    """What names the request in any command."""
+    """The fields of a command that hold the id of its request."""
 
     id: str = ""
     request: _Envelope | None = None
@@ -178,16 +182,17 @@ _reports = msgspec.msgpack.Decoder(list[Report], dec_hook=_unpack)
 
 
 def encode_command(command: Command) -> bytes:
+    """Encode a command. Raises NotImplementedError if it holds an object that is not a plain value or array."""
     return _encoder.encode(command)
 
 
 def decode_command(data: bytes | memoryview) -> Command:
-    """The command of a message. Raises msgspec.DecodeError or ValueError if it is none."""
+    """Decode a command. Raises msgspec.DecodeError or ValueError if the data is not one."""
     return _commands.decode(data)
 
 
 def command_id(data: bytes | memoryview) -> str:
-    """The request or job that a command is about, even if the rest of it does not decode; empty if it names none."""
+    """The id of the request or codec job of a command, even if the rest does not decode; empty if there is none."""
     try:
         envelope = _envelopes.decode(data)
     except msgspec.DecodeError:
@@ -196,7 +201,7 @@ def command_id(data: bytes | memoryview) -> str:
 
 
 def encode_reports(reports: list[Report]) -> bytes:
-    """One message for all that a step brought."""
+    """Encode all reports of one step into one message."""
     return _encoder.encode(reports)
 
 

@@ -1,4 +1,4 @@
-"""Where the sockets between processes of this host have their files: in private folders, which do not pile up."""
+"""Private folders for the files of sockets between processes of one host."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ PREFIX = "voxcpm-sockets-"
 
 
 class SocketFolder:
-    """A new folder for sockets, of this user alone, until it is closed.
+    """A new folder for sockets that only this user can enter. It exists until `close`.
 
-    It is locked for as long, and the system gives the lock back when the process ends in whatever way. So the next
-    folder that is made can first remove those that were left by processes that were killed.
+    The folder is locked, and the system releases the lock when the process ends in any way. Each new folder first
+    removes the folders of processes that were killed.
     """
 
     def __init__(self) -> None:
-        _sweep(Path(tempfile.gettempdir()))
+        _remove_abandoned(Path(tempfile.gettempdir()))
         self._lock: int | None
-        self.path, self._lock = _made()
+        self.path, self._lock = _create()
 
     def close(self) -> None:
-        """Safe more than once."""
+        """Remove the folder. May be called more than once."""
         if self._lock is not None:
             with contextlib.suppress(OSError):
                 _remove(self.path)
@@ -33,23 +33,23 @@ class SocketFolder:
             self._lock = None
 
 
-def _made() -> tuple[Path, int]:
+def _create() -> tuple[Path, int]:
     while True:
-        path = Path(tempfile.mkdtemp(prefix=PREFIX))  # made with mode 0700
+        path = Path(tempfile.mkdtemp(prefix=PREFIX))  # with mode 0700
         try:
             lock = os.open(path, os.O_RDONLY)
         except FileNotFoundError:
-            continue  # it looked forsaken before it was locked
-        with contextlib.suppress(OSError):  # a filesystem without locks: nobody else gets one there either
+            continue  # another process removed it, because it was not locked yet
+        with contextlib.suppress(OSError):  # a filesystem without locks, where no process can get one
             fcntl.flock(lock, fcntl.LOCK_EX)
         if path.is_dir():
             return path, lock
         os.close(lock)
 
 
-def _sweep(parent: Path) -> None:
+def _remove_abandoned(parent: Path) -> None:
     for path in parent.glob(f"{PREFIX}*"):
-        with contextlib.suppress(OSError):  # another user's, or somebody else removes it now
+        with contextlib.suppress(OSError):  # it belongs to another user, or another process removes it now
             lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
                 if os.fstat(lock).st_uid == os.geteuid():
@@ -60,8 +60,8 @@ def _sweep(parent: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    """The folder and the sockets in it. Raises OSError, and leaves it, if it holds anything else."""
-    for inside in path.iterdir():
-        if stat.S_ISSOCK(inside.lstat().st_mode):
-            inside.unlink(missing_ok=True)
+    """Remove a folder and its sockets. Raises OSError, and keeps the folder, if it holds anything else."""
+    for file in path.iterdir():
+        if stat.S_ISSOCK(file.lstat().st_mode):
+            file.unlink(missing_ok=True)
     path.rmdir()

@@ -1,4 +1,4 @@
-"""What a caller of the pool holds, and the letter box behind it."""
+"""A request or codec job in progress."""
 
 from __future__ import annotations
 
@@ -6,158 +6,148 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Generic, TypeVar, cast
 
 from voxcpm_grpc.errors import VoxCPMError
-from voxcpm_grpc.ipc.messages import Command, Credit
+from voxcpm_grpc.ipc.messages import Cancel, Command, Credit
 from voxcpm_grpc.peekable_queue import PeekableQueue
 from voxcpm_grpc.request import Admitted, AudioChunk, CodecChunk, Event, Finished
 
 T = TypeVar("T")
 
-LOSSES = 1  # of its engine that a job survives; more, and a job that kills engines would go through the whole pool
-LEAST_SHARE = 1 / 8  # of its estimated work that a job has left for as long as it lives
+RETRIES = 1  # after the loss of an engine; with more, a request that kills engines could end all of them
+MIN_SHARE_LEFT = 1 / 8  # of the estimated work, which counts until a call ends
 
 
-class Home(Protocol):
-    """The place whose engine works on a job."""
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class EngineCall(Generic[T]):
+    """A request or codec job in progress: an asynchronous iterator of its events, for one reader.
 
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop: ...
-    def post(self, id: str, command: Command) -> None: ...
-    def cancel(self, id: str) -> None: ...
+    Closing the call, cancelling its reader and dropping the last reference to the call all cancel the work. Replicas
+    therefore hold weak references to their calls.
 
-
-@dataclass(slots=True, eq=False)
-class EngineCall:
-    """The letter box of a request or codec job. Bounded by its credit, or by the length of what is coded.
-
-    `command` makes the command that sets an engine to it, under an id of the engine's; `work` is how many steps that
-    is likely to take. Of a `whole` job nothing is delivered before all of it is there.
+    `command` makes the command that starts the work on an engine, for an id. `work` is the expected number of steps.
+    Up to `credit` chunks wait for the reader; codec jobs have none. Reading a chunk grants another one, unless
+    `grant_on_read` is false; then the reader calls `grant`. If `whole` is true, no piece is delivered before the last.
     """
 
     name: str
     command: Callable[[str], Command]
     work: float = 1.0
-    credit: int = 0  # chunks that may be made ahead of the reader
+    credit: int = 0
+    grant_on_read: bool = True
     prefix: int | None = None
     whole: bool = False
-    losses: int = LOSSES
-    items: PeekableQueue[Any] = field(default_factory=PeekableQueue)
-    began: bool = False
-    spoke: bool = False
-    home: Home | None = None
+    retries_left: int = RETRIES
     id: str = ""
-    _made: int = 0
-    _held: list[Any] = field(default_factory=list)
+    admitted: bool = False
+    has_output: bool = False
+    events: PeekableQueue[Event | CodecChunk | VoxCPMError | None] = field(default_factory=PeekableQueue)
+    _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
+    _post: Callable[[Credit | Cancel], None] | None = None
+    _steps_made: int = 0
+    _held: list[CodecChunk] = field(default_factory=list)
+    _to_grant: int = 0
+    _ended: bool = False
 
-    @property
-    def is_stream(self) -> bool:
-        """Whether it takes a slot of its engine."""
-        return self.credit > 0
+    # ---- for the reader
 
-    @property
-    def left(self) -> float:
-        """Steps of its work that are still to do."""
-        return max(self.work - self._made, self.work * LEAST_SHARE)
-
-    def enter(self, home: Home, id: str) -> Command:
-        """Begin at an engine, the first one or another; returns what to tell it."""
-        self.home, self.id = home, id
-        self._made = 0
-        self._held.clear()
-        return self.command(id)
-
-    def deliver(self, item: Event | CodecChunk) -> None:
-        match item:
-            case AudioChunk():
-                self._made += 1
-                self.spoke = True
-                self.items.put(item)
-            case Admitted():
-                if not self.began:  # an engine before this one may have begun already
-                    self.items.put(item)
-                self.began = True
-            case CodecChunk():
-                self._made += 1
-                self._held.append(item)
-                if item.last or not self.whole:
-                    for held in self._held:
-                        self.items.put(held)
-                    self._held.clear()
-                    self.spoke = True
-            case _:
-                self.items.put(item)
-
-    def fail(self, error: VoxCPMError) -> EngineCall:
-        self.items.put(error)
-        return self
-
-    def cancel(self) -> None:
-        if self.home:
-            self.home.cancel(self.id)
-
-    def cancel_from_anywhere(self) -> None:
-        """For finalizers: they run in any thread, and after the loop's end too."""
-        if self.home and not self.home.loop.is_closed():
-            with contextlib.suppress(RuntimeError):  # closed just now
-                self.home.loop.call_soon_threadsafe(self.cancel)
-
-    def grant(self, chunks: int) -> None:
-        if self.home:
-            self.home.post(self.id, Credit(self.id, chunks))
-
-
-class Stream(Generic[T]):
-    """What an engine says about one request or job, in order. An asynchronous iterator for one reader.
-
-    Dropping it, closing it and cancelling its reader all cancel what it stands for.
-    """
-
-    def __init__(self, job: EngineCall) -> None:
-        self._job = job
-        self._read = 0  # chunks not yet given back as credit
-        self._over = False
-
-    def __aiter__(self) -> Stream[T]:
+    def __aiter__(self) -> EngineCall[T]:
         return self
 
     async def __anext__(self) -> T:
-        if self._over:
+        if self._ended:
             raise StopAsyncIteration
         try:
-            item: Any = await self._job.items.get()
+            event = await self.events.get()
         except BaseException:
-            self._close()
+            self.cancel()
             raise
-        match item:
+        match event:
             case AudioChunk():
-                self._give_credit()
+                if self.grant_on_read:
+                    self.grant(1)
             case None:
                 raise StopAsyncIteration
             case VoxCPMError():
-                self._over = True
-                raise item
+                self._ended = True
+                raise event
             case Finished() | CodecChunk(last=True):
-                self._over = True
-        return cast(T, item)
+                self._ended = True
+        return cast(T, event)
+
+    def grant(self, chunks: int) -> None:
+        """Let the engine make `chunks` more chunks.
+
+        The credit is sent when it amounts to half of the whole. So messages are few, and the engine never waits for a
+        reader that keeps up.
+        """
+        self._to_grant += chunks
+        if self._to_grant * 2 >= self.credit:
+            if self._post:
+                self._post(Credit(self.id, self._to_grant))
+            self._to_grant = 0
+
+    def cancel(self) -> None:
+        """Stop the work and the iteration. Does nothing after the end."""
+        if self._ended:
+            return
+        self._ended = True
+        self.events.put(None)  # wakes a reader in another task
+        if self._post:
+            self._post(Cancel(self.id))
 
     async def aclose(self) -> None:
-        self._close()
+        """As `cancel`, for contextlib.aclosing."""
+        self.cancel()
 
     def __del__(self) -> None:
-        if not self._over:
-            self._job.cancel_from_anywhere()
+        # A finalizer runs in any thread, and possibly after the loop was closed.
+        if not self._ended and self._post and not self._loop.is_closed():
+            with contextlib.suppress(RuntimeError):  # the loop is closed at this moment
+                self._loop.call_soon_threadsafe(self._post, Cancel(self.id))
 
-    def _close(self) -> None:
-        if self._over:
-            return
-        self._over = True
-        self._job.items.put(None)  # wakes a reader in another task
-        self._job.cancel()
+    # ---- for the pool
 
-    def _give_credit(self) -> None:
-        self._read += 1
-        if self._read * 2 >= self._job.credit:  # in halves: few messages, and the engine never runs dry
-            self._job.grant(self._read)
-            self._read = 0
+    @property
+    def is_stream(self) -> bool:
+        """True if the call takes a slot of its engine."""
+        return self.credit > 0
+
+    @property
+    def steps_left(self) -> float:
+        """The estimated steps until the end."""
+        return max(self.work - self._steps_made, self.work * MIN_SHARE_LEFT)
+
+    def start(self, id: str, post: Callable[[Credit | Cancel], None]) -> Command:
+        """Start on an engine, the first or another one, which takes commands through `post`; returns the first."""
+        self.id, self._post = id, post
+        self._steps_made = 0
+        self._held.clear()
+        return self.command(id)
+
+    def deliver(self, event: Event | CodecChunk) -> None:
+        """Queue an event for the reader."""
+        match event:
+            case AudioChunk():
+                self._steps_made += 1
+                self.has_output = True
+                self.events.put(event)
+            case Admitted():
+                if not self.admitted:  # by an engine that was lost
+                    self.events.put(event)
+                self.admitted = True
+            case Finished():
+                self.events.put(event)
+            case CodecChunk(last=last):
+                self._steps_made += 1
+                self._held.append(event)
+                if last or not self.whole:
+                    for held in self._held:
+                        self.events.put(held)
+                    self._held.clear()
+                    self.has_output = True
+
+    def fail(self, error: VoxCPMError) -> None:
+        """End the call with an error, which the reader receives after the events that wait."""
+        self.events.put(error)

@@ -1,4 +1,4 @@
-"""Where an engine lives, as its front sees it: a mailbox to write to, reports to read, and an end to notice."""
+"""The interface of an engine that runs elsewhere, and its implementation for processes of this host."""
 
 from __future__ import annotations
 
@@ -19,43 +19,42 @@ STOP_SECONDS = 5.0
 
 
 class Handle(Protocol):
-    """One life of one engine, wherever it runs: started once, used until it is gone, then closed.
+    """One engine that runs elsewhere, from its start to its end. It is never restarted.
 
-    Belongs to one event loop; nothing here blocks it. An engine that was lost is followed by a new handle of the same
-    place, made by the place's `Launch`; see `supervisor`.
+    Belongs to one event loop, which no method blocks.
     """
 
     name: str
 
     async def start(self) -> ModelInfo:
-        """Bring the engine up, warmed up. Raises StartupError with its own words if it cannot."""
+        """Start the engine and warm it up. Raises StartupError if that fails."""
         ...
 
     def post(self, command: Command) -> None:
-        """Send a command; never waits. A command to an engine that is gone goes nowhere."""
+        """Send a command; never waits. A command to an engine that has ended is dropped."""
         ...
 
     def reports(self) -> AsyncGenerator[list[Report]]:
-        """What the engine says, a step at a time, in order, with a Beat every `messages.BEAT_SECONDS` between.
+        """Yield the reports of each step, in order, and a Heartbeat every `messages.HEARTBEAT_SECONDS`.
 
-        Ends when the engine is gone. Read by one reader, from start to end.
+        Ends when the engine has ended. May be iterated once, by one reader.
         """
         ...
 
     async def close(self, *, force: bool = False) -> None:
-        """Stop the engine: it may finish its step, unless `force`, and is killed if it does not stop itself.
+        """Stop the engine. It may finish its step unless `force` is true, and is killed if it does not stop.
 
-        Returns when it is gone and its device free. Safe at any time and more than once.
+        Returns when it has ended and its device is free. May be called at any time and more than once.
         """
         ...
 
 
-Launch = Callable[[], Handle]
-"""Makes the next handle of a place, not yet started. Every call makes a new one."""
+HandleFactory = Callable[[], Handle]
+"""Makes a new handle of a replica, not yet started, at each call."""
 
 
 class ProcessHandle(ChildProcess):
-    """An engine in a spawned process of this host. `make_engine` is called there and must be picklable."""
+    """An engine in a spawned process of this host. The process calls `make_engine`, which must be picklable."""
 
     def __init__(
         self,
@@ -74,13 +73,13 @@ class ProcessHandle(ChildProcess):
         )
 
 
-def processes(
+def process_factories(
     directory: Path, name: str, engines: Mapping[str, EngineSettings], log_level: str
-) -> dict[str, Callable[[], ProcessHandle]]:
-    """How to start each of these engines, by its name, for the checkpoint in `directory`."""
+) -> dict[str, HandleFactory]:
+    """The factory of each engine's process, by the name of its replica, for the checkpoint in `directory`."""
 
-    def launch(place: str, settings: EngineSettings) -> ProcessHandle:
+    def make_handle(replica: str, settings: EngineSettings) -> Handle:
         load = main.LoadEngine(directory, name, settings, len(engines))
-        return ProcessHandle(load, name=f"engine {place}", log_level=log_level)
+        return ProcessHandle(load, name=f"engine {replica}", log_level=log_level)
 
-    return {place: partial(launch, place, settings) for place, settings in engines.items()}
+    return {replica: partial(make_handle, replica, settings) for replica, settings in engines.items()}

@@ -1,166 +1,169 @@
-"""A place in the pool: one engine at a time, and the jobs that it works on."""
+"""A replica: one engine at a time, and the calls that it works on."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import weakref
 from collections.abc import Callable
 
 from voxcpm_grpc.errors import Internal, Unavailable
-from voxcpm_grpc.ipc.messages import (
-    CallEvent,
-    Cancel,
-    Command,
-    ExternalLoad,
-    Failed,
-    Report,
-)
+from voxcpm_grpc.ipc.messages import CallEvent, Cancel, Credit, ExternalLoad, Failed, Report
 from voxcpm_grpc.pool.engine_call import EngineCall
-from voxcpm_grpc.pool.handle import Handle, Launch
+from voxcpm_grpc.pool.handle import Handle, HandleFactory
 from voxcpm_grpc.pool.supervisor import Supervisor
 from voxcpm_grpc.request import Admitted, AudioChunk, CodecChunk, Finished, ModelInfo
 from voxcpm_grpc.settings.schema import SupervisionSettings
 
 logger = logging.getLogger(__name__)
 
-NOTHING = ExternalLoad(streams=0, steps=0.0)
+NO_LOAD = ExternalLoad(streams=0, steps=0.0)
 
 
 class Replica:
-    """Routes what its engine says to the jobs it is about; the supervisor's tenant. Belongs to one event loop.
+    """Routes the reports of its engine to the calls. Belongs to one event loop.
 
-    Calls back: `check(info)` may refuse an engine with StartupError, `on_change()` follows every change of `alive` and
-    of `given_up`, `on_orphans(jobs)` takes over jobs whose engine was lost or said that another one should try.
+    Callbacks: `check(info)` may reject an engine with StartupError. `on_change(replica)` follows every change of
+    `ready` and of `given_up`. `reassign(replica, calls)` receives the calls of an engine that was lost, and calls that
+    the engine sent away.
     """
 
     def __init__(
         self,
-        launch: Launch,
+        make_handle: HandleFactory,
         settings: SupervisionSettings,
         *,
         check: Callable[[ModelInfo], None],
         on_change: Callable[[Replica], None],
-        on_orphans: Callable[[Replica, list[EngineCall]], None],
+        reassign: Callable[[Replica, list[EngineCall]], None],
     ) -> None:
         self.name = ""
-        self.jobs: dict[str, EngineCall] = {}
-        self.given_up = False
-        self.leaving = False  # may finish what it does, and is chosen no more
-        self.loop = asyncio.get_running_loop()
-        self.supervisor = Supervisor(launch, self, settings)
+        self.draining = False  # finishes its calls and gets no new ones
+        self.supervisor = Supervisor(
+            make_handle,
+            settings,
+            on_ready=self._on_ready,
+            on_reports=self._on_reports,
+            on_lost=self._on_lost,
+            on_given_up=lambda: on_change(self),
+        )
+        self._calls: dict[str, weakref.ref[EngineCall]] = {}  # a call that its reader drops is cancelled
         self._handle: Handle | None = None
         self._info: ModelInfo | None = None
-        self._others = NOTHING
+        self._external_load = NO_LOAD
         self._check = check
         self._on_change = on_change
-        self._on_orphans = on_orphans
+        self._reassign = reassign
         self._idle = asyncio.Event()
         self._idle.set()
 
     @property
-    def alive(self) -> bool:
-        """Whether an engine is here to take jobs."""
-        return self._handle is not None and not self.leaving
+    def ready(self) -> bool:
+        """True if an engine takes calls."""
+        return self._handle is not None and not self.draining
 
     @property
-    def full(self) -> bool:
-        """Whether one more stream would wait for a slot."""
-        streams = sum(job.is_stream for job in self.jobs.values())
-        return self._info is not None and streams + self._others.streams >= self._info.max_slots
+    def given_up(self) -> bool:
+        """True if no engine will be started again."""
+        return self.supervisor.given_up
 
     @property
-    def work(self) -> float:
-        """Steps outstanding, those that other fronts ask of the engine included."""
-        return self._others.steps + sum(job.left for job in self.jobs.values())
+    def calls(self) -> list[EngineCall]:
+        """The calls in progress."""
+        return [call for reference in self._calls.values() if (call := reference())]
 
-    def give(self, id: str, job: EngineCall) -> None:
-        """Set the engine to a job, under an id that no job here had before."""
+    def load(self) -> tuple[bool, float]:
+        """Return whether all slots are taken, and the outstanding steps. Both include the work for other fronts."""
+        streams, steps = self._external_load.streams, self._external_load.steps
+        for call in self.calls:
+            streams += call.is_stream
+            steps += call.steps_left
+        return self._info is not None and streams >= self._info.max_slots, steps
+
+    def start(self, id: str, call: EngineCall) -> None:
+        """Start a call on the engine. The id must never have been used here."""
         assert self._handle is not None
-        self.jobs[id] = job
+        self._calls[id] = weakref.ref(call)
         self._idle.clear()
         try:
-            self._handle.post(job.enter(self, id))
+            self._handle.post(call.start(id, self._post))
         except Exception:
             logger.exception("request %s cannot be sent to %s", id, self.name)
-            self._forget(id)
-            job.fail(Internal())
-
-    def post(self, id: str, command: Command) -> None:
-        """Say something about a job, unless it has ended."""
-        if id in self.jobs and self._handle is not None:
-            self._handle.post(command)
-
-    def cancel(self, id: str) -> None:
-        if self._forget(id) and self._handle is not None:
-            self._handle.post(Cancel(id))
+            self._remove(id)
+            call.fail(Internal())
 
     async def idle(self) -> None:
-        """Returns when nothing is under way here."""
+        """Wait until no call is in progress."""
         await self._idle.wait()
 
     async def close(self) -> None:
-        """Stop the engine for good; what is under way ends as if it were lost."""
-        self.leaving = True
+        """Stop the engine for good. Its calls end as if the engine were lost."""
+        self.draining = True
         await self.supervisor.close()
         if self._handle is not None:
-            self.went("it was closed")
+            self._on_lost()
 
-    # ---- told by the supervisor
+    def _post(self, command: Credit | Cancel) -> None:
+        """Send a command about a call, unless the call has ended."""
+        if command.id not in self._calls:
+            return
+        if isinstance(command, Cancel):
+            self._remove(command.id)
+        if self._handle is not None:
+            self._handle.post(command)
 
-    def came(self, handle: Handle, info: ModelInfo) -> None:
+    def _on_ready(self, handle: Handle, info: ModelInfo) -> None:
         self._check(info)
         self.name = handle.name
         self._handle, self._info = handle, info
         self._on_change(self)
 
-    def said(self, reports: list[Report]) -> None:
-        """Route the reports of a step, those of streams without audio so far first: their callers wait for it."""
-        for report in sorted(reports, key=self._is_late):
-            self._route(report)
-
-    def went(self, why: str) -> None:
+    def _on_lost(self) -> None:
         self._handle = None
-        self._others = NOTHING
-        orphans, self.jobs = list(self.jobs.values()), {}
+        self._external_load = NO_LOAD
+        calls = self.calls
+        self._calls.clear()
         self._idle.set()
         self._on_change(self)
-        self._on_orphans(self, orphans)
+        self._reassign(self, calls)
 
-    def gave_up(self, why: str) -> None:
-        self.given_up = True
-        self._on_change(self)
+    def _on_reports(self, reports: list[Report]) -> None:
+        """Route the reports of a step, starting with those of streams without audio, whose users wait for it."""
+        for report in sorted(reports, key=self._is_less_urgent):
+            self._route(report)
 
-    # ----
-
-    def _is_late(self, report: Report) -> bool:
+    def _is_less_urgent(self, report: Report) -> bool:
         if not (isinstance(report, CallEvent) and isinstance(report.body, Admitted | AudioChunk)):
             return True
-        job = self.jobs.get(report.id)
-        return job is None or job.spoke
+        call = self._call(report.id)
+        return call is None or call.has_output
 
     def _route(self, report: Report) -> None:
-        """To the job it is about. A job that is not there was cancelled meanwhile."""
+        """Deliver a report to its call. Reports about a call that was cancelled are dropped."""
         match report:
-            case CallEvent(id, Finished() | CodecChunk(last=True) as body):
-                if job := self._forget(id):
-                    job.deliver(body)
             case CallEvent(id, body):
-                if job := self.jobs.get(id):
-                    job.deliver(body)
+                if call := self._call(id):
+                    call.deliver(body)
+                    if isinstance(body, Finished) or (isinstance(body, CodecChunk) and body.last):
+                        self._remove(id)
             case Failed(id):
-                if job := self._forget(id):
+                if call := self._call(id):
+                    self._remove(id)
                     error = report.error()
                     if isinstance(error, Unavailable):
-                        self._on_orphans(self, [job])
+                        self._reassign(self, [call])
                     else:
-                        job.fail(error)
+                        call.fail(error)
             case ExternalLoad():
-                self._others = report
+                self._external_load = report
             case _:
-                logger.error("%s said %s, which comes at the start only", self.name, type(report).__name__)
+                logger.error("%s sent %s, which is valid only during its start", self.name, type(report).__name__)
 
-    def _forget(self, id: str) -> EngineCall | None:
-        job = self.jobs.pop(id, None)
-        if not self.jobs:
+    def _call(self, id: str) -> EngineCall | None:
+        reference = self._calls.get(id)
+        return reference() if reference else None
+
+    def _remove(self, id: str) -> None:
+        self._calls.pop(id, None)
+        if not self._calls:
             self._idle.set()
-        return job

@@ -1,111 +1,112 @@
-"""Keeps an engine in its place: starts it, watches its pulse, and has another one follow when it is lost."""
+"""The supervisor of a replica: starts its engine, watches the heartbeats, and restarts an engine that is lost."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
-from typing import Protocol
+from collections.abc import Callable
 
 from voxcpm_grpc.errors import StartupError
-from voxcpm_grpc.ipc.messages import Beat, Report
+from voxcpm_grpc.ipc.messages import Heartbeat, Report
 from voxcpm_grpc.pool.background import cancel_and_wait, keep_running
-from voxcpm_grpc.pool.handle import Handle, Launch
+from voxcpm_grpc.pool.handle import Handle, HandleFactory
 from voxcpm_grpc.request import ModelInfo
 from voxcpm_grpc.settings.schema import SupervisionSettings
 
 logger = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.25
-LEAST_STEP_SECONDS = 1.5  # a step may take that long, however short its like were before
-# Or that many times the longest step of the warm-up. What else a host runs slows its CPU down much more than a GPU, and
-# a GPU that hangs shall be noticed within 2 s also where steps take 0.3 s.
+MIN_STEP_SECONDS = 1.5  # the smallest limit for a step, however short the steps of the warm-up were
+# Otherwise the limit is this multiple of the longest step of the warm-up. Other programs of a host slow its CPU down
+# much more than its GPU. With the smaller factor, a GPU that hangs is noticed within 2 s even if its steps take 0.3 s.
 CPU_STEP_FACTOR, GPU_STEP_FACTOR = 20, 5
 FIRST_PAUSE_SECONDS = 0.25
 PAUSE_FACTOR = 4
-STABLE_SECONDS = 60.0  # who lived that long is not to blame for what killed its predecessors
+STABLE_SECONDS = 60.0  # an engine that ran this long does not count as one that fails soon after its start
 
 
-class Tenant(Protocol):
-    """Who uses the engine of a place. Told on the event loop; must not wait, nor raise but where it says so."""
-
-    def came(self, handle: Handle, info: ModelInfo) -> None:
-        """An engine is ready for commands. Raises StartupError to refuse it, as one of another model."""
-        ...
-
-    def said(self, reports: list[Report]) -> None:
-        """It reported; beats are left out."""
-        ...
-
-    def went(self, why: str) -> None:
-        """It is lost: nothing more comes from it."""
-        ...
-
-    def gave_up(self, why: str) -> None:
-        """No engine will follow."""
-        ...
+def _ignore(*_: object) -> None:
+    pass
 
 
 class Supervisor:
-    """One place and its engines, one after the other.
+    """Keeps one engine running, or one front: `make_handle` makes the handle of each new one.
 
-    An engine is lost when its reports end, when it is silent for `silence_seconds`, or when one of its steps takes
-    too long. Then the next one is launched, after a pause that grows with every life that was short; after
-    `restart_limit` starts that failed in a row the place is given up.
+    An engine is lost when its reports end, when no report arrives for `silence_seconds`, or when a step takes too long.
+    The next one is then started after a pause, which grows with every engine that ran for a short time only. After
+    `restart_limit` failed starts in a row the supervisor gives up.
+
+    The callbacks run on the event loop and must not block. `on_ready(handle, info)` is called when an engine takes
+    commands; it may raise StartupError to reject the engine. `on_reports(reports)` receives all reports but heartbeats.
+    `on_lost()` is called when nothing more comes from the engine, `on_given_up()` when no other one will be started.
     """
 
-    def __init__(self, launch: Launch, tenant: Tenant, settings: SupervisionSettings) -> None:
+    def __init__(
+        self,
+        make_handle: HandleFactory,
+        settings: SupervisionSettings,
+        *,
+        on_ready: Callable[[Handle, ModelInfo], None] = _ignore,
+        on_reports: Callable[[list[Report]], None] = _ignore,
+        on_lost: Callable[[], None] = _ignore,
+        on_given_up: Callable[[], None] = _ignore,
+    ) -> None:
         self.restarts = 0
-        self._launch = launch
-        self._tenant = tenant
+        self.given_up = False
+        self._make_handle = make_handle
         self._settings = settings
+        self._on_ready = on_ready
+        self._on_reports = on_reports
+        self._on_lost = on_lost
+        self._on_given_up = on_given_up
         self._handle: Handle | None = None
         self._on_cpu = False
-        self._keeping: asyncio.Task[None] | None = None
-        self._short_lives = 0  # in a row
+        self._task: asyncio.Task[None] | None = None
+        self._short_runs = 0  # in a row
         self._failed_starts = 0  # in a row
 
     async def start(self) -> None:
-        """Bring the first engine up and watch it from then on. Raises StartupError if it cannot be."""
+        """Start the first engine, then supervise it in the background. Raises StartupError if it does not start."""
         await self._start()
-        self.begin()
+        self.start_in_background()
 
-    def begin(self) -> None:
-        """As `start`, without waiting for the first engine, which may fail as its successors may."""
-        self._keeping = keep_running(self._keep, "the watch over an engine")
+    def start_in_background(self) -> None:
+        """Like `start`, but without waiting for the first engine, whose start is then retried like any other."""
+        self._task = keep_running(self._supervise, "the supervision of an engine")
 
     async def close(self, *, force: bool = False) -> None:
-        """Stop the engine and the watch over it; see `Handle.close`. The tenant is not told."""
-        await cancel_and_wait(self._keeping)
+        """Stop the engine and its supervision; see `Handle.close`. No callback is called."""
+        await cancel_and_wait(self._task)
         if self._handle:
             await self._handle.close(force=force)
 
-    async def _keep(self) -> None:
+    async def _supervise(self) -> None:
         loop = asyncio.get_running_loop()
-        while self._handle or await self._replace():
+        while self._handle or await self._restart():
             assert self._handle
-            born = loop.time()
-            why = await self._watch(self._handle)
-            if loop.time() - born >= STABLE_SECONDS:
-                self._short_lives = 0
-            logger.error("%s is lost: %s", self._handle.name, why)
+            started = loop.time()
+            reason = await self._watch(self._handle)
+            if loop.time() - started >= STABLE_SECONDS:
+                self._short_runs = 0
+            logger.error("%s is lost: %s", self._handle.name, reason)
             try:
-                self._tenant.went(why)
+                self._on_lost()
             finally:
                 await self._discard()
 
     async def _start(self) -> None:
-        self._handle = handle = self._launch()
+        self._handle = handle = self._make_handle()
         try:
             info = await handle.start()
             self._on_cpu = info.device == "cpu"
-            self._tenant.came(handle, info)
+            self._on_ready(handle, info)
         except BaseException:
             await self._discard()
             raise
 
     async def _discard(self) -> None:
-        """Close the present engine. One that cannot be closed keeps no other from following it."""
+        """Close the current handle. An error is logged and does not prevent the start of the next engine."""
         assert self._handle
         try:
             await self._handle.close(force=True)
@@ -113,21 +114,22 @@ class Supervisor:
             logger.exception("%s could not be closed; what is left of it may keep its device", self._handle.name)
         self._handle = None
 
-    async def _replace(self) -> bool:
-        """Whether a new engine is there. Tries until one is, or the place is given up."""
+    async def _restart(self) -> bool:
+        """Start the next engine, with as many attempts as the settings allow. Returns False after giving up."""
         limit = self._settings.restart_limit
         while True:
-            pause = FIRST_PAUSE_SECONDS * PAUSE_FACTOR ** min(self._short_lives, 10)
+            pause = FIRST_PAUSE_SECONDS * PAUSE_FACTOR ** min(self._short_runs, 10)
             await asyncio.sleep(min(pause, self._settings.restart_seconds))
-            self._short_lives += 1
+            self._short_runs += 1
             try:
                 await self._start()
             except Exception as error:
                 self._failed_starts += 1
-                why = str(error) if isinstance(error, StartupError) else f"{type(error).__name__}: {error}"
-                logger.error("an engine did not start again, %d of %d: %s", self._failed_starts, limit, why)
+                reason = str(error) if isinstance(error, StartupError) else f"{type(error).__name__}: {error}"
+                logger.error("an engine did not start again, %d of %d: %s", self._failed_starts, limit, reason)
                 if self._failed_starts >= limit:
-                    self._tenant.gave_up(why)
+                    self.given_up = True
+                    self._on_given_up()
                     return False
             else:
                 self._failed_starts = 0
@@ -135,56 +137,57 @@ class Supervisor:
                 return True
 
     async def _watch(self, handle: Handle) -> str:
-        """Hand over what the engine says until it is lost; returns why."""
-        patience = _Patience(self._settings, CPU_STEP_FACTOR if self._on_cpu else GPU_STEP_FACTOR)
-        reading = asyncio.create_task(self._read(handle, patience))
+        """Pass on the reports of an engine until it is lost; returns the reason."""
+        watchdog = _Watchdog(self._settings, CPU_STEP_FACTOR if self._on_cpu else GPU_STEP_FACTOR)
+        reading = asyncio.create_task(self._read(handle, watchdog))
         try:
-            while not reading.done() and not patience.fault:
+            while not reading.done() and not watchdog.expired:
                 await asyncio.wait([reading], timeout=TICK_SECONDS)
-                patience.tick()
+                watchdog.tick()
         finally:
             reading.cancel()
             await asyncio.wait([reading])
-        if patience.fault:
-            return patience.fault
+        if watchdog.expired:
+            return watchdog.expired
         if not reading.cancelled() and (error := reading.exception()):
             logger.error("the reports of %s cannot be read", handle.name, exc_info=error)
             return "its reports cannot be read"
         return "it has ended"
 
-    async def _read(self, handle: Handle, patience: _Patience) -> None:
+    async def _read(self, handle: Handle, watchdog: _Watchdog) -> None:
         async with contextlib.aclosing(handle.reports()) as batches:
             async for reports in batches:
-                patience.heard()
-                if isinstance(reports[0], Beat):
-                    patience.felt(reports[0])
-                    if patience.fault:
+                watchdog.reset()
+                if isinstance(reports[0], Heartbeat):
+                    watchdog.check_step(reports[0])
+                    if watchdog.expired:
                         return
                 else:
-                    self._tenant.said(reports)
+                    self._on_reports(reports)
 
 
-class _Patience:
-    """When silence or a step has lasted too long.
+class _Watchdog:
+    """Expires when an engine has been silent, or at one step, for too long; `expired` is the reason, empty until then.
 
-    Silence is counted in turns of our own event loop: when it is held up itself, it does not blame an engine.
+    Silence is counted in ticks of our own event loop. So an engine is not blamed when the event loop itself is blocked.
     """
 
     def __init__(self, settings: SupervisionSettings, step_factor: float) -> None:
-        self.fault = ""
+        self.expired = ""
         self._settings = settings
         self._step_factor = step_factor
         self._silent_ticks = 0
 
-    def heard(self) -> None:
+    def reset(self) -> None:
+        """A report has arrived."""
         self._silent_ticks = 0
 
-    def felt(self, beat: Beat) -> None:
-        limit = self._settings.step_seconds or max(LEAST_STEP_SECONDS, self._step_factor * beat.slowest_step)
-        if beat.busy_seconds > limit:
-            self.fault = f"a step has lasted {beat.busy_seconds:.1f} s and the limit is {limit:.1f} s"
+    def check_step(self, heartbeat: Heartbeat) -> None:
+        limit = self._settings.step_seconds or max(MIN_STEP_SECONDS, self._step_factor * heartbeat.slowest_step)
+        if heartbeat.busy_seconds > limit:
+            self.expired = f"a step has lasted {heartbeat.busy_seconds:.1f} s and the limit is {limit:.1f} s"
 
     def tick(self) -> None:
         self._silent_ticks += 1
         if self._silent_ticks * TICK_SECONDS >= self._settings.silence_seconds:
-            self.fault = f"it has been silent for {self._settings.silence_seconds:g} s"
+            self.expired = f"it has been silent for {self._settings.silence_seconds:g} s"

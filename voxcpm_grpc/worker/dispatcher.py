@@ -1,10 +1,10 @@
-"""What an engine's process does with commands and results, whatever carries them."""
+"""The dispatcher: hands commands to one engine, and its results to the fronts that asked for them."""
 
 from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from time import monotonic
 from typing import Protocol
@@ -14,9 +14,7 @@ import numpy as np
 from voxcpm_grpc.errors import Internal, VoxCPMError
 from voxcpm_grpc.ipc import messages
 from voxcpm_grpc.ipc.messages import (
-    BEAT_SECONDS,
     Attach,
-    Beat,
     CallEvent,
     Cancel,
     Command,
@@ -24,8 +22,8 @@ from voxcpm_grpc.ipc.messages import (
     Decode,
     Detach,
     Encode,
-    EngineCame,
-    EngineWent,
+    EngineLost,
+    EngineReady,
     ExternalLoad,
     Failed,
     Ready,
@@ -34,17 +32,20 @@ from voxcpm_grpc.ipc.messages import (
     Submit,
 )
 from voxcpm_grpc.request import AudioChunk, CodecChunk, Event, Finished, ModelInfo, Request
+from voxcpm_grpc.worker.heartbeat import StepTimer
 
 logger = logging.getLogger(__name__)
 
-TELL_SECONDS = 0.1  # between two words to the fronts about each other's work
+OWNER = ""
+"""The name of the process that started the engine. Other fronts have names."""
+LOAD_SECONDS = 0.1  # between two reports of the external load
 
 
 class EngineLike(Protocol):
-    """An Engine as the desk needs it.
+    """The interface of an Engine.
 
-    `busy` must not count streams that wait for credit, or the loop would spin. `collect` waits for the results of the
-    last step; the next one returns them, once it has launched its own.
+    `busy` does not count streams without credit. `collect` waits for the results of the last step; the next `step`
+    launches its own work and returns them.
     """
 
     @property
@@ -61,128 +62,85 @@ class EngineLike(Protocol):
     def step(self) -> list[tuple[str, Event | CodecChunk | VoxCPMError]]: ...
 
 
-class Heartbeat:
-    """How long the loop has been at its present step. Written by the loop, read by the thread that sends beats.
-
-    Time in which that thread did not run either does not count: a process that is stopped as a whole, with its
-    container perhaps, and goes on later has not been caught in a step.
-    """
-
-    def __init__(self) -> None:
-        self.slowest_step = 0.0  # of the warm-up
-        self._began: float | None = None
-        self._felt: float | None = None  # when the step began that the last beat told of
-        self._busy_seconds = 0.0
-        self._beaten = monotonic()
-
-    def __enter__(self) -> None:
-        self._began = monotonic()
-
-    def __exit__(self, *_: object) -> None:
-        self._began = None
-
-    def beat(self) -> Beat:
-        began, now = self._began, monotonic()
-        awake = min(now - self._beaten, 2 * BEAT_SECONDS)
-        self._beaten = now
-        if began is None:
-            self._busy_seconds = 0.0
-        elif began == self._felt:
-            self._busy_seconds += awake
-        else:
-            self._busy_seconds = min(now - began, awake)
-        self._felt = began
-        return Beat(self._busy_seconds, self.slowest_step)
-
-
 @dataclass(slots=True)
 class _Task:
-    """Something that an engine does for a front."""
+    """A request or a codec job of a front."""
 
     front: str
-    left: float = 0.0  # of the steps that it was guessed to take
+    steps_left: float = 0.0  # an estimate
     is_stream: bool = False
 
 
-class Dispatcher:
-    """One engine, the fronts it works for, and who asked for what.
+def _ignore(*_: str) -> None:
+    pass
 
-    A loop round it waits for letters unless the engine is `busy`, hands them to `round`, and sends what that returns.
+
+class Dispatcher:
+    """Runs one engine for its owner and for any number of attached fronts.
+
+    The loop of the process calls `run_once` with the messages that have arrived, and sends the reports that it returns.
+    It may wait for messages while the engine is not `busy`. `attach(front, address)` and `detach(front)` are called
+    when a front is to be connected or disconnected.
     """
 
-    def __init__(self, engine: EngineLike, pulse: Heartbeat) -> None:
-        self.stopped = False  # somebody said Stop
+    def __init__(
+        self,
+        engine: EngineLike,
+        timer: StepTimer,
+        *,
+        attach: Callable[[str, str], None] = _ignore,
+        detach: Callable[[str], None] = _ignore,
+    ) -> None:
+        self.stopped = False  # set by Stop
         self._engine = engine
-        self._pulse = pulse
+        self._timer = timer
+        self._attach = attach
+        self._detach = detach
         self._tasks: dict[str, _Task] = {}
-        self._fronts: set[str] = set()  # that were attached
-        self._errands: list[Attach | Detach] = []
-        self._told = 0.0  # when the fronts heard of each other's work
-        self._rested = True  # and whether there was none
+        self._fronts: set[str] = set()  # attached ones, without the owner
+        self._load_reported = 0.0  # the time of the last report
+        self._was_idle = True  # at the last report
 
     @property
     def busy(self) -> bool:
         return self._engine.busy
 
-    def round(self, letters: Iterable[tuple[str, bytes | memoryview]]) -> dict[str, list[Report]]:
-        """Wait for the step before, obey every letter, make one step if there is something to do, and sort by front
-        what all this brought.
+    def run_once(self, inbox: Iterable[tuple[str, bytes | memoryview]]) -> dict[str, list[Report]]:
+        """Wait for the last step, handle each message, and run one step if there is work.
 
-        A letter is the name of a front and the command it encoded; the first is asked for after the wait. Faults of a
-        command or a request end that request alone; what `collect` and `step` raise, this raises.
+        Returns the reports for each front. `inbox` yields the name of a front and its encoded command; the first is
+        taken after the wait. An error in a command or a request ends that request alone; errors that `collect` and
+        `step` raise are raised here.
         """
         reports: defaultdict[str, list[Report]] = defaultdict(list)
-        with self._pulse:
+        with self._timer:
             self._engine.collect()
-        for front, data in letters:
-            if Detach(front) in self._errands:
-                continue  # it was read out just now; nobody would cancel what is begun for it
-            with self._pulse:
-                for whom, report in self._read(front, data):
-                    reports[whom].append(report)
-        with self._pulse:
+        for front, data in inbox:
+            with self._timer:
+                self._receive(front, data, reports)
+        with self._timer:
             if self._engine.busy:
                 for id, result in self._engine.step():
-                    self._deliver(id, result, reports)
+                    self._route(id, result, reports)
         if self._fronts:
-            self._tell_work(reports)
+            self._publish_load(reports)
         return reports
 
-    def errands(self) -> list[Attach | Detach]:
-        """What the loop has to see to before it sends: fronts that came or went."""
-        errands, self._errands = self._errands, []
-        return errands
-
-    def _deliver(self, id: str, result: Event | CodecChunk | VoxCPMError, reports: dict[str, list[Report]]) -> None:
-        task = self._tasks.get(id)
-        if task is None:
-            return  # it was cancelled
-        match result:
-            case AudioChunk():
-                task.left = max(0.0, task.left - 1)
-            case Finished() | CodecChunk(last=True) | VoxCPMError():
-                del self._tasks[id]
-        failed = isinstance(result, VoxCPMError)
-        reports[task.front].append(Failed.of(id, result) if failed else CallEvent(id, result))
-
-    def _tell_work(self, reports: dict[str, list[Report]]) -> None:
-        """Let every front know what the others ask of this engine, now and then."""
-        now, rests = monotonic(), not self._tasks
-        if (rests and self._rested) or (now - self._told < TELL_SECONDS and not rests):
-            return
-        self._told, self._rested = now, rests
-        for front in self._fronts:
-            others = [task.left for task in self._tasks.values() if task.front != front and task.is_stream]
-            reports[front].append(ExternalLoad(len(others), sum(others)))
-
-    def _read(self, front: str, data: bytes | memoryview) -> Iterator[tuple[str, Report]]:
-        """What is to be said at once, and to whom."""
+    def _receive(self, front: str, data: bytes | memoryview, reports: dict[str, list[Report]]) -> None:
+        if front != OWNER and front not in self._fronts:
+            return  # it was detached just now, so its work would never get credit and never be cancelled
         try:
-            yield from self._obey(front, messages.decode_command(data))
+            self._handle(front, messages.decode_command(data), reports)
+        except VoxCPMError as error:
+            reports[front].append(Failed.of(messages.command_id(data), error))
         except Exception as error:
-            yield front, self._refuse(messages.command_id(data), error)
+            id = messages.command_id(data)
+            logger.error("request %s failed", id, exc_info=error)
+            self._tasks.pop(id, None)
+            self._engine.cancel(id)  # a request that failed halfway must not keep its slot
+            reports[front].append(Failed.of(id, Internal()))
 
-    def _obey(self, front: str, command: Command) -> Iterator[tuple[str, Report]]:
+    def _handle(self, front: str, command: Command, reports: dict[str, list[Report]]) -> None:
         engine = self._engine
         match command:
             case Submit(request, credit, work):
@@ -201,23 +159,37 @@ class Dispatcher:
                 self._tasks[id] = _Task(front)
             case Stop():
                 self.stopped = True
-            case Attach(attached):
+            case Attach(attached, address):
                 self._fronts.add(attached)
-                self._errands.append(command)
-                yield attached, Ready(engine.info)
-            case Detach(gone):
-                self._fronts.discard(gone)
-                self._errands.append(command)
-                for id in [id for id, task in self._tasks.items() if task.front == gone]:
+                self._attach(attached, address)
+                reports[attached].append(Ready(engine.info))
+            case Detach(detached):
+                self._fronts.discard(detached)
+                self._detach(detached)
+                for id in [id for id, task in self._tasks.items() if task.front == detached]:
                     del self._tasks[id]
                     engine.cancel(id)
-            case EngineCame() | EngineWent():
-                logger.error("%s came to an engine; it is for fronts", type(command).__name__)
+            case EngineReady() | EngineLost():
+                logger.error("an engine received %s, which is for fronts", type(command).__name__)
 
-    def _refuse(self, id: str, error: Exception) -> Failed:
-        if isinstance(error, VoxCPMError):
-            return Failed.of(id, error)
-        logger.error("request %s failed", id, exc_info=error)
-        self._tasks.pop(id, None)
-        self._engine.cancel(id)  # nobody listens from now on: it must not keep a slot
-        return Failed.of(id, Internal())
+    def _route(self, id: str, result: Event | CodecChunk | VoxCPMError, reports: dict[str, list[Report]]) -> None:
+        task = self._tasks.get(id)
+        if task is None:
+            return  # it was cancelled
+        match result:
+            case AudioChunk():
+                task.steps_left = max(0.0, task.steps_left - 1)
+            case Finished() | CodecChunk(last=True) | VoxCPMError():
+                del self._tasks[id]
+        report = Failed.of(id, result) if isinstance(result, VoxCPMError) else CallEvent(id, result)
+        reports[task.front].append(report)
+
+    def _publish_load(self, reports: dict[str, list[Report]]) -> None:
+        """Report to each front the work of the engine for the others, at most every `LOAD_SECONDS`."""
+        now, is_idle = monotonic(), not self._tasks
+        if (is_idle and self._was_idle) or (now - self._load_reported < LOAD_SECONDS and not is_idle):
+            return
+        self._load_reported, self._was_idle = now, is_idle
+        for front in self._fronts:
+            others = [task.steps_left for task in self._tasks.values() if task.front != front and task.is_stream]
+            reports[front].append(ExternalLoad(len(others), sum(others)))

@@ -12,7 +12,8 @@ import numpy as np
 
 from voxcpm_grpc.errors import Exhausted
 from voxcpm_grpc.peekable_queue import PeekableQueue
-from voxcpm_grpc.pool.engine_pool import EnginePool, Stream
+from voxcpm_grpc.pool.engine_call import EngineCall
+from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.request import Admitted, AudioChunk, Conditioning, Event, Finished, Request
 from voxcpm_server.speech.continuity import Context
 from voxcpm_server.speech.idle_timeout import IdleTimeout
@@ -74,7 +75,7 @@ class Speaker:
 
     async def run(self) -> None:
         """Run until cancelled; the generation in progress is cancelled too. May run again afterwards."""
-        ahead: Stream[Event] | None = None
+        ahead: EngineCall[Event] | None = None
         try:
             await self._keep_timbre()
             while True:
@@ -106,7 +107,7 @@ class Speaker:
             self._context.remember_timbre(await self._encode(np.concatenate(self._first_speech)))
         self._first_speech.clear()  # not earlier: another interrupt may cancel the encoding
 
-    def _generate(self, segment: Segment) -> Stream[Event]:
+    def _generate(self, segment: Segment) -> EngineCall[Event]:
         text, conditioning = self._context.conditioning_for(segment)
         request = Request(
             id=f"{self._key}.{segment.turn}.{segment.index}",
@@ -120,7 +121,7 @@ class Speaker:
         )
         return self._pool.generate(request, lead_chunks=self._lead_chunks)
 
-    async def _admission(self, events: Stream[Event]) -> Event:
+    async def _admission(self, events: EngineCall[Event]) -> Event:
         """The first event of a segment. Raises Exhausted if the segment gets no slot in time."""
         wait, remaining = self._config.max_queue, self._remaining()
         if remaining is not None:

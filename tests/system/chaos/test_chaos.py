@@ -32,13 +32,13 @@ async def test_every_loss_once(tmp_path):
             await disturb(w)
             await w.all_work()
             await until(lambda: sum(speech.error is None for speech in w.speeches) > 3 * CALLERS)
-        assert sum(place.supervisor.restarts for place in w.pool.places) == 4
+        assert sum(replica.supervisor.restarts for replica in w.pool.replicas) == 4
 
 
 async def disturb(w: World) -> None:
-    before = {place.name: len(place.jobs) for place in w.pool.places}
+    before = {replica.name: len(replica.calls) for replica in w.pool.replicas}
     stream = w.pool.generate(replace(mixed_requests()[3], id="heard"), lead_chunks=1)
-    [victim] = [place.name for place in w.pool.places if len(place.jobs) > before[place.name]]
+    [victim] = [replica.name for replica in w.pool.replicas if len(replica.calls) > before[replica.name]]
     async with asyncio.timeout(HANG_SECONDS):
         assert isinstance(await anext(stream), Admitted)
         assert isinstance(await anext(stream), AudioChunk)
@@ -83,7 +83,7 @@ async def test_many_losses_in_any_order(tmp_path, seed):
                     w.speak(replace(mixed_requests()[0], conditioning=POISONED)),
                 )
             await w.all_work()
-        assert sum(place.supervisor.restarts for place in w.pool.places) >= ROUNDS
+        assert sum(replica.supervisor.restarts for replica in w.pool.replicas) >= ROUNDS
         assert sum(speech.error is None for speech in w.speeches) > ROUNDS
 
 

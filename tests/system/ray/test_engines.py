@@ -58,7 +58,7 @@ async def pool_on(nodes: RayNodes, make: MakeFake | RecordStats, **ray: object) 
 
 
 async def engines_are(pool: EnginePool, wanted: int) -> None:
-    await until(lambda: sum(place.alive for place in pool.places) == wanted)
+    await until(lambda: sum(replica.ready for replica in pool.replicas) == wanted)
 
 
 async def outcome(stream) -> list[Event] | VoxCPMError:
@@ -122,7 +122,7 @@ async def test_a_loss_under_load(nodes, tmp_path, lost, steps):
         assert sum(is_whole(end, steps, first=1) for end in ends) == SLOTS
         assert sum(is_whole(end, 50) for end in ends) == 2 * SLOTS
         if lost == "node":
-            assert sum(place.alive for place in pool.places) == 1, "there is no room for another one"
+            assert sum(replica.ready for replica in pool.replicas) == 1, "there is no room for another one"
             nodes.add()
         await engines_are(pool, 2)
         assert is_whole(await outcome(pool.generate(request("after", 5))), 5)
@@ -134,14 +134,14 @@ async def test_letters_that_cannot_be_sent_cost_the_engine_and_nobody_waits_for_
     def fails_once(handle: RayHandle, method: str, *arguments: object, **options: object) -> object:
         if method == "post" and any(arguments) and not failures:
             failures.append(arguments)
-            raise ValueError("no such letter")
+            raise ValueError("no such command")
         return call(handle, method, *arguments, **options)
 
     monkeypatch.setattr(RayHandle, "_call", fails_once)
     async with pool_on(nodes, MakeFake(slots=SLOTS)) as pool:
         lost = await outcome(pool.generate(request("lost", 5)))
         assert isinstance(lost, Unavailable)
-        assert "no such letter" in caplog.text
+        assert "no such command" in caplog.text
         await engines_are(pool, 1)
         assert is_whole(await outcome(pool.generate(request("after", 5))), 5)
 

@@ -1,11 +1,11 @@
-"""A front in a process of its own, and the engines that its host attaches to it."""
+"""A front in a process of its own, and its connections to its host and to the engines of the host."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import signal
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -14,93 +14,96 @@ import zmq.asyncio
 
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.ipc import child_process, messages
-from voxcpm_grpc.ipc.child_process import Addresses, mailbox, received
-from voxcpm_grpc.ipc.messages import Beat, Command, EngineCame, EngineWent, Ready, Report, StartFailed, Stop
+from voxcpm_grpc.ipc.channel import Channel, pair_socket
+from voxcpm_grpc.ipc.child_process import Addresses
+from voxcpm_grpc.ipc.messages import EngineLost, EngineReady, Heartbeat, Ready, Report, StartFailed, Stop
 from voxcpm_grpc.pool.background import cancel_and_wait, keep_running
 from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.pool.handle import Launch
+from voxcpm_grpc.pool.handle import HandleFactory
 from voxcpm_grpc.request import ModelInfo
 from voxcpm_grpc.settings.schema import MAX_SECONDS, SupervisionSettings
 
-PAUSE_SECONDS = 0.05  # a handle waits for its engine by itself
+PAUSE_SECONDS = 0.05  # short, because the start of a handle waits for the next engine
 LINGER_MS = 1000
-FOREVER = 1 << 62
+UNLIMITED = 1 << 62
 
-SUPERVISION = SupervisionSettings(  # the host supervises, and says what has become of an engine
-    silence_seconds=MAX_SECONDS, step_seconds=MAX_SECONDS, restart_seconds=PAUSE_SECONDS, restart_limit=FOREVER
+SUPERVISION = SupervisionSettings(  # the host supervises the engines and reports the loss of one
+    silence_seconds=MAX_SECONDS, step_seconds=MAX_SECONDS, restart_seconds=PAUSE_SECONDS, restart_limit=UNLIMITED
 )
 
 
-class HostLine:
-    """What a front hears of its host and says to it. `stopped` is set when it shall drain and end."""
+class HostConnection:
+    """The connection of a front to its host. `stopped` is set when the front must drain and end."""
 
-    def __init__(self, context: zmq.asyncio.Context, letters: zmq.asyncio.Socket) -> None:
+    def __init__(self, context: zmq.asyncio.Context, socket: zmq.asyncio.Socket) -> None:
         self.context = context
         self.stopped = asyncio.Event()
-        self._letters = letters
-        self._meetings: dict[str, _Meeting] = {}  # by place
+        self._socket = socket
+        self._attachments: dict[str, _Attachment] = {}  # by replica
 
-    def launches(self, places: Iterable[str]) -> list[Launch]:
-        """How to reach the engine of each place, whenever there is one."""
-        self._meetings = {place: _Meeting() for place in places}
-        return [partial(AttachedHandle, place, self.context, meeting) for place, meeting in self._meetings.items()]
+    def factories(self, replicas: Iterable[str]) -> list[HandleFactory]:
+        """A factory for each replica of the host, whose handles wait until the replica has an engine."""
+        self._attachments = {replica: _Attachment() for replica in replicas}
+        return [
+            partial(AttachedHandle, replica, self.context, attachment)
+            for replica, attachment in self._attachments.items()
+        ]
 
-    def say_ready(self, info: ModelInfo) -> None:
-        """That the front serves."""
-        self._say(Ready(info))
+    def send_ready(self, info: ModelInfo) -> None:
+        """Report that the front serves."""
+        self._send(Ready(info))
 
-    def say_failed(self, why: str) -> None:
-        """That it cannot, in words for the operator."""
-        self._say(StartFailed(why))
+    def send_start_failed(self, message: str) -> None:
+        """Report that the front cannot serve; `message` tells the operator why."""
+        self._send(StartFailed(message))
 
-    async def listen(self) -> None:
-        """Hear the host, for as long as the front lives."""
+    async def receive(self) -> None:
+        """Handle the commands of the host. Runs until cancelled."""
         while True:
-            match messages.decode_command(await self._letters.recv()):
-                case EngineCame(place, address):
-                    self._meetings[place].begin(address)
-                case EngineWent(place):
-                    self._meetings[place].end()
+            match messages.decode_command(await self._socket.recv()):
+                case EngineReady(replica, address):
+                    self._attachments[replica].on_ready(address)
+                case EngineLost(replica):
+                    self._attachments[replica].on_lost()
                 case Stop():
                     self.stopped.set()
 
-    def _say(self, report: Report) -> None:
-        self._letters.send(messages.encode_reports([report]))
+    def _send(self, report: Report) -> None:
+        self._socket.send(messages.encode_reports([report]))
 
 
-class _Meeting:
-    """Where the engine of a place can be met, if it is there, and whether it still is."""
+class _Attachment:
+    """The address of a replica's current engine, and the event that is set when that engine is lost."""
 
     def __init__(self) -> None:
         self._address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._gone = asyncio.Event()
+        self._lost = asyncio.Event()
 
-    def begin(self, address: str) -> None:
+    def on_ready(self, address: str) -> None:
         self._address.set_result(address)
 
-    def end(self) -> None:
-        self._gone.set()
-        self._gone = asyncio.Event()
+    def on_lost(self) -> None:
+        self._lost.set()
+        self._lost = asyncio.Event()
         self._address = asyncio.get_running_loop().create_future()
 
     async def engine(self) -> tuple[str, asyncio.Event]:
-        """The address to listen at for the engine, once it is there, and what tells that it is gone."""
-        gone = self._gone
-        return await asyncio.shield(self._address), gone
+        """Wait for an engine; returns the address to listen at, and the event of its loss."""
+        lost = self._lost
+        return await asyncio.shield(self._address), lost
 
 
-class AttachedHandle:
-    """The engine of a place of the host. It listens for it, and never starts or stops it."""
+class AttachedHandle(Channel):
+    """The engine of a replica of the host, which starts and stops it; implements `pool.handle.Handle`."""
 
-    def __init__(self, place: str, context: zmq.asyncio.Context, meeting: _Meeting) -> None:
-        self.name = f"engine {place}"
-        self._meeting = meeting
-        self._gone = asyncio.Event()
-        self._letters = mailbox(context)
+    def __init__(self, replica: str, context: zmq.asyncio.Context, attachment: _Attachment) -> None:
+        super().__init__(context, asyncio.Event())
+        self.name = f"engine {replica}"
+        self._attachment = attachment
 
     async def start(self) -> ModelInfo:
-        address, self._gone = await self._meeting.engine()
-        with _bound(self._letters, address):
+        address, self._ended = await self._attachment.engine()
+        with _listening(self._socket, address):
             async with contextlib.aclosing(self.reports()) as batches:
                 async for reports in batches:
                     match reports:
@@ -108,22 +111,13 @@ class AttachedHandle:
                             return info
         raise StartupError(f"{self.name} was lost before it was attached")
 
-    def post(self, command: Command) -> None:
-        if not self._gone.is_set() and not self._letters.closed:
-            self._letters.send(messages.encode_command(command), copy=False)
-
-    async def reports(self) -> AsyncGenerator[list[Report]]:
-        async with contextlib.aclosing(received(self._gone, self._letters)) as batches:
-            async for reports in batches:
-                yield reports
-
     async def close(self, *, force: bool = False) -> None:
-        self._letters.close()
+        self._socket.close()
 
 
 @contextlib.contextmanager
-def _bound(socket: zmq.asyncio.Socket, address: str) -> Iterator[None]:
-    """Listens there for one peer. Its file goes then: ZeroMQ would leave one for each engine that ever was."""
+def _listening(socket: zmq.asyncio.Socket, address: str) -> Iterator[None]:
+    """Listen for one peer, and remove the file of the socket afterwards, which ZeroMQ would leave behind."""
     socket.bind(address)
     try:
         yield
@@ -132,45 +126,48 @@ def _bound(socket: zmq.asyncio.Socket, address: str) -> Iterator[None]:
 
 
 class AttachedPool(EnginePool):
-    """The engines of a host, as one of its fronts uses them. It serves as soon as one of them is attached."""
+    """The engines of a host, as one of its fronts uses them. Serves as soon as one of them is attached."""
 
-    def __init__(self, line: HostLine, places: Iterable[str]) -> None:
-        super().__init__(line.launches(places), SUPERVISION)
+    def __init__(self, host: HostConnection, replicas: Iterable[str]) -> None:
+        super().__init__(host.factories(replicas), SUPERVISION)
 
     async def start(self) -> None:
-        for place in self.places:
-            place.supervisor.begin()
+        for replica in self.replicas:
+            replica.supervisor.start_in_background()
         async for healthy in self.health():
             if healthy:
                 return
 
 
-def begin(log_level: str) -> None:
-    """The first thing that a front's process does."""
-    child_process.begin(log_level)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the host decides what it means
+def set_up(log_level: str) -> None:
+    """Set up the process of a front. Must run before anything else in it."""
+    child_process.set_up(log_level)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the host stops the front
 
 
 @contextlib.asynccontextmanager
-async def joined(addresses: Addresses) -> AsyncIterator[HostLine]:
-    """The line to the host, and beats that prove that our event loop turns."""
+async def connected_to_host(addresses: Addresses) -> AsyncIterator[HostConnection]:
+    """Connect to the host, and send heartbeats, which prove that the event loop runs."""
     context = zmq.asyncio.Context()
-    letters, beats = mailbox(context), context.socket(zmq.PUSH)
-    letters.linger = LINGER_MS
-    letters.connect(addresses.letters)
-    beats.linger = 0
-    beats.connect(addresses.beats)
-    line = HostLine(context, letters)
+    socket, heartbeats = pair_socket(context), context.socket(zmq.PUSH)
+    socket.linger = LINGER_MS
+    socket.connect(addresses.messages)
+    heartbeats.linger = 0
+    heartbeats.connect(addresses.heartbeats)
+    host = HostConnection(context, socket)
 
-    async def beat() -> None:
+    async def send_heartbeats() -> None:
         while True:
             with contextlib.suppress(zmq.Again):
-                await beats.send(messages.encode_reports([Beat(0.0, 0.0)]), zmq.DONTWAIT)
-            await asyncio.sleep(messages.BEAT_SECONDS)
+                await heartbeats.send(messages.encode_reports([Heartbeat(0.0, 0.0)]), zmq.DONTWAIT)
+            await asyncio.sleep(messages.HEARTBEAT_SECONDS)
 
-    tasks = keep_running(beat, "the front's sign of life"), keep_running(line.listen, "listening to the host")
+    tasks = (
+        keep_running(send_heartbeats, "the heartbeats of a front"),
+        keep_running(host.receive, "the connection to the host"),
+    )
     try:
-        yield line
+        yield host
     finally:
         await cancel_and_wait(*tasks)
-        context.destroy()  # with every socket in it: one that somebody forgot must not hold up the end
+        context.destroy()  # with all its sockets; an open one would block the end of the process

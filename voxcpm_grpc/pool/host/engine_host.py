@@ -1,6 +1,6 @@
-"""The owner of engines and fronts that are processes of their own: it keeps all of them up, and connects them.
+"""The host: owns engines and fronts in processes of their own, restarts them, and connects them to each other.
 
-What a caller says and hears goes between front and engine directly.
+Calls and audio do not pass through the host: fronts and engines exchange them directly.
 """
 
 from __future__ import annotations
@@ -18,35 +18,37 @@ import zmq
 
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.ipc.child_process import Addresses, ChildProcess
-from voxcpm_grpc.ipc.messages import Attach, Detach, EngineCame, EngineWent, Report
+from voxcpm_grpc.ipc.messages import Attach, Detach, EngineLost, EngineReady
 from voxcpm_grpc.ipc.socket_folder import SocketFolder
 from voxcpm_grpc.pool.background import close_all
-from voxcpm_grpc.pool.handle import Handle, Launch, processes
+from voxcpm_grpc.pool.handle import Handle, HandleFactory, process_factories
 from voxcpm_grpc.pool.supervisor import Supervisor
 from voxcpm_grpc.request import ModelInfo
 from voxcpm_grpc.settings.schema import EngineSettings, SupervisionSettings
 
 FRONT_START_SECONDS = 120.0
-# Of a front: its signs of life come out of its event loop, which whatever large it does for one caller holds up, while
-# an engine has a thread for them. A front that is lost too early costs all its callers their streams, too late a pause.
+# The event loop of a front sends its heartbeats, and one large call can block it. An engine has a thread for them. A
+# front that is restarted without need costs all its streams; one that is restarted late costs a pause.
 FRONT_SILENCE_SECONDS = 5.0
-LEAVE_SECONDS = 10.0  # for a front to end once it has drained
-NAME_LENGTH = 40  # at most, of a socket and of the folder made for it
+LEAVE_SECONDS = 10.0  # from the end of a front's drain to the end of its process
+NAME_LENGTH = 40  # the most that a socket and its folder add to a path
 
 
 class EngineHost:
-    """Engines and fronts, each in a process of its own, each followed by another when it is lost.
+    """Engines and fronts, each in a process of its own. Each process that is lost is replaced by a new one.
 
-    A front that dies costs its own streams; an engine that dies, what it was doing for any front. Raises StartupError
-    where their sockets cannot be.
+    The loss of a front ends its own streams; the loss of an engine ends its work for all fronts. Raises StartupError
+    if their sockets cannot be created.
     """
 
-    def __init__(self, engines: Mapping[str, Launch], supervision: SupervisionSettings) -> None:
+    def __init__(self, engines: Mapping[str, HandleFactory], supervision: SupervisionSettings) -> None:
         self._supervision = supervision
         self._folder = _socket_folder()
-        self._engines = {place: _Engine(self, place, launch, supervision) for place, launch in engines.items()}
+        self._engines = {
+            name: _EngineReplica(self, name, make_handle, supervision) for name, make_handle in engines.items()
+        }
         self._fronts: dict[str, FrontProcess] = {}
-        self._keepers: list[_FrontKeeper] = []
+        self._front_supervisors: list[Supervisor] = []
         self._sockets = itertools.count()
         self._over = asyncio.Event()
 
@@ -60,36 +62,39 @@ class EngineHost:
         *,
         log_level: str,
     ) -> EngineHost:
-        """For the checkpoint in `directory`. Starts with `start`."""
-        return cls(processes(directory, name, engines, log_level), supervision)
+        """A host of engines for the checkpoint in `directory`. `start` starts them."""
+        return cls(process_factories(directory, name, engines, log_level), supervision)
 
     @property
-    def places(self) -> list[str]:
+    def replicas(self) -> list[str]:
+        """The names of the engines' replicas."""
         return list(self._engines)
 
     @property
     def info(self) -> ModelInfo:
-        """The model that is served. Known once started."""
+        """The model that is served. Known after `start`."""
         return next(engine.info for engine in self._engines.values() if engine.info)
 
     async def start(self, fronts: Mapping[str, Callable[[Addresses], None]], *, drain_seconds: float) -> None:
-        """Bring up the engines, then the fronts: what each does, by its name. Raises StartupError.
+        """Start the engines, then the fronts: `fronts` maps the name of each to its main function. Raises StartupError.
 
-        A front is given `drain_seconds` to end its streams when the host closes.
+        When the host closes, a front has `drain_seconds` to finish its streams.
         """
-        await _all(engine.supervisor.start() for engine in self._engines.values())
+        await _await_all(engine.supervisor.start() for engine in self._engines.values())
+        silence = max(FRONT_SILENCE_SECONDS, self._supervision.silence_seconds)
+        supervision = self._supervision.model_copy(update={"silence_seconds": silence})
         for name, main in fronts.items():
-            launch = partial(FrontProcess, self, name, main, drain_seconds)
-            self._keepers.append(_FrontKeeper(launch, self, self._supervision))
-        await _all(keeper.supervisor.start() for keeper in self._keepers)
+            make_front = partial(FrontProcess, self, name, main, drain_seconds)
+            self._front_supervisors.append(Supervisor(make_front, supervision, on_given_up=self.on_given_up))
+        await _await_all(supervisor.start() for supervisor in self._front_supervisors)
 
     async def given_up(self) -> None:
-        """Wait until no engine, or no front, is left and no attempt to start one."""
+        """Wait until no engine, or no front, is left or will be started."""
         await self._over.wait()
 
     async def close(self) -> None:
-        """Let the fronts drain, then stop the engines. Whoever cancels this does not wait for open streams."""
-        supervisors = [keeper.supervisor for keeper in self._keepers]
+        """Let the fronts drain, then stop the engines. Cancelling this ends all processes without the drain."""
+        supervisors = list(self._front_supervisors)
         try:
             await close_all(supervisor.close() for supervisor in supervisors)
         finally:
@@ -97,14 +102,14 @@ class EngineHost:
             await close_all(supervisor.close(force=True) for supervisor in supervisors)
             self._folder.close()
 
-    # ---- told by engines and fronts
+    # ---- callbacks of engines and fronts
 
-    def front_comes(self, front: FrontProcess) -> None:
+    def on_front_started(self, front: FrontProcess) -> None:
         self._fronts[front.id] = front
         for engine in self._engines.values():
             self._connect(front, engine)
 
-    def front_went(self, front: FrontProcess) -> None:
+    def on_front_ended(self, front: FrontProcess) -> None:
         if self._fronts.pop(front.id, None):
             for engine in self._engines.values():
                 if engine.handle:
@@ -112,43 +117,44 @@ class EngineHost:
             for path in self._folder.path.glob(f"{front.id}-*"):
                 path.unlink(missing_ok=True)
 
-    def engine_came(self, engine: _Engine) -> None:
+    def on_engine_ready(self, engine: _EngineReplica) -> None:
         for front in self._fronts.values():
             self._connect(front, engine)
 
-    def engine_went(self, engine: _Engine) -> None:
+    def on_engine_lost(self, engine: _EngineReplica) -> None:
         for front in self._fronts.values():
-            front.post(EngineWent(engine.place))
+            front.post(EngineLost(engine.name))
 
-    def gave_up(self) -> None:
-        engines, fronts = self._engines.values(), self._keepers
+    def on_given_up(self) -> None:
+        engines, fronts = [engine.supervisor for engine in self._engines.values()], self._front_supervisors
         if all(one.given_up for one in engines) or (fronts and all(one.given_up for one in fronts)):
             self._over.set()
 
     def check(self, info: ModelInfo) -> None:
+        """Raises StartupError if an engine serves another model than the others."""
         if any(engine.info and engine.info.fingerprint != info.fingerprint for engine in self._engines.values()):
             raise StartupError("the engines serve different models; give all of them the same checkpoint")
 
-    def _connect(self, front: FrontProcess, engine: _Engine) -> None:
+    def _connect(self, front: FrontProcess, engine: _EngineReplica) -> None:
         if engine.handle:
             address = f"ipc://{self._folder.path}/{front.id}-{next(self._sockets)}"
-            front.post(EngineCame(engine.place, address))
+            front.post(EngineReady(engine.name, address))
             engine.handle.post(Attach(front.id, address))
 
 
 def _socket_folder() -> SocketFolder:
-    """Raises StartupError if the paths in it would be too long for sockets."""
-    parent, most = tempfile.gettempdir(), zmq.IPC_PATH_MAX_LEN - NAME_LENGTH
-    if (length := len(os.fsencode(parent))) > most:
+    """Create the folder. Raises StartupError if paths in it would be too long for sockets."""
+    parent, limit = tempfile.gettempdir(), zmq.IPC_PATH_MAX_LEN - NAME_LENGTH
+    if (length := len(os.fsencode(parent))) > limit:
         raise StartupError(
-            f"the folder for temporary files, {parent}, has a path of {length} bytes; the sockets between fronts and "
-            f"engines leave it {most}; set TMPDIR to a shorter one"
+            f"the folder for temporary files, {parent}, has a path of {length} bytes; with the sockets between fronts "
+            f"and engines the limit is {limit}; set TMPDIR to a shorter one"
         )
     return SocketFolder()
 
 
 class FrontProcess(ChildProcess):
-    """A front in a process of its own, told of every engine of the host from its beginning."""
+    """A front in a process of its own, which the host connects to every engine."""
 
     _numbers = itertools.count()
 
@@ -164,64 +170,40 @@ class FrontProcess(ChildProcess):
         self._host = host
 
     async def start(self) -> ModelInfo:
-        self._host.front_comes(self)
+        self._host.on_front_started(self)
         return await super().start()
 
     async def close(self, *, force: bool = False) -> None:
         await super().close(force=force)
-        self._host.front_went(self)
+        self._host.on_front_ended(self)
 
 
-class _Engine:
-    """The place of an engine; the tenant of its supervisor."""
+class _EngineReplica:
+    """The replica of an engine, which all fronts use."""
 
-    def __init__(self, host: EngineHost, place: str, launch: Launch, supervision: SupervisionSettings) -> None:
-        self.place = place
+    def __init__(
+        self, host: EngineHost, name: str, make_handle: HandleFactory, supervision: SupervisionSettings
+    ) -> None:
+        self.name = name
         self.handle: Handle | None = None
         self.info: ModelInfo | None = None
-        self.given_up = False
-        self.supervisor = Supervisor(launch, self, supervision)
+        self.supervisor = Supervisor(
+            make_handle, supervision, on_ready=self._on_ready, on_lost=self._on_lost, on_given_up=host.on_given_up
+        )
         self._host = host
 
-    def came(self, handle: Handle, info: ModelInfo) -> None:
+    def _on_ready(self, handle: Handle, info: ModelInfo) -> None:
         self._host.check(info)
         self.handle, self.info = handle, info
-        self._host.engine_came(self)
+        self._host.on_engine_ready(self)
 
-    def said(self, reports: list[Report]) -> None:
-        """Nothing: what it has to say it says to the fronts."""
-
-    def went(self, why: str) -> None:
+    def _on_lost(self) -> None:
         self.handle = None
-        self._host.engine_went(self)
-
-    def gave_up(self, why: str) -> None:
-        self.given_up = True
-        self._host.gave_up()
+        self._host.on_engine_lost(self)
 
 
-class _FrontKeeper:
-    """The place of a front; the tenant of its supervisor. The process itself says when it comes and goes."""
-
-    def __init__(self, launch: Launch, host: EngineHost, supervision: SupervisionSettings) -> None:
-        self.given_up = False
-        patience = max(FRONT_SILENCE_SECONDS, supervision.silence_seconds)
-        self.supervisor = Supervisor(launch, self, supervision.model_copy(update={"silence_seconds": patience}))
-        self._host = host
-
-    def came(self, handle: Handle, info: ModelInfo) -> None: ...
-
-    def said(self, reports: list[Report]) -> None: ...
-
-    def went(self, why: str) -> None: ...
-
-    def gave_up(self, why: str) -> None:
-        self.given_up = True
-        self._host.gave_up()
-
-
-async def _all(starts: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Await all at once. Raises the first error."""
+async def _await_all(starts: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Await coroutines concurrently. Raises the first error."""
     try:
         async with asyncio.TaskGroup() as group:
             for start in starts:

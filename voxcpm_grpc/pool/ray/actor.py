@@ -1,4 +1,4 @@
-"""The engine on a node of a Ray cluster: the same desk as in an engine process, with letters that Ray carries."""
+"""The Ray actor of an engine: runs the same dispatcher as an engine's process, with messages that Ray carries."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from time import monotonic
 
 from voxcpm_grpc.ipc import messages
 from voxcpm_grpc.ipc.messages import Report
-from voxcpm_grpc.worker import main
-from voxcpm_grpc.worker.dispatcher import Dispatcher, EngineLike, Heartbeat
+from voxcpm_grpc.worker.dispatcher import OWNER, Dispatcher, EngineLike
+from voxcpm_grpc.worker.heartbeat import StepTimer
+from voxcpm_grpc.worker.main import start_engine
 
 logger = logging.getLogger(__name__)
 
 
 class VoxCPMEngine:
-    """What Ray makes an actor of; `ray_handle` is its other end. Each of its methods runs in a thread of its own.
+    """The class of the actor, whose other end is `ray.handle`. Ray runs each of its methods in a thread of its own.
 
-    `make_engine` is called on the node. What is sent and returned are messages of `messages`, encoded by it.
+    The actor calls `make_engine`. Arguments and results are encoded messages of `ipc.messages`.
     """
 
     def __init__(self, make_engine: Callable[[], EngineLike], name: str, log_level: str) -> None:
@@ -31,61 +32,61 @@ class VoxCPMEngine:
             force=True,
         )
         self._make_engine = make_engine
-        self._pulse = Heartbeat()
-        self._in: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-        self._out: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._timer = StepTimer()
+        self._inbox: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
 
     def run(self) -> None:
-        """Load the model, then step until Stop. Raises what the engine raises."""
+        """Load the model, then run the engine until Stop. Raises what the engine raises."""
         try:
-            engine, word = main.start(self._make_engine, self._pulse)
-            self._say([word])
+            engine, report = start_engine(self._make_engine, self._timer)
+            self._send([report])
             if engine is not None:
-                self._serve(Dispatcher(engine, self._pulse))
+                self._serve(Dispatcher(engine, self._timer))
         except Exception:
             logger.critical("the engine failed; its actor ends", exc_info=True)
             raise
         finally:
-            self._out.put(None)
+            self._outbox.put(None)
 
-    def post(self, letters: list[bytes]) -> None:
-        """Commands, in the order of the calls; one call at a time keeps it."""
-        for letter in letters:
-            self._in.put(letter)
+    def post(self, commands: list[bytes]) -> None:
+        """Queue encoded commands. Calls one at a time keep their order."""
+        for command in commands:
+            self._inbox.put(command)
 
     def reports(self) -> Iterator[list[bytes]]:
-        """All that was said since the last time, a step each; beats come between, whatever the loop is doing."""
-        beat_at = monotonic()
+        """Yield the encoded reports since the last time, one item for each step, and heartbeats between them."""
+        heartbeat_at = monotonic()
         while True:
-            letters = list(self._said(max(0.0, beat_at - monotonic())))
-            over = letters[-1:] == [None]
-            batch = [letter for letter in letters if letter is not None]
-            if monotonic() >= beat_at:
-                beat_at = monotonic() + messages.BEAT_SECONDS
-                batch.append(messages.encode_reports([self._pulse.beat()]))
+            items = list(self._sent(max(0.0, heartbeat_at - monotonic())))
+            ended = items[-1:] == [None]
+            batch = [item for item in items if item is not None]
+            if monotonic() >= heartbeat_at:
+                heartbeat_at = monotonic() + messages.HEARTBEAT_SECONDS
+                batch.append(messages.encode_reports([self._timer.heartbeat()]))
             if batch:
                 yield batch
-            if over:
+            if ended:
                 return
 
-    def _serve(self, desk: Dispatcher) -> None:
-        while not desk.stopped:
-            for reports in desk.round(self._mail(wait=not desk.busy)).values():
-                self._say(reports)
+    def _serve(self, dispatcher: Dispatcher) -> None:
+        while not dispatcher.stopped:
+            for reports in dispatcher.run_once(self._received(wait=not dispatcher.busy)).values():
+                self._send(reports)
 
-    def _say(self, reports: list[Report]) -> None:
-        self._out.put(messages.encode_reports(reports))  # at once, for the engine uses its buffers again
+    def _send(self, reports: list[Report]) -> None:
+        self._outbox.put(messages.encode_reports(reports))  # encoded at once, because the engine reuses its buffers
 
-    def _said(self, seconds: float) -> Iterator[bytes | None]:
-        """What waits to be sent; comes back after `seconds` if there is nothing."""
+    def _sent(self, seconds: float) -> Iterator[bytes | None]:
+        """Yield the items that wait to be sent. Waits up to `seconds` for the first."""
         with contextlib.suppress(queue.Empty):
-            yield self._out.get(timeout=seconds) if seconds else self._out.get_nowait()
+            yield self._outbox.get(timeout=seconds) if seconds else self._outbox.get_nowait()
             while True:
-                yield self._out.get_nowait()
+                yield self._outbox.get_nowait()
 
-    def _mail(self, *, wait: bool) -> Iterator[tuple[str, bytes]]:
-        """Every command that has come; `wait` sleeps until there is one."""
+    def _received(self, *, wait: bool) -> Iterator[tuple[str, bytes]]:
+        """Yield each command that has arrived; `wait` blocks until there is one."""
         with contextlib.suppress(queue.Empty):
-            yield main.OWNER, self._in.get(block=wait)
+            yield OWNER, self._inbox.get(block=wait)
             while True:
-                yield main.OWNER, self._in.get_nowait()
+                yield OWNER, self._inbox.get_nowait()

@@ -1,4 +1,4 @@
-"""Gives a running pool as many places as its load calls for."""
+"""Adds replicas to a running pool and removes them, as its load requires."""
 
 from __future__ import annotations
 
@@ -8,37 +8,39 @@ from collections.abc import Callable
 
 from voxcpm_grpc.pool.background import cancel_and_wait, keep_running
 from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.pool.handle import Launch
+from voxcpm_grpc.pool.handle import HandleFactory
 from voxcpm_grpc.pool.ray.scaler import Bounds, Load, Scaler
 from voxcpm_grpc.pool.replica import Replica
 
 logger = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.5
-DRAIN_SECONDS = 600.0  # for the streams of an engine that is to go
+DRAIN_SECONDS = 600.0  # for the streams of a replica that is removed
 
 
-async def autoscale(pool: EnginePool, next_launch: Callable[[], Launch], bounds: Bounds) -> None:
-    """Add places to a started pool and take idle ones out, until cancelled. The pool's end is its owner's affair.
+async def autoscale(pool: EnginePool, next_factory: Callable[[], HandleFactory], bounds: Bounds) -> None:
+    """Scale a started pool until cancelled. May be called again after an error.
 
-    A place that was given up is replaced while another engine lives, for the cluster may have room again; if none
-    lives, it is left alone, so that the pool can say that it is over. May be begun again after a fault.
+    `next_factory` returns the factory of a new replica. A replica that was given up is replaced while another engine is
+    ready, because the cluster may have room again. If none is ready it stays, so that the pool can report its end.
     """
     scaler = Scaler(bounds)
     removals: dict[Replica, asyncio.Task[None]] = {}
 
-    def remove(place: Replica, seconds: float) -> None:
-        removals[place] = keep_running(lambda: pool.remove(place, seconds=seconds), f"the removal of {place.name}")
+    def remove(replica: Replica, seconds: float) -> None:
+        removals[replica] = keep_running(
+            lambda: pool.remove(replica, seconds=seconds), f"the removal of {replica.name}"
+        )
 
     try:
         while True:
             await asyncio.sleep(TICK_SECONDS)
-            removals = {place: task for place, task in removals.items() if not task.done()}
-            for place in [place for place in pool.places if place.leaving and place not in removals]:
-                remove(place, DRAIN_SECONDS)  # it was given up halfway
+            removals = {replica: task for replica, task in removals.items() if not task.done()}
+            for replica in [one for one in pool.replicas if one.draining and one not in removals]:
+                remove(replica, DRAIN_SECONDS)  # its removal was interrupted
             if pool.healthy:
-                for place in [place for place in pool.places if place.given_up and not place.leaving]:
-                    remove(place, 0.0)
+                for replica in [one for one in pool.replicas if one.given_up and not one.draining]:
+                    remove(replica, 0.0)
             load = _load(pool)
             wanted = scaler.wanted(load, asyncio.get_running_loop().time())
             if wanted != load.engines:
@@ -46,27 +48,27 @@ async def autoscale(pool: EnginePool, next_launch: Callable[[], Launch], bounds:
                     "from %d to %d engines: streams=%d waiting=%d", load.engines, wanted, load.streams, load.waiting
                 )
             for _ in range(load.engines, wanted):
-                pool.add(next_launch())
-            idlest = sorted(_staying(pool), key=lambda place: (place.alive, place.work))
-            for place in idlest[: max(0, load.engines - wanted)]:
-                remove(place, DRAIN_SECONDS)
+                pool.add(next_factory())
+            least_busy = sorted(_remaining(pool), key=lambda replica: (replica.ready, replica.load()[1]))
+            for replica in least_busy[: max(0, load.engines - wanted)]:
+                remove(replica, DRAIN_SECONDS)
     finally:
         await cancel_and_wait(*removals.values())
 
 
-def _staying(pool: EnginePool) -> list[Replica]:
-    return [place for place in pool.places if not place.leaving and not (place.given_up and pool.healthy)]
+def _remaining(pool: EnginePool) -> list[Replica]:
+    return [one for one in pool.replicas if not one.draining and not (one.given_up and pool.healthy)]
 
 
 def _load(pool: EnginePool) -> Load:
-    staying = _staying(pool)
-    streams = [[job for job in place.jobs.values() if job.is_stream] for place in staying]
-    waiting = [sum(not job.began for job in jobs) for jobs in streams]
-    room = any(place.alive and not count for place, count in zip(staying, waiting, strict=True))
+    remaining = _remaining(pool)
+    streams = [[call for call in replica.calls if call.is_stream] for replica in remaining]
+    waiting = [sum(not call.admitted for call in calls) for calls in streams]
+    has_room = any(replica.ready and not count for replica, count in zip(remaining, waiting, strict=True))
     return Load(
-        engines=len(staying),
-        starting=sum(not place.alive for place in staying),
+        engines=len(remaining),
+        starting=sum(not replica.ready for replica in remaining),
         streams=sum(map(len, streams)),
-        waiting=0 if room else sum(waiting),  # what waits at one engine does not move, but others come to the next
+        waiting=0 if has_room else sum(waiting),  # a request stays in the queue of its engine, but new ones have a slot
         slots=pool.info.max_slots,
     )

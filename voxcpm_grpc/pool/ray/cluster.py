@@ -1,4 +1,4 @@
-"""A process as a member of a Ray cluster: of one that exists, or of one that it starts on its host."""
+"""The membership of this process in a Ray cluster: an existing one, or one that it starts on its host."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from voxcpm_grpc.errors import StartupError
-from voxcpm_grpc.pool.ray.handle import gist
+from voxcpm_grpc.pool.ray.handle import last_line
 
-STORE_BYTES = 256 << 20  # of a cluster of our own, which holds messages under way and nothing else
-OF_OUR_OWN = {"address": "local", "include_dashboard": False, "object_store_memory": STORE_BYTES}
+STORE_BYTES = 256 << 20  # for a cluster on this host, which stores messages in transit only
+LOCAL_CLUSTER = {"address": "local", "include_dashboard": False, "object_store_memory": STORE_BYTES}
 
 
 class Membership:
-    """Membership in the cluster at `address`, or in a new one on this host that ends with the membership.
+    """Membership in the cluster at `address`, or without one in a new cluster on this host.
 
-    Ray is called from one thread that lives as long, for what Ray starts ends with the thread that started it.
+    A new cluster ends with the membership. One thread makes all calls of Ray, because processes that Ray starts end
+    with the thread that started them.
     """
 
     def __init__(self, address: str | None) -> None:
@@ -29,18 +30,18 @@ class Membership:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ray")
 
     async def join(self) -> Mapping[str, float]:
-        """What the cluster has, such as CPU and GPU. Raises StartupError if there is none to join.
+        """Join the cluster; returns its resources, such as CPU and GPU. Raises StartupError if that fails.
 
-        To start a cluster Ray forks, so it must come before gRPC has threads in this process.
+        Must be called before gRPC creates threads in this process, because Ray forks to start a cluster.
         """
         if self._resources is not None:
             return self._resources
-        with _kept_signals():
+        with _signal_handlers_kept():
             self._resources = resources = await asyncio.get_running_loop().run_in_executor(self._thread, self._join)
         return resources
 
     async def leave(self) -> None:
-        """Safe at any time and more than once."""
+        """Leave the cluster. May be called at any time and more than once."""
         if self._resources is not None:
             self._resources = None
             await asyncio.get_running_loop().run_in_executor(self._thread, self._leave)
@@ -52,18 +53,18 @@ class Membership:
         except ImportError:
             raise StartupError("pool = ray needs Ray on this host: pip install 'voxcpm-grpc[ray]'") from None
         if ray.is_initialized():
-            raise StartupError("this process belongs to a Ray cluster already; one pool = ray in it is the most")
+            raise StartupError("this process is in a Ray cluster already; only one pool = ray can run in a process")
         try:
-            where: dict[str, Any] = {"address": self._address} if self._address else OF_OUR_OWN
-            # stdout is the server's; Ray keeps what engines log, node by node
-            ray.init(**where, configure_logging=False, log_to_driver=False)
+            options: dict[str, Any] = {"address": self._address} if self._address else LOCAL_CLUSTER
+            # The server uses stdout itself. Ray keeps the logs of engines on their nodes.
+            ray.init(**options, configure_logging=False, log_to_driver=False)
             return ray.cluster_resources()
         except Exception as error:
             ray.shutdown()
             if not self._address:
-                raise StartupError(f"Ray does not start on this host: {gist(error)}") from None
+                raise StartupError(f"Ray does not start on this host: {last_line(error)}") from None
             raise StartupError(
-                f"the Ray cluster at {self._address} cannot be joined: {gist(error)}; start Ray on this host with "
+                f"the Ray cluster at {self._address} cannot be joined: {last_line(error)}; start Ray on this host with "
                 "`ray start --address=HOST:PORT` and give the server the same RAY_AUTH_MODE, or leave ray.address out"
             ) from None
 
@@ -74,8 +75,8 @@ class Membership:
 
 
 @contextlib.contextmanager
-def _kept_signals() -> Iterator[None]:
-    """Whoever handles SIGTERM goes on doing so: Ray puts a handler before it that prints a stack."""
+def _signal_handlers_kept() -> Iterator[None]:
+    """Restore the handler of SIGTERM, which Ray replaces by one that prints a stack."""
     handler = signal.getsignal(signal.SIGTERM)
     try:
         yield

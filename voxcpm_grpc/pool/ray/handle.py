@@ -1,4 +1,4 @@
-"""An engine on a node of a Ray cluster, as its front sees it."""
+"""The handle of an engine in a Ray actor."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from voxcpm_grpc.worker.dispatcher import EngineLike
 logger = logging.getLogger(__name__)
 
 THREADS = ("run", "post", "reports")  # of the actor: one for each method
-NOTICE_SECONDS = 15.0  # without a node that has room, after which the log says so
-CAUSE_SECONDS = 0.5  # for Ray to tell why an actor ended, after it told that
-KILL_SECONDS = 10.0  # for Ray to confirm that an actor is gone
-LARGE_BYTES = 1 << 20  # of letters, whose copying would hold up the event loop
+NOTICE_SECONDS = 15.0  # without a node that has room; then the log reports it
+CAUSE_SECONDS = 0.5  # after the end of an actor, for Ray to report its cause
+KILL_SECONDS = 10.0  # for Ray to confirm that an actor has ended
+LARGE_BYTES = 1 << 20  # of commands; copying them would block the event loop
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What an engine takes of its node."""
+    """The resources of a node that an engine takes."""
 
     cpus: float
     gpus: float
@@ -39,10 +39,10 @@ class Share:
 
 
 class RayHandle:
-    """An engine in an actor, on whatever node has its `share` to spare. Ray must be connected.
+    """An engine in an actor on any node with room for its `share`; implements `pool.handle.Handle`.
 
-    `make_engine` is called there, and Ray must be able to pickle it. Ray neither restarts the actor nor repeats a
-    call: what follows the loss of an engine is the supervisor's to decide.
+    Ray must be connected. The actor calls `make_engine`, which Ray must be able to pickle. Ray neither restarts the
+    actor nor repeats a call, because the supervisor restarts engines.
     """
 
     def __init__(
@@ -60,13 +60,13 @@ class RayHandle:
         self._share = share
         self._start_seconds = start_seconds
         self._stop_seconds = stop_seconds
-        self._actor: Any = None  # Ray's handle of it
-        self._batches: Any = None  # Ray's stream of what `reports` yields there
-        self._running: asyncio.Task[None] | None = None  # for as long as the engine's loop
-        self._letters: list[bytes] = []
+        self._actor: Any = None  # Ray's handle of the actor
+        self._batches: Any = None  # Ray's stream of the actor's `reports`
+        self._running: asyncio.Task[None] | None = None  # until the engine's loop ends
+        self._outbox: list[bytes] = []
         self._posted = asyncio.Event()
-        self._carrying: asyncio.Task[None] | None = None
-        self._broken = False  # by a fault on our side, after which not all that is posted arrives
+        self._sending: asyncio.Task[None] | None = None
+        self._broken = False  # after an error on this side, when commands may be lost
         self._closing = False
 
     async def start(self) -> ModelInfo:
@@ -75,10 +75,10 @@ class RayHandle:
         try:
             async with asyncio.timeout(self._start_seconds):
                 self._actor = await asyncio.to_thread(self._create)
-                await self._placed()
+                await self._wait_for_node()
                 self._running = asyncio.create_task(self._run())
                 self._batches = self._call("reports", num_returns="streaming")
-                info = await self._first_words()
+                info = await self._wait_until_ready()
         except TimeoutError:
             raise StartupError(
                 f"{self.name} was not ready after {self._start_seconds:g} seconds; "
@@ -87,59 +87,59 @@ class RayHandle:
         except RayError as error:
             raise StartupError(
                 f"{self.name} cannot run on its node, which needs the front's versions of Python, Ray and "
-                f"voxcpm-grpc[server,ray]: {gist(error)}"
+                f"voxcpm-grpc[server,ray]: {last_line(error)}"
             ) from None
-        self._carrying = asyncio.create_task(self._carry(), name=f"letters to {self.name}")
+        self._sending = asyncio.create_task(self._send(), name=f"commands to {self.name}")
         return info
 
     def post(self, command: Command) -> None:
-        letter = messages.encode_command(command)
+        data = messages.encode_command(command)
         if self._running and not self._running.done():
-            self._letters.append(letter)
+            self._outbox.append(data)
             self._posted.set()
 
     async def reports(self) -> AsyncGenerator[list[Report]]:
         from ray.exceptions import RayError
 
-        with contextlib.suppress(RayError):  # `_run` tells of it
+        with contextlib.suppress(RayError):  # `_run` logs it
             async for batch in self._batches:
-                for letter in await batch:
-                    yield messages.decode_reports(letter)
-                if self._broken:  # beats come still, so it is seen at once
+                for data in await batch:
+                    yield messages.decode_reports(data)
+                if self._broken:  # heartbeats still arrive, so this is noticed soon
                     return
-        if self._running:  # which is over, or soon will be, and has the cause for the log
+        if self._running:  # it has ended or ends soon, and its result holds the cause for the log
             await asyncio.wait([self._running], timeout=CAUSE_SECONDS)
 
     async def close(self, *, force: bool = False) -> None:
         self._closing = True
-        if self._carrying and self._running and not force:
+        if self._sending and self._running and not force:
             self.post(Stop())
             await asyncio.wait([self._running], timeout=self._stop_seconds)
         if self._actor is not None:
             await self._kill()
-            self._actor = None  # and no second time: asked without a cluster, Ray would start one
-        for task in filter(None, (self._carrying, self._running)):
+            self._actor = None  # a second kill without a cluster would make Ray start one
+        for task in filter(None, (self._sending, self._running)):
             task.cancel()
             await asyncio.wait([task])
 
     def _create(self) -> Any:
-        """May take a while, for Ray sends the class along."""
+        """Create the actor. Blocks, because Ray sends the class with it."""
         return _actor_class().options(num_cpus=self._share.cpus, num_gpus=self._share.gpus).remote(*self._arguments)
 
     def _call(self, method: str, *arguments: object, **options: object) -> Any:
-        """Have the actor do something; returns Ray's promise of the result."""
+        """Call a method of the actor; returns Ray's reference to the result."""
         return getattr(self._actor, method).options(concurrency_group=method, **options).remote(*arguments)
 
-    async def _placed(self) -> None:
-        """Wait until a node has made the actor."""
-        made = asyncio.create_task(_result(self._actor.__ray_ready__.remote()))
+    async def _wait_for_node(self) -> None:
+        """Wait until a node has created the actor."""
+        created = asyncio.create_task(_result(self._actor.__ray_ready__.remote()))
         try:
-            await asyncio.wait([made], timeout=NOTICE_SECONDS)
-            if not made.done():
+            await asyncio.wait([created], timeout=NOTICE_SECONDS)
+            if not created.done():
                 logger.warning("%s waits for a node with %s to spare", self.name, self._share)
-            await made
+            await created
         finally:
-            made.cancel()
+            created.cancel()
 
     async def _run(self) -> None:
         from ray.exceptions import RayError
@@ -148,12 +148,12 @@ class RayHandle:
             await self._call("run")
         except RayError as error:
             if not self._closing:
-                logger.error("Ray lost %s: %s", self.name, gist(error))
+                logger.error("Ray lost %s: %s", self.name, last_line(error))
         except Exception:
-            logger.exception("%s cannot be followed; it is given up", self.name)
+            logger.exception("the state of %s is unknown; it is given up", self.name)
             self._broken = True
 
-    async def _first_words(self) -> ModelInfo:
+    async def _wait_until_ready(self) -> ModelInfo:
         async with contextlib.aclosing(self.reports()) as batches:
             async for reports in batches:
                 match reports:
@@ -163,23 +163,23 @@ class RayHandle:
                         raise StartupError(message)
         raise StartupError(f"{self.name} ended before it was ready; Ray's log of its actor may say why")
 
-    async def _carry(self) -> None:
-        """One call at a time, for calls in flight together may change places on the way."""
+    async def _send(self) -> None:
+        """Send the commands with one call at a time, because Ray may reorder concurrent calls."""
         from ray.exceptions import RayError
 
         try:
             while True:
                 await self._posted.wait()
                 self._posted.clear()
-                letters, self._letters = self._letters, []
-                if sum(map(len, letters)) < LARGE_BYTES:
-                    await self._call("post", letters)
+                commands, self._outbox = self._outbox, []
+                if sum(map(len, commands)) < LARGE_BYTES:
+                    await self._call("post", commands)
                 else:
-                    await (await asyncio.to_thread(self._call, "post", letters))
+                    await (await asyncio.to_thread(self._call, "post", commands))
         except RayError:
-            pass  # `_run` tells of it
+            pass  # `_run` logs it
         except Exception:
-            logger.exception("letters to %s cannot be sent; it is given up", self.name)
+            logger.exception("commands to %s cannot be sent; it is given up", self.name)
             self._broken = True
 
     async def _kill(self) -> None:
@@ -189,7 +189,7 @@ class RayHandle:
         await asyncio.to_thread(ray.kill, self._actor)
         try:
             async with asyncio.timeout(KILL_SECONDS):
-                while True:  # it may answer once more
+                while True:  # the actor may still answer a call
                     await self._call("post", [])
         except RayError:
             pass
@@ -205,11 +205,11 @@ def _actor_class() -> Any:
     return ray.remote(max_restarts=0, max_task_retries=0, **options)(VoxCPMEngine)
 
 
-async def _result(promise: Any) -> Any:
-    return await promise
+async def _result(reference: Any) -> Any:
+    return await reference
 
 
-def gist(error: Exception) -> str:
-    """The lines of Ray's report that say what happened, without its traceback."""
+def last_line(error: Exception) -> str:
+    """The last line of an error of Ray, which holds the cause without the traceback."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__

@@ -1,4 +1,4 @@
-"""A pool whose engines run on the nodes of a Ray cluster, as many as the load calls for."""
+"""A pool whose engines run on the nodes of a Ray cluster, and whose size follows the load."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.pool.background import cancel_and_wait, keep_running
 from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.pool.handle import Handle, Launch
+from voxcpm_grpc.pool.handle import Handle, HandleFactory
 from voxcpm_grpc.pool.ray.autoscale import autoscale
 from voxcpm_grpc.pool.ray.cluster import Membership
 from voxcpm_grpc.pool.ray.handle import RayHandle, Share
@@ -23,7 +23,7 @@ from voxcpm_grpc.worker.main import LoadEngine
 
 @dataclass(frozen=True, slots=True)
 class FindAndLoad:
-    """Make the Engine of a checkpoint that every node finds for itself. Raises StartupError."""
+    """Loads the engine of a checkpoint that each node finds itself with `find`. Raises StartupError."""
 
     find: Callable[[], Path]
     name: str
@@ -34,9 +34,9 @@ class FindAndLoad:
 
 
 class RayPool(EnginePool):
-    """Between `ray.min_engines` and `ray.max_engines` engines, wherever in the cluster there is room for them.
+    """Between `ray.min_engines` and `ray.max_engines` engines, on any nodes of the cluster with room for them.
 
-    `make_engine` is called on the nodes. Raises StartupError for settings that do not fit together.
+    The nodes call `make_engine`. Raises StartupError for settings that do not fit together.
     """
 
     def __init__(self, make_engine: Callable[[], EngineLike], settings: Settings) -> None:
@@ -44,18 +44,18 @@ class RayPool(EnginePool):
         self._settings = settings
         self._bounds = _bounds(settings.ray)
         self._cluster = Membership(settings.ray.address)
-        self._share = Share(0.0, 0.0)  # known once the cluster is
-        self._places_made = count()
+        self._share = Share(0.0, 0.0)  # set by `join`
+        self._replica_numbers = count()
         self._scaling: asyncio.Task[None] | None = None
         _check_devices(settings)
-        super().__init__([self._next_launch() for _ in range(self._bounds.min_engines)], settings.supervision)
+        super().__init__([self._next_factory() for _ in range(self._bounds.min_engines)], settings.supervision)
 
     async def join(self) -> None:
-        """The first part of `start`, for those who must have it before they make anything of gRPC; see `Membership`."""
-        there = await self._cluster.join()
-        self._share = _share(self._settings, there)
+        """Join the cluster: the first part of `start`, which must precede the first use of gRPC; see `Membership`."""
+        resources = await self._cluster.join()
+        self._share = _share(self._settings, resources)
         if self._settings.ray.address is None:
-            _check_room(self._bounds.min_engines, self._share, there)
+            _check_room(self._bounds.min_engines, self._share, resources)
 
     async def start(self) -> None:
         try:
@@ -65,7 +65,7 @@ class RayPool(EnginePool):
             raise
         await super().start()
         self._scaling = keep_running(
-            lambda: autoscale(self, self._next_launch, self._bounds), "the scaling of the pool"
+            lambda: autoscale(self, self._next_factory, self._bounds), "the scaling of the pool"
         )
 
     async def close(self) -> None:
@@ -73,22 +73,24 @@ class RayPool(EnginePool):
         await super().close()
         await self._cluster.leave()
 
-    def _next_launch(self) -> Launch:
-        name = f"ray:{next(self._places_made)}"
+    def _next_factory(self) -> HandleFactory:
+        name = f"ray:{next(self._replica_numbers)}"
 
-        def launch() -> Handle:
+        def make_handle() -> Handle:
             return RayHandle(self._make_engine, self._share, name=name, log_level=self._settings.log_level)
 
-        return launch
+        return make_handle
 
 
 def _bounds(settings: RaySettings) -> Bounds:
-    most = settings.max_engines or settings.min_engines
-    if most < settings.min_engines:
-        raise StartupError(f"ray.max_engines is {most}; it must be at least ray.min_engines, {settings.min_engines}")
+    max_engines = settings.max_engines or settings.min_engines
+    if max_engines < settings.min_engines:
+        raise StartupError(
+            f"ray.max_engines is {max_engines}; it must be at least ray.min_engines, {settings.min_engines}"
+        )
     return Bounds(
         min_engines=settings.min_engines,
-        max_engines=most,
+        max_engines=max_engines,
         grow_seconds=settings.grow_seconds,
         shrink_seconds=settings.shrink_seconds,
     )
@@ -102,22 +104,22 @@ def _check_devices(settings: Settings) -> None:
         )
     if ":" in settings.engine.device:
         raise StartupError(
-            f"engine.device is {settings.engine.device}, but on Ray every engine sees its own GPU only; say cuda"
+            f"engine.device is {settings.engine.device}, but on Ray every engine sees its own GPU only; set it to cuda"
         )
 
 
-def _share(settings: Settings, there: Mapping[str, float]) -> Share:
+def _share(settings: Settings, resources: Mapping[str, float]) -> Share:
     gpus = settings.ray.gpus_per_engine
     if gpus is None:
-        on_gpu = {"cpu": False, "auto": bool(there.get("GPU"))}.get(settings.engine.device, True)
+        on_gpu = {"cpu": False, "auto": bool(resources.get("GPU"))}.get(settings.engine.device, True)
         gpus = 1.0 if on_gpu else 0.0
     return Share(settings.ray.cpus_per_engine, gpus)
 
 
-def _check_room(engines: int, share: Share, there: Mapping[str, float]) -> None:
+def _check_room(engines: int, share: Share, resources: Mapping[str, float]) -> None:
     for needed, kind, setting in ((share.cpus, "CPU", "cpus"), (share.gpus, "GPU", "gpus")):
-        if engines * needed > there.get(kind, 0.0):
+        if engines * needed > resources.get(kind, 0.0):
             raise StartupError(
                 f"{engines} engines with {needed:g} {kind}s each do not fit this host, which has "
-                f"{there.get(kind, 0.0):g}; lower ray.min_engines or ray.{setting}_per_engine"
+                f"{resources.get(kind, 0.0):g}; lower ray.min_engines or ray.{setting}_per_engine"
             )

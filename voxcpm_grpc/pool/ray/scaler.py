@@ -1,4 +1,4 @@
-"""How many engines a pool should have, from what waits and what runs. No clock of its own, no torch, no cluster."""
+"""The number of engines that a pool should have, computed from its load. Uses no clock, no torch and no cluster."""
 
 from __future__ import annotations
 
@@ -6,63 +6,63 @@ import math
 from collections import deque
 from dataclasses import dataclass
 
-FULL = 0.8  # share of the slots in use above which one engine fewer would soon be one too few
+MAX_USE = 0.8  # the share of all slots that may be in use after a pool shrinks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What the operator allows, and how soon."""
+    """The operator's limits for the number of engines, and for the speed of changes."""
 
     min_engines: int
     max_engines: int
     grow_seconds: float
-    """Streams that wait this long for a slot call for more engines."""
+    """Streams that wait this long for a slot start more engines."""
     shrink_seconds: float
-    """Engines that were not needed for this long may go."""
+    """Engines that were not needed for this long are stopped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What a pool is busy with at one moment."""
+    """The load of a pool at one moment."""
 
     engines: int
-    """Engines that take calls or will: those that start count, those that drain do not."""
+    """Engines that take calls or will take them: those that start are included, those that drain are not."""
     starting: int
-    """Of `engines`, those that take no calls yet."""
+    """The part of `engines` that does not take calls yet."""
     streams: int
-    """Streams under way on all engines."""
+    """Streams in progress on all engines."""
     waiting: int
-    """Of `streams`, those that have no slot yet; none as long as an engine would take another one at once."""
+    """The part of `streams` that has no slot yet; 0 while an engine has a free slot for another stream."""
     slots: int
-    """Streams that one engine speaks at once."""
+    """Slots of one engine."""
 
 
 class Scaler:
-    """Decides from one `Load` after the other. Ask it at least a few times within the shorter of its two times.
+    """Decides the number of engines from a series of loads, several of them within the shorter of its two times.
 
-    Grows by as many engines as what waits would fill, once something has waited for `grow_seconds` without a pause;
-    engines that start are counted on, so that one burst is answered once. Shrinks to the most that was needed at any
-    moment of the last `shrink_seconds`.
+    It grows once streams have waited for `grow_seconds` without a pause, by as many engines as they would fill. Engines
+    that start count as capacity, so that it answers one burst once. It shrinks to the largest number of engines that
+    was needed at any moment of the last `shrink_seconds`.
     """
 
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds
         self._waiting_since: float | None = None
-        self._watched_since: float | None = None
-        self._needs: deque[tuple[float, int]] = deque()  # newest last, each greater than all after it
+        self._started: float | None = None
+        self._needs: deque[tuple[float, int]] = deque()  # newest last, each need greater than all after it
 
     def wanted(self, load: Load, now: float) -> int:
-        """The number of engines to have; `now` are seconds of a clock that never goes back."""
-        idle_need = self._most_needed(load, now)
+        """Return the number of engines to have. `now` is the time of a monotonic clock in seconds."""
+        needed = self._most_needed(load, now)
         wanted = load.engines
-        if short := self._short(load, now):
-            wanted += short
-        elif idle_need < load.engines:
-            wanted = idle_need
+        if missing := self._missing(load, now):
+            wanted += missing
+        elif needed < load.engines:
+            wanted = needed
         return min(max(wanted, self._bounds.min_engines), self._bounds.max_engines)
 
-    def _short(self, load: Load, now: float) -> int:
-        """Engines that are missing for what has waited too long."""
+    def _missing(self, load: Load, now: float) -> int:
+        """The number of engines that streams which have waited too long would fill."""
         unserved = load.waiting - load.starting * load.slots
         if unserved <= 0:
             self._waiting_since = None
@@ -74,14 +74,14 @@ class Scaler:
         return math.ceil(unserved / load.slots)
 
     def _most_needed(self, load: Load, now: float) -> int:
-        """The most engines that were needed within `shrink_seconds`; all there are, if it was not watched that long."""
-        if self._watched_since is None:
-            self._watched_since = now
-        need = math.ceil(load.streams / (load.slots * FULL))
+        """The most engines that were needed within `shrink_seconds`; all engines before that time has passed once."""
+        if self._started is None:
+            self._started = now
+        need = math.ceil(load.streams / (load.slots * MAX_USE))
         while self._needs and self._needs[-1][1] <= need:
             self._needs.pop()
         self._needs.append((now, need))
         while self._needs[0][0] < now - self._bounds.shrink_seconds:
             self._needs.popleft()
-        watched_long = now - self._watched_since >= self._bounds.shrink_seconds
-        return self._needs[0][1] if watched_long else load.engines
+        has_history = now - self._started >= self._bounds.shrink_seconds
+        return self._needs[0][1] if has_history else load.engines

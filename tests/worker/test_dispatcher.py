@@ -1,3 +1,5 @@
+"""The loop of an engine's process: its dispatcher and its connections."""
+
 from __future__ import annotations
 
 import logging
@@ -16,33 +18,35 @@ from voxcpm_grpc.ipc import messages as m
 from voxcpm_grpc.request import AudioChunk, Finished, Request, Sampling
 from voxcpm_grpc.settings.schema import EngineSettings
 from voxcpm_grpc.worker import main
-from voxcpm_grpc.worker.dispatcher import Dispatcher, Heartbeat
+from voxcpm_grpc.worker.dispatcher import OWNER, Dispatcher
+from voxcpm_grpc.worker.heartbeat import StepTimer
 
 
 class Front:
-    """The other end of the mailbox of a worker loop that runs in a thread."""
+    """The owner of an engine, whose loop runs in a thread."""
 
     def __init__(self, engine: FakeEngine, context: zmq.Context) -> None:
         self.socket = context.socket(zmq.PAIR)
         self.socket.rcvtimeo = int(1000 * HANG_SECONDS)
         self.socket.linger = 0
         self.socket.bind("inproc://worker")
-        self.fault: Exception | None = None
+        self.error: Exception | None = None
         self.thread = threading.Thread(target=self._run, args=(engine, context), daemon=True)
         self.thread.start()
 
     def _run(self, engine, context):
-        with main.Mail(context, "inproc://worker") as mail:
+        with main.Connections(context, "inproc://worker") as connections:
             try:
-                main.run(Dispatcher(engine, Heartbeat()), mail)
+                main.run(engine, StepTimer(), connections)
             except Exception as error:
-                self.fault = error
+                self.error = error
 
     def post(self, *commands: m.Command) -> None:
         for command in commands:
             self.socket.send(m.encode_command(command))
 
     def batch(self) -> list[m.Report]:
+        """The reports of the next message."""
         return m.decode_reports(self.socket.recv())
 
     def until_end_of(self, *ids: str) -> list[m.Report]:
@@ -50,8 +54,12 @@ class Front:
         while open_ids:
             batch = self.batch()
             reports += batch
-            open_ids -= {report.id for report in batch if isinstance(report, m.Failed) or carries(report, Finished)}
+            open_ids -= {report.id for report in batch if isinstance(report, m.Failed | m.CallEvent) and ends(report)}
         return reports
+
+
+def ends(report: m.Report) -> bool:
+    return isinstance(report, m.Failed) or carries(report, Finished)
 
 
 @pytest.fixture
@@ -75,45 +83,45 @@ def kinds(reports):
 
 
 def sleeps(engine: FakeEngine) -> bool:
-    """True if the loop round the engine waits for letters. One that does not asks the engine all the time."""
-    looks = engine.looks
+    """True if the loop waits for messages. A loop that does not wait checks all the time whether the engine is busy."""
+    checks = engine.busy_checks
     time.sleep(0.3)
-    return engine.looks == looks
+    return engine.busy_checks == checks
 
 
-def test_a_request_is_admitted_speaks_and_ends(front):
+def test_a_request_is_admitted_makes_audio_and_finishes(front):
     front.post(m.Submit(request("a", 3), 10))
     reports = front.until_end_of("a")
     assert kinds(reports) == ["Admitted", "AudioChunk", "AudioChunk", "AudioChunk", "Finished"]
     assert [report.body.index for report in reports if carries(report, AudioChunk)] == [0, 1, 2]
 
 
-def test_what_a_step_brings_comes_in_one_message(front, engine, tmp_path):
-    may_speak = tmp_path / "may speak"  # when all are there
-    front.post(*(m.Submit(request(f"r{i}", 2, f"after {may_speak}"), 10) for i in range(5)))
+def test_the_reports_of_a_step_arrive_in_one_message(front, engine, tmp_path):
+    may_continue = tmp_path / "may continue"  # when all requests are admitted
+    front.post(*(m.Submit(request(f"r{i}", 2, f"after {may_continue}"), 10) for i in range(5)))
     sizes = []
     while sum(sizes) < 5:
         sizes.append(len(front.batch()))
-    may_speak.touch()
+    may_continue.touch()
     while sum(sizes) < 5 * 4:
         sizes.append(len(front.batch()))
     assert max(sizes) >= 5
     assert len(sizes) <= engine.steps
 
 
-def test_an_idle_loop_sleeps(front, engine):
+def test_an_idle_loop_sleeps_until_a_message_arrives(front, engine):
     front.post(m.Submit(request("a", 1), 10))
     front.until_end_of("a")
     wait_until(lambda: sleeps(engine))
-    front.post(m.Submit(request("b", 1), 10))  # and wakes
+    front.post(m.Submit(request("b", 1), 10))
     front.until_end_of("b")
 
 
-def test_a_stream_without_credit_rests_and_lets_the_loop_sleep(front, engine):
+def test_a_stream_without_credit_pauses_and_lets_the_loop_sleep(front, engine):
     front.post(m.Submit(request("a", 10), 4))
-    spoken = 0
-    while spoken < 4:
-        spoken += sum(carries(report, AudioChunk) for report in front.batch())
+    chunks = 0
+    while chunks < 4:
+        chunks += sum(carries(report, AudioChunk) for report in front.batch())
     wait_until(lambda: sleeps(engine))
     assert engine.streams["a"].made == 4
     front.post(m.Credit("a", 6))
@@ -130,14 +138,14 @@ def test_cancel_ends_a_stream(front, engine):
     assert engine.cancelled == 1
 
 
-def test_a_refusal_keeps_its_words(front):
+def test_a_refused_request_fails_with_the_error_of_the_engine(front):
     front.post(m.Submit(request("a", 3, "refuse"), 10))
     [failed] = front.until_end_of("a")
     assert isinstance(failed.error(), Exhausted)
     assert failed.error().retry_after == 2.5
 
 
-def test_a_fault_in_a_command_ends_that_request_only(front, engine, caplog):
+def test_an_error_in_a_command_ends_that_request_only(front, engine, caplog):
     front.post(m.Submit(request("good", 20), 100), m.Submit(request("bad", 20, "fault"), 100))
     reports = front.until_end_of("good", "bad")
     [failed] = [report for report in reports if isinstance(report, m.Failed)]
@@ -145,56 +153,56 @@ def test_a_fault_in_a_command_ends_that_request_only(front, engine, caplog):
     assert isinstance(failed.error(), Internal)
     assert "secret" not in failed.message
     assert sum(carries(report, AudioChunk) and report.id == "good" for report in reports) == 20
-    assert "bad" not in engine.streams, "nobody listens: it must not keep its slot"
+    assert "bad" not in engine.streams, "a request that failed must not keep its slot"
     [record] = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert "bad" in record.getMessage()
     assert "a secret of the implementation" in caplog.text
 
 
-def test_a_command_that_cannot_be_read_ends_that_request_only(front):
+def test_a_command_that_cannot_be_decoded_ends_that_request_only(front):
     good = m.encode_command(m.Submit(Request(id="x", text="", sampling=Sampling(cfg_value=2.0)), 5))
     broken = good.replace(b"cfg_value", b"cfg_velue").replace(b"\xa4text", b"\xa4taxt")
     assert broken != good
     front.socket.send(broken)
-    front.socket.send(b"\xc1")  # names nobody: there is nobody to tell but the log
+    front.socket.send(b"\xc1")  # it has no id, so it can only be logged
     front.post(m.Submit(request("b", 1), 5))
     reports = front.until_end_of("x", "b")
     assert [report.id for report in reports if isinstance(report, m.Failed) and report.id] == ["x"]
 
 
-def test_a_request_that_fails_is_told(front):
+def test_a_request_that_fails_in_a_step_is_reported(front):
     front.post(m.Submit(request("a", 3, "fail"), 10))
     _, failed = front.until_end_of("a")
     assert isinstance(failed, m.Failed)
     assert failed.code == "INTERNAL"
 
 
-def test_what_a_step_raises_ends_the_loop(engine):
+def test_an_error_of_a_step_ends_the_loop(engine):
     with zmq.Context() as context:
         front = Front(engine, context)
         front.post(m.Submit(request("a", 3, "crash"), 10))
         front.thread.join(HANG_SECONDS)
-        assert isinstance(front.fault, RuntimeError)
+        assert isinstance(front.error, RuntimeError)
         front.socket.close()
 
 
-class Guest:
-    """A front that was attached beside the one that started the engine."""
+class AttachedFront:
+    """A front that is attached beside the owner of the engine."""
 
-    def __init__(self, front: Front, context: zmq.Context, name: str) -> None:
+    def __init__(self, owner: Front, context: zmq.Context, name: str) -> None:
         self.name = name
         self.socket = context.socket(zmq.PAIR)
         self.socket.rcvtimeo = int(1000 * HANG_SECONDS)
         self.socket.linger = 0
         self.socket.bind(f"inproc://{name}")
-        front.post(m.Attach(name, f"inproc://{name}"))
+        owner.post(m.Attach(name, f"inproc://{name}"))
         [ready] = self.batch()
         assert isinstance(ready, m.Ready)
 
     post, batch, until_end_of = Front.post, Front.batch, Front.until_end_of
 
-    def work_of_others(self) -> float:
-        """What the next word on it says."""
+    def external_steps(self) -> float:
+        """The steps of the next report on the work for other fronts."""
         while True:
             if found := [report for report in self.batch() if isinstance(report, m.ExternalLoad)]:
                 assert bool(found[-1].streams) == bool(found[-1].steps)
@@ -202,95 +210,95 @@ class Guest:
 
 
 @pytest.fixture
-def guests(front, engine):
+def attached(front, engine):
+    """Two attached fronts."""
     engine.step_seconds = 0.002
-    guests = [Guest(front, front.socket.context, name) for name in "ab"]
-    yield guests
-    for guest in guests:
-        guest.socket.close()
+    fronts = [AttachedFront(front, front.socket.context, name) for name in "ab"]
+    yield fronts
+    for one in fronts:
+        one.socket.close()
 
 
-def test_every_front_hears_what_it_asked_for(front, guests):
-    a, b = guests
+def test_each_front_receives_the_reports_of_its_own_requests(front, attached):
+    a, b = attached
     a.post(m.Submit(request("1", 20), 100))
     b.post(m.Submit(request("2", 30), 100))
     front.post(m.Submit(request("3", 10), 100))
-    for who, id, steps in ((front, "3", 10), (a, "1", 20), (b, "2", 30)):
-        reports = [report for report in who.until_end_of(id) if not isinstance(report, m.ExternalLoad)]
+    for one, id, steps in ((front, "3", 10), (a, "1", 20), (b, "2", 30)):
+        reports = [report for report in one.until_end_of(id) if not isinstance(report, m.ExternalLoad)]
         assert {report.id for report in reports} == {id}
         assert sum(carries(report, AudioChunk) for report in reports) == steps
 
 
-def test_fronts_hear_what_others_have_to_do(front, guests):
-    a, b = guests
+def test_fronts_receive_the_load_of_other_fronts(attached):
+    a, b = attached
     a.post(m.Submit(request("1", 1000), 10_000, work=1000.0))
-    first = b.work_of_others()
+    first = b.external_steps()
     assert 900 < first <= 1000
-    assert b.work_of_others() < first
+    assert b.external_steps() < first
     b.post(m.Submit(request("2", 200), 1000, work=200.0))
-    while a.work_of_others() == 0:
+    while a.external_steps() == 0:
         pass
     a.post(m.Cancel("1"))
-    while b.work_of_others() > 0:
+    while b.external_steps() > 0:
         pass
 
 
-def test_a_front_that_is_gone_leaves_nothing_behind(front, guests, engine, tmp_path):
-    a, b = guests
-    engine.pieces_after = may_speak = tmp_path / "may speak"
+def test_a_detached_front_leaves_no_work_behind(front, attached, engine, tmp_path):
+    a, b = attached
+    engine.pieces_after = may_continue = tmp_path / "may continue"
     a.post(m.Submit(request("1", 100_000), 100_000), m.Encode("2", np.zeros(10**6, np.float32), True))
-    b.post(m.Submit(request("3", 200, f"after {may_speak}"), 1000))
+    b.post(m.Submit(request("3", 200, f"after {may_continue}"), 1000))
     while not any(carries(report, AudioChunk) for report in a.batch()):
         pass
     front.post(m.Detach("a"), m.Detach("unknown"), m.Submit(request("4", 1), 1))
     front.until_end_of("4")
-    may_speak.touch()
+    may_continue.touch()
     assert any(carries(report, Finished) for report in b.until_end_of("3"))
     assert not engine.streams and not engine.jobs
     assert engine.cancelled == 1
 
 
-def test_letters_that_come_while_a_step_is_under_way_are_read_before_the_next(engine, monkeypatch):
-    """The wait for that step counts as the loop's: whoever is caught in it does not look idle."""
-    desk, seen = Dispatcher(engine, pulse := Heartbeat()), []
-    letters = []
+def test_messages_that_arrive_during_a_step_are_handled_before_the_next(engine, monkeypatch):
+    """The wait for that step counts as time in a step."""
+    dispatcher, events = Dispatcher(engine, timer := StepTimer()), []
+    inbox = []
 
     def wait():
-        letters.append((main.OWNER, m.encode_command(m.Submit(request("late", 3), 9))))
-        pulse.beat()
+        inbox.append((OWNER, m.encode_command(m.Submit(request("late", 3), 9))))
+        timer.heartbeat()
         time.sleep(0.01)
-        seen.append(("waited", pulse.beat().busy_seconds > 0))
+        events.append(("waited", timer.heartbeat().busy_seconds > 0))
 
     def step():
-        seen.append(("stepped", list(engine.streams)))
+        events.append(("stepped", list(engine.streams)))
         return []
 
     monkeypatch.setattr(engine, "collect", wait)
     monkeypatch.setattr(engine, "step", step)
-    desk.round(letter for letter in letters)
-    assert seen == [("waited", True), ("stepped", ["late"])]
+    dispatcher.run_once(message for message in inbox)
+    assert events == [("waited", True), ("stepped", ["late"])]
 
 
-def test_what_a_front_asked_for_last_goes_with_it(engine):
-    """Its letters may still lie there, unread, when the host has found it dead."""
-    desk = Dispatcher(engine, Heartbeat())
-    desk.round([(main.OWNER, m.encode_command(m.Attach("a", "inproc://a")))])
-    desk.errands()
-    letters = [(main.OWNER, m.Detach("a")), ("a", m.Submit(request("1", 9), 4)), ("a", m.Decode("2", np.zeros(3)))]
-    desk.round([(front, m.encode_command(command)) for front, command in letters])
-    assert not engine.streams and not engine.jobs, "nobody would give them credit, nor cancel them"
+def test_messages_of_a_detached_front_are_dropped(engine):
+    """They may still wait unread when the host notices that the front has died."""
+    dispatcher = Dispatcher(engine, StepTimer())
+    dispatcher.run_once([(OWNER, m.encode_command(m.Attach("a", "inproc://a")))])
+    commands = [(OWNER, m.Detach("a")), ("a", m.Submit(request("1", 9), 4)), ("a", m.Decode("2", np.zeros(3)))]
+    dispatcher.run_once([(front, m.encode_command(command)) for front, command in commands])
+    assert not engine.streams and not engine.jobs, "they would never get credit and never be cancelled"
 
 
-def test_who_remains_hears_that_a_front_is_gone(front, guests):
-    a, b = guests
+def test_a_detached_front_is_no_load_for_the_others(front, attached):
+    a, b = attached
     a.post(m.Submit(request("1", 100_000), 100_000, work=1000.0))
-    while b.work_of_others() == 0:
+    while b.external_steps() == 0:
         pass
     front.post(m.Detach("a"))
-    while b.work_of_others() > 0:
+    while b.external_steps() > 0:
         pass
 
 
-def test_a_checkpoint_that_is_not_there_is_named(tmp_path):
+def test_the_error_names_a_checkpoint_that_does_not_exist(tmp_path):
     with pytest.raises(StartupError, match="nowhere"):
         main.LoadEngine(Path(tmp_path / "nowhere"), "x", EngineSettings(device="cpu"))()

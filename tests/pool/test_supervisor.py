@@ -1,0 +1,116 @@
+"""The timeouts of the supervisor: silence of an engine and long steps, in time that the test controls."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, replace
+
+import pytest
+from support.fake_engine import INFO
+from support.made_up_time import pass_time, run
+
+from voxcpm_grpc.ipc.messages import HEARTBEAT_SECONDS, Command, Heartbeat, Report
+from voxcpm_grpc.pool.supervisor import Supervisor
+from voxcpm_grpc.request import ModelInfo
+from voxcpm_grpc.settings.schema import SupervisionSettings
+
+MAX_DELAY = 2.0  # seconds until a lost engine is noticed
+DEFAULTS = SupervisionSettings()
+
+
+@dataclass
+class Engine:
+    """The handle of an engine that sends heartbeats until `silent_from`, and makes one long step."""
+
+    name: str = "engine"
+    device: str = "cpu"
+    slowest_step: float = 0.0
+    silent_from: float = float("inf")
+    step_from: float = float("inf")
+    step_to: float = float("inf")
+
+    async def start(self) -> ModelInfo:
+        return replace(INFO, device=self.device)
+
+    def post(self, command: Command) -> None: ...
+
+    async def reports(self) -> AsyncGenerator[list[Report]]:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+            busy = loop.time() - self.step_from if self.step_from < loop.time() <= self.step_to else 0.0
+            if loop.time() < self.silent_from:
+                yield [Heartbeat(busy, self.slowest_step)]
+
+    async def close(self, *, force: bool = False) -> None: ...
+
+
+def losses(engine: Engine, settings: SupervisionSettings = DEFAULTS, blocked_seconds: float = 0.0) -> list[float]:
+    """The times at which an engine is lost within 30 s. The engines after it are healthy.
+
+    The event loop of the front is blocked once for `blocked_seconds`.
+    """
+    engines, times = iter([engine]), []
+
+    async def supervise() -> None:
+        loop = asyncio.get_running_loop()
+        supervisor = Supervisor(lambda: next(engines, Engine()), settings, on_lost=lambda: times.append(loop.time()))
+        await supervisor.start()
+        await asyncio.sleep(10.1)
+        pass_time(blocked_seconds)
+        await asyncio.sleep(20.0)
+        assert supervisor.restarts == len(times)
+        await supervisor.close()
+
+    run(supervise())
+    return times
+
+
+def test_a_silent_engine_is_lost_in_time():
+    [at] = losses(Engine(silent_from=10.0))
+    assert DEFAULTS.silence_seconds <= at - 10.0 + HEARTBEAT_SECONDS
+    assert at - 10.0 <= MAX_DELAY
+
+
+@pytest.mark.parametrize("engine", [Engine(slowest_step=0.07), Engine(slowest_step=0.3, device="cuda:0")])
+def test_a_step_without_end_is_noticed_in_time(engine):
+    [at] = losses(replace(engine, step_from=10.0))
+    assert at - 10.0 <= MAX_DELAY
+
+
+LONG = Engine(step_from=10.0, step_to=12.5)
+
+
+@pytest.mark.parametrize(
+    ("engine", "settings"),
+    [
+        (replace(LONG, slowest_step=0.2), DEFAULTS),
+        (replace(LONG, slowest_step=0.6, device="cuda:0"), DEFAULTS),
+        (LONG, SupervisionSettings(step_seconds=2.5)),
+    ],
+    ids=["a warm-up with slow steps", "a GPU with very slow steps", "a longer limit in the settings"],
+)
+def test_a_long_step_is_allowed_on_a_slow_engine(engine, settings):
+    assert losses(engine, settings) == []
+
+
+@pytest.mark.parametrize(
+    ("engine", "settings"),
+    [
+        (replace(LONG, slowest_step=0.1), DEFAULTS),
+        (replace(LONG, slowest_step=0.4, device="cuda:0"), DEFAULTS),
+        (replace(LONG, slowest_step=0.6), SupervisionSettings(step_seconds=2.0)),
+    ],
+)
+def test_a_step_over_the_limit_of_its_engine_is_a_loss(engine, settings):
+    assert len(losses(engine, settings)) == 1
+
+
+def test_a_blocked_front_does_not_lose_a_healthy_engine():
+    assert losses(Engine(), blocked_seconds=5.0) == []
+
+
+def test_an_engine_that_falls_silent_while_the_front_is_blocked_is_lost_afterwards():
+    [at] = losses(Engine(silent_from=10.0), blocked_seconds=5.0)
+    assert at - 10.0 - 5.0 <= MAX_DELAY
