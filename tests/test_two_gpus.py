@@ -106,7 +106,7 @@ async def test_both_gpus_speak_alike_and_one_that_is_lost_comes_back(tmp_path):
             assert handle.pid
             os.kill(handle.pid, signal.SIGKILL)
         await health_is(pool, False)
-        await until(lambda: all(place.alive for place in pool.places), 200)
+        await until(lambda: all(replica.ready for replica in pool.replicas), 200)
         again = await everything(pool.generate(mixed_requests()[0]))
         assert len(samples(again))
     finally:

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from voxcpm_grpc.errors import StartupError
-from voxcpm_grpc.pool.host.attached import Addresses, AttachedPool, connected_to_host, set_up
+from voxcpm_grpc.ipc.child_process import Addresses
+from voxcpm_grpc.pool.host.attached import AttachedPool, connected_to_host, set_up
 from voxcpm_grpc.pool.host.engine_host import EngineHost
 from voxcpm_grpc.request import ModelInfo
 from voxcpm_grpc.settings.schema import Settings, engines
