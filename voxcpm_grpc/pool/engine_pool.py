@@ -151,7 +151,7 @@ class EnginePool:
         if any(one.is_stream and one.name == call.name for replica in self._replicas for one in replica.calls):
             call.fail(InvalidRequest(f"request id {request.id!r} is in use; choose another", field="request_id"))
         else:
-            self._start(call, self._ready_replicas())
+            self._start(call)
         return call
 
     async def encode(self, waveform: np.ndarray, *, pad_left: bool) -> np.ndarray:
@@ -163,7 +163,7 @@ class EnginePool:
         call: EngineCall[CodecChunk] = EngineCall(
             "encode", lambda id: Encode(id, waveform, pad_left), work=work, whole=True
         )
-        self._start(call, self._ready_replicas())
+        self._start(call)
         async with contextlib.aclosing(call) as pieces:
             arrays = [piece.array async for piece in pieces if piece.array.size]
         shape = (0, self.info.patch_size, self.info.latent_dim)
@@ -174,7 +174,7 @@ class EnginePool:
         call: EngineCall[CodecChunk] = EngineCall(
             "decode", lambda id: Decode(id, latents), work=work_of_coding(len(latents))
         )
-        self._start(call, self._ready_replicas())
+        self._start(call)
         async with contextlib.aclosing(call) as pieces:
             async for piece in pieces:
                 if piece.array.size:
@@ -191,10 +191,10 @@ class EnginePool:
             make_handle, self._supervision, check=self._check, on_change=self._on_change, reassign=self._reassign
         )
 
-    def _ready_replicas(self) -> list[Replica]:
-        return [] if self._closing else [replica for replica in self._replicas if replica.ready]
-
-    def _start(self, call: EngineCall, replicas: list[Replica]) -> None:
+    def _start(self, call: EngineCall, *, lost: Replica | None = None) -> None:
+        """Start a call on a replica, on another one than `lost` if possible."""
+        ready = [replica for replica in self._replicas if replica.ready and not self._closing]
+        replicas = [replica for replica in ready if replica is not lost] or ready
         if not replicas:
             call.fail(_no_engine())
             return
@@ -218,7 +218,6 @@ class EnginePool:
 
     def _reassign(self, replica: Replica, calls: list[EngineCall]) -> None:
         """Retry the calls of a lost engine on other replicas, or end them."""
-        others = [other for other in self._ready_replicas() if other is not replica]
         for call in calls:
             if call.has_output:
                 call.fail(
@@ -226,7 +225,7 @@ class EnginePool:
                 )
             elif call.retries_left > 0:
                 call.retries_left -= 1
-                self._start(call, others or self._ready_replicas())
+                self._start(call, lost=replica)
             else:
                 call.fail(_no_engine())
 

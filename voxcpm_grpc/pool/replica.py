@@ -135,19 +135,19 @@ class Replica:
     def _is_less_urgent(self, report: Report) -> bool:
         if not (isinstance(report, CallEvent) and isinstance(report.body, Admitted | AudioChunk)):
             return True
-        call = self._call(report.id)
+        call = self._calls.get(report.id, _no_call)()
         return call is None or call.has_output
 
     def _route(self, report: Report) -> None:
         """Deliver a report to its call. Reports about a call that was cancelled are dropped."""
         match report:
             case CallEvent(id, body):
-                if call := self._call(id):
+                if call := self._calls.get(id, _no_call)():
                     call.deliver(body)
                     if isinstance(body, Finished) or (isinstance(body, CodecChunk) and body.last):
                         self._remove(id)
             case Failed(id):
-                if call := self._call(id):
+                if call := self._calls.get(id, _no_call)():
                     self._remove(id)
                     error = report.error()
                     if isinstance(error, Unavailable):
@@ -159,11 +159,11 @@ class Replica:
             case _:
                 logger.error("%s sent %s, which is valid only during its start", self.name, type(report).__name__)
 
-    def _call(self, id: str) -> EngineCall | None:
-        reference = self._calls.get(id)
-        return reference() if reference else None
-
     def _remove(self, id: str) -> None:
         self._calls.pop(id, None)
         if not self._calls:
             self._idle.set()
+
+
+def _no_call() -> None:
+    """Stands for the reference to a call that is not in progress."""
