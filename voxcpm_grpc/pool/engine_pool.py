@@ -110,11 +110,6 @@ class EnginePool:
         """True if an engine takes calls."""
         return any(replica.ready for replica in self._replicas)
 
-    @property
-    def waiting(self) -> int:
-        """The number of requests that wait for a slot."""
-        return sum(call.is_stream and not call.admitted for replica in self._replicas for call in replica.calls)
-
     async def health(self) -> AsyncIterator[bool]:
         """Yield `healthy` now and after every change."""
         last: bool | None = None
