@@ -1,4 +1,4 @@
-"""Without a GPU the Triton backend runs in Triton's interpreter, which must be asked for before the import."""
+"""Without a GPU the Triton backend runs in Triton's interpreter, which must be selected before Triton is imported."""
 
 import os
 

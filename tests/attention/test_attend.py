@@ -1,4 +1,4 @@
-"""Every backend gives what softmax over the whole context gives in float64, and stores exactly this step's keys."""
+"""Every backend agrees with softmax over the whole context in float64, and writes exactly the keys of the step."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -58,7 +58,7 @@ class Heads:
 
 
 def dense(q, k, v):
-    """The definition: the last rows of q [n, h, d] over k, v [m, g, d], one row and one head at a time, in float64."""
+    """The definition: the last rows of q [n, h, d] over k, v [m, g, d], row by row and head by head, in float64."""
     q, k, v = q.double(), k.double(), v.double()
     n, m, repeat = q.shape[0], k.shape[0], q.shape[1] // k.shape[1]
     out = torch.empty_like(q)
@@ -71,7 +71,7 @@ def dense(q, k, v):
 
 
 class Cache:
-    """Sequences in shuffled pages of a two-layer cache that is NaN wherever nothing was stored."""
+    """Sequences in shuffled pages of a two-layer cache that is NaN where nothing was written."""
 
     def __init__(self, backend: Backend, lengths: list[int], page_size: int, heads: Heads, seed: int = 0) -> None:
         generator = torch.Generator().manual_seed(seed)
@@ -81,7 +81,7 @@ class Cache:
             for h in (heads.query, heads.kv, heads.kv)
         )
         used = [-(-n // page_size) for n in lengths]
-        pages = sum(used) + 2  # the first is scratch, the last belongs to nobody
+        pages = sum(used) + 2  # the first is scratch, the last has no owner
         order = (torch.randperm(pages - 2, generator=generator) + 1).split(used)
         self.table = torch.full((len(lengths), max(used) + 1), pages - 1, dtype=torch.int32)
         for row, mine in zip(self.table, order, strict=True):
@@ -94,13 +94,13 @@ class Cache:
         return self.table[i, position // self.page_size].long() * self.page_size + position % self.page_size
 
     def fill(self, cached: list[int]) -> None:
-        """Put the first positions of each sequence where earlier steps would have left them."""
+        """Write the first positions of each sequence, as earlier steps would."""
         for i, n in enumerate(cached):
             for pages, rows in ((self.kv.k, self.k[i]), (self.kv.v, self.v[i])):
                 pages[LAYER].flatten(0, 1)[self.slots(i, 0, n).to(pages.device)] = rows[:n].to(pages.device)
 
     def step(self, attention: Attention, start: list[int], stop: list[int]) -> list[torch.Tensor]:
-        """Attend positions start..stop of every sequence, return each one's output on the CPU."""
+        """Run attention for positions start..stop of every sequence; returns the outputs on the CPU."""
         count = [b - a for a, b in zip(start, stop, strict=True)]
         device = self.backend.device
         q, k, v = (
@@ -131,7 +131,7 @@ class Cache:
         assert error < limit, f"relative error {error:.2e}, limit {limit}"
 
     def expect_stored(self, stop: list[int]) -> None:
-        """Layer LAYER holds exactly the keys and values up to `stop`, everything else is as it was."""
+        """Assert that layer LAYER holds exactly the keys and values up to `stop`, and that all else is unchanged."""
         for pages, rows in ((self.kv.k, self.k), (self.kv.v, self.v)):
             wanted = torch.full_like(pages.cpu(), float("nan"))
             for i, n in enumerate(stop):
@@ -184,7 +184,7 @@ def test_chunk_by_chunk_equals_at_once(backend):
 
 @every_backend
 @pytest.mark.parametrize("tokens", [5, 11])
-def test_full_attention_sees_both_ways(backend, tokens):
+def test_full_attention_is_bidirectional(backend, tokens):
     attention = backend.make()
     heads = Heads(16, 2, 128)
     q, k, v = (torch.randn(tokens, 3, h, heads.size).to(backend.dtype) for h in (heads.query, heads.kv, heads.kv))
@@ -199,7 +199,7 @@ def test_full_attention_sees_both_ways(backend, tokens):
 @every_backend
 @pytest.mark.parametrize("tokens", [11, 17])
 @pytest.mark.parametrize("rotated", [True, False])
-def test_a_late_norm_is_the_same_as_normalized_rows(backend, tokens, rotated):
+def test_a_late_norm_equals_normalized_rows(backend, tokens, rotated):
     attention, heads = backend.make(), Heads(16, 2, 32)
     x = torch.randn(3 * tokens, 64) * torch.logspace(-1, 1, 3 * tokens)[:, None]
     weight = torch.randn(64, 20 * heads.size) / 8
@@ -218,7 +218,7 @@ def test_a_late_norm_is_the_same_as_normalized_rows(backend, tokens, rotated):
 @every_backend
 @pytest.mark.parametrize("tokens", [11, 17])
 @pytest.mark.parametrize("late", [True, False])
-def test_wanted_tokens_are_those_of_the_whole(backend, tokens, late):
+def test_wanted_tokens_equal_those_of_the_whole_result(backend, tokens, late):
     attention, heads = backend.make(), Heads(16, 2, 32)
     fused = torch.randn(tokens, 3, 20, heads.size).to(backend.device, backend.dtype)
     q, k, v = fused.split([16, 2, 2], dim=2)
@@ -247,7 +247,7 @@ def test_reference_on_any_batch(sequences, page_size, repeat, decode):
     cache.expect_stored(stop)
 
 
-def test_idle_rows_disturb_nobody():
+def test_idle_rows_do_not_affect_others():
     cache = Cache(Backend("reference", "cpu", FP32), [20, 1, 9], 16, Heads())
     cache.fill([19, 0, 8])
     attention = ReferenceAttention()
@@ -274,7 +274,7 @@ def test_a_captured_step_follows_its_inputs():
         max_context=8192,
         fresh=False,
     )
-    attention.attend(q, k, v, LAYER, cache.kv, rows)  # compiles: not possible while capturing
+    attention.attend(q, k, v, LAYER, cache.kv, rows)  # compiles, which is not possible during a capture
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):

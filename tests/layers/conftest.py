@@ -1,4 +1,4 @@
-"""Without a GPU, kernels run in Triton's interpreter, which must be asked for before their import."""
+"""Without a GPU, kernels run in Triton's interpreter, which must be selected before their import."""
 
 import os
 

@@ -18,7 +18,7 @@ def test_a_schedule_falls_to_zero():
     assert float(schedule.time[-1]) - schedule.size[-1] == pytest.approx(0, abs=1e-6)
 
 
-def test_euler_follows_the_conditional_velocity_at_strength_one():
+def test_euler_uses_the_conditional_velocity_at_strength_one():
     noise, c, u = torch.randn(3, 2, 4, 8, generator=torch.Generator().manual_seed(0)).unbind()
     schedule = build_schedule(6, torch.float32)
     out = euler(noise, schedule, lambda x, i: (c, u), torch.ones(2))
@@ -35,13 +35,13 @@ def test_guidance_is_scaled_sequence_by_sequence():
         assert torch.allclose(together[row], alone, atol=1e-6)
 
 
-def test_a_velocity_without_direction_stays_finite():
+def test_a_zero_velocity_gives_finite_latents():
     noise = torch.ones(1, 4, 8)
     out = euler(noise, build_schedule(4, torch.float32), lambda x, i: (noise, torch.zeros_like(x)), torch.ones(1))
     assert out.isfinite().all()
 
 
-def test_guidance_sums_in_float32():
+def test_guidance_is_computed_in_float32():
     c, u = (torch.full((1, 4, 64), value, dtype=torch.bfloat16) for value in (1.0, 0.5))
     assert euler(torch.zeros(1, 4, 64), build_schedule(4, torch.float32), lambda x, i: (c, u), torch.ones(1)).dtype == (
         torch.float32
@@ -51,4 +51,4 @@ def test_guidance_sums_in_float32():
 def test_times_are_embedded_in_their_own_dtype():
     exact, rounded = (embed_time(torch.tensor([0.7], dtype=dtype), 64) for dtype in (torch.float32, torch.bfloat16))
     assert rounded.dtype == torch.bfloat16
-    assert (exact - rounded.float()).abs().max() > 0.5  # the difference that a model was trained with
+    assert (exact - rounded.float()).abs().max() > 0.5  # the error that a model was trained with

@@ -18,7 +18,7 @@ def words(text: str) -> torch.Tensor:
 
 
 def points(*rows: tuple[int, int, int, int]) -> list[torch.Tensor]:
-    """Seeds, turns, segments and steps of rows of these."""
+    """The columns of these rows: seeds, turns, segments and steps."""
     return list(torch.tensor(rows).T)
 
 
@@ -27,7 +27,7 @@ def test_philox_gives_the_published_words(counter, key, output):
     assert torch.equal(Philox(CPU).words(words(counter), words(key)), words(output))
 
 
-def test_philox_of_a_batch_is_that_of_each_row():
+def test_philox_of_a_batch_equals_philox_of_each_row():
     counters = torch.stack([words(counter) for counter, _, _ in KNOWN])
     keys = torch.stack([words(key) for _, key, _ in KNOWN])
     assert torch.equal(Philox(CPU).words(counters, keys), torch.stack([words(output) for _, _, output in KNOWN]))
@@ -53,7 +53,7 @@ def test_noise_does_not_depend_on_the_batch():
         assert torch.equal(draw(*points(row))[0], noise)
 
 
-def test_every_coordinate_matters_and_both_halves_of_a_seed():
+def test_every_coordinate_and_both_halves_of_a_seed_change_the_noise():
     near = [(5, 6, 7, 8), (4, 6, 7, 8), (5 + 2**32, 6, 7, 8), (5, 7, 7, 8), (5, 6, 8, 8), (5, 6, 7, 9), (5, 7, 6, 8)]
     noise = GaussianNoise(64, CPU)(*points(*near))
     correlation = torch.corrcoef(noise).fill_diagonal_(0)

@@ -1,4 +1,4 @@
-"""A stack over fused kernels agrees with the same stack over plain operations, for every count of rows."""
+"""A stack with fused kernels agrees with the same stack with plain operations, for every number of rows."""
 
 import pytest
 import torch
@@ -14,7 +14,8 @@ ODD = StackShape(hidden=40, ffn=72, heads=2, kv_heads=1, head_dim=24, layers=2, 
 
 
 def stack(shape: StackShape, ops, device: str, dtype: torch.dtype) -> Transformer:
-    """The same random weights whatever the ops; norms away from one, so that a weight applied twice or never shows."""
+    """A stack with the same random weights for all ops. The norms differ from one, so that a weight that is applied
+    twice or not at all is detected."""
     generator = torch.Generator().manual_seed(shape.hidden)
     qkv, kv = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     sizes = {"self_attn.q_proj": (qkv, shape.hidden), "self_attn.k_proj": (kv, shape.hidden)}
@@ -43,7 +44,7 @@ def run(transformer: Transformer, x: torch.Tensor, attention: Attention, wanted:
 
 
 def check(shape: StackShape, rows: tuple[int, int], device: str, dtype: torch.dtype, *, tiled: bool) -> None:
-    """`rows` are sequences and tokens; all tokens are compared, and those that a pruned last layer computes."""
+    """`rows` are sequences and tokens. All tokens are compared, and ranges of tokens that the last layer computes."""
     from voxcpm_grpc.attention.paged_triton import TritonAttention
     from voxcpm_grpc.layers.fused import TritonOps
 
@@ -71,12 +72,12 @@ def test_agrees_in_the_interpreter(interpreter, rows, tiled):
     check(SHAPE, rows, "cpu", torch.float32, tiled=tiled)
 
 
-def test_halves_of_a_product_agree_as_well(interpreter, monkeypatch):
+def test_a_product_computed_in_halves_agrees(interpreter, monkeypatch):
     monkeypatch.setattr("voxcpm_grpc.layers.fused.WHOLE_ROWS", 8)
     check(SHAPE, (1, 9), "cpu", torch.float32, tiled=False)
 
 
-def test_sizes_that_no_tile_fits_take_other_kernels(interpreter):
+def test_sizes_without_a_tile_use_other_kernels(interpreter):
     check(ODD, (1, 3), "cpu", torch.float32, tiled=True)
 
 

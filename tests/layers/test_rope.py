@@ -3,7 +3,7 @@ import torch
 from voxcpm_grpc.layers.rope import build_rope, longrope_amplitude
 
 
-def test_a_product_of_rotated_vectors_depends_on_their_distance_alone():
+def test_a_product_of_rotated_vectors_depends_only_on_their_distance():
     rope = build_rope(200, 16, 10000.0, None, 1.0, torch.float32)
     q, k = torch.randn(2, 1, 1, 16, generator=torch.Generator().manual_seed(0)).unbind()
 
@@ -37,4 +37,4 @@ def test_rotation_keeps_the_dtype_and_is_the_same_for_sequences_side_by_side():
     out = rope.whole()(x)
     assert out.dtype == torch.bfloat16
     assert torch.equal(out[:, 1], rope.at(torch.arange(3))(x[:, 1]))
-    assert torch.equal(out[0], x[0])  # position 0 stays
+    assert torch.equal(out[0], x[0])  # position 0 is not rotated

@@ -26,7 +26,7 @@ def test_a_taken_tensor_has_its_own_memory():
     assert torch.equal(value, torch.zeros(2))
 
 
-def test_everything_wrong_is_told_at_once():
+def test_all_faults_are_reported_at_once():
     file = weights({"a.shape": torch.zeros(2, 3), "a.kind": torch.zeros(2, dtype=torch.int32), "stray": torch.zeros(1)})
     scope = file.scope("a")
     assert scope.take("shape", 3, 2).shape == (3, 2)
@@ -67,7 +67,7 @@ def test_a_pickle_of_weights_is_read_flat_or_nested(tmp_path, nested):
     assert torch.equal(read["w"], tensors["w"])
 
 
-def test_the_first_name_that_exists_wins(tmp_path):
+def test_the_first_file_that_exists_is_read(tmp_path):
     save_file({"w": torch.ones(1)}, tmp_path / "a.safetensors")
     torch.save({"w": torch.zeros(1)}, tmp_path / "b.bin")
     assert read_tensors(tmp_path, ("a.safetensors", "b.bin"))[1]["w"] == 1

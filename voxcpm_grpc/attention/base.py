@@ -1,6 +1,6 @@
-"""The attention seam: what a backend receives and what it must do.
+"""The interface of an attention backend, and the values that it receives.
 
-Letters: t rows of the step (all sequences packed), s sequences, h query heads, g KV heads, d head size, p pages of a
+Dimensions: t rows of the step (all sequences packed), s sequences, h query heads, g KV heads, d head size, p pages of a
 sequence, b independent short sequences of n tokens each.
 """
 
@@ -27,32 +27,33 @@ class PagedKV:
         return self.k.shape[2]
 
     def layers(self, start: int, stop: int) -> PagedKV:
-        """A view of some layers; writing to it writes to the cache."""
+        """A view of some layers, which shares memory with the cache."""
         return PagedKV(self.k[start:stop], self.v[start:stop])
 
 
 @dataclass(frozen=True, slots=True)
 class PagedRows:
-    """Which rows of a step belong to which sequence, and where their keys live.
+    """The rows of a step by sequence, and the pages of their keys and values.
 
-    Row r of sequence i (cu_seqlens[i] <= r < cu_seqlens[i + 1]) has position context[i] - (cu_seqlens[i + 1] - r):
-    the rows are the last ones of their context, so position 0 is the first token of the sequence.
+    Row r of sequence i (cu_seqlens[i] <= r < cu_seqlens[i + 1]) has position context[i] - (cu_seqlens[i + 1] - r): the
+    rows are the last ones of their context, and position 0 is the first token of the sequence.
     """
 
     cu_seqlens: Tensor  # [s + 1] int32
-    context: Tensor  # [s] int32, positions of the sequence, this step's rows included
-    block_table: Tensor  # [s, p] int32, pages in order; entries past the context are undefined but valid page numbers
-    write: Tensor  # [t] int64, page * page_size + offset: where each row's K and V go
-    max_rows: int  # most rows of one sequence
-    max_context: int  # largest context (a bound is enough)
-    fresh: bool  # no sequence has cached context: this step's K and V are everything
+    context: Tensor  # [s] int32, positions of the sequence, including the rows of this step
+    block_table: Tensor  # [s, p] int32, pages in order; entries past the context are any valid page numbers
+    write: Tensor  # [t] int64, page * page_size + offset: the slot of each row's K and V
+    max_rows: int  # the largest number of rows of a sequence
+    max_context: int  # an upper bound of the contexts
+    fresh: bool  # no sequence has cached context: the rows of this step are all of its positions
 
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
     """The rotation of queries and keys at some positions.
 
-    float32 [t, 1, d / 2], the same for every head; for sequences side by side [n, 1, 1, d / 2], the same for each.
+    cos and sin are float32 [t, 1, d / 2], the same for every head. For sequences side by side they are
+    [n, 1, 1, d / 2], the same for every sequence.
     """
 
     cos: Tensor
@@ -66,28 +67,30 @@ class Rotation:
 
 @dataclass(frozen=True, slots=True)
 class RowNorm:
-    """The root mean square norm of rows x [t, c], for what a map made of them before it was applied."""
+    """The root mean square norm of rows x [t, c], to be applied to a linear map of rows that are not normalized."""
 
     x: Tensor
     eps: float
 
     def __call__(self, mapped: Tensor) -> Tensor:
-        """What the normalized rows would have been mapped to, [..., h, d]."""
+        """The linear map of the normalized rows, [..., h, d], from that of the rows, `mapped`."""
         return late_norm(mapped, self.x, self.eps)
 
 
 def normalized(q: Tensor, k: Tensor, v: Tensor, norm: RowNorm | None) -> tuple[Tensor, Tensor, Tensor]:
+    """q, k and v after a norm, if there is one."""
     return (q, k, v) if norm is None else (norm(q), norm(k), norm(v))
 
 
 def rotated(q: Tensor, k: Tensor, rotate: Rotation | None) -> tuple[Tensor, Tensor]:
+    """q and k after a rotation, if there is one."""
     return (q, k) if rotate is None else (rotate(q), rotate(k))
 
 
 class Attention(Protocol):
-    """q, k and v may be strided views with contiguous heads. `rotate` turns q and k first; None leaves them alone."""
+    """An attention backend. q, k and v may be strided views with contiguous heads. `rotate` applies to q and k."""
 
-    capturable: bool  # never waits for the host: may be recorded in a CUDA graph
+    capturable: bool  # never waits for the host, so it can be recorded in a CUDA graph
 
     def attend(
         self,
@@ -99,9 +102,9 @@ class Attention(Protocol):
         rows: PagedRows,
         rotate: Rotation | None = None,
     ) -> Tensor:
-        """Store k, v [t, g, d] of `layer` at rows.write, then causal attention of q [t, h, d] over each context.
+        """Write k, v [t, g, d] of `layer` to rows.write, and return causal attention of q over each context, [t, h, d].
 
-        Keys are stored after rotation. Scale is d**-0.5; query head j reads KV head j // (h // g). Returns [t, h, d].
+        q is [t, h, d]. Keys are written after rotation. The scale is d**-0.5. Query head j reads KV head j // (h // g).
         """
         ...
 
@@ -116,7 +119,7 @@ class Attention(Protocol):
     ) -> Tensor:
         """Bidirectional attention inside each short sequence: q [n, b, h, d], k and v [n, b, g, d] -> [n, b, h, d].
 
-        `norm`, of all rows [n * b, c], is applied to q, k and v first; None: they come of normalized rows. `wanted` are
-        the tokens to compute, consecutive, all when None; the result [len(wanted), b, h, d] holds theirs alone.
+        `norm`, of all rows [n * b, c], is applied to q, k and v first; None: they were computed from normalized rows.
+        `wanted` is a range of tokens to compute, and the result is [len(wanted), b, h, d]; None computes all tokens.
         """
         ...

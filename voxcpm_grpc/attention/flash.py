@@ -1,4 +1,7 @@
-"""flash-attn where keys and values are contiguous; its pages are too large for prefix reuse, so ours serve the rest."""
+"""flash-attn for contiguous keys and values, Triton kernels for paged ones.
+
+The pages of flash-attn are too large for prefix caching.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from voxcpm_grpc.kernels.local_attention import MAX_TOKENS
 
 
 class FlashAttention:
-    """Types that flash-attn does not know, float32 above all, go the paged way too."""
+    """float32, which flash-attn does not support, uses the Triton kernels as well."""
 
     capturable = True
 

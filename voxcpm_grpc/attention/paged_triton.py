@@ -1,4 +1,4 @@
-"""Our Triton kernels, over the paged cache and inside short sequences; other sequences take PyTorch's own."""
+"""The Triton kernels, over the paged cache and inside short sequences. Longer sequences use PyTorch's attention."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The truth every faster backend is measured against, and what serves a CPU: plain PyTorch, softmax in float32."""
+"""The reference for every faster backend, and the backend of a CPU: plain PyTorch with softmax in float32."""
 
 from __future__ import annotations
 

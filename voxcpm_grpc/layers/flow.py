@@ -1,4 +1,4 @@
-"""Flow matching: from noise to latents along a learned velocity, in a few Euler steps with guidance."""
+"""Flow matching: noise becomes latents along a learned velocity, in a few Euler steps with guidance."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """The evaluations of one pass over n timesteps: at time[i] for a step of size[i].
+    """The evaluations of one pass over n timesteps: evaluation i is at time[i], for a step of size[i].
 
-    The first step, or the first two of 49 and more, moves nothing (the velocity there is taken as zero), so there
-    are fewer evaluations than timesteps.
+    The velocity of the first step, or of the first two of 49 and more, is taken as zero, so there are fewer evaluations
+    than timesteps.
     """
 
-    time: Tensor  # [evaluations] table dtype, falling
+    time: Tensor  # [evaluations] table dtype, descending
     size: tuple[float, ...]
 
 
 def build_schedule(timesteps: int, dtype: torch.dtype) -> Schedule:
-    """Time from 1 to 0, denser near 1, computed in `dtype` throughout.
+    """Times from 1 to 0, denser near 1, computed in `dtype` throughout.
 
-    Each time is the previous one less a rounded difference, not an entry of the grid: in bfloat16 the two differ, and
-    released models were trained in the dtype of their tables.
+    Each time is the previous one minus a rounded difference, and not an entry of the grid: in bfloat16 the two differ,
+    and released models were trained with the dtype of their tables.
     """
     grid = torch.linspace(1, 0, timesteps + 1, dtype=dtype)
     grid = grid + (torch.cos(torch.pi / 2 * grid) - 1 + grid)
@@ -44,9 +44,9 @@ def build_schedule(timesteps: int, dtype: torch.dtype) -> Schedule:
 
 
 def embed_time(time: Tensor, size: int) -> Tensor:
-    """Sines, then cosines, of times [t] -> [t, size], every operation in the dtype of `time`.
+    """Sines, then cosines, of times [t] -> [t, size], with every operation in the dtype of `time`.
 
-    Arguments reach 1000, where bfloat16 is off by up to 2 radians: a model trained with that needs exactly that.
+    Arguments reach 1000, where bfloat16 is off by up to 2 radians. A model that was trained with this error needs it.
     """
     half = size // 2
     decay = math.log(10000) / (half - 1)
@@ -58,10 +58,10 @@ def embed_time(time: Tensor, size: int) -> Tensor:
 def euler(
     noise: Tensor, schedule: Schedule, velocity: Callable[[Tensor, int], tuple[Tensor, Tensor]], cfg: Tensor
 ) -> Tensor:
-    """Carry float32 noise [b, P, D] to latents [b, P, D] under guidance of strength cfg [b].
+    """Latents [b, P, D] from float32 noise [b, P, D], with guidance of strength cfg [b].
 
-    `velocity(x, i)` gives the conditional and the unconditional velocity at the schedule's time i. The unconditional
-    one is first scaled to fit the conditional one best (CFG-Zero*), sequence by sequence.
+    `velocity(x, i)` returns the conditional and the unconditional velocity at the schedule's time i. The unconditional
+    one is scaled to the best fit of the conditional one (CFG-Zero*), for each sequence.
     """
     x, strength = noise, cfg[:, None, None]
     for i, size in enumerate(schedule.size):

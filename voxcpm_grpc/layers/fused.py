@@ -1,5 +1,8 @@
-"""Layers in few launches: our own kernels, which stream the weights once and fuse all around them, where they are the
-fastest; elsewhere a library's products, with our kernels between them."""
+"""The operations of a layer in few launches.
+
+This project's kernels, which load the weights once and fuse the operations around a product, serve where they are
+fastest. Elsewhere a library's products serve, with this project's kernels between them.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +18,20 @@ from voxcpm_grpc.layers.linear import Linear
 from voxcpm_grpc.layers.norm import RMSNorm
 from voxcpm_grpc.layers.ops import ResidualStream
 
-WHOLE_ROWS = 1280  # up to here the library maps to gate and up at once without clearing memory
+WHOLE_ROWS = 1280  # up to here the library computes gate and up in one product without clearing memory
 
 
 class TritonOps:
-    """Which kernel serves a call depends on its shapes alone, so that a captured graph does what a call would.
+    """Fused kernels, chosen by the shapes of a call alone, so that a captured graph does the same as a call.
 
-    The weight of a norm is multiplied into the map behind it at load, rounded once. The same rows may differ in their
-    last bits when their number does: another number is another kernel.
+    The weight of a norm is multiplied into the linear map that follows it at load, and rounded once. The last bits of a
+    row may depend on the number of rows, because another number may select another kernel.
     """
 
     def __init__(self, device: torch.device, *, tiled: bool) -> None:
-        """`tiled`: our matrix products serve from two rows up; otherwise the library's do."""
-        # Programs that share an output count themselves here; all transformers run on one stream, so one set is enough.
+        """`tiled` enables the tiles of `skinny_gemm` for two rows and more; otherwise the library's products serve."""
+        # Programs that share an output count their arrivals here. All transformers run on one stream, so one set of
+        # counters is enough.
         self.counters = torch.zeros(MAX_TILES, dtype=torch.int32, device=device)
         self.tiled = tiled
 
@@ -70,10 +74,10 @@ class TritonOps:
         tile = self._tile(Epilogue.ADD, x, linear)
         if tile is None:
             weight = linear.weight.t()
-            # The library adds to what is there; into other memory it would first copy the stream.
-            x = stream.x.addmm_(x, weight, alpha=scale) if stream.own else stream.x.addmm(x, weight, alpha=scale)
-            return ResidualStream(x, own=True)
-        return ResidualStream(*linear_add(x, linear.weight, stream.x, scale, tile, self.counters), own=True)
+            # In place, the library adds to the stream. Into other memory it would copy the stream first.
+            x = stream.x.addmm_(x, weight, alpha=scale) if stream.exclusive else stream.x.addmm(x, weight, alpha=scale)
+            return ResidualStream(x, exclusive=True)
+        return ResidualStream(*linear_add(x, linear.weight, stream.x, scale, tile, self.counters), exclusive=True)
 
     def norm(self, stream: ResidualStream, norm: RMSNorm) -> Tensor:
         return rms_norm(stream.x, norm.weight, norm.eps)
@@ -85,15 +89,21 @@ class TritonOps:
         return choose_tile(epilogue, len(x), outputs // 2 if epilogue is Epilogue.GATED else outputs, inputs)
 
     def _counted(self, stream: ResidualStream, norm: RMSNorm) -> tuple[Tensor, Tensor | None]:
-        """The stream with its squares, which the kernel divides by; without them, or with a weight, normalized."""
+        """The stream and its squares, with which the kernel normalizes.
+
+        Without squares, or with a weight in the norm, the stream is normalized here and the squares are None.
+        """
         if stream.squares is None or norm.weight is not None:
             return rms_norm(stream.x, norm.weight, norm.eps), None
         return stream.x, stream.squares
 
 
 def _gate_and_up(x: Tensor, weight: Tensor) -> Tensor:
-    """What x [t, c] is mapped to, [t, 2f]: of many rows a half at a time, since before a product of both halves the
-    library clears memory, and the GPU idles round that. Measured with 1024 inputs (cuBLAS 13, H200)."""
+    """The product of x [t, c] with weight [2f, c], [t, 2f].
+
+    With many rows each half is one product: before a product of both halves the library clears memory, and the GPU
+    idles meanwhile. Measured with 1024 inputs (cuBLAS 13, H200).
+    """
     if len(x) <= WHOLE_ROWS or x.shape[1] > 1024:
         return x @ weight.t()
     out = x.new_empty(len(x), len(weight))

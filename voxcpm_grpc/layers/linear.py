@@ -1,4 +1,4 @@
-"""Affine maps."""
+"""Linear maps with an optional bias."""
 
 from __future__ import annotations
 
@@ -27,5 +27,5 @@ class Linear:
 
     @classmethod
     def fused(cls, weights: Weights, sizes: Mapping[str, int], inputs: int) -> Linear:
-        """Several maps without bias of one input as one product; their outputs lie side by side."""
+        """Several maps of one input, without bias, as one product. Their outputs are side by side."""
         return cls(torch.cat([weights.take(f"{name}.weight", size, inputs) for name, size in sizes.items()]))

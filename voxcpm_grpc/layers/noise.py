@@ -1,4 +1,4 @@
-"""Gaussian noise as a pure function of its coordinates, so that no batch neighbour, slot or replay can change it.
+"""Gaussian noise as a pure function of its coordinates, independent of batch, slot and replay.
 
 Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011) in int64 arithmetic.
 """
@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-# seed, turn, segment and step, int64 [b] each, to float32 [b, size].
+# Maps seed, turn, segment and step, int64 [b] each, to float32 [b, size].
 Noise = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 WORD = 0xFFFFFFFF
@@ -19,7 +19,7 @@ ROUNDS = 10
 
 
 class Philox:
-    """Constants on a device, where a captured graph can find them."""
+    """The Philox generator. Its constants are tensors on a device, so that it can be captured in a graph."""
 
     def __init__(self, device: torch.device) -> None:
         self.multiplier = torch.tensor([0xD2511F53, 0xCD9E8D57], device=device)
@@ -27,18 +27,18 @@ class Philox:
         self.weyl = torch.arange(ROUNDS, device=device)[:, None] * self.weyl
 
     def words(self, counter: Tensor, key: Tensor) -> Tensor:
-        """Four random words for each counter [..., 4] under key [..., 2]; int64 tensors of unsigned 32-bit words."""
-        # Words 0 and 2 are multiplied, 1 and 3 are mixed in: the two lanes go through each operation together.
+        """Four random words for each counter [..., 4] and key [..., 2]. Words are unsigned 32-bit, in int64 tensors."""
+        # Words 0 and 2 are multiplied, words 1 and 3 are mixed in. Each operation processes both pairs.
         even, odd = counter[..., 0::2], counter[..., 1::2]
         for bump in self.weyl:
-            product = (even * self.multiplier).flip(-1)  # wraps at 64 bits, which leaves both halves right
+            product = (even * self.multiplier).flip(-1)  # overflow at 64 bits leaves both 32-bit halves correct
             even = ((product >> 32) & WORD) ^ odd ^ ((key + bump) & WORD)
             odd = product & WORD
         return torch.stack([even, odd], dim=-1).flatten(-2)
 
 
 class GaussianNoise:
-    """Standard normal values, `size` for each point (seed, turn, segment, step)."""
+    """Standard normal values, `size` of them for each point (seed, turn, segment, step)."""
 
     def __init__(self, size: int, device: torch.device) -> None:
         self.size = size
@@ -46,7 +46,7 @@ class GaussianNoise:
         self.block = torch.arange(-(-size // 4), device=device)
 
     def __call__(self, seed: Tensor, turn: Tensor, segment: Tensor, step: Tensor) -> Tensor:
-        """Float32 [b, size] of int64 coordinates [b]: the seed is the key, block and the rest are the counter."""
+        """Float32 [b, size] for int64 coordinates [b]. The key is the seed, the counter the block and the rest."""
         shape = (len(seed), len(self.block))
         words = [self.block.expand(shape), *((x & WORD)[:, None].expand(shape) for x in (step, segment, turn))]
         key = torch.stack([seed & WORD, (seed >> 32) & WORD], dim=-1)[:, None]
@@ -57,11 +57,11 @@ class GaussianNoise:
 
 
 class RecordedNoise:
-    """Noise of a recorded run, float32 [steps, ...]: depends on the step alone, the last one repeats."""
+    """Recorded noise, float32 [steps, ...], selected by the step alone. Steps after the last one repeat it."""
 
     def __init__(self, noise: Tensor) -> None:
         self.noise = noise
 
     def __call__(self, seed: Tensor, turn: Tensor, segment: Tensor, step: Tensor) -> Tensor:
-        """Float32 [b, size] of steps [b] int64."""
+        """Float32 [b, size] for steps int64 [b]."""
         return self.noise[step.clamp(max=len(self.noise) - 1)].flatten(1)

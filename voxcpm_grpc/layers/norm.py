@@ -12,11 +12,11 @@ from voxcpm_grpc.layers.weights import Weights
 
 @dataclass(frozen=True, slots=True)
 class RMSNorm:
-    weight: Tensor | None  # [c]; None: the map behind has it in its own weight
+    weight: Tensor | None  # [c]; None: it is included in the weight of the linear map that follows
     eps: float
 
     def __call__(self, x: Tensor) -> Tensor:
-        """x [..., c]: statistics and scaling in float32, rounded to x's dtype before the weight applies."""
+        """Normalize x [..., c] in float32, round to x's dtype, then multiply by the weight."""
         wide = x.float()
         scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
         normalized = (wide * scale).to(x.dtype)

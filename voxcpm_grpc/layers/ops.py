@@ -1,6 +1,6 @@
 """The operations of a transformer layer besides attention, and their plain implementation.
 
-Letters: t rows, c hidden size.
+Dimensions: t rows, c hidden size.
 """
 
 from __future__ import annotations
@@ -18,49 +18,55 @@ from voxcpm_grpc.layers.norm import RMSNorm
 
 @dataclass(frozen=True, slots=True)
 class ResidualStream:
-    """The stream that the branches of a stack add to, [t, c], and the partial sums of its squares where some were
-    left on the way: float32 [parts, t], for a norm that need not read the stream twice. `own`: nobody else knows x,
-    so the next sum may take its place."""
+    """The residual stream x [t, c], to which the branches of a layer are added.
+
+    `squares`, float32 [parts, t], holds partial sums of the squares of its rows, if a kernel has computed them for the
+    next norm. `exclusive` means that x has no other user, so that the next sum may overwrite it.
+    """
 
     x: Tensor
     squares: Tensor | None = None
-    own: bool = False
+    exclusive: bool = False
 
-    def of(self, wanted: range, indices: int) -> ResidualStream:
-        """The rows of some of so many indices, where they are: each index has as many rows, one after the other."""
+    def select(self, wanted: range, indices: int) -> ResidualStream:
+        """A view of the rows of the wanted indices, out of `indices` with equally many consecutive rows each."""
         each = len(self.x) // indices
-        return ResidualStream(self.x[wanted.start * each : wanted.stop * each], own=self.own)
+        return ResidualStream(self.x[wanted.start * each : wanted.stop * each], exclusive=self.exclusive)
 
 
 class Ops(Protocol):
+    """The operations of a transformer layer besides attention."""
+
     def prepare(self, norm: RMSNorm, linear: Linear) -> tuple[RMSNorm, Linear]:
-        """At load: the pair as the calls below want it. May overwrite the weights."""
+        """Convert a norm and the map after it at load, for the other methods. May overwrite the weights."""
         ...
 
     def norm_linear(self, stream: ResidualStream, norm: RMSNorm, linear: Linear) -> Tensor:
-        """The stream normalized and mapped: [t, outputs]."""
+        """The linear map of the normalized stream, [t, outputs]."""
         ...
 
     def linear_norm(self, stream: ResidualStream, norm: RMSNorm, linear: Linear) -> tuple[Tensor, RowNorm | None]:
-        """The same for a reader who can normalize: where that is faster the stream is only mapped, and its norm left
-        to the reader, until whose end the stream must stay as it is."""
+        """The linear map of the stream, and the norm that its user must apply to the result; None: it is normalized.
+
+        The stream must not change until the norm has been applied.
+        """
         ...
 
     def norm_gated(self, stream: ResidualStream, norm: RMSNorm, gate_up: Linear) -> Tensor:
-        """silu(gate) * up of the stream normalized and mapped to both halves: [t, ffn]."""
+        """silu(gate) * up, [t, ffn], where gate and up are linear maps of the normalized stream."""
         ...
 
     def linear_add(self, x: Tensor, linear: Linear, stream: ResidualStream, scale: float) -> ResidualStream:
-        """The stream plus `scale` times what x [t, inputs] is mapped to."""
+        """The stream plus `scale` times the linear map of x [t, inputs]."""
         ...
 
     def norm(self, stream: ResidualStream, norm: RMSNorm) -> Tensor:
-        """The stream normalized: [t, c]."""
+        """The normalized stream, [t, c]."""
         ...
 
 
 class TorchOps:
-    """The truth: one PyTorch operation after the other."""
+    """The reference: separate PyTorch operations."""
 
     def prepare(self, norm: RMSNorm, linear: Linear) -> tuple[RMSNorm, Linear]:
         return norm, linear

@@ -1,4 +1,4 @@
-"""Rotary positions, with the per-frequency divisors of LongRoPE."""
+"""Rotary position embedding, with the divisors of LongRoPE for each frequency."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from voxcpm_grpc.attention import Rotation
 
 @dataclass(frozen=True, slots=True)
 class Rope:
-    """The rotations of positions 0 to n - 1: float32 [n, 1, d / 2], holding values of the table dtype."""
+    """The rotations of positions 0 to n - 1, float32 [n, 1, d / 2], with values of the table dtype."""
 
     cos: Tensor
     sin: Tensor
 
     def at(self, position: Tensor) -> Rotation:
-        """Of positions [t] int64. Those past the table read its last entry: only padding rows run that far."""
+        """The rotation at positions [t] int64. Positions past the table, of padding rows only, read its last entry."""
         position = position.clamp(max=self.cos.shape[0] - 1)
         return Rotation(self.cos[position], self.sin[position])
 
     def whole(self) -> Rotation:
-        """Of sequences side by side, each as long as the table: [n, 1, 1, d / 2]."""
+        """The rotation of sequences side by side, each as long as the table, [n, 1, 1, d / 2]."""
         return Rotation(self.cos[:, None], self.sin[:, None])
 
     def to(self, device: torch.device) -> Rope:
@@ -34,10 +34,10 @@ class Rope:
 def build_rope(
     positions: int, size: int, theta: float, divisors: tuple[float, ...] | None, amplitude: float, dtype: torch.dtype
 ) -> Rope:
-    """Tables for head size `size`, on the CPU. `divisors` [size / 2] slow each frequency down; None leaves them.
+    """Tables for head size `size`, on the CPU. `divisors` [size / 2] divide each frequency; None: no division.
 
-    Released models cast their tables to the dtype that config.json declares, and were trained so; the order of the
-    float32 operations is theirs too, since at high positions it shows.
+    Released models were trained with tables in the dtype that config.json declares. The order of the float32 operations
+    is that of the released code, because it matters at high positions.
     """
     frequency = 1.0 / theta ** (torch.arange(0, size, 2).float() / size)
     position = torch.arange(positions).float()

@@ -1,4 +1,4 @@
-"""A pre-norm transformer stack with grouped queries and a SiLU-gated MLP, over whichever attention it is given."""
+"""A pre-norm transformer stack with grouped queries and a SiLU-gated MLP, for any attention."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from voxcpm_grpc.layers.norm import RMSNorm
 from voxcpm_grpc.layers.ops import Ops, ResidualStream
 from voxcpm_grpc.layers.weights import Weights
 
-# q [..., h, d], k and v [..., g, d], not rotated yet, layer -> [..., h, d]. What it gets are strided views. In a stack
-# with a late norm `norm` says what q, k and v want first: a RowNorm, or None where they came of normalized rows. Where
-# a stack is asked for some of its rows only, `wanted` names them in its last layer, and only they are returned.
+# Maps q [..., h, d], k and v [..., g, d], which are strided views and not rotated, and the layer to [..., h, d]. A
+# stack with a late norm passes `norm`, a RowNorm to apply to q, k and v, or None if they are normalized. The last layer
+# of a stack passes `wanted` if only these rows are needed, and only they are returned.
 Attend = Callable[..., Tensor]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackShape:
-    """The sizes of a stack. `residual_scale` multiplies what each branch adds."""
+    """The sizes of a stack. `residual_scale` multiplies the output of each branch."""
 
     hidden: int
     ffn: int
@@ -53,8 +53,11 @@ class Layer:
     def __call__(
         self, stream: ResidualStream, rows: tuple[int, ...], attend: Attend, wanted: range | None = None
     ) -> ResidualStream:
-        """`rows` are the dimensions that attention sees: their product is t. With `wanted`, consecutive indices of the
-        first of them, the rest serves as keys and values only, and the result has the rows of these alone."""
+        """The residual stream after this layer.
+
+        `rows` are the leading dimensions for attention, with product t. With `wanted`, a range of indices of the first
+        of them, all rows serve as keys and values, and the result has the wanted rows only.
+        """
         ops, scale = self.ops, self.shape.residual_scale
         if self.late_norm:
             qkv, norm = ops.linear_norm(stream, self.norm, self.qkv)
@@ -64,14 +67,14 @@ class Layer:
         heads = [size // self.shape.head_dim for size in self.sizes]
         q, k, v = qkv.view(*rows, -1, self.shape.head_dim).split(heads, dim=-2)
         if wanted is not None:
-            attend, stream = partial(attend, wanted=wanted), stream.of(wanted, rows[0])
+            attend, stream = partial(attend, wanted=wanted), stream.select(wanted, rows[0])
         mixed = attend(q, k, v, self.index).reshape(-1, self.sizes[0])
         stream = ops.linear_add(mixed, self.out, stream, scale)
         return ops.linear_add(ops.norm_gated(stream, self.mlp_norm, self.gate_up), self.down, stream, scale)
 
 
 class Transformer:
-    """`late_norm`: its attention can apply the norm before q, k and v, which `Ops` may then leave to it."""
+    """A stack of layers and a final norm. With `late_norm`, attention may have to apply the norm before q, k and v."""
 
     def __init__(self, shape: StackShape, weights: Weights, ops: Ops, *, late_norm: bool = False) -> None:
         self.shape, self.ops = shape, ops
@@ -81,18 +84,20 @@ class Transformer:
         self.norm = RMSNorm.load(weights, "norm", shape.hidden, shape.eps)
 
     def __call__(self, x: Tensor, attend: Attend, wanted: range | None = None) -> Tensor:
-        """x [..., hidden] -> the same shape, after the final norm; with `wanted`, consecutive indices of the first
-        dimension, the result has these alone, and the last layer computes no others."""
+        """x [..., hidden] -> the same shape, after all layers and the final norm.
+
+        With `wanted`, a range of indices of the first dimension, the result has these only, and the last layer computes
+        no others.
+        """
         stream = self.run(ResidualStream(x.reshape(-1, self.shape.hidden)), x.shape[:-1], attend, wanted)
         return self.ops.norm(stream, self.norm).view(-1, *x.shape[1:])
 
     def run(
         self, stream: ResidualStream, rows: tuple[int, ...], attend: Attend, wanted: range | None = None
     ) -> ResidualStream:
-        """Through all layers, not the final norm; `rows` are the dimensions that attention sees, `wanted` some of the
-        first, whose rows are returned."""
+        """The residual stream after all layers, without the final norm. `rows` and `wanted` as for a layer."""
         if not self.layers:
-            return stream if wanted is None else stream.of(wanted, rows[0])
+            return stream if wanted is None else stream.select(wanted, rows[0])
         for layer in self.layers[:-1]:
             stream = layer(stream, rows, attend)
         return self.layers[-1](stream, rows, attend, wanted)

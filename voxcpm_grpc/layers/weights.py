@@ -1,4 +1,4 @@
-"""Checkpoint files, read strictly: exactly the tensors that the model asks for, or one error that names the rest."""
+"""Reads checkpoint files strictly: a missing, misshapen or unknown tensor is an error that names all of them."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from torch import Tensor
 
 from voxcpm_grpc.errors import StartupError
 
-SHOWN = 10  # names listed per kind of problem; the count says how many there are
+SHOWN = 10  # names listed for each kind of fault, beside their count
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """The tensors of one file, handed out by name and shape.
+    """The tensors of one file, taken by name and shape.
 
-    A tensor is rounded to `table` (the dtype that config.json declares) before it gets the compute dtype, so that a
-    model declared bfloat16 keeps its weights whatever they are stored or computed in. What is missing or misshapen
-    is remembered, and replaced by zeros, until `check` reports everything at once.
+    A tensor is rounded to `table` (the dtype that config.json declares) before it is converted to the compute dtype, so
+    that the weights of a model declared bfloat16 do not depend on the dtype of the file or of the computation. A
+    missing or misshapen tensor is replaced by zeros and recorded; `check` reports all of them at once.
     """
 
     file: str
-    tensors: dict[str, Tensor]  # not taken yet
+    tensors: dict[str, Tensor]  # those not taken yet
     device: torch.device
     dtype: torch.dtype
     table: torch.dtype
@@ -38,7 +38,7 @@ class Weights:
         return replace(self, prefix=f"{self.prefix}{name}.")
 
     def take(self, name: str, *shape: int) -> Tensor:
-        """The tensor of this name and shape, on the device, in the compute dtype; its own memory."""
+        """The tensor of this name and shape, on the device and in the compute dtype, in memory of its own."""
         full = self.prefix + name
         tensor = self.tensors.pop(full, None)
         if tensor is None:
@@ -51,15 +51,16 @@ class Weights:
         return torch.zeros((), device=self.device, dtype=self.dtype).expand(shape)
 
     def drop(self, *names: str) -> None:
-        """Accept tensors that may be in the file and are not used."""
+        """Ignore tensors that the file may contain and the model does not use."""
         for name in names:
             self.tensors.pop(self.prefix + name, None)
 
 
 def read_tensors(directory: Path, names: Iterable[str]) -> tuple[Path, dict[str, Tensor]]:
-    """The first of these files that exists, and its tensors: safetensors, or a pickle of weights only.
+    """The first of these files that exists, and its tensors by name.
 
-    A pickle holds the tensors by name, or such a table under "state_dict".
+    Reads safetensors, and pickles that contain tensors only: a table by name, or such a table under "state_dict".
+    Raises StartupError.
     """
     names = tuple(names)
     path = next((directory / name for name in names if (directory / name).is_file()), None)
@@ -69,7 +70,7 @@ def read_tensors(directory: Path, names: Iterable[str]) -> tuple[Path, dict[str,
         if path.suffix == ".safetensors":
             return path, load_file(path)
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # whatever a foreign file breaks, the operator needs its name and the remedy
+    except Exception as error:  # the operator needs the file's name and the remedy for any of them
         raise StartupError(
             f"{path} cannot be read ({type(error).__name__}: {error}); it is incomplete or not a file of weights, "
             "download it again"
@@ -77,15 +78,15 @@ def read_tensors(directory: Path, names: Iterable[str]) -> tuple[Path, dict[str,
     if isinstance(content, dict) and isinstance(content.get("state_dict"), dict):
         content = content["state_dict"]
     if not isinstance(content, dict) or not all(isinstance(tensor, Tensor) for tensor in content.values()):
-        raise StartupError(f"{path} holds no table of tensors by name; convert it to safetensors or download it again")
+        raise StartupError(f"{path} does not contain tensors by name; convert it to safetensors or download it again")
     return path, content
 
 
 def check(*files: Weights) -> None:
-    """Raise one StartupError unless every tensor asked for was there, of its shape, and none is left over."""
+    """Raise one StartupError unless all requested tensors were present in their shapes and none is left."""
     faults = []
     for weights in files:
-        for names, what in (
+        for names, fault in (
             (weights.missing, "missing"),
             (weights.misshapen, "of the wrong shape or type"),
             (sorted(weights.tensors), "unknown"),
@@ -93,7 +94,7 @@ def check(*files: Weights) -> None:
             if names:
                 more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
                 listed = ", ".join(names[:SHOWN])
-                faults.append(f"{len(names)} tensors of {weights.file} are {what}: {listed}{more}")
+                faults.append(f"{len(names)} tensors of {weights.file} are {fault}: {listed}{more}")
     if faults:
         raise StartupError(
             f"the checkpoint does not fit its config.json: {'; '.join(faults)}. "

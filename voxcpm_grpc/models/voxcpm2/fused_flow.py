@@ -23,7 +23,7 @@ class FusedFlow:
         wanted = patch_tokens(x.shape[1])
         for i, time in enumerate(schedule.tokens[:, 0]):
             rows, squares = flow_rows(x, *self.into, mu, time, before)
-            stream = ResidualStream(rows.flatten(0, 1), squares, own=True)
+            stream = ResidualStream(rows.flatten(0, 1), squares, exclusive=True)
             made = self.stack.run(stream, rows.shape[:2], self.dit.attend, wanted).x
             assert self.norm.weight is not None
             x = flow_step(made, self.norm.weight, self.norm.eps, *self.out, x, schedule.sizes, i, cfg)
