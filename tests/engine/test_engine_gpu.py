@@ -140,7 +140,7 @@ def test_codec_jobs_run_beside_captured_steps_and_change_neither():
     rng = np.random.default_rng(0)
     waveforms = {f"enc{i}": rng.uniform(-0.3, 0.3, 16000 * 3).astype(np.float32) for i in range(3)}
     eng, plain = engine(), engine(graphs=False).model.codec
-    latents = {f"dec{i}": voice(i, plain.piece * 2 + i) for i in range(3)}
+    latents = {f"dec{i}": voice(i, plain.chunk_patches * 2 + i) for i in range(3)}
     for request in mixed_requests():
         eng.add(request)
     undisturbed = run(eng)
@@ -165,7 +165,7 @@ def test_codec_jobs_run_beside_captured_steps_and_change_neither():
 
 def test_a_codec_job_that_is_cancelled_on_its_way_leaves_the_others_as_they_were():
     eng, plain = engine(), engine(graphs=False).model.codec
-    latents = {f"dec{i}": voice(i, plain.piece * 2 + i) for i in range(4)}
+    latents = {f"dec{i}": voice(i, plain.chunk_patches * 2 + i) for i in range(4)}
     for clocks in (200_000_000, 2_000_000_000, 20_000_000_000):  # 0.1 to 10 s, until a step takes less
         for id, patches in latents.items():
             eng.decode(id, patches)

@@ -22,7 +22,7 @@ OPTIONS = LoadOptions(device=CPU, dtype=torch.float32, attention="reference")
         ("[]", "no JSON object"),
     ],
 )
-def test_a_config_that_names_no_known_family_is_refused(tmp_path, content, message):
+def test_a_config_with_an_unknown_family_is_refused(tmp_path, content, message):
     (tmp_path / "config.json").write_text(content)
     with pytest.raises(StartupError, match=message):
         load_model(tmp_path, OPTIONS)

@@ -1,4 +1,4 @@
-"""Which code loads which checkpoint."""
+"""Selects the model family of a checkpoint."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ FAMILIES: dict[str, Callable[[Path, Any, LoadOptions], SpeechModel]] = {"voxcpm2
 
 
 def load_model(directory: Path, options: LoadOptions) -> SpeechModel:
-    """The model of a checkpoint directory, by the `architecture` that its config.json names.
+    """The model of a checkpoint directory, of the family that its config.json names as `architecture`.
 
-    Raises StartupError, with the remedy, for whatever is missing, broken or does not fit.
+    Raises StartupError, with the remedy, if a file is missing, broken or does not fit.
     """
     path = directory / "config.json"
     try:

@@ -1,4 +1,4 @@
-"""The tiny checkpoint, what the official package computes with it, and the smallest thing that can drive a model."""
+"""The tiny checkpoint, the results of the official package for it, and a minimal driver of a model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from support.checkpoints import TINY
 from torch import Tensor
 
 if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"  # must be asked for before Triton is imported
+    os.environ["TRITON_INTERPRET"] = "1"  # must be selected before Triton is imported
 
 from voxcpm_grpc.attention import PagedKV, PagedRows
 from voxcpm_grpc.models.base import EmbedRows, Frame, LoadOptions, PrefillRows, PromptRows, SlotState, StepRows
@@ -39,7 +39,7 @@ def load(directory: Path = TINY, **options) -> VoxCPM2:
 
 
 class Driver:
-    """One model, a few slots, and pages of its own for each slot."""
+    """A model, a few slots, and separate pages for each slot."""
 
     def __init__(self, model: VoxCPM2, slots: int = 3, positions: int = 256) -> None:
         layout, info, pages = model.layout, model.info, positions // PAGE
@@ -61,7 +61,7 @@ class Driver:
         return torch.tensor(list(values), dtype=torch.int64, device=self.device)
 
     def start(self, slot: int, rows: PromptRows, sampling: Sampling, chunk: int | None = None) -> None:
-        """Open a slot and enter a prompt, `chunk` rows at a time."""
+        """Open a slot and prefill a prompt, `chunk` rows at a time."""
         s, patches = self.state, len(rows.patches)
         s.history[slot, :patches] = torch.from_numpy(rows.patches).to(s.history)
         for column, value in (
@@ -76,18 +76,18 @@ class Driver:
         self.model.open(self.long([slot]), s)
         if rows.primer:
             self.model.prime(slot, s, rows.primer)
-        self.enter(slot, rows.tokens, rows.audio, chunk or len(rows))
+        self.prefill(slot, rows.tokens, rows.audio, chunk or len(rows))
 
-    def enter(self, slot: int, tokens: np.ndarray, audio: np.ndarray, chunk: int) -> None:
+    def prefill(self, slot: int, tokens: np.ndarray, audio: np.ndarray, chunk: int) -> None:
         for begin in range(0, len(tokens), chunk):
             end = min(begin + chunk, len(tokens))
-            heard, done = np.flatnonzero(audio[begin:end]), int(audio[:begin].sum())
+            audio_rows, done = np.flatnonzero(audio[begin:end]), int(audio[:begin].sum())
             position, ends = self.long(range(begin, end)), end == len(tokens)
             content = EmbedRows(
                 token=self.long(tokens[begin:end]),
-                audio=self.long(heard),
-                audio_slot=self.long([slot] * len(heard)),
-                audio_patch=self.long(range(done, done + len(heard))),
+                audio=self.long(audio_rows),
+                audio_slot=self.long([slot] * len(audio_rows)),
+                audio_patch=self.long(range(done, done + len(audio_rows))),
             )
             rows = PrefillRows(
                 position=position,
@@ -164,7 +164,7 @@ def modules() -> dict[str, Tensor]:
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
-    """A copy of the tiny one that a test may break."""
+    """A copy of the tiny checkpoint that a test may damage."""
     directory = tmp_path / "copy"
     shutil.copytree(TINY, directory)
     return directory
@@ -172,7 +172,7 @@ def checkpoint(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def bfloat16_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny one declared as bfloat16; its tensors stay float32 in the files."""
+    """The tiny checkpoint declared as bfloat16. Its files still hold float32 tensors."""
     directory = tmp_path_factory.mktemp("bfloat16") / "tiny"
     shutil.copytree(TINY, directory)
     edit(directory, lambda config: config.update(dtype="bfloat16"))
@@ -181,7 +181,7 @@ def bfloat16_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def bfloat16(bfloat16_checkpoint: Path) -> VoxCPM2:
-    """A model declared bfloat16 and computed in float32."""
+    """A model declared as bfloat16 and computed in float32."""
     return load(bfloat16_checkpoint)
 
 

@@ -1,4 +1,4 @@
-"""The codec in pieces: official results, and nothing lost or added between them."""
+"""The codec in chunks gives the official results, and its chunks join without a gap."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ def noise(*shape: int) -> np.ndarray:
 
 def test_encode_equals_the_official_result(tiny, modules):
     latents = np.concatenate(list(tiny.codec.encode(modules["vae_encode.input"].numpy(), pad_left=False)))
-    golden = modules["vae_encode.output"].T.numpy()  # padded to a frame, where ours is padded to a patch
+    golden = modules["vae_encode.output"].T.numpy()  # padded to a frame; ours is padded to a patch
     assert np.abs(latents.reshape(-1, latents.shape[-1])[: len(golden)] - golden).max() < 1e-5
 
 
@@ -21,20 +21,20 @@ def test_decode_equals_the_official_result(tiny, modules):
     assert np.abs(audio - modules["vae_decode.output"].numpy()).max() < 1e-5
 
 
-def test_pieces_of_the_codec_are_bounded_and_join(tiny):
+def test_chunks_of_the_codec_are_bounded_and_join(tiny):
     waveform = noise(16000 * 7 + 123) * 0.3
-    pieces = list(tiny.codec.encode(waveform, pad_left=True))
+    chunks = list(tiny.codec.encode(waveform, pad_left=True))
     patch = tiny.info.samples_per_patch
-    assert len(pieces) > 3
-    assert max(len(piece) for piece in pieces) * patch <= 2 * 16000
+    assert len(chunks) > 3
+    assert max(len(chunk) for chunk in chunks) * patch <= 2 * 16000
     padded = np.pad(waveform, (-len(waveform) % patch, 0))
     start = torch.zeros(1, tiny.codec.encoder.memory)
-    whole = tiny.codec.encode_piece(torch.from_numpy(padded), start)[0].numpy()
-    assert np.abs(np.concatenate(pieces) - whole).max() < 1e-5
+    whole = tiny.codec.encode_chunk(torch.from_numpy(padded), start)[0].numpy()
+    assert np.abs(np.concatenate(chunks) - whole).max() < 1e-5
 
-    audio = list(tiny.codec.decode(np.concatenate(pieces)))
+    audio = list(tiny.codec.decode(np.concatenate(chunks)))
     assert max(map(len, audio)) <= 2 * 48000
-    assert sum(map(len, audio)) == len(np.concatenate(pieces)) * tiny.info.samples_per_step
+    assert sum(map(len, audio)) == len(np.concatenate(chunks)) * tiny.info.samples_per_step
 
 
 @pytest.mark.parametrize("pad_left", [True, False])
@@ -48,12 +48,12 @@ def test_padding_fills_the_first_or_the_last_patch(tiny, pad_left):
     assert np.array_equal(ours, theirs)
 
 
-def test_nothing_gives_nothing(tiny):
+def test_empty_input_gives_no_chunks(tiny):
     assert list(tiny.codec.encode(np.zeros(0, np.float32), pad_left=True)) == []
     assert list(tiny.codec.decode(np.zeros((0, 4, 8), np.float32))) == []
 
 
-def test_pieces_lie_as_a_copy_to_the_host_wants_them(tiny):
+def test_chunks_are_contiguous(tiny):
     waveform = noise(16000 * 5)
-    assert all(piece.is_contiguous() for piece in tiny.codec.encode(waveform, pad_left=True))
-    assert all(piece.is_contiguous() for piece in tiny.codec.decode(noise(40, 4, tiny.info.latent_dim)))
+    assert all(chunk.is_contiguous() for chunk in tiny.codec.encode(waveform, pad_left=True))
+    assert all(chunk.is_contiguous() for chunk in tiny.codec.decode(noise(40, 4, tiny.info.latent_dim)))

@@ -35,7 +35,7 @@ def test_defaults_are_those_of_the_released_code(content):
     content["feat_dim"] = 64
     content["lm_config"]["max_position_embeddings"] = 8192
     config = parse_config(content)
-    assert config.lm_config.use_mup  # on unless the file says otherwise
+    assert config.lm_config.use_mup  # the default
     assert (config.max_length, config.patch_size, config.residual_lm_no_rope) == (8192, 4, False)
     assert config.table_dtype == torch.bfloat16
     assert (config.vae.encode_hop, config.vae.decode_hop) == (640, 1920)
@@ -57,7 +57,7 @@ def test_head_sizes_follow_the_hidden_size_unless_given(content):
     assert parse_config(content).base.head_dim == 28 // 2
 
 
-def test_long_factors_count_only_beyond_the_trained_length(content):
+def test_long_factors_are_used_only_beyond_the_trained_length(content):
     short = parse_config(content).lm_config.rope(16, 64, torch.float32)
     long = parse_config(put(content, "lm_config.rope_scaling.original_max_position_embeddings", 1024))
     assert not torch.allclose(short.cos, long.lm_config.rope(16, 64, torch.float32).cos)
@@ -81,7 +81,7 @@ def test_unknown_keys_are_ignored(content):
         ("lm_config.rope_scaling.short_factor", ["a"] * 8, r"short_factor\[7\] is 'a'"),
         ("audio_vae_config.encoder_rates", [2, 0], "must be 1 or more"),
         ("lm_config.num_key_value_heads", 0, "num_key_value_heads is 0, it must be 1 or more"),
-        ("lm_config.num_key_value_heads", 3, "4 attention heads cannot share 3 KV heads evenly"),
+        ("lm_config.num_key_value_heads", 3, "4 attention heads are no multiple of 3 KV heads"),
         ("lm_config.kv_channels", 15, "head size 15 is odd"),
         ("lm_config.kv_channels", None, "short_factor has 8 entries, lm_config needs 3"),
         ("encoder_config.kv_channels", 8, "short_factor has 8 entries, encoder_config needs 4"),
@@ -100,12 +100,12 @@ def test_unknown_keys_are_ignored(content):
         ("dtype", "int8", "dtype is 'int8', expected one of"),
     ],
 )
-def test_what_cannot_work_is_refused_with_its_reason(content, path, value, message):
+def test_an_unusable_value_is_refused_with_its_reason(content, path, value, message):
     with pytest.raises(StartupError, match=message):
         parse_config(put(content, path, value))
 
 
-def test_all_faults_are_told_together(content):
+def test_all_faults_are_reported_together(content):
     content = put(put(content, "lm_config.hidden_size", ...), "dtype", 7)
     with pytest.raises(StartupError, match=r"hidden_size is missing.*dtype is 7"):
         parse_config(content)

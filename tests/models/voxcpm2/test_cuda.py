@@ -1,4 +1,4 @@
-"""The same model on a GPU: official results in float32, bfloat16 near the truth, and a step that can be captured."""
+"""The model on a GPU gives the official results in float32, is near them in bfloat16, and its steps can be captured."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_recordings_become_the_official_latents(load, golden):
     assert (latents - golden["reference_latents"]).abs().max() < 1e-3
 
 
-def test_modules_in_bfloat16_stay_near_the_truth(load, bfloat16_checkpoint, bfloat16, modules):
+def test_modules_in_bfloat16_are_near_those_in_float32(load, bfloat16_checkpoint, bfloat16, modules):
     model = load(bfloat16_checkpoint, device=GPU, dtype=torch.bfloat16)
 
     def near(ours: torch.Tensor, truth: torch.Tensor) -> None:
@@ -78,7 +78,7 @@ def test_modules_in_bfloat16_stay_near_the_truth(load, bfloat16_checkpoint, bflo
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_captured_step_equals_an_eager_one(load, driver, case, golden, dtype):
-    """Nothing in a step waits for the host, allocates by data or leaves the stream."""
+    """No part of a step waits for the host, allocates by content or uses another stream."""
     model = load(device=GPU, dtype=dtype)
     eager, captured = driver(model), driver(model)
     for run in (eager, captured):
@@ -89,7 +89,7 @@ def test_a_captured_step_equals_an_eager_one(load, driver, case, golden, dtype):
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
-        model.step(rows, 10, captured.state, captured.kv)  # warms the libraries up, and is the first step
+        model.step(rows, 10, captured.state, captured.kv)  # initializes the libraries, and is the first step
     torch.cuda.current_stream().wait_stream(stream)
     graph, s = torch.cuda.CUDAGraph(), captured.state
     with torch.cuda.graph(graph):

@@ -1,6 +1,6 @@
-"""The released dimensions in bfloat16 on a GPU against the truth: float32 arithmetic over the same rounded weights.
+"""The released sizes in bfloat16 on a GPU are near the reference, float32 arithmetic over the same rounded weights.
 
-Every module is fed with the truth's own input, so that errors do not add up along the sequence.
+Every module gets the input of the reference, so that errors do not add up along the sequence.
 """
 
 from collections import Counter
@@ -120,8 +120,8 @@ def test_flow_evaluation_and_whole_pass(pair, timesteps):
     assert cosine(*latents) > COSINE
 
 
-def test_all_but_graphs_and_host_copies_runs_on_the_default_stream(full_size, tmp_path):  # noqa: F811
-    """A kernel elsewhere, be it a library's own, can slow every graph of the process down: see kernels.graph.stream."""
+def test_only_graphs_and_host_copies_run_on_other_streams(full_size, tmp_path):  # noqa: F811
+    """A kernel on another stream can slow down every graph of the process: see kernels.graph.stream."""
     settings = EngineSettings(device="cuda", max_slots=STREAMS, timesteps=(10,), kv_positions=4096)
     ran = traced(lambda: load_engine(resolve(str(full_size)), str(full_size), settings).warm_up(), tmp_path)
     default = {one.stream for one in traced(lambda: torch.zeros(1, device="cuda"), tmp_path)}
@@ -145,7 +145,7 @@ def test_codec_and_stop_head(pair):
 
 
 def clone_state(state, model):
-    """The same stream state for a model of another type."""
+    """The same stream state for a model of another dtype."""
     own = state.model
     moved = model.allocate(len(state.seed))
     for name in ("semantic", "acoustic", "condition"):
@@ -156,7 +156,7 @@ def clone_state(state, model):
 
 @torch.inference_mode()
 def test_a_captured_step_of_every_size(pair):
-    """Whole steps from the same state, as graphs, full and padded, against the truth run eagerly."""
+    """Captured steps, full and padded, against eager steps of the reference from the same state."""
     device, most, context = torch.device("cuda", 0), 128, 50
     scratch = most
     slots = Slots.allocate(pair.fast, most, 8, device)
@@ -194,12 +194,14 @@ def test_a_captured_step_of_every_size(pair):
         latents, truth = state.history[everyone[:count], at], expected.history[everyone[:count], at]
         assert cosine(latents, truth) > COSINE, count
         assert cosine(made.audio[:count], frame.audio[:count]) > COSINE, count
-        assert cosine(state.model.acoustic[:count], expected.model.acoustic[:count]) > 0.98, count  # quantized before
+        assert cosine(state.model.acoustic[:count], expected.model.acoustic[:count]) > 0.98, (
+            count
+        )  # computed from quantized values
 
 
 @torch.inference_mode()
 @pytest.mark.parametrize("most", [64, 128])
-def test_graphs_take_no_more_memory_than_is_set_aside_for_them(pair, most):
+def test_graphs_use_no_more_memory_than_is_reserved_for_them(pair, most):
     device = torch.device("cuda", 0)
     slots = Slots.allocate(pair.fast, most, 8, device)
     kv = allocate_kv(pair.fast.layout, 256, 16, device)

@@ -1,4 +1,4 @@
-"""The loop in few launches gives what the modules give, one evaluation after the other."""
+"""The flow loop in few launches agrees with the plain loop."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ def interpreter():
 
 
 @pytest.mark.parametrize("streams", [1, 3])
-def test_agrees_with_the_modules_in_the_interpreter(interpreter, load, streams):
+def test_agrees_with_the_plain_loop_in_the_interpreter(interpreter, load, streams):
     plain, fused = load(), load(fused=True)
     assert isinstance(plain.flow.batch, PlainFlow)
     assert not isinstance(fused.flow.batch, PlainFlow)
@@ -22,5 +22,5 @@ def test_agrees_with_the_modules_in_the_interpreter(interpreter, load, streams):
     shapes = ((8, 4), (2, plain.networks.dit.hidden), (4, 8))
     noise, mu, condition = (torch.randn(streams, *shape, generator=generator) for shape in shapes)
     cfg = torch.rand(streams, generator=generator) * 3
-    inputs = noise.transpose(1, 2), mu, condition, cfg, 4  # noise comes channel by channel
+    inputs = noise.transpose(1, 2), mu, condition, cfg, 4  # noise is drawn channel by channel
     torch.testing.assert_close(fused.flow(*inputs), plain.flow(*inputs), atol=1e-4, rtol=1e-4)

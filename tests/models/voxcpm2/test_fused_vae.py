@@ -1,4 +1,4 @@
-"""The decoder in few launches against the truth: exactly in float32, within a stated tolerance in float16."""
+"""The decoder in few launches equals the reference in float32, and is within a tolerance in float16."""
 
 import runpy
 from pathlib import Path
@@ -13,7 +13,7 @@ from voxcpm_grpc.models.voxcpm2.vae import StreamingDecoder, build_decoder
 TOOL = Path(__file__).parents[3] / "tools" / "make_checkpoint.py"
 SMALL = {"decoder_dim": 24, "latent_dim": 6, "decoder_rates": [3, 2]}
 NOISE_DB, PEAK = 45, 0.03  # float16 against float32: signal over error, and the largest error over the signal's rms
-PLACES = [
+DEVICES = [
     "cpu",
     pytest.param("cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")]),
 ]
@@ -56,9 +56,9 @@ def assert_near(ours: torch.Tensor, exact: torch.Tensor) -> None:
     assert error.abs().max() < PEAK * level
 
 
-@pytest.mark.parametrize("device", PLACES)
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("changes", [SMALL, SMALL | {"decoder_dim": 48, "decoder_rates": [2, 5]}], ids=["3x2", "2x5"])
-def test_ragged_pieces_equal_the_truth_in_any_slot(fused, device, changes):
+def test_chunks_of_any_length_equal_the_reference_in_any_slot(fused, device, changes):
     net = truth(device, **changes)
     decoder = fused(net, torch.float32)
     assert decoder.memory == net.memory
@@ -71,7 +71,7 @@ def test_ragged_pieces_equal_the_truth_in_any_slot(fused, device, changes):
     assert (state[[0, 2, 4]] == 7).all()
 
 
-def test_more_streams_than_have_windows_at_once(fused, monkeypatch):
+def test_more_streams_than_one_group_of_windows(fused, monkeypatch):
     monkeypatch.setattr("voxcpm_grpc.models.voxcpm2.fused_vae.GROUP", 2)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     net = truth(device, **SMALL)
@@ -107,14 +107,14 @@ class TestReleasedSize:
     pytestmark = released
 
     @pytest.mark.parametrize("streams", [1, 2, 7, 8, 33, 64])
-    def test_a_captured_step_stays_near_the_truth(self, net, decoder, streams):
-        """Of the rows after the streams, all share the scratch slot, as padding does."""
+    def test_a_captured_step_is_near_the_reference(self, net, decoder, streams):
+        """The rows after the streams share the scratch slot, as padding rows do."""
         padding, steps = streams % 8, 5
         patches = latents(streams, steps, 64, "cuda")
         order = torch.randperm(80, generator=torch.Generator().manual_seed(1))[:streams].cuda()
         slot = torch.cat([order, torch.full((padding,), 80, device="cuda")])
         state, rows = memory(decoder, 81, "cuda"), torch.zeros(streams + padding, 1, 4, 64, device="cuda")
-        decoder.decode(rows, state, slot)  # compiles; what it leaves is cleared
+        decoder.decode(rows, state, slot)  # compiles; the state is cleared below
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             audio = decoder.decode(rows, state, slot)
@@ -129,7 +129,7 @@ class TestReleasedSize:
         unused[order] = False
         assert not state[:80][unused].any()
 
-    def test_streaming_stays_near_the_whole(self, net, decoder):
+    def test_streaming_is_near_the_whole_result(self, net, decoder):
         patches = latents(1, 12, 64, "cuda")
         state, slot = memory(decoder, 1, "cuda"), torch.zeros(1, dtype=torch.int64, device="cuda")
         pieces = [decoder.decode(x, state, slot) for x in patches.split(1, dim=1)]
@@ -137,7 +137,7 @@ class TestReleasedSize:
         assert_near(torch.cat(pieces, 1), at_once)
         assert_near(at_once, whole(net, patches))
 
-    def test_what_is_broken_stays_with_its_stream(self, decoder):
+    def test_a_broken_stream_does_not_affect_others(self, decoder):
         patches = latents(4, 1, 64, "cuda")
         slot = torch.arange(4, device="cuda")
         expected = decoder.decode(patches, memory(decoder, 4, "cuda"), slot)

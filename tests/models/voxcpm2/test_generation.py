@@ -1,4 +1,4 @@
-"""What a stream may not notice: its neighbours, its slot's past, how it was prefilled."""
+"""A stream does not depend on other streams, on the past of its slot, or on how it was prefilled."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from voxcpm_grpc.request import Conditioning, Prompt, Request, Sampling
 
 
 def requests() -> list[Request]:
-    """Different modes, lengths, seeds, strengths."""
+    """Requests with different modes, lengths, seeds and strengths."""
     draw = np.random.default_rng(0)
     prompt, reference = (draw.normal(size=(n, 4, 8)).astype(np.float32) for n in (6, 3))
     voices = (
@@ -42,7 +42,7 @@ def test_streams_in_a_batch_equal_streams_alone(tiny, driver):
         assert (alone.made(2) - together.made(slot)).abs().max() < 1e-4
 
 
-def test_a_step_touches_no_other_slot(tiny, driver):
+def test_a_step_changes_no_other_slot(tiny, driver):
     run = driver(tiny)
     for slot, request in enumerate(requests()):
         run.start(slot, tiny.prompt(request), request.sampling)
@@ -57,7 +57,7 @@ def test_a_step_touches_no_other_slot(tiny, driver):
 
 
 def test_audio_is_the_same_before_and_after_the_language_models(tiny, driver):
-    """So an engine may make it beside them."""
+    """An engine may therefore decode at the same time as the language models run."""
     before, after = driver(tiny), driver(tiny)
     for run in (before, after):
         for slot, request in enumerate(requests()):
@@ -75,7 +75,7 @@ def test_audio_is_the_same_before_and_after_the_language_models(tiny, driver):
         assert torch.equal(getattr(before.state.model, name), getattr(after.state.model, name)), name
 
 
-def test_a_slot_forgets_its_last_stream(tiny, driver):
+def test_a_slot_keeps_nothing_of_its_last_stream(tiny, driver):
     first, second, third = requests()
     fresh, used = driver(tiny), driver(tiny)
     used.start(0, tiny.prompt(second), second.sampling)
@@ -86,8 +86,8 @@ def test_a_slot_forgets_its_last_stream(tiny, driver):
         assert torch.equal(fresh.step(0).audio, used.step(0).audio)
 
 
-def test_recomputing_the_cache_continues_where_it_was(tiny, driver):
-    """Preemption drops the pages and keeps the slot: the prompt and what was made are entered again."""
+def test_generation_continues_after_the_cache_was_computed_again(tiny, driver):
+    """Preemption drops the pages and keeps the slot: the prompt and the generated patches are prefilled again."""
     request = requests()[1]
     rows = tiny.prompt(request)
     kept, dropped = driver(tiny), driver(tiny)
@@ -97,13 +97,13 @@ def test_recomputing_the_cache_continues_where_it_was(tiny, driver):
             run.step(0)
     dropped.kv.k.fill_(torch.nan)
     dropped.kv.v.fill_(torch.nan)
-    dropped.enter(0, np.append(rows.tokens, [0] * 4), np.append(rows.audio, [True] * 4), chunk=6)
+    dropped.prefill(0, np.append(rows.tokens, [0] * 4), np.append(rows.audio, [True] * 4), chunk=6)
     for _ in range(3):
         assert (kept.step(0).audio - dropped.step(0).audio).abs().max() < 1e-4
 
 
 def test_a_prompt_primes_the_codec(tiny, driver):
-    """The first audio continues that of the whole prompt; after silence it would differ audibly."""
+    """The first audio continues that of the whole prompt; after silence it would differ."""
     request = requests()[1]
     rows = tiny.prompt(request)
     run = driver(tiny)
@@ -115,7 +115,7 @@ def test_a_prompt_primes_the_codec(tiny, driver):
     assert np.abs(audio - alone).max() > 1e-3
 
 
-def test_seed_turn_segment_and_temperature_shape_the_noise(tiny, driver):
+def test_seed_turn_segment_and_temperature_change_the_noise(tiny, driver):
     request = requests()[0]
 
     def first(**columns: float) -> torch.Tensor:
@@ -133,8 +133,8 @@ def test_seed_turn_segment_and_temperature_shape_the_noise(tiny, driver):
 
 
 @pytest.mark.parametrize("broken", [torch.nan, 1e38])
-def test_a_broken_stream_says_so_and_leaves_its_neighbour_alone(tiny, driver, monkeypatch, broken):
-    """Also one whose latents are finite, but so large that the language models would not be."""
+def test_a_broken_stream_is_reported_and_does_not_affect_others(tiny, driver, monkeypatch, broken):
+    """Also a stream with finite latents that are too large for the language models."""
     first, second, _ = requests()
     run, alone = driver(tiny), driver(tiny)
     for d in (run, alone):
@@ -157,7 +157,7 @@ def test_a_broken_stream_says_so_and_leaves_its_neighbour_alone(tiny, driver, mo
     assert run.kv.v.isfinite().all()
 
 
-def test_padding_can_share_the_scratch_slot_for_ever(tiny, driver):
+def test_padding_can_share_the_scratch_slot_for_any_time(tiny, driver):
     run = driver(tiny, positions=48)
     request = requests()[0]
     run.start(0, tiny.prompt(request), request.sampling)
@@ -170,7 +170,7 @@ def test_padding_can_share_the_scratch_slot_for_ever(tiny, driver):
     assert s.position[0] == len(tiny.prompt(request)) + 1
 
 
-def test_bfloat16_runs(load, driver):
+def test_steps_in_bfloat16_are_finite(load, driver):
     model = load(dtype=torch.bfloat16)
     run = driver(model)
     for slot, request in enumerate(requests()):

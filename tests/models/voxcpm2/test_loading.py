@@ -1,4 +1,4 @@
-"""What a checkpoint directory may hold, and what stops the start."""
+"""The loading of checkpoint directories, and the errors of unusable ones."""
 
 import json
 
@@ -14,11 +14,11 @@ MODEL, CODEC = "model.safetensors", "audiovae.safetensors"
 def rewrite(path, change):
     tensors = load_file(path)
     change(tensors)
-    path.unlink()  # what is mapped from the old file stays
+    path.unlink()  # mapped memory of the old file stays valid
     save_file(tensors, path)
 
 
-def test_info_tells_what_the_checkpoint_holds(load):
+def test_info_describes_the_checkpoint(load):
     model = load(max_slots=5, timesteps=(4, 10), max_model_len=512)
     info = model.info
     assert (info.name, info.architecture, info.dtype, info.device) == ("tiny", "voxcpm2", "float32", "cpu")
@@ -30,12 +30,12 @@ def test_info_tells_what_the_checkpoint_holds(load):
     assert load(name="other").info.name == "other"
 
 
-def test_nothing_global_changes(load):
+def test_loading_changes_no_global_state(load):
     load(dtype=torch.bfloat16)
     assert torch.get_default_dtype() == torch.float32
 
 
-def test_pickles_load_where_there_are_no_safetensors(load, checkpoint, tiny):
+def test_pickles_are_loaded_without_safetensors(load, checkpoint, tiny):
     for name, other, wrap in (
         (MODEL, "pytorch_model.bin", lambda tensors: tensors),
         (CODEC, "audiovae.pth", lambda tensors: {"state_dict": tensors}),
@@ -49,7 +49,7 @@ def test_pickles_load_where_there_are_no_safetensors(load, checkpoint, tiny):
     assert torch.equal(model.codec.decoder(frames, memory)[0], tiny.codec.decoder(frames, memory)[0])
 
 
-def test_tensors_that_inference_never_uses_may_be_absent(load, checkpoint):
+def test_unused_tensors_may_be_absent(load, checkpoint):
     unused = ("decoder.sr_bin_boundaries", "encoder.fc_logvar.")
 
     def strip(tensors):
@@ -80,13 +80,13 @@ def misshape(tensors):
         (CODEC, lambda t: t.update(stray=torch.zeros(2)), r"audiovae\.safetensors are unknown: stray"),
     ],
 )
-def test_a_tensor_too_few_too_many_or_of_another_shape_stops_the_start(load, checkpoint, file, change, message):
+def test_a_missing_unknown_or_misshapen_tensor_is_refused(load, checkpoint, file, change, message):
     rewrite(checkpoint / file, change)
     with pytest.raises(StartupError, match=message):
         load(checkpoint)
 
 
-def test_faults_of_both_files_are_told_together(load, checkpoint):
+def test_faults_of_both_files_are_reported_together(load, checkpoint):
     for file in (MODEL, CODEC):
         rewrite(checkpoint / file, lambda tensors: tensors.update(stray=torch.zeros(1)))
     with pytest.raises(StartupError, match=r"model\.safetensors .*audiovae\.safetensors "):
@@ -105,7 +105,7 @@ def test_a_missing_or_broken_file_is_named(load, checkpoint, name, fault):
         load(checkpoint)
 
 
-def test_a_checkpoint_is_known_by_its_content(load, checkpoint, tiny):
+def test_the_fingerprint_depends_on_the_content(load, checkpoint, tiny):
     assert load(checkpoint).info.fingerprint == tiny.info.fingerprint
     for name in ("config.json", "tokenizer.json"):
         before = load(checkpoint).info.fingerprint
@@ -121,12 +121,12 @@ def test_a_checkpoint_is_known_by_its_content(load, checkpoint, tiny):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"max_model_len": 4096}, "max_model_len is 4096, this model takes 1 to 2048"),
+        ({"max_model_len": 4096}, "max_model_len is 4096, this model supports 1 to 2048"),
         ({"timesteps": ()}, "name one or more counts"),
         ({"timesteps": (4, 101)}, "from 1 to 100"),
         ({"recorded_noise": torch.zeros(3, 4, 8)}, r"shape \[3, 4, 8\], this model needs \[steps, 8, 4\]"),
     ],
 )
-def test_options_that_the_model_cannot_serve_stop_the_start(load, options, message):
+def test_options_that_the_model_does_not_support_are_refused(load, options, message):
     with pytest.raises(StartupError, match=message):
         load(**options)

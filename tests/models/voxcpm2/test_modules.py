@@ -1,4 +1,4 @@
-"""Each module alone equals the official one, to 1e-5 in float32."""
+"""Each module equals the official one within 1e-5 in float32."""
 
 from functools import partial
 
@@ -58,7 +58,7 @@ def test_local_encoder(tiny, bfloat16, modules, kind):
 
 @pytest.mark.parametrize("kind", ["", "mixed."])
 def test_diffusion_transformer(tiny, bfloat16, modules, kind):
-    """One evaluation: the golden's batch is ours with the unconditional half left to itself."""
+    """One evaluation. A row of the golden batch is the conditional half of one of ours."""
     model, table = (bfloat16, torch.bfloat16) if kind else (tiny, torch.float32)
     dit = model.networks.dit
     x, cond = (modules[f"{kind}locdit.{key}"].transpose(1, 2) for key in ("x", "cond"))
@@ -82,7 +82,7 @@ def test_euler_loop(tiny, modules, cfg, timesteps):
 @pytest.mark.parametrize("timesteps", [4, 10])
 @pytest.mark.parametrize("kind", TABLES)
 def test_schedule_and_time_embedding(modules, kind, timesteps):
-    """The tables are the official ones bit for bit: an ulp of bfloat16 in a time is another embedding."""
+    """The tables equal the official ones exactly: one ulp of bfloat16 in a time gives another embedding."""
     golden = {key: modules[f"{kind}schedule_n{timesteps}.{key}"] for key in ("t", "dt", "time_embedding")}
     schedule = build_schedule(timesteps, TABLES[kind])
     assert torch.equal(schedule.time.float(), golden["t"][1:])
@@ -104,7 +104,7 @@ def test_rotary_tables(tiny, bfloat16, modules, kind):
         close(torch.cat([ours, ours], -1)[:, 0], modules[f"{kind}rope.{name}"], 0 if kind else 1e-6)
 
 
-def test_bfloat16_arithmetic_stays_near_the_official_one(load, bfloat16_checkpoint, modules):
+def test_bfloat16_arithmetic_is_near_the_official_one(load, bfloat16_checkpoint, modules):
     model = load(bfloat16_checkpoint, dtype=torch.bfloat16)
     golden = modules["bfloat16.locenc.output"]
     ours = model.networks.encode_patch(modules["bfloat16.locenc.input"].bfloat16())

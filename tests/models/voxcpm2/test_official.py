@@ -1,4 +1,4 @@
-"""Whole generations equal the official ones, given the noise that those drew."""
+"""Whole generations equal the official ones with the same noise."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def test_official_generations(load, driver, case):
 )
 def test_official_latents_of_recordings(tiny, case):
     golden = load_file(GOLDENS / case["file"])
-    heard = [name for name in ("prompt", "reference") if f"{name}_waveform" in golden]
-    assert heard
-    for name in heard:
+    recorded = [name for name in ("prompt", "reference") if f"{name}_waveform" in golden]
+    assert recorded
+    for name in recorded:
         pieces = tiny.codec.encode(golden[f"{name}_waveform"].numpy(), pad_left=name == "prompt")
         assert np.abs(np.concatenate(list(pieces)) - golden[f"{name}_latents"].numpy()).max() < 1e-4

@@ -1,4 +1,4 @@
-"""A stream alone takes the loop in one launch where it can be had, and nothing else changes for it or for others."""
+"""A single stream uses the loop in one launch where it is available, with the same results."""
 
 import logging
 from dataclasses import replace
@@ -13,23 +13,23 @@ from voxcpm_grpc.models.base import Frame
 from voxcpm_grpc.models.voxcpm2.persistent import PersistentLoop, flow_weights, persistent_flow
 from voxcpm_grpc.request import Request, Sampling
 
-TIMESTEPS = (1, 4, 6, 10)  # the first has no evaluation at all
+TIMESTEPS = (1, 4, 6, 10)  # the first has no evaluation
 LIMIT = 1e-2  # bfloat16 activations against float32
 
 
-def test_another_shape_than_the_released_one_is_refused_in_words(load):
+def test_another_shape_than_the_released_one_is_refused(load):
     with pytest.raises(KernelUnavailable, match=r"1024, 4096, 16, 2, 128, 64, 1.*not \(20, 52"):
         flow_weights(load().networks.dit)
 
 
-def test_a_model_that_does_not_fit_does_without_and_says_so(load, caplog):
+def test_a_model_that_the_kernel_does_not_serve_is_logged(load, caplog):
     with caplog.at_level(logging.INFO):
         assert persistent_flow(load().networks.dit) is None
     assert len(caplog.records) == 1
     assert "1024, 4096, 16, 2, 128, 64" in caplog.text
 
 
-def test_a_cpu_does_without_in_silence(load, caplog):
+def test_a_cpu_logs_nothing_about_the_kernel(load, caplog):
     with caplog.at_level(logging.INFO):
         flow = load().flow
     assert flow.single is flow.batch
@@ -37,11 +37,11 @@ def test_a_cpu_does_without_in_silence(load, caplog):
 
 
 @pytest.mark.parametrize(("streams", "timesteps", "used"), [(1, 4, True), (1, 10, True), (2, 4, False), (1, 1, False)])
-def test_only_a_batch_of_one_takes_the_other_loop(load, streams, timesteps, used):
+def test_only_a_batch_of_one_uses_the_kernel(load, streams, timesteps, used):
     model = load(timesteps=TIMESTEPS)
     flow, hidden = model.flow, model.networks.dit.hidden
     inputs = [torch.randn(streams, *shape) for shape in ((8, 4), (2, hidden), (4, 8))] + [torch.full((streams,), 2.0)]
-    inputs[0] = inputs[0].transpose(1, 2)  # as noise comes: channel by channel
+    inputs[0] = inputs[0].transpose(1, 2)  # noise is drawn channel by channel
     calls = []
 
     def kernel(noise, mu, condition, cfg, tokens, sizes):
@@ -58,7 +58,7 @@ def test_only_a_batch_of_one_takes_the_other_loop(load, streams, timesteps, used
 
 @pytest.fixture(scope="module")
 def trio(load, full_size):  # noqa: F811
-    """The model with the loop, without it, and the truth: float32 over the same weights."""
+    """The model with the kernel, without it, and the reference in float32 with the same weights."""
     if torch.cuda.get_device_capability() != (9, 0):
         pytest.skip("the kernel is written for compute capability 9.0")
     device = torch.device("cuda", 0)
@@ -72,7 +72,7 @@ def trio(load, full_size):  # noqa: F811
 
 
 def begin(run, cfg: float, temperature: float) -> None:
-    """Slot 1 in the middle of speech, the same state in every model but for its type."""
+    """Set slot 1 to a state in the middle of speech, the same in every model except for its dtype."""
     generator = torch.Generator("cuda").manual_seed(int(10 * cfg + temperature))
     state = run.state
     for name in ("semantic", "acoustic", "condition"):
@@ -86,7 +86,7 @@ def begin(run, cfg: float, temperature: float) -> None:
 
 
 def make_frame(model, run, timesteps: int) -> Frame:
-    """A frame of slot 1."""
+    """The next frame of slot 1."""
     slot = torch.ones(1, dtype=torch.int64, device="cuda")
     model.generate_patch(slot, timesteps, run.state)
     return model.decode_patch(slot, run.state)
@@ -96,7 +96,7 @@ def make_frame(model, run, timesteps: int) -> Frame:
 @pytest.mark.parametrize("timesteps", TIMESTEPS)
 @pytest.mark.parametrize(("cfg", "temperature"), [(2.0, 1.0), (1.0, 0.7), (3.5, 0.0)])
 @torch.inference_mode()
-def test_a_stream_alone_speaks_as_without_the_loop(trio, driver, timesteps, cfg, temperature):
+def test_a_single_stream_agrees_with_and_without_the_kernel(trio, driver, timesteps, cfg, temperature):
     patches, audio = [], []
     for model in trio:
         run = driver(model)
@@ -108,14 +108,14 @@ def test_a_stream_alone_speaks_as_without_the_loop(trio, driver, timesteps, cfg,
     fast, plain, truth = patches
     scale = truth.norm() or 1.0
     error, allowed = (fast - truth).norm() / scale, max(LIMIT, float((plain - truth).norm() / scale))
-    assert error <= allowed, f"relative error {error:.2e}, without the loop {allowed:.2e}"
+    assert error <= allowed, f"relative error {error:.2e}, without the kernel {allowed:.2e}"
     assert torch.cosine_similarity(*(a.float() for a in audio[:2])) > 0.99
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("timesteps", [4, 10])
 @torch.inference_mode()
-def test_a_captured_stream_repeats_what_a_call_says(trio, driver, timesteps):
+def test_a_captured_stream_equals_a_call(trio, driver, timesteps):
     fast = trio[0]
     run = driver(fast)
     begin(run, 2.0, 1.0)
@@ -127,7 +127,7 @@ def test_a_captured_stream_repeats_what_a_call_says(trio, driver, timesteps):
 
 
 @pytest.mark.gpu
-def test_the_loop_is_used_by_a_step_of_one_stream_only(trio, driver, monkeypatch):
+def test_the_kernel_is_used_by_a_step_of_one_stream_only(trio, driver, monkeypatch):
     fast, calls = trio[0], []
     run, loop = driver(fast), fast.flow.single
     for slot in (0, 1):

@@ -49,10 +49,10 @@ def test_prompt_and_reference_keep_their_order(tiny):
     assert rows.tokens.tolist() == [103, 0, 0, 104, 552, 561, 101, *[0] * 7]
     assert np.flatnonzero(rows.audio).tolist() == [1, 2, *range(7, 14)]
     assert np.array_equal(rows.patches, np.concatenate([reference, prompt]))
-    assert (rows.cacheable, rows.primer) == (7, 5)  # five patches cover what the decoder looks back
+    assert (rows.cacheable, rows.primer) == (7, 5)  # five patches are the past that the decoder depends on
 
 
-def test_white_space_of_the_target_is_folded_and_that_of_the_prompt_is_kept(tiny):
+def test_white_space_is_collapsed_in_the_target_and_kept_in_the_prompt(tiny):
     plain, folded = tiny.prompt(ask("hello world")), tiny.prompt(ask("hello\n \t world"))
     assert plain.tokens.tolist() == folded.tokens.tolist()
     kept = tiny.prompt(ask("world", prompt=latents(1), prompt_text="hello  "))
@@ -60,7 +60,7 @@ def test_white_space_of_the_target_is_folded_and_that_of_the_prompt_is_kept(tiny
 
 
 @pytest.mark.parametrize(("wanted", "given"), [(None, 22), (5, 5), (100, 22)])
-def test_a_request_can_lower_the_length_limit_only(tiny, wanted, given):
+def test_a_request_can_only_lower_the_length_limit(tiny, wanted, given):
     assert tiny.prompt(ask(max_steps=wanted)).max_steps == given
 
 

@@ -1,4 +1,4 @@
-"""The last layer computes only the rows that are read, and what is read is what all rows together give."""
+"""The last layer computes only the rows that are needed, with the same results as for all rows."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ COSINE = 0.999
 
 
 def whole_stack(stack, rope, x: torch.Tensor) -> torch.Tensor:
-    """Every row of sequences x [b, n, e] through every layer and the final norm, in x's type."""
+    """All rows of sequences x [b, n, e] after every layer and the final norm, in x's dtype."""
     shape, b, n = stack.shape, *x.shape[:2]
     cos, sin = (table[:n].to(x) for table in (rope.cos, rope.sin))  # [n, 1, d / 2]
 
@@ -44,19 +44,19 @@ def affine(x: torch.Tensor, linear) -> torch.Tensor:
 
 
 def whole_velocity(dit, x, time_token, mu, condition) -> torch.Tensor:
-    """[2, b, P, D] of x and condition [b, P, D] and mu [b, 2, e], from all rows of both halves."""
+    """Velocities [2, b, P, D] from all rows of both halves; x and condition are [b, P, D], mu is [b, 2, e]."""
     time = time_token.to(x).expand(len(x), 1, -1)
     halves = [
-        torch.cat([said, time, affine(condition, dit.cond_proj), affine(x, dit.in_proj)], dim=1)
-        for said in (mu, torch.zeros_like(mu))
+        torch.cat([half, time, affine(condition, dit.cond_proj), affine(x, dit.in_proj)], dim=1)
+        for half in (mu, torch.zeros_like(mu))
     ]
     rows = whole_stack(dit.stack, dit.rope, torch.cat(halves))
     return affine(rows, dit.out_proj)[:, -x.shape[1] :].unflatten(0, (2, -1))
 
 
 def whole_flow(model, noise, mu, condition, cfg) -> torch.Tensor:
-    x, way = noise, model.flow.schedules[TIMESTEPS]
-    for token, size in zip(way.tokens, way.schedule.size, strict=True):
+    x, schedule = noise, model.flow.schedules[TIMESTEPS]
+    for token, size in zip(schedule.tokens, schedule.schedule.size, strict=True):
         c, u = whole_velocity(model.networks.dit, x, token, mu, condition)
         u = u * ((c * u).sum((1, 2), keepdim=True) / (u.square().sum((1, 2), keepdim=True) + 1e-8))
         x = x - size * (u + cfg[:, None, None] * (c - u))
@@ -64,7 +64,7 @@ def whole_flow(model, noise, mu, condition, cfg) -> torch.Tensor:
 
 
 def inputs(model, streams: int, cfg: float) -> list[torch.Tensor]:
-    """Noise, mu, the patch before and cfg, with values that bfloat16 can hold."""
+    """Noise, mu, the previous patch and cfg, with values that bfloat16 represents exactly."""
     generator, patch = torch.Generator().manual_seed(streams), (model.info.patch_size, model.info.latent_dim)
     shapes = patch, (2, model.networks.dit.hidden), patch
     drawn = [torch.randn(streams, *shape, generator=generator).bfloat16().float() for shape in shapes]
@@ -120,14 +120,14 @@ def test_an_encoded_patch_equals_that_of_all_rows(request, load, tiny, streams, 
     patches = inputs(tiny, streams, 1.0)[0]
     whole = whole_encoder(
         tiny.networks.encode_patch, tiny.networks.dit.rope, patches.double()
-    )  # its rope begins as the encoder's
+    )  # a longer table with the same start
     out = load(fused=fused).networks.encode_patch(patches)
     torch.testing.assert_close(out.double(), whole, atol=1e-5, rtol=0)
 
 
 @every_batch
-def test_the_last_layer_multiplies_no_other_rows(tiny, streams):
-    """All layers map all rows to q, k and v; behind that the last one maps those that are read."""
+def test_the_last_layer_computes_no_other_rows(tiny, streams):
+    """All layers map all rows to q, k and v. After attention the last one computes only the needed rows."""
     dit, (noise, mu, condition, _) = tiny.networks.dit, inputs(tiny, streams, 2.0)
     context, token = dit.context(mu, condition), tiny.flow.schedules[TIMESTEPS].tokens[0]
     frames, latents = noise.shape[1:]
@@ -164,8 +164,8 @@ def least_cosine(a: torch.Tensor, b: torch.Tensor) -> float:
 @pytest.mark.parametrize("streams", [1, 2, 3, 5, 8, 16, 24, 32, 64])
 @every_guidance
 @torch.inference_mode()
-def test_patches_in_bfloat16_stay_near_those_of_all_rows(pair, streams, cfg):
-    """The counts of streams at which the kernels of the pruned layer, of the others, or of both change."""
+def test_patches_in_bfloat16_are_near_those_of_all_rows(pair, streams, cfg):
+    """The numbers of streams at which the kernels of the last layer, of the others, or of both change."""
     fast, truth = pair
     noise, mu, condition, strength = inputs(truth, streams, cfg)
     whole = whole_flow(truth, noise, mu, condition, strength)
@@ -177,7 +177,7 @@ def test_patches_in_bfloat16_stay_near_those_of_all_rows(pair, streams, cfg):
 @pytest.mark.gpu
 @pytest.mark.parametrize("patches", [1, 2, 8, 64, 300])
 @torch.inference_mode()
-def test_patches_encoded_in_bfloat16_stay_near_those_of_all_rows(pair, patches):
+def test_patches_encoded_in_bfloat16_are_near_those_of_all_rows(pair, patches):
     fast, truth = pair
     given = inputs(truth, patches, 1.0)[0]
     whole = whole_encoder(truth.networks.encode_patch, truth.networks.dit.rope, given)

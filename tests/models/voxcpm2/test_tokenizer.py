@@ -21,7 +21,7 @@ def test_ids_equal_the_official_ones(path, goldens):
 def test_words_of_chinese_characters_are_split_and_lose_their_space(path):
     tokenize = TextTokenizer(path, 608)
     names = {id: token for token, id in tokenize.bpe.get_vocab().items()}
-    assert "你好" in names.values()  # or nothing here could need splitting
+    assert "你好" in names.values()  # otherwise no token would be split
     assert [names[id] for id in tokenize("hello 你好 hello")] == ["▁hello", "你", "好", "▁hello"]
 
 

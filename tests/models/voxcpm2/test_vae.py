@@ -1,4 +1,4 @@
-"""The nets of the codec: pieces that join exactly, streams that do not mix."""
+"""The networks of the codec: chunks join exactly, and streams do not mix."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ def whole(net, x):
 
 
 @pytest.mark.parametrize("cuts", [(1,), (1, 2, 4, 9), (5, 6, 30), tuple(range(1, 40))])
-def test_streams_equal_the_whole_whatever_the_pieces(tiny, cuts):
+def test_chunks_of_any_length_equal_the_whole_result(tiny, cuts):
     for net, x, hop in (
         (tiny.codec.encoder, noise(1, 1, 40 * HOP) * 0.3, HOP),
         (tiny.codec.decoder, noise(1, tiny.info.latent_dim, 40), 1),
@@ -44,7 +44,7 @@ def test_context_follows_from_the_rates():
     assert decoder_context(VAEConfig(decoder_rates=(8, 8, 5, 2))) == 19
 
 
-def test_context_is_all_that_audio_depends_on(tiny):
+def test_audio_depends_on_its_context_only(tiny):
     net, x = tiny.codec.decoder, noise(1, tiny.info.latent_dim, 40)
     primed, short = ((whole(net, x[..., 30 - n :])[..., n * 1920 :]) for n in (20, 16))
     exact = whole(net, x)[..., 30 * 1920 :]

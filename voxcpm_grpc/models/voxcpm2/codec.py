@@ -1,4 +1,4 @@
-"""The audio codec as an engine uses it: recordings and latents in pieces, beside the running streams."""
+"""The audio codec as an engine uses it: recordings and latents in chunks, beside the running streams."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from voxcpm_grpc.models.base import Codec
 from voxcpm_grpc.models.voxcpm2.config import VAEConfig
 from voxcpm_grpc.models.voxcpm2.vae import Decoder, StreamingNet
 
-PIECE_SECONDS = 2.0  # of audio that the codec handles at once
+CHUNK_SECONDS = 2.0  # audio that the codec converts at once
 
 
-class Coding(Protocol):
-    """A piece [n, ...] of one waveform, in latents or audio, to the other; each continues the one before it."""
+class Conversion(Protocol):
+    """Converts consecutive chunks [n, ...] of one waveform, from audio to latents or back."""
 
     @property
     def start(self) -> Tensor:
-        """The memory before the first piece."""
+        """The memory before the first chunk."""
         ...
 
-    def __call__(self, piece: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """What becomes of a piece on the host, and the memory for the next."""
+    def __call__(self, chunk: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """The conversion of a chunk on the host, and the memory for the next chunk."""
         ...
 
 
 class VoxCPM2Codec(Codec):
-    """Waveforms to latents and back, each piece continuing the last."""
+    """The codec of VoxCPM2. With a graph pool, conversions are recorded there as CUDA graphs and replayed."""
 
     def __init__(
         self,
@@ -43,74 +43,75 @@ class VoxCPM2Codec(Codec):
         device: torch.device,
         pool: GraphPool | None = None,
     ) -> None:
-        """With a pool, pieces are recorded there as CUDA graphs and replayed."""
         self.config, self.patch_size, self.device = config, patch_size, device
         self.encoder, self.decoder = encoder, decoder
-        self.samples_per_patch = patch_size * config.encode_hop  # of input
-        self.piece = max(1, round(PIECE_SECONDS * config.sample_rate / self.samples_per_patch))  # patches
-        self._captured_encoding: Coding | None = None
-        self._captured_decoding: Coding | None = None
+        self.samples_per_patch = patch_size * config.encode_hop  # at the input rate
+        self.chunk_patches = max(1, round(CHUNK_SECONDS * config.sample_rate / self.samples_per_patch))
+        self._captured_encoding: Conversion | None = None
+        self._captured_decoding: Conversion | None = None
         if pool is not None:
-            samples, patches = (self.piece * self.samples_per_patch,), (self.piece, patch_size, config.latent_dim)
-            self._captured_encoding = _CapturedCoding(self._encoding(), samples, pool)
-            self._captured_decoding = _CapturedCoding(self._decoding(), patches, pool)
+            samples = (self.chunk_patches * self.samples_per_patch,)
+            patches = (self.chunk_patches, patch_size, config.latent_dim)
+            self._captured_encoding = _CapturedConversion(self._encoding(), samples, pool)
+            self._captured_decoding = _CapturedConversion(self._decoding(), patches, pool)
 
     def allocate(self, slots: int) -> Tensor:
-        """The memory [slots, m] of decoders that have not begun."""
+        """The memory [slots, m] of decoders before their first patch."""
         return torch.zeros(slots, self.decoder.memory, dtype=self.decoder.dtype, device=self.device)
 
     @torch.inference_mode()
-    def encode_piece(self, waveform: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
+    def encode_chunk(self, waveform: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Latents [patches, P, D] of the next whole patches of one waveform [samples], and its memory [1, m]."""
         latents, memory = self.encoder(self._upload(waveform)[None, None], memory)
         return latents[0].T.unflatten(0, (-1, self.patch_size)).contiguous(), memory
 
     @torch.inference_mode()
-    def decode_piece(self, patches: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
+    def decode_chunk(self, patches: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Audio [samples] of the next patches [n, P, D] of one waveform, and its memory [1, m]."""
         memory = memory.clone()
         return self.decode_one(self._upload(patches), memory), memory
 
     def decode_one(self, patches: Tensor, state: Tensor) -> Tensor:
-        """Audio [samples] of the next patches [n, P, D] of the one stream in state [1, m]."""
+        """Audio [samples] of the next patches [n, P, D] of the stream in state [1, m], which is updated."""
         return self.decoder.decode(patches[None], state, torch.zeros(1, dtype=torch.int64, device=self.device))[0]
 
     def encode(self, waveform: np.ndarray, *, pad_left: bool) -> Iterator[Tensor]:
         missing = -len(waveform) % self.samples_per_patch
         padded = np.pad(waveform, (missing, 0) if pad_left else (0, missing))
-        return _coded(padded, self.piece * self.samples_per_patch, self._captured_encoding or self._encoding())
+        convert = self._captured_encoding or self._encoding()
+        return _converted(padded, self.chunk_patches * self.samples_per_patch, convert)
 
     def decode(self, latents: np.ndarray) -> Iterator[Tensor]:
-        return _coded(latents, self.piece, self._captured_decoding or self._decoding())
+        return _converted(latents, self.chunk_patches, self._captured_decoding or self._decoding())
 
     def capture(self) -> VoxCPM2Codec:
         pool = GraphPool(Priority.SPARE, self.device)
         return VoxCPM2Codec(self.config, self.patch_size, self.encoder, self.decoder, self.device, pool)
 
-    def _encoding(self) -> _Calls:
-        return _Calls(self.encode_piece, lambda: torch.zeros(1, self.encoder.memory, device=self.device))
+    def _encoding(self) -> _EagerConversion:
+        return _EagerConversion(self.encode_chunk, lambda: torch.zeros(1, self.encoder.memory, device=self.device))
 
-    def _decoding(self) -> _Calls:
-        return _Calls(self.decode_piece, lambda: self.allocate(1))
+    def _decoding(self) -> _EagerConversion:
+        return _EagerConversion(self.decode_chunk, lambda: self.allocate(1))
 
-    def _upload(self, piece: Tensor) -> Tensor:
-        if piece.device.type == "cpu" and self.device.type == "cuda":
-            piece = piece.pin_memory().to(self.device, non_blocking=True)
-        return piece
+    def _upload(self, chunk: Tensor) -> Tensor:
+        if chunk.device.type == "cpu" and self.device.type == "cuda":
+            chunk = chunk.pin_memory().to(self.device, non_blocking=True)
+        return chunk
 
 
-def _coded(whole: np.ndarray, size: int, code: Coding) -> Iterator[Tensor]:
-    """What becomes of the whole, piece by piece of at most `size` entries."""
-    memory = code.start
-    for piece in torch.from_numpy(whole.astype(np.float32, copy=False)).split(size):
-        if len(piece):
-            result, memory = code(piece, memory)
+def _converted(whole: np.ndarray, size: int, convert: Conversion) -> Iterator[Tensor]:
+    """The conversion of an array in chunks of at most `size` entries."""
+    memory = convert.start
+    for chunk in torch.from_numpy(whole.astype(np.float32, copy=False)).split(size):
+        if len(chunk):
+            result, memory = convert(chunk, memory)
             yield result
 
 
 @dataclass(frozen=True, slots=True)
-class _Calls:
-    """A `Coding` by calls; its memory is on the device, and made on the stream that the first piece is coded on."""
+class _EagerConversion:
+    """A `Conversion` by calls. Its memory is on the device, allocated on the stream of the first chunk."""
 
     call: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
     allocate: Callable[[], Tensor]
@@ -119,30 +120,30 @@ class _Calls:
     def start(self) -> Tensor:
         return self.allocate()
 
-    def __call__(self, piece: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
-        return self.call(piece, memory)
+    def __call__(self, chunk: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
+        return self.call(chunk, memory)
 
 
-class _CapturedCoding:
-    """A `Coding` by one launch between copies from and to the host, where its memory is.
+class _CapturedConversion:
+    """A `Conversion` by one graph launch between copies from and to the host, where its memory is.
 
-    Zeros fill a piece that is shorter; they come behind it, so it must be the last. What follows the graph must be
-    copied to the host at once and as it lies: a single kernel beside it could do what `kernels.graph.stream` tells of.
+    Zeros are appended to a shorter chunk, so it must be the last one. Results must be copied to the host as they are:
+    a single kernel on the stream would slow down every graph (see `kernels.graph.stream`).
     """
 
     @torch.inference_mode()
-    def __init__(self, calls: _Calls, size: tuple[int, ...], pool: GraphPool) -> None:
-        self._memory = calls.start
-        self._piece = torch.zeros(size, device=self._memory.device)
+    def __init__(self, eager: _EagerConversion, size: tuple[int, ...], pool: GraphPool) -> None:
+        self._memory = eager.start
+        self._chunk = torch.zeros(size, device=self._memory.device)
         self.start = self._memory.cpu().pin_memory()
-        self._graph = Graph(lambda: calls(self._piece, self._memory), pool)
+        self._graph = Graph(lambda: eager(self._chunk, self._memory), pool)
 
     @torch.inference_mode()
-    def __call__(self, piece: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
-        filled = torch.zeros(self._piece.shape, pin_memory=True)
-        filled[: len(piece)].view_as(piece).copy_(piece)
-        self._piece.copy_(filled, non_blocking=True)
+    def __call__(self, chunk: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
+        padded = torch.zeros(self._chunk.shape, pin_memory=True)
+        padded[: len(chunk)].view_as(chunk).copy_(chunk)
+        self._chunk.copy_(padded, non_blocking=True)
         self._memory.copy_(memory, non_blocking=True)
         result, after = self._graph.replay()
         after = torch.empty_like(memory, pin_memory=True).copy_(after, non_blocking=True)
-        return result[: len(result) * len(piece) // len(filled)], after
+        return result[: len(result) * len(chunk) // len(padded)], after

@@ -1,4 +1,4 @@
-"""config.json of a VoxCPM2 checkpoint, read once into frozen values with the defaults of the released code."""
+"""The configuration of a VoxCPM2 checkpoint: config.json as frozen values, with the defaults of the released code."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class LMConfig:
         return self.scale_emb if self.use_mup else 1.0
 
     def stack(self, hidden: int, ffn: int, heads: int, layers: int, kv_channels: int | None) -> StackShape:
-        """A stack of other sizes that inherits the rest from the language model."""
+        """A stack of these sizes, with the remaining values of the language model."""
         return StackShape(
             hidden=hidden,
             ffn=ffn,
@@ -71,7 +71,7 @@ class LMConfig:
         if scaling is None:
             return build_rope(positions, size, self.rope_theta, None, 1.0, dtype)
         original = scaling.original_max_position_embeddings
-        stretched = self.max_position_embeddings > original  # decided once, whatever the length of a sequence
+        stretched = self.max_position_embeddings > original  # independent of the length of a sequence
         divisors = scaling.long_factor if stretched else scaling.short_factor
         amplitude = longrope_amplitude(self.max_position_embeddings, original)
         return build_rope(positions, size, self.rope_theta, divisors, amplitude, dtype)
@@ -79,7 +79,7 @@ class LMConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalConfig:
-    """The encoder of one patch, or the diffusion transformer that makes one."""
+    """The encoder of a patch, or the diffusion transformer that generates one."""
 
     hidden_dim: int = 1024
     ffn_dim: int = 4096
@@ -162,11 +162,11 @@ class VoxCPM2Config:
 
 
 def parse_config(data: Any) -> VoxCPM2Config:
-    """The checked configuration in the parsed config.json; one StartupError tells everything wrong with it."""
+    """The configuration in a parsed config.json. Raises one StartupError that lists all faults."""
     faults: list[str] = []
     config = _read(VoxCPM2Config, data, "config.json", faults)
     if config is not None:
-        faults += _unworkable(config)
+        faults += _violations(config)
     if faults or config is None:
         raise StartupError(f"config.json cannot be used: {'; '.join(faults)}. Take it from the released checkpoint")
     return config
@@ -205,8 +205,8 @@ def _read_fields(kind: Any, value: Any, where: str, faults: list[str]) -> Any:
     return kind(**known) if len(faults) == before else None
 
 
-def _unworkable(config: VoxCPM2Config) -> list[str]:
-    """What no checkpoint could satisfy, or no release needs and this code therefore does not do."""
+def _violations(config: VoxCPM2Config) -> list[str]:
+    """Impossible values, and options that no release uses and this code does not support."""
     lm, vae = config.lm_config, config.vae
     faults = []
 
@@ -238,7 +238,7 @@ def _unworkable(config: VoxCPM2Config) -> list[str]:
     for name, shape in {"lm_config": config.base, "encoder_config": config.encoder, "dit_config": config.dit}.items():
         require(
             shape.heads % shape.kv_heads == 0,
-            f"{name}: {shape.heads} attention heads cannot share {shape.kv_heads} KV heads evenly",
+            f"{name}: {shape.heads} attention heads are no multiple of {shape.kv_heads} KV heads",
         )
         explicit = stacks[name].kv_channels is not None
         require(

@@ -1,8 +1,8 @@
-"""The codec's decoder in few launches: `vae.StreamingNet` holds the truth, this holds the same weights for kernels.
+"""The codec's decoder in few launches. `vae.StreamingDecoder` is the reference, with the same weights.
 
-All windows of a stream lie one after another in one row of a workspace: what a module remembers, then its new input,
-rows of contiguous channels. A step copies the memory of its streams there, runs the modules from window to window and
-copies the ends of the windows back, so no module reads memory that another is writing.
+The windows of a stream follow each other in a row of a workspace. The window of a module holds its past input, then its
+new input, as rows of contiguous channels. A step copies the memory of its streams to the windows, runs the modules from
+window to window, and copies the ends of the windows back, so that no module reads memory that another one writes.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from voxcpm_grpc.kernels.conv_reference import Depthwise, Pointwise, Snake
 from voxcpm_grpc.kernels.conv_state import BLOCK, load_windows, store_windows
 from voxcpm_grpc.models.voxcpm2 import vae
 
-FUSED_CHANNELS = 128  # up to here a residual unit is one launch: wider, its programs would repeat too much work
-GROUP = 64  # streams whose windows exist at once: 8 MB each at the released size
-ALIGNED = 64  # elements: windows start at addresses that a kernel may read 16 bytes at a time
+FUSED_CHANNELS = 128  # with more channels the programs of a single launch for a residual unit would repeat too much
+GROUP = 64  # streams whose windows exist at the same time: 8 MB each at the released size
+ALIGNMENT = 64  # elements: a kernel can read from the start of a window 16 bytes at a time
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The input of a module that looks back: `reach` samples of c channels, then `rate` new ones per latent frame."""
+    """The input of a module with memory: `reach` past samples, then `rate` new samples for each latent frame."""
 
     channels: int
     reach: int
@@ -34,7 +34,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """An upsampling, as a product with the present and the previous sample, and residual units."""
+    """An upsampling, as a product with the current and the previous sample, and residual units."""
 
     upsample: Pointwise
     stride: int
@@ -43,15 +43,15 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where the windows of a stream lie for a number of frames."""
+    """The windows of a stream in its row of the workspace, for a number of frames."""
 
-    starts: tuple[int, ...]
+    starts: tuple[int, ...]  # offsets in elements
     width: int
-    runs: Tensor  # as `load_windows` wants them
+    runs: Tensor  # argument of `load_windows`
 
 
 class FusedDecoder:
-    """Latents to audio. The memory of a stream is that of the truth with the samples of each module in rows."""
+    """A `vae.Decoder` in few launches. The memory of a stream holds the samples of each module as rows of channels."""
 
     def __init__(self, net: vae.StreamingNet, dtype: torch.dtype) -> None:
         self.dtype = dtype
@@ -73,12 +73,12 @@ class FusedDecoder:
         windows.append(Window(self.taps.shape[1], len(self.taps) - 1, rate))
         self.blocks, self.windows, self.rate = tuple(blocks), tuple(windows), rate
         if sum(w.channels * w.reach for w in windows) != net.memory or modules != [vae.saturate]:
-            raise ValueError("the fused decoder does not know these modules")
+            raise ValueError("the fused decoder does not support these modules")
         self._layout = functools.cache(self._lay_out)
 
     @torch.inference_mode()
     def decode(self, patches: Tensor, state: Tensor, slot: Tensor) -> Tensor:
-        """What `vae.StreamingDecoder.decode` says. Its first call for a number of frames must not be captured."""
+        """See `vae.Decoder.decode`. The first call with a number of frames must not be captured."""
         groups = zip(patches.flatten(1, 2).split(GROUP), slot.split(GROUP), strict=True)
         audio = [self._decode(frames.contiguous(), state, rows) for frames, rows in groups]
         return audio[0] if len(audio) == 1 else torch.cat(audio)
@@ -119,13 +119,13 @@ class FusedDecoder:
         return conv.pointwise(conv.depthwise(past, first), second, out, x, keep)
 
     def _lay_out(self, frames: int, device: torch.device) -> Layout:
-        starts, runs, place, start = [], [], 0, 0
+        starts, runs, offset, start = [], [], 0, 0
         for w in self.windows:
             starts.append(start)
             size, new = w.reach * w.channels, frames * w.rate * w.channels
             for begin in range(0, size, BLOCK):
-                runs.append((place + begin, start + begin, start + new + begin, min(BLOCK, size - begin)))
-            place, start = place + size, -(-(start + size + new) // ALIGNED) * ALIGNED
+                runs.append((offset + begin, start + begin, start + new + begin, min(BLOCK, size - begin)))
+            offset, start = offset + size, -(-(start + size + new) // ALIGNMENT) * ALIGNMENT
         return Layout(tuple(starts), start, torch.tensor(runs, dtype=torch.int32).to(device))
 
 
@@ -136,7 +136,7 @@ def _take(modules: list, kind: type):
 
 
 def _entry(modules: list) -> tuple[vae.Snake, vae.ChannelAffine | None]:
-    """What comes before an upsampling or the last convolution."""
+    """The activation, and the affine map if there is one, before an upsampling or the last convolution."""
     affine = modules.pop(0) if isinstance(modules[0], vae.ChannelAffine) else None
     return _take(modules, vae.Snake), affine
 
@@ -146,8 +146,8 @@ def _block(modules: list, dtype: torch.dtype) -> Block:
     branches = []
     while isinstance(modules[0], vae.ResidualUnit):
         branches.append(modules.pop(0).branch)
-    present, previous = up.weight.permute(2, 1, 0).chunk(2)  # [s, out, in] each
-    weight = torch.cat([previous, present], dim=-1).flatten(0, 1)
+    current, previous = up.weight.permute(2, 1, 0).chunk(2)  # [s, out, in] each
+    weight = torch.cat([previous, current], dim=-1).flatten(0, 1)
     snake = _snake(branches[0][0], repeat=up.stride)
     upsample = Pointwise(weight.to(dtype).contiguous(), up.bias.repeat(up.stride), snake)
     units = []

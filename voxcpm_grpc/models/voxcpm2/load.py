@@ -1,4 +1,4 @@
-"""A VoxCPM2 checkpoint directory to a model."""
+"""Loads a model from a VoxCPM2 checkpoint directory."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ CODEC_FILES = ("audiovae.safetensors", "audiovae.pth")
 
 
 def load_voxcpm2(directory: Path, content: Any, options: LoadOptions) -> VoxCPM2:
-    """The model in `directory`, whose config.json holds `content`. Raises StartupError with every fault at once."""
+    """The model in `directory`, with the parsed config.json `content`. Raises StartupError."""
     config = parse_config(content)
     positions = options.max_model_len or config.max_length
     if not 1 <= positions <= config.lm_config.max_position_embeddings:
         raise StartupError(
-            f"max_model_len is {positions}, this model takes 1 to {config.lm_config.max_position_embeddings}"
+            f"max_model_len is {positions}, this model supports 1 to {config.lm_config.max_position_embeddings}"
         )
     if not options.timesteps or not all(1 <= n <= 100 for n in options.timesteps):
         raise StartupError(f"timesteps are {options.timesteps}; name one or more counts from 1 to 100")
@@ -74,9 +74,9 @@ def load_voxcpm2(directory: Path, content: Any, options: LoadOptions) -> VoxCPM2
 
 
 def fingerprint(*paths: Path) -> str:
-    """32 hex digits over the content of these files, whatever their names."""
-    whole = hashlib.sha256()
+    """32 hexadecimal digits, a hash of the content of these files."""
+    combined = hashlib.sha256()
     for path in paths:
         with path.open("rb") as file:
-            whole.update(hashlib.file_digest(file, "sha256").digest())
-    return whole.hexdigest()[:32]
+            combined.update(hashlib.file_digest(file, "sha256").digest())
+    return combined.hexdigest()[:32]

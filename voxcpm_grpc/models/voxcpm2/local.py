@@ -1,9 +1,9 @@
-"""The two small bidirectional transformers round one patch: its encoder, and the diffusion that makes it.
+"""The two small bidirectional transformers of a patch: its encoder, and the diffusion transformer that generates it.
 
-Letters: b sequences (or patches), P latent frames of a patch, D latent channels, e hidden size.
+Dimensions: b sequences (or patches), P latent frames of a patch, D latent channels, e hidden size.
 
-Inside, sequences lie side by side, tokens first: [tokens, b, e]. So the rows of those tokens whose output is read
-follow each other, and the last layer computes them alone, in place.
+Inside, sequences are side by side, with the tokens first: [tokens, b, e]. The rows of the tokens whose output is needed
+are then contiguous, and the last layer computes only these.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from voxcpm_grpc.layers.rope import Rope
 from voxcpm_grpc.layers.transformer import StackShape, Transformer
 from voxcpm_grpc.layers.weights import Weights
 
-MU_TOKENS = 2  # what the two language models say of the patch to make
+MU_TOKENS = 2  # the outputs of the two language models for the new patch
 TIME_TOKENS = 1
 
 
 class LocEnc:
-    """A patch [b, P, D] to one vector [b, e], read off a token of its own in front."""
+    """Encodes patches [b, P, D] to vectors [b, e], the output of a special token in front of the frames."""
 
     def __init__(
         self, shape: StackShape, latent_dim: int, rope: Rope, attention: Attention, ops: Ops, weights: Weights
@@ -44,7 +44,7 @@ class LocEnc:
 
 
 class LocDiT:
-    """The velocity of a patch at a time, given what the language models say of it and the patch before."""
+    """The velocity of a patch at a time, given the outputs of the language models and the previous patch."""
 
     def __init__(
         self, shape: StackShape, latent_dim: int, rope: Rope, attention: Attention, ops: Ops, weights: Weights
@@ -61,7 +61,7 @@ class LocDiT:
         self.stack = Transformer(shape, weights.scope("decoder"), ops, late_norm=True)
 
     def time_tokens(self, time: Tensor) -> Tensor:
-        """Tokens [t, 1, e] of times [t]; the embedding is computed in the dtype of `time`, where it is."""
+        """Tokens [t, 1, e] of times [t]. The embedding is computed in the dtype and on the device of `time`."""
         weight = self.in_proj.weight
         tokens = []
         for mlp, at in ((self.time_mlp, time), (self.delta_mlp, torch.zeros_like(time))):
@@ -70,15 +70,15 @@ class LocDiT:
         return (tokens[0] + tokens[1])[:, None]
 
     def context(self, mu: Tensor, condition: Tensor) -> tuple[Tensor, Tensor]:
-        """What stays the same over all evaluations, for a conditional and an unconditional half.
+        """The inputs that are the same in all evaluations, for a conditional and an unconditional half.
 
-        mu [b, 2, e] and the patch before [b, P, D] -> [2, 2b, e] and [P, 2b, e]. Only mu differs between the halves.
+        mu [b, 2, e] and the previous patch [b, P, D] -> [2, 2b, e] and [P, 2b, e]. Only mu differs between the halves.
         """
         both = torch.cat([mu, torch.zeros_like(mu)]), self.cond_proj(condition).repeat(2, 1, 1)
         return both[0].transpose(0, 1), both[1].transpose(0, 1)
 
     def __call__(self, x: Tensor, time_token: Tensor, mu: Tensor, condition: Tensor) -> Tensor:
-        """Velocities [2b, P, D] at x [b, P, D] and one time token [1, e]; mu and condition come from `context`."""
+        """Velocities [2b, P, D] at x [b, P, D] and a time token [1, e]. mu and condition are results of `context`."""
         time = time_token.expand(TIME_TOKENS, mu.shape[1], -1)
         patch = self.in_proj(x).transpose(0, 1).repeat(1, 2, 1)
         rows = torch.cat([mu, time, condition, patch])  # [2 + 1 + P + P, 2b, e]
@@ -86,7 +86,7 @@ class LocDiT:
 
 
 def patch_tokens(frames: int) -> range:
-    """The tokens of the patch in the making, which are the last ones of their sequence."""
+    """The tokens of the new patch, the last ones of a sequence."""
     before = MU_TOKENS + TIME_TOKENS + frames
     return range(before, before + frames)
 
@@ -101,5 +101,5 @@ def attend_local(
     norm: RowNorm | None,
     wanted: range | None = None,
 ) -> Tensor:
-    """An `Attend` of whole sequences with a late norm, once attention and rotation are given."""
+    """With `attention` and `rotate` bound, an `Attend` over whole sequences with a late norm."""
     return attention.attend_full(q, k, v, rotate, norm, wanted)

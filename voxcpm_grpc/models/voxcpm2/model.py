@@ -1,6 +1,6 @@
-"""VoxCPM2: text and speech in one sequence, one patch of latents a step.
+"""VoxCPM2: text and speech in one sequence, with one patch of latents for each step.
 
-Letters as in models/base.py, and c the hidden size of the language models.
+Dimensions as in models/base.py, and c the hidden size of the language models.
 """
 
 from __future__ import annotations
@@ -31,20 +31,19 @@ from voxcpm_grpc.models.voxcpm2.networks import Networks
 from voxcpm_grpc.models.voxcpm2.prompt import PromptLayout
 from voxcpm_grpc.request import ModelInfo, Request
 
-LARGEST = 65504.0  # of a latent: half precision, in which the codec may compute, has nothing above
+MAX_LATENT = 65504.0  # the largest value of float16, in which the codec may compute
 
 
 @dataclass(frozen=True, slots=True)
 class VoxCPM2State:
-    """What a stream adds to its slot: the language models' last word, the patch before and what is to be said of it,
-    the codec's past."""
+    """The state of streams that is specific to this family."""
 
-    semantic: Tensor  # [n, c] of the base LM, quantized after audio
-    acoustic: Tensor  # [n, c] of the residual LM
-    condition: Tensor  # [n, P, D]; zeros when the generation starts from text
-    stop: Tensor  # [n] bool: that patch wishes to be the last
-    finite: Tensor  # [n] bool: it was finite and below LARGEST; a patch that was not is zeros now
-    codec: Tensor  # [n, m] of the decoder's type
+    semantic: Tensor  # [n, c] last hidden state of the base LM, quantized after audio
+    acoustic: Tensor  # [n, c] last hidden state of the residual LM
+    condition: Tensor  # [n, P, D] the previous patch; zeros if the generation starts from text
+    stop: Tensor  # [n] bool: the speech ends with that patch
+    finite: Tensor  # [n] bool: that patch was finite and below MAX_LATENT; otherwise it was replaced by zeros
+    codec: Tensor  # [n, m] memory of the codec's decoder, in its dtype
 
 
 class VoxCPM2(SpeechModel):
@@ -80,8 +79,8 @@ class VoxCPM2(SpeechModel):
             (slots, self.config.patch_size, self.config.feat_dim),
         )
         zeros = partial(torch.zeros, device=self.backend.device, dtype=self.backend.dtype)
-        mark = partial(zeros, slots, dtype=torch.bool)
-        return VoxCPM2State(zeros(hidden), zeros(hidden), zeros(patch), mark(), mark(), self._codec.allocate(slots))
+        flags = partial(zeros, slots, dtype=torch.bool)
+        return VoxCPM2State(zeros(hidden), zeros(hidden), zeros(patch), flags(), flags(), self._codec.allocate(slots))
 
     @torch.inference_mode()
     def open(self, slots: Tensor, state: SlotState) -> None:
@@ -99,23 +98,23 @@ class VoxCPM2(SpeechModel):
 
     @torch.inference_mode()
     def embed(self, rows: EmbedRows, state: SlotState) -> tuple[Tensor, Tensor]:
-        """Inputs of the base LM, and the part of them that was heard (zeros at text): both [t, c]."""
+        """Inputs of the base LM, and their audio part (zeros at text), both [t, c]."""
         x = F.embedding(rows.token, self.networks.embedding)
-        heard = torch.zeros_like(x)
+        audio = torch.zeros_like(x)
         if rows.audio.shape[0]:
             patches = state.history[rows.audio_slot, rows.audio_patch].to(x.dtype)
-            heard.index_copy_(0, rows.audio, self.networks.enc_to_lm(self.networks.encode_patch(patches)))
-            x.index_copy_(0, rows.audio, heard[rows.audio])
-        return x, heard
+            audio.index_copy_(0, rows.audio, self.networks.enc_to_lm(self.networks.encode_patch(patches)))
+            x.index_copy_(0, rows.audio, audio[rows.audio])
+        return x, audio
 
     @torch.inference_mode()
     def prefill(self, embedded: tuple[Tensor, ...], rows: PrefillRows, state: SlotState, kv: PagedKV) -> None:
         own: VoxCPM2State = state.model
-        x, heard = embedded
+        x, audio = embedded
         rotate = None if self.config.lm_config.no_rope else self.rope.at(rows.position)
         semantic = self._base(x, rotate, kv, rows.paged)
         semantic = torch.where(rows.is_audio[:, None], self.networks.quantize(semantic), semantic)
-        acoustic = self._residual(semantic, heard, rows.position, kv, rows.paged)
+        acoustic = self._residual(semantic, audio, rows.position, kv, rows.paged)
         own.semantic.index_copy_(0, rows.last_slot, semantic[rows.last])
         own.acoustic.index_copy_(0, rows.last_slot, acoustic[rows.last])
 
@@ -123,22 +122,23 @@ class VoxCPM2(SpeechModel):
     def generate_patch(self, slot: Tensor, timesteps: int, state: SlotState) -> None:
         own: VoxCPM2State = state.model
         semantic, acoustic = own.semantic[slot], own.acoustic[slot]  # [b, c]
-        choice = self.networks.stop_logits(semantic)
+        stop_logits = self.networks.stop_logits(semantic)
         mu = torch.stack([self.networks.lm_to_dit(semantic), self.networks.res_to_dit(acoustic)], dim=1)  # [b, 2, e]
         noise = self._noise(slot, state)
         latents = self.flow(noise, mu, own.condition[slot], state.cfg[slot], timesteps)  # [b, P, D]
-        # A broken stream ends here; its neighbours must not inherit what it would leave in the pages of the KV cache.
-        finite = latents.abs().flatten(1).amax(1) < LARGEST
+        # A stream with a broken patch ends. The patch becomes zeros, because broken values in the KV cache could reach
+        # the next owner of its pages.
+        finite = latents.abs().flatten(1).amax(1) < MAX_LATENT
         patch = torch.where(finite[:, None, None], latents, 0).to(own.condition.dtype)
-        for whole, part in (
+        for target, value in (
             (own.condition, patch),
-            (own.stop, choice[:, 1] > choice[:, 0]),
+            (own.stop, stop_logits[:, 1] > stop_logits[:, 0]),
             (own.finite, finite),
         ):
-            whole.index_copy_(0, slot, part)
-        # Padding rows share the scratch slot, whose counters nobody resets.
-        made = state.patches[slot].clamp(max=state.history.shape[1] - 1)
-        state.history[slot, made] = patch.to(state.history.dtype)
+            target.index_copy_(0, slot, value)
+        # Padding rows share the scratch slot, whose counters are never reset.
+        index = state.patches[slot].clamp(max=state.history.shape[1] - 1)
+        state.history[slot, index] = patch.to(state.history.dtype)
 
     @torch.inference_mode()
     def decode_patch(self, slot: Tensor, state: SlotState) -> Frame:
@@ -151,21 +151,21 @@ class VoxCPM2(SpeechModel):
         own: VoxCPM2State = state.model
         slot = rows.slot
         position = state.position[slot]
-        heard = self.networks.enc_to_lm(self.networks.encode_patch(own.condition[slot]))
+        audio = self.networks.enc_to_lm(self.networks.encode_patch(own.condition[slot]))
         rotate = None if self.config.lm_config.no_rope else self.rope.at(position)
-        semantic = self.networks.quantize(self._base(heard, rotate, kv, rows.paged))
-        acoustic = self._residual(semantic, heard, position, kv, rows.paged)
-        for whole, part in (
+        semantic = self.networks.quantize(self._base(audio, rotate, kv, rows.paged))
+        acoustic = self._residual(semantic, audio, position, kv, rows.paged)
+        for target, value in (
             (own.semantic, semantic),
             (own.acoustic, acoustic),
             (state.position, position + 1),
             (state.patches, state.patches[slot] + 1),
             (state.step, state.step[slot] + 1),
         ):
-            whole.index_copy_(0, slot, part)
+            target.index_copy_(0, slot, value)
 
     def _noise(self, slot: Tensor, state: SlotState) -> Tensor:
-        """Float32 [b, P, D]: where each stream starts from; the coordinates run channel by channel."""
+        """The initial noise of each stream, float32 [b, P, D]. Its values are drawn channel by channel."""
         flat = self.backend.noise(state.seed[slot], state.turn[slot], state.segment[slot], state.step[slot])
         noise = flat.unflatten(1, (self.config.feat_dim, self.config.patch_size))
         return noise.transpose(1, 2) * state.temperature[slot][:, None, None]
@@ -174,8 +174,8 @@ class VoxCPM2(SpeechModel):
         layers = kv.layers(0, self.config.base.layers)
         return self.networks.base(x, partial(self.backend.attention.attend, kv=layers, rows=rows, rotate=rotate))
 
-    def _residual(self, semantic: Tensor, heard: Tensor, position: Tensor, kv: PagedKV, rows: PagedRows) -> Tensor:
+    def _residual(self, semantic: Tensor, audio: Tensor, position: Tensor, kv: PagedKV, rows: PagedRows) -> Tensor:
         rotate = None if self.config.residual_lm_no_rope else self.rope.at(position)
         layers = kv.layers(self.config.base.layers, self.layout.layers)
-        x = self.networks.fusion(torch.cat([semantic, heard], dim=-1))
+        x = self.networks.fusion(torch.cat([semantic, audio], dim=-1))
         return self.networks.residual(x, partial(self.backend.attention.attend, kv=layers, rows=rows, rotate=rotate))

@@ -46,7 +46,7 @@ def persistent_flow(dit: LocDiT) -> PersistentLoop | None:
 
 
 def flow_weights(dit: LocDiT) -> FlowWeights:
-    """The weights of the loop, with the norms folded in. Raises KernelUnavailable if the shape is not the kernel's."""
+    """The weights of the loop, including the norms. Raises KernelUnavailable if the kernel does not serve the shape."""
     shape, latent = dit.stack.shape, dit.in_proj.weight.shape[1]
     have = (shape.hidden, shape.ffn, shape.heads, shape.kv_heads, shape.head_dim, latent, shape.residual_scale)
     serves = (HIDDEN, FFN, HEADS, KV_HEADS, HEAD, LATENT, 1)

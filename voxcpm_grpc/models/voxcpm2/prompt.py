@@ -1,4 +1,4 @@
-"""A request as a row of positions: text tokens and audio patches in the order the model was trained on."""
+"""Converts a request to positions: text tokens and audio patches in the order that the model was trained with."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from voxcpm_grpc.models.base import PromptRows
 from voxcpm_grpc.models.voxcpm2.tokenizer import AUDIO_START, REFERENCE_END, REFERENCE_START
 from voxcpm_grpc.request import Request
 
-STEPS_PER_TOKEN = 6.0  # the released limit on what a text may take: this much a token,
-EXTRA_STEPS = 10  # and this much more
+STEPS_PER_TOKEN = 6.0  # the released code limits the steps of a text to this many for each token,
+EXTRA_STEPS = 10  # plus this many
 SPACES = re.compile(r"\s+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptLayout:
-    """Lays requests out for a model with patches of `patch_shape` and a codec that looks `context` patches back."""
+    """Lays out requests for a model with patches of `patch_shape`, whose codec depends on `context` past patches."""
 
     tokenize: Callable[[str], list[int]]
     patch_shape: tuple[int, int]  # P, D
@@ -35,13 +35,13 @@ class PromptLayout:
         reference = none if reference is None else self._latents(reference, "reference")
         continued = none if prompt is None else self._latents(prompt.latents, "prompt")
         if prompt is not None and not prompt.text.strip():
-            raise InvalidRequest("the prompt has no text; send what is said in the recording", field="prompt")
+            raise InvalidRequest("the prompt has no text; send the transcript of its recording", field="prompt")
 
         head = [REFERENCE_START, *[0] * len(reference), REFERENCE_END] if len(reference) else []
         tokens = self.tokenize(target)
         limit = int(len(tokens) * STEPS_PER_TOKEN + EXTRA_STEPS)
-        spoken = tokens if prompt is None else self.tokenize(prompt.text + target)
-        tokens = [*head, *spoken, AUDIO_START, *[0] * len(continued)]
+        text = tokens if prompt is None else self.tokenize(prompt.text + target)
+        tokens = [*head, *text, AUDIO_START, *[0] * len(continued)]
         audio = np.zeros(len(tokens), bool)
         audio[1 : 1 + len(reference)] = True
         audio[len(tokens) - len(continued) :] = True
@@ -56,7 +56,7 @@ class PromptLayout:
         )
 
     def _latents(self, latents: np.ndarray, name: str) -> np.ndarray:
-        """Latents of the request's field `name` as float32 [patches, P, D], or InvalidRequest."""
+        """Latents of the request's field `name` as float32 [patches, P, D]. Raises InvalidRequest."""
         p, d = self.patch_shape
         if latents.ndim != 3 or latents.shape[1:] != (p, d):
             raise InvalidRequest(

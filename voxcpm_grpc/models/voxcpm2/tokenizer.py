@@ -1,4 +1,4 @@
-"""Text to token ids: byte-pair encoding, then words of Chinese characters split into characters."""
+"""Converts text to token ids: byte-pair encoding, then words of Chinese characters are split into characters."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tokenizers import Tokenizer
 
 from voxcpm_grpc.errors import StartupError
 
-AUDIO_START = 101  # ends the text; the speech follows
+AUDIO_START = 101  # between the text and the speech
 REFERENCE_START = 103
 REFERENCE_END = 104
 SPECIAL = {
@@ -16,20 +16,20 @@ SPECIAL = {
     REFERENCE_START: "<|audio_prompt_start|>",
     REFERENCE_END: "<|audio_prompt_end|>",
 }
-SPACE = "▁"  # how the vocabulary writes a space
+SPACE = "▁"  # a space in the vocabulary
 
 
 class TextTokenizer:
-    """Token ids of text without begin or end marks, as the model was trained to read it.
+    """Token ids of text without begin or end marks, as the model was trained with them.
 
-    The model knows Chinese character by character. A token that is, spaces aside, a word of the vocabulary made of
-    two or more such characters becomes its characters, and loses the space; every other token stays.
+    The model was trained on Chinese characters, not words. A token that is, without its space, a word of two or more
+    Chinese characters is replaced by these characters, without the space. Other tokens are unchanged.
     """
 
     def __init__(self, path: Path, vocab_size: int) -> None:
         try:
             self.bpe = Tokenizer.from_file(str(path))
-        except Exception as error:  # the library raises bare exceptions for a missing as for a broken file
+        except Exception as error:  # the library raises plain exceptions for missing and for broken files
             raise StartupError(f"{path} cannot be read ({error}); download the checkpoint again") from error
         self.bpe.no_truncation()
         self.bpe.no_padding()
@@ -51,7 +51,7 @@ class TextTokenizer:
 
 
 def _character_splits(vocab: dict[str, int]) -> dict[int, tuple[int, ...]]:
-    """Which token ids stand for several Chinese characters, and the ids of those."""
+    """The ids of tokens that are several Chinese characters, with the ids of these characters."""
     words = {token for token in vocab if len(token) >= 2 and all("\u4e00" <= c <= "\u9fff" for c in token)}
     unknown = vocab.get("<unk>", 0)
     return {

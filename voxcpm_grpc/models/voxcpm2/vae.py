@@ -1,6 +1,6 @@
-"""The audio codec: causal convolutions that remember their recent input, so that pieces of any length join exactly.
+"""The networks of the audio codec: causal convolutions with memory, so that chunks of any length join exactly.
 
-Letters: b sequences, c channels, T samples or latent frames at whatever rate a module runs.
+Dimensions: b sequences, c channels, T samples or latent frames at the rate of a module.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from voxcpm_grpc.models.voxcpm2.config import VAEConfig
 
 
 class DelayLine:
-    """The last inputs of each module that looks back, in the order in which the modules run."""
+    """The recent inputs of each module with memory, in the order in which the modules run."""
 
     def __init__(self, tails: list[Tensor]) -> None:
         self.before = iter(tails)
         self.after: list[Tensor] = []
 
     def extend(self, x: Tensor) -> Tensor:
-        """x [b, c, T] preceded by what this module remembers; from now on it remembers the end of both."""
+        """x [b, c, T] preceded by the recent input of this module, which is then replaced by the end of both."""
         tail = next(self.before)
         x = torch.cat([tail, x], dim=-1)
         self.after.append(x[..., -tail.shape[-1] :])
@@ -51,7 +51,7 @@ class CausalConv:
 
 @dataclass(frozen=True, slots=True)
 class CausalUpsample:
-    """A transposed convolution of kernel 2s and stride s: an output depends on its own input and the one before."""
+    """A transposed convolution of kernel 2s and stride s. An output depends on its own input and the previous one."""
 
     weight: Tensor  # [in, out, 2 * stride]
     bias: Tensor
@@ -97,21 +97,21 @@ def saturate(x: Tensor, line: DelayLine) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class StreamingNet:
-    """Modules in a row, and the size of what each one that looks back must remember: (channels, samples)."""
+    """A sequence of modules, and the size (channels, samples) of the memory of each one that has memory."""
 
     modules: tuple[Module, ...]
     tails: tuple[tuple[int, int], ...]
-    cudnn: bool = True  # or PyTorch's own convolutions, which take the streams of a batch one after another
+    cudnn: bool = True  # False: PyTorch's own convolutions, which process the streams of a batch one after another
 
     @property
     def memory(self) -> int:
-        """Floats that a stream must keep between two pieces; zeros before its first."""
+        """Floats that a stream keeps between two chunks; zeros before its first chunk."""
         return sum(channels * samples for channels, samples in self.tails)
 
     def __call__(self, x: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """The next piece x [b, c, T] of streams with memory [b, m] -> their outputs [b, c', T'] and new memory.
+        """The next chunk x [b, c, T] of streams with memory [b, m] -> their outputs [b, c', T'] and new memory.
 
-        Always float32: on CUDA the default of convolutions, TF32, is audibly less.
+        The computation is float32: TF32, the default of convolutions on CUDA, makes audible errors.
         """
         parts = memory.split([channels * samples for channels, samples in self.tails], dim=1)
         line = DelayLine([part.unflatten(1, size) for part, size in zip(parts, self.tails, strict=True)])
@@ -122,18 +122,19 @@ class StreamingNet:
 
 
 class StreamingDecoder(StreamingNet):
-    """A net from latents to audio whose streams keep their memory in slots. The truth of every faster decoder."""
+    """The reference for every faster decoder of latents. Streams keep their memory in slots."""
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the memory."""
+        """The dtype of the memory."""
         return torch.float32
 
     @torch.inference_mode()
     def decode(self, patches: Tensor, state: Tensor, slot: Tensor) -> Tensor:
         """Audio [b, samples] of the next patches [b, n, P, D] of the streams in `slot` [b] of state [slots, m].
 
-        Moves their memory on. Never synchronizes with the host. Streams that share a slot leave it to chance.
+        Updates their memory, and never waits for the host. The memory of a slot that several streams share is
+        undefined.
         """
         frames = patches.flatten(1, 2).transpose(1, 2).float()  # [b, D, n * P]
         audio, memory = self(frames, state[slot])
@@ -142,7 +143,7 @@ class StreamingDecoder(StreamingNet):
 
 
 class NetBuilder:
-    """Takes modules out of a checkpoint in the order in which they run, and notes what they must remember."""
+    """Takes modules from a checkpoint in the order in which they run, and records the size of their memory."""
 
     def __init__(self, weights: Weights) -> None:
         self.weights = weights
@@ -156,7 +157,7 @@ class NetBuilder:
         self, name: str, size: int, inputs: int, kernel: int, *, stride: int = 1, dilation: int = 1, groups: int = 1
     ) -> CausalConv:
         weight, bias = self._normalized(name, (size, inputs // groups, kernel), size)
-        if kernel > 1:  # a strided kernel is twice its stride and reaches one stride back
+        if kernel > 1:  # a strided kernel is twice its stride, so it needs one stride of past input
             self.tails.append((inputs, stride if stride > 1 else (kernel - 1) * dilation))
         return CausalConv(weight, bias, stride, dilation, groups)
 
@@ -180,7 +181,7 @@ class NetBuilder:
         )
 
     def _normalized(self, name: str, shape: tuple[int, int, int], size: int) -> tuple[Tensor, Tensor]:
-        """A weight from its magnitude and direction, per entry of its first dimension; and the bias."""
+        """The weight, from the magnitude and direction of each entry of its first dimension, and the bias."""
         scope = self.weights.scope(name)
         direction = scope.take("weight_v", *shape)
         magnitude = scope.take("weight_g", shape[0], 1, 1)
@@ -188,11 +189,11 @@ class NetBuilder:
 
 
 def build_encoder(config: VAEConfig, weights: Weights) -> StreamingNet:
-    """Waveforms [b, 1, T * hop] to latents [b, D, T].
+    """The network from waveforms [b, 1, T * hop] to latents [b, D, T].
 
-    Without cuDNN, which does the last convolution by Fourier transforms on streams of its own: a piece of two seconds
-    takes 7.5 ms with it and 2.8 without (H200), and single kernels on other streams can slow every graph of the process
-    down (see kernels.graph.stream).
+    It does not use cuDNN, which computes the last convolution by Fourier transforms on streams of its own. A chunk of
+    two seconds takes 7.5 ms with cuDNN and 2.8 ms without (H200), and single kernels on other streams can slow down
+    every graph of the process (see kernels.graph.stream).
     """
     net, channels = NetBuilder(weights.scope("encoder")), config.encoder_dim
     net.add(net.conv("block.0", channels, 1, 7))
@@ -209,7 +210,7 @@ def build_encoder(config: VAEConfig, weights: Weights) -> StreamingNet:
 
 
 def build_decoder(config: VAEConfig, weights: Weights) -> StreamingDecoder:
-    """Latents [b, D, T] to waveforms [b, 1, T * hop], conditioned on the output rate."""
+    """The network from latents [b, D, T] to waveforms [b, 1, T * hop], conditioned on the output rate."""
     net, channels = NetBuilder(weights.scope("decoder")), config.decoder_dim
     net.add(net.conv("model.0", config.latent_dim, config.latent_dim, 7, groups=config.latent_dim))
     net.add(net.conv("model.1", channels, config.latent_dim, 1))
@@ -235,8 +236,8 @@ def build_decoder(config: VAEConfig, weights: Weights) -> StreamingDecoder:
 
 
 def decoder_context(config: VAEConfig) -> int:
-    """Latent frames before a frame that its audio depends on."""
-    first = -6  # sample index reached from sample 0, walking back: the last convolution,
+    """The number of past latent frames on which the audio of a frame depends."""
+    first = -6  # the first sample that sample 0 depends on, through the last convolution,
     for rate in reversed(config.decoder_rates):
         first -= 6 * (1 + 3 + 9)  # the residual units,
         first = first // rate - 1  # the upsampling,
@@ -244,7 +245,7 @@ def decoder_context(config: VAEConfig) -> int:
 
 
 class Decoder(Protocol):
-    """What `StreamingDecoder` says, however it is done."""
+    """A decoder of latents; `StreamingDecoder` documents its members."""
 
     @property
     def memory(self) -> int: ...
