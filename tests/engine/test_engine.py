@@ -37,7 +37,7 @@ def assert_same(outcome, expected):
     np.testing.assert_allclose(outcome.waveform, expected.waveform, atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("order", range(3))
+@pytest.mark.parametrize("order", range(2))
 @pytest.mark.parametrize("options", [{}, {"prefill_tokens": 7}, {"page_size": 32}, {"prefix_caching": False}])
 def test_batched_equals_alone(alone, order, options):
     eng = engine(**options)
@@ -66,9 +66,8 @@ def test_batched_equals_alone(alone, order, options):
         assert stats.prefix_hit_tokens > 0
 
 
-@pytest.mark.parametrize("slots", [3, 8])
-def test_preemption_changes_nothing(alone, slots):
-    eng = engine(slots=slots, kv_positions=160, prefill_tokens=64)
+def test_preemption_changes_nothing(alone):
+    eng = engine(kv_positions=128, prefill_tokens=64)
     for request in mixed_requests():
         eng.add(request)
     outcomes = run(eng)
@@ -153,7 +152,7 @@ def crowded():
     return engine(slots=3, kv_positions=256)
 
 
-@settings(max_examples=8)
+@settings(max_examples=4)
 @given(rng=st.randoms(use_true_random=False))
 def test_any_mix_of_arrivals_and_cancels_leaves_the_engine_empty(crowded, rng):
     eng = crowded

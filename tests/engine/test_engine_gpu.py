@@ -50,7 +50,7 @@ def test_the_engine_speaks_as_the_official_package(name, attention):
 
 
 @pytest.mark.parametrize("graphs", [False, True])
-@pytest.mark.parametrize("kv_positions", [None, 160])
+@pytest.mark.parametrize("kv_positions", [None, 128])
 def test_batched_equals_alone_also_under_preemption(kv_positions, graphs):
     alone = {}
     for request in mixed_requests():
