@@ -27,7 +27,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 HOME = ROOT / ".venv-system"
-SHOWN_LINES = 200  # of the output of a suite that failed
+PYTEST = ("-m", "pytest", "-p", "no:cacheprovider", "-rs", "--tb=short")
+SHOWN_LINES = 100  # of the output of a suite that failed
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ SUITES = (
     Suite("ray", "engines on a Ray cluster of several nodes", 6, extras=("ray",)),
     Suite("haproxy", "two servers behind HAProxy", 6, debian=("haproxy",)),
     Suite("chaos", "engines of a model that are killed, stopped and out of memory, under load", 8),
+    Suite("benchmarks", "the commands that measure, and the pictures they draw", 5, extras=("bench",)),
 )
 
 INSTALL_SECONDS = 600
@@ -169,7 +171,17 @@ def run(suite: Suite) -> Counts:
     report = suite.folder / "report.xml"
     report.unlink(missing_ok=True)
     tests = suite.tests or (f"tests/system/{suite.name}",)
-    command = [python(suite), "-m", "pytest", "-p", "no:cacheprovider", "-rs", f"--junitxml={report}", *tests]
+    command = [
+        python(suite),
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "-rs",
+        "--tb=short",
+        f"--junitxml={report}",
+        *tests,
+    ]
     with (suite.folder / "log").open("wb") as log, child(command, environment(suite), log) as process:
         try:
             code = process.wait(suite.minutes * 60)

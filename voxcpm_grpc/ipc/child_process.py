@@ -68,7 +68,8 @@ class ChildProcess(Channel):
         self._spawning: asyncio.Task[SpawnProcess] | None = None
         self._ready = self._closing = False
         self._running: list[SpawnProcess] = []  # one at most
-        # The garbage collector would block on a handle that was not closed, because it ends a context before its sockets.
+        # Without this the garbage collector would block on a handle that was not closed: it ends a context before its
+        # sockets.
         self._release = weakref.finalize(self, _release, context, self._sockets, self._running)
 
     @property

@@ -2,17 +2,13 @@
 
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from voxcpm_grpc.audio import wav_bytes
 
-TOOL = Path(__file__).parents[2] / "tools" / "draw_speech.py"
-
-pytestmark = pytest.mark.skipif(find_spec("matplotlib") is None, reason="needs the extra: pip install '.[bench]'")
+TOOL = Path(__file__).parents[3] / "tools" / "draw_speech.py"
 
 
 def draw(folder: Path, name: str, samples: np.ndarray) -> bytes:
