@@ -19,3 +19,7 @@ settings.load_profile("any host")
 def pytest_addoption(parser):
     help = "HOST:PORT of the server that tests/e2e shall test; without it they start one"
     parser.addoption("--target", default="", metavar="HOST:PORT", help=help)
+    help = (
+        "kinds of voice stores that tests/server shall test: folder, memory, s3; the last needs s3fs and moto[server]"
+    )
+    parser.addoption("--stores", default="folder,memory", metavar="KIND,...", help=help)

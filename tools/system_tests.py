@@ -58,6 +58,7 @@ class Suite:
 SUITES = (
     Suite("ray", "engines on a Ray cluster of several nodes", 6, extras=("ray",)),
     Suite("haproxy", "two servers behind HAProxy", 6, debian=("haproxy",)),
+    Suite("s3", "voices in a bucket", 3, ("tests/server", "--stores=s3", "-k=s3"), pypi=("s3fs", "moto[server]>=5")),
     Suite("chaos", "engines of a model that are killed, stopped and out of memory, under load", 8),
     Suite("benchmarks", "the commands that measure, and the pictures they draw", 5, extras=("bench",)),
 )

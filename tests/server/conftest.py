@@ -253,7 +253,12 @@ def bucket() -> Iterator[str]:
         yield url
 
 
-@pytest.fixture(params=["folder", "memory", "s3"])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "store_url" in metafunc.fixturenames:
+        metafunc.parametrize("store_url", metafunc.config.getoption("--stores").split(","), indirect=True)
+
+
+@pytest.fixture
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The URL of an empty voice store."""
     if request.param == "folder":

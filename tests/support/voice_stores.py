@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
-import pytest
 from support.waiting import HANG_SECONDS
 
 from voxcpm_grpc.errors import Unavailable
@@ -117,13 +116,11 @@ async def listed(store: VoiceStore) -> list[str]:
 
 @contextmanager
 def s3_bucket() -> Iterator[str]:
-    """The URL of a bucket on an S3 server inside the block. Skips the test without the packages for it."""
-    why = "needs s3fs and moto: pip install s3fs 'moto[server]'"
-    pytest.importorskip("s3fs", reason=why)
-    moto = pytest.importorskip("moto.server", reason=why)
+    """The URL of a bucket on an S3 server inside the block."""
     import fsspec
+    from moto.server import ThreadedMotoServer
 
-    server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
     server.start()
     try:
         host, port = server.get_host_and_port()
