@@ -12,8 +12,8 @@ import pytest
 import pytest_asyncio
 import uvloop
 from support.fake_engine import MakeFake, refuse_to_start, request
-from support.pools import Launcher, at_rest, everything, pool_of, steps_reach
-from support.waiting import HANG_SECONDS, NEVER_SECONDS
+from support.pools import Launcher, RecordedPool, at_rest, everything, pool_of, steps_reach
+from support.waiting import HANG_SECONDS, NEVER_SECONDS, until
 
 from voxcpm_grpc.errors import Aborted, Exhausted, Internal, InvalidRequest, StartupError, Unavailable
 from voxcpm_grpc.ipc import messages
@@ -138,6 +138,21 @@ async def test_a_call_that_is_closed_or_dropped_frees_its_slot(pool, how):
     gc.collect()
     await asyncio.sleep(0)
     assert (await at_rest(pool)).cancelled == before + 1
+
+
+async def test_the_garbage_collector_keeps_a_call_with_a_reader(pool, tmp_path):
+    may_continue = tmp_path / "may continue"
+    reader = asyncio.create_task(everything(pool.generate(request("read", 3, f"after {may_continue}"))))
+    await at_rest_but_one(pool)
+    gc.collect()
+    may_continue.touch()
+    assert len(await reader) == 5
+
+
+async def at_rest_but_one(pool: RecordedPool) -> None:
+    """Wait until the engine works on one stream only."""
+    await everything(pool.generate(request("last", 1)))
+    await until(lambda: pool.stats().running == 1)
 
 
 async def test_closing_wakes_a_reader_in_another_task():

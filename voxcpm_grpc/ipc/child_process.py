@@ -68,8 +68,7 @@ class ChildProcess(Channel):
         self._spawning: asyncio.Task[SpawnProcess] | None = None
         self._ready = self._closing = False
         self._running: list[SpawnProcess] = []  # one at most
-        # Without this the garbage collector would block on a handle that was not closed: it ends a context before its
-        # sockets.
+        # The garbage collector ends a context before its sockets, and so would block on a handle that was not closed.
         self._release = weakref.finalize(self, _release, context, self._sockets, self._running)
 
     @property

@@ -24,7 +24,7 @@ class EngineCall(Generic[T]):
     """A request or codec job in progress: an asynchronous iterator of its events, for one reader.
 
     Closing the call, cancelling its reader and dropping the last reference to the call all cancel the work. Replicas
-    therefore hold weak references to their calls.
+    therefore hold weak references to their calls; a task that reads one must be referenced elsewhere, as all tasks.
 
     `command` makes the command that starts the work on an engine, for an id. `work` is the expected number of steps.
     Up to `credit` chunks wait for the reader; codec jobs have none. Reading a chunk grants another one, unless
