@@ -1,6 +1,8 @@
 """The pages of the documentation lead to files that exist."""
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -32,3 +34,24 @@ def test_every_file_that_a_page_names_exists(name):
     named = NAMED.findall((ROOT / name).read_text(encoding="utf-8"))
     assert len(named) > 10
     assert [path for path in named if not any((base / path).exists() for base in BASES)] == []
+
+
+def texts(source: str) -> Iterator[str]:
+    """The string literals of a module, those of formatted strings with an ellipsis for each value."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def test_the_messages_in_the_tables_of_troubleshooting_exist():
+    page = (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8")
+    tables = page.partition("## Something else")[0]
+    cells = re.findall(r"^\|(?: [A-Z_]+ \|)? (`[^|]+`) \|", tables, re.MULTILINE)
+    phrases = [phrase for cell in cells for phrase in re.findall(r"`([^`]+)`", cell)]
+    assert len(phrases) > 30
+    sources = [path for base in BASES[1:] for path in base.rglob("*.py")]
+    known = "\n".join(text for path in sources for text in texts(path.read_text(encoding="utf-8")))
+    missing = [phrase for phrase in phrases if not all(part.strip() in known for part in phrase.split("…"))]
+    assert missing == []
