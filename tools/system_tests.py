@@ -61,6 +61,14 @@ SUITES = (
     Suite("s3", "voices in a bucket", 3, ("tests/server", "--stores=s3", "-k=s3"), pypi=("s3fs", "moto[server]>=5")),
     Suite("chaos", "engines of a model that are killed, stopped and out of memory, under load", 8),
     Suite("benchmarks", "the commands that measure, and the pictures they draw", 5, extras=("bench",)),
+    Suite(
+        "voice",
+        "the recipe of the bundled voice: its text, its teacher and its training",
+        6,
+        pypi=("einops",),
+        pypi_alone=("voxcpm==2.0.3",),
+        debian=("flite", "scowl", "wordnet-base"),
+    ),
 )
 
 INSTALL_SECONDS = 600

@@ -1,9 +1,6 @@
-"""Text and speech for the bundled voice. What needs flite or word lists says so; the rest runs everywhere."""
+"""Text and speech for the bundled voice. The tests that need flite or word lists are in tests/system/voice."""
 
-import ctypes.util
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,13 +13,6 @@ from tools.voice.voices import VOICES, find
 
 ROOT = Path(__file__).parents[2]
 HELD_OUT = read_texts(text.HELD_OUT)
-needs_flite = pytest.mark.skipif(
-    ctypes.util.find_library("flite") is None, reason="needs the teacher: apt-get install flite"
-)
-needs_lists = pytest.mark.skipif(
-    not (text.WORDNET.is_dir() and text.SCOWL.is_dir()),
-    reason="needs the sources of text: apt-get install wordnet-base scowl",
-)
 
 
 def test_a_voice_is_asked_for_as_the_official_model_is():
@@ -101,23 +91,6 @@ def test_what_is_near_a_held_out_sentence_is_noticed():
     assert not near("The bus was ten minutes late.") and not near("Cats sleep.")
 
 
-@needs_lists
-def test_training_text_is_plain_repeatable_and_far_from_the_held_out(tmp_path):
-    command = [sys.executable, "-m", "tools.voice.text", "--sentences", "2000"]
-    for name in ("one", "other"):
-        done = subprocess.run([*command, str(tmp_path / name)], cwd=ROOT, capture_output=True, text=True, timeout=60)
-        assert done.returncode == 0, done.stderr
-    assert (tmp_path / "one/held_out.txt").read_text().splitlines() == HELD_OUT
-    written = (tmp_path / "one/sentences.txt").read_text()
-    assert written == (tmp_path / "other/sentences.txt").read_text()
-    sentences = written.splitlines()
-    assert len(set(sentences)) == 2000
-    near = text.too_near(HELD_OUT)
-    assert not any(near(sentence) for sentence in sentences)
-    assert {len(text.words(sentence)) for sentence in sentences} >= set(range(1, 16))
-    assert all(sentence.isascii() and sentence[-1] in ".?!" for sentence in sentences)
-
-
 # ------------------------------------------------------------------- speech
 
 
@@ -175,17 +148,3 @@ def test_a_folder_belongs_to_one_plan(tmp_path):
     write_plan(tmp_path, Plan(7, 3, "x"))
     with pytest.raises(ValueError, match="was begun with"):
         write_plan(tmp_path, Plan(7, 3, "y"))
-
-
-@needs_flite
-def test_the_teacher_speaks_and_goes_on_where_it_stopped(tmp_path):
-    lines = tmp_path / "lines.txt"
-    lines.write_text("Hello there.\nThe cat sat on the mat.\n")
-    command = [sys.executable, "-m", "tools.voice.speak", str(lines), str(tmp_path / "out"), "--every-voice"]
-    for _ in range(2):
-        done = subprocess.run([*command, "--processes", "1"], cwd=ROOT, capture_output=True, text=True, timeout=60)
-        assert done.returncode == 0, done.stderr
-    assert "shards" not in done.stdout  # the second run had nothing left to do
-    speech = Speech(tmp_path / "out")
-    assert speech.complete and [one.voice for one in speech] == ["slt", "rms", "awb"] * 2
-    assert all(0.5 < len(one.samples) / RATE < 2.5 for one in speech)

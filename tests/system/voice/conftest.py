@@ -1,0 +1,8 @@
+"""The tools are no installed package: they run from the repository's root."""
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+if str(ROOT) not in sys.path:
+    sys.path.append(str(ROOT))

@@ -1,0 +1,54 @@
+"""Text from Debian's word lists, and speech from its synthesizer, for the bundled voice."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tools.voice import text
+from tools.voice.dataset import RATE, Speech
+from tools.voice.speak import read_texts
+
+ROOT = Path(__file__).parents[3]
+HELD_OUT = read_texts(text.HELD_OUT)
+SHARE = Path(os.environ.get("SYSTEM_TEST_DEBIAN", "/"), "usr/share")  # the lists, unless the host has them
+WRITE_TEXT = f"""
+from pathlib import Path
+from tools.voice import text
+if Path({str(SHARE)!r}, "wordnet").exists():
+    text.WORDNET, text.SCOWL = Path({str(SHARE)!r}, "wordnet"), Path({str(SHARE)!r}, "dict/scowl")
+text.main()
+"""
+
+pytestmark = pytest.mark.timeout(500)
+
+
+def test_training_text_is_plain_repeatable_and_far_from_the_held_out(tmp_path):
+    command = [sys.executable, "-c", WRITE_TEXT, "--sentences", "2000"]
+    for name in ("one", "other"):
+        done = subprocess.run([*command, str(tmp_path / name)], cwd=ROOT, capture_output=True, text=True, timeout=240)
+        assert done.returncode == 0, done.stderr
+    assert (tmp_path / "one/held_out.txt").read_text().splitlines() == HELD_OUT
+    written = (tmp_path / "one/sentences.txt").read_text()
+    assert written == (tmp_path / "other/sentences.txt").read_text()
+    sentences = written.splitlines()
+    assert len(set(sentences)) == 2000
+    near = text.too_near(HELD_OUT)
+    assert not any(near(sentence) for sentence in sentences)
+    assert {len(text.words(sentence)) for sentence in sentences} >= set(range(1, 16))
+    assert all(sentence.isascii() and sentence[-1] in ".?!" for sentence in sentences)
+
+
+def test_the_teacher_speaks_and_goes_on_where_it_stopped(tmp_path):
+    lines = tmp_path / "lines.txt"
+    lines.write_text("Hello there.\nThe cat sat on the mat.\n")
+    command = [sys.executable, "-m", "tools.voice.speak", str(lines), str(tmp_path / "out"), "--every-voice"]
+    for _ in range(2):
+        done = subprocess.run([*command, "--processes", "1"], cwd=ROOT, capture_output=True, text=True, timeout=240)
+        assert done.returncode == 0, done.stderr
+    assert "shards" not in done.stdout  # the second run had nothing left to do
+    speech = Speech(tmp_path / "out")
+    assert speech.complete and [one.voice for one in speech] == ["slt", "rms", "awb"] * 2
+    assert all(0.5 < len(one.samples) / RATE < 2.5 for one in speech)
