@@ -7,6 +7,8 @@ TORCH_VERSION ?= 2.13.0
 TORCH_INDEX ?=
 ARGS ?=
 SUITES ?=
+# Three on two cores: many tests wait for processes rather than compute.
+WORKERS ?= 3
 
 PIP = $(VENV)/bin/python -m pip --disable-pip-version-check
 INSTALLED = $(VENV)/.installed
@@ -26,7 +28,7 @@ demo: $(INSTALLED) ## speak through a real server and client into demo.wav: make
 	$(VENV)/bin/voxcpm-grpc demo --out demo.wav $(ARGS)
 
 test: $(INSTALLED) ## run the tests that need no GPU
-	$(VENV)/bin/python -m pytest -n 2 --dist loadfile $(ARGS)
+	$(VENV)/bin/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-system: $(INSTALLED) ## run the tests that need other packages or more time: make test-system SUITES="ray fuzz"
 	$(VENV)/bin/python tools/system_tests.py $(SUITES)

@@ -3,6 +3,7 @@
 import os
 import signal
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
@@ -14,6 +15,29 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # An example may take as long as the host needs for it, and so may drawing it.
 settings.register_profile("any host", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any host")
+
+# These files take longest, so they start first: no worker is left with one of them while the others have ended.
+LONGEST = (
+    "tests/voice/test_speech.py",
+    "tests/pool/test_losses.py",
+    "tests/server/test_fronts.py",
+    "tests/tools/test_voice_judge.py",
+    "tests/server/test_app.py",
+    "tests/engine/test_engine.py",
+    "tests/test_served_parity.py",
+    "tests/benchmarks/test_dialogue.py",
+    "tests/kernels/test_paged_attention.py",
+    "tests/layers/test_ops.py",
+    "tests/pool/test_autoscale.py",
+    "tests/pool/test_host.py",
+    "tests/test_checkpoint.py",
+    "tests/pool/test_real_engines.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    order = {path: place for place, path in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(item.nodeid.partition("::")[0], len(LONGEST)))
 
 
 def pytest_addoption(parser):

@@ -93,7 +93,6 @@ def test_a_stream_whose_voice_the_model_chose_never_changes_it(client, continuit
     """Requests without a voice have the pitches of different people; the sentences of one stream have not."""
     sentences = [*SENTENCES.values(), "We walked along the river.", "He left his keys on the kitchen counter."]
     options = {"no_voice": True, "sample_rate": 16000}
-    alone = [judge.pitch(client.say(text, seed=seed, **options).samples) for seed, text in enumerate(sentences)]
     with client.session(continuity=continuity, seed=3, **options) as session:
         for text in sentences:
             session.send_text(f"{text} ")
@@ -105,9 +104,14 @@ def test_a_stream_whose_voice_the_model_chose_never_changes_it(client, continuit
             samples.setdefault((chunk.turn, chunk.segment), []).append(chunk.samples)
     together = [judge.pitch(np.concatenate(pieces)) for pieces in samples.values()]
     assert len(together) == len(sentences) + 1
-    assert max(alone) / min(alone) > 1.3
     assert not np.isnan(together).any()
     assert max(together) / min(together) < 1.2
+
+
+def test_requests_without_a_voice_have_different_ones(client):
+    options = {"no_voice": True, "sample_rate": 16000, "max_steps": 8}
+    pitches = [judge.pitch(client.say("We walked along the river.", seed=seed, **options).samples) for seed in range(4)]
+    assert max(pitches) / min(pitches) > 1.3
 
 
 def test_an_interrupt_keeps_the_voice_that_was_heard(client):
