@@ -1,9 +1,9 @@
-"""Draw a recording: its waveform, and under it its spectrogram.
+"""Draw the waveform and the spectrogram of a recording.
 
     voxcpm-grpc demo --out demo.wav
     python tools/draw_speech.py demo.wav docs/demo.png
 
-needs matplotlib, which the extra `bench` brings.
+Needs matplotlib, which the `bench` extra installs.
 """
 
 import argparse
@@ -18,14 +18,14 @@ from matplotlib import pyplot as plt
 
 INK = "#1f6f8b"
 WINDOW, HOP = 0.025, 0.005  # seconds
-DEPTH = 60  # decibels under the loudest point that are shown
+DEPTH = 60  # dB below the loudest point that are visible
 
 
 def read(path: Path) -> tuple[np.ndarray, int]:
-    """Samples, full scale being 1, and their rate. Raises ValueError for a file that is not 16-bit mono."""
+    """The samples, with a full scale of 1, and their rate. Raises ValueError for a file that is not 16-bit mono."""
     with wave.open(str(path)) as file:
         if (file.getnchannels(), file.getsampwidth()) != (1, 2):
-            raise ValueError(f"{path} is no 16-bit mono WAV file")
+            raise ValueError(f"{path} is not a 16-bit mono WAV file")
         return np.frombuffer(file.readframes(file.getnframes()), "<i2") / 32768, file.getframerate()
 
 
@@ -47,7 +47,9 @@ def draw(samples: np.ndarray, rate: int, path: Path) -> None:
     below.set_ylabel("kHz")
     for axis in (above, below):
         axis.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=80, metadata={"Software": None})  # the same picture from the same recording
+    figure.savefig(
+        path, dpi=80, metadata={"Software": None}
+    )  # without the version, so that a recording always gives the same file
     plt.close(figure)
 
 

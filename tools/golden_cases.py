@@ -1,4 +1,4 @@
-"""What make_goldens.py has the official package say."""
+"""The generations of make_goldens.py."""
 
 import json
 from collections.abc import Iterator
@@ -10,9 +10,11 @@ VOICE = Path(__file__).resolve().parent.parent / "voxcpm_grpc" / "demo"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One generation. `prompt` and `reference` are seconds of a synthetic voice, unless a preset's recording is both.
+    """One generation.
 
-    `ended_by` is what its seed must give.
+    prompt, reference: seconds of a synthetic voice. preset: a recording that is both, instead. ended_by: the required
+    end of the generation; seeds with another end are skipped. seed: the first one to try. fsq_margin: the least
+    distance of a value from a rounding boundary.
     """
 
     name: str
@@ -29,14 +31,14 @@ class Case:
     whole_audio: bool = False
     min_patches: int = 8
     max_patches: int = 40
-    seed: int = 0  # the first to try
+    seed: int = 0
     vae_context: str = "official"
-    fsq_margin: float = 1e-4  # the least distance of any value from a rounding boundary
+    fsq_margin: float = 1e-4
 
 
 ZERO_SHOT = Case(name="zero_shot", text="The old voice is from this world.")
 DESIGN = Case(name="design", text="(a warm old voice)Hello, you are spoken to.", seed=156)
-# 0.45 s and 0.41 s are three patches, padded: what the official decoder takes as context is then the whole prompt.
+# 0.45 s and 0.41 s are three patches, with padding: then the official decoder takes the whole prompt as context.
 PROMPT = Case(name="prompt", text="And this is new.", prompt_text="It is warm. ", prompt=0.45, seed=19)
 REFERENCE = Case(name="reference", text="你好世界，今天 is a good day.", reference=0.73, seed=19)
 HIFI = Case(name="hifi", text="今天天气很好。", prompt_text="Hello, ", prompt=0.41, reference=0.93, seed=19)
@@ -58,7 +60,7 @@ def cases() -> Iterator[Case]:
         other = replace(case, name=f"{case.name}_cfg{cfg_value:.0f}_n{timesteps}", cfg_value=cfg_value)
         yield replace(other, timesteps=timesteps, max_len=9, ended_by="max_len", max_patches=9)
     yield replace(PROMPT, name="prompt_two_patches", prompt=0.27)
-    # The official decoder sees 3 prompt patches at most, an exact one needs 5: here the whole prompt is decoded.
+    # The official decoder takes at most 3 prompt patches, and an exact one needs 5: here the whole prompt is decoded.
     yield replace(PROMPT, name="prompt_primed", prompt=0.9, vae_context="whole prompt")
     yield replace(HIFI, name="hifi_primed", prompt=0.9, vae_context="whole prompt")
     yield Case(name="cap", text="Hi!", ended_by="cap", seed=10)
@@ -67,13 +69,13 @@ def cases() -> Iterator[Case]:
 
 
 def voice_cases() -> Iterator[Case]:
-    """Of the bundled voice: trained values are many, and some are nearer to boundaries."""
+    """The cases of the bundled voice. Its many values come nearer to rounding boundaries."""
     text = "(a woman's voice)The door is open."
-    said = Case(name="described", text=text, min_patches=4, max_patches=16, fsq_margin=1e-5)
-    yield said
+    described = Case(name="described", text=text, min_patches=4, max_patches=16, fsq_margin=1e-5)
+    yield described
     preset = json.loads((VOICE / "presets" / "presets.json").read_text())[0]
     yield replace(
-        said,
+        described,
         name="hifi",
         text="The door is open.",
         prompt_text=preset["transcript"],

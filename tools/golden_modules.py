@@ -15,8 +15,11 @@ CFG_VALUES = (1.0, 2.0, 3.0)
 
 
 def modules(model: Official, bf16: Official, bf16_in_float32: Official) -> Tensors:
-    """Keys `<module>.<tensor>`: float32; with the prefix `bfloat16.`: the same model cast as a released one is; with
-    the prefix `mixed.`: see there."""
+    """The tensors by their keys.
+
+    `<module>.<tensor>` is float32. The prefix `bfloat16.` stands for the same model, cast as a released one is, and the
+    prefix `mixed.` for the result of `mixed`.
+    """
     draws = torch.Generator().manual_seed(2025)
 
     def normal(*shape: int) -> Tensor:
@@ -58,7 +61,7 @@ def call(name: str, module: Any, x: Tensor) -> Tensors:
 
 
 def language_model(name: str, lm: Any, x: Tensor) -> Tensors:
-    """Prefill of all rows but the last, then one cached decode step of the last."""
+    """A prefill of all rows but the last, and a cached decode step of the last row."""
     output, cache = lm(inputs_embeds=x[None, :-1], is_causal=True)
     lm.kv_cache.fill_caches(cache)
     position = torch.tensor([lm.kv_cache.step()])
@@ -96,13 +99,13 @@ def euler(model: Official, x: Tensor, mu: Tensor, cond: Tensor) -> Tensors:
 
 
 def t_span(n: int, dtype: torch.dtype) -> Tensor:
-    """The schedule as the official solver is given it; its own code makes it on the way to the solver."""
+    """The schedule that the official package passes to its solver."""
     span = torch.linspace(1, 0, n + 1, dtype=dtype)
     return span + 1.0 * (torch.cos(torch.pi / 2 * span) - 1 + span)
 
 
 def schedule(model: Official, n: int) -> Tensors:
-    """Time and step of each Euler step, with the drift that the solver's own rounding adds, and the time embedding."""
+    """The time and size of each Euler step, with the drift by the solver's rounding, and the time embedding."""
     dtype = getattr(torch, model.config.dtype)
     span, estimator = t_span(n, dtype), model.feat_decoder.estimator
     t, dt, times, steps = span[0], span[0] - span[1], [], []
@@ -122,7 +125,7 @@ def schedule(model: Official, n: int) -> Tensors:
 
 
 def check_schedule(model: Official, n: int, t: Tensor, span: Tensor) -> None:
-    """The real solver makes the same schedule and evaluates the network at the same times, all but the first."""
+    """Check that the official solver has the same schedule, and evaluates the network at all times but the first."""
     seen, spans, decoder = [], [], model.feat_decoder
     handle = decoder.estimator.register_forward_pre_hook(lambda _, args: seen.append(args[2][0]))
     solve = decoder.solve_euler
@@ -145,9 +148,9 @@ def check_schedule(model: Official, n: int, t: Tensor, span: Tensor) -> None:
 
 
 def mixed(model: Official, *inputs: Tensor) -> Tensors:
-    """The truth for a bfloat16 checkpoint: its rounded weights, tables and time embedding, but float32 arithmetic.
+    """The reference for a bfloat16 checkpoint: its rounded weights, tables and time embedding, in float32 arithmetic.
 
-    `model` is the bfloat16 model cast to float32, which keeps weights and rotary tables rounded as they are.
+    model: the bfloat16 model cast to float32, with the rounded weights and rotary tables.
     """
     embed = model.feat_decoder.estimator.time_embeddings
     embed.forward = lambda t: type(embed).forward(embed, t.bfloat16()).float()

@@ -3,9 +3,10 @@
     python tools/make_checkpoint.py OUT                          the tests' tiny model, a few hundred kB
     python tools/make_checkpoint.py OUT --full-size --never-stop the released dimensions, about 5 GB, for load tests
 
-Needs torch, safetensors and tokenizers, never the official package. A seed, dtype and device give the same bytes.
-Untrained: it speaks noise. The weights are only scaled so that every hidden state stays healthy, latents have about
-unit scale, audio is neither silent nor saturated, and the stop predictor fires after a plausible number of patches.
+Needs torch, safetensors and tokenizers, but not the official package. The same seed, dtype and device give the same
+bytes. The model is not trained, so its audio is noise. The weights are scaled so that hidden states and latents have
+about unit scale, audio is neither silent nor saturated, and the stop predictor fires after a plausible number of
+patches.
 """
 
 import argparse
@@ -22,8 +23,8 @@ from torch import Tensor
 Shapes = Iterator[tuple[str, tuple[int, ...]]]
 
 TINY_SEED = 1
-STOP_UNIT = 0  # unit of stop_proj that is constant, so that stop_head, which has no bias, can have a threshold
-STOP_THRESHOLD = 1.15  # with TINY_SEED, utterances of 10 to 50 patches, whatever the text
+STOP_UNIT = 0  # constant unit of stop_proj: it gives stop_head, which has no bias, a threshold
+STOP_THRESHOLD = 1.15  # with TINY_SEED, every text has 10 to 50 patches
 SPECIAL = {101: "<|audio_start|>", 102: "<|audio_end|>", 103: "<|audio_prompt_start|>", 104: "<|audio_prompt_end|>"}
 HAN = (
     "你好世界今天气很中国语音合成我们的是在说话一二三不了人大小上下来去时间生活学习朋"
@@ -31,7 +32,7 @@ HAN = (
 )
 MODEL_GAIN = {
     "feat_decoder.estimator.out_proj.weight": 0.4,  # latents of about unit scale at the usual guidance
-    "feat_encoder.in_proj.weight": 2.0,  # the last patch outweighs the text: no text decides alone when to stop
+    "feat_encoder.in_proj.weight": 2.0,  # the last patch outweighs the text, so that no text alone decides the stop
     "enc_to_lm_proj.weight": 2.0,
     "fsq_layer.in_proj.weight": 1.5,
     "stop_head.weight": 3.0,
@@ -66,8 +67,11 @@ def ramp(pairs: int, top: float) -> list[float]:
 
 
 def config(full: bool, dtype: str) -> dict:
-    """config.json. The tiny one keeps the released rates and patch size and makes every other dimension different, so
-    that a transposed or swapped tensor cannot pass unnoticed."""
+    """config.json.
+
+    The tiny model has the released rates and patch size. All its other dimensions differ from each other, so that tests
+    find a transposed or swapped tensor.
+    """
     head = 128 if full else 16
     positions = 32768 if full else 2048
     stack = ("hidden_dim", "ffn_dim", "num_heads", "num_layers", "kv_channels")
@@ -147,7 +151,7 @@ def stack_shapes(prefix: str, hidden: int, ffn: int, heads: int, layers: int, lm
 
 
 def model_shapes(c: dict) -> Shapes:
-    """Names and shapes of model.safetensors."""
+    """The names and shapes of model.safetensors."""
     lm, enc, dit = c["lm_config"], c["encoder_config"], c["dit_config"]
     h, e, d, feat, code = (
         lm["hidden_size"],
@@ -201,7 +205,7 @@ def residual_unit_shapes(name: str, channels: int) -> Shapes:
 
 
 def vae_shapes(c: dict) -> Shapes:
-    """Names and shapes of the AudioVAE file, all but the integer `decoder.sr_bin_boundaries`."""
+    """The names and shapes of the AudioVAE file, without the integers of `decoder.sr_bin_boundaries`."""
     channels, latent = c["encoder_dim"], c["latent_dim"]
     yield from conv_shapes("encoder.block.0", (channels, 1, 7))
     for i, stride in enumerate(c["encoder_rates"]):
@@ -251,7 +255,7 @@ class Random:
         return self.normal(shape, MODEL_GAIN.get(name, 1.0) / shape[-1] ** 0.5)
 
     def vae(self, name: str, shape: tuple[int, ...], gains: dict[str, float]) -> Tensor:
-        """The norm of weight_v does not matter, `gains` holds the magnitude of each weight_g."""
+        """A tensor of the AudioVAE. gains: the magnitude of each weight_g; the norm of weight_v has no effect."""
         if name.endswith(".alpha"):
             return 1 + 0.2 * torch.rand(shape, generator=self.generator, device=self.device)
         if "_embed." in name:
@@ -264,7 +268,7 @@ class Random:
 
 
 def vae_gains(c: dict) -> dict[str, float]:
-    """Norm of each filter that keeps the variance: 1 where the norm covers the whole fan-in, more where it does not."""
+    """The norm of each filter that keeps the variance: 1 if the norm covers all inputs, more if it does not."""
     gains = {}
     for name, shape in vae_shapes(c):
         if not name.endswith(".weight_v"):
@@ -273,7 +277,7 @@ def vae_gains(c: dict) -> dict[str, float]:
         if shape[2] == 1 and shape[0] == shape[1]:  # pointwise conv of a residual unit
             gain = 0.3
         elif name == "encoder.fc_mu.weight_v":
-            gain = 4.0  # speech is quieter than unit scale, latents are not
+            gain = 4.0  # speech is quieter than unit scale, latents must not be
         elif shape[:2] == (1, c["decoder_dim"] >> len(c["decoder_rates"])):  # last conv: noise, not a square wave
             gain = 0.03
         elif shape[2] > 3 and shape[2] % 2 == 0 and name.startswith("decoder"):  # transposed: norm is per input channel
@@ -289,10 +293,10 @@ def model_tensors(c: dict, random: Random, dtype: torch.dtype, never_stop: bool)
 
 
 def arrange_stop(tensors: dict[str, Tensor], threshold: float | None) -> None:
-    """Give the stop head a threshold, or, with None, make it constant so that class 0 (go on) always wins.
+    """Give the stop head a threshold. With None, make it constant, so that class 0 (continue) always wins.
 
-    stop_head has no bias, so one unit of stop_proj is made constant (zero weights, bias 1, hence silu(1) after the
-    activation) and carries the bias of class 0.
+    stop_head has no bias. One unit of stop_proj is therefore constant (zero weights and bias 1, so silu(1) after the
+    activation), and its weight is the bias of class 0.
     """
     tensors["stop_proj.weight"][STOP_UNIT] = 0
     tensors["stop_proj.bias"][STOP_UNIT] = 1
@@ -305,17 +309,17 @@ def arrange_stop(tensors: dict[str, Tensor], threshold: float | None) -> None:
 
 
 def vae_tensors(c: dict, random: Random) -> dict[str, Tensor]:
-    """float32 always, as released."""
+    """The tensors of the AudioVAE. They are float32, as in the released checkpoint."""
     gains = vae_gains(c)
     tensors = {name: random.vae(name, shape, gains) for name, shape in vae_shapes(c)}
     out = f"decoder.model.{3 + len(c['decoder_rates'])}"
-    tensors[f"{out}.weight_v"] -= tensors[f"{out}.weight_v"].mean(2, keepdim=True)  # no DC in the audio
+    tensors[f"{out}.weight_v"] -= tensors[f"{out}.weight_v"].mean(2, keepdim=True)  # audio without an offset
     tensors["decoder.sr_bin_boundaries"] = torch.tensor(c["sr_bin_boundaries"], dtype=torch.int32)
     return tensors
 
 
 def tokenizer() -> Tokenizer:
-    """Llama-style BPE with byte fallback: all ASCII, some Han, and merges that make multi-Han tokens."""
+    """A Llama-style BPE tokenizer with byte fallback: ASCII, some Han characters, and merges of several of them."""
     names = ["<unk>", "<s>", "</s>"] + [f"<|reserved_{i}|>" for i in range(3, 101)] + list(SPECIAL.values())
     names += [f"<0x{byte:02X}>" for byte in range(256)]
     names += ["▁"] + [chr(c) for c in range(33, 127)] + list(HAN)
@@ -358,7 +362,7 @@ def write_tokenizer(out: Path, vocab_size: int) -> None:
 def write_checkpoint(
     out: Path, dtype: str = "float32", seed: int = TINY_SEED, full: bool = False, never_stop: bool = False
 ) -> None:
-    """Write config, weights and tokenizer into `out`, which is created."""
+    """Write config, weights and tokenizer into `out`, which is created if need be."""
     out.mkdir(parents=True, exist_ok=True)
     c = config(full, dtype)
     random = Random(seed, "cuda" if full and torch.cuda.is_available() else "cpu")
@@ -367,18 +371,22 @@ def write_checkpoint(
     if full:
         torch.save({"state_dict": {name: tensor.cpu() for name, tensor in vae.items()}}, out / "audiovae.pth")
     else:
-        save_file(vae, out / "audiovae.safetensors")  # a pickle costs half a kB per tensor
+        save_file(vae, out / "audiovae.safetensors")  # a pickle needs half a kB more for each tensor
     write_tokenizer(out, c["lm_config"]["vocab_size"])
     write_json(out / "config.json", c)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("out", type=Path, help="directory to write")
-    parser.add_argument("--dtype", choices=("float32", "bfloat16"), help="default float32, bfloat16 with --full-size")
-    parser.add_argument("--seed", type=int, default=TINY_SEED)
-    parser.add_argument("--full-size", action="store_true", help="the dimensions of the released VoxCPM2")
-    parser.add_argument("--never-stop", action="store_true", help="a stop head that never fires")
+    parser.add_argument("out", type=Path, help="folder to write")
+    parser.add_argument(
+        "--dtype",
+        choices=("float32", "bfloat16"),
+        help="of the model's weights; default: float32, with --full-size bfloat16",
+    )
+    parser.add_argument("--seed", type=int, default=TINY_SEED, help="of the weights")
+    parser.add_argument("--full-size", action="store_true", help="use the dimensions of the released VoxCPM2")
+    parser.add_argument("--never-stop", action="store_true", help="make a stop head that never fires")
     args = parser.parse_args()
     dtype = args.dtype or ("bfloat16" if args.full_size else "float32")
     write_checkpoint(args.out, dtype, args.seed, args.full_size, args.never_stop)

@@ -1,6 +1,6 @@
-"""Write tests/goldens: what the official `voxcpm` package computes with the tests' checkpoint and the voice.
+"""Write tests/goldens: the results of the official `voxcpm` package with the tests' checkpoint and with the voice.
 
-It needs an environment of its own, because the official package pins libraries that the server does not use:
+It needs an environment of its own, because the official package requires libraries that the server does not use:
 
     python3.11 -m venv /tmp/oracle
     /tmp/oracle/bin/pip install torch==2.13.0
@@ -9,10 +9,10 @@ It needs an environment of its own, because the official package pins libraries 
         soundfile librosa
     OMP_NUM_THREADS=1 /tmp/oracle/bin/python tools/make_goldens.py
 
-Every run rewrites all files; a new checkpoint needs new goldens, and the bundled voice those of `--only voice`. The
-tool asserts what the tests rely on: no key is missing, no value before the rounding of the FSQ is near a boundary, no
-stop decision is near a tie, and rounding errors are not amplified (a case that fails moves on to its next noise seed).
-tests/goldens/README.md lists the keys.
+Every run rewrites all files. A new checkpoint needs new goldens, and a new bundled voice needs those of `--only voice`.
+The tool checks the conditions of the tests: no key is missing, no value before the rounding of the FSQ is near a
+boundary, no stop decision is near a tie, and rounding errors are not amplified. A case that fails a check is repeated
+with the next noise seed. tests/goldens/README.md lists the keys.
 """
 
 import argparse
@@ -34,7 +34,7 @@ from unittest import mock
 
 os.environ.update(HF_HUB_OFFLINE="1", TQDM_DISABLE="1", TRANSFORMERS_VERBOSITY="error")
 
-# The official package imports torchaudio for an older model only; VoxCPM2 never calls it. Other libraries probe for it.
+# The official package imports torchaudio for an older model only; VoxCPM2 never calls it. Other libraries look for it.
 placeholder = types.ModuleType("torchaudio")
 placeholder.__spec__ = importlib.machinery.ModuleSpec("torchaudio", None)
 placeholder.__version__ = "0.0.0"  # type: ignore[attr-defined]
@@ -52,9 +52,9 @@ from voxcpm.model import voxcpm2  # noqa: E402  # pyright: ignore[reportMissingI
 ROOT = Path(__file__).resolve().parent.parent
 RATE = 16000
 STOP_MARGIN = 1e-3
-TRAINING_ONLY = "audio_vae.encoder.fc_logvar."  # weights that only training uses; a checkpoint may lack them
-NOISE_ERROR, LATENT_ERROR = 1e-6, 2e-5  # noise moved by the first may move latents by the second at most
-AUDIO_STRIDE = 7  # coprime to every rate: the samples kept of a long waveform visit all phases
+TRAINING_ONLY = "audio_vae.encoder.fc_logvar."  # weights for training; a checkpoint may lack them
+NOISE_ERROR, LATENT_ERROR = 1e-6, 2e-5  # a change of the noise by the first changes latents by at most the second
+AUDIO_STRIDE = 7  # coprime to every rate, so that the stored samples of a long waveform have all phases
 
 Tensors = dict[str, Tensor]
 Official = Any  # voxcpm2.VoxCPM2Model, whose module only exists in the other environment
@@ -62,7 +62,7 @@ Official = Any  # voxcpm2.VoxCPM2Model, whose module only exists in the other en
 
 @dataclass(slots=True)
 class Trace:
-    """What the official model did during one generation."""
+    """The record of one generation by the official model."""
 
     sequence: Tensors = field(default_factory=dict)  # ids, text_mask, audio_mask
     noise: list[Tensor] = field(default_factory=list)
@@ -81,7 +81,7 @@ def hooked(module: nn.Module, hook: Callable[..., Any]) -> Iterator[None]:
 
 @contextmanager
 def traced(model: Official, seed: int, noise_error: float) -> Iterator[Trace]:
-    """Record a generation and inject its noise: patch i takes the i-th draw of a generator of its own."""
+    """Record a generation, and supply its noise: patch i takes the i-th draw of a generator of its own."""
     trace, draws, errors = Trace(), torch.Generator().manual_seed(seed), torch.Generator().manual_seed(seed + 1)
     inference = model._inference
 
@@ -113,7 +113,7 @@ def traced(model: Official, seed: int, noise_error: float) -> Iterator[Trace]:
 
 
 def voice(seconds: float, rate: int = RATE, channels: int = 1, seed: int = 0) -> np.ndarray:
-    """A synthetic voice: harmonics of a gliding pitch under a syllable envelope, and breath. [samples, channels]"""
+    """A synthetic voice: harmonics of a varying pitch with the envelope of syllables, and noise. [samples, channels]"""
     random = np.random.default_rng(seed)
     t = np.arange(round(seconds * rate))[:, None] / rate
     pitch = 120 + 30 * np.sin(2 * np.pi * 1.7 * t + np.arange(channels))
@@ -124,7 +124,7 @@ def voice(seconds: float, rate: int = RATE, channels: int = 1, seed: int = 0) ->
 
 
 def load_model(checkpoint: Path, dtype: str = "float32") -> Official:
-    """The official model, after proving that its silent loader missed nothing."""
+    """The official model. Checks that its loader, which ignores missing keys, found all of them."""
     results = []
     load = nn.Module.load_state_dict
 
@@ -141,12 +141,12 @@ def load_model(checkpoint: Path, dtype: str = "float32") -> Official:
             model = voxcpm2.VoxCPM2Model.from_local(folder, optimize=False, device="cpu")
     missing = [key for result in results for key in (*result.missing_keys, *result.unexpected_keys)]
     missing = [key for key in missing if not key.startswith(TRAINING_ONLY)]
-    assert results and not missing, f"checkpoint and official model disagree about {missing}"
+    assert results and not missing, f"the checkpoint and the official model have different keys: {missing}"
     return model
 
 
 def run(model: Official, case: Case, seed: int, folder: Path, noise_error: float = 0.0) -> tuple[Tensors, Trace]:
-    """One generation of the official package, offline."""
+    """One generation by the official package, offline."""
     waves = {"prompt": case.prompt, "reference": case.reference}
     out, paths = {}, {}
     for i, (role, seconds) in enumerate(waves.items()):
@@ -192,12 +192,12 @@ def ending(model: Official, case: Case, out: Tensors) -> str:
 
 
 def objections(model: Official, case: Case, out: Tensors, trace: Trace) -> Iterator[str]:
-    """Why this seed cannot be a golden."""
+    """Yield the reasons for which a seed cannot be a golden."""
     patches = len(out["latents"])
     if ending(model, case, out) != case.ended_by or not case.min_patches <= patches <= case.max_patches:
         yield f"{patches} patches, ended by {ending(model, case, out)}"
     if case.name == "min_len" and out["stop_logits"][case.min_len].argmax() != 1:
-        yield f"the stop predictor does not fire at {case.min_len}, where it must be ignored"
+        yield f"the stop predictor does not fire at step {case.min_len}, where min_len must suppress it"
     if trace.fsq_margin < case.fsq_margin:
         yield f"a value before rounding is {trace.fsq_margin:.1e} from a boundary"
     if (margin := out["stop_logits"].diff().abs().min().item()) < STOP_MARGIN:
@@ -205,16 +205,16 @@ def objections(model: Official, case: Case, out: Tensors, trace: Trace) -> Itera
 
 
 def instability(model: Official, case: Case, seed: int, out: Tensors, folder: Path) -> Iterator[str]:
-    """Whether rounding errors of another correct implementation would show."""
+    """Yield a reason if the rounding errors of another correct implementation would change the result."""
     moved, _ = run(model, case, seed, folder, NOISE_ERROR)
     if moved["latents"].shape != out["latents"].shape:
-        yield "rounding decides the length"
+        yield "rounding changes the length"
     elif (error := (moved["latents"] - out["latents"]).abs().max().item()) > LATENT_ERROR:
-        yield f"noise moved by {NOISE_ERROR:.0e} moves latents by {error:.1e}"
+        yield f"a change of the noise by {NOISE_ERROR:.0e} changes latents by {error:.1e}"
 
 
 def golden(model: Official, case: Case, path: Path) -> dict[str, Any]:
-    """Write the first seed of a case that has no objections; return its manifest entry."""
+    """Write the first seed of a case that passes all checks, and return its entry in the manifest."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for seed in range(case.seed, case.seed + 200):
@@ -222,9 +222,9 @@ def golden(model: Official, case: Case, path: Path) -> dict[str, Any]:
             reasons = list(objections(model, case, out, trace)) or list(instability(model, case, seed, out, folder))
             if not reasons:
                 break
-            print(f"{case.name}: seed {seed} refused: {'; '.join(reasons)}", file=sys.stderr)
+            print(f"{case.name}: seed {seed} fails: {'; '.join(reasons)}", file=sys.stderr)
         else:
-            raise AssertionError(f"no seed gives case {case.name}")
+            raise AssertionError(f"no seed passes the checks of case {case.name}")
     rms = out["audio"].square().mean().sqrt().item()
     assert 0.05 < rms < 0.3, f"{case.name}: audio has RMS {rms}"
     modes = {(False, False): "zero_shot", (True, False): "prompt", (False, True): "reference", (True, True): "hifi"}
@@ -297,7 +297,7 @@ def write_manifest(folder: Path, command: str, entries: list[dict[str, Any]], ch
 
 
 def main() -> None:
-    from golden_modules import modules  # beside this file; it needs the official package too
+    from golden_modules import modules  # in this folder; it needs the official package too
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--checkpoint", type=Path, default=ROOT / "tests" / "checkpoints" / "tiny")

@@ -30,7 +30,7 @@ def draw(table: Mapping[str, Any], path: Path) -> None:
         len(names), 1, figsize=(13, 1.15 * len(names) + 1), layout="constrained", sharex=True, squeeze=False
     )
     for axis, name in zip(grid[:, 0], names, strict=True):
-        words, parts = shown[name]["words"], shown[name]["heard"]
+        words, parts = shown[name]["words"], shown[name]["played"]
         axis.vlines([word["at"] for word in words], 1.05, 1.45, color=INK["floor"], linewidth=1)
         axis.vlines([word["at"] for word in words if word["ends_sentence"]], 1.05, 1.75, color="black", linewidth=1.5)
         for part in parts:

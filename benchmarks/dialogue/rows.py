@@ -123,7 +123,7 @@ def example(schedule: str, streams: int, dialogue: Dialogue) -> dict[str, Any]:
         before = part
     ends = set(dialogue.script.sentence_ends)
     words = [{"at": sent.time - begin, "ends_sentence": sent.end in ends} for sent in dialogue.sent]
-    return {"schedule": schedule, "streams": streams, "words": words, "heard": parts}
+    return {"schedule": schedule, "streams": streams, "words": words, "played": parts}
 
 
 HEADINGS = (

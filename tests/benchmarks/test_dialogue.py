@@ -160,8 +160,8 @@ def test_a_row_of_failures_has_no_times():
 def test_an_example_tells_the_kinds_of_silence_apart():
     chunks = [(0.7, 0.5, 0), (1.5, 0.5, 1), (2.1, 0.5, 1), (3.0, 0.5, 2)]
     drawn = rows.example("2", 1, record([(5, "clause"), (17, ""), (26, "")], chunks))
-    assert [part["silence"] for part in drawn["heard"]] == ["", "inside", "underrun", "between"]
-    assert [part["silence_s"] for part in drawn["heard"]] == pytest.approx([0, 0.3, 0.1, 0.4])
+    assert [part["silence"] for part in drawn["played"]] == ["", "inside", "underrun", "between"]
+    assert [part["silence_s"] for part in drawn["played"]] == pytest.approx([0, 0.3, 0.1, 0.4])
     assert [word["ends_sentence"] for word in drawn["words"]] == [False, False, True, False, True]
 
 
@@ -196,9 +196,9 @@ def test_the_command_writes_a_row_for_each_schedule_and_stream_count(tmp_path):
     assert all(row["unavoidable"]["max_ms"] == 0 for row in table["rows"] if row["schedule"] == "once")
     assert [one["schedule"] for one in table["examples"]] == ["20", "once", "20", "once"]
     for one in table["examples"]:
-        assert len({part["segment"] for part in one["heard"]}) == 2
-        assert sum(part["end"] - part["begin"] for part in one["heard"]) == pytest.approx(2 * 4 * 0.16)
-        assert all(before["end"] <= after["begin"] for before, after in pairwise(one["heard"]))
+        assert len({part["segment"] for part in one["played"]}) == 2
+        assert sum(part["end"] - part["begin"] for part in one["played"]) == pytest.approx(2 * 4 * 0.16)
+        assert all(before["end"] <= after["begin"] for before, after in pairwise(one["played"]))
     text = markdown.read_text()
     assert "| 20 | 1 | 2 |" in text and "| all at once | 2 | 2 |" in text
     assert picture.exists() == ("![](picture.png)" in text)

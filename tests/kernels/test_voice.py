@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from tools.voice import codec_kernels, quick_codec, tiny_attention
-from tools.voice.speaker import within
+from tools.voice.model import within
 
 
 def same(mine: Callable[..., Tensor], theirs: Callable[..., Tensor], inputs: Sequence[Tensor]) -> None:

@@ -1,4 +1,4 @@
-"""The tools are no installed package: they run from the repository's root."""
+"""Makes the tools importable: they are not installed, but run from the root of the repository."""
 
 import sys
 from pathlib import Path

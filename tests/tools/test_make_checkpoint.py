@@ -18,7 +18,7 @@ def tool():
     return runpy.run_path(str(ROOT / "tools" / "make_checkpoint.py"))
 
 
-def test_the_tiny_checkpoint_is_what_the_tool_writes(tool, tmp_path):
+def test_the_tool_writes_the_tiny_checkpoint(tool, tmp_path):
     tool["write_checkpoint"](tmp_path)
     for name in ("model.safetensors", "audiovae.safetensors"):
         made, kept = load_file(tmp_path / name), load_file(TINY / name)

@@ -1,4 +1,4 @@
-"""The measurement of sentences that are cut at a clause: what it asks for, what it refuses, and how it counts."""
+"""The measurement of sentences that are cut at a clause: its requests, its checks and its counts."""
 
 import importlib.util
 import json
@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from tools.voice import clauses, judge, text
-from tools.voice.clauses import EAGER, INDEPENDENT, MODES, WHOLE, Heard, cases, checked, difference, folder_of, rows
+from tools.voice.clauses import EAGER, INDEPENDENT, MODES, WHOLE, Verdict, cases, checked, difference, folder_of, rows
 from tools.voice.dataset import RATE
-from tools.voice.recordings import Case, Part, keep, recordings
+from tools.voice.recordings import Case, SpokenSegment, recordings, store
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
 from voxcpm_server.speech.segmenter import Segmenter
@@ -31,8 +31,8 @@ needs_recognizer = pytest.mark.skipif(
 )
 
 
-def spoken() -> np.ndarray:
-    """The words of TEXT, by rms."""
+def speech() -> np.ndarray:
+    """TEXT in the voice rms."""
     with wave.open(str(SPEECH / "rms.wav")) as file:
         return np.frombuffer(file.readframes(file.getnframes()), np.int16)
 
@@ -40,7 +40,7 @@ def spoken() -> np.ndarray:
 # ---------------------------------------------------------------- sentences
 
 
-def test_there_are_a_hundred_different_sentences_far_from_the_held_out():
+def test_there_are_a_hundred_different_sentences_unlike_the_held_out_ones():
     near = text.too_near(text.HELD_OUT.read_text(encoding="utf-8").splitlines())
     assert len(SENTENCES) == len(set(SENTENCES)) == 100
     for sentence in SENTENCES:
@@ -51,7 +51,7 @@ def test_there_are_a_hundred_different_sentences_far_from_the_held_out():
 def test_eager_cuts_each_of_them_at_a_clause_and_sentence_cuts_none(first):
     for sentence in SENTENCES:
         segmenter = Segmenter(Segmentation(first_segment=first))
-        reasons = [piece.cut for piece in (*segmenter.feed(sentence), *segmenter.flush())]
+        reasons = [segment.cut for segment in (*segmenter.feed(sentence), *segmenter.flush())]
         assert reasons[-1] is CutReason.FLUSH
         assert set(reasons[:-1]) == ({CutReason.CLAUSE} if first is FirstSegment.EAGER else set())
 
@@ -59,9 +59,9 @@ def test_eager_cuts_each_of_them_at_a_clause_and_sentence_cuts_none(first):
 # ----------------------------------------------------------------- counting
 
 
-def one(mode: str, seed: int, sentence: str, edits: int, words: int = 10) -> Heard:
+def one(mode: str, seed: int, sentence: str, edits: int, words: int = 10) -> Verdict:
     errors = judge.Errors(edits, words)
-    return Heard(mode, seed, sentence, "A part,", "", errors, judge.Errors(2 * edits, 5 * words), 1.5, edits > 5)
+    return Verdict(mode, seed, sentence, "A part,", "", errors, judge.Errors(2 * edits, 5 * words), 1.5, edits > 5)
 
 
 def test_rows_count_each_seed_and_all():
@@ -82,8 +82,8 @@ def test_a_difference_that_is_the_same_in_all_sentences_is_certain():
     assert difference(INDEPENDENT, "words", verdicts).difference == 0
 
 
-def test_a_difference_of_few_sentences_is_uncertain_however_many_seeds_there_are():
-    def verdicts(seeds: int) -> list[Heard]:
+def test_a_difference_in_few_sentences_is_uncertain_with_any_number_of_seeds():
+    def verdicts(seeds: int) -> list[Verdict]:
         return [
             one(mode, seed, str(sentence), 5 if mode == EAGER and not sentence else 0)
             for seed in range(seeds)
@@ -96,7 +96,7 @@ def test_a_difference_of_few_sentences_is_uncertain_however_many_seeds_there_are
     assert few.low == 0 and 0.05 <= few.high <= 0.125  # none, and two to five of 20 draws of the one bad sentence
 
 
-# ----------------------------------------------------------------- refusals
+# ------------------------------------------------------------------- checks
 
 
 @pytest.mark.parametrize(
@@ -113,13 +113,13 @@ def test_a_difference_of_few_sentences_is_uncertain_however_many_seeds_there_are
         (WHOLE, [], False),
     ],
 )
-def test_a_recording_that_was_cut_otherwise_is_refused(tmp_path, mode, reasons, right):
+def test_a_recording_with_other_cuts_is_refused(tmp_path, mode, reasons, right):
     case = Case(mode, "rms", TEXT)
-    keep(tmp_path, case, spoken(), "complete", [Part("x", reason) for reason in reasons])
+    store(tmp_path, case, speech(), "complete", [SpokenSegment("x", reason) for reason in reasons])
     if right:
         assert [recording.case for recording in checked(tmp_path, [case])] == [case]
     else:
-        with pytest.raises(ValueError, match="did not speak Case"):
+        with pytest.raises(ValueError, match="did not cut Case"):
             checked(tmp_path, [case])
 
 
@@ -132,21 +132,21 @@ def test_a_missing_recording_is_named(tmp_path):
 
 
 class Cutter(tts_pb2_grpc.VoxCPMServiceServicer):
-    """Says the same to everybody, in two segments for those that want it eager; these lose what `lost` names."""
+    """Speaks the same audio for every text, with eager mode in two segments, which lack the samples of `lost`."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[pb.GenerateConfig, str]] = []
+        self.requests: list[tuple[pb.GenerateConfig, str]] = []
         self.lost = slice(0, 0)
 
     def Generate(self, requests, context):
         messages = list(requests)
-        config, said = messages[0].config, "".join(message.text for message in messages[1:])
-        self.asked.append((config, said))
+        config, text = messages[0].config, "".join(message.text for message in messages[1:])
+        self.requests.append((config, text))
         eager = config.segmentation.first_segment == pb.FIRST_SEGMENT_EAGER
-        comma = said.index(",") + 1
-        parts = [(said[:comma], CLAUSE), (said[comma + 1 :], FLUSH)] if eager else [(said, FLUSH)]
+        comma = text.index(",") + 1
+        parts = [(text[:comma], CLAUSE), (text[comma + 1 :], FLUSH)] if eager else [(text, FLUSH)]
         for index, (part, reason) in enumerate(parts):
-            samples = np.array_split(spoken(), len(parts))[index]
+            samples = np.array_split(speech(), len(parts))[index]
             if eager:
                 samples = np.delete(samples, self.lost)
             header = pb.StreamHeader(request_id=config.request_id, format=config.output)
@@ -180,17 +180,17 @@ def cutter():
     server.stop(0)
 
 
-def test_every_mode_is_asked_once_with_the_same_seed(cutter, tmp_path):
+def test_every_mode_is_recorded_once_with_the_same_seed(cutter, tmp_path):
     for _ in range(2):
         clauses.speak_all(cutter.target, [TEXT, OTHER], "rms", [1, 2], tmp_path, timesteps=4)
-    assert len(cutter.asked) == 2 * 2 * len(MODES)
-    assert {config.conditioning.preset for config, _ in cutter.asked} == {"rms"}
-    assert {config.turn.sampling.inference_timesteps for config, _ in cutter.asked} == {4}
-    seeds = [(config.turn.sampling.seed, said) for config, said in cutter.asked]
+    assert len(cutter.requests) == 2 * 2 * len(MODES)
+    assert {config.conditioning.preset for config, _ in cutter.requests} == {"rms"}
+    assert {config.turn.sampling.inference_timesteps for config, _ in cutter.requests} == {4}
+    seeds = [(config.turn.sampling.seed, text) for config, text in cutter.requests]
     assert {one: seeds.count(one) for one in seeds} == dict.fromkeys(
         [(1000, TEXT), (1001, OTHER), (2000, TEXT), (2001, OTHER)], len(MODES)
     )
-    ways = {(config.segmentation.first_segment, config.segmentation.continuity) for config, _ in cutter.asked}
+    ways = {(config.segmentation.first_segment, config.segmentation.continuity) for config, _ in cutter.requests}
     assert ways == {
         (pb.FIRST_SEGMENT_SENTENCE, pb.CONTINUITY_MODE_UNSPECIFIED),
         (pb.FIRST_SEGMENT_EAGER, pb.CONTINUITY_MODE_CARRY),
@@ -198,13 +198,16 @@ def test_every_mode_is_asked_once_with_the_same_seed(cutter, tmp_path):
     }
 
 
-def test_what_the_server_cut_is_kept_with_the_recording(cutter, tmp_path):
+def test_the_cuts_are_stored_with_the_recording(cutter, tmp_path):
     clauses.speak_all(cutter.target, [TEXT], "rms", [1], tmp_path, timesteps=4)
     there = {one.case.mode: one for one in recordings(folder_of(tmp_path, 1))}
-    assert there[WHOLE].parts == (Part(TEXT, "flush"),)
-    assert there[EAGER].parts == (Part("The train arrived,", "clause"), Part("ten minutes late.", "flush"))
+    assert there[WHOLE].parts == (SpokenSegment(TEXT, "flush"),)
+    assert there[EAGER].parts == (
+        SpokenSegment("The train arrived,", "clause"),
+        SpokenSegment("ten minutes late.", "flush"),
+    )
     assert there[EAGER].finish_reason == "max_steps"  # of its first segment
-    assert all(np.array_equal(one.samples(), spoken()) for one in there.values())
+    assert all(np.array_equal(one.samples(), speech()) for one in there.values())
     assert len(checked(folder_of(tmp_path, 1), cases([TEXT], "rms"))) == len(MODES)
 
 
@@ -215,7 +218,7 @@ def test_the_command_fails_if_cut_sentences_lose_words(cutter, tmp_path, monkeyp
     cutter.lost = lost
     (tmp_path / "sentences.txt").write_text(f"{TEXT}\n", encoding="utf-8")
     out = tmp_path / "eager"
-    words = [str(tmp_path / "said"), "--target", cutter.target, "--sentences", str(tmp_path / "sentences.txt")]
+    words = [str(tmp_path / "recordings"), "--target", cutter.target, "--sentences", str(tmp_path / "sentences.txt")]
     monkeypatch.setattr(sys, "argv", ["clauses", *words, "--processes", "1", "--out", str(out)])
     assert clauses.main() == status
     result = json.loads(out.with_suffix(".json").read_text())
@@ -223,4 +226,4 @@ def test_the_command_fails_if_cut_sentences_lose_words(cutter, tmp_path, monkeyp
     assert result["rows"][0]["word_errors"] == 0 and (result["rows"][1]["word_errors"] > 0) == (status == 1)
     assert (result["first_words"], result["sentence_words"]) == (3, 6)
     written = out.with_suffix(".md").read_text()
-    assert written == clauses.page(result) and ("**This does not hold.**" in written) == (status == 1)
+    assert written == clauses.page(result) and ("**The bound does not hold.**" in written) == (status == 1)

@@ -1,4 +1,4 @@
-"""The judge of the bundled voice: it must be fair to good speech and hard on bad."""
+"""The evaluation of the bundled voice: good speech passes its bounds, and bad speech does not."""
 
 import asyncio
 import importlib.util
@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from tools.voice import evaluate, judge
-from tools.voice.ask import MODES, ask_all, cases
 from tools.voice.dataset import RATE, Plan, Speech, Utterance, write_plan, write_shard
-from tools.voice.evaluate import Row, bounds, judge_all, page
-from tools.voice.recordings import Case, keep, recordings, wav
+from tools.voice.evaluate import Row, bounds, evaluate_all, page
+from tools.voice.record import MODES, cases, record_all
+from tools.voice.recordings import Case, recordings, store, wav
 from tools.voice.voices import VOICES, find
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
@@ -29,18 +29,18 @@ needs_recognizer = pytest.mark.skipif(
 )
 
 
-def spoken(voice: str) -> np.ndarray:
-    """TEXT as the teacher says it."""
+def speech(voice: str) -> np.ndarray:
+    """TEXT by the teacher in a voice."""
     with wave.open(str(SPEECH / f"{voice}.wav")) as file:
         return np.frombuffer(file.readframes(file.getnframes()), np.int16)
 
 
 @pytest.fixture
 def teacher(tmp_path) -> Speech:
-    """TEXT, and another sentence of the same sound, by every voice."""
+    """TEXT, and another sentence with the same audio, in every voice."""
     write_plan(tmp_path / "teacher", Plan(6, 1, "x"))
-    said = [Utterance(voice.name, text, spoken(voice.name)) for text in (TEXT, "More.") for voice in VOICES]
-    write_shard(tmp_path / "teacher", 0, said)
+    utterances = [Utterance(voice.name, text, speech(voice.name)) for text in (TEXT, "More.") for voice in VOICES]
+    write_shard(tmp_path / "teacher", 0, utterances)
     return Speech(tmp_path / "teacher")
 
 
@@ -62,11 +62,11 @@ def test_errors_ignore_case_and_punctuation():
 
 
 @needs_recognizer
-def test_the_teacher_is_understood_whatever_was_heard_before():
+def test_the_teacher_is_understood_after_noise():
     recognizer = judge.Recognizer()
     noise = np.random.default_rng(1).integers(-3000, 3000, RATE // 4).astype(np.int16)
     for voice in VOICES:
-        assert judge.word_errors(TEXT, recognizer.transcribe(spoken(voice.name))).edits == 0
+        assert judge.word_errors(TEXT, recognizer.transcribe(speech(voice.name))).edits == 0
         assert judge.word_errors(TEXT, recognizer.transcribe(noise)).rate > 0.8
 
 
@@ -85,16 +85,16 @@ def test_silence_has_no_pitch():
 
 
 def test_timbre_does_not_depend_on_loudness():
-    x = spoken("slt")
+    x = speech("slt")
     assert np.abs(judge.timbre(x) - judge.timbre(x // 3)).mean() < 0.5
-    assert np.abs(judge.timbre(x) - judge.timbre(spoken("rms"))).mean() > 2
+    assert np.abs(judge.timbre(x) - judge.timbre(speech("rms"))).mean() > 2
 
 
-def test_speakers_are_told_apart():
-    speakers = {voice.name: judge.profile([spoken(voice.name)]) for voice in VOICES}
+def test_speakers_are_distinguished():
+    speakers = {voice.name: judge.profile([speech(voice.name)]) for voice in VOICES}
     assert speakers["rms"].pitch < speakers["awb"].pitch < speakers["slt"].pitch
     for voice in VOICES:
-        x = spoken(voice.name)
+        x = speech(voice.name)
         for half in (x[: len(x) // 2], x[len(x) // 2 :]):
             assert judge.nearest_by_pitch(judge.pitch(half), speakers) == voice.name
             assert judge.nearest_by_timbre(judge.timbre(half), speakers) == voice.name
@@ -103,25 +103,25 @@ def test_speakers_are_told_apart():
 # --------------------------------------------------------------- evaluation
 
 
-def kept(folder: Path, said: dict[str, str], finish_reason: str = "complete") -> Path:
-    """Recordings of TEXT and "More." in mode `reference`, in which each voice is heard as the one that `said` names."""
-    for voice, sound in said.items():
+def stored(folder: Path, audio: dict[str, str], finish_reason: str = "complete") -> Path:
+    """Recordings of TEXT and "More." in mode `reference`. audio: for each voice, the voice in its recordings."""
+    for voice, sound in audio.items():
         for text in (TEXT, "More."):
-            keep(folder, Case("reference", voice, text), spoken(sound), finish_reason)
+            store(folder, Case("reference", voice, text), speech(sound), finish_reason)
     return folder
 
 
 @needs_recognizer
-def test_the_teacher_itself_passes_and_another_speaker_does_not(teacher, tmp_path):
+def test_the_teacher_passes_and_another_speaker_fails(teacher, tmp_path):
     own = {voice.name: voice.name for voice in VOICES}
-    rows, verdicts = judge_all(teacher, kept(tmp_path / "own", own), ["reference"], processes=2)
+    rows, verdicts = evaluate_all(teacher, stored(tmp_path / "own", own), ["reference"], processes=2)
     assert [(one.mode, one.voice) for one in rows[2:4]] == [("teacher", "awb"), ("reference", "slt")]
     assert all(one.right_by_pitch == one.right_by_timbre == one.right_length == one.median_length == 1 for one in rows)
     assert all(verdict.words.edits == 0 for verdict in verdicts if verdict.case.text == TEXT)
     assert all(bound.holds for bound in bounds(rows))
 
     swapped = {"slt": "rms", "rms": "slt", "awb": "awb"}
-    rows, _ = judge_all(teacher, kept(tmp_path / "swapped", swapped, "max_steps"), ["reference"])
+    rows, _ = evaluate_all(teacher, stored(tmp_path / "swapped", swapped, "max_steps"), ["reference"])
     assert [one.right_by_pitch for one in rows[3:]] == [one.right_by_timbre for one in rows[3:]] == [0, 0, 1]
     broken = [bound.about for bound in bounds(rows) if not bound.holds]
     assert [about.split(",")[0] for about in broken] == [
@@ -133,18 +133,18 @@ def test_the_teacher_itself_passes_and_another_speaker_does_not(teacher, tmp_pat
 
 
 @needs_recognizer
-def test_silence_is_judged_too(teacher, tmp_path):
+def test_silence_is_evaluated(teacher, tmp_path):
     for text in (TEXT, "More."):
         for voice in VOICES:
-            keep(tmp_path / "silent", Case("prompt", voice.name, text), np.zeros(RATE, np.int16), "complete")
-    rows, _ = judge_all(teacher, tmp_path / "silent", ["prompt"])
+            store(tmp_path / "silent", Case("prompt", voice.name, text), np.zeros(RATE, np.int16), "complete")
+    rows, _ = evaluate_all(teacher, tmp_path / "silent", ["prompt"])
     for one in rows[3:]:
         assert (one.word_error_rate, one.right_by_pitch, one.right_by_timbre, one.right_length) == (1, 0, 0, 0)
 
 
 def test_a_missing_recording_is_named(teacher, tmp_path):
     with pytest.raises(ValueError, match=r"no recording of Case\(mode='reference', voice='slt'"):
-        judge_all(teacher, tmp_path, ["reference"])
+        evaluate_all(teacher, tmp_path, ["reference"])
 
 
 GOOD = Row("teacher", "slt", 100, 0.04, 0.02, 1, 1, 1, 1, 0)
@@ -154,7 +154,7 @@ GOOD = Row("teacher", "slt", 100, 0.04, 0.02, 1, 1, 1, 1, 0)
     ("changes", "broken"),
     [
         ({}, []),
-        ({"word_error_rate": 0.15}, []),  # 1.5 times the 10 % that the teacher is forgiven
+        ({"word_error_rate": 0.15}, []),  # 1.5 times 10 %, the least rate for the bound
         ({"word_error_rate": 0.16}, ["word error rate of slt"]),
         ({"right_by_pitch": 0.94}, ["right speaker by pitch"]),
         ({"right_by_timbre": 0.94}, ["right speaker by timbre"]),
@@ -167,7 +167,7 @@ def test_each_bound_is_checked(changes, broken):
     assert [bound.about.split(",")[0] for bound in found if not bound.holds] == broken
 
 
-def test_a_teacher_that_is_hard_to_understand_moves_the_bound():
+def test_a_teacher_with_many_errors_raises_the_bound():
     hard = replace(GOOD, word_error_rate=0.2)
     assert bounds([hard, replace(hard, mode="prompt", word_error_rate=0.29)])[0].holds
     assert not bounds([hard, replace(hard, mode="prompt", word_error_rate=0.31)])[0].holds
@@ -177,17 +177,17 @@ def test_a_teacher_that_is_hard_to_understand_moves_the_bound():
 
 
 class Parrot(tts_pb2_grpc.VoxCPMServiceServicer):
-    """Says the same to everybody, and remembers who asked for what."""
+    """Speaks the same audio for every request, and records the requests."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[pb.GenerateConfig, str]] = []
+        self.requests: list[tuple[pb.GenerateConfig, str]] = []
 
     def Generate(self, requests, context):
         messages = list(requests)
         config = messages[0].config
-        self.asked.append((config, "".join(message.text for message in messages[1:])))
+        self.requests.append((config, "".join(message.text for message in messages[1:])))
         header = pb.StreamHeader(request_id=config.request_id, format=config.output)
-        audio = spoken("slt").tobytes()
+        audio = speech("slt").tobytes()
         yield pb.AudioChunk(header=header, audio=audio, sample_count=len(audio) // 2)
         yield pb.AudioChunk(sequence=1, summary=pb.StreamSummary(finish_reason=pb.FINISH_REASON_MAX_STEPS))
 
@@ -203,33 +203,33 @@ def parrot():
     server.stop(0)
 
 
-def test_every_case_is_asked_once_and_kept(parrot, teacher, tmp_path):
-    folder = tmp_path / "said"
-    keep(folder, Case("prompt", "awb", TEXT), spoken("awb"), "complete")  # of a run that was stopped
+def test_every_case_is_recorded_once(parrot, teacher, tmp_path):
+    folder = tmp_path / "recordings"
+    store(folder, Case("prompt", "awb", TEXT), speech("awb"), "complete")  # of a run that was stopped
     for _ in range(2):
-        asyncio.run(ask_all(parrot.target, teacher, MODES, folder, timesteps=4))
+        asyncio.run(record_all(parrot.target, teacher, MODES, folder, timesteps=4))
     there = {one.case: one for one in recordings(folder)}
-    assert there.keys() == set(cases([TEXT, "More."], MODES)) and len(parrot.asked) == len(there) - 1 == 23
+    assert there.keys() == set(cases([TEXT, "More."], MODES)) and len(parrot.requests) == len(there) - 1 == 23
     new = there[Case("described", "rms", TEXT)]
-    assert new.finish_reason == "max_steps" and np.array_equal(new.samples(), spoken("slt"))
-    for config, text in parrot.asked:
+    assert new.finish_reason == "max_steps" and np.array_equal(new.samples(), speech("slt"))
+    for config, text in parrot.requests:
         assert text in (TEXT, "More.") and config.turn.sampling.inference_timesteps == 4
         assert config.output == pb.AudioFormat(encoding=pb.AUDIO_ENCODING_PCM_S16LE, sample_rate_hz=RATE)
         assert config.turn.sampling.seed == (text == "More.")
 
 
-def test_each_mode_gives_the_speaker_in_its_own_way(parrot, teacher, tmp_path):
-    asyncio.run(ask_all(parrot.target, teacher, MODES, tmp_path / "said"))
-    styles = {config.turn.style for config, _ in parrot.asked}
+def test_each_mode_gives_the_speaker_in_its_way(parrot, teacher, tmp_path):
+    asyncio.run(record_all(parrot.target, teacher, MODES, tmp_path / "recordings"))
+    styles = {config.turn.style for config, _ in parrot.requests}
     assert styles == {"", *(voice.description for voice in VOICES)}
-    given = {wav(spoken(voice.name)) for voice in VOICES}
-    for config, text in parrot.asked:
+    given = {wav(speech(voice.name)) for voice in VOICES}
+    for config, text in parrot.requests:
         prompt, reference = config.conditioning.inline_prompt, config.conditioning.inline_reference
         assert {prompt.audio.data, reference.audio.data} <= {b"", *given}
         if prompt.transcript:
-            assert prompt.transcript == ("More. " if text == TEXT else TEXT + " ")  # never the sentence to be said
+            assert prompt.transcript == ("More. " if text == TEXT else TEXT + " ")  # never the sentence of the case
     kinds = [(bool(c.turn.style), c.conditioning.WhichOneof("prompt"), c.conditioning.WhichOneof("reference"))
-             for c, _ in parrot.asked]  # fmt: skip
+             for c, _ in parrot.requests]  # fmt: skip
     assert {kind: kinds.count(kind) for kind in set(kinds)} == {
         (True, None, None): 6,
         (False, None, "inline_reference"): 6,
@@ -243,7 +243,7 @@ def test_each_mode_gives_the_speaker_in_its_own_way(parrot, teacher, tmp_path):
 def test_the_command_writes_a_page_and_fails_with_its_bounds(parrot, teacher, tmp_path, monkeypatch):
     words = [
         str(teacher.folder),
-        str(tmp_path / "said"),
+        str(tmp_path / "recordings"),
         "--target",
         parrot.target,
         "--modes",
@@ -252,7 +252,7 @@ def test_the_command_writes_a_page_and_fails_with_its_bounds(parrot, teacher, tm
         "1",
     ]
     monkeypatch.setattr(sys, "argv", ["evaluate", *words, "--out", str(tmp_path / "voice")])
-    assert evaluate.main() == 1  # everybody sounds like slt, and nobody ends by itself
+    assert evaluate.main() == 1  # all recordings sound like slt and end at the length limit
     result = json.loads((tmp_path / "voice.json").read_text())
     assert [row["right_by_timbre"] for row in result["rows"]] == [1, 1, 1, 1, 0, 0]
     written = (tmp_path / "voice.md").read_text()

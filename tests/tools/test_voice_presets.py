@@ -1,4 +1,4 @@
-"""The presets of the bundled voice, as the tool writes them and as a server reads them."""
+"""The presets of the bundled voice: the tool writes them, and a server reads them."""
 
 import json
 
@@ -15,13 +15,13 @@ from voxcpm_server.voices.presets import read
 
 
 class Hummer:
-    """A teacher who hums a tone of its own in every voice."""
+    """A teacher whose voices are tones."""
 
     def speak(self, text: str, symbol: str) -> np.ndarray:
         return np.rint(9000 * np.sin(2 * np.pi * (100 + 10 * len(symbol)) * np.arange(16000) / 16000)).astype(np.int16)
 
 
-def test_what_is_written_is_what_a_server_reads_without_a_loss(tmp_path):
+def test_a_server_reads_the_presets_without_loss(tmp_path):
     presets.write(tmp_path, Hummer())
     found = read(tmp_path)
     assert [preset.name for preset, _ in found] == list(presets.SENTENCES)
@@ -30,12 +30,12 @@ def test_what_is_written_is_what_a_server_reads_without_a_loss(tmp_path):
         assert preset.transcript == presets.SENTENCES[preset.name] + " "
         assert preset.labels == {"description": voice.description, "language": "en"}
         decoded = decode(recording, target_rate=16000, max_seconds=10, max_bytes=1 << 20)
-        said = speak(Hummer(), voice, preset.transcript).samples
+        samples = speak(Hummer(), voice, preset.transcript).samples
         assert decoded.source_rate == 16000
-        np.testing.assert_array_equal(decoded.waveform, said / np.float32(32768))
+        np.testing.assert_array_equal(decoded.waveform, samples / np.float32(32768))
 
 
-def test_the_list_that_ships_is_the_one_that_is_written(tmp_path):
+def test_the_list_in_the_package_is_the_one_that_the_tool_writes(tmp_path):
     presets.write(tmp_path, Hummer())
     ours, written = ((folder / "presets" / "presets.json").read_text() for folder in (VOICE, tmp_path))
     assert json.loads(ours) == json.loads(written)

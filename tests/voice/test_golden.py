@@ -1,4 +1,4 @@
-"""The bundled voice says what the official package makes of it: described, and after a preset's recording."""
+"""The bundled voice gives the results of the official package, described and with a preset's recording."""
 
 import hashlib
 import json
@@ -13,16 +13,16 @@ from support.engines import at_rest, engine, run
 from voxcpm_grpc.audio import decode
 
 MANIFEST = json.loads((goldens.VOICE / "manifest.json").read_text())
-REMEDY = f"make its goldens anew, see tools/README.md: {MANIFEST['command']}"
+REMEDY = f"write its goldens again, see tools/README.md: {MANIFEST['command']}"
 
 
-def test_the_goldens_are_of_these_weights():
+def test_the_goldens_belong_to_these_weights():
     digests = {name: hashlib.sha256((VOICE / name).read_bytes()).hexdigest() for name in MANIFEST["weights"]}
     assert digests == MANIFEST["weights"], REMEDY
 
 
 @pytest.mark.parametrize("name", [case["name"] for case in MANIFEST["cases"]])
-def test_it_speaks_as_with_the_official_package(name):
+def test_it_gives_the_latents_and_the_audio_of_the_official_package(name):
     golden = goldens.load(name, goldens.VOICE)
     eng = engine(noise=torch.from_numpy(golden.noise), checkpoint=VOICE, slots=1)
     eng.add(golden.request)
@@ -34,7 +34,7 @@ def test_it_speaks_as_with_the_official_package(name):
     assert at_rest(eng)
 
 
-def test_its_presets_are_encoded_as_the_official_package_does():
+def test_its_presets_are_encoded_as_by_the_official_package():
     tensors = goldens.load("hifi", goldens.VOICE).tensors
     preset = json.loads((VOICE / "presets" / "presets.json").read_text())[0]
     recording = (VOICE / "presets" / preset["recording"]).read_bytes()

@@ -1,4 +1,4 @@
-"""The bundled voice through a real server, in every way to give it a speaker: what is understood, and who is heard."""
+"""The bundled voice through a real server: words and speaker are right for every way to give the speaker."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tools.voice import judge
 from voxcpm_client import Client, Prompt
 from voxcpm_grpc.audio import decode
 
-MOST_ERRORS = 0.15  # of the 19 words of a mode's three sentences, of which none was missed when this was written
-# By preset. The judge understands these from the teacher without an error, and training never saw them.
+MOST_ERRORS = 0.15  # of the 19 words of a mode's three sentences; there was no error when this was written
+# By preset. The recognizer makes no error with the teacher's speech, and they are not in the training data.
 SENTENCES = {
     "rms": "They left the party before midnight.",
     "slt": "What did you have for lunch today?",
@@ -52,45 +52,45 @@ def recognizer() -> judge.Recognizer:
 
 @pytest.fixture(scope="module")
 def speakers() -> dict[str, judge.Speaker]:
-    """As their own recordings have them."""
+    """The speakers, from the recordings of the presets."""
     limits = {"target_rate": 16000, "max_seconds": 10, "max_bytes": 1 << 20}
     waves = {name: decode(recording(name), **limits).waveform for name in PRESETS}
     return {name: judge.profile([np.rint(wave * 32767).astype(np.int16)]) for name, wave in waves.items()}
 
 
-def test_its_presets_are_those_of_its_list(client):
+def test_the_server_lists_its_presets(client):
     assert client.model_info().presets == tuple(PRESETS) == tuple(SENTENCES)
 
 
 @pytest.mark.parametrize("mode", ["described", "reference", "prompt", "hifi"])
-def test_every_speaker_is_understood_and_is_the_right_one(client, recognizer, speakers, mode):
+def test_every_speaker_is_the_right_one_and_has_few_word_errors(client, recognizer, speakers, mode):
     errors, mistaken = judge.Errors(0, 0), judge.Errors(0, 0)
     for name, text in SENTENCES.items():
-        said = client.say(text, seed=1, sample_rate=16000, **conditioning(mode, name))
-        assert said.summary.finish_reason == "complete", "it did not know when to stop"
-        assert 1.2 < said.seconds < 3.5
-        assert judge.nearest_by_pitch(judge.pitch(said.samples), speakers) == name
-        heard = recognizer.transcribe(said.samples)
-        print(f"{mode} {name}: {heard}")
-        errors += judge.word_errors(text, heard)
-        mistaken += judge.word_errors(SENTENCES["rms" if name == "slt" else "slt"], heard)
+        speech = client.say(text, seed=1, sample_rate=16000, **conditioning(mode, name))
+        assert speech.summary.finish_reason == "complete", "the model did not stop by itself"
+        assert 1.2 < speech.seconds < 3.5
+        assert judge.nearest_by_pitch(judge.pitch(speech.samples), speakers) == name
+        transcript = recognizer.transcribe(speech.samples)
+        print(f"{mode} {name}: {transcript}")
+        errors += judge.word_errors(text, transcript)
+        mistaken += judge.word_errors(SENTENCES["rms" if name == "slt" else "slt"], transcript)
     assert errors.rate <= MOST_ERRORS
-    assert mistaken.rate > errors.rate, "it is as near to another sentence"
+    assert mistaken.rate > errors.rate, "the transcripts are as near to other sentences"
 
 
 def test_a_preset_is_the_voice_of_its_recording(client):
     options = {"seed": 1, "max_steps": 4}
-    heard = []
+    by_preset = []
     for name in PRESETS:
-        heard.append(client.say("Hello there.", voice=name, **options).samples)
+        by_preset.append(client.say("Hello there.", voice=name, **options).samples)
         by_recording = client.say("Hello there.", **conditioning(PRESETS[name]["kind"], name), **options)
-        np.testing.assert_allclose(heard[-1], by_recording.samples, atol=8, rtol=0)  # of 32768
-    assert np.ptp(np.subtract(*heard[:2], dtype=int)) > 1000
+        np.testing.assert_allclose(by_preset[-1], by_recording.samples, atol=8, rtol=0)  # of 32768
+    assert np.ptp(np.subtract(*by_preset[:2], dtype=int)) > 1000
 
 
 @pytest.mark.parametrize("continuity", ["carry", "independent"])
-def test_a_stream_whose_voice_the_model_chose_never_changes_it(client, continuity):
-    """Requests without a voice have the pitches of different people; the sentences of one stream have not."""
+def test_a_stream_without_a_voice_keeps_the_one_that_the_model_chose(client, continuity):
+    """Separate requests without a voice have different pitches; the sentences of one stream have one pitch."""
     sentences = [*SENTENCES.values(), "We walked along the river.", "He left his keys on the kitchen counter."]
     options = {"no_voice": True, "sample_rate": 16000}
     with client.session(continuity=continuity, seed=3, **options) as session:
@@ -102,7 +102,7 @@ def test_a_stream_whose_voice_the_model_chose_never_changes_it(client, continuit
         samples: dict[tuple[int, int], list[np.ndarray]] = {}
         for chunk in session:
             samples.setdefault((chunk.turn, chunk.segment), []).append(chunk.samples)
-    together = [judge.pitch(np.concatenate(pieces)) for pieces in samples.values()]
+    together = [judge.pitch(np.concatenate(chunks)) for chunks in samples.values()]
     assert len(together) == len(sentences) + 1
     assert not np.isnan(together).any()
     assert max(together) / min(together) < 1.2
@@ -114,22 +114,22 @@ def test_requests_without_a_voice_have_different_ones(client):
     assert max(pitches) / min(pitches) > 1.3
 
 
-def test_an_interrupt_keeps_the_voice_that_was_heard(client):
+def test_an_interrupt_keeps_the_voice_of_the_stream(client):
     options = {"no_voice": True, "sample_rate": 16000}
     for seed in (3, 4):
         with client.session(seed=seed, **options) as session:
-            heard: list[np.ndarray] = []
+            earlier: list[np.ndarray] = []
             later: list[np.ndarray] = []
             interrupted = False
             session.send_text("The train arrived ten minutes late, and so we walked along the river in the snow. ")
             session.flush()
             for chunk in session:
-                (later if chunk.turn else heard).append(chunk.samples)
-                if not interrupted and sum(map(len, heard)) > 1.5 * 16000:
+                (later if chunk.turn else earlier).append(chunk.samples)
+                if not interrupted and sum(map(len, earlier)) > 1.5 * 16000:
                     session.interrupt()
                     interrupted = True
                 if chunk.interrupted:
                     session.send_text("They left the party before midnight.")
                     session.finish()
-        pitches = [judge.pitch(np.concatenate(pieces)) for pieces in (heard, later)]
+        pitches = [judge.pitch(np.concatenate(chunks)) for chunks in (earlier, later)]
         assert max(pitches) / min(pitches) < 1.25

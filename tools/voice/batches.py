@@ -1,7 +1,7 @@
-"""Training batches: utterances laid out as the official inference lays out its sequences, of a few fixed shapes.
+"""Training batches of a few fixed shapes, with sequences as the official inference lays them out.
 
-A batch is rows of equal width; there are a few widths, and rows times width is always POSITIONS, so that every batch
-costs the same and one CUDA graph per width serves. It travels as one int32 array, see `Layout`.
+A batch is rows of equal width. There are a few widths, and rows times width is always the same number of positions, so
+that every batch costs the same and one CUDA graph for each width is enough. A batch is one int32 array, see `Layout`.
 """
 
 import itertools
@@ -18,38 +18,38 @@ from tools.voice import tokens
 from tools.voice.encode import INDEX, Corpus, load
 from tools.voice.voices import VOICES
 
-CONTINUE, STOP = 1, 2  # what the stop head shall say; 0 where it is not asked
+CONTINUE, STOP = 1, 2  # target of the stop head; 0 at positions without one
 AUDIO = 4  # flag of an audio position, added to the above
 WIDTHS = (96, 128, 160, 192, 256, 384)
 CHUNK = 4096  # utterances that are sorted by length together
 
 MODES = {"single": 0.45, "joined": 0.12, "prompt": 0.16, "reference": 0.17, "hifi": 0.10}
-TAGGED = {"single": 0.75, "joined": 0.75, "prompt": 0.1, "reference": 0.3, "hifi": 0.1}  # share that names the voice
+TAGGED = {"single": 0.75, "joined": 0.75, "prompt": 0.1, "reference": 0.3, "hifi": 0.1}  # share with the voice's tag
 ABUTTING = 0.3  # share of joined texts without a space after the first one's punctuation
-OVERTIME = 0.25  # share of utterances followed by silence where the answer is still to stop
+OVERTIME = 0.25  # share of utterances that silence follows, in which the target is still to stop
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Sizes of a batch, and where its parts lie in the array.
+    """Sizes of a batch, and the places of its parts in the array.
 
-    `ids`: token of each position. `marks`: CONTINUE or STOP, plus AUDIO. `heard`, `heard_at`: patches to encode, and
-    the positions that take them. `made`, `made_at`: patches to predict, each perhaps several times. `before`: the patch
-    before each of those. Unused entries of `heard` are patch 0 at position `positions`, one past the last.
+    ids: the token of each position. marks: CONTINUE or STOP, plus AUDIO. context, context_at: patches to encode, and
+    their positions. target, target_at: patches to predict, some of them several times, and their positions. previous:
+    the patch before each target. Unused entries of `context` are patch 0 at position `positions`, after the last one.
     """
 
     positions: int
-    heard: int
-    made: int
+    context: int
+    target: int
 
     @property
     def size(self) -> int:
-        return 2 * self.positions + 2 * self.heard + 3 * self.made
+        return 2 * self.positions + 2 * self.context + 3 * self.target
 
     def parts(self, array: Any) -> dict[str, Any]:
-        """Views of an array or tensor of `size` numbers by name."""
-        n, h, m = self.positions, self.heard, self.made
-        sizes = {"ids": n, "marks": n, "heard": h, "heard_at": h, "made": m, "made_at": m, "before": m}
+        """Views of the parts of an array or tensor of `size` numbers, by name."""
+        n, c, t = self.positions, self.context, self.target
+        sizes = {"ids": n, "marks": n, "context": c, "context_at": c, "target": t, "target_at": t, "previous": t}
         views, start = {}, 0
         for name, size in sizes.items():
             views[name] = array[start : start + size]
@@ -59,9 +59,11 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Sequence:
+    """One row of a batch, before padding."""
+
     ids: np.ndarray  # token at each position, 0 at audio
     patch: np.ndarray  # index of the patch at each position, 0 at text
-    target: np.ndarray  # whether the patch is to be predicted
+    target: np.ndarray  # True for a patch to predict
     marks: np.ndarray  # CONTINUE, STOP or 0
 
 
@@ -87,7 +89,7 @@ class Composer:
         return np.concatenate((first, [self.space], second))
 
     def draw(self, i: int, rng: np.random.Generator) -> Sequence:
-        """A sequence whose target, or whose last one, is utterance i."""
+        """A sequence of a random mode whose last target is utterance i."""
         corpus = self.corpus
         mode = str(rng.choice(list(MODES), p=list(MODES.values())))
         pair = mode in ("joined", "prompt", "hifi")
@@ -95,53 +97,54 @@ class Composer:
         text = self.joined(j, i, rng) if pair else corpus.text(i)
         if rng.random() < TAGGED[mode]:
             text = np.concatenate((self.tags[corpus.voice[i]], text))
-        reference = heard = said = np.zeros(0, np.int64)
+        reference = prompt = target = np.zeros(0, np.int64)
         if mode == "reference" or (mode == "hifi" and rng.random() < 0.3):
             reference = run(corpus.right, corpus.count, self.mate(i, rng))
         elif mode == "hifi":
             reference = run(corpus.right, corpus.count, j)
         if mode in ("prompt", "hifi"):
-            heard = run(corpus.left, corpus.count, j)
+            prompt = run(corpus.left, corpus.count, j)
         elif mode == "joined":
-            said = run(corpus.right, corpus.count, j)
-        said = np.concatenate((said, run(corpus.right, corpus.count, i)))
+            target = run(corpus.right, corpus.count, j)
+        target = np.concatenate((target, run(corpus.right, corpus.count, i)))
         overtime = int(rng.integers(1, 3)) if rng.random() < OVERTIME else 0
         silence = np.full(overtime, corpus.right[i] + corpus.count[i])
-        return lay_out(text, reference, heard, said, silence)
+        return lay_out(text, reference, prompt, target, silence)
 
 
 def run(first: np.ndarray, count: np.ndarray, i: int) -> np.ndarray:
+    """The indices of the patches of utterance i."""
     return np.arange(first[i], first[i] + count[i])
 
 
 def lay_out(
-    text: np.ndarray, reference: np.ndarray, heard: np.ndarray, said: np.ndarray, silence: np.ndarray
+    text: np.ndarray, reference: np.ndarray, prompt: np.ndarray, target: np.ndarray, silence: np.ndarray
 ) -> Sequence:
-    """Patches by index: of the reference, of the prompt, to be predicted, and after the end."""
+    """The sequence of a text and of patches, by index: reference, prompt, targets, and silence after them."""
     before = len(text) + 1 + (len(reference) + 2 if len(reference) else 0)
-    size = before + len(heard) + len(said) + len(silence)
+    size = before + len(prompt) + len(target) + len(silence)
     ids, patch, marks = np.zeros(size, np.int32), np.zeros(size, np.int32), np.zeros(size, np.int32)
-    target = np.zeros(size, bool)
+    is_target = np.zeros(size, bool)
     if len(reference):
         ids[0], ids[len(reference) + 1] = tokens.REFERENCE_START, tokens.REFERENCE_END
         patch[1 : len(reference) + 1] = reference
     ids[before - 1 - len(text) : before - 1] = text
     ids[before - 1] = tokens.AUDIO_START
-    patch[before:] = np.concatenate((heard, said, silence))
-    first = before + len(heard)
-    end = first + len(said)
-    target[first:end] = True
+    patch[before:] = np.concatenate((prompt, target, silence))
+    first = before + len(prompt)
+    end = first + len(target)
+    is_target[first:end] = True
     marks[first : end - 1] = CONTINUE
     marks[end - 1 :] = STOP
-    return Sequence(ids, patch, target, marks)
+    return Sequence(ids, patch, is_target, marks)
 
 
 def assemble(rows: list[Sequence], width: int, layout: Layout, rng: np.random.Generator) -> np.ndarray:
-    """One batch. Rows whose patches pass the capacity stay empty."""
+    """One batch. Rows whose patches do not fit stay empty."""
     count = layout.positions // width
     ids, patch, marks = (np.zeros((count, width), np.int32) for _ in range(3))
     target = np.zeros((count, width), bool)
-    room = layout.heard
+    room = layout.context
     for i, row in enumerate(rows):
         room -= np.count_nonzero(row.patch)
         if room < 0:
@@ -155,39 +158,41 @@ def assemble(rows: list[Sequence], width: int, layout: Layout, rng: np.random.Ge
     parts = layout.parts(array)
     parts["ids"][:], parts["marks"][:] = ids.reshape(-1), marks.reshape(-1)
     (audio,) = flat.nonzero()
-    parts["heard_at"][:] = layout.positions
-    parts["heard"][: len(audio)], parts["heard_at"][: len(audio)] = flat[audio], audio
-    at = np.resize(rng.permutation(np.flatnonzero(target)), layout.made)
-    parts["made_at"][:], parts["made"][:], parts["before"][:] = at, flat[at], flat[at - 1]
+    parts["context_at"][:] = layout.positions
+    parts["context"][: len(audio)], parts["context_at"][: len(audio)] = flat[audio], audio
+    at = np.resize(rng.permutation(np.flatnonzero(target)), layout.target)
+    parts["target_at"][:], parts["target"][:], parts["previous"][:] = at, flat[at], flat[at - 1]
     return array
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
+    """The array of a batch, and the width of its rows."""
+
     width: int
     array: np.ndarray
 
     @classmethod
     def blank(cls, width: int, layout: Layout) -> "Batch":
-        """One of this shape that asks for patch 0 after a text of token 0."""
+        """A batch of this shape whose target is patch 0, after a text of token 0."""
         array = np.zeros(layout.size, np.int32)
         parts = layout.parts(array)
-        parts["marks"][:], parts["heard_at"][:], parts["made_at"][:] = CONTINUE, layout.positions, 1
+        parts["marks"][:], parts["context_at"][:], parts["target_at"][:] = CONTINUE, layout.positions, 1
         return cls(width, array)
 
 
 def chunk(composer: Composer, layout: Layout, members: np.ndarray, seed: tuple[int, int]) -> list[Batch]:
-    """Batches over all training `members` of one stretch of an epoch, in random order."""
+    """Batches of all training `members` of one part of an epoch, in random order."""
     rng = np.random.default_rng(seed)
     per_epoch = max(1, len(members) // CHUNK)
-    epoch, stretch = divmod(seed[1], per_epoch)
+    epoch, part = divmod(seed[1], per_epoch)
     order = np.random.default_rng((seed[0], 7919, epoch)).permutation(members)
-    rows = [composer.draw(int(i), rng) for i in np.array_split(order, per_epoch)[stretch]]
+    rows = [composer.draw(int(i), rng) for i in np.array_split(order, per_epoch)[part]]
     return batched(rows, layout, rng)
 
 
 def batched(rows: list[Sequence], layout: Layout, rng: np.random.Generator) -> list[Batch]:
-    """Rows of similar lengths together. The last batch of a width is filled up with rows that it has already seen."""
+    """Batches of rows with similar lengths. The last batch of a width is filled with rows of the other ones."""
     batches: list[Batch] = []
     rows = sorted((row for row in rows if len(row.ids) <= WIDTHS[-1]), key=lambda row: len(row.ids))
     for width in WIDTHS:
@@ -195,7 +200,7 @@ def batched(rows: list[Sequence], layout: Layout, rng: np.random.Generator) -> l
         here = [row for row in rows if len(row.ids) <= width]
         rows = rows[len(here) :]
         if len(here) < count // 2 and width != WIDTHS[-1]:
-            rows = here + rows  # too few: let them pad a wider batch
+            rows = here + rows  # too few: they go into a wider batch
             continue
         order = rng.permutation(len(here))
         for begin in range(0, len(here), count):
@@ -205,7 +210,7 @@ def batched(rows: list[Sequence], layout: Layout, rng: np.random.Generator) -> l
 
 
 def held_out(size: int, share: int = 200, most: int = 96) -> np.ndarray:
-    """Which utterances are kept for validation: the last ones."""
+    """The indices of the utterances for validation: the last ones."""
     return np.arange(size - min(most, max(1, size // share)), size)
 
 
@@ -226,21 +231,21 @@ def _work(seed: tuple[int, int]) -> list[Batch]:
 
 
 class Stream:
-    """Batches without end, made by other processes. They start at once and wait for the latents if need be."""
+    """Endless batches from other processes. The processes start at once and wait until there are latents."""
 
     def __init__(self, folder: Path, layout: Layout, *, seed: int, processes: int) -> None:
         self.seed, self.processes = seed, processes
         self.pool = multiprocessing.get_context("spawn").Pool(processes, _begin, (folder, layout))
 
     def batches(self, first: int) -> Iterator[tuple[int, Batch]]:
-        """Each with the number of its chunk, from chunk `first` on."""
-        ahead = [self._ask(number) for number in range(first, first + self.processes + 1)]
+        """Yield batches with the number of their chunk, from chunk `first` on."""
+        ahead = [self._submit(number) for number in range(first, first + self.processes + 1)]
         for number in itertools.count(first):
             for batch in ahead.pop(0).get():
                 yield number, batch
-            ahead.append(self._ask(number + self.processes + 1))
+            ahead.append(self._submit(number + self.processes + 1))
 
-    def _ask(self, number: int) -> Any:
+    def _submit(self, number: int) -> Any:
         return self.pool.apply_async(_work, ((self.seed, number),))
 
     def close(self) -> None:

@@ -1,13 +1,13 @@
-"""Measure how many word errors it costs to speak a sentence in two parts, cut at a comma.
+"""Measure the word errors that a sentence has more if it is spoken in two parts, cut at a comma.
 
     python -m tools.voice.clauses RECORDINGS --model demo --seeds 1,2 --out benchmarks/results/eager
 
-A server (its own, of --model, or a running --target) speaks each sentence of clauses.txt in one voice in three modes
-for each seed: whole (`sentence`), cut (`eager`), and cut without the first part as context of the second
-(`independent`). The recordings go into RECORDINGS, unless they are there already; the server's segment events must show
-that it cut each sentence of the last two modes at a clause, and those of the first nowhere. pocketsphinx judges all.
-Writes OUT.json and OUT.md. Ends with status 1 if `eager` has more word errors than is allowed. Interrupted, it goes on
-where it was.
+A server speaks each sentence of clauses.txt in one voice, for each seed in three modes: whole (`sentence`), cut
+(`eager`), and cut without the first part as context of the second (`independent`). The server is one that is started
+for --model, or a running --target. The server's segment events must show that it cut each sentence of the last two
+modes at a clause, and none of the first. Errors are counted in the transcripts of pocketsphinx. The command writes
+OUT.json and OUT.md. The exit status is 1 if `eager` has more word errors than are allowed. Recordings in RECORDINGS are
+kept, so an interrupted run goes on where it stopped.
 """
 
 import argparse
@@ -21,10 +21,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.measuring import environment
+from benchmarks.measuring.flags import integers
 from benchmarks.pages.markdown import grid, listed
 from benchmarks.serving import servers
-from tools.voice import hearing, judge
-from tools.voice.ask import ask_missing
+from tools.voice import judge, recognition
+from tools.voice.record import record_missing
 from tools.voice.recordings import Case, Recording, recordings
 from tools.voice.text import words
 from voxcpm_client.options import SpeechOptions
@@ -42,14 +43,14 @@ SEEDS_APART = 1_000  # sentences of one seed at most
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
-    """One recording. `first` is the text of its first segment; `seconds` run from the first sound to the last."""
+class Verdict:
+    """The evaluation of one recording. first: text of its first segment. seconds: from the first sound to the last."""
 
     mode: str
     seed: int
     text: str
     first: str
-    heard: str
+    transcript: str
     words: judge.Errors
     characters: judge.Errors
     seconds: float
@@ -58,7 +59,7 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """All recordings of a mode, of one seed or of `all`."""
+    """All recordings of a mode, of one seed or of "all"."""
 
     mode: str
     seed: str
@@ -73,7 +74,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Error rate of a mode less that of whole sentences, over all seeds, and its bootstrap interval of 95 %."""
+    """The error rate of a mode minus that of whole sentences, over all seeds, with its 95 % bootstrap interval."""
 
     mode: str
     of: str
@@ -85,18 +86,18 @@ class Difference:
 def speak_all(
     target: str, texts: Sequence[str], voice: str, seeds: Sequence[int], folder: Path, timesteps: int
 ) -> None:
-    """Fill the folder of each seed below `folder` with what is missing there. Raises SpeechError."""
+    """Record the cases that the folder of each seed below `folder` does not hold yet. Raises SpeechError."""
     for seed in seeds:
 
         def options(case: Case, seed: int = seed) -> SpeechOptions:
             number = seed * SEEDS_APART + texts.index(case.text)
             return SpeechOptions(voice=case.voice, seed=number, timesteps=timesteps) | MODES[case.mode]
 
-        asyncio.run(ask_missing(target, cases(texts, voice), folder_of(folder, seed), options))
+        asyncio.run(record_missing(target, cases(texts, voice), folder_of(folder, seed), options))
 
 
 def cases(texts: Sequence[str], voice: str) -> list[Case]:
-    """Every sentence in every mode."""
+    """The cases: every sentence in every mode."""
     return [Case(mode, voice, text) for text in texts for mode in MODES]
 
 
@@ -105,25 +106,25 @@ def folder_of(folder: Path, seed: int) -> Path:
 
 
 def checked(folder: Path, wanted: Iterable[Case]) -> list[Recording]:
-    """The recordings of these cases. Raises ValueError if one is missing, or was cut otherwise than its mode says."""
+    """The recordings of the cases. Raises ValueError if one is missing, or is not cut as its mode requires."""
     there = {one.case: one for one in recordings(folder)}
     found = []
     for case in wanted:
         if case not in there:
-            raise ValueError(f"{folder} has no recording of {case}; ask a server for it")
+            raise ValueError(f"{folder} has no recording of {case}; record it from a server")
         reasons = [part.cut_reason for part in there[case].parts]
         if len(reasons) != 1 if case.mode == WHOLE else "clause" not in reasons:
-            raise ValueError(f"the server did not speak {case} as it should; its segments ended at: {reasons}")
+            raise ValueError(f"the server did not cut {case} as its mode requires; its cuts have the reasons {reasons}")
         found.append(there[case])
     return found
 
 
-def heard(item: tuple[int, Recording]) -> Heard:
-    """The verdict on a recording of a seed."""
+def verdict(item: tuple[int, Recording]) -> Verdict:
+    """The evaluation of a recording. item: its seed and the recording."""
     seed, recording = item
     text, samples = recording.case.text, recording.samples()
-    transcript = hearing.transcript(samples)
-    return Heard(
+    transcript = recognition.transcript(samples)
+    return Verdict(
         recording.case.mode,
         seed,
         text,
@@ -131,13 +132,13 @@ def heard(item: tuple[int, Recording]) -> Heard:
         transcript,
         judge.word_errors(text, transcript),
         judge.character_errors(text, transcript),
-        hearing.seconds(samples),
+        recognition.seconds(samples),
         recording.finish_reason != "complete",
     )
 
 
-def rows(verdicts: Sequence[Heard]) -> list[Row]:
-    """One for each mode and seed, and, of several seeds, one for all of a mode."""
+def rows(verdicts: Sequence[Verdict]) -> list[Row]:
+    """The rows: one for each mode and seed, and with several seeds, one for all seeds of a mode."""
     seeds = sorted({one.seed for one in verdicts})
     groups = [(str(seed), {seed}) for seed in seeds] + ([("all", set(seeds))] if len(seeds) > 1 else [])
     return [
@@ -147,7 +148,7 @@ def rows(verdicts: Sequence[Heard]) -> list[Row]:
     ]
 
 
-def _row(mode: str, seed: str, verdicts: Sequence[Heard]) -> Row:
+def _row(mode: str, seed: str, verdicts: Sequence[Verdict]) -> Row:
     words, characters = judge.Errors(0, 0), judge.Errors(0, 0)
     for one in verdicts:
         words, characters = words + one.words, characters + one.characters
@@ -156,8 +157,11 @@ def _row(mode: str, seed: str, verdicts: Sequence[Heard]) -> Row:
     return Row(mode, seed, len(verdicts), words.length, words.edits, words.rate, characters.rate, seconds, capped)
 
 
-def difference(mode: str, of: str, verdicts: Sequence[Heard]) -> Difference:
-    """Of `words` or `characters`. Sentences are drawn with all their seeds, for these are no independent sample."""
+def difference(mode: str, of: str, verdicts: Sequence[Verdict]) -> Difference:
+    """The difference in errors of `words` or `characters`.
+
+    The bootstrap draws sentences with all their seeds, because the seeds of a sentence are not independent.
+    """
     texts = list(dict.fromkeys(one.text for one in verdicts))
     number = {text: index for index, text in enumerate(texts)}
     more, length = np.zeros(len(texts)), np.zeros(len(texts))
@@ -192,29 +196,30 @@ def page(result: Mapping[str, Any]) -> str:
         [one["mode"], one["of"], *(f"{100 * one[name]:+.2f}" for name in ("difference", "low", "high"))]
         for one in result["differences"]
     ]
-    holds = "This holds." if result["holds"] else "**This does not hold.**"
-    return f"""# Sentences cut at a clause, judged
+    holds = "The bound holds." if result["holds"] else "**The bound does not hold.**"
+    return f"""# Evaluation of sentences that are cut at a clause
 
-{result["sentences"]} sentences in the voice {result["voice"]}, each spoken whole (`sentence`), cut at a comma
-(`eager`), and cut without the first part as context of the second (`independent`), with the same seed. The segment
-events show that the server cut all of the last two modes at a clause, and none of the first. On average the first part
-has {result["first_words"]:.1f} of {result["sentence_words"]:.1f} words. Errors are counted in what
-pocketsphinx hears; lengths run from the first sound to the last.
+A server spoke {result["sentences"]} sentences in the voice {result["voice"]}, each with the same seed in three modes:
+whole (`sentence`), cut at a comma (`eager`), and cut without the first part as context of the second (`independent`).
+The segment events show that the server cut every sentence of the last two modes at a clause, and none of the first.
+On average the first part has {result["first_words"]:.1f} of {result["sentence_words"]:.1f} words. Errors are counted in
+the transcripts of pocketsphinx. The length is the sum over recordings, each from the first sound to the last. Capped
+recordings were cut at the length limit.
 
 {grid("mode|seed|recordings|word errors|rate|character errors|length|capped", lines)}
 
-Errors less those of whole sentences, in percentage points, with the 95 % interval of {DRAWS:,} bootstrap samples of
-sentences:
+The errors minus those of whole sentences, in percentage points, with the 95 % interval of {DRAWS:,} bootstrap samples
+of sentences:
 
 {grid("mode|errors of|difference|from|to", differences)}
 
-In mode `eager` there may be {100 * ALLOWED:.0f} points more word errors. {holds}
+The bound for `eager` is at most {100 * ALLOWED:.0f} points more word errors than whole sentences have. {holds}
 
 `{result["command"]}` on {listed(result["versions"])}.
 """
 
 
-def results(verdicts: Sequence[Heard], voice: str) -> dict[str, Any]:
+def results(verdicts: Sequence[Verdict], voice: str) -> dict[str, Any]:
     """The content of OUT.json."""
     differences = [difference(mode, of, verdicts) for mode in (EAGER, INDEPENDENT) for of in ("words", "characters")]
     first = {one.text: one.first for one in verdicts if one.mode == EAGER}
@@ -229,20 +234,20 @@ def results(verdicts: Sequence[Heard], voice: str) -> dict[str, Any]:
         "differences": [asdict(one) for one in differences],
         "allowed": ALLOWED,
         "holds": differences[0].difference <= ALLOWED,
-        "heard": [asdict(one) for one in verdicts],
+        "verdicts": [asdict(one) for one in verdicts],
     }
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("recordings", type=Path, help="folder for what the server says")
+    parser.add_argument("recordings", type=Path, help="folder for the recordings of the server")
     servers.add_flags(parser)
-    parser.add_argument("--voice", default="rms", help="a preset or an id; default: rms, the bundled voice's first")
-    parser.add_argument("--seeds", type=_numbers, default=[1], help="separated by commas")
-    parser.add_argument("--sentences", type=Path, default=SENTENCES, help="one a line; default: clauses.txt")
-    parser.add_argument("--timesteps", type=int, default=10)
-    parser.add_argument("--processes", type=int, default=2, help="that judge")
-    parser.add_argument("--out", type=Path, required=True, help="path without a suffix")
+    parser.add_argument("--voice", default="rms", help="name of a preset or id of a voice; default: rms")
+    parser.add_argument("--seeds", type=integers, default=[1], help="seeds, separated by commas")
+    parser.add_argument("--sentences", type=Path, default=SENTENCES, help="file of sentences, one a line")
+    parser.add_argument("--timesteps", type=int, default=10, help="flow-matching steps")
+    parser.add_argument("--processes", type=int, default=2, help="processes that evaluate")
+    parser.add_argument("--out", type=Path, required=True, help="path of the files to write, without a suffix")
     options = parser.parse_args()
     texts = options.sentences.read_text(encoding="utf-8").splitlines()
     wanted = cases(texts, options.voice)
@@ -251,15 +256,11 @@ def main() -> int:
         with servers.reached(options, ()) as targets:
             speak_all(targets[0], texts, options.voice, options.seeds, options.recordings, options.timesteps)
     items = [(seed, one) for seed, folder in folders.items() for one in checked(folder, wanted)]
-    result = results(list(hearing.judged(heard, items, options.processes)), options.voice)
+    result = results(list(recognition.evaluated(verdict, items, options.processes)), options.voice)
     options.out.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
     options.out.with_suffix(".md").write_text(page(result))
     print(page(result))
     return 0 if result["holds"] else 1
-
-
-def _numbers(text: str) -> list[int]:
-    return [int(part) for part in text.split(",")]
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The codec's activation and depthwise convolution, forward and backward, as Triton kernels for training.
 
-The library needs several passes over memory for the activation, and its gradient of a dilated depthwise filter is slow.
+The library makes several passes over memory for the activation, and its gradient of a dilated depthwise filter is slow.
 """
 
 # pyright: reportArgumentType=false, reportCallIssue=false, reportGeneralTypeIssues=false
@@ -74,11 +74,13 @@ def _depthwise_backward(
         total += later * tl.load(weight + channel * TAPS + tap).to(tl.float32)
         value = tl.load(x + start + t - back, mask=(t >= back) & (t < time), other=0.0).to(tl.float32)
         tl.store(place + tap, tl.sum(g * value, 0))
-    tl.store(place + TAPS, tl.sum(g, 0))  # of the bias
+    tl.store(place + TAPS, tl.sum(g, 0))  # gradient of the bias
     tl.store(dx + start + t, total, mask=t < time)
 
 
 class Snake(torch.autograd.Function):
+    """x + sin(alpha x)^2 / alpha. x: [batch, channels, time], alpha: [1, channels, 1]."""
+
     @staticmethod
     def forward(ctx: Any, x: Tensor, alpha: Tensor) -> Tensor:
         x = x.contiguous()
@@ -101,6 +103,8 @@ class Snake(torch.autograd.Function):
 
 
 class Depthwise(torch.autograd.Function):
+    """A causal depthwise convolution of TAPS taps. x: [batch, channels, time], weight: [channels, 1, TAPS]."""
+
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, dilation: int) -> Tensor:
         x, weight = x.contiguous(), weight.contiguous()

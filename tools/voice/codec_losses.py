@@ -1,4 +1,4 @@
-"""What the audio codec is trained against: mel spectrograms, of its audio and of its latents, and discriminators."""
+"""Losses of the audio codec: mel spectrograms of its audio and of its latents, and discriminators."""
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +13,7 @@ CHANNELS = 32  # of a discriminator
 
 
 def mel_filters(bands: int, window: int) -> Tensor:
-    """[window / 2 + 1, bands] triangles, evenly spaced on the mel scale up to half the sample rate."""
+    """Triangular filters, evenly spaced on the mel scale up to half the sample rate: [window / 2 + 1, bands]."""
     top = 2595 * torch.log10(torch.tensor(1 + RATE / 2 / 700))
     edges = 700 * (10 ** (torch.linspace(0, float(top), bands + 2) / 2595) - 1)
     bins = torch.linspace(0, RATE / 2, window // 2 + 1)[:, None]
@@ -33,7 +33,7 @@ class MelLoss(nn.Module):
             self.register_buffer(f"filters{window}", mel_filters(min(5 * window // 32, 160), window))
 
     def forward(self, made: Tensor, real: Tensor) -> Tensor:
-        """Both [batch, samples]."""
+        """made, real: [batch, samples]."""
         both = torch.cat((made, real))
         loss = both.new_zeros(())
         for window in MEL_WINDOWS:
@@ -46,18 +46,18 @@ class MelLoss(nn.Module):
         return loss / len(MEL_WINDOWS)
 
 
-class Sketch(nn.Module):
-    """What latents are to be: principal components of the log mel spectrogram of their own time, of unit deviation.
+class ComponentLoss(nn.Module):
+    """The distance of latents from principal components of the log mel spectrogram of their own time.
 
-    It is there for the encoder alone. What tells words apart reaches it on this straight way at once; left to the
-    decoder, the encoder learns the first few components and hardly any of the others. `fit` chooses the components.
+    The components have unit deviation; `fit` computes them. The loss trains the encoder alone. With the decoder's loss
+    alone, the encoder learns the first few components and hardly any of the others, which distinguish words.
     """
 
     WINDOW, HOP, BANDS = 512, 160, 80
-    LEAST = 1e-4  # of the first component's variance: below that a component is noise, not to be made any larger
+    LEAST = 1e-4  # least variance, over the first component's; smaller components are noise and not scaled up further
 
     def __init__(self, latent: int, samples: int) -> None:
-        """`samples`: of a latent frame, a multiple of HOP."""
+        """latent: components. samples: of a latent frame, a multiple of HOP."""
         super().__init__()
         self.columns = samples // self.HOP
         size = self.columns * self.BANDS
@@ -65,10 +65,12 @@ class Sketch(nn.Module):
         self.register_buffer("filters", mel_filters(self.BANDS, self.WINDOW))
         self.register_buffer("mean", torch.zeros(size))
         self.register_buffer("basis", torch.zeros(size, latent))
-        self.register_buffer("share", torch.zeros(latent))  # of the loss: large components count more, but not all
+        self.register_buffer(
+            "share", torch.zeros(latent)
+        )  # of each component in the loss: larger components count more
 
     def patches(self, audio: Tensor) -> Tensor:
-        """[batch, samples] -> [batch, frames, columns * BANDS], the part of the spectrogram under each latent frame."""
+        """The part of the spectrogram in each latent frame: [batch, samples] to [batch, frames, columns * BANDS]."""
         shape = self.get_buffer("window")
         spectrum = torch.stft(audio, self.WINDOW, self.HOP, window=shape, return_complex=True, pad_mode="constant")
         mel = (spectrum.abs().transpose(1, 2) @ self.get_buffer("filters")).clamp(min=1e-4).log10()
@@ -76,7 +78,7 @@ class Sketch(nn.Module):
         return mel[:, : frames * self.columns].unflatten(1, (frames, self.columns)).flatten(2)
 
     def fit(self, patches: Tensor) -> None:
-        """Choose the components of [frames, columns * BANDS], of many times as many frames as components."""
+        """Compute the components. patches: [frames, columns * BANDS], with many more frames than components."""
         mean, basis, share = (self.get_buffer(name) for name in ("mean", "basis", "share"))
         mean.copy_(patches.mean(0))
         variance, directions = torch.linalg.eigh(torch.cov(patches.T.double().cpu()))
@@ -86,15 +88,15 @@ class Sketch(nn.Module):
         share.copy_(variance.sqrt() / variance.sqrt().sum())
 
     def forward(self, latents: Tensor, real: Tensor) -> Tensor:
-        """Mean square by which latents, [batch, latent, frames], miss the components of real, [batch, samples]."""
+        """The mean square distance. latents: [batch, latent, frames], real: [batch, samples]."""
         with torch.no_grad():
             wanted = (self.patches(real) - self.get_buffer("mean")) @ self.get_buffer("basis")
-        missed = (latents.transpose(1, 2) - wanted) ** 2
-        return (missed.mean((0, 1)) * self.get_buffer("share")).sum()
+        distance = (latents.transpose(1, 2) - wanted) ** 2
+        return (distance.mean((0, 1)) * self.get_buffer("share")).sum()
 
 
 class SpectrumDiscriminator(nn.Module):
-    """Judges patches of a complex spectrum. Returns the activations of every layer, the judgement last."""
+    """Rates patches of a complex spectrum. Returns the activations of every layer; the last one is the rating."""
 
     def __init__(self, window: int) -> None:
         super().__init__()
@@ -113,7 +115,7 @@ class SpectrumDiscriminator(nn.Module):
         )
 
     def forward(self, audio: Tensor) -> list[Tensor]:
-        """audio: [batch, samples]"""
+        """audio: [batch, samples]."""
         with torch.autocast(audio.device.type, enabled=False):
             spectrum = torch.stft(
                 audio, self.window, self.window // 4, window=self.get_buffer("shape"), return_complex=True,
@@ -121,15 +123,17 @@ class SpectrumDiscriminator(nn.Module):
             )  # fmt: skip
         x = torch.stack((spectrum.real, spectrum.imag), 1).transpose(2, 3)  # [batch, 2, frames, bins]
         x = x.contiguous(memory_format=torch.channels_last)
-        seen = []
+        layers = []
         for conv in self.convs[:-1]:
             x = F.leaky_relu(conv(x), 0.1)
-            seen.append(x)
-        seen.append(self.convs[-1](x))
-        return seen
+            layers.append(x)
+        layers.append(self.convs[-1](x))
+        return layers
 
 
 class Discriminators(nn.Module):
+    """A discriminator for each window of DISCRIMINATOR_WINDOWS."""
+
     def __init__(self) -> None:
         super().__init__()
         self.each = nn.ModuleList(SpectrumDiscriminator(window) for window in DISCRIMINATOR_WINDOWS)
@@ -138,20 +142,20 @@ class Discriminators(nn.Module):
         return [one(audio) for one in self.each]
 
     def loss(self, made: Tensor, real: Tensor) -> Tensor:
-        """What the discriminators minimize; `made` is detached audio."""
+        """The loss of the discriminators. made: detached audio of the codec."""
         total = made.new_zeros(())
-        for seen in self(torch.cat((made, real))):
-            fake, true = seen[-1].float().chunk(2)
+        for layers in self(torch.cat((made, real))):
+            fake, true = layers[-1].float().chunk(2)
             total = total + (fake**2).mean() + ((1 - true) ** 2).mean()
         return total / len(self.each)
 
     def generator_loss(self, made: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
-        """What the codec minimizes: to be judged real, and to excite the layers as the real audio does."""
-        fooled, features = made.new_zeros(()), made.new_zeros(())
+        """The losses of the codec: of the ratings, and of the difference in activations to the real audio."""
+        adversarial, features = made.new_zeros(()), made.new_zeros(())
         with torch.no_grad():
             wanted = self(real)
-        for seen, true in zip(self(made), wanted, strict=True):
-            fooled = fooled + ((1 - seen[-1].float()) ** 2).mean()
-            for a, b in zip(seen[:-1], true[:-1], strict=True):
+        for layers, true in zip(self(made), wanted, strict=True):
+            adversarial = adversarial + ((1 - layers[-1].float()) ** 2).mean()
+            for a, b in zip(layers[:-1], true[:-1], strict=True):
                 features = features + (a.float() - b.float()).abs().mean() / b.float().abs().mean().clamp(min=1e-3)
-        return fooled / len(self.each), features / len(self.each)
+        return adversarial / len(self.each), features / len(self.each)

@@ -1,4 +1,4 @@
-"""What the codec is trained on: random crops of all speech there is, while more is being made."""
+"""The codec's training data: random crops of all speech in a folder, while other processes still add to it."""
 
 import time
 
@@ -9,7 +9,7 @@ from tools.voice.dataset import Speech
 
 
 class Crops:
-    """Random stretches of all speech there is so far, on the device."""
+    """Random stretches of the speech that is complete so far, on the device."""
 
     def __init__(self, speech: Speech, batch: int, samples: int, device: torch.device, seed: int) -> None:
         self.speech, self.samples, self.device = speech, samples, device
@@ -22,7 +22,7 @@ class Crops:
             time.sleep(0.5)
 
     def refresh(self) -> bool:
-        """Take in the shards completed since; says whether there is anything at all."""
+        """Load the shards completed since the last call. Returns True if there is enough for a crop."""
         self.speech.refresh()
         shards = self.speech.shards
         if len(shards) > self.known:
@@ -32,7 +32,7 @@ class Crops:
         return len(self.audio) > self.samples
 
     def draw(self) -> None:
-        """Fill `batch`, some of it quieter, as users' recordings are."""
+        """Fill `batch` with new crops. A quarter of them is quieter, as recordings of users may be."""
         rows = len(self.batch)
         start = torch.randint(len(self.audio) - self.samples, (rows, 1), device=self.device, generator=self.random)
         gain = 10 ** (-0.6 * torch.rand(rows, 1, device=self.device, generator=self.random))

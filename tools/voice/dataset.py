@@ -1,8 +1,8 @@
-"""Spoken sentences on disk, in shards that can be read while later ones are still being made.
+"""Spoken sentences on disk, in shards that can be read while later shards are still written.
 
-A folder holds `speech.json` (what will be there), and for each shard NNNN `speech-NNNN.npy`, the int16 mono samples
-of its utterances one after another, and `speech-NNNN.jsonl`, one line for each utterance, {"voice", "text", "start",
-"samples"}. The .jsonl is written last, so a shard that has one is complete.
+A folder holds `speech.json`, the plan of the folder, and two files for each shard NNNN: `speech-NNNN.npy`, the int16
+mono samples of its utterances one after another, and `speech-NNNN.jsonl` with a line for each utterance, {"voice",
+"text", "start", "samples"}. The .jsonl file is written last, so a shard that has one is complete.
 """
 
 import json
@@ -19,6 +19,8 @@ RATE = 16000  # samples per second, everywhere in this recipe
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
+    """A spoken sentence."""
+
     voice: str  # name of a Voice
     text: str
     samples: np.ndarray  # int16, mono, at RATE
@@ -26,6 +28,8 @@ class Utterance:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
+    """The line of an utterance in a shard's index."""
+
     voice: str
     text: str
     start: int  # first sample in the shard's array
@@ -34,19 +38,19 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a folder will hold when it is complete. The same plan in the same place continues an interrupted run."""
+    """The content of a complete folder. A run with the same plan in the same folder continues an interrupted one."""
 
     sentences: int
     shards: int
-    digest: str  # of the texts and of who speaks them
+    digest: str  # of the texts and their voices
 
 
 def write_plan(folder: Path, plan: Plan) -> None:
-    """Raises ValueError if the folder was begun with another plan."""
+    """Start or continue a folder. Raises ValueError if it was started with another plan."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "speech.json"
     if path.exists() and (there := read_plan(folder)) != plan:
-        raise ValueError(f"{folder} was begun with {there}, now asked for {plan}; give another folder or remove it")
+        raise ValueError(f"{folder} was started with {there}, not with {plan}; give another folder or remove this one")
     _write(path, (json.dumps(asdict(plan)) + "\n").encode())
 
 
@@ -59,22 +63,22 @@ def is_complete(folder: Path, shard: int) -> bool:
 
 
 def write_shard(folder: Path, shard: int, utterances: Sequence[Utterance]) -> None:
-    """Write a shard whole or not at all."""
+    """Write a shard, completely or not at all."""
     entries, start = [], 0
-    for spoken in utterances:
-        entries.append(Entry(spoken.voice, spoken.text, start, len(spoken.samples)))
-        start += len(spoken.samples)
+    for utterance in utterances:
+        entries.append(Entry(utterance.voice, utterance.text, start, len(utterance.samples)))
+        start += len(utterance.samples)
     temporary = folder / f"speech-{shard:04d}.tmp.npy"
-    np.save(temporary, np.concatenate([spoken.samples for spoken in utterances]).astype(np.int16))
+    np.save(temporary, np.concatenate([utterance.samples for utterance in utterances]).astype(np.int16))
     temporary.replace(_audio(folder, shard))
     _write(_index(folder, shard), "".join(json.dumps(asdict(entry)) + "\n" for entry in entries).encode())
 
 
 class Speech:
-    """The complete shards of a folder as one sequence of Utterance, in the order of the shards.
+    """The complete shards of a folder as one sequence of `Utterance`, in the order of the shards.
 
-    `refresh` takes in the shards that were completed since; utterances keep their index only once all is there.
-    Samples are read from the disk when asked for (memory maps), `entries` only from the index.
+    `refresh` adds shards that were completed since. An utterance may change its index until all shards are complete.
+    Samples are memory-mapped; `entries` reads the indexes only.
     """
 
     def __init__(self, folder: Path | str) -> None:
@@ -100,7 +104,7 @@ class Speech:
         return sum(entry.samples for entry in self.entries) / RATE
 
     def refresh(self) -> bool:
-        """Look for new shards; says whether all of the plan is there now."""
+        """Look for new shards. Returns True if all shards of the plan are complete."""
         there = [shard for shard in range(self.plan.shards) if is_complete(self.folder, shard)]
         if there != self._shards:
             self._shards, self._audio, self._ends, self.entries = there, [], [], []

@@ -1,10 +1,10 @@
-"""Encode speech with the trained codec: what the model learns to predict.
+"""Encode speech with the trained codec, as training data of the model.
 
     python -m tools.voice.encode SPEECH CODEC OUT
 
-OUT/patches.npy holds float16 patches [n, 4, 32], patch 0 being zeros. Every utterance is there twice: padded with
-silence on the right, as references and targets are, and on the left, as prompts are. The right-padded one is followed
-by one patch of silence. OUT/index.npz says where, and holds the texts as tokens.
+OUT/patches.npy holds float16 patches [n, 4, 32]; patch 0 is zeros. Every utterance occurs twice: padded with silence on
+the right, as references and targets are, and on the left, as prompts are. One patch of silence follows the first.
+OUT/index.npz holds the places of the utterances and their texts as tokens.
 """
 
 import argparse
@@ -31,12 +31,12 @@ INDEX = "index.npz"  # written last
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """Utterances as patches and tokens. One entry of each array for every utterance, but for `patches` and `ids`."""
+    """Utterances as patches and tokens. Each array but `patches` and `ids` has one entry for each utterance."""
 
     patches: np.ndarray  # float16 [n, PATCH, LATENT]
     voice: np.ndarray  # index in VOICES
     count: np.ndarray  # patches of the utterance
-    right: np.ndarray  # index of the first right-padded patch; at right + count stands a patch of silence
+    right: np.ndarray  # index of the first right-padded patch; index right + count is a patch of silence
     left: np.ndarray  # index of the first left-padded patch
     ids: np.ndarray  # tokens of all texts, one after another
     start: np.ndarray  # first token
@@ -46,6 +46,7 @@ class Corpus:
         return len(self.voice)
 
     def text(self, i: int) -> np.ndarray:
+        """The tokens of utterance i."""
         return self.ids[self.start[i] : self.start[i] + self.length[i]]
 
 
@@ -55,27 +56,27 @@ def load(folder: Path) -> Corpus:
 
 
 def load_codec(folder: Path, device: torch.device) -> tuple[Any, dict[str, Any]]:
-    """The codec that tools.voice.train_vae left in `folder`, and its configuration."""
+    """The codec in a folder of tools.voice.train_vae, and its configuration."""
     config = json.loads((folder / CONFIG).read_text())
     codec = quick_codec.build(config, load_file(folder / "audiovae.safetensors"))
     return codec.to(device).eval(), config
 
 
 def encode(codec: Any, audio: Tensor) -> Tensor:
-    """[batch, samples], whole patches, to float16 [batch, patches, PATCH, LATENT]."""
+    """Audio of whole patches as latents: [batch, samples] to float16 [batch, patches, PATCH, LATENT]."""
     latents = codec.encoder.fc_mu(codec.encoder.block(audio[:, None]))
     return latents.transpose(1, 2).reshape(len(audio), -1, PATCH, LATENT).half()
 
 
 def upload(speech: Speech, device: torch.device) -> tuple[Tensor, np.ndarray]:
-    """All samples one after another, int16, and where each utterance starts."""
+    """All samples one after another, int16, and the start of each utterance."""
     shards = [np.load(speech.folder / f"speech-{shard:04d}.npy") for shard in speech.shards]
     sizes = np.array([entry.samples for entry in speech.entries])
     return torch.from_numpy(np.concatenate(shards)).to(device), np.concatenate(([0], np.cumsum(sizes)[:-1]))
 
 
 def encode_all(speech: Speech, audio: Tensor, starts: np.ndarray, codec: Any, samples: int) -> Corpus:
-    """`audio` and `starts` as by `upload`; `samples` of one patch."""
+    """Encode all speech. audio, starts: as `upload` returns them. samples: of one patch."""
     device = audio.device
     sizes = np.array([entry.samples for entry in speech.entries])
     counts = -(-sizes // samples)
@@ -93,9 +94,9 @@ def encode_all(speech: Speech, audio: Tensor, starts: np.ndarray, codec: Any, sa
             width = int(counts[rows].max()) + 1
             sample, patch = torch.arange(width * samples, device=device), torch.arange(width, device=device)
             for first, pad, extra in ((right, 0 * sizes, 1), (left, counts * samples - sizes, 0)):
-                place = sample - column(pad[rows])
-                inside = (place >= 0) & (place < column(sizes[rows]))
-                wave = audio[(column(starts[rows]) + place).clamp(0, len(audio) - 1)] * inside
+                offset = sample - column(pad[rows])
+                inside = (offset >= 0) & (offset < column(sizes[rows]))
+                wave = audio[(column(starts[rows]) + offset).clamp(0, len(audio) - 1)] * inside
                 found = encode(codec, wave.float() / 32768)
                 wanted = patch < column(counts[rows] + extra)
                 patches[(column(first[rows]) + patch)[wanted]] = found[wanted]
@@ -127,8 +128,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("speech", type=Path, help="folder written by tools.voice.speak")
     parser.add_argument("codec", type=Path, help="folder written by tools.voice.train_vae")
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--wait", action="store_true", help="until the speech is complete and the codec there")
+    parser.add_argument("out", type=Path, help="folder to write")
+    parser.add_argument("--wait", action="store_true", help="wait until the speech and the codec are complete")
     args = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.backends.cudnn.allow_tf32 = True

@@ -1,11 +1,12 @@
-"""Judge a model that is served: is it understood, is it the right speaker, is it of the right length?
+"""Evaluate a served model: word errors, the right speaker, and the right length.
 
     python -m tools.voice.speak tools/voice/held_out.txt HELD_OUT --every-voice
     python -m tools.voice.evaluate HELD_OUT RECORDINGS --model DIR --out benchmarks/results/voice
 
-Has a server (its own, of --model, or a running --target) say the held-out sentences in every voice and mode into
-RECORDINGS, unless they are there already, and judges them beside the teacher's own in HELD_OUT. Writes OUT.json and
-OUT.md. Ends with status 1 if a bound does not hold. Interrupted, it goes on where it was.
+It records into RECORDINGS the held-out sentences in every voice and mode, as a server speaks them: one that it starts
+for --model, or a running --target. Recordings that exist are kept, so an interrupted run goes on where it stopped. It
+compares them with the teacher's own in HELD_OUT and writes OUT.json and OUT.md. The exit status is 1 if a bound does
+not hold.
 """
 
 import argparse
@@ -24,28 +25,28 @@ import numpy as np
 from benchmarks.measuring import environment
 from benchmarks.pages.markdown import grid, listed
 from benchmarks.serving import servers
-from tools.voice import hearing, judge
-from tools.voice.ask import MODES, ask_all, cases
+from tools.voice import judge, recognition
 from tools.voice.dataset import Speech
+from tools.voice.record import MODES, cases, record_all
 from tools.voice.recordings import Case, recordings
 from tools.voice.voices import VOICES
 from voxcpm_client.options import SpeechOptions
 
 TEACHER = "teacher"  # the mode of the teacher's own recordings
-WORSE = 1.5  # times the teacher's word error rate, or FORGIVEN if that is more, is the bound
-FORGIVEN = 0.10
-SHARE = 0.95  # of the cases that must have the right speaker, and the right length
-LENGTH = 0.15  # by how much a right length may differ from the teacher's
+WORSE = 1.5  # bound on the word error rate, as a multiple of the teacher's, or of LEAST_RATE if that is more
+LEAST_RATE = 0.10
+SHARE = 0.95  # least share of cases with the right speaker, and with the right length
+LENGTH = 0.15  # most difference of a right length from the teacher's, as a share
 
 Sound = Callable[[], np.ndarray]
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """About one recording."""
+    """The evaluation of one recording."""
 
     case: Case
-    heard: str
+    transcript: str
     words: judge.Errors
     characters: judge.Errors
     by_pitch: str  # name of the voice whose pitch is nearest
@@ -56,7 +57,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """About one voice in one mode. Shares are of its recordings."""
+    """One voice in one mode. Shares are of its recordings."""
 
     mode: str
     voice: str
@@ -66,12 +67,14 @@ class Row:
     right_by_pitch: float
     right_by_timbre: float
     right_length: float
-    median_length: float  # times the teacher's
+    median_length: float  # over the teacher's
     capped: int
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
+    """A limit on a measured value."""
+
     about: str
     measured: float
     limit: float
@@ -80,17 +83,17 @@ class Bound:
 
 def verdict(sound: tuple[Case, np.ndarray, str], speakers: Mapping[str, judge.Speaker]) -> Verdict:
     case, samples, finish_reason = sound
-    silent = hearing.is_silent(samples)
-    heard = hearing.transcript(samples)
+    silent = recognition.is_silent(samples)
+    transcript = recognition.transcript(samples)
     hertz = math.nan if silent else judge.pitch(samples)
     return Verdict(
         case,
-        heard,
-        judge.word_errors(case.text, heard),
-        judge.character_errors(case.text, heard),
+        transcript,
+        judge.word_errors(case.text, transcript),
+        judge.character_errors(case.text, transcript),
         "" if math.isnan(hertz) else judge.nearest_by_pitch(hertz, speakers),
         "" if silent else judge.nearest_by_timbre(judge.timbre(samples), speakers),
-        hearing.seconds(samples),
+        recognition.seconds(samples),
         finish_reason != "complete",
     )
 
@@ -115,23 +118,23 @@ def row(mode: str, voice: str, verdicts: Sequence[Verdict], teacher: Mapping[tup
 
 
 def bounds(rows: Sequence[Row]) -> list[Bound]:
-    """What has to hold: words in every row, speaker and length over the voices of a mode, the cap everywhere."""
+    """The bounds: words of each row, speaker and length over the voices of a mode, and the length limit overall."""
     own = {one.voice: one.word_error_rate for one in rows if one.mode == TEACHER}
-    asked = [one for one in rows if one.mode != TEACHER]
+    served = [one for one in rows if one.mode != TEACHER]
     found = []
-    for one in asked:
-        limit = WORSE * max(own[one.voice], FORGIVEN)
+    for one in served:
+        limit = WORSE * max(own[one.voice], LEAST_RATE)
         about = f"word error rate of {one.voice}, {one.mode}, at most"
         found.append(Bound(about, one.word_error_rate, limit, one.word_error_rate <= limit))
-    for mode in dict.fromkeys(one.mode for one in asked):
-        of_mode = [one for one in asked if one.mode == mode]
+    for mode in dict.fromkeys(one.mode for one in served):
+        of_mode = [one for one in served if one.mode == mode]
         for about, share in (
             ("right speaker by pitch", _mean(of_mode, lambda one: one.right_by_pitch)),
             ("right speaker by timbre", _mean(of_mode, lambda one: one.right_by_timbre)),
             (f"length within {LENGTH:.0%} of the teacher's", _mean(of_mode, lambda one: one.right_length)),
         ):
             found.append(Bound(f"{about}, {mode}, at least", share, SHARE, share >= SHARE))
-    capped = sum(one.capped for one in asked)
+    capped = sum(one.capped for one in served)
     found.append(Bound("recordings that did not end by themselves, at most", capped, 0, not capped))
     return found
 
@@ -144,20 +147,22 @@ def _mean(rows: Sequence[Row], value: Callable[[Row], float]) -> float:
     return sum(value(one) * one.recordings for one in rows) / sum(one.recordings for one in rows)
 
 
-def judge_all(
+def evaluate_all(
     teacher: Speech, folder: Path, modes: Sequence[str], processes: int = 1
 ) -> tuple[list[Row], list[Verdict]]:
-    """Judge the teacher's own recordings and those of `folder`. Raises ValueError if one of a mode is missing there."""
+    """Evaluate the teacher's recordings and those of `folder`. Raises ValueError if one is missing there."""
     texts = list(dict.fromkeys(entry.text for entry in teacher.entries))
     own = {voice.name: [one for one in teacher if one.voice == voice.name] for voice in VOICES}
-    speakers = {name: judge.profile([one.samples for one in said]) for name, said in own.items()}
-    sounds = [(Case(TEACHER, one.voice, one.text), one.samples, "complete") for said in own.values() for one in said]
+    speakers = {name: judge.profile([one.samples for one in of_voice]) for name, of_voice in own.items()}
+    sounds = [
+        (Case(TEACHER, one.voice, one.text), one.samples, "complete") for of_voice in own.values() for one in of_voice
+    ]
     there = {one.case: one for one in recordings(folder)}
     for case in cases(texts, modes):
         if case not in there:
-            raise ValueError(f"{folder} has no recording of {case}; ask a server for it")
+            raise ValueError(f"{folder} has no recording of {case}; record it from a server")
         sounds.append((case, there[case].samples(), there[case].finish_reason))
-    verdicts = list(hearing.judged(partial(verdict, speakers=speakers), sounds, processes))
+    verdicts = list(recognition.evaluated(partial(verdict, speakers=speakers), sounds, processes))
     truth = {(one.case.voice, one.case.text): one for one in verdicts if one.case.mode == TEACHER}
     rows = []
     for mode in (TEACHER, *modes):
@@ -189,16 +194,19 @@ def page(result: Mapping[str, Any]) -> str:
         [one["about"], f"{one['measured']:.3g}", f"{one['limit']:.3g}", "yes" if one["holds"] else "**no**"]
         for one in result["bounds"]
     ]
-    return f"""# The bundled voice, judged
+    return f"""# Evaluation of the bundled voice
 
-{result["rows"][0]["recordings"]} sentences that training never saw, said by a server in every voice and mode, and by
-the teacher. The words are those that pocketsphinx hears; a speaker is the one whose median pitch, or whose mean and
-deviation of the mel spectrum, is nearest; a length runs from the first sound to the last.
+A server spoke {result["rows"][0]["recordings"]} sentences that are not in the training data in every voice and mode,
+and the teacher spoke them too. Word errors are counted in the transcripts of pocketsphinx. The speaker of a recording
+is the one with the nearest median pitch, or with the nearest mean and deviation of the mel spectrum. A length is the
+time from the first sound to the last; the column gives the median of its ratio to the teacher's. Capped recordings were
+cut at the length limit.
 
 {grid("mode|voice|word errors|character errors|speaker by pitch|by timbre|right length|length|capped", rows)}
 
-Modes: `described` by the voice's description, `reference` and `prompt` by the teacher's recording of another sentence,
-`hifi` by both; {described}. A right length is within {LENGTH:.0%} of the teacher's.
+The mode is the way to give the speaker: `described` by the voice's description, `reference` and `prompt` by the
+teacher's recording of another sentence, `hifi` by both. The voice {described}. A right length is within {LENGTH:.0%}
+of the teacher's.
 
 {"All bounds hold." if held else "**Not all bounds hold.**"}
 
@@ -210,14 +218,16 @@ Modes: `described` by the voice's description, `reference` and `prompt` by the t
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("teacher", type=Path, help="the held-out sentences as the teacher says them")
-    parser.add_argument("recordings", type=Path, help="folder for what the server says")
+    parser.add_argument("teacher", type=Path, help="folder of the teacher's recordings of the held-out sentences")
+    parser.add_argument("recordings", type=Path, help="folder for the recordings of the server")
     servers.add_flags(parser)
-    parser.add_argument("--modes", default="described,reference,prompt", help=f"of {','.join(MODES)}")
+    parser.add_argument(
+        "--modes", default="described,reference,prompt", help=f"modes, separated by commas, of {','.join(MODES)}"
+    )
     parser.add_argument("--cfg-value", type=float, help="strength of the guidance; default: the server's")
-    parser.add_argument("--timesteps", type=int, default=10)
-    parser.add_argument("--processes", type=int, default=2, help="that judge")
-    parser.add_argument("--out", type=Path, required=True, help="path without a suffix")
+    parser.add_argument("--timesteps", type=int, default=10, help="flow-matching steps")
+    parser.add_argument("--processes", type=int, default=2, help="processes that evaluate")
+    parser.add_argument("--out", type=Path, required=True, help="path of the files to write, without a suffix")
     options = parser.parse_args()
     modes = options.modes.split(",")
     teacher = Speech(options.teacher)
@@ -228,8 +238,8 @@ def main() -> int:
         if options.cfg_value is not None:
             wanted["cfg_value"] = options.cfg_value
         with servers.reached(options, ()) as targets:
-            asyncio.run(ask_all(targets[0], teacher, modes, options.recordings, **wanted))
-    rows, verdicts = judge_all(teacher, options.recordings, modes, options.processes)
+            asyncio.run(record_all(targets[0], teacher, modes, options.recordings, **wanted))
+    rows, verdicts = evaluate_all(teacher, options.recordings, modes, options.processes)
     (options.recordings / "judged.json").write_text(json.dumps([asdict(one) for one in verdicts], indent=1))
     found = bounds(rows)
     result = {

@@ -1,9 +1,9 @@
-"""Pack a trained codec and model as a checkpoint of the official layout, in half precision.
+"""Write a trained codec and model as a checkpoint of the official layout, in half precision.
 
     python -m tools.voice.export CODEC MODEL OUT
 
-MODEL may be a checkpoint, which then gets another codec of the same latents. What is written computes in float32
-nevertheless, as config.json says: half precision only halves the files.
+MODEL may be a checkpoint, which then gets another codec with the same latents. The checkpoint computes in float32, as
+its config.json says; half precision only makes the files smaller.
 """
 
 import argparse
@@ -16,11 +16,11 @@ from safetensors.torch import load_file, save_file
 
 from tools.voice import tokens
 
-LIMIT = 30_000_000  # bytes of everything
+LIMIT = 30_000_000  # bytes of all files
 
 
 def export(codec: Path, model: Path, out: Path) -> int:
-    """Write the checkpoint and return its size in bytes. Raises ValueError for weights beyond half precision."""
+    """Write the checkpoint, and return its size in bytes. Raises ValueError if a weight exceeds half precision."""
     out.mkdir(parents=True, exist_ok=True)
     config = json.loads((model / "config.json").read_text())
     config["audio_vae_config"] = json.loads((codec / "codec.json").read_text())
@@ -41,14 +41,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("codec", type=Path, help="folder written by tools.voice.train_vae")
     parser.add_argument("model", type=Path, help="folder written by tools.voice.train_model, or a checkpoint")
-    parser.add_argument("out", type=Path)
+    parser.add_argument("out", type=Path, help="folder to write")
     args = parser.parse_args()
     size = export(args.codec, args.model, args.out)
     print(f"{args.out}: {size:,} bytes", flush=True)
     if size > LIMIT:
-        raise SystemExit(
-            f"{size:,} bytes are more than the {LIMIT:,} that the package may carry; choose smaller shapes"
-        )
+        raise SystemExit(f"{size:,} bytes are more than the {LIMIT:,} that fit into the package; choose smaller shapes")
 
 
 if __name__ == "__main__":

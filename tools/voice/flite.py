@@ -8,7 +8,7 @@ import numpy as np
 
 from tools.voice.dataset import RATE
 
-# In the order of need: a library that is loaded already satisfies those after it, wherever it was loaded from.
+# In the order of their dependencies: a library that is loaded already serves those after it, from any folder.
 LIBRARIES = ("libasound.so.2", "libflite.so.1", "libflite_usenglish.so.1", "libflite_cmulex.so.1")
 
 
@@ -23,10 +23,10 @@ class _Wave(ctypes.Structure):
 
 
 class Flite:
-    """One teacher voice at a time, many in a process. Not safe to call from several threads.
+    """The voices of flite. Not safe for calls from several threads.
 
-    `folder` holds the shared libraries; None asks the system's loader (Debian: apt-get install flite).
-    Raises OSError, with what is missing, if they are not there.
+    folder: of the shared libraries; None for those of the system (Debian: apt-get install flite). Raises OSError with
+    the name of a library that is missing.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -50,15 +50,15 @@ class Flite:
         return self._voices[symbol]
 
     def speak(self, text: str, symbol: str) -> np.ndarray:
-        """int16 samples at RATE of one utterance in the voice of that symbol, say "cmu_us_slt"."""
+        """Speak a text: int16 samples at RATE. symbol: of the voice, such as "cmu_us_slt"."""
         wave = self._flite.flite_text_to_wave(text.encode(), self._voice(symbol))
         if not wave:
-            raise RuntimeError(f"flite made no sound of {text!r} with {symbol}")
+            raise RuntimeError(f"flite returned no audio for {text!r} with {symbol}")
         try:
             made = wave.contents
             if (made.sample_rate, made.num_channels) != (RATE, 1):
                 raise RuntimeError(
-                    f"{symbol} speaks {made.num_channels} channels at {made.sample_rate} Hz, not one at {RATE}"
+                    f"{symbol} has {made.num_channels} channels at {made.sample_rate} Hz, not one at {RATE}"
                 )
             return np.ctypeslib.as_array(made.samples, (made.num_samples,)).copy()
         finally:

@@ -1,4 +1,4 @@
-"""Random sentences from the rules of grammar.txt, which says how they are written."""
+"""Random sentences from the rules of grammar.txt, whose first lines describe their syntax."""
 
 import random
 import re
@@ -11,7 +11,7 @@ ARTICLE = re.compile(r"\b(a)\(n\) (\w)", re.IGNORECASE)
 
 
 class Grammar:
-    """Rules, checked once: every one that is used exists. Raises ValueError that names what is wrong."""
+    """Checked rules. Raises ValueError for a line that is no rule, and for a rule that uses one that does not exist."""
 
     def __init__(self, text: str) -> None:
         self._rules: dict[str, list[str]] = {}
@@ -19,7 +19,7 @@ class Grammar:
         for line in filter(None, logical.splitlines()):
             name, equals, body = line.partition(" = ")
             if not equals or name in self._rules:
-                raise ValueError(f"grammar line {line[:60]!r} is no rule, or one that is there already")
+                raise ValueError(f"grammar line {line[:60]!r} is no rule, or its name exists already")
             self._rules[name] = [alternative.strip() for alternative in body.split("|")]
         for name, alternatives in self._rules.items():
             for used, form in RULE.findall(" ".join(alternatives)):
@@ -27,7 +27,7 @@ class Grammar:
                     raise ValueError(f"grammar rule {name!r} uses {used}.{form or 'base'}, which does not exist")
 
     def sentence(self, draw: random.Random) -> str:
-        """A sentence with its punctuation, from the rule `sentence`."""
+        """A random sentence with punctuation, from the rule `sentence`."""
         text = self._expand("sentence", "base", draw)
         text = ARTICLE.sub(lambda m: f"{m[1]}{'n' if m[2] in 'aeiou' else ''} {m[2]}", text)
         text = re.sub(r"([.?!])[.?!]+", r"\1", text)

@@ -1,6 +1,6 @@
-"""The optimizer of what the recipe trains: orthogonalized momentum for matrices, AdamW for everything else.
+"""The optimizer Muon: orthogonalized momentum for matrices. Other parameters are trained with AdamW.
 
-The weight [rows, columns, taps] of a convolution counts as one matrix for each tap.
+The weight [rows, columns, taps] of a convolution is one matrix for each tap.
 """
 
 from collections import defaultdict
@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 
 MOMENTUM = 0.95
-STEP = 0.4  # root mean square of a move, per unit of learning rate
-COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of the quintic that pulls singular values towards 1
+STEP = 0.4  # root mean square of an update, per unit of learning rate
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of the polynomial that moves singular values towards 1
 
 
 def orthogonal(g: Tensor) -> Tensor:
-    """The nearest semi-orthogonal matrix, roughly, to each of g: [n, rows, columns]."""
+    """Approximately the nearest semi-orthogonal matrix to each matrix of g: [n, rows, columns]."""
     tall = g.shape[1] > g.shape[2]
     x = (g.mT if tall else g).to(torch.bfloat16 if g.is_cuda else g.dtype)
     x = x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)
@@ -27,7 +27,7 @@ def orthogonal(g: Tensor) -> Tensor:
 
 
 def stacked(weight: Tensor) -> Tensor:
-    """[matrices, rows, columns] of a weight."""
+    """A weight as matrices: [matrices, rows, columns]."""
     return weight[None] if weight.ndim == 2 else weight.movedim(2, 0)
 
 
@@ -37,9 +37,9 @@ def unstacked(matrices: Tensor, like: Tensor) -> Tensor:
 
 
 class Muon:
-    """Steps without host synchronization and with a learning rate on the device, so that a CUDA graph can hold them.
+    """The optimizer. Its steps can be captured in a CUDA graph: the learning rate is on the device.
 
-    A matrix moves by about as much, in root mean square, as AdamW would move it at the same rate.
+    An update of a matrix has about the root mean square of an update by AdamW at the same rate.
     """
 
     def __init__(self, matrices: list[nn.Parameter], rate: Tensor, decay: float) -> None:

@@ -1,8 +1,7 @@
-"""The modules of the official `voxcpm` package, which the recipe trains and the engine never imports.
+"""The network modules of the official `voxcpm` package, which the recipe trains. The engine never imports it.
 
-Only its network modules are used. Its `__init__` would import its audio and text front ends with their many
-requirements, so the package is entered without running that. Needs voxcpm==2.0.3 (`pip install --no-deps`), torch,
-pydantic and einops.
+The package's `__init__` would import its audio and text front ends with their many requirements, so it is not run.
+Needs voxcpm==2.0.3 (`pip install --no-deps`), torch, pydantic and einops.
 """
 
 import importlib
@@ -12,12 +11,12 @@ import types
 from typing import Any
 
 
-def _enter() -> None:
+def _add_package() -> None:
     if "voxcpm" in sys.modules:
         return
     spec = importlib.util.find_spec("voxcpm")
     if spec is None or spec.submodule_search_locations is None:
-        raise ModuleNotFoundError("the recipe needs the official package: pip install --no-deps voxcpm==2.0.3")
+        raise ModuleNotFoundError("the official package is missing: pip install --no-deps voxcpm==2.0.3")
     package = types.ModuleType("voxcpm")
     package.__path__ = list(spec.submodule_search_locations)
     package.__spec__ = spec
@@ -26,5 +25,5 @@ def _enter() -> None:
 
 def module(name: str) -> Any:
     """A module of the official package by its dotted name below `voxcpm`."""
-    _enter()
+    _add_package()
     return importlib.import_module(f"voxcpm.{name}")

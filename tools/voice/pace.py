@@ -1,4 +1,4 @@
-"""How a training run spends its time: a budget in seconds that governs the learning rate, and steps as CUDA graphs."""
+"""The time of a training run: a budget in seconds, from which the learning rate follows, and steps as CUDA graphs."""
 
 import math
 import time
@@ -11,7 +11,10 @@ graphs_allowed = True
 
 
 class Budget:
-    """Seconds of training, counted over all parts of a run. `spent` goes on where an earlier part ended."""
+    """The seconds of a training run.
+
+    spent: seconds of the parts before this one. part: the most seconds of this part; None for no limit.
+    """
 
     def __init__(self, seconds: float, spent: float = 0.0, part: float | None = None) -> None:
         self.seconds = seconds
@@ -25,27 +28,27 @@ class Budget:
 
     @property
     def progress(self) -> float:
-        """0 at the start of the run, 1 when the budget is used up."""
+        """The share of the budget that is used, 0 to 1."""
         return min(1.0, self.spent / self.seconds)
 
     @property
     def over(self) -> bool:
-        """True when the run, or the part of it that this process does, should end."""
+        """True when the run, or this part of it, must end."""
         return self.progress >= 1 or time.monotonic() - self.begun >= self.part
 
 
 def rate(progress: float, step: int, *, peak: float, warmup: int, decay_from: float) -> float:
-    """Learning rate: a linear warm-up in steps, then `peak`, then from `decay_from` of the time on a fall to 1 %."""
-    fall = min(1.0, max(0.0, (progress - decay_from) / (1 - decay_from)))
-    return peak * min(1.0, (step + 1) / warmup) * max(0.01, 1 - fall)
+    """The learning rate: a linear warm-up in steps, then `peak`, then from `decay_from` of the time a decay to 1 %."""
+    decay = min(1.0, max(0.0, (progress - decay_from) / (1 - decay_from)))
+    return peak * min(1.0, (step + 1) / warmup) * max(0.01, 1 - decay)
 
 
 class Graphed:
     """A step without arguments that reads and writes fixed tensors. On a GPU it is replayed as one CUDA graph.
 
-    The first calls run it as it is, which also lets libraries choose their algorithms; the next captures it. `reset`
-    is called before the capture, to drop gradients that the graph must allocate itself. Graphs that never run at the
-    same time may share a `pool` of memory.
+    The first WARM calls run the step without a graph, so that libraries choose their algorithms; the next one captures
+    it. reset: called before the capture; it drops gradients, which the graph must allocate itself. pool: memory that
+    graphs may share if they never run at the same time.
     """
 
     WARM = 3

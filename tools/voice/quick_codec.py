@@ -1,6 +1,6 @@
-"""The official codec with quicker implementations of what its training spends its time on, and with plain weights.
+"""The official codec with faster convolutions and activations for training, and with plain weights.
 
-A file holds every weight as a magnitude `weight_g` and a direction `weight_v`; here it is one `weight`.
+A file holds each weight as a magnitude `weight_g` and a direction `weight_v`; here each is one `weight`.
 """
 
 from typing import Any
@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from tools.voice import official
 
 TAPS = 7  # of a depthwise convolution
-UNUSED = "fc_logvar"  # the deviation of latents, which no file of ours holds
+UNUSED = "fc_logvar"  # the deviation of latents, which the files do not hold
 
-kernels_allowed = True  # False: the plain functions even on a GPU
+kernels_allowed = True  # False: plain functions on a GPU too
 
 
 def plain_snake(x: Tensor, alpha: Tensor) -> Tensor:
@@ -32,19 +32,19 @@ def plain_depthwise(x: Tensor, weight: Tensor, bias: Tensor, dilation: int) -> T
 
 
 def snake(x: Tensor, alpha: Tensor) -> Tensor:
-    """As `plain_snake`; by a kernel where there is a GPU."""
+    """As `plain_snake`, by a kernel on a GPU."""
     if not (kernels_allowed and x.is_cuda):
         return plain_snake(x, alpha)
-    from tools.voice.codec_kernels import Snake  # Triton is not everywhere
+    from tools.voice.codec_kernels import Snake  # Triton is not always installed
 
     return Snake.apply(x, alpha)
 
 
 def depthwise(x: Tensor, weight: Tensor, bias: Tensor, dilation: int) -> Tensor:
-    """As `plain_depthwise`; by a kernel where there is a GPU."""
+    """As `plain_depthwise`, by a kernel on a GPU."""
     if not (kernels_allowed and x.is_cuda):
         return plain_depthwise(x, weight, bias, dilation)
-    from tools.voice.codec_kernels import Depthwise  # Triton is not everywhere
+    from tools.voice.codec_kernels import Depthwise  # Triton is not always installed
 
     return Depthwise.apply(x, weight, bias, dilation)
 
@@ -73,38 +73,38 @@ def upsampling(x: Tensor, weight: Tensor, bias: Tensor, stride: int) -> Tensor:
 
 
 def build(config: dict[str, Any], tensors: dict[str, Tensor] | None = None) -> Any:
-    """The official codec, with the tensors of a file or freshly initialized."""
+    """The official codec, with the tensors of a file or with new random weights."""
     audio_vae = official.module("modules.audiovae.audio_vae_v2")
     audio_vae.snake = snake
     codec = audio_vae.AudioVAE(audio_vae.AudioVAEConfig(**config))
     if tensors is not None:
         missing, unknown = codec.load_state_dict(tensors, strict=False)
         if unknown or any(UNUSED not in name for name in missing):
-            raise ValueError(f"not the weights of this codec: {missing} are missing, {unknown} unknown")
+            raise ValueError(f"the weights are not those of this codec: {missing} are missing, {unknown} are unknown")
     for module in codec.modules():
         if isinstance(module, (nn.Conv1d, nn.ConvTranspose1d)):
             nn.utils.remove_weight_norm(module)
-            quicken(module)
+            replace_forward(module)
     return codec
 
 
 def file_tensors(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """A file's tensors, in half precision, from the named parameters of a codec; without what is never used."""
+    """The tensors of a file, in half precision, from the parameters of a codec by name; without UNUSED."""
     tensors: dict[str, Tensor] = {}
     for name, weight in weights.items():
         if UNUSED in name:
             continue
         half = weight.detach().to(torch.float16)
         if name.endswith(".weight"):
-            magnitude = half.float().flatten(1).norm(dim=1).view(-1, 1, 1)  # of the direction as it was rounded
+            magnitude = half.float().flatten(1).norm(dim=1).view(-1, 1, 1)  # of the rounded direction
             tensors |= {f"{name}_v": half, f"{name}_g": magnitude.to(torch.float16)}
         else:
             tensors[name] = half
     return {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
 
 
-def quicken(conv: Any) -> None:
-    """Let a convolution compute by the functions above if it is one of theirs."""
+def replace_forward(conv: Any) -> None:
+    """Replace the forward function of a convolution by one of the functions above, if one fits."""
     (taps,), (stride,) = conv.kernel_size, conv.stride
     if conv.transposed:
         conv.forward = lambda x: upsampling(x, conv.weight, conv.bias, stride)

@@ -1,6 +1,7 @@
-"""What a server said, kept as files that anybody can listen to, so that it can be judged again without the server.
+"""Recordings of a server's speech as files, so that they can be evaluated again without the server.
 
-A folder holds WAV files (16-bit mono at 16 kHz) and `index.jsonl`, one line for each, which is written after its file.
+A folder holds WAV files (16-bit mono at 16 kHz) and `index.jsonl` with one line for each, which is written after its
+file.
 """
 
 import io
@@ -17,16 +18,16 @@ from tools.voice.dataset import RATE
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One thing to say."""
+    """A text to speak in a voice and a mode."""
 
-    mode: str  # how the speaker is given: see `ask`; or how the text is cut: see `clauses`
+    mode: str  # a way to give the speaker (see `record`), or to cut the text (see `clauses`)
     voice: str  # name of a Voice
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A segment of the text, and why the server cut it off there, in its word."""
+class SpokenSegment:
+    """A segment of the text, and the server's reason for the cut at its end."""
 
     text: str
     cut_reason: str
@@ -34,21 +35,23 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
+    """The recording of a case."""
+
     case: Case
     file: Path
-    finish_reason: str  # why it ended, in the server's word: `complete`, or `max_steps` at the length cap
-    parts: tuple[Part, ...] = ()  # none if the server did not say, or nobody kept it
+    finish_reason: str  # as the server sends it: `complete`, or `max_steps` at the length limit
+    parts: tuple[SpokenSegment, ...] = ()  # empty if they were not recorded
 
     def samples(self) -> np.ndarray:
-        """int16 at RATE. Raises ValueError for a file of another kind."""
+        """The samples: int16 at RATE. Raises ValueError for a file of another format."""
         with wave.open(str(self.file)) as file:
             if (file.getframerate(), file.getnchannels(), file.getsampwidth()) != (RATE, 1, 2):
-                raise ValueError(f"{self.file} is no 16-bit mono recording at {RATE} Hz")
+                raise ValueError(f"{self.file} is not a 16-bit mono recording at {RATE} Hz")
             return np.frombuffer(file.readframes(file.getnframes()), np.int16)
 
 
 def wav(samples: np.ndarray) -> bytes:
-    """A WAV file of int16 samples at RATE."""
+    """The content of a WAV file. samples: int16 at RATE."""
     content = io.BytesIO()
     with wave.open(content, "wb") as file:
         file.setnchannels(1)
@@ -58,24 +61,27 @@ def wav(samples: np.ndarray) -> bytes:
     return content.getvalue()
 
 
-def keep(folder: Path, case: Case, samples: np.ndarray, finish_reason: str, parts: Sequence[Part] = ()) -> None:
+def store(
+    folder: Path, case: Case, samples: np.ndarray, finish_reason: str, parts: Sequence[SpokenSegment] = ()
+) -> None:
+    """Write a recording. samples: int16 at RATE."""
     folder.mkdir(parents=True, exist_ok=True)
     index = folder / "index.jsonl"
     number = sum(1 for _ in recordings(folder))
     name = f"{case.mode}-{case.voice}-{number:04d}.wav"
     (folder / name).write_bytes(wav(samples))
     with index.open("a", encoding="utf-8") as lines:
-        said = [asdict(part) for part in parts]
-        entry = {**asdict(case), "file": name, "finish_reason": finish_reason, "parts": said}
+        segments = [asdict(part) for part in parts]
+        entry = {**asdict(case), "file": name, "finish_reason": finish_reason, "parts": segments}
         lines.write(json.dumps(entry) + "\n")
 
 
 def recordings(folder: Path) -> Iterator[Recording]:
-    """All that is there, in the order in which it was said."""
+    """Yield the recordings of a folder, in the order in which they were made."""
     index = folder / "index.jsonl"
     if index.exists():
         with index.open(encoding="utf-8") as lines:
             for line in map(json.loads, lines):
                 case = Case(line["mode"], line["voice"], line["text"])
-                parts = tuple(Part(**part) for part in line.get("parts", ()))
+                parts = tuple(SpokenSegment(**part) for part in line.get("parts", ()))
                 yield Recording(case, folder / line["file"], line["finish_reason"], parts)

@@ -1,4 +1,4 @@
-"""Sizes of the bundled voice: its config.json, and a toy of the same structure for tests."""
+"""The sizes of the bundled voice as config.json, and of a small model of the same structure for tests."""
 
 import math
 from typing import Any
@@ -7,7 +7,7 @@ from tools.voice.dataset import RATE
 
 PATCH = 4  # latent frames of one step of the language model
 LATENT = 32
-HEAD = 32  # of attention, the same in every stack, as the official model requires
+HEAD = 32  # size of an attention head; the official model requires the same in every stack
 
 
 def codec_config(toy: bool = False) -> dict[str, Any]:
@@ -30,12 +30,12 @@ def codec_config(toy: bool = False) -> dict[str, Any]:
 
 
 def patch_samples(codec: dict[str, Any]) -> int:
-    """Samples of one patch."""
+    """The samples of one patch."""
     return PATCH * math.prod(codec["encoder_rates"])
 
 
 def model_config(vocabulary: int, toy: bool = False) -> dict[str, Any]:
-    """config.json for a vocabulary of so many tokens."""
+    """config.json. vocabulary: the number of tokens."""
     positions = 2048
     stack = ("hidden_dim", "ffn_dim", "num_heads", "num_layers", "kv_channels")
     return {

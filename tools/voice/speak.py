@@ -1,9 +1,10 @@
-"""Speak sentences with the teacher: text lines in, shards of speech out.
+"""Speak lines of text with the teacher, and write the speech in shards.
 
-    python -m tools.voice.speak TEXT OUT                  each line once, the voices taking turns
-    python -m tools.voice.speak TEXT OUT --every-voice    each line by every voice, for evaluation
+    python -m tools.voice.speak TEXT OUT                  each line once, with the voices in turn
+    python -m tools.voice.speak TEXT OUT --every-voice    each line with every voice, for evaluation
 
-Several processes; running it again continues where it was stopped. About 0.015 s of one core per second of speech.
+It uses several processes. A second run continues where the first one stopped. A second of speech takes about 0.015 s of
+one core.
 """
 
 import argparse
@@ -22,16 +23,19 @@ from tools.voice.voices import VOICES, Voice, find
 
 SHARD = 250  # utterances
 MARGIN = 0.08  # seconds kept before the first and after the last sound
-QUIET = 0.01  # of the loudest frame's amplitude: what counts as sound
+QUIET = 0.01  # least amplitude of sound, over that of the loudest frame
 FRAME = 80  # samples, 5 ms
-LEVEL = 0.1  # root mean square of an utterance from margin to margin, full scale being 1
+LEVEL = 0.1  # root mean square of an utterance with its margins; full scale is 1
 PEAK = 0.95
 
 Job = tuple[str, str]  # name of a voice, text
 
 
 def trim(samples: np.ndarray) -> np.ndarray:
-    """int16 samples without the silence at both ends, but for MARGIN seconds of it."""
+    """The samples with at most MARGIN seconds of silence at both ends. Raises ValueError if all are silent.
+
+    samples: int16.
+    """
     frames = samples[: len(samples) // FRAME * FRAME].reshape(-1, FRAME).astype(np.float32)
     loud = np.sqrt((frames**2).mean(1))
     if not loud.size or not loud.max():
@@ -42,18 +46,19 @@ def trim(samples: np.ndarray) -> np.ndarray:
 
 
 def level(samples: np.ndarray) -> np.ndarray:
-    """int16 samples at LEVEL, or quieter where a peak would pass PEAK."""
+    """The samples scaled to LEVEL, or less if a peak would exceed PEAK. samples: int16."""
     x = samples.astype(np.float32)
     gain = min(LEVEL * 32768 / np.sqrt((x**2).mean()), PEAK * 32767 / np.abs(x).max())
     return np.rint(x * gain).astype(np.int16)
 
 
 def speak(teacher: Flite, voice: Voice, text: str) -> Utterance:
+    """A text in a voice, trimmed and scaled."""
     return Utterance(voice.name, text, level(trim(teacher.speak(text, voice.flite))))
 
 
 def jobs(texts: Sequence[str], every_voice: bool) -> list[Job]:
-    """Who speaks what, in the order of the texts."""
+    """The voice and the text of each utterance, in the order of the texts."""
     if every_voice:
         return [(voice.name, text) for text in texts for voice in VOICES]
     return [(VOICES[i % len(VOICES)].name, text) for i, text in enumerate(texts)]
@@ -67,18 +72,18 @@ _teachers: dict[Path | None, Flite] = {}  # of this worker process
 
 
 def _speak_shard(folder: Path, shard: int, todo: Sequence[Job], libraries: Path | None) -> float:
-    """Seconds of speech written."""
+    """Write a shard, and return its seconds of speech."""
     if libraries not in _teachers:
         _teachers[libraries] = Flite(libraries)
-    spoken = [speak(_teachers[libraries], find(name), text) for name, text in todo]
-    write_shard(folder, shard, spoken)
-    return sum(len(one.samples) for one in spoken) / RATE
+    utterances = [speak(_teachers[libraries], find(name), text) for name, text in todo]
+    write_shard(folder, shard, utterances)
+    return sum(len(one.samples) for one in utterances) / RATE
 
 
 def speak_all(
     texts: Sequence[str], out: Path, *, every_voice: bool = False, processes: int, libraries: Path | None = None
 ) -> None:
-    """Write what is missing in `out`. Raises ValueError if that folder was begun with other texts."""
+    """Write the shards that `out` does not hold yet. Raises ValueError if it was started with other texts."""
     todo = jobs(texts, every_voice)
     shards = [todo[start : start + SHARD] for start in range(0, len(todo), SHARD)]
     write_plan(out, Plan(len(todo), len(shards), hashlib.sha256(repr(todo).encode()).hexdigest()[:16]))
@@ -96,8 +101,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("text", type=Path, help="one sentence per line")
     parser.add_argument("out", type=Path, help="folder for the shards")
-    parser.add_argument("--every-voice", action="store_true")
-    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--every-voice", action="store_true", help="speak each line with every voice")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="processes that speak")
     parser.add_argument("--flite", type=Path, help="folder of flite's shared libraries; default: the system's")
     args = parser.parse_args()
     speak_all(

@@ -1,9 +1,9 @@
-"""Write what the teacher is to speak: OUT/sentences.txt for training and OUT/held_out.txt for the evaluation.
+"""Write the text for the teacher: OUT/sentences.txt for training and OUT/held_out.txt for the evaluation.
 
     python -m tools.voice.text OUT
 
-Needs Debian's packages wordnet-base and scowl. A seed gives the same text. Sentences are what people type: plain,
-mostly of common words, numbers as words or as figures up to 99, and a share of word salad that covers the spelling.
+Needs Debian's packages wordnet-base and scowl. A seed always gives the same text. Sentences are plain and mostly of
+common words, with numbers as words or as figures up to 99. A share of them is random words, which cover the spelling.
 """
 
 import argparse
@@ -29,12 +29,12 @@ SHARES = {"examples": 0.46, "rarer": 0.13, "grammar": 0.24, "salad": 0.13, "shor
 
 
 def words(text: str) -> list[str]:
-    """Lower-case words, as they are counted everywhere in this recipe."""
+    """The words of a text in lower case."""
     return WORD.findall(text.lower())
 
 
 def word_list(size: int) -> set[str]:
-    """Lower-case words of SCOWL up to that size, American spelling."""
+    """The words of SCOWL up to a size in lower case, with American spelling."""
     found: set[str] = set()
     for kind in ("english-words", "american-words", "english-contractions", "english-upper"):
         for path in SCOWL.glob(f"{kind}.*"):
@@ -44,14 +44,14 @@ def word_list(size: int) -> set[str]:
 
 
 def sentence(text: str) -> str:
-    """With a capital, and a full stop or question mark where there is none."""
+    """A text with a capital at its start, and with a full stop or question mark at its end."""
     if text[-1] not in ".?!":
         text += "?" if QUESTION.match(text.lower()) and "," not in text else "."
     return text[0].upper() + text[1:]
 
 
 def examples() -> Iterator[str]:
-    """The example sentences of WordNet, as they are."""
+    """The example sentences of WordNet, unchanged."""
     for kind in ("noun", "verb", "adj", "adv"):
         with (WORDNET / f"data.{kind}").open(encoding="utf-8") as lines:
             for line in lines:
@@ -59,7 +59,7 @@ def examples() -> Iterator[str]:
 
 
 def plain(texts: Iterable[str], vocabulary: set[str]) -> list[str]:
-    """Those of plain characters, of a fair length, and of words of the vocabulary alone."""
+    """The texts with plain characters, MIN_WORDS to MAX_WORDS words, and words of the vocabulary only."""
     return [
         sentence(text)
         for text in dict.fromkeys(texts)
@@ -69,7 +69,7 @@ def plain(texts: Iterable[str], vocabulary: set[str]) -> list[str]:
 
 
 def salad(vocabulary: list[str], draw: random.Random) -> str:
-    """A few random words, sometimes with a comma: every word is about equally likely, which no real text offers."""
+    """A few random words, sometimes with a comma. Every word is about equally likely, unlike in real text."""
     chosen = draw.sample(vocabulary, draw.randint(2, 9))
     if len(chosen) > 3 and draw.random() < 0.4:
         cut = draw.randrange(1, len(chosen) - 1)
@@ -77,16 +77,16 @@ def salad(vocabulary: list[str], draw: random.Random) -> str:
     return sentence(" ".join(chosen))
 
 
-def short(vocabulary: list[str], speak: grammar.Grammar, draw: random.Random) -> str:
+def short(vocabulary: list[str], rules: grammar.Grammar, draw: random.Random) -> str:
     """One or two words, or two short sentences in a row."""
     if draw.random() < 0.5:
         return sentence(" ".join(draw.sample(vocabulary, draw.randint(1, 2)))).replace(".", draw.choice(".!?"))
-    pair = [speak.sentence(draw) for _ in range(2)]
+    pair = [rules.sentence(draw) for _ in range(2)]
     return " ".join(pair) if len(words(" ".join(pair))) <= MAX_WORDS else min(pair, key=len)
 
 
 def too_near(held_out: Iterable[str]) -> Callable[[str], bool]:
-    """Whether a text shares NEAR words in a row, or most of its different words, with one of the held-out sentences."""
+    """A check that is True for a text with NEAR words in a row, or most of its words, of a held-out sentence."""
     runs: set[tuple[str, ...]] = set()
     bags = [frozenset(words(text)) for text in held_out]
     for text in held_out:
@@ -99,20 +99,20 @@ def too_near(held_out: Iterable[str]) -> Callable[[str], bool]:
     return check
 
 
-def _runs(spoken: list[str]) -> Iterator[tuple[str, ...]]:
-    return (tuple(spoken[i : i + NEAR]) for i in range(len(spoken) - NEAR + 1))
+def _runs(words: list[str]) -> Iterator[tuple[str, ...]]:
+    return (tuple(words[i : i + NEAR]) for i in range(len(words) - NEAR + 1))
 
 
 def compose(count: int, seed: int, held_out: list[str]) -> list[str]:
-    """`count` different training sentences in random order. Examples that run out are replaced by the grammar."""
+    """`count` different training sentences in random order. The grammar makes those for which there are no examples."""
     draw = random.Random(seed)
-    speak = grammar.load()
-    own = {word for _ in range(30_000) for word in words(speak.sentence(draw))}
+    rules = grammar.load()
+    own = {word for _ in range(30_000) for word in words(rules.sentence(draw))}
     common, known = word_list(COMMON) | own, word_list(KNOWN) | own
     vocabulary = sorted(word for word in common if re.fullmatch(r"[a-z]{2,}|a|i", word))
-    told = list(examples())
-    usual = plain(told, common)
-    rarer = sorted(set(plain(told, known)).difference(usual))
+    every = list(examples())
+    usual = plain(every, common)
+    rarer = sorted(set(plain(every, known)).difference(usual))
     near = too_near(held_out)
     chosen: dict[str, None] = {}
 
@@ -130,15 +130,15 @@ def compose(count: int, seed: int, held_out: list[str]) -> list[str]:
     take(draw.sample(usual, len(usual)), round(count * SHARES["examples"]))
     take(draw.sample(rarer, len(rarer)), round(count * (SHARES["examples"] + SHARES["rarer"])))
     take(endless(lambda: salad(vocabulary, draw)), len(chosen) + round(count * SHARES["salad"]))
-    take(endless(lambda: short(vocabulary, speak, draw)), len(chosen) + round(count * SHARES["short"]))
-    take(endless(lambda: speak.sentence(draw)), count)
+    take(endless(lambda: short(vocabulary, rules, draw)), len(chosen) + round(count * SHARES["short"]))
+    take(endless(lambda: rules.sentence(draw)), count)
     return draw.sample(list(chosen), len(chosen))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--sentences", type=int, default=30_000)
+    parser.add_argument("out", type=Path, help="folder to write")
+    parser.add_argument("--sentences", type=int, default=30_000, help="sentences for training")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     held_out = HELD_OUT.read_text(encoding="utf-8").splitlines()

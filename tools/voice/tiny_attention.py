@@ -1,6 +1,6 @@
-"""Attention inside very short sequences (a patch), forward and backward, as one Triton kernel each.
+"""Attention within very short sequences (a patch), forward and backward, as one Triton kernel each.
 
-Library kernels spend a tile of 64 or 128 rows on a sequence of 11. Here one small program takes one sequence and one
+Library kernels use a tile of 64 or 128 rows for a sequence of 11. Here one small program computes one sequence and one
 KV head, with rows padded to 16.
 """
 
@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-ROWS = 16  # of a sequence at most
+ROWS = 16  # most rows of a sequence
 
 
 @triton.jit
@@ -79,7 +79,7 @@ def _backward(
 
 
 class Attention(torch.autograd.Function):
-    """q: [batch, rows, heads, size], k and v: [batch, rows, groups, size]; returns like q."""
+    """Attention. q: [batch, rows, heads, size], k, v: [batch, rows, groups, size]; the result is like q."""
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:

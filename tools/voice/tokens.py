@@ -1,4 +1,4 @@
-"""Text as single characters: the tokenizer of the bundled voice, in the files of the official layout."""
+"""The tokenizer of the bundled voice, in files of the official layout. Each character is a token."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ SPELLED = {"[‘’´`]": "'", "[“”]": '"', "[‐‑‒–—]": "-", "…":
 
 
 def build() -> Tokenizer:
-    """Lower-cases, drops accents and whatever the voice never learned, and gives every character its own token."""
+    """The tokenizer. It changes text to lower case, and drops accents and characters that the voice does not know."""
     names = ["<unk>", "<s>", "</s>", SPACE, *CHARACTERS]
     names += [f"<|reserved_{i}|>" for i in range(len(names), 101)]
     vocab = {name: i for i, name in enumerate(names)} | {name: i for i, name in SPECIAL.items()}
@@ -39,6 +39,7 @@ def build() -> Tokenizer:
 
 
 def write(folder: Path) -> None:
+    """Write the files of the tokenizer."""
     build().save(str(folder / "tokenizer.json"), pretty=False)
     marks: dict[str, object] = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
     (folder / "special_tokens_map.json").write_text(json.dumps(marks) + "\n")

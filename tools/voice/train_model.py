@@ -2,10 +2,10 @@
 
     python -m tools.voice.train_model LATENTS OUT --seconds 600
 
-LATENTS is a folder of tools.voice.encode. Every minute and at the end OUT/averaged.safetensors gets the averaged
-weights, which tools.voice.export packs, and OUT/state.pt all that a later call needs to go on. `--part` ends a call
-early; the learning rate follows the whole of --seconds. `--start` begins with a checkpoint's weights, for a codec that
-was trained further.
+LATENTS is a folder of tools.voice.encode. Every minute and at the end the command writes the averaged weights to
+OUT/averaged.safetensors, which tools.voice.export reads, and the state to OUT/state.pt, from which a later call
+continues. `--part` ends a call early; the learning rate follows --seconds in any case. `--start` starts with the
+weights of a checkpoint, for a codec that was trained further.
 """
 
 import argparse
@@ -24,40 +24,46 @@ from torch import Tensor, nn
 from tools.voice import pace, tokens
 from tools.voice.batches import WIDTHS, Batch, Composer, Layout, Stream, batched, held_out
 from tools.voice.encode import INDEX, load
+from tools.voice.model import STOP_WEIGHT, Forward, LayerFunctions, VoiceModel
 from tools.voice.muon import Muon
 from tools.voice.pace import Budget, Graphed, rate
 from tools.voice.shapes import LATENT, PATCH, model_config
-from tools.voice.speaker import STOP_WEIGHT, Forward, Pieces, Speaker
 
 EMA = 0.999
 WARMUP, DECAY_FROM = 200, 0.45
 DECAY = 0.02  # of weights, per unit of learning rate
-HELD = Layout(positions=7680, heard=3456, made=6144)  # of a batch for validation
+HELD = Layout(positions=7680, context=3456, target=6144)  # of a batch for validation
 SAVE_EVERY, SHOW_EVERY = 60.0, 10.0  # seconds
 
 
 class Trainer:
+    """The model, its averaged weights and its optimizers. Trains one batch at a time.
+
+    table: all patches. peak: highest learning rate. fast: compiled functions and kernels. adamw: AdamW for matrices
+    too.
+    """
+
     def __init__(
-        self, config: dict[str, Any], table: Tensor, layout: Layout, device: torch.device, peak: float, quick: bool,
+        self, config: dict[str, Any], table: Tensor, layout: Layout, device: torch.device, peak: float, fast: bool,
         adamw: bool,
     ) -> None:  # fmt: skip
         self.device, self.layout, self.peak = device, layout, peak
         self.table = table
-        self.net = Speaker(config).to(device)
+        self.net = VoiceModel(config).to(device)
         dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-        self.forward = Forward(self.net, dtype, device, Pieces.quick() if quick else Pieces())
-        self.plain = Forward(self.net, dtype, device, Pieces())
+        self.forward = Forward(self.net, dtype, device, LayerFunctions.fast() if fast else LayerFunctions())
+        self.plain = Forward(self.net, dtype, device, LayerFunctions())
         self.weights = dict(self.net.named_parameters())
         self.mean = {name: p.detach().clone() for name, p in self.weights.items()}
         self.rate = torch.tensor(0.0, device=device)
         matrices = [p for name, p in self.weights.items() if p.ndim == 2 and ".layers." in name and not adamw]
         mine = {id(p) for p in matrices}
         self.others = [p for p in self.weights.values() if id(p) not in mine]
-        fast = {"fused": True, "capturable": True} if device.type == "cuda" else {}
-        self.adam = torch.optim.AdamW(self.others, lr=self.rate, betas=(0.9, 0.98), weight_decay=DECAY, **fast)
+        extra = {"fused": True, "capturable": True} if device.type == "cuda" else {}
+        self.adam = torch.optim.AdamW(self.others, lr=self.rate, betas=(0.9, 0.98), weight_decay=DECAY, **extra)
         self.muon = Muon(matrices, self.rate, DECAY)
         self.incoming = torch.zeros(layout.size, dtype=torch.int32, device=device)
-        self.seen = torch.zeros(3, device=device)  # sums of flow loss, stop loss, gradient norm
+        self.sums = torch.zeros(3, device=device)  # of flow loss, stop loss and gradient norm
         pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
         self.graphs = {
             width: Graphed(lambda width=width: self.step(width), self.reset, device, pool) for width in WIDTHS
@@ -77,7 +83,7 @@ class Trainer:
         with torch.no_grad():
             means, weights = list(self.mean.values()), list[Tensor](self.weights.values())
             torch._foreach_lerp_(means, weights, 1 - EMA)  # pyright: ignore[reportPrivateImportUsage]
-            self.seen += torch.stack((flow, stop, norm)).detach()
+            self.sums += torch.stack((flow, stop, norm)).detach()
 
     def feed(self, batch: Batch) -> None:
         array = torch.from_numpy(batch.array)
@@ -92,7 +98,7 @@ class Trainer:
         self.steps += 1
 
     def warm(self) -> None:
-        """Compile and capture the step of every width, at a learning rate of 0, and forget what the optimizers saw."""
+        """Compile and capture the step of every width at a learning rate of 0, then reset the optimizers."""
         self.rate.fill_(0.0)
         cuda = self.device.type == "cuda"
         for width in WIDTHS if cuda else WIDTHS[:1]:
@@ -101,14 +107,14 @@ class Trainer:
                 self.graphs[width]()
         for tensor in self.moments():
             tensor.zero_()
-        self.seen.zero_()
+        self.sums.zero_()
 
     def moments(self) -> list[Tensor]:
-        """State of the optimizers, in place; complete after the first step."""
+        """The state of the optimizers, in place. It is complete after the first step."""
         return [t for p in self.others for t in self.adam.state[p].values()] + self.muon.momenta
 
     def validate(self, batches: list[Batch]) -> tuple[float, float]:
-        """Mean losses of the weights as they are, on the same draws every time."""
+        """The mean losses of the current weights. Every call uses the same random draws."""
         devices = [self.device] if self.device.type == "cuda" else []
         sums = np.zeros(2)
         with torch.no_grad(), torch.random.fork_rng(devices):
@@ -121,7 +127,7 @@ class Trainer:
         return flow, stop
 
     def save(self, folder: Path, spent: float) -> None:
-        """Each file whole or not at all."""
+        """Write each file, completely or not at all."""
         averaged = {name: tensor.cpu() for name, tensor in self.mean.items()}
         save_file(averaged, folder / "averaged.tmp")
         (folder / "averaged.tmp").replace(folder / "averaged.safetensors")
@@ -131,14 +137,14 @@ class Trainer:
         (folder / "state.tmp").replace(folder / "state.pt")
 
     def begin(self, weights: dict[str, Tensor]) -> None:
-        """Start from the weights of a checkpoint."""
+        """Take the weights of a checkpoint."""
         with torch.no_grad():
             for name, mine in self.weights.items():
                 mine.copy_(weights[name])
                 self.mean[name].copy_(weights[name])
 
     def load(self, folder: Path) -> float:
-        """Go on where `save` left off, after `warm`. Returns the seconds spent."""
+        """Continue from the state that `save` wrote. Call `warm` first. Returns the seconds spent."""
         state = torch.load(folder / "state.pt", map_location="cpu", weights_only=True)
         with torch.no_grad():
             for name, tensor in state["net"].items():
@@ -152,7 +158,7 @@ class Trainer:
 
 
 def validation(folder: Path) -> list[Batch]:
-    """Some batches of utterances that training never sees, the same whatever the training batches are."""
+    """Batches of utterances that are not in the training data. They do not depend on the training batches."""
     corpus, rng = load(folder), np.random.default_rng(0)
     composer = Composer(corpus)
     rows = [composer.draw(int(i), rng) for _ in range(4) for i in held_out(len(corpus))]
@@ -160,7 +166,7 @@ def validation(folder: Path) -> list[Batch]:
 
 
 class Log:
-    """Progress on the terminal and in a file of JSON lines."""
+    """Writes progress to the terminal and to a file of JSON lines."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -180,11 +186,11 @@ def run(trainer: Trainer, batches: Any, held: list[Batch], budget: Budget, out: 
         trainer.chunk, batch = next(batches)
         trainer.train(batch, budget.progress)
         if trainer.steps % 8 == 0 and trainer.device.type == "cuda":
-            torch.cuda.synchronize()  # the clock governs the rate, so the queue must stay short
+            torch.cuda.synchronize()  # the learning rate follows the clock, so the queue must stay short
         spent = budget.spent
         if spent - shown >= SHOW_EVERY:
             done = trainer.steps - steps_then
-            flow, stop, norm = (trainer.seen / done).tolist()
+            flow, stop, norm = (trainer.sums / done).tolist()
             took = (time.monotonic() - time_then) / done * 1000
             held_flow, held_stop = trainer.validate(held)
             log(
@@ -196,7 +202,7 @@ def run(trainer: Trainer, batches: Any, held: list[Batch], budget: Budget, out: 
             )  # fmt: skip
             if not math.isfinite(flow + held_flow):
                 raise SystemExit("the loss is not finite; train again at a lower --rate")
-            trainer.seen.zero_()
+            trainer.sums.zero_()
             shown, steps_then, time_then = budget.spent, trainer.steps, time.monotonic()
         if spent - saved >= SAVE_EVERY:
             trainer.save(out, spent)
@@ -207,28 +213,30 @@ def run(trainer: Trainer, batches: Any, held: list[Batch], budget: Budget, out: 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("latents", type=Path, help="folder written by tools.voice.encode")
-    parser.add_argument("out", type=Path)
+    parser.add_argument("out", type=Path, help="folder to write")
     parser.add_argument("--seconds", type=float, default=600, help="training time, over all parts")
     parser.add_argument("--until", type=float, help="Unix time at which training ends, instead of --seconds")
-    parser.add_argument("--part", type=float, help="end this process after so many seconds, to be continued")
-    parser.add_argument("--start", type=Path, help="a checkpoint to begin with")
-    parser.add_argument("--positions", type=int, default=15360, help="of a batch, a multiple of every width")
+    parser.add_argument("--part", type=float, help="end this process after so many seconds; a later call continues")
+    parser.add_argument("--start", type=Path, help="checkpoint whose weights to start with")
+    parser.add_argument("--positions", type=int, default=15360, help="positions of a batch, a multiple of every width")
     parser.add_argument("--draws", type=float, default=0.4, help="diffusion times per position of a batch")
     parser.add_argument("--rate", type=float, default=2e-3, help="highest learning rate")
-    parser.add_argument("--adamw", action="store_true", help="for the matrices too, instead of Muon")
+    parser.add_argument("--adamw", action="store_true", help="use AdamW for the matrices too, instead of Muon")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--processes", type=int, default=max(1, min(8, (os.cpu_count() or 2) - 2)))
-    parser.add_argument("--room", type=int, default=4_000_000, help="patches that the device holds at most")
-    parser.add_argument("--wait", action="store_true", help="until the latents are there, being compiled meanwhile")
-    parser.add_argument("--plain", action="store_true", help="nothing compiled, no kernels of our own")
-    parser.add_argument("--eager", action="store_true", help="no CUDA graphs")
-    parser.add_argument("--toy", action="store_true", help="a small model, for tests")
+    parser.add_argument(
+        "--processes", type=int, default=max(1, min(8, (os.cpu_count() or 2) - 2)), help="processes that make batches"
+    )
+    parser.add_argument("--room", type=int, default=4_000_000, help="most patches on the device")
+    parser.add_argument("--wait", action="store_true", help="compile, then wait until the latents are complete")
+    parser.add_argument("--plain", action="store_true", help="compile nothing and use no kernels of this recipe")
+    parser.add_argument("--eager", action="store_true", help="use no CUDA graphs")
+    parser.add_argument("--toy", action="store_true", help="train a small model, for tests")
     args = parser.parse_args()
 
     begun = time.monotonic()
     torch.manual_seed(args.seed)
     torch.set_float32_matmul_precision("high")
-    torch.backends.cuda.enable_cudnn_sdp(False)  # it plans anew for every shape
+    torch.backends.cuda.enable_cudnn_sdp(False)  # it would plan for every shape
     pace.graphs_allowed = not args.eager
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     layout = Layout(args.positions, round(0.45 * args.positions), round(args.draws * args.positions))

@@ -1,13 +1,13 @@
-"""Train the audio codec of the bundled voice on speech that may still be in the making.
+"""Train the audio codec of the bundled voice on speech, which may still be incomplete.
 
     python -m tools.voice.train_vae SPEECH OUT --seconds 300
     python -m tools.voice.train_vae SPEECH OUT --seconds 300 --start CODEC
 
-The second trains the decoder of a finished codec, or of a checkpoint's, further, while the encoder and so the latents
-stay what a model has learned; with --whole the encoder too, for a model to be trained further as well. Writes
-OUT/audiovae.safetensors, whose latents have unit deviation in every channel, and OUT/codec.json, its configuration.
-OUT/state.pt lets a stopped run go on. Latents carry noise while training, so that the decoder forgives the errors of
-the model that will predict them.
+The second command trains the decoder of a finished codec, or of a checkpoint's, further. The encoder, and so the
+latents that a model has learned, do not change. With --whole it trains the encoder too, for a model that is trained
+further as well. The command writes OUT/audiovae.safetensors, whose latents have unit deviation in every channel, and
+OUT/codec.json, its configuration. A later call continues from OUT/state.pt. Training adds noise to the latents, so that
+the decoder tolerates the errors of the model that predicts them.
 """
 
 import argparse
@@ -24,29 +24,32 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from tools.voice import pace, quick_codec
-from tools.voice.codec_losses import Discriminators, MelLoss, Sketch
+from tools.voice.codec_losses import ComponentLoss, Discriminators, MelLoss
 from tools.voice.crops import Crops
 from tools.voice.dataset import RATE, Speech
 from tools.voice.muon import Muon
 from tools.voice.pace import Budget, Graphed, rate
 from tools.voice.shapes import codec_config
 
-NOISE = 0.25  # of the deviation of a channel: the noise of the noisiest latents
-MEL, SKETCH, ADVERSARY, FEATURES, SPREAD = 15.0, 15.0, 1.0, 2.0, 0.05  # weights of the losses
-SKETCHED = 64  # batches of speech that choose what latents are to be
+NOISE = 0.25  # highest noise of latents, over the deviation of a channel
+MEL, COMPONENTS, ADVERSARIAL, FEATURES, SPREAD = 15.0, 15.0, 1.0, 2.0, 0.05  # weights of the losses
+FIT_BATCHES = 64  # batches of speech from which the principal components are computed
 EMA = 0.999
 WARMUP, DECAY_FROM = 100, 0.4
 RATE_FIRST, RATE_LATER = 1e-3, 5e-4  # highest learning rates of a first training and of a later one
 DECAY = 0.01  # of weights, per unit of learning rate
-CONFIG = "codec.json"  # of what a run leaves, the file that is written last
+CONFIG = "codec.json"  # the file that a run writes last
 WEIGHTS = "audiovae.safetensors"
 SAVE_EVERY = 240.0  # seconds
 
 
 class Trainer:
-    """`start`: the tensors of a finished codec, whose decoder alone is trained unless `whole`. `alone`: the share of
-    the time before the discriminators join. `lean`, for a CPU: compiled, and only matrices are trained, which hold 99 %
-    of the parameters and cost a fifth of the gradients' time.
+    """The codec, its discriminators, its averaged weights and its optimizers.
+
+    start: the tensors of a finished codec, of which only the decoder is trained unless `whole` is set. peak: highest
+    learning rate. alone: share of the time before the discriminators join. half: bfloat16 in the convolutions. lean:
+    for a CPU: compiled, and only matrices are trained, which have 99 % of the parameters and need a fifth of the time
+    for gradients.
     """
 
     def __init__(
@@ -54,29 +57,31 @@ class Trainer:
         whole: bool = False, peak: float, alone: float, half: bool = False, adamw: bool = False, lean: bool = False,
     ) -> None:  # fmt: skip
         self.config, self.crops, self.device = config, crops, device
-        self.kept = None if whole else start  # tensors of which the encoder's stay
+        self.kept = None if whole else start  # tensors whose encoder does not change
         self.peak, self.alone, self.half = peak, alone, half
         self.codec = quick_codec.build(config, start).to(device)
-        self.judges = Discriminators().to(device)
-        self.judges.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+        self.discriminators = Discriminators().to(device)
+        self.discriminators.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
         self.mel = MelLoss().to(device)
-        self.sketch = Sketch(config["latent_dim"], math.prod(config["encoder_rates"])).to(device)
+        self.components = ComponentLoss(config["latent_dim"], math.prod(config["encoder_rates"])).to(device)
         if self.kept is None:
-            self.sketch.fit(torch.cat([self.sketch.patches(audio).flatten(0, 1) for audio in self.draws(SKETCHED)]))
+            drawn = [self.components.patches(audio).flatten(0, 1) for audio in self.draws(FIT_BATCHES)]
+            self.components.fit(torch.cat(drawn))
         self.mean = {name: p.detach().clone() for name, p in self.codec.named_parameters()}
         for name, p in self.codec.named_parameters():
-            still = self.kept is not None and not name.startswith("decoder.")
-            p.requires_grad_(not (still or quick_codec.UNUSED in name or (lean and not is_matrix(p))))
+            fixed = self.kept is not None and not name.startswith("decoder.")
+            p.requires_grad_(not (fixed or quick_codec.UNUSED in name or (lean and not is_matrix(p))))
         self.weights = [p for p in self.codec.parameters() if p.requires_grad]
         matrices = [p for p in self.codec.parameters() if p.requires_grad and is_matrix(p) and not adamw]
         mine = {id(p) for p in matrices}
         others = [p for p in self.weights if id(p) not in mine]
         self.rate = torch.tensor(0.0, device=device)
         self.muon = Muon(matrices, self.rate, decay=DECAY)
-        self.adam, self.judge_step = self.adamw(others), self.adamw(list(self.judges.parameters()))
-        self.seen = torch.zeros(5, device=device)  # mel, sketch, fooled, features, judges: of the last step
-        self.by_ear = Graphed(lambda: self.step(False), self.reset, device)
-        self.against = Graphed(lambda: self.step(True), self.reset, device)
+        self.adam, self.discriminator_adam = self.adamw(others), self.adamw(list(self.discriminators.parameters()))
+        # Losses of the last step: mel, components, adversarial, features, discriminators.
+        self.last = torch.zeros(5, device=device)
+        self.plain_step = Graphed(lambda: self.step(False), self.reset, device)
+        self.adversarial_step = Graphed(lambda: self.step(True), self.reset, device)
         if lean:
             self.encode = torch.compile(self.encode, dynamic=False)
             self.decode = torch.compile(self.decode, dynamic=False)
@@ -84,17 +89,17 @@ class Trainer:
 
     def adamw(self, weights: list[nn.Parameter]) -> torch.optim.AdamW:
         fast = {"fused": True, "capturable": True} if self.device.type == "cuda" else {}
-        groups = [{"params": weights}]  # which may be none
+        groups = [{"params": weights}]  # a group, because the list may be empty
         return torch.optim.AdamW(groups, lr=self.rate, betas=(0.8, 0.99), weight_decay=DECAY, **fast)
 
     def draws(self, batches: int) -> Iterator[Tensor]:
-        """Speech as the codec is trained on it, [batch, samples]; each is overwritten by the next."""
+        """Yield batches of speech, [batch, samples]. Each overwrites the one before."""
         for _ in range(batches):
             self.crops.draw()
             yield self.crops.batch[:, 0]
 
     def reset(self) -> None:
-        for p in (*self.weights, *self.judges.parameters()):
+        for p in (*self.weights, *self.discriminators.parameters()):
             p.grad = None
 
     def encode(self, audio: Tensor) -> Tensor:
@@ -105,41 +110,41 @@ class Trainer:
         for layer in layers[:-2]:
             x = layer(x)
         with torch.autocast(self.device.type, enabled=False):
-            return layers[-1](layers[-2](x.float()))  # the last convolution makes the samples: full precision
+            return layers[-1](layers[-2](x.float()))  # full precision, because the last convolution makes the samples
 
     def reconstruct(self, audio: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Audio through noisy latents, the clean ones, and the loss that keeps these near mean 0 and deviation 1."""
+        """The audio from noisy latents, the latents without noise, and the loss for mean 0 and deviation 1 of these."""
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.half):
             with torch.set_grad_enabled(self.kept is None):
                 latents = self.encode(audio).float()
             deviation, mean = torch.std_mean(latents, dim=(0, 2), keepdim=True)
             spread = (mean**2 + (deviation - 1) ** 2).mean()
-            loud = NOISE * torch.rand(len(latents), 1, 1, device=self.device)
-            noisy = latents + loud * deviation.detach() * torch.randn_like(latents)
+            amount = NOISE * torch.rand(len(latents), 1, 1, device=self.device)
+            noisy = latents + amount * deviation.detach() * torch.randn_like(latents)
             return self.decode(noisy), latents, spread
 
-    def step(self, adversary: bool) -> None:
+    def step(self, adversarial_losses: bool) -> None:
         real = self.crops.batch[:, 0]
         made, latents, spread = self.reconstruct(self.crops.batch)
         made = made[:, 0]
         mel = self.mel(made, real)
         loss = MEL * mel + SPREAD * spread
         if self.kept is None:
-            sketch = self.sketch(latents, real)
-            loss = loss + SKETCH * sketch
-            self.seen[1].copy_(sketch.detach())
-        if adversary:
+            components = self.components(latents, real)
+            loss = loss + COMPONENTS * components
+            self.last[1].copy_(components.detach())
+        if adversarial_losses:
             with torch.autocast(self.device.type, torch.bfloat16):
-                judged = self.judges.loss(made.detach(), real)
-            judged.backward()
-            nn.utils.clip_grad_norm_(self.judges.parameters(), 10.0, foreach=True)
-            self.judge_step.step()
-            self.judges.requires_grad_(False)
+                discriminator_loss = self.discriminators.loss(made.detach(), real)
+            discriminator_loss.backward()
+            nn.utils.clip_grad_norm_(self.discriminators.parameters(), 10.0, foreach=True)
+            self.discriminator_adam.step()
+            self.discriminators.requires_grad_(False)
             with torch.autocast(self.device.type, torch.bfloat16):
-                fooled, features = self.judges.generator_loss(made, real)
-            self.judges.requires_grad_(True)
-            loss = loss + ADVERSARY * fooled + FEATURES * features
-            self.seen[2:].copy_(torch.stack((fooled, features, judged)).detach())
+                adversarial, features = self.discriminators.generator_loss(made, real)
+            self.discriminators.requires_grad_(True)
+            loss = loss + ADVERSARIAL * adversarial + FEATURES * features
+            self.last[2:].copy_(torch.stack((adversarial, features, discriminator_loss)).detach())
         loss.backward()
         nn.utils.clip_grad_norm_(self.weights, 1.0, foreach=True)
         self.adam.step()
@@ -147,13 +152,13 @@ class Trainer:
         with torch.no_grad():
             means, mine = list(self.mean.values()), list[Tensor](self.codec.parameters())
             torch._foreach_lerp_(means, mine, 1 - EMA)  # pyright: ignore[reportPrivateImportUsage]
-        self.seen[0].copy_(mel.detach())
+        self.last[0].copy_(mel.detach())
 
     def train(self, progress: float) -> None:
-        """One step at this point of the run."""
+        """One step. progress: share of the budget that is used."""
         self.crops.draw()
         self.rate.fill_(rate(progress, self.steps, peak=self.peak, warmup=WARMUP, decay_from=DECAY_FROM))
-        (self.by_ear if progress < self.alone else self.against)()
+        (self.plain_step if progress < self.alone else self.adversarial_step)()
         self.steps += 1
 
     def state(self) -> dict[str, Any]:
@@ -161,28 +166,31 @@ class Trainer:
             "steps": self.steps,
             "codec": self.codec.state_dict(),
             "mean": self.mean,
-            "judges": self.judges.state_dict(),
-            "sketch": self.sketch.state_dict(),
+            "discriminators": self.discriminators.state_dict(),
+            "components": self.components.state_dict(),
             "adam": self.adam.state_dict(),
             "muon": self.muon.state_dict(),
-            "judge_step": self.judge_step.state_dict(),
+            "discriminator_adam": self.discriminator_adam.state_dict(),
         }
 
     def load(self, state: dict[str, Any]) -> None:
         self.steps = state["steps"]
         self.codec.load_state_dict(state["codec"])
         self.mean = {k: v.to(self.device) for k, v in state["mean"].items()}
-        self.judges.load_state_dict(state["judges"])
-        self.sketch.load_state_dict(state["sketch"])
+        self.discriminators.load_state_dict(state["discriminators"])
+        self.components.load_state_dict(state["components"])
         self.muon.load_state_dict(state["muon"])
-        for optimizer, key in ((self.adam, "adam"), (self.judge_step, "judge_step")):
+        for optimizer, key in ((self.adam, "adam"), (self.discriminator_adam, "discriminator_adam")):
             optimizer.load_state_dict(state[key])
             for group in optimizer.param_groups:
                 group["lr"] = self.rate
 
     def finished(self) -> dict[str, Tensor]:
-        """A file's tensors of the averaged weights, an encoder that is not trained being left as it was, to the bit.
-        One that is gets scaled so that latents of speech have unit deviation per channel."""
+        """The tensors of a file, from the averaged weights.
+
+        An encoder that is not trained keeps its tensors exactly. A trained one is scaled so that the latents of speech
+        have unit deviation in every channel.
+        """
         if self.kept is not None:
             made = quick_codec.file_tensors(self.mean)
             return made | {name: self.kept[name] for name in made if name.startswith("encoder.")}
@@ -194,7 +202,7 @@ class Trainer:
         return quick_codec.file_tensors(weights)
 
     def deviation(self, batches: int = 16) -> Tensor:
-        """Of the averaged weights' latents of speech, per channel."""
+        """The deviation of the latents of speech with the averaged weights, for each channel."""
         codec = quick_codec.build(self.config).to(self.device)
         codec.load_state_dict(self.mean)
         with torch.no_grad():
@@ -206,12 +214,12 @@ class Trainer:
 
 
 def is_matrix(weight: Tensor) -> bool:
-    """Whether a parameter mixes channels: not a bias, a slope or a filter of one channel."""
+    """True for a parameter that mixes channels, and not for a bias, a slope or a filter of one channel."""
     return weight.ndim == 3 and min(weight.shape[:2]) > 1
 
 
 def start_of(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Configuration and tensors of a finished codec, or of a checkpoint's."""
+    """The configuration and the tensors of a finished codec, or of a checkpoint's codec."""
     if (folder / CONFIG).exists():
         config = json.loads((folder / CONFIG).read_text())
     else:
@@ -220,7 +228,7 @@ def start_of(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def save(trainer: Trainer, spent: float, out: Path) -> None:
-    """Each file whole or not at all."""
+    """Write each file, completely or not at all."""
     torch.save(trainer.state() | {"spent": spent}, out / "state.tmp")
     (out / "state.tmp").replace(out / "state.pt")
     save_file(trainer.finished(), out / "audiovae.tmp")
@@ -228,7 +236,7 @@ def save(trainer: Trainer, spent: float, out: Path) -> None:
 
 
 def validate(codec: Any, audio: Tensor, mel: MelLoss) -> float:
-    """Mel loss of whole speech through noiseless latents."""
+    """The mel loss of speech through latents without noise."""
     with torch.no_grad():
         audio = F.pad(audio, (0, -audio.shape[-1] % codec.chunk_size))
         return float(mel(codec.decode(codec.encode(audio[None, None], RATE))[0], audio[None]))
@@ -241,20 +249,21 @@ def run(trainer: Trainer, budget: Budget, out: Path, log: Callable[[str], None])
     while not budget.over:
         trainer.train(budget.progress)
         if trainer.steps % 10 == 0 and trainer.device.type == "cuda":
-            torch.cuda.synchronize()  # the clock governs the rate, so the queue must stay short
+            torch.cuda.synchronize()  # the learning rate follows the clock, so the queue must stay short
         now = time.monotonic()
         if now - refreshed > 8 and not trainer.crops.speech.complete:
             trainer.crops.refresh()
             refreshed = time.monotonic()
         if trainer.steps == 20 or budget.spent - shown > 10:
-            mel, sketch, fooled, features, judged = trainer.seen.tolist()
+            mel, components, adversarial, features, discriminators = trainer.last.tolist()
             if not math.isfinite(mel):
                 raise SystemExit("the loss is not finite; train again at a lower --rate")
             took = (time.monotonic() - time_then) / max(1, trainer.steps - steps_then) * 1000
             hours = len(trainer.crops.audio) / RATE / 3600
             log(
                 f"codec {budget.spent:.0f} s, step {trainer.steps} ({took:.1f} ms), {hours:.1f} h: mel {mel:.4f}, "
-                f"of latents {sketch:.4f}, fooled {fooled:.3f}, features {features:.3f}, judges {judged:.3f}"
+                f"components {components:.4f}, adversarial {adversarial:.3f}, features {features:.3f}, "
+                f"discriminators {discriminators:.3f}"
             )
             shown, steps_then, time_then = budget.spent, trainer.steps, time.monotonic()
         if budget.spent - saved > SAVE_EVERY:
@@ -266,25 +275,27 @@ def run(trainer: Trainer, budget: Budget, out: Path, log: Callable[[str], None])
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("speech", type=Path, help="folder written by tools.voice.speak, complete or not")
-    parser.add_argument("out", type=Path)
+    parser.add_argument("out", type=Path, help="folder to write")
     parser.add_argument("--seconds", type=float, default=300, help="training time, over all parts")
-    parser.add_argument("--part", type=float, help="end this process after so many seconds, to be continued")
-    parser.add_argument("--start", type=Path, help="a finished codec or a checkpoint, to train its decoder alone")
-    parser.add_argument("--whole", action="store_true", help="after --start, the encoder too")
+    parser.add_argument("--part", type=float, help="end this process after so many seconds; a later call continues")
+    parser.add_argument("--start", type=Path, help="finished codec or checkpoint whose decoder to train")
+    parser.add_argument("--whole", action="store_true", help="with --start, train the encoder too")
     parser.add_argument(
         "--alone", type=float, default=0.75, help="share of the time before discriminators join; 1: never"
     )
-    parser.add_argument("--batch", type=int, default=24, help="crops of one second")
-    parser.add_argument("--adamw", action="store_true", help="for the matrices too, instead of Muon")
+    parser.add_argument("--batch", type=int, default=24, help="crops of one second in a batch")
+    parser.add_argument("--adamw", action="store_true", help="use AdamW for the matrices too, instead of Muon")
     parser.add_argument(
         "--rate", type=float, help=f"highest learning rate; default {RATE_FIRST:g}, after --start {RATE_LATER:g}"
     )
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--full-precision", action="store_true", help="no bfloat16 in the codec's own convolutions")
-    parser.add_argument("--plain", action="store_true", help="no kernels of our own")
-    parser.add_argument("--eager", action="store_true", help="no CUDA graphs")
-    parser.add_argument("--lean", action="store_true", help="for a CPU: compiled, and only matrices are trained")
-    parser.add_argument("--toy", action="store_true", help="a small codec, for tests")
+    parser.add_argument(
+        "--full-precision", action="store_true", help="use no bfloat16 in the convolutions of the codec"
+    )
+    parser.add_argument("--plain", action="store_true", help="use no kernels of this recipe")
+    parser.add_argument("--eager", action="store_true", help="use no CUDA graphs")
+    parser.add_argument("--lean", action="store_true", help="for a CPU: compile, and train matrices only")
+    parser.add_argument("--toy", action="store_true", help="train a small codec, for tests")
     return parser.parse_args()
 
 
@@ -320,14 +331,14 @@ def main() -> None:
         saved = torch.load(state, map_location="cpu", weights_only=True)
         trainer.load(saved)
         spent = saved["spent"]
-        print(f"going on after {trainer.steps} steps, {spent:.0f} s", flush=True)
+        print(f"continuing after {trainer.steps} steps, {spent:.0f} s", flush=True)
     run(trainer, Budget(args.seconds, spent, args.part), args.out, lambda line: print(line, flush=True))
     (args.out / "codec.tmp").write_text(json.dumps(config, indent=1) + "\n")
     (args.out / "codec.tmp").replace(args.out / CONFIG)
     codec = quick_codec.build(config, load_file(args.out / WEIGHTS)).to(device)
-    heard = validate(codec, crops.audio[: 20 * RATE].float() / 32768, trainer.mel)
+    loss = validate(codec, crops.audio[: 20 * RATE].float() / 32768, trainer.mel)
     size = (args.out / WEIGHTS).stat().st_size
-    print(f"codec done: {trainer.steps} steps, mel {heard:.4f} without noise, {size / 1e6:.2f} MB", flush=True)
+    print(f"codec done: {trainer.steps} steps, mel {loss:.4f} without noise, {size / 1e6:.2f} MB", flush=True)
 
 
 if __name__ == "__main__":

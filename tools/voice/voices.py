@@ -1,16 +1,18 @@
-"""The speakers of the bundled voice: the one place that says which there are and what users call them."""
+"""The speakers of the bundled voice: their names and descriptions."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Voice:
+    """A speaker."""
+
     name: str  # in indexes, file names and reports
     flite: str  # symbol of the teacher's voice, and of its library
-    description: str  # what a user writes in front of the text, in parentheses, to hear it
+    description: str  # selects the voice when a user writes it before the text, in parentheses
 
     def tagged(self, text: str) -> str:
-        """Text that asks for this voice by design, in the spelling of the official model."""
+        """The text with the description of this voice, as the official model expects it."""
         return f"({self.description}){text}"
 
 
@@ -22,8 +24,8 @@ VOICES = (
 
 
 def find(name: str) -> Voice:
-    """The voice of that name. Raises ValueError that lists the names."""
+    """The voice of a name. Raises ValueError with all names if there is none."""
     for voice in VOICES:
         if voice.name == name:
             return voice
-    raise ValueError(f"there is no voice {name!r}; the voices are {', '.join(voice.name for voice in VOICES)}")
+    raise ValueError(f"unknown voice {name!r}; the voices are {', '.join(voice.name for voice in VOICES)}")

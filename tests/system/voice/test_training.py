@@ -1,4 +1,4 @@
-"""The training of the bundled voice computes what the official modules compute, and leaves what they read."""
+"""The training of the bundled voice computes the same as the official modules, and writes files that they read."""
 
 import json
 import subprocess
@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from tools.voice import batches, tokens
 from tools.voice.batches import AUDIO, Layout, Sequence
-from tools.voice.codec_losses import Sketch
+from tools.voice.codec_losses import ComponentLoss
 from tools.voice.crops import Crops
 from tools.voice.dataset import RATE, Plan, Speech, Utterance, write_plan, write_shard
 from tools.voice.encode import Corpus
@@ -27,7 +27,7 @@ LONGEST = 280  # seconds, of a command
 
 @pytest.fixture(scope="module")
 def corpus() -> Corpus:
-    """Utterances of random latents and letters, laid out as tools.voice.encode does."""
+    """Utterances of random latents and letters, in the layout of tools.voice.encode."""
     rng = np.random.default_rng(3)
     count, length = rng.integers(3, 9, 40), rng.integers(8, 30, 40)
     right = 1 + np.concatenate(([0], np.cumsum(2 * count + 1)[:-1]))
@@ -52,34 +52,34 @@ def drawn(corpus: Corpus, count: int) -> list[Sequence]:
 
 def test_training_pass_equals_the_official_model(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
     from tools.voice import official
-    from tools.voice.speaker import Forward, Pieces, Speaker
+    from tools.voice.model import Forward, LayerFunctions, VoiceModel
 
     torch.manual_seed(0)
     config = model_config(tokens.VOCABULARY, toy=True)
-    net = Speaker(config)
+    net = VoiceModel(config)
     rows, width = [row for row in drawn(corpus, 12) if len(row.ids) <= 128][:6], 128
-    layout = Layout(positions=len(rows) * width, heard=400, made=200)
+    layout = Layout(positions=len(rows) * width, context=400, target=200)
     array = torch.from_numpy(batches.assemble(rows, width, layout, np.random.default_rng(0)))
     parts = {name: part.long() for name, part in layout.parts(array).items()}
     table = torch.from_numpy(corpus.patches).float()
-    forward = Forward(net, torch.float32, torch.device("cpu"), Pieces())
+    forward = Forward(net, torch.float32, torch.device("cpu"), LayerFunctions())
     audio = parts["marks"] >= AUDIO
-    y, z = forward.hidden(parts["ids"], audio, table[parts["heard"]], parts["heard_at"], width)
-    mu = forward.conditions(y, z, parts["made_at"])
+    y, z = forward.hidden(parts["ids"], audio, table[parts["context"]], parts["context_at"], width)
+    mu = forward.conditions(y, z, parts["target_at"])
 
     ids, patch = torch.zeros(len(rows), width, dtype=torch.long), torch.zeros(len(rows), width, dtype=torch.long)
     for i, row in enumerate(rows):
         ids[i, : len(row.ids)], patch[i, : len(row.ids)] = torch.from_numpy(row.ids), torch.from_numpy(row.patch)
     net.train()
-    heard = net.enc_to_lm_proj(net.feat_encoder(table[patch]))
+    encoded = net.enc_to_lm_proj(net.feat_encoder(table[patch]))
     mask = (patch > 0).unsqueeze(-1)
-    mixed = torch.where(mask, heard, net.base_lm.embed_tokens(ids))
+    mixed = torch.where(mask, encoded, net.base_lm.embed_tokens(ids))
     out, _ = net.base_lm(inputs_embeds=mixed, is_causal=True)
     out = torch.where(mask, net.fsq_layer(out), out)
     residual, _ = net.residual_lm(
-        inputs_embeds=net.fusion_concat_proj(torch.cat((out, mask * heard), -1)), is_causal=True
+        inputs_embeds=net.fusion_concat_proj(torch.cat((out, mask * encoded), -1)), is_causal=True
     )
-    past = parts["made_at"] - 1
+    past = parts["target_at"] - 1
     expected = torch.cat(
         (net.lm_to_dit_proj(out.flatten(0, 1)[past]), net.res_to_dit_proj(residual.flatten(0, 1)[past])), -1
     )
@@ -89,7 +89,7 @@ def test_training_pass_equals_the_official_model(corpus: Corpus, monkeypatch: py
         forward.stop_logits(y), net.stop_head(torch.nn.functional.silu(net.stop_proj(out.flatten(0, 1)))),
         rtol=1e-4, atol=1e-5,
     )  # fmt: skip
-    x, before = torch.randn(len(mu), PATCH, LATENT), table[parts["before"]]
+    x, before = torch.randn(len(mu), PATCH, LATENT), table[parts["previous"]]
     time = torch.rand(len(mu))
     flow = forward.velocity(x, mu, time, before)
     theirs = net.feat_decoder.estimator(
@@ -99,7 +99,7 @@ def test_training_pass_equals_the_official_model(corpus: Corpus, monkeypatch: py
     assert official.module("modules.minicpm4")
 
 
-def test_every_patch_of_an_utterance_is_a_target_and_its_last_one_stops(corpus: Corpus) -> None:
+def test_every_patch_of_an_utterance_is_a_target_and_the_last_one_stops(corpus: Corpus) -> None:
     for row in drawn(corpus, 200):
         targets = np.flatnonzero(row.target)
         assert (np.diff(targets) == 1).all() and row.ids[targets[0] - 1] in (0, tokens.AUDIO_START)
@@ -108,15 +108,15 @@ def test_every_patch_of_an_utterance_is_a_target_and_its_last_one_stops(corpus: 
         assert (row.ids[row.patch > 0] == 0).all()
 
 
-def test_a_batch_holds_each_row_once_and_asks_for_nothing_but_targets(corpus: Corpus) -> None:
-    layout = Layout(positions=1536, heard=900, made=500)
+def test_a_batch_has_each_row_once_and_predicts_targets_only(corpus: Corpus) -> None:
+    layout = Layout(positions=1536, context=900, target=500)
     for batch in batches.batched(drawn(corpus, 60), layout, np.random.default_rng(1)):
         parts = layout.parts(batch.array)
-        real = parts["heard_at"] < layout.positions
-        assert (parts["marks"][parts["heard_at"][real]] >= AUDIO).all()
-        where = dict(zip(parts["heard_at"][real].tolist(), parts["heard"][real].tolist(), strict=True))
-        for at, made, before in zip(parts["made_at"], parts["made"], parts["before"], strict=True):
-            assert where[at] == made and where.get(at - 1, 0) == before
+        real = parts["context_at"] < layout.positions
+        assert (parts["marks"][parts["context_at"][real]] >= AUDIO).all()
+        where = dict(zip(parts["context_at"][real].tolist(), parts["context"][real].tolist(), strict=True))
+        for at, target, previous in zip(parts["target_at"], parts["target"], parts["previous"], strict=True):
+            assert where[at] == target and where.get(at - 1, 0) == previous
 
 
 def official_codec(config: dict[str, Any], tensors: dict[str, Any] | None = None) -> Any:
@@ -165,14 +165,14 @@ def speech(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def train(speech: Path, out: Path, *flags: str) -> dict[str, Any]:
-    """What two seconds of training leave."""
+    """The tensors that two seconds of training write."""
     command = [sys.executable, "-m", "tools.voice.train_vae", speech, out, "--toy", "--seconds", "2", "--batch", "2"]
     subprocess.run([*command, *flags], check=True, timeout=LONGEST, cwd=Path(__file__).parents[3])
     return load_file(out / "audiovae.safetensors")
 
 
 def test_a_codec_is_trained_and_then_its_decoder_alone(speech: Path, tmp_path: Path) -> None:
-    """The official codec reads what is left; latents have unit deviation, and are the same after more training."""
+    """The official codec reads the files; latents have unit deviation, and do not change in the second training."""
     config, audio = codec_config(toy=True), torch.from_numpy(Speech(speech)[1].samples / 32768).float()[None, None]
     first = train(speech, tmp_path / "first", "--alone", "0.5")
     assert json.loads((tmp_path / "first" / "codec.json").read_text()) == config
@@ -188,69 +188,69 @@ def test_a_codec_is_trained_and_then_its_decoder_alone(speech: Path, tmp_path: P
     assert not torch.equal(other.decode(latents), codec.decode(latents))
 
 
-def test_a_sketch_asks_of_latents_what_the_spectrogram_holds() -> None:
-    """Wanted are uncorrelated components of unit deviation, from which the spectrogram can be read in turn."""
+def test_the_component_loss_gives_latents_from_which_the_spectrogram_follows() -> None:
+    """Latents become uncorrelated components of unit deviation that determine most of the spectrogram."""
     torch.manual_seed(0)
-    sketch, audio = Sketch(32, 640), torch.randn(40, RATE)
-    turn = 10 ** (2 * torch.rand(40, 100, 1) - 3)  # loudness, another every 10 ms
-    audio = (audio.view(40, 100, -1) * turn).flatten(1)
-    patches = sketch.patches(audio)
-    assert patches.shape == (40, 25, 4 * Sketch.BANDS)
-    sketch.fit(patches.flatten(0, 1))
+    loss, audio = ComponentLoss(32, 640), torch.randn(40, RATE)
+    loudness = 10 ** (2 * torch.rand(40, 100, 1) - 3)  # another every 10 ms
+    audio = (audio.view(40, 100, -1) * loudness).flatten(1)
+    patches = loss.patches(audio)
+    assert patches.shape == (40, 25, 4 * ComponentLoss.BANDS)
+    loss.fit(patches.flatten(0, 1))
     latents = torch.zeros(40, 32, 25, requires_grad=True)
     optimizer = torch.optim.Adam([latents], lr=0.1)
     for _ in range(150):
         optimizer.zero_grad()
-        sketch(latents, audio).backward()
+        loss(latents, audio).backward()
         optimizer.step()
-    assert float(sketch(latents, audio).detach()) < 0.01
+    assert float(loss(latents, audio).detach()) < 0.01
     found = latents.detach().transpose(1, 2).flatten(0, 1)
     torch.testing.assert_close(torch.cov(found.T), torch.eye(32), rtol=0, atol=0.1)
-    read = torch.linalg.lstsq(found, patches.flatten(0, 1) - sketch.get_buffer("mean")).solution
-    left = patches.flatten(0, 1) - sketch.get_buffer("mean") - found @ read
+    read = torch.linalg.lstsq(found, patches.flatten(0, 1) - loss.get_buffer("mean")).solution
+    left = patches.flatten(0, 1) - loss.get_buffer("mean") - found @ read
     assert float(left.var()) < 0.2 * float(patches.var()), "most of the spectrogram is in the latents"
 
 
-def test_components_that_speech_does_not_have_are_not_asked_for() -> None:
-    sketch = Sketch(8, 640)
-    patches = torch.randn(500, 1) * torch.ones(4 * Sketch.BANDS)
-    sketch.fit(patches)
-    wanted = (patches - sketch.get_buffer("mean")) @ sketch.get_buffer("basis")
+def test_components_without_variance_are_not_scaled_up() -> None:
+    loss = ComponentLoss(8, 640)
+    patches = torch.randn(500, 1) * torch.ones(4 * ComponentLoss.BANDS)
+    loss.fit(patches)
+    wanted = (patches - loss.get_buffer("mean")) @ loss.get_buffer("basis")
     deviation = wanted.std(0)
     torch.testing.assert_close(deviation[0], torch.tensor(1.0), rtol=0.01, atol=0)
-    assert float(deviation[1:].max()) < 0.01 and bool(sketch.get_buffer("basis").isfinite().all())
+    assert float(deviation[1:].max()) < 0.01 and bool(loss.get_buffer("basis").isfinite().all())
 
 
-def test_only_an_encoder_that_is_trained_is_taught_by_the_sketch(speech: Path, tmp_path: Path) -> None:
+def test_the_component_loss_applies_only_to_a_trained_encoder(speech: Path, tmp_path: Path) -> None:
     train(speech, tmp_path, "--alone", "1")
     config, start = start_of(tmp_path)
     cpu = torch.device("cpu")
-    for given, taught in ((None, True), (start, False)):
+    for given, applies in ((None, True), (start, False)):
         trainer = Trainer(config, Crops(Speech(speech), 2, RATE, cpu, 1), cpu, start=given, peak=1e-3, alone=1.0)
         trainer.train(0.0)
-        assert (float(trainer.seen[1]) > 0) == taught
+        assert (float(trainer.last[1]) > 0) == applies
 
 
-def test_a_stopped_run_goes_on_towards_the_same_latents(speech: Path, tmp_path: Path) -> None:
-    """Other speech would choose other components, which is what a run that is continued may find."""
+def test_a_continued_run_keeps_its_components(speech: Path, tmp_path: Path) -> None:
+    """A continued run may find other speech, from which other components would follow."""
     config, cpu = codec_config(toy=True), torch.device("cpu")
     crops = [Crops(Speech(speech), 2, RATE, cpu, seed) for seed in (1, 2)]
     first, second = (Trainer(config, each, cpu, peak=1e-3, alone=1.0) for each in crops)
-    assert not torch.equal(first.sketch.get_buffer("basis"), second.sketch.get_buffer("basis"))
+    assert not torch.equal(first.components.get_buffer("basis"), second.components.get_buffer("basis"))
     second.load(first.state())
-    assert torch.equal(first.sketch.get_buffer("basis"), second.sketch.get_buffer("basis"))
+    assert torch.equal(first.components.get_buffer("basis"), second.components.get_buffer("basis"))
 
 
 def test_an_encoder_that_is_trained_further_keeps_the_deviation_of_its_latents(speech: Path, tmp_path: Path) -> None:
     first = train(speech, tmp_path / "first", "--alone", "1")
     later = train(speech, tmp_path / "later", "--alone", "1", "--start", str(tmp_path / "first"), "--whole")
     assert any(not torch.equal(first[name], later[name]) for name in first if name.startswith("encoder."))
-    tones = [torch.from_numpy(spoken.samples / 32768).float() for spoken in Speech(speech)]
+    tones = [torch.from_numpy(utterance.samples / 32768).float() for utterance in Speech(speech)]
     latents = official_codec(codec_config(toy=True), later).encode(torch.stack(tones)[:, None], RATE)
     assert 0.5 < float(latents.detach().std(dim=(0, 2)).median()) < 2
 
 
-def test_a_model_begins_with_the_weights_of_a_checkpoint(corpus: Corpus, tmp_path: Path) -> None:
+def test_a_model_starts_with_the_weights_of_a_checkpoint(corpus: Corpus, tmp_path: Path) -> None:
     from tools.voice import encode
 
     encode.save(corpus, tmp_path / "latents")
@@ -283,7 +283,7 @@ def test_a_checkpoint_gets_another_codec(speech: Path, tmp_path: Path) -> None:
     assert torch.equal(load_file(tmp_path / "again" / "model.safetensors")["w"], torch.ones(2).half())
 
 
-def test_the_matrices_of_a_convolution_move_as_matrices_do() -> None:
+def test_the_matrices_of_a_convolution_are_updated_as_matrices() -> None:
     from tools.voice.muon import Muon
 
     torch.manual_seed(0)

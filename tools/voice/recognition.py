@@ -1,4 +1,4 @@
-"""Recordings judged in several processes, each of which makes its recognizer once."""
+"""Speech recognition of recordings, in several processes that load the recognizer once each."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
@@ -20,11 +20,12 @@ _recognizers: list[judge.Recognizer] = []  # of this process
 
 
 def is_silent(samples: np.ndarray) -> bool:
+    """True if there is no sample other than 0."""
     return not len(samples) or not samples.any()
 
 
 def transcript(samples: np.ndarray) -> str:
-    """The words of int16 samples at RATE; none of silence."""
+    """The words that the recognizer finds; empty for silence. samples: int16 at RATE."""
     if is_silent(samples):
         return ""
     if not _recognizers:
@@ -33,18 +34,18 @@ def transcript(samples: np.ndarray) -> str:
 
 
 def seconds(samples: np.ndarray) -> float:
-    """From the first sound to the last; 0 for silence."""
+    """The seconds from the first sound to the last; 0 for silence."""
     return 0.0 if is_silent(samples) else len(trim(samples)) / RATE
 
 
-def judged(work: Callable[[Item], Result], items: Sequence[Item], processes: int) -> Iterator[Result]:
-    """The result of `work` for each item, in their order. Prints how far it is."""
+def evaluated(work: Callable[[Item], Result], items: Sequence[Item], processes: int) -> Iterator[Result]:
+    """Yield the result of `work` for each item, in order, and print the progress."""
     with contextlib.ExitStack() as stack:
         apply = map
-        if processes > 1:  # spawned, for a client's threads may be running here
+        if processes > 1:  # spawned, because threads of a client may run here
             pool = stack.enter_context(ProcessPoolExecutor(processes, get_context("spawn")))
             apply = partial(pool.map, chunksize=10)
         for done, result in enumerate(apply(work, items), 1):
             yield result
             if done % 100 == 0:
-                print(f"{done}/{len(items)} judged", flush=True)
+                print(f"{done}/{len(items)} evaluated", flush=True)

@@ -1,8 +1,8 @@
-"""The model as it trains: the official modules, and their forward pass for batches of fixed shape.
+"""The model during training: the official modules, and their forward pass for batches of fixed shape.
 
-The computation is that of the official `VoxCPM2Model.forward`, which tests hold it to; only the way differs. Text is
-not sent through the patch encoder, every patch to predict may be drawn for several diffusion times that share one pass
-of the language model, and the two halves of a transformer layer round its attention are functions to be compiled.
+The result is that of the official `VoxCPM2Model.forward`, as tests show; only the computation differs. Text does not
+pass through the patch encoder, several diffusion times of a target patch share one pass of the language model, and the
+two parts of a transformer layer before and after its attention are functions that can be compiled.
 """
 
 from collections.abc import Callable
@@ -16,12 +16,12 @@ from torch import Tensor, nn
 from tools.voice import official
 from tools.voice.batches import AUDIO, STOP
 
-UNCONDITIONAL = 0.1  # share of draws that hear nothing of text and past, for guidance
+UNCONDITIONAL = 0.1  # share of targets without condition, for guidance
 STOP_WEIGHT = 0.5  # of the stop loss against the flow-matching loss
 STOP_BALANCE = 2.0  # weight of a position that must stop
 
 
-class Speaker(nn.Module):
+class VoiceModel(nn.Module):
     """The official modules under the official names, without the codec."""
 
     def __init__(self, config: dict[str, Any]) -> None:
@@ -59,7 +59,7 @@ class Speaker(nn.Module):
         self.stop_proj = nn.Linear(h, h)
         self.stop_head = nn.Linear(h, 2, bias=False)
         for model in (self.base_lm, self.residual_lm, self.feat_encoder.encoder, self.feat_decoder.estimator.decoder):
-            for layer in model.layers:  # a deep sum of small terms
+            for layer in model.layers:  # keeps the sum over all layers small
                 for out in (layer.self_attn.o_proj, layer.mlp.down_proj):
                     out.weight.data /= (2 * len(model.layers)) ** 0.5
 
@@ -87,9 +87,9 @@ def before_attention(
 
 
 def after_attention(
-    x: Tensor, heard: Tensor, wo: Tensor, norm: Tensor, gate: Tensor, up: Tensor, down: Tensor, eps: float
+    x: Tensor, attended: Tensor, wo: Tensor, norm: Tensor, gate: Tensor, up: Tensor, down: Tensor, eps: float
 ) -> Tensor:
-    x = x + F.linear(heard.flatten(-2), wo.to(x.dtype))
+    x = x + F.linear(attended.flatten(-2), wo.to(x.dtype))
     g, u = F.linear(normed(x, norm, eps), torch.cat((gate, up)).to(x.dtype)).chunk(2, -1)
     return x + F.linear(F.silu(g) * u, down.to(x.dtype))
 
@@ -101,16 +101,16 @@ def within(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Pieces:
-    """The functions that a layer consists of: as written, or quick on a GPU."""
+class LayerFunctions:
+    """The functions of a transformer layer: plain, or fast on a GPU."""
 
     before: Callable[..., tuple[Tensor, Tensor, Tensor]] = before_attention
     after: Callable[..., Tensor] = after_attention
     within: Callable[..., Tensor] = within
 
     @classmethod
-    def quick(cls) -> "Pieces":
-        from tools.voice.tiny_attention import Attention  # Triton is not everywhere
+    def fast(cls) -> "LayerFunctions":
+        from tools.voice.tiny_attention import Attention  # Triton is not always installed
 
         return cls(
             torch.compile(before_attention, dynamic=False, fullgraph=True),
@@ -132,28 +132,28 @@ def causal(q: Tensor, k: Tensor, v: Tensor, width: int) -> Tensor:
 
 
 class Forward:
-    """The pass through a Speaker. `dtype` is what it computes in, `device` where."""
+    """The forward pass of a VoiceModel. dtype: of its activations."""
 
-    def __init__(self, net: Speaker, dtype: torch.dtype, device: torch.device, pieces: Pieces) -> None:
-        self.net, self.dtype, self.pieces = net, dtype, pieces
+    def __init__(self, net: VoiceModel, dtype: torch.dtype, device: torch.device, functions: LayerFunctions) -> None:
+        self.net, self.dtype, self.functions = net, dtype, functions
         rope = net.base_lm.rope_emb
         self.cos, self.sin = (table.float().to(device) for table in (rope.cos_cached, rope.sin_cached))
 
-    def tables(self, rows: int, repeat: int = 1, turning: bool = True) -> tuple[Tensor, Tensor]:
-        if not turning:
+    def tables(self, rows: int, repeat: int = 1, rotate: bool = True) -> tuple[Tensor, Tensor]:
+        if not rotate:
             cos = torch.ones_like(self.cos[:rows])
             return cos.repeat(repeat, 1)[:, None], torch.zeros_like(cos).repeat(repeat, 1)[:, None]
         return self.cos[:rows].repeat(repeat, 1)[:, None], self.sin[:rows].repeat(repeat, 1)[:, None]
 
     def stack(self, model: Any, x: Tensor, turn: tuple[Tensor, Tensor], attend: Callable[..., Tensor]) -> Tensor:
-        """All layers, without the norm at the end."""
+        """All layers, without the final norm."""
         eps = model.norm.variance_epsilon
         for layer in model.layers:
             a, m = layer.self_attn, layer.mlp
-            q, k, v = self.pieces.before(
+            q, k, v = self.functions.before(
                 x, layer.input_layernorm.weight, a.q_proj.weight, a.k_proj.weight, a.v_proj.weight, *turn, eps
             )
-            x = self.pieces.after(
+            x = self.functions.after(
                 x, attend(q, k, v), a.o_proj.weight, layer.post_attention_layernorm.weight,
                 m.gate_proj.weight, m.up_proj.weight, m.down_proj.weight, eps,
             )  # fmt: skip
@@ -162,12 +162,12 @@ class Forward:
     def end(self, model: Any, x: Tensor) -> Tensor:
         return normed(x, model.norm.weight, model.norm.variance_epsilon)
 
-    def heard(self, patches: Tensor) -> Tensor:
-        """[n, patch, latent] to what the language model takes for each, [n, hidden]."""
+    def encoded(self, patches: Tensor) -> Tensor:
+        """The input of the language model for each patch: [n, patch, latent] to [n, hidden]."""
         encoder = self.net.feat_encoder
         x = linear(encoder.in_proj, patches.to(self.dtype))
         first = encoder.special_token[0].to(self.dtype).expand(len(x), -1, -1)
-        x = self.stack(encoder.encoder, torch.cat((first, x), 1), self.tables(x.shape[1] + 1), self.pieces.within)
+        x = self.stack(encoder.encoder, torch.cat((first, x), 1), self.tables(x.shape[1] + 1), self.functions.within)
         return linear(self.net.enc_to_lm_proj, self.end(encoder.encoder, x[:, 0]))
 
     def quantized(self, x: Tensor) -> Tensor:
@@ -176,17 +176,18 @@ class Forward:
         hard = torch.round(soft * layer.scale) / layer.scale
         return linear(layer.out_proj, (soft + (hard - soft).detach()).to(x.dtype))
 
-    def hidden(self, ids: Tensor, audio: Tensor, heard: Tensor, heard_at: Tensor, width: int) -> tuple[Tensor, Tensor]:
-        """Outputs of the two language models at every position, [positions, hidden] each.
+    def hidden(self, ids: Tensor, audio: Tensor, context: Tensor, at: Tensor, width: int) -> tuple[Tensor, Tensor]:
+        """The outputs of the two language models at every position, [positions, hidden] each.
 
-        ids, audio: [positions]; heard: patches [n, patch, latent] for the positions heard_at (one past the last: none).
+        ids, audio: [positions]. context: patches [n, patch, latent] for the positions `at`; the position after the last
+        one stands for none.
         """
         net, count = self.net, len(ids)
         table = net.base_lm.embed_tokens.weight
         chosen = ids[:, None] == torch.arange(len(table), device=ids.device)
         text = chosen.to(self.dtype) @ table.to(self.dtype)
-        sound = self.heard(heard)
-        sound = sound.new_zeros(count + 1, sound.shape[1]).index_copy(0, heard_at, sound)[:count]
+        sound = self.encoded(context)
+        sound = sound.new_zeros(count + 1, sound.shape[1]).index_copy(0, at, sound)[:count]
         mask = audio[:, None]
         turn = self.tables(width, count // width)
 
@@ -197,31 +198,31 @@ class Forward:
         y = torch.where(mask, self.quantized(x), x)
         both = torch.cat((y, torch.where(mask, sound, 0)), 1)
         if net.residual_lm.rope_emb is None:
-            turn = self.tables(width, count // width, turning=False)
+            turn = self.tables(width, count // width, rotate=False)
         z = self.stack(net.residual_lm, linear(net.fusion_concat_proj, both), turn, attend)
         return y, self.end(net.residual_lm, z)
 
     def conditions(self, y: Tensor, z: Tensor, at: Tensor) -> Tensor:
-        """What the diffusion transformer hears of the past at the positions `at`, [n, 2, width]."""
+        """The condition of the diffusion transformer at the positions `at`: [n, 2, width]."""
         past = at - 1
         mu = (linear(self.net.lm_to_dit_proj, y), linear(self.net.res_to_dit_proj, z))
         return torch.stack([part.float().index_select(0, past) for part in mu], 1)
 
     def stop_logits(self, y: Tensor) -> Tensor:
-        """[positions, 2], for the patch after each position."""
+        """The stop decision after each position: [positions, 2]."""
         net = self.net
         return linear(net.stop_head, F.silu(linear(net.stop_proj, y))).float()
 
     def velocity(self, x: Tensor, mu: Tensor, time: Tensor, before: Tensor) -> Tensor:
-        """x, before: [n, patch, latent]; mu: [n, 2, width]; time: float32 [n]."""
+        """The velocity of the flow. x, before: [n, patch, latent]. mu: [n, 2, width]. time: float32 [n]."""
         net = self.net.feat_decoder.estimator
         x, before = linear(net.in_proj, x.to(self.dtype)), linear(net.cond_proj, before.to(self.dtype))
         embedded = net.time_embeddings(time).to(self.dtype)
-        still = net.time_embeddings(torch.zeros_like(time[:1])).to(self.dtype)
-        when = self.perceptron(net.time_mlp, embedded) + self.perceptron(net.delta_time_mlp, still)
+        zero = net.time_embeddings(torch.zeros_like(time[:1])).to(self.dtype)
+        token = self.perceptron(net.time_mlp, embedded) + self.perceptron(net.delta_time_mlp, zero)
         count = x.shape[1]
-        x = torch.cat((mu.to(self.dtype), when[:, None], before, x), 1)
-        x = self.stack(net.decoder, x, self.tables(x.shape[1]), self.pieces.within)[:, -count:]
+        x = torch.cat((mu.to(self.dtype), token[:, None], before, x), 1)
+        x = self.stack(net.decoder, x, self.tables(x.shape[1]), self.functions.within)[:, -count:]
         return linear(net.out_proj, self.end(net.decoder, x)).float()
 
     @staticmethod
@@ -229,30 +230,30 @@ class Forward:
         return linear(mlp.linear_2, F.silu(linear(mlp.linear_1, x)))
 
     def losses(self, parts: dict[str, Tensor], table: Tensor, width: int) -> tuple[Tensor, Tensor]:
-        """Flow-matching and stop loss of a batch by its parts (see batches.Layout); table: all patches."""
+        """The flow-matching loss and the stop loss of a batch. parts: see `batches.Layout`. table: all patches."""
         parts = {name: part.long() for name, part in parts.items()}
         marks = parts["marks"]
         audio, wanted = marks >= AUDIO, marks % AUDIO
-        y, z = self.hidden(parts["ids"], audio, table[parts["heard"]], parts["heard_at"], width)
+        y, z = self.hidden(parts["ids"], audio, table[parts["context"]], parts["context_at"], width)
 
-        mu = self.conditions(y, z, parts["made_at"])
+        mu = self.conditions(y, z, parts["target_at"])
         count, device = len(mu), mu.device
         mu = mu * (torch.rand(count, 1, 1, device=device) > UNCONDITIONAL)
-        target, before = table[parts["made"]].float(), table[parts["before"]]
+        target, before = table[parts["target"]].float(), table[parts["previous"]]
         noise, time = torch.randn_like(target), times(count, device)
         at = time[:, None, None]
         flow = self.velocity((1 - at) * target + at * noise, mu, time, before)
         flow_loss = F.mse_loss(flow, noise - target)
 
         logits = self.stop_logits(y)[:-1]
-        wanted = wanted[1:]  # a stop belongs to the position before the patch
+        wanted = wanted[1:]  # the stop head decides at the position before the patch
         each = F.cross_entropy(logits, (wanted == STOP).long(), reduction="none")
         weight = (wanted > 0).float() * torch.where(wanted == STOP, STOP_BALANCE, 1.0)
         return flow_loss, (each * weight).sum() / weight.sum().clamp(min=1)
 
 
 def times(count: int, device: torch.device) -> Tensor:
-    """Diffusion times, half of them uniform and half logit-normal: 1 is noise, and inference starts at 0.96."""
+    """Diffusion times, half of them uniform and half logit-normal. 1 is noise; inference starts at 0.96."""
     even = torch.rand(count, device=device)
     centred = torch.sigmoid(torch.randn(count, device=device) - 0.2)
     return torch.where(torch.arange(count, device=device) % 2 == 0, even, centred)

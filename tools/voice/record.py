@@ -1,8 +1,8 @@
-"""Have a running server say sentences, and keep what it says: `ask_all` every held-out one in every voice and mode.
+"""Record sentences that a running server speaks. `record_all` records every held-out sentence in every voice and mode.
 
-The speaker is given in one of four ways, a mode: `described` by the voice's description, `reference` by a recording,
-`prompt` by a recording that is continued, `hifi` by both. A recording is the teacher's of the sentence after the one
-to be said, so that each case has another one.
+A mode is a way to give the speaker: `described` by the voice's description, `reference` by a recording, `prompt` by a
+recording that is continued, `hifi` by both. The recording is the teacher's of the next sentence, so that each case has
+a recording of its own that does not contain its sentence.
 """
 
 import asyncio
@@ -14,14 +14,14 @@ from typing import Unpack
 import numpy as np
 
 from tools.voice.dataset import RATE, Speech, Utterance
-from tools.voice.recordings import Case, Part, keep, recordings, wav
+from tools.voice.recordings import Case, SpokenSegment, recordings, store, wav
 from tools.voice.voices import VOICES, find
 from voxcpm_client import AsyncClient, Prompt
 from voxcpm_client.options import SpeechOptions
 from voxcpm_client.results import SegmentEvent, Summary
 
 MODES = ("described", "reference", "prompt", "hifi")
-AT_ONCE = 4  # streams
+AT_ONCE = 4  # streams at the same time
 
 
 def cases(texts: Sequence[str], modes: Sequence[str]) -> list[Case]:
@@ -29,9 +29,9 @@ def cases(texts: Sequence[str], modes: Sequence[str]) -> list[Case]:
 
 
 def conditioning(case: Case, given: Utterance) -> SpeechOptions:
-    """What tells the server who speaks; `given` is the recording of the mode, in the voice of the case."""
+    """The options that give the speaker. given: the recording of the mode, in the voice of the case."""
     recording = wav(given.samples)
-    prompt = Prompt(audio=recording, transcript=given.text + " ")  # the text to say follows without a separator
+    prompt = Prompt(audio=recording, transcript=given.text + " ")  # the text follows without a separator
     match case.mode:
         case "described":
             return SpeechOptions(style=find(case.voice).description)
@@ -41,54 +41,54 @@ def conditioning(case: Case, given: Utterance) -> SpeechOptions:
             return SpeechOptions(prompt=prompt)
         case "hifi":
             return SpeechOptions(prompt=prompt, reference=recording)
-    raise ValueError(f"there is no mode {case.mode!r}; the modes are {', '.join(MODES)}")
+    raise ValueError(f"unknown mode {case.mode!r}; the modes are {', '.join(MODES)}")
 
 
-async def ask_all(
+async def record_all(
     target: str, teacher: Speech, modes: Sequence[str], folder: Path, **options: Unpack[SpeechOptions]
 ) -> None:
-    """Fill `folder` with what is missing there. `options` hold for every case. Raises SpeechError."""
+    """Record the cases that `folder` does not hold yet. options: of every case. Raises SpeechError."""
     texts = list(dict.fromkeys(entry.text for entry in teacher.entries))
-    spoken = {(one.voice, one.text): one for one in teacher}
+    recorded = {(one.voice, one.text): one for one in teacher}
     following = dict(zip(texts, [*texts[1:], texts[0]], strict=True))
 
-    def wanted(case: Case) -> SpeechOptions:
+    def of_case(case: Case) -> SpeechOptions:
         seed: SpeechOptions = {"seed": texts.index(case.text)}
-        return seed | conditioning(case, spoken[case.voice, following[case.text]]) | options
+        return seed | conditioning(case, recorded[case.voice, following[case.text]]) | options
 
-    await ask_missing(target, cases(texts, modes), folder, wanted)
+    await record_missing(target, cases(texts, modes), folder, of_case)
 
 
-async def ask_missing(
-    target: str, asked: Sequence[Case], folder: Path, options: Callable[[Case], SpeechOptions]
+async def record_missing(
+    target: str, wanted: Sequence[Case], folder: Path, options: Callable[[Case], SpeechOptions]
 ) -> None:
-    """Fill `folder` with those of the cases that are missing there, each with its own options. Raises SpeechError."""
+    """Record those of the cases that `folder` does not hold yet, each with its own options. Raises SpeechError."""
     there = {recording.case for recording in recordings(folder)}
-    missing = [case for case in asked if case not in there]
+    missing = [case for case in wanted if case not in there]
     begun, done, seconds = time.monotonic(), 0, 0.0
-    places = asyncio.Semaphore(AT_ONCE)
+    slots = asyncio.Semaphore(AT_ONCE)
 
-    async def ask(client: AsyncClient, case: Case) -> None:
+    async def record(client: AsyncClient, case: Case) -> None:
         nonlocal done, seconds
         every: SpeechOptions = {"sample_rate": RATE, "format": "pcm_s16le"}
-        async with places, client.speak(case.text, **every | options(case)) as stream:
+        async with slots, client.speak(case.text, **every | options(case)) as stream:
             chunks = [chunk async for chunk in stream]
         samples = np.concatenate([np.zeros(0, np.int16), *(chunk.samples for chunk in chunks)])
         events = [event for chunk in chunks for event in chunk.events]
-        parts = [Part(event.text, event.cut_reason) for event in events if event.kind == "started"]
-        keep(folder, case, samples, _finish_reason(events, stream.summary), parts)
+        parts = [SpokenSegment(event.text, event.cut_reason) for event in events if event.kind == "started"]
+        store(folder, case, samples, _finish_reason(events, stream.summary), parts)
         done, seconds = done + 1, seconds + len(samples) / RATE
         if done % 25 == 0 or done == len(missing):
             spent = time.monotonic() - begun
-            print(f"{done}/{len(missing)} said, {seconds:.0f} s of speech in {spent:.0f} s", flush=True)
+            print(f"{done}/{len(missing)} recorded, {seconds:.0f} s of speech in {spent:.0f} s", flush=True)
 
     async with AsyncClient(target) as client, asyncio.TaskGroup() as group:
         for case in missing:
-            group.create_task(ask(client, case))
+            group.create_task(record(client, case))
 
 
 def _finish_reason(events: Sequence[SegmentEvent], summary: Summary | None) -> str:
-    """That of the first segment that did not end by itself, or of the stream."""
+    """The reason of the first segment that did not end by itself, or else of the stream."""
     reasons = [event.finish_reason for event in events if event.kind == "finished"]
     last = summary.finish_reason if summary else "lost"
     return next((reason for reason in reasons if reason != "complete"), last)
