@@ -4,9 +4,10 @@ import json
 import subprocess
 import sys
 
-from benchmarks.hardware import ROOT
 from support.checkpoints import TINY
 from support.waiting import HANG_SECONDS
+
+from benchmarks.measuring.environment import ROOT
 
 
 def test_engine(tmp_path):

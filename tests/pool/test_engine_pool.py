@@ -17,9 +17,10 @@ from support.waiting import HANG_SECONDS, NEVER_SECONDS, until
 
 from voxcpm_grpc.errors import Aborted, Exhausted, Internal, InvalidRequest, StartupError, Unavailable
 from voxcpm_grpc.ipc import messages
+from voxcpm_grpc.pool.engine_call import EngineCall
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.replica import Replica
-from voxcpm_grpc.request import Admitted, AudioChunk, Finished, FinishReason
+from voxcpm_grpc.request import Admitted, AudioChunk, Event, Finished, FinishReason
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -172,16 +173,23 @@ async def test_closing_a_call_that_has_ended_unread_cancels_nothing(pool):
     assert (await at_rest(pool)).cancelled == before
 
 
+async def next_index(call: EngineCall[Event]) -> int:
+    """The index of the next event, a chunk."""
+    chunk = await anext(call)
+    assert isinstance(chunk, AudioChunk)
+    return chunk.index
+
+
 async def test_a_reader_may_grant_credit_itself():
     async with pool_of(MakeFake()) as pool:
         call = pool.generate(request("manual", 64), lead_chunks=8, grant_on_read=False)
         assert isinstance(await anext(call), Admitted)
         for index in range(8):
-            assert (await anext(call)).index == index
+            assert await next_index(call) == index
         await steps_reach(lambda: pool.stats().steps, 1 + 8)
         call.grant(6)
         for index in range(8, 14):
-            assert (await anext(call)).index == index
+            assert await next_index(call) == index
         await steps_reach(lambda: pool.stats().steps, 1 + 8 + 6)
         call.grant(50)
         assert [event.index for event in await everything(call) if isinstance(event, AudioChunk)] == list(range(14, 64))
@@ -193,7 +201,7 @@ async def test_an_engine_makes_no_more_chunks_than_a_slow_reader_allows():
         assert isinstance(await anext(slow), Admitted)
         await steps_reach(lambda: pool.stats().steps, 1 + 8)
         for index in range(8):
-            assert (await anext(slow)).index == index
+            assert await next_index(slow) == index
         await steps_reach(lambda: pool.stats().steps, 1 + 8 + 8)
         rest = await everything(slow)
         assert [chunk.index for chunk in rest[:-1]] == list(range(8, 64))

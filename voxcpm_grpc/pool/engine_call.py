@@ -39,16 +39,16 @@ class EngineCall(Generic[T]):
     prefix: int | None = None
     whole: bool = False
     retries_left: int = RETRIES
-    id: str = ""
-    admitted: bool = False
-    has_output: bool = False
-    events: PeekableQueue[Event | CodecChunk | VoxCPMError | None] = field(default_factory=PeekableQueue)
-    _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
-    _post: Callable[[Credit | Cancel], None] | None = None
-    _steps_made: int = 0
-    _held: list[CodecChunk] = field(default_factory=list)
-    _to_grant: int = 0
-    _ended: bool = False
+    id: str = field(init=False, default="")
+    admitted: bool = field(init=False, default=False)
+    has_output: bool = field(init=False, default=False)
+    events: PeekableQueue[Event | CodecChunk | VoxCPMError | None] = field(init=False, default_factory=PeekableQueue)
+    _loop: asyncio.AbstractEventLoop = field(init=False, default_factory=asyncio.get_running_loop)
+    _post: Callable[[Credit | Cancel], None] | None = field(init=False, default=None)
+    _steps_made: int = field(init=False, default=0)
+    _held: list[CodecChunk] = field(init=False, default_factory=list)
+    _to_grant: int = field(init=False, default=0)
+    _ended: bool = field(init=False, default=False)
 
     # ---- for the reader
 
