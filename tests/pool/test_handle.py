@@ -18,6 +18,7 @@ import psutil
 import pytest
 from support.fake_engine import (
     INFO,
+    FakeEngine,
     LoadForever,
     MakeFake,
     carries,
@@ -58,7 +59,13 @@ async def next_report(handle):
         return await anext(reports)
 
 
-def is_gone(pid: int) -> bool:
+def pid_of(handle: ProcessHandle) -> int:
+    assert handle.pid
+    return handle.pid
+
+
+def is_gone(pid: int | None) -> bool:
+    assert pid
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -122,7 +129,7 @@ async def test_a_start_and_a_close_can_both_be_cancelled(tmp_path, monkeypatch):
 async def test_close_does_not_wait_for_a_process_that_a_driver_blocks(monkeypatch, caplog):
     monkeypatch.setattr("voxcpm_grpc.ipc.child_process.KILL_SECONDS", 0.2)
     async with started(stop_seconds=0.2) as handle:
-        os.kill(handle.pid, signal.SIGSTOP)
+        os.kill(pid_of(handle), signal.SIGSTOP)
         kill = SpawnProcess.kill
         # A process in a call of a device's driver ignores the signal.
         monkeypatch.setattr(SpawnProcess, "kill", lambda process: None)
@@ -130,7 +137,7 @@ async def test_close_does_not_wait_for_a_process_that_a_driver_blocks(monkeypatc
             await handle.close()
         assert f"process {handle.pid}, was killed and does not end" in caplog.text
         monkeypatch.setattr(SpawnProcess, "kill", kill)
-        os.kill(handle.pid, signal.SIGKILL)
+        os.kill(pid_of(handle), signal.SIGKILL)
         await until(lambda: is_gone(handle.pid))
 
 
@@ -169,7 +176,7 @@ async def test_a_start_that_takes_too_long_fails(tmp_path):
 
 
 async def test_a_factory_that_cannot_be_pickled_fails_the_start():
-    handle = ProcessHandle(lambda: None)
+    handle = ProcessHandle(lambda: FakeEngine())
     with pytest.raises(Exception, match="pickle"):
         await handle.start()
     await handle.close()
@@ -178,7 +185,7 @@ async def test_a_factory_that_cannot_be_pickled_fails_the_start():
 @pytest.mark.parametrize("is_started", [True, False], ids=["started", "not started"])
 def test_a_handle_that_is_not_closed_blocks_nothing_and_leaves_no_process(is_started):
     """Its owner may fail before it can close it. An object with a reference to itself needs the garbage collector."""
-    pids: list[int | None] = []
+    pids: list[int] = []
 
     async def use() -> None:
         handle = ProcessHandle(MakeFake())
@@ -186,7 +193,7 @@ def test_a_handle_that_is_not_closed_blocks_nothing_and_leaves_no_process(is_sta
         if is_started:
             await handle.start()
             handle.post(m.Submit(request("unread", 1), 1))
-            pids.append(handle.pid)
+            pids.append(pid_of(handle))
 
     def use_and_collect() -> None:
         asyncio.run(use())
@@ -206,7 +213,7 @@ async def test_reports_end_when_the_process_is_killed():
         async for report in reports_of(handle):
             if carries(report, AudioChunk):
                 if not indices:
-                    os.kill(handle.pid, signal.SIGKILL)
+                    os.kill(pid_of(handle), signal.SIGKILL)
                 indices.append(report.body.index)
         assert indices == list(range(len(indices)))
         assert indices
@@ -220,7 +227,7 @@ async def test_the_last_reports_arrive_after_the_end_of_the_process(tmp_path, mo
         handle.post(m.Submit(request("a", 50, f"then {finished}"), 50))
         await until(finished.exists)  # the engine has finished, and its reports are unread
         handle.post(m.Stop())
-        await until(lambda: not psutil.pid_exists(handle.pid))  # the handle has collected its status
+        await until(lambda: not psutil.pid_exists(pid_of(handle)))  # the handle has collected its status
         reports = [report async for report in reports_of(handle)]
         assert sum(carries(report, AudioChunk) for report in reports) == 50
         assert carries(reports[-1], Finished)
@@ -237,10 +244,10 @@ async def test_an_error_in_a_step_ends_the_process_with_status_1(caplog):
 
 async def test_terminate_ends_the_engine_and_interrupt_does_not(caplog):
     async with started() as handle:
-        os.kill(handle.pid, signal.SIGINT)
+        os.kill(pid_of(handle), signal.SIGINT)
         handle.post(m.Submit(request("s", 1), 1))
         assert carries(await next_report(handle), Admitted)
-        os.kill(handle.pid, signal.SIGTERM)
+        os.kill(pid_of(handle), signal.SIGTERM)
         assert [report async for report in reports_of(handle)] == []
         assert "ended with status 0" in caplog.text
 
@@ -248,7 +255,7 @@ async def test_terminate_ends_the_engine_and_interrupt_does_not(caplog):
 async def test_an_engine_that_does_not_stop_in_time_is_killed():
     handle = ProcessHandle(MakeFake(), stop_seconds=0.3)
     await handle.start()
-    os.kill(handle.pid, signal.SIGSTOP)
+    os.kill(pid_of(handle), signal.SIGSTOP)
     loop = asyncio.get_running_loop()
     before = loop.time()
     async with asyncio.timeout(HANG_SECONDS):
