@@ -60,10 +60,13 @@ class FakePool:
     decoding: int = 0
     healthy: bool = True
 
-    def generate(self, request: Request, *, lead_chunks: int = 128) -> AsyncGenerator[Event]:
+    def generate(
+        self, request: Request, *, lead_chunks: int = 128, grant_on_read: bool = True
+    ) -> AsyncGenerator[Event]:
+        assert not grant_on_read, "the front grants credit when it has sent audio"
         self.requests.append(request)
         self.waiting.add(request.id)
-        return _Stream(self, request)  # type: ignore[return-value]
+        return _Stream(self, request, lead_chunks)  # type: ignore[return-value]
 
     def release(self) -> None:
         """Make all further steps without a stop."""
@@ -116,9 +119,11 @@ def speech(request: Request, step: int) -> np.ndarray:
 class _Stream:
     """Like an EngineCall: the request is submitted before the first iteration, and `aclose` cancels it."""
 
-    def __init__(self, pool: FakePool, request: Request) -> None:
+    def __init__(self, pool: FakePool, request: Request, credit: int) -> None:
         self.pool = pool
         self.request = request
+        self.credit = self.unused = credit
+        self.granted = asyncio.Event()
         self.events = self._run()
         self.closed = False
 
@@ -127,6 +132,10 @@ class _Stream:
 
     async def __anext__(self) -> Event:
         return await anext(self.events)
+
+    def grant(self, chunks: int) -> None:
+        self.unused += chunks
+        self.granted.set()
 
     async def aclose(self) -> None:
         await self.events.aclose()
@@ -149,6 +158,10 @@ class _Stream:
                     await pool.released.wait()
                 if failure and step == after:
                     raise failure
+                while not self.unused:
+                    self.granted.clear()
+                    await self.granted.wait()
+                self.unused -= 1
                 pool.steps += 1
                 yield AudioChunk(index=step, samples=speech(request, step))
             reason = FinishReason.MAX_STEPS if count < len(request.text) else FinishReason.STOP

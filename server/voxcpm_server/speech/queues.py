@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -15,10 +14,11 @@ from voxcpm_server.wire.outputs import EndReason, Segment
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Generated:
-    """An event of the engine for a segment."""
+    """An event of the engine for a segment. `chunks` is the number of chunks merged into an AudioChunk."""
 
     segment: Segment
     event: Event
+    chunks: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,58 +53,43 @@ Output = Generated | FlushDone | Interrupted | End | Stop
 
 
 class OutputQueue:
-    """The queue from the speaker to the writer, for one task at each end.
+    """The queue from the speaker to the writer, for one task at each end. The speaker's credit limits its length.
 
-    A speaker that awaits `room` after each `put` keeps the queued audio near `max_lead`. `get` merges queued audio of
-    one segment into chunks of up to `max_merged`, so that a slow client gets fewer messages.
-
-    max_lead, max_merged: samples
+    `get` merges queued audio of one segment into chunks of up to `max_merged` samples, so that a slow client gets fewer
+    messages.
     """
 
-    def __init__(self, *, max_lead: float, max_merged: float) -> None:
+    def __init__(self, *, max_merged: float) -> None:
         self._queue: PeekableQueue[Output] = PeekableQueue()
-        self._max_lead = max_lead
         self._max_merged = max_merged
-        self._lead = 0  # samples in the queue
-        self._lead_fell = asyncio.Event()
 
     def __iter__(self) -> Iterator[Output]:
         return iter(self._queue)
 
     def put(self, output: Output) -> None:
-        if isinstance(output, Generated) and isinstance(output.event, AudioChunk):
-            self._lead += len(output.event.samples)
         self._queue.put(output)
 
     async def get(self) -> Output:
         output = await self._queue.get()
         if isinstance(output, Generated) and isinstance(output.event, AudioChunk):
-            chunk = self._merged(output.segment, output.event)
-            self._lead -= len(chunk.samples)
-            self._lead_fell.set()
-            return output if chunk is output.event else Generated(output.segment, chunk)
+            return self._merged(output, output.event)
         return output
 
-    async def room(self) -> None:
-        """Wait until at most `max_lead` samples are queued."""
-        while self._lead > self._max_lead:
-            self._lead_fell.clear()
-            await self._lead_fell.wait()
-
-    def drop(self) -> None:
-        """Remove everything but the replies to interrupts."""
+    def drop(self) -> int:
+        """Remove everything but the replies to interrupts. Returns the number of chunks removed."""
+        chunks = sum(_is_audio(output) for output in self._queue)
         self._queue.keep(lambda output: isinstance(output, Interrupted))
-        self._lead = 0
+        return chunks
 
     def stop(self) -> None:
         """Remove everything; the next `get` returns Stop."""
         self._queue.keep(lambda output: False)
         self._queue.put(Stop())
 
-    def _merged(self, segment: Segment, first: AudioChunk) -> AudioChunk:
+    def _merged(self, output: Generated, first: AudioChunk) -> Generated:
         """The chunk with the queued chunks of its segment that follow it."""
         parts, total = [first.samples], len(first.samples)
-        while isinstance(head := self._queue.peek(), Generated) and head.segment is segment:
+        while isinstance(head := self._queue.peek(), Generated) and head.segment is output.segment:
             if not isinstance(head.event, AudioChunk):
                 break
             total += len(head.event.samples)
@@ -112,4 +97,10 @@ class OutputQueue:
                 break
             parts.append(head.event.samples)
             self._queue.pop()
-        return AudioChunk(index=first.index, samples=np.concatenate(parts)) if len(parts) > 1 else first
+        if len(parts) == 1:
+            return output
+        return Generated(output.segment, AudioChunk(index=first.index, samples=np.concatenate(parts)), len(parts))
+
+
+def _is_audio(output: Output) -> bool:
+    return isinstance(output, Generated) and isinstance(output.event, AudioChunk)

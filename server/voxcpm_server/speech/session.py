@@ -22,11 +22,12 @@ from voxcpm_grpc.settings.schema import LimitSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.speech.chunk_writer import ChunkWriter
 from voxcpm_server.speech.idle_timeout import IdleTimeout
+from voxcpm_server.speech.lead import Lead
 from voxcpm_server.speech.queues import End, FlushDone, Generated, Interrupted, OutputQueue, Stop, Work
 from voxcpm_server.speech.speaker import Speaker
 from voxcpm_server.speech.turns import Turns
 from voxcpm_server.wire import replies
-from voxcpm_server.wire.inputs import Finish, Flush, GenerateConfig, GenerateInput, Idle, Interrupt, Text
+from voxcpm_server.wire.inputs import Continuity, Finish, Flush, GenerateConfig, GenerateInput, Idle, Interrupt, Text
 from voxcpm_server.wire.outputs import EndReason, Segment, Summary
 
 MERGED_SECONDS = 0.5  # longest audio of one message for a slow client
@@ -64,16 +65,17 @@ class Session:
         self._last_read = time.monotonic()
         self._summary = Summary(began=self._last_read)
         self._idle = IdleTimeout(tasks=3, seconds=limits.stream_idle_seconds)
-        max_lead = config.max_lead * info.output_sample_rate / 2  # the other half may wait behind the engine
+        lead_chunks = int(config.max_lead * info.output_sample_rate / info.samples_per_step)
+        self._lead = Lead(max(1, lead_chunks), ahead=config.continuity is Continuity.INDEPENDENT)
         self._work: PeekableQueue[Work] = PeekableQueue()
-        self._output = OutputQueue(max_lead=max_lead, max_merged=MERGED_SECONDS * info.output_sample_rate)
+        self._output = OutputQueue(max_merged=MERGED_SECONDS * info.output_sample_rate)
         self._speaker = Speaker(
             config,
             voice,
             pool=pool,
             encode=encode,
             remaining=remaining,
-            lead_chunks=max(1, int(max_lead / info.samples_per_step)),
+            lead=self._lead,
             max_carry_seconds=limits.max_carry_seconds,
             work=self._work,
             output=self._output,
@@ -245,8 +247,9 @@ class Session:
         assert self._speaking is not None
         self._speaking.cancel()
         self._work.keep(lambda work: False)
-        self._output.drop()
+        dropped = self._output.drop()
         await asyncio.wait([self._speaking])
+        self._lead.release(dropped)
         self._turns.end()
         self._speaker.reset()
         self._summary.reason = EndReason.INTERRUPTED
@@ -260,8 +263,9 @@ class Session:
         chunks = self._chunks
         while True:
             match await self._idle.wait(self._output.get()):
-                case Generated(segment, AudioChunk(samples=samples)):
+                case Generated(segment, AudioChunk(samples=samples), merged):
                     await chunks.audio(samples, segment.turn, segment.index)
+                    self._lead.release(merged)
                 case Generated(segment, Admitted()):
                     await chunks.segment_started(segment)
                 case Generated(segment, Finished(reason=reason)):

@@ -6,7 +6,6 @@ import asyncio
 import time
 import uuid
 from collections.abc import Awaitable, Callable
-from contextlib import aclosing
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.request import Admitted, AudioChunk, Conditioning, Event, Finished, Request
 from voxcpm_server.speech.continuity import Context
 from voxcpm_server.speech.idle_timeout import IdleTimeout
+from voxcpm_server.speech.lead import Lead
 from voxcpm_server.speech.queues import Generated, OutputQueue, Work
 from voxcpm_server.wire.inputs import Continuity, GenerateConfig
 from voxcpm_server.wire.outputs import Segment, Summary
@@ -35,7 +35,7 @@ class Speaker:
     voice: conditioning of the stream
     encode: encodes audio of the model, float32 [n] at its output rate, to latents [patches, P, D]
     remaining: seconds until the caller's deadline; None without one
-    lead_chunks: chunks that the engine may make ahead of this task
+    lead: the credit of the stream
     max_carry_seconds: speech carried from segment to segment
     """
 
@@ -47,7 +47,7 @@ class Speaker:
         pool: EnginePool,
         encode: Callable[[np.ndarray], Awaitable[np.ndarray]],
         remaining: Callable[[], float | None],
-        lead_chunks: int,
+        lead: Lead,
         max_carry_seconds: float,
         work: PeekableQueue[Work],
         output: OutputQueue,
@@ -59,7 +59,7 @@ class Speaker:
         self._pool = pool
         self._encode = encode
         self._remaining = remaining
-        self._lead_chunks = lead_chunks
+        self._lead = lead
         self._work = work
         self._output = output
         self._summary = summary
@@ -83,18 +83,29 @@ class Speaker:
                 if not isinstance(work, Segment):
                     self._output.put(work)
                     continue
-                events, ahead = ahead or self._generate(work), None
-                async with aclosing(events):
-                    self._on_event(work, await self._admission(events))
-                    async for event in events:
-                        self._on_event(work, event)
-                        await self._output.room()
+                if ahead is None:
+                    await self._lead.wait()
+                call, ahead = ahead or self._generate(work), None
+                try:
+                    self._on_event(work, call, await self._admission(call))
+                    async for event in call:
+                        self._on_event(work, call, event)
                         following = self._work.peek()
-                        if ahead is None and not self._context.needs_latents and isinstance(following, Segment):
+                        if ahead is None and self._may_go_ahead and isinstance(following, Segment):
                             ahead = self._generate(following)
+                finally:
+                    await self._close(call)
         finally:
             if ahead is not None:
-                await ahead.aclose()
+                await self._close(ahead)
+
+    async def _close(self, call: EngineCall[Event]) -> None:
+        await call.aclose()
+        self._lead.close(call)
+
+    @property
+    def _may_go_ahead(self) -> bool:
+        return self._lead.free > 0 and not self._context.needs_latents
 
     def reset(self) -> None:
         """Forget the speech before an interrupt."""
@@ -119,7 +130,9 @@ class Speaker:
             keep_latents=self._context.needs_latents,
             continues=self._summary.segments > 0,
         )
-        return self._pool.generate(request, lead_chunks=self._lead_chunks)
+        call = self._pool.generate(request, lead_chunks=self._lead.share, grant_on_read=False)
+        self._lead.open(call)
+        return call
 
     async def _admission(self, events: EngineCall[Event]) -> Event:
         """The first event of a segment. Raises Exhausted if the segment gets no slot in time."""
@@ -135,10 +148,11 @@ class Speaker:
                 retry_after=QUEUE_RETRY_SECONDS,
             ) from None
 
-    def _on_event(self, segment: Segment, event: Event) -> None:
+    def _on_event(self, segment: Segment, call: EngineCall[Event], event: Event) -> None:
         summary = self._summary
         match event:
             case AudioChunk(samples=samples):
+                self._lead.on_chunk(call)
                 if summary.first_audio is None:
                     summary.first_audio = time.monotonic()
                 if not self._context.has_voice:

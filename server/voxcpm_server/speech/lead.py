@@ -1,0 +1,65 @@
+"""The limit on the audio that a stream makes before its client takes it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from voxcpm_grpc.pool.engine_call import EngineCall
+from voxcpm_grpc.request import Event
+
+Call = EngineCall[Event]
+
+
+class Lead:
+    """Distributes the credit of a stream over its calls, so that at most `chunks` chunks exist that were not sent.
+
+    A chunk uses up credit from the moment an engine is allowed to make it until the client's connection has taken it.
+    Credit that comes back goes to the oldest call, or waits for the next one. A stream with two calls at a time
+    (`ahead`) starts each with half of the credit.
+    """
+
+    def __init__(self, chunks: int, *, ahead: bool) -> None:
+        self._free = chunks
+        self._share = max(1, chunks // 2) if ahead else chunks
+        self._unused: dict[Call, int] = {}  # credit of each open call for chunks that are not made, the oldest first
+        self._returned = asyncio.Event()
+
+    @property
+    def free(self) -> int:
+        """Chunks that no call may make yet."""
+        return self._free
+
+    async def wait(self) -> None:
+        """Wait until a call can start."""
+        while not self._free:
+            self._returned.clear()
+            await self._returned.wait()
+
+    @property
+    def share(self) -> int:
+        """The credit for a call that starts now."""
+        return min(self._share, self._free)
+
+    def open(self, call: Call) -> None:
+        """Count the credit with which a call has started."""
+        self._unused[call] = call.credit
+        self._free -= call.credit
+
+    def on_chunk(self, call: Call) -> None:
+        """Count a chunk that a call has made."""
+        self._unused[call] -= 1
+
+    def close(self, call: Call) -> None:
+        """Take back the credit that a call has not used."""
+        self.release(self._unused.pop(call))
+
+    def release(self, chunks: int) -> None:
+        """Take back the credit of chunks that were sent or dropped."""
+        if not chunks:
+            return
+        if oldest := next(iter(self._unused), None):
+            self._unused[oldest] += chunks
+            oldest.grant(chunks)
+        else:
+            self._free += chunks
+            self._returned.set()

@@ -1,0 +1,114 @@
+"""Generate sessions on a fake clock, with messages in memory: no host is too slow for them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+
+import numpy as np
+from support.made_up_time import run
+
+from voxcpm_grpc.audio import AudioFormat, Encoding
+from voxcpm_grpc.request import Conditioning, Sampling
+from voxcpm_grpc.settings.schema import LimitSettings
+from voxcpm_grpc.v1 import tts_pb2 as pb
+from voxcpm_server.speech.session import Session
+from voxcpm_server.wire.inputs import (
+    Continuity,
+    GenerateConfig,
+    GenerateInput,
+    Segmentation,
+    SegmentationMode,
+    VoiceChoice,
+)
+
+IDLE_SECONDS = 10.0
+LIMITS = LimitSettings(stream_idle_seconds=IDLE_SECONDS)
+Script = Sequence[GenerateInput | float | Callable[[], object]]
+"""Messages, pauses in seconds, and functions to call."""
+
+
+class SlowClient:
+    """Reads `count` messages and then none until `resume`."""
+
+    def __init__(self, count: int) -> None:
+        self.received: list[pb.AudioChunk] = []
+        self._count = count
+        self._resumed = asyncio.Event()
+
+    async def send(self, message: pb.AudioChunk) -> None:
+        self.received.append(message)
+        if len(self.received) > self._count:
+            await self._resumed.wait()
+
+    def resume(self) -> None:
+        self._resumed.set()
+
+
+def session(
+    pool: Any,
+    script: Script,
+    *,
+    client: SlowClient | None = None,
+    mode: SegmentationMode = SegmentationMode.SENTENCE,
+    continuity: Continuity = Continuity.CARRY,
+    max_lead: float = 1000.0,
+    ends: bool = True,
+) -> list[pb.AudioChunk]:
+    """Run a session and return its messages. At the end of the script the stream ends, or stays open and silent.
+
+    A pause longer than any wait of the session lasts until all of its tasks wait for the client.
+    """
+    return run(_run(pool, script, client or SlowClient(10**9), mode, continuity, max_lead, ends))
+
+
+async def _run(
+    pool: Any,
+    script: Script,
+    client: SlowClient,
+    mode: SegmentationMode,
+    continuity: Continuity,
+    max_lead: float,
+    ends: bool,
+) -> list[pb.AudioChunk]:
+    async def encode(samples: np.ndarray) -> np.ndarray:
+        return np.zeros((1, 4, 8), np.float32)
+
+    config = GenerateConfig(
+        voice=VoiceChoice(),
+        sampling=Sampling(),
+        style="",
+        output=AudioFormat(Encoding.PCM_S16LE, 48000),
+        segmentation=Segmentation(mode=mode, max_wait=0),
+        continuity=continuity,
+        max_lead=max_lead,
+        max_queue=1000.0,
+    )
+    one = Session(
+        config,
+        Conditioning(),
+        "",
+        pool=pool,
+        encode=encode,
+        limits=LIMITS,
+        request_id="",
+        remaining=lambda: None,
+        send=client.send,
+    )
+    asyncio.get_running_loop().call_later(100 * IDLE_SECONDS, lambda: None)  # keeps the clock running
+    async with asyncio.timeout(90 * IDLE_SECONDS):
+        await one.run(None, _messages(script, ends))
+    return client.received
+
+
+async def _messages(script: Script, ends: bool) -> AsyncIterator[GenerateInput]:
+    for item in script:
+        if isinstance(item, float):
+            await asyncio.sleep(item)
+        elif callable(item):
+            item()
+        else:
+            yield item
+    if not ends:
+        await asyncio.Event().wait()
