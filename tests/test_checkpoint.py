@@ -1,4 +1,4 @@
-"""Checkpoints from the package, from directories, and from a hub: a small one in this process."""
+"""Checkpoints from the package, from directories, and from a small hub in this process."""
 
 import hashlib
 import json
@@ -31,14 +31,14 @@ FETCHED = sorted(name for name in CHECKPOINT if not name.endswith((".py", ".md")
 
 
 class Hub:
-    """Repositories by id, revision and file name, served as huggingface_hub asks for them."""
+    """Serves repositories by id, revision and file name, with the API that huggingface_hub uses."""
 
     def __init__(self) -> None:
         self.repositories: dict[str, dict[str, dict[str, bytes]]] = {}
-        self.asked: list[tuple[str, str, str | None]] = []  # method, path, Range
-        self.cut: dict[str, int] = {}  # a file's first transfer breaks after so many bytes
-        self.gone: set[str] = set()  # listed files that cannot be fetched
-        self.lies: set[str] = set()  # files that arrive shorter than they were listed
+        self.requests: list[tuple[str, str, str | None]] = []  # method, path, Range
+        self.cut: dict[str, int] = {}  # the first transfer of a file breaks after this many bytes
+        self.missing: set[str] = set()  # listed files that cannot be fetched
+        self.truncated: set[str] = set()  # files that are shorter than listed
         self.gated: set[str] = set()
         hub = self
 
@@ -64,7 +64,7 @@ class Hub:
 
     def answer(self, request: BaseHTTPRequestHandler) -> None:
         path = unquote(urlsplit(request.path).path)
-        self.asked.append((request.command, path, request.headers.get("Range")))
+        self.requests.append((request.command, path, request.headers.get("Range")))
         api = path.startswith("/api/models/")
         owner, name, *rest = path.removeprefix("/api/models/" if api else "/").split("/")
         repository = self.repositories.get(f"{owner}/{name}")
@@ -83,10 +83,10 @@ class Hub:
             return self.send(request, 200, entries)
         if f"{owner}/{name}" in self.gated:
             return self.send(request, 403, error="GatedRepo")
-        if file not in files or file in self.gone:
+        if file not in files or file in self.missing:
             return self.send(request, 404, error="EntryNotFound")
         cut = self.cut.pop(file, None) if request.command == "GET" else None
-        short = request.command == "GET" and file in self.lies
+        short = request.command == "GET" and file in self.truncated
         return self.send(request, 200, files[file][: -1 if short else None], commit(files), cut=cut)
 
     def send(self, request, status: int, body=b"", sha: str = "", error: str = "", cut: int | None = None) -> None:
@@ -124,7 +124,7 @@ def hub() -> Iterator[Hub]:
 
 @pytest.fixture
 def fetch(hub: Hub, tmp_path: Path):
-    """`resolve` in a process of its own, which knows no other hub: the path it found, or the error's text."""
+    """Runs `resolve` in a process of its own that uses this hub only; it prints the path or the error."""
     script = """
 import json, sys
 from voxcpm_grpc.checkpoint import resolve
@@ -177,7 +177,7 @@ def test_demo_is_in_the_package():
     assert json.loads((path / "config.json").read_text())["architecture"] == "voxcpm2"
 
 
-def test_a_directory_is_taken_as_it_is(tmp_path, monkeypatch):
+def test_a_directory_is_used_as_it_is(tmp_path, monkeypatch):
     for name in FETCHED:
         (tmp_path / name).write_bytes(CHECKPOINT[name])
     assert resolve(str(tmp_path)) == tmp_path
@@ -186,7 +186,7 @@ def test_a_directory_is_taken_as_it_is(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("model", "said"),
+    ("model", "parts"),
     [
         ("./nowhere", ["'./nowhere'", "demo, a directory, or a Hugging Face repository"]),
         ("/nowhere/at/all", ["'/nowhere/at/all'", "demo, a directory"]),
@@ -194,18 +194,18 @@ def test_a_directory_is_taken_as_it_is(tmp_path, monkeypatch):
         ("", ["''", "demo, a directory"]),
         ("../org/model", ["demo, a directory"]),
         ("a" * 5000, ["cannot be read"]),
-        (__file__, ["is a file; name the directory"]),
+        (__file__, ["is a file; use the directory"]),
     ],
 )
-def test_what_is_nothing_is_refused_with_the_three_forms(model, said):
+def test_an_unknown_model_is_refused_with_the_three_forms(model, parts):
     with pytest.raises(StartupError) as error:
         resolve(model)
-    for part in said:
+    for part in parts:
         assert part in str(error.value)
 
 
 @pytest.mark.parametrize("missing", ["config.json", "tokenizer.json", "model.safetensors", "audiovae.pth"])
-def test_an_incomplete_directory_names_what_is_missing(tmp_path, missing):
+def test_the_error_of_an_incomplete_directory_names_the_missing_file(tmp_path, missing):
     for name in set(FETCHED) - {missing}:
         (tmp_path / name).write_bytes(CHECKPOINT[name])
     with pytest.raises(StartupError, match=f"has no .*{missing}") as error:
@@ -225,18 +225,18 @@ def test_a_repository_is_fetched_without_its_code_and_served_offline_afterwards(
     assert path.is_relative_to(tmp_path / "cache")
     there = {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
     assert there == {name: CHECKPOINT[name] for name in FETCHED} | presets
-    assert not [asked for asked in hub.asked if asked[1].endswith((".py", ".md"))]
+    assert not [request for request in hub.requests if request[1].endswith((".py", ".md"))]
 
-    again = len(hub.asked)
+    again = len(hub.requests)
     assert found(fetch("org/model")) == path
-    assert not [asked for asked in hub.asked[again:] if asked[0] == "GET" and "/resolve/" in asked[1]]
+    assert not [request for request in hub.requests[again:] if request[0] == "GET" and "/resolve/" in request[1]]
     hub.close()
     assert found(fetch("org/model")) == path
     assert found(fetch("org/model", HF_HUB_OFFLINE="1")) == path
     assert "not in the download cache" in refusal(fetch("org/other"))
 
 
-def test_progress_is_shown_on_stderr_or_not_at_all(hub, fetch):
+def test_progress_is_printed_to_stderr_or_not_at_all(hub, fetch):
     hub.repositories["org/model"] = {"main": CHECKPOINT}
     assert fetch("org/model").stderr == ""
     shown = fetch("org/model", cache=None, progress=True)
@@ -253,38 +253,38 @@ def test_a_revision_is_fetched_and_a_missing_one_is_named(hub, fetch):
 
 
 def test_a_broken_transfer_resumes_where_it_broke(hub, fetch):
-    weights = os.urandom(1 << 20) * 12  # huggingface_hub keeps what it has in pieces of 10 MiB
+    weights = os.urandom(1 << 20) * 12  # huggingface_hub stores partial files in parts of 10 MiB
     hub.repositories["org/model"] = {"main": {**CHECKPOINT, "model.safetensors": weights}}
     hub.cut["model.safetensors"] = 11 << 20
     path = found(fetch("org/model"))
     assert (path / "model.safetensors").read_bytes() == weights
-    ranges = [int(asked[2].removeprefix("bytes=").rstrip("-")) for asked in hub.asked if asked[2]]
+    ranges = [int(request[2].removeprefix("bytes=").rstrip("-")) for request in hub.requests if request[2]]
     assert len(ranges) == 1
     assert 0 < ranges[0] <= 11 << 20
 
 
-def test_a_transfer_that_keeps_breaking_ends_with_one_line(hub, fetch):
+def test_a_transfer_that_fails_repeatedly_ends_with_one_line(hub, fetch):
     hub.repositories["org/model"] = {"main": CHECKPOINT}
-    hub.lies.add("model.safetensors")
+    hub.truncated.add("model.safetensors")
     assert "downloading org/model failed 3 times" in refusal(fetch("org/model"))
 
 
-def test_a_second_try_keeps_the_files_that_arrived(hub, fetch):
+def test_a_second_download_keeps_complete_files(hub, fetch):
     hub.repositories["org/model"] = {"main": CHECKPOINT}
-    hub.gone.add("tokenizer.json")
+    hub.missing.add("tokenizer.json")
     assert "a file that org/model lists cannot be fetched" in refusal(fetch("org/model"))
-    hub.gone.clear()
-    fetched = {asked[1] for asked in hub.asked if asked[0] == "GET" and "/resolve/" in asked[1]}
-    before = len(hub.asked)
+    hub.missing.clear()
+    fetched = {request[1] for request in hub.requests if request[0] == "GET" and "/resolve/" in request[1]}
+    before = len(hub.requests)
     path = found(fetch("org/model"))
-    again = {asked[1] for asked in hub.asked[before:] if asked[0] == "GET" and "/resolve/" in asked[1]}
+    again = {request[1] for request in hub.requests[before:] if request[0] == "GET" and "/resolve/" in request[1]}
     assert (path / "tokenizer.json").read_bytes() == b"{}"
     assert not {name for name in fetched & again if not name.endswith("/tokenizer.json")}
 
 
-def test_a_half_fetched_checkpoint_is_not_served_offline(hub, fetch):
+def test_an_incomplete_download_is_not_used_offline(hub, fetch):
     hub.repositories["org/model"] = {"main": CHECKPOINT}
-    hub.gone.add("audiovae.pth")
+    hub.missing.add("audiovae.pth")
     refusal(fetch("org/model"))
     hub.close()
     message = refusal(fetch("org/model"))
@@ -298,7 +298,7 @@ def test_a_repository_without_a_needed_file_is_not_a_checkpoint(hub, fetch):
     assert "no audiovae.safetensors or audiovae.pth" in message
 
 
-def test_a_missing_and_a_gated_repository_say_what_to_do(hub, fetch):
+def test_errors_of_a_missing_and_a_gated_repository_have_a_remedy(hub, fetch):
     assert "no repository org/nothing; check the spelling" in refusal(fetch("org/nothing"))
     hub.repositories["org/model"] = {"main": CHECKPOINT}
     hub.gated.add("org/model")
@@ -312,7 +312,7 @@ def test_a_file_name_that_leaves_the_snapshot_is_refused(hub, fetch, tmp_path):
     assert not list(tmp_path.parent.glob("*escaped*"))
 
 
-def test_a_full_disk_says_where_to_make_room(hub, fetch):
+def test_the_error_of_a_full_disk_has_a_remedy(hub, fetch):
     pytest.importorskip("resource", reason="file size limits stand for a full disk, and this system has none")
     hub.repositories["org/model"] = {"main": {**CHECKPOINT, "model.safetensors": bytes(1 << 20)}}
-    assert "make room, or choose another place with --cache-dir" in refusal(fetch("org/model", limit=1 << 16))
+    assert "free some space, or choose another directory with --cache-dir" in refusal(fetch("org/model", limit=1 << 16))

@@ -1,4 +1,4 @@
-"""Where a checkpoint is: the bundled voice, a directory, or a Hugging Face repository that is fetched once."""
+"""Finds a checkpoint: the bundled voice, a directory, or a Hugging Face repository, which is downloaded once."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ FILES = (
     "presets/presets.json",
     *(f"presets/*.{suffix}" for suffix in ("wav", "flac", "mp3", "ogg", "opus", "m4a")),
 )
-"""What is fetched of a repository: data only. Its Python files stay where they are."""
+"""The files of a repository that are downloaded: data only, no code."""
 
-_NEEDED = (  # the loader checks what is inside; this much tells a checkpoint from another directory
+_REQUIRED = (  # enough to recognize a checkpoint; the loader checks the content of the files
     ("config.json",),
     ("tokenizer.json",),
     ("model.safetensors", "pytorch_model.bin"),
@@ -30,15 +30,15 @@ _NEEDED = (  # the loader checks what is inside; this much tells a checkpoint fr
 )
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS}
-_ATTEMPTS = 3  # some versions of huggingface_hub resume a broken transfer only when called again
+_ATTEMPTS = 3  # some versions of huggingface_hub resume a broken transfer only in another call
 
 
 def resolve(model: str, revision: str | None = None, cache_dir: Path | None = None, progress: bool = True) -> Path:
-    """The directory of the checkpoint that `model` names, downloaded into `cache_dir` if need be.
+    """The directory of the checkpoint `model`, downloaded into `cache_dir` if necessary.
 
-    `model` is `demo`, a directory, or a repository id such as `openbmb/VoxCPM2`, of which `revision` picks a branch,
-    tag or commit. A repository that was fetched before is served from the cache while the network is down. `progress`
-    shows bars on stderr. Raises StartupError with the remedy when there is no complete checkpoint in the end.
+    `model` is `demo`, a directory, or a repository id such as `openbmb/VoxCPM2`. `revision` is a branch, tag or commit
+    of the repository. Without a network, a repository that was downloaded before is read from the cache. `progress`
+    shows progress bars on stderr. Raises StartupError, with the remedy, if there is no complete checkpoint.
     """
     if model == "demo":
         return _local(Path(__file__).parent / "demo", revision)
@@ -49,14 +49,14 @@ def resolve(model: str, revision: str | None = None, cache_dir: Path | None = No
         snapshot = _fetch(model, revision, cache_dir, progress)
         return _complete(snapshot, f"the repository {model}{f' at {revision}' if revision else ''}")
     raise StartupError(
-        f"there is no directory {model!r}; name demo, a directory, or a Hugging Face repository such as openbmb/VoxCPM2"
+        f"there is no directory {model!r}; use demo, a directory, or a Hugging Face repository such as openbmb/VoxCPM2"
     )
 
 
 def _is_directory(path: Path) -> bool:
     try:
         if path.is_file():
-            raise StartupError(f"{path} is a file; name the directory of the checkpoint")
+            raise StartupError(f"{path} is a file; use the directory of the checkpoint")
         return path.is_dir()
     except OSError as error:
         raise StartupError(f"the model {path} cannot be read: {error.strerror}") from None
@@ -68,10 +68,11 @@ def _local(path: Path, revision: str | None) -> Path:
     return _complete(path, f"the directory {path}")
 
 
-def _complete(path: Path, what: str) -> Path:
-    missing = [" or ".join(names) for names in _NEEDED if not any((path / name).is_file() for name in names)]
+def _complete(path: Path, source: str) -> Path:
+    """The path. Raises StartupError unless it has all required files."""
+    missing = [" or ".join(names) for names in _REQUIRED if not any((path / name).is_file() for name in names)]
     if missing:
-        raise StartupError(f"{what} is not a complete VoxCPM checkpoint: it has no {', no '.join(missing)}")
+        raise StartupError(f"{source} is not a complete VoxCPM checkpoint: it has no {', no '.join(missing)}")
     return path
 
 
@@ -82,24 +83,24 @@ def _fetch(model: str, revision: str | None, cache_dir: Path | None, progress: b
         raise StartupError(
             f"to download {model}, install huggingface_hub: pip install 'voxcpm-grpc[download]'"
         ) from None
-    broken: Exception | None = None
+    failure: Exception | None = None
     for _ in range(_ATTEMPTS):
         try:
             with _progress_bars(progress):
                 return Path(snapshot_download(model, revision=revision, cache_dir=cache_dir, allow_patterns=[*FILES]))
-        except Exception as error:  # each version of huggingface_hub brings the errors of another HTTP library
+        except Exception as error:  # versions of huggingface_hub raise errors of different HTTP libraries
             if remedy := _remedy(error, model, revision):
                 raise StartupError(remedy) from error
-            broken = error
-    reason = str(broken).strip().partition("\n")[0]
+            failure = error
+    reason = str(failure).strip().partition("\n")[0]
     raise StartupError(
-        f"downloading {model} failed {_ATTEMPTS} times, at last with {type(broken).__name__}: {reason}; try again "
-        "later, files that arrived whole are kept"
-    ) from broken
+        f"downloading {model} failed {_ATTEMPTS} times, the last time with {type(failure).__name__}: {reason}; try "
+        "again later, complete files are kept"
+    ) from failure
 
 
 def _remedy(error: Exception, model: str, revision: str | None) -> str | None:
-    """What is wrong and helps; None for a transfer that broke, which may go through when tried again."""
+    """The cause of an error and its remedy; None for a broken transfer, which may succeed in another attempt."""
     from huggingface_hub import errors
 
     match error:
@@ -111,25 +112,25 @@ def _remedy(error: Exception, model: str, revision: str | None) -> str | None:
                 "if it is private"
             )
         case errors.RevisionNotFoundError():
-            return f"the repository {model} has no revision {revision}; name one of its branches, tags or commits"
+            return f"the repository {model} has no revision {revision}; use one of its branches, tags or commits"
         case errors.LocalEntryNotFoundError():
             return (
                 f"{model} is not in the download cache, or not all of it, and its repository cannot be reached; check "
-                "the network, or name a directory"
+                "the network, or use a directory"
             )
         case errors.EntryNotFoundError():
-            return f"a file that {model} lists cannot be fetched; its repository is damaged: name another revision"
+            return f"a file that {model} lists cannot be fetched; its repository is damaged: use another revision"
         case OSError() if error.errno in _DISK:
             return (
-                f"{model} cannot be written to the download cache: {error.strerror}; make room, or choose "
-                "another place with --cache-dir"
+                f"{model} cannot be written to the download cache: {error.strerror}; free some space, or choose "
+                "another directory with --cache-dir"
             )
     return None
 
 
 @contextmanager
 def _progress_bars(shown: bool) -> Iterator[None]:
-    """huggingface_hub has one switch for the whole process; leave it as it was."""
+    """Hides the progress bars unless `shown`. The switch of huggingface_hub is global, so it is reset afterwards."""
     from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 
     if shown or are_progress_bars_disabled():

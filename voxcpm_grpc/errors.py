@@ -1,14 +1,14 @@
-"""Everything that can go wrong on purpose, and the gRPC code each kind answers with.
+"""The error types, and the gRPC status code of each.
 
-A message is written for the caller: what was wrong, the number and the limit, the remedy. It never holds a path, a
-traceback or the text of a foreign exception.
+A message is written for the caller of the API. It gives the cause, the number, the limit and the remedy. It contains no
+path, no traceback and no text of another library's exception.
 """
 
 from __future__ import annotations
 
 
 class VoxCPMError(Exception):
-    """Base of every error that a caller may see. `field` names the request field at fault, `retry_after` is seconds."""
+    """The base of the errors for callers. `field` is the invalid field of the request, `retry_after` is in seconds."""
 
     def __init__(self, message: str, *, field: str = "", retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -16,7 +16,7 @@ class VoxCPMError(Exception):
         self.field = field
         self.retry_after = retry_after
 
-    def __reduce__(self):  # subclasses may take other arguments than the base; processes exchange the result
+    def __reduce__(self) -> tuple[object, ...]:  # for pickle: subclasses may have other arguments than the base
         return _rebuild, (type(self), self.message, self.field, self.retry_after)
 
 
@@ -27,49 +27,49 @@ def _rebuild(kind: type[VoxCPMError], message: str, field: str, retry_after: flo
 
 
 class InvalidRequest(VoxCPMError):
-    """The request can never succeed as it is."""
+    """The request cannot succeed without a change."""
 
 
 class TooLong(InvalidRequest):
-    """The request needs more KV positions than the engine holds."""
+    """The request needs more KV positions than the engine has."""
 
     def __init__(self, positions: int, limit: int) -> None:
         super().__init__(
-            f"the request needs {positions} positions and the engine holds {limit}; shorten the text or the prompt, "
+            f"the request needs {positions} positions and the engine has {limit}; shorten the text or the prompt, "
             "or lower max_steps",
             field="text",
         )
 
 
 class NotFound(VoxCPMError):
-    """No such voice for this caller."""
+    """This caller has no such voice."""
 
 
 class FailedPrecondition(VoxCPMError):
-    """Valid, but not on this server as it is configured."""
+    """The request is valid, but this server is not configured for it."""
 
 
 class Exhausted(VoxCPMError):
-    """No capacity now; `retry_after` says when to come back."""
+    """There is no capacity now. `retry_after` is the time until another attempt."""
 
 
 class Unavailable(VoxCPMError):
-    """Draining, or the engine was lost before the first audio: safe to retry."""
+    """The server drains, or the engine was lost before the first audio. A retry is safe."""
 
 
 class Aborted(VoxCPMError):
-    """The engine was lost after audio was sent: a retry would speak twice."""
+    """The engine was lost after audio was sent. A retry would repeat that audio."""
 
 
 class Internal(VoxCPMError):
-    """A fault of ours. The message stays generic; the cause belongs in the log."""
+    """A fault of the server. The message is generic; the cause is in the log."""
 
     def __init__(self, message: str = "internal error; the server's log has the cause under this request id") -> None:
         super().__init__(message)
 
 
 class StartupError(Exception):
-    """The server cannot start: bad settings, a bad checkpoint. For the operator, so it may name paths."""
+    """The server cannot start, because of its settings or its checkpoint. The message may contain paths."""
 
 
 CODES: dict[type[VoxCPMError], str] = {
@@ -85,10 +85,10 @@ KINDS: dict[str, type[VoxCPMError]] = {code: kind for kind, code in CODES.items(
 
 
 def code_of(error: VoxCPMError) -> str:
-    """The gRPC status code name of an error: that of its nearest listed ancestor."""
+    """The name of the gRPC status code of an error: that of its class or nearest base class in CODES."""
     return next((CODES[kind] for kind in type(error).__mro__ if kind in CODES), "INTERNAL")
 
 
 def from_code(code: str, message: str, *, field: str = "", retry_after: float | None = None) -> VoxCPMError:
-    """The error that another process described by its code."""
+    """The error with this gRPC status code name and message."""
     return _rebuild(KINDS.get(code, Internal), message, field, retry_after)

@@ -1,4 +1,4 @@
-"""What a caller wants and what it gets: frozen values, numpy at most, shared by the front and the engine."""
+"""Requests and their results: frozen values with numpy arrays, shared by fronts and engines."""
 
 from __future__ import annotations
 
@@ -15,18 +15,16 @@ MAX_SEED = 2**63 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """How one segment is generated. Defaults are the official ones.
+    """The sampling parameters of a segment. The defaults are the official ones. Raises InvalidRequest."""
 
-    `min_steps` follows the official rule: a stop is honoured from patch index min_steps + 1 on, so at least
-    min_steps + 2 patches are made. `max_steps` None means the official cap by text length alone.
-    """
-
-    cfg_value: float = 2.0
-    inference_timesteps: int = 10
-    temperature: float = 1.0
+    cfg_value: float = 2.0  # strength of the guidance, 0 to 10
+    inference_timesteps: int = 10  # of the diffusion, 1 to 100
+    temperature: float = 1.0  # scale of the noise, 0 to 2
     seed: int = 0
-    min_steps: int = 2
-    max_steps: int | None = None
+    min_steps: int = (
+        2  # official rule: the speech can end from patch index min_steps + 1 on, with min_steps + 2 patches
+    )
+    max_steps: int | None = None  # limit of the patches; None: only the official limit by text length
 
     def __post_init__(self) -> None:
         _check(0 <= self.cfg_value <= 10, "cfg_value", self.cfg_value, "it must be from 0 to 10")
@@ -51,27 +49,28 @@ def _check(ok: bool, name: str, value: float, rule: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """A recording to continue: its latents float32 [patches, P, D] and what is said in it."""
+    """A recording that the speech continues."""
 
-    text: str
-    latents: np.ndarray
+    text: str  # the transcript
+    latents: np.ndarray  # float32 [patches, P, D]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conditioning:
-    """The voice: a prompt is continued, a reference (float32 [patches, P, D]) gives the timbre; both is HiFi."""
+    """The voice: a prompt to continue, a reference for the timbre, or both (HiFi)."""
 
     prompt: Prompt | None = None
-    reference: np.ndarray | None = None
+    reference: np.ndarray | None = None  # latents, float32 [patches, P, D]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One segment of text to speak.
+    """A segment of text to speak.
 
-    `turn` and `segment` enter the noise beside the seed, so that segments differ and a replay does not.
-    `keep_latents` asks for the generated latents at the end, for the next segment's continuity. `continues` says that
-    its listener has heard a segment before: it waits ahead of newcomers, and a full queue does not refuse it.
+    The noise depends on seed, `turn` and `segment`, so that segments differ and a repeated request gives the same
+    speech. `keep_latents` requests the generated latents at the end, with which the next segment can continue.
+    `continues` means that audio of an earlier segment was sent: the request is queued before new streams, and a full
+    queue accepts it.
     """
 
     id: str
@@ -85,8 +84,10 @@ class Request:
 
 
 class FinishReason(StrEnum):
-    STOP = "stop"  # the model said so
-    MAX_STEPS = "max_steps"  # the cap of the request or of its text length
+    """The reason for the end of a segment."""
+
+    STOP = "stop"  # the model ended the speech
+    MAX_STEPS = "max_steps"  # the limit of the request or of its text length
 
 
 # Events are tagged structs, so that messages between processes carry them as they are.
@@ -96,30 +97,30 @@ class Admitted(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The request has a slot. Sent once, before its audio."""
 
     queue_seconds: float
-    prompt_tokens: int
-    cached_tokens: int
+    prompt_tokens: int  # positions of the prompt
+    cached_tokens: int  # of these, found in the prefix cache
 
 
 class AudioChunk(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Audio of one step: float32 [samples] at the model's output rate."""
+    """The audio of one step."""
 
-    index: int
-    samples: np.ndarray
+    index: int  # of the step, from 0
+    samples: np.ndarray  # float32 [samples] at the model's output rate
 
 
 class Finished(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The last word on a request. `latents` float32 [steps, P, D] if the request kept them."""
+    """The end of a request. Sent once, after its audio."""
 
     reason: FinishReason
     steps: int
-    engine_seconds: float
-    latents: np.ndarray | None = None
+    engine_seconds: float  # since the admission
+    latents: np.ndarray | None = None  # float32 [steps, P, D], if the request keeps them
 
 
 class CodecChunk(msgspec.Struct, frozen=True, tag=True):
-    """Part of a codec job's result: latents [patches, P, D] or audio [samples], float32, in order."""
+    """A part of the result of a codec job. Parts come in order, and the last one is empty."""
 
-    array: np.ndarray
+    array: np.ndarray  # float32: latents [patches, P, D] or audio [samples]
     last: bool
 
 
@@ -128,20 +129,20 @@ Event = Admitted | AudioChunk | Finished
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelInfo:
-    """What a front must know of the model behind an engine."""
+    """The model of an engine, as fronts need to know it."""
 
     name: str
     architecture: str
-    fingerprint: str
+    fingerprint: str  # a hash of the checkpoint; latents belong to models with the same one
     input_sample_rate: int
     output_sample_rate: int
-    patch_size: int
-    latent_dim: int
+    patch_size: int  # P, latent frames of a patch
+    latent_dim: int  # D, channels of a latent frame
     samples_per_step: int  # output samples of one patch
     samples_per_patch: int  # input samples of one patch
-    max_model_len: int
+    max_model_len: int  # positions of a sequence
     max_slots: int
-    timesteps: tuple[int, ...]
+    timesteps: tuple[int, ...]  # the counts that a request may use
     device: str
     dtype: str
     codec_dtype: str
@@ -149,7 +150,7 @@ class ModelInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stats:
-    """An engine's load and counters since its start."""
+    """The load of an engine, and its counters since its start."""
 
     running: int = 0
     waiting: int = 0
