@@ -7,7 +7,7 @@ from voxcpm_grpc.engine.blocks import BlockManager, page_keys
 
 
 class Ownership(RuleBasedStateMachine):
-    """Pages never leak, are never owned twice by accident, and known content is found until it is evicted."""
+    """No page is lost or allocated twice, and registered content is found until it is evicted."""
 
     def __init__(self):
         super().__init__()
@@ -44,8 +44,8 @@ class Ownership(RuleBasedStateMachine):
         self.blocks.release(self.held.pop(index))
 
     @rule()
-    def forget(self):
-        self.blocks.forget()
+    def clear_cache(self):
+        self.blocks.clear_cache()
         assert self.blocks.match([bytes([0, 0])]) == []
 
     @invariant()
@@ -66,7 +66,7 @@ def test_a_released_page_is_found_again_by_its_content_and_evicted_oldest_first(
     blocks.release([third])
     assert blocks.used == 0
     assert blocks.match([b"b"]) == [second]
-    assert blocks.allocate(1) == [first]  # "a" was idle longest
+    assert blocks.allocate(1) == [first]  # "a" was without owner the longest
     assert blocks.match([b"a"]) == []
     assert blocks.match([b"c"]) == [third]
 
@@ -84,7 +84,7 @@ def test_shared_pages_are_counted_once_and_freed_with_the_last_owner():
 
 
 @given(st.lists(st.integers(0, 5), min_size=0, max_size=40), st.integers(0, 39), st.sampled_from([4, 16]))
-def test_keys_tell_the_first_page_that_differs(tokens, where, page_size):
+def test_keys_differ_from_the_first_page_that_differs(tokens, where, page_size):
     tokens = np.array(tokens, np.int64)
     audio = tokens == 0
     patches = np.arange(audio.sum() * 4, dtype=np.float32).reshape(-1, 2, 2)

@@ -19,7 +19,7 @@ TOLERANCE = 1e-4
 
 @pytest.fixture(scope="module")
 def alone():
-    """What each request gives when it has an engine for itself."""
+    """The outcome of each request with an engine of its own."""
     outcomes = {}
     for request in mixed_requests():
         eng = engine(slots=1)
@@ -77,7 +77,7 @@ def test_preemption_changes_nothing(alone):
     assert at_rest(eng)
 
 
-def test_a_reference_is_entered_once_and_found_again(alone):
+def test_a_reference_is_prefilled_once_and_found_in_the_cache(alone):
     eng = engine()
     requests = [request for request in mixed_requests() if request.conditioning.reference is not None]
     for request in requests:
@@ -87,7 +87,7 @@ def test_a_reference_is_entered_once_and_found_again(alone):
     assert at_rest(eng)
 
 
-def test_a_repeated_request_hits_up_to_its_last_position_only(alone):
+def test_a_repeated_request_reuses_all_pages_but_the_last_position(alone):
     eng = engine()
     request = mixed_requests()[0]
     text = "x" * 30  # with the audio_start token, pages are filled exactly
@@ -120,7 +120,7 @@ def test_noise_depends_on_seed_turn_and_segment_only():
         assert np.abs(waveforms[0] - other).max() > 100 * TOLERANCE
 
 
-def test_stop_is_honoured_only_after_min_steps(alone):
+def test_stop_ends_a_stream_only_after_min_steps(alone):
     request = next(r for r in mixed_requests() if alone[r.id].finished.reason == "stop")
     stopped = alone[request.id].finished.steps
     eng = engine()
@@ -129,21 +129,21 @@ def test_stop_is_honoured_only_after_min_steps(alone):
     assert run(eng)[request.id].finished.steps >= stopped + 5
 
 
-def test_cancel_frees_slot_and_pages_at_once_and_nothing_follows():
+def test_cancel_frees_slot_and_pages_at_once_and_ends_all_results():
     eng = engine(slots=2)
     for request in mixed_requests(4):
         eng.add(request)
     outcomes = defaultdict(Outcome)
     for _ in range(3):
         collect(outcomes, eng.step())
-    heard = {name: len(outcome.audio) for name, outcome in outcomes.items()}
+    received = {name: len(outcome.audio) for name, outcome in outcomes.items()}
     for request in mixed_requests(4):
         eng.cancel(request.id)
     assert at_rest(eng)
     collect(outcomes, eng.step())
-    assert {name: len(outcome.audio) for name, outcome in outcomes.items()} == heard
+    assert {name: len(outcome.audio) for name, outcome in outcomes.items()} == received
     assert not eng.busy and eng.stats().cancelled == 4
-    eng.cancel("r0")  # and once more: nothing happens
+    eng.cancel("r0")  # a second cancel has no effect
     assert eng.stats().cancelled == 4
 
 
@@ -174,7 +174,7 @@ def test_any_mix_of_arrivals_and_cancels_leaves_the_engine_empty(crowded, rng):
 
 @pytest.fixture
 def lagging(monkeypatch):
-    """Frames arrive as from a GPU: after the launch has returned."""
+    """Frames are available after the launch has returned, as on a GPU."""
     monkeypatch.setattr("voxcpm_grpc.engine.runner.HostCopy", Lagging)
 
 
@@ -182,19 +182,19 @@ def brief(name, steps):
     return Request(id=name, text="Hello.", sampling=Sampling(min_steps=steps, max_steps=steps))
 
 
-def test_a_round_is_launched_before_the_audio_of_the_one_before_is_handed_over(lagging):
+def test_a_round_is_launched_before_the_audio_of_the_previous_one_is_returned(lagging):
     eng = engine()
     launched = watch_launches(eng)
     eng.add(brief("a", 4))
-    heard = []
+    received = []
     while eng.busy:
         for _, event in eng.step():
             if isinstance(event, AudioChunk):
-                heard.append((event.index, len(launched)))
-    assert heard == [(0, 2), (1, 3), (2, 4), (3, 4)]
+                received.append((event.index, len(launched)))
+    assert received == [(0, 2), (1, 3), (2, 4), (3, 4)]
 
 
-def test_who_comes_while_a_round_runs_is_in_the_next_one(lagging):
+def test_a_request_added_during_a_round_is_in_the_next_one(lagging):
     eng = engine()
     launched = watch_launches(eng)
     eng.add(brief("early", 3))
@@ -202,29 +202,29 @@ def test_who_comes_while_a_round_runs_is_in_the_next_one(lagging):
     eng.collect()
     eng.add(brief("late", 3))
     events = eng.step()
-    assert [sequence.id for sequence in launched[1].steps] == ["late"]  # the other is ahead of its listener
+    assert [sequence.id for sequence in launched[1].steps] == ["late"]  # the other is ahead of its playback
     assert [(id, type(event)) for id, event in events] == [("early", AudioChunk), ("late", Admitted)]
     assert [(id, event.index) for id, event in eng.step()] == [("late", 0)]
 
 
-def test_what_is_cancelled_while_its_round_runs_makes_no_step_more_and_is_not_heard(lagging):
+def test_a_request_cancelled_during_its_round_has_no_further_steps_or_results(lagging):
     eng = engine()
     launched = watch_launches(eng)
     for request in (brief("gone", 1), brief("cancelled", 5), brief("stays", 5)):
         eng.add(request)
     eng.step()
     eng.collect()
-    eng.cancel("gone")  # its only step is made and read
+    eng.cancel("gone")  # its only step has run and has been read
     eng.cancel("cancelled")
-    heard = [id for id, _ in eng.step()]
+    results = [id for id, _ in eng.step()]
     assert [sequence.id for sequence in launched[-1].steps] == ["stays"]
     while eng.busy:
-        heard += [id for id, _ in eng.step()]
-    assert set(heard) == {"stays"} and at_rest(eng)
+        results += [id for id, _ in eng.step()]
+    assert set(results) == {"stays"} and at_rest(eng)
 
 
 @pytest.mark.parametrize("slots", [2, 8])
-def test_a_stream_that_has_ended_makes_no_further_step(lagging, alone, slots):
+def test_a_stream_that_has_ended_has_no_further_steps(lagging, alone, slots):
     eng = engine(slots=slots, kv_positions=400)
     launched = watch_launches(eng)
     for request in mixed_requests():
@@ -237,7 +237,7 @@ def test_a_stream_that_has_ended_makes_no_further_step(lagging, alone, slots):
     assert sum(len(batch.steps) for batch in launched) == made and at_rest(eng)
 
 
-def test_a_listener_without_credit_holds_nobody_up(alone):
+def test_a_stream_without_credit_does_not_delay_others(alone):
     eng = engine()
     slow, fast = mixed_requests(2)
     eng.add(slow, credit=2)
@@ -270,7 +270,7 @@ def test_codec_jobs_run_beside_streams_and_match_the_codec_alone():
     assert [piece.last for piece in outcomes["enc"].pieces][-1] and outcomes["r0"].finished
 
 
-def test_what_cannot_run_is_refused_with_number_and_limit_and_nothing_is_kept():
+def test_a_request_that_cannot_run_is_refused_with_number_and_limit():
     eng = engine(slots=1, max_queue=1)
     ask = Request(id="a", text="Hello.")
     with pytest.raises(FailedPrecondition, match="4, 6, 10"):
@@ -292,7 +292,7 @@ def test_what_cannot_run_is_refused_with_number_and_limit_and_nothing_is_kept():
         eng.add(replace(ask, id="c"))
 
 
-def test_a_stream_whose_audio_is_not_finite_ends_alone(alone):
+def test_a_stream_with_audio_that_is_not_finite_ends_alone(alone):
     noise = torch.randn(64, 8, 4)
     noise[3] = torch.inf
     eng = engine(noise=noise)
@@ -313,7 +313,7 @@ def raising(error, when=lambda *_: True, otherwise=None):
     return broken
 
 
-def test_a_step_that_fails_ends_its_requests_and_the_next_ones_work(alone, monkeypatch):
+def test_a_failed_step_ends_its_requests_and_later_ones_succeed(alone, monkeypatch):
     eng = engine()
     request = mixed_requests(2)[1]
     eng.add(request)
@@ -327,8 +327,8 @@ def test_a_step_that_fails_ends_its_requests_and_the_next_ones_work(alone, monke
     assert_same(run(eng)[request.id], alone[request.id])
 
 
-def test_a_prompt_that_cannot_be_entered_ends_its_request_alone(alone, monkeypatch):
-    """Some are speaking and others come in the same round as the poisoned one."""
+def test_a_failed_prefill_ends_its_request_alone(alone, monkeypatch):
+    """Other streams are running, and other requests are in the same round as the poisoned one."""
     eng = engine()
     early, late = mixed_requests(6)[:3], mixed_requests(6)[3:]
     for request in early:
@@ -357,7 +357,7 @@ def test_a_prompt_that_cannot_be_entered_ends_its_request_alone(alone, monkeypat
 
 @pytest.mark.parametrize("error", [MemoryError("no room"), torch.OutOfMemoryError("no room on the device")])
 @pytest.mark.parametrize("where", ["prefill", "decode_patch"])
-def test_an_engine_without_memory_is_given_up_at_once(monkeypatch, error, where):
+def test_an_engine_without_memory_fails_at_once(monkeypatch, error, where):
     eng = engine()
     eng.add(Request(id="a", text="Hello."))
     monkeypatch.setattr(eng.model, where, raising(error))
@@ -365,7 +365,7 @@ def test_an_engine_without_memory_is_given_up_at_once(monkeypatch, error, where)
         run(eng)
 
 
-def test_a_device_that_is_gone_is_given_up(monkeypatch):
+def test_an_engine_fails_after_repeated_faults_of_its_device(monkeypatch):
     eng = engine()
     monkeypatch.setattr(eng.model, "prefill", raising(RuntimeError("device lost")))
     for name in "abc":
@@ -377,7 +377,7 @@ def test_a_device_that_is_gone_is_given_up(monkeypatch):
 
 
 @pytest.mark.parametrize("options", [{}, {"slots": 1, "max_queue": 0}, {"kv_positions": 160}])
-def test_warming_up_leaves_no_trace(alone, options):
+def test_warm_up_changes_neither_stats_nor_speech(alone, options):
     eng = engine(**options)
     fresh = eng.stats()
     assert eng.warm_up() > 0
@@ -387,8 +387,8 @@ def test_warming_up_leaves_no_trace(alone, options):
     assert_same(run(eng)[request.id], alone[request.id])
 
 
-def test_an_engine_that_is_dropped_is_gone_at_once():
-    """Not when the garbage collector comes: on a GPU that may be in the middle of another's capture."""
+def test_a_deleted_engine_is_freed_at_once():
+    """It must not need the garbage collector, which on a GPU could run during the capture of another engine."""
     eng = engine()
     eng.add(mixed_requests()[0])
     eng.encode("enc", np.zeros(16000, np.float32), pad_left=False)

@@ -1,4 +1,4 @@
-"""The engine on a GPU: the same code, graphs and kernels as on the CPU must give the same speech."""
+"""The engine on a GPU, with graphs and kernels, gives the same speech as on a CPU."""
 
 import random
 from collections import defaultdict
@@ -38,7 +38,7 @@ def engine(*, slots=8, noise=None, attention="triton", **settings) -> Engine:
 
 @pytest.mark.parametrize("attention", ["reference", "triton"])
 @pytest.mark.parametrize("name", ["zero_shot_cfg2_n4", "design_cfg3_n4", "prompt", "reference", "hifi"])
-def test_the_engine_speaks_as_the_official_package(name, attention):
+def test_the_engine_generates_the_speech_of_the_official_package(name, attention):
     golden = goldens.load(name)
     eng = engine(noise=torch.from_numpy(golden.noise), attention=attention)
     eng.add(golden.request)
@@ -71,8 +71,8 @@ def test_batched_equals_alone_also_under_preemption(kv_positions, graphs):
 
 
 @pytest.mark.parametrize("slots", [1, 2, 8])
-def test_audio_that_lags_behind_the_language_models_is_the_same(monkeypatch, slots):
-    """Also where the slot it is made for is opened again at once, or the next batch has other sizes and timesteps."""
+def test_audio_that_is_decoded_later_than_the_language_models_run_is_the_same(monkeypatch, slots):
+    """Also if its slot is opened again at once, or if the next batch has another size and other timesteps."""
     asked = [
         replace(request, sampling=replace(request.sampling, min_steps=5, max_steps=5)) for request in mixed_requests()
     ]
@@ -96,8 +96,8 @@ def test_audio_that_lags_behind_the_language_models_is_the_same(monkeypatch, slo
     assert at_rest(eng)
 
 
-def test_a_round_is_launched_while_the_language_models_of_the_one_before_run(monkeypatch):
-    """When a frame has been read, its round is not over; by the time it is handed over, the next round is launched."""
+def test_a_round_is_launched_while_the_language_models_of_the_previous_one_run(monkeypatch):
+    """A frame is read before its round is complete, and returned after the next round was launched."""
     eng = engine(graphs=True)
     launched = watch_launches(eng)
     advance, over = eng.runner._graphs._advance.replay, torch.cuda.Event()
@@ -112,20 +112,20 @@ def test_a_round_is_launched_while_the_language_models_of_the_one_before_run(mon
     steps = 5
     eng.add(Request(id="a", text="Hello.", sampling=Sampling(min_steps=steps, max_steps=steps)))
     eng.step()
-    heard = []
-    while len(heard) < steps:
+    received = []
+    while len(received) < steps:
         eng.collect()
-        assert not over.query(), "the GPU had nothing left to do"
+        assert not over.query(), "the GPU was idle"
         for _, event in eng.step():
             if isinstance(event, AudioChunk):
-                heard.append((event.index, len(launched)))
-    assert heard == [(index, min(index + 2, steps)) for index in range(steps)]
+                received.append((event.index, len(launched)))
+    assert received == [(index, min(index + 2, steps)) for index in range(steps)]
     assert at_rest(eng)
 
 
 @pytest.mark.parametrize("graphs", [False, True])
 @pytest.mark.parametrize("slots", [2, 8])
-def test_a_stream_that_has_ended_makes_no_further_step(slots, graphs):
+def test_a_stream_that_has_ended_has_no_further_steps(slots, graphs):
     eng = engine(slots=slots, graphs=graphs, kv_positions=400)
     launched = watch_launches(eng)
     for request in mixed_requests():
@@ -136,7 +136,7 @@ def test_a_stream_that_has_ended_makes_no_further_step(slots, graphs):
     assert sum(len(batch.steps) for batch in launched) == made and at_rest(eng)
 
 
-def test_codec_jobs_run_beside_captured_steps_and_change_neither():
+def test_codec_jobs_and_captured_steps_do_not_affect_each_other():
     rng = np.random.default_rng(0)
     waveforms = {f"enc{i}": rng.uniform(-0.3, 0.3, 16000 * 3).astype(np.float32) for i in range(3)}
     eng, plain = engine(), engine(graphs=False).model.codec
@@ -163,7 +163,7 @@ def test_codec_jobs_run_beside_captured_steps_and_change_neither():
     assert at_rest(eng)
 
 
-def test_a_codec_job_that_is_cancelled_on_its_way_leaves_the_others_as_they_were():
+def test_cancelled_codec_jobs_do_not_affect_the_others():
     eng, plain = engine(), engine(graphs=False).model.codec
     latents = {f"dec{i}": voice(i, plain.chunk_patches * 2 + i) for i in range(4)}
     for clocks in (200_000_000, 2_000_000_000, 20_000_000_000):  # 0.1 to 10 s, until a step takes less
@@ -181,7 +181,7 @@ def test_a_codec_job_that_is_cancelled_on_its_way_leaves_the_others_as_they_were
         for id in (*latents, mixed_requests()[0].id):
             eng.cancel(id)
         run(eng)
-    assert not any(id in outcomes for id in latents)  # the first piece of the first is under way
+    assert not any(id in outcomes for id in latents)  # the first chunk of the first job is running
     for id in ("dec0", "dec2"):
         eng.cancel(id)
     run(eng, outcomes=outcomes)
@@ -194,8 +194,8 @@ def test_a_codec_job_that_is_cancelled_on_its_way_leaves_the_others_as_they_were
     assert at_rest(eng)
 
 
-def test_codec_jobs_are_graphs_and_copies_from_and_to_the_host_alone(tmp_path):
-    """What a single kernel beside the steps could do is told in kernels.graph.stream."""
+def test_codec_jobs_run_only_graphs_and_copies_from_and_to_the_host(tmp_path):
+    """A single kernel beside the steps could slow down every graph: see kernels.graph.stream."""
     eng = engine()
 
     def code():
@@ -224,7 +224,7 @@ def test_cancels_with_a_step_in_flight_leave_nothing():
 
 
 @pytest.mark.timeout(300)
-def test_ten_thousand_submits_and_cancels_leave_slots_pages_and_memory_where_they_began():
+def test_ten_thousand_requests_and_cancels_leak_no_slots_pages_or_memory():
     eng, rng = engine(slots=16, kv_positions=1024, max_queue=64), random.Random(0)
     templates = mixed_requests()
     alive: list[str] = []

@@ -1,4 +1,4 @@
-"""Every setting of an engine has its effect, and one that cannot be ends the start with the remedy."""
+"""Every setting of an engine has its effect, and an unusable one is refused at the start with the remedy."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_sizes():
 
 
 @pytest.mark.parametrize(("gigabytes", "slots"), [(24, 64), (42, 128), (141, 128)])
-def test_a_large_gpu_speaks_to_twice_as_many(monkeypatch, gigabytes, slots):
+def test_a_large_gpu_has_twice_as_many_slots(monkeypatch, gigabytes, slots):
     class Properties:
         total_memory = gigabytes * 10**9
 
@@ -44,7 +44,7 @@ def test_a_large_gpu_speaks_to_twice_as_many(monkeypatch, gigabytes, slots):
     assert default_slots(torch.device("cpu")) == 8
 
 
-def test_a_stream_is_bounded_by_its_own_limit_and_by_all_positions():
+def test_a_stream_is_limited_by_max_model_len_and_kv_positions():
     for settings in ({"max_model_len": 12}, {"kv_positions": 16}):
         engine = load(**settings)
         with pytest.raises(TooLong):
@@ -75,7 +75,7 @@ def test_threads():
 
 
 @pytest.mark.parametrize(
-    ("settings", "words"),
+    ("settings", "message"),
     [
         ({"device": "toaster"}, "auto, cpu, cuda or cuda:N"),
         ({"device": "meta"}, "auto, cpu, cuda or cuda:N"),
@@ -88,12 +88,12 @@ def test_threads():
         ({"kv_positions": 10**9}, "lower it"),
     ],
 )
-def test_what_cannot_be_ends_the_start(settings, words):
-    with pytest.raises(StartupError, match=words):
+def test_an_unusable_setting_is_refused(settings, message):
+    with pytest.raises(StartupError, match=message):
         load_engine(TINY, "tiny", EngineSettings(**{"device": "cpu", **settings}))
 
 
-def test_noise_that_is_no_array_ends_the_start(tmp_path):
+def test_noise_that_is_not_an_array_is_refused(tmp_path):
     (tmp_path / "broken.npy").write_bytes(b"not an array")
     np.save(tmp_path / "pickled.npy", np.array([{}], dtype=object))
     for name in ("broken.npy", "pickled.npy"):
@@ -102,7 +102,7 @@ def test_noise_that_is_no_array_ends_the_start(tmp_path):
 
 
 @pytest.mark.gpu
-def test_graphs_without_the_bindings_that_capture_them_end_the_start(monkeypatch):
+def test_graphs_without_cuda_bindings_are_refused(monkeypatch):
     monkeypatch.setitem(sys.modules, "cuda.bindings.runtime", None)
     with pytest.raises(StartupError, match=r"engine.graphs needs the package cuda-bindings .* to false"):
         load_engine(TINY, "tiny", EngineSettings(device="cuda"))
@@ -110,8 +110,8 @@ def test_graphs_without_the_bindings_that_capture_them_end_the_start(monkeypatch
 
 
 @pytest.mark.gpu
-def test_products_in_float32_are_what_they_say():
-    """Images of PyTorch exist whose environment asks for TF32."""
+def test_products_in_float32_are_not_tf32():
+    """Some container images of PyTorch enable TF32 by an environment variable."""
     torch.set_float32_matmul_precision("high")
     load_engine(TINY, "tiny", EngineSettings(device="cuda", graphs=False))
     assert torch.get_float32_matmul_precision() == "highest"

@@ -1,4 +1,4 @@
-"""The whole engine against the official package: same checkpoint, same noise, same latents, same audio."""
+"""With the same checkpoint and noise, the engine gives the latents and the audio of the official package."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from support.engines import at_rest, engine, run
 
 
 @pytest.mark.parametrize("name", [case["name"] for case in goldens.CASES])
-def test_the_engine_speaks_as_the_official_package(name):
+def test_the_engine_generates_the_speech_of_the_official_package(name):
     golden = goldens.load(name)
     eng = engine(noise=torch.from_numpy(golden.noise))
     eng.add(golden.request)

@@ -1,4 +1,4 @@
-"""The scheduler alone, driven by a device that always does what it is told."""
+"""The scheduler alone, with a simulated device that completes every step."""
 
 import numpy as np
 import pytest
@@ -12,11 +12,11 @@ from voxcpm_grpc.errors import Exhausted, TooLong
 from voxcpm_grpc.request import Request
 
 PAGE = 4
-DRY = 1e9  # a time when every listener has heard all
+PLAYED = 1e9  # a time when all audio has been played
 
 
 class Rows:
-    """A prompt of so many text positions: all that the scheduler asks of one."""
+    """A prompt of `length` text positions, as far as the scheduler needs one."""
 
     def __init__(self, length, max_steps):
         self.tokens = np.arange(length)
@@ -29,7 +29,7 @@ class Rows:
 def sequence(name, length, steps, credit=10**6, continues=False):
     request = Request(id=name, text="x", continues=continues)
     prompt = Rows(length, steps)
-    return Sequence(request=request, prompt=prompt, keys=[], credit=credit, max_steps=steps, arrived=0.0)
+    return Sequence(request=request, prompt=prompt, keys=[], credit=credit, max_steps=steps, queued_at=0.0)
 
 
 def scheduler(*, slots=4, pages=16, budget=8, most=None, max_queue=8, max_len=64):
@@ -45,13 +45,13 @@ def scheduler(*, slots=4, pages=16, budget=8, most=None, max_queue=8, max_len=64
 
 
 def run(sched, rounds=10_000, each=lambda batch: None):
-    """Rounds until nothing is left; the steps in order. Checks what must hold in every round."""
+    """Run rounds until nothing is left, and return the ids of the steps in order. Checks the invariants of a round."""
     order = []
     while sched.running or sched.waiting:
         rounds -= 1
         assert rounds, "the scheduler makes no progress"
         assert sched.runnable
-        batch = sched.schedule(DRY)
+        batch = sched.schedule(PLAYED)
         assert batch
         assert sum(chunk.stop - chunk.start for chunk in batch.chunks) <= sched.budget.most
         assert len(set(map(id, batch.steps))) == len(batch.steps)
@@ -79,7 +79,7 @@ def run(sched, rounds=10_000, each=lambda batch: None):
     st.integers(8, 24),
     st.integers(1, 40),
 )
-def test_everybody_gets_every_step_whatever_the_pressure(requests, slots, pages, budget):
+def test_every_request_gets_all_its_steps_under_any_pressure(requests, slots, pages, budget):
     sched = scheduler(slots=slots, pages=pages, budget=budget, max_queue=100)
     expected = {}
     for index, (length, steps) in enumerate(requests):
@@ -94,19 +94,19 @@ def test_everybody_gets_every_step_whatever_the_pressure(requests, slots, pages,
     assert {name: order.count(name) for name in set(order)} == expected
 
 
-def test_a_chunked_prefill_does_not_hold_up_streams_whose_audio_runs_low():
+def test_a_chunked_prefill_does_not_delay_streams_whose_audio_runs_low():
     sched = scheduler(budget=4, pages=64, max_len=128)
     first = sequence("first", 3, 20)
     sched.add(first)
     sched.schedule(0.0)
-    first.speaking_since = 0.0
+    first.first_audio_at = 0.0
     sched.add(sequence("long", 40, 5))
     rounds = [sched.schedule(0.16 * turn) for turn in range(1, 10)]
     assert all("first" in [seq.id for seq in batch.steps] for batch in rounds)
     assert [chunk.stop - chunk.start for batch in rounds for chunk in batch.chunks] == [4] * 9
 
 
-def test_rounds_grow_with_the_root_of_what_waits():
+def test_budgets_grow_with_the_square_root_of_the_waiting_positions():
     sched = scheduler(slots=80, pages=5000, budget=500, most=2500, max_queue=100, max_len=200)
     sizes = []
     for count in (1, 16, 60):
@@ -114,67 +114,67 @@ def test_rounds_grow_with_the_root_of_what_waits():
             sched.add(sequence(f"{count}.{index}", 100, 1))
         sizes.append([])
         while any(not seq.launched for seq in [*sched.running, *sched.waiting]):
-            batch = sched.schedule(DRY)
+            batch = sched.schedule(PLAYED)
             sizes[-1].append(sum(chunk.stop - chunk.start for chunk in batch.chunks))
         for seq in list(sched.running):
             sched.remove(seq)
     assert sizes == [[100], [1536, 64], [2500, 2304, 1196]]
 
 
-def test_streams_that_are_ahead_of_their_listeners_stand_back_while_prompts_are_entered():
+def test_streams_that_are_ahead_of_playback_skip_rounds_during_a_prefill():
     sched = scheduler(budget=4, pages=64, max_len=128)
     first = sequence("first", 3, 20)
     sched.add(first)
     for _ in range(4):
         sched.schedule(0.0)
-    first.speaking_since = 0.0  # 0.64 s of audio made
+    first.first_audio_at = 0.0  # 0.64 s of audio generated
     sched.add(sequence("long", 12, 5))
     assert [seq.id for seq in sched.schedule(0.1).steps] == []
-    assert [seq.id for seq in sched.schedule(0.6).steps] == ["first"]  # 40 ms left to hear
+    assert [seq.id for seq in sched.schedule(0.6).steps] == ["first"]  # 40 ms of audio left
     assert {seq.id for seq in sched.schedule(0.6).steps} == {"long"}  # 200 ms left; the prompt is complete
     assert {seq.id for seq in sched.schedule(0.6).steps} == {"first", "long"}
 
 
-@pytest.mark.parametrize(("speaking", "newcomers", "stand_back"), [(16, 1, True), (17, 1, False), (17, 5, True)])
-def test_nobody_stands_back_under_load(speaking, newcomers, stand_back):
-    """Newcomers join the step of all once more than half of the slots speak, unless they are many."""
+@pytest.mark.parametrize(("running", "arriving", "skip"), [(16, 1, True), (17, 1, False), (17, 5, True)])
+def test_no_stream_skips_a_round_under_load(running, arriving, skip):
+    """New streams join the step of all if more than half of the slots generate, unless many streams arrive."""
     sched = scheduler(slots=32, pages=400, budget=1000, max_queue=100, max_len=128)
-    old = [sequence(f"old {index}", 3, 20) for index in range(speaking)]
+    old = [sequence(f"old {index}", 3, 20) for index in range(running)]
     for seq in old:
         sched.add(seq)
     for _ in range(4):
         sched.schedule(0.0)
     for seq in old:
-        seq.speaking_since = 0.0  # 0.64 s of audio made
-    fresh = [sequence(f"new {index}", 3, 20) for index in range(newcomers)]
+        seq.first_audio_at = 0.0  # 0.64 s of audio generated
+    fresh = [sequence(f"new {index}", 3, 20) for index in range(arriving)]
     for seq in fresh:
         sched.add(seq)
-    assert set(sched.schedule(0.1).steps) == {*fresh, *(() if stand_back else old)}
+    assert set(sched.schedule(0.1).steps) == {*fresh, *(() if skip else old)}
     assert set(sched.schedule(0.1).steps) == {*fresh, *old}
 
 
-def test_a_fresh_prompt_joins_the_step_of_its_own_round():
+def test_a_new_stream_joins_the_step_of_the_round_of_its_prefill():
     sched = scheduler()
     sched.add(sequence("a", 5, 2))
-    batch = sched.schedule(DRY)
+    batch = sched.schedule(PLAYED)
     assert batch.opened == [batch.chunks[0].sequence] == batch.steps
-    assert batch.chunks[0].starts_speech
+    assert batch.chunks[0].starts_generation
 
 
-def test_preemption_takes_the_youngest_keeps_its_slot_and_enters_it_again_with_what_it_made():
+def test_the_youngest_stream_is_preempted_keeps_its_slot_and_is_prefilled_again():
     sched = scheduler(slots=2, pages=6, budget=64)
     old, young = sequence("old", 8, 12), sequence("young", 5, 6)
     sched.add(old)
     sched.add(young)
     again = []
     while not sched.preemptions:
-        sched.schedule(DRY)
+        sched.schedule(PLAYED)
     assert sched.waiting[0] is young and young.slot is not None and not young.pages
     made, slot = young.launched, young.slot
 
     def watch(batch):
         again.extend(chunk for chunk in batch.chunks if chunk.sequence is young)
-        assert not any(chunk.starts_speech for chunk in batch.chunks)
+        assert not any(chunk.starts_generation for chunk in batch.chunks)
 
     sched_steps = run_from(sched, [old, young], watch)
     assert young.slot == slot and again[0].start == 0 and again[-1].stop == 5 + made
@@ -188,22 +188,22 @@ def run_from(sched, sequences, each):
     return {seq.id: seq.launched for seq in sequences}
 
 
-def test_a_stream_without_credit_rests_and_is_the_first_to_give_its_pages():
+def test_a_stream_without_credit_is_paused_and_preempted_first():
     sched = scheduler(slots=2, pages=6, budget=64)
-    resting, busy = sequence("resting", 8, 12, credit=1), sequence("busy", 8, 12)
-    sched.add(resting)
+    paused, busy = sequence("paused", 8, 12, credit=1), sequence("busy", 8, 12)
+    sched.add(paused)
     sched.add(busy)
-    for _ in range(13):  # the first round is the resting stream's only one
-        for seq in sched.schedule(DRY).steps:
+    for _ in range(13):  # the paused stream is only in the first round
+        for seq in sched.schedule(PLAYED).steps:
             seq.delivered += 1
-    assert resting.launched == 1 and busy.launched == 12
+    assert paused.launched == 1 and busy.launched == 12
     sched.remove(busy)
-    assert not sched.runnable or not resting.prefilled
-    resting.credit += 100
-    assert run(sched).count("resting") == 11
+    assert not sched.runnable or not paused.prefilled
+    paused.credit += 100
+    assert run(sched).count("paused") == 11
 
 
-def test_the_queue_is_bounded_and_says_when_to_come_back():
+def test_the_queue_is_bounded_and_its_error_has_a_retry_time():
     sched = scheduler(slots=1, max_queue=2)
     for name in "abc":
         sched.add(sequence(name, 2, 2))
@@ -212,7 +212,7 @@ def test_the_queue_is_bounded_and_says_when_to_come_back():
     assert refused.value.retry_after
 
 
-def test_a_stream_that_has_spoken_goes_on_before_newcomers_and_is_never_refused():
+def test_a_request_that_continues_a_stream_comes_first_and_is_never_refused():
     sched = scheduler(slots=1, max_queue=1)
     for name in ("first", "new"):
         sched.add(sequence(name, 2, 2))
@@ -223,12 +223,12 @@ def test_a_stream_that_has_spoken_goes_on_before_newcomers_and_is_never_refused(
     assert list(dict.fromkeys(run(sched))) == ["next", "after", "first", "new"]
 
 
-def test_a_removed_sequence_leaves_nothing_behind_wherever_it_was():
+def test_a_removed_sequence_frees_its_slot_and_pages():
     sched = scheduler(slots=1)
     running, waiting = sequence("a", 2, 9), sequence("b", 2, 9)
     sched.add(running)
     sched.add(waiting)
-    sched.schedule(DRY)
+    sched.schedule(PLAYED)
     sched.remove(waiting)
     sched.remove(running)
     assert not sched.runnable and sched.blocks.used == 0 and len(sched.free_slots) == 1

@@ -1,4 +1,4 @@
-"""The slots of a step lie padded where its graphs read them, and are copied there only when they are others."""
+"""The padded slots of a step are in static memory, and are copied there only if they have changed."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ SCRATCH = 16
 
 @pytest.fixture
 def copies(monkeypatch):
-    """How many rows each upload had."""
+    """The number of rows of each upload."""
     sizes, upload = [], slots.upload
     monkeypatch.setattr(slots, "upload", lambda tensor, device: sizes.append(len(tensor)) or upload(tensor, device))
     return sizes
@@ -33,22 +33,22 @@ def test_padding_reads_the_scratch_slot():
     ("steps", "expected"),
     [
         ([([4, 2], 2)] * 5, [2]),
-        ([([4, 2], 2), ([2, 4], 2), ([4, 2], 2)], [2, 2, 2]),  # another order is another batch
-        ([([4, 2, 7], 4), ([4, 2, 7, 9], 4), ([4, 2, 7], 4)], [4, 4, 4]),  # a padding row came to life, and back
-        ([([4, 2, 7, 9], 4), ([4, 2], 2), ([4, 2, 7, 9], 4)], [4]),  # a smaller size reads the front of a larger
+        ([([4, 2], 2), ([2, 4], 2), ([4, 2], 2)], [2, 2, 2]),  # the order matters
+        ([([4, 2, 7], 4), ([4, 2, 7, 9], 4), ([4, 2, 7], 4)], [4, 4, 4]),  # a padding row is used, then padding again
+        ([([4, 2, 7, 9], 4), ([4, 2], 2), ([4, 2, 7, 9], 4)], [4]),  # a smaller size reads the front of a larger one
         ([([4, 2], 2), ([4, 2, 7, 9], 4), ([4, 2], 2)], [2, 4]),
-        ([([4, 2], 2), ([5, 3, 7], 4), ([4, 2], 2), ([5, 3, 7], 4)], [2, 4, 2, 4]),  # two timestep counts in turn
+        ([([4, 2], 2), ([5, 3, 7], 4), ([4, 2], 2), ([5, 3, 7], 4)], [2, 4, 2, 4]),  # two counts of timesteps alternate
     ],
     ids=["the same", "order", "padding", "shrinks", "grows", "groups"],
 )
-def test_only_other_slots_are_copied(copies, steps, expected):
+def test_only_changed_slots_are_copied(copies, steps, expected):
     padded = PaddedSlots(SCRATCH, torch.device("cpu"))
     for step, size in steps:
         assert put(padded, step, size) == step + [SCRATCH] * (size - len(step))
     assert copies == expected
 
 
-def test_a_copy_that_failed_is_made_again(monkeypatch):
+def test_a_failed_copy_is_repeated(monkeypatch):
     padded = PaddedSlots(SCRATCH, torch.device("cpu"))
     with monkeypatch.context() as broken, pytest.raises(MemoryError):
         broken.setattr(slots, "upload", lambda tensor, device: (_ for _ in ()).throw(MemoryError()))
@@ -56,7 +56,7 @@ def test_a_copy_that_failed_is_made_again(monkeypatch):
     assert put(padded, [5], 1) == [5]
 
 
-def test_drawn_batches_always_arrive():
+def test_random_batches_are_always_written():
     rng, padded = np.random.default_rng(0), PaddedSlots(SCRATCH, torch.device("cpu"))
     for _ in range(300):
         size = int(rng.choice([1, 2, 4, 8, SCRATCH]))

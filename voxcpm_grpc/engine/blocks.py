@@ -1,4 +1,4 @@
-"""Who owns which KV page, and which pages hold content that another request may share. No torch."""
+"""The owners of KV pages, and the pages whose content another request may share. No torch."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ SCRATCH_PAGE = 0  # padding rows write here; never owned
 
 
 class BlockManager:
-    """Counts references to pages 1..pages. A page without owners that holds known content stays until it is needed."""
+    """Counts references to pages 1..pages. A page without owners keeps its registered content until it is needed."""
 
     def __init__(self, pages: int) -> None:
         self.total = pages
         self._owners: dict[int, int] = {}
         self._blank: deque[int] = deque(range(1, pages + 1))
-        self._idle: OrderedDict[int, bytes] = OrderedDict()  # known content, no owner; oldest first
+        self._idle: OrderedDict[int, bytes] = OrderedDict()  # registered content, no owner; oldest first
         self._page_of: dict[bytes, int] = {}
         self._key_of: dict[int, bytes] = {}
 
@@ -31,7 +31,7 @@ class BlockManager:
         return self.total - self.free
 
     def match(self, keys: Sequence[bytes]) -> list[int]:
-        """Take a reference to the longest known run of pages with these contents."""
+        """The longest prefix of pages with these contents, with a reference to each."""
         pages = []
         for key in keys:
             page = self._page_of.get(key)
@@ -43,7 +43,7 @@ class BlockManager:
         return pages
 
     def allocate(self, count: int) -> list[int] | None:
-        """`count` pages of undefined content, or None, and nothing changed, if there are not so many."""
+        """`count` pages of undefined content, or None if fewer are free."""
         if count > self.free:
             return None
         pages = []
@@ -54,7 +54,8 @@ class BlockManager:
         return pages
 
     def release(self, pages: Sequence[int]) -> None:
-        for page in reversed(pages):  # so that the end of a sequence is evicted before its beginning
+        """Drop a reference to each page."""
+        for page in reversed(pages):  # the end of a sequence is then evicted before its start
             self._owners[page] -= 1
             if self._owners[page]:
                 continue
@@ -65,13 +66,13 @@ class BlockManager:
                 self._blank.append(page)
 
     def register(self, page: int, key: bytes) -> None:
-        """Announce the content of an owned page. The first page with a content serves it; later ones stay private."""
+        """Record the content of an owned page. If another page has the same content, nothing is recorded."""
         if key not in self._page_of and page not in self._key_of:
             self._page_of[key] = page
             self._key_of[page] = key
 
-    def forget(self) -> None:
-        """Drop all known content, after a fault that may have left pages unwritten."""
+    def clear_cache(self) -> None:
+        """Drop all registered content, for example after a fault that may have left pages unwritten."""
         self._blank.extend(self._idle)
         self._idle.clear()
         self._page_of.clear()
@@ -84,7 +85,7 @@ class BlockManager:
 
 
 def page_keys(tokens: np.ndarray, audio: np.ndarray, patches: np.ndarray, page_size: int) -> list[bytes]:
-    """A key for each full page of positions, chained: equal keys mean equal content from the very first position on.
+    """A key for each full page of positions. Equal keys mean equal content of all positions up to the end of the page.
 
     tokens int64 [T], audio bool [T], patches float32 [A, P, D] for the audio positions in order.
     """

@@ -1,4 +1,4 @@
-"""Codec jobs beside the running streams."""
+"""Codec jobs, which run beside the streams."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ logger = logging.getLogger(__name__)
 
 
 class CodecJobs:
-    """Jobs that take turns, piece by piece, on the stream for what can wait; one piece at most is under way.
+    """Runs one chunk of a job at a time, on the stream of the lowest priority. Jobs take turns.
 
-    The captured steps go before them (see kernels.graph), and no step waits for a piece.
+    Captured steps have a higher priority (see kernels.graph), and no step waits for a chunk.
     """
 
     def __init__(self, device: torch.device) -> None:
         self._stream = stream(Priority.SPARE, device) if device.type == "cuda" else None
-        self._jobs: dict[str, Iterator[Tensor]] = {}  # the first has its turn
-        self._copy: HostCopy | None = None  # of the first job's piece, on its way
+        self._jobs: dict[str, Iterator[Tensor]] = {}  # the first one is running
+        self._copy: HostCopy | None = None  # the current chunk of the first job
 
     def __bool__(self) -> bool:
         return bool(self._jobs)
@@ -38,18 +38,18 @@ class CodecJobs:
         self._jobs[id] = job
 
     def cancel(self, id: str) -> None:
-        """Forget a job; unknown ids are ignored."""
+        """Remove a job. Unknown ids are ignored."""
         if id == next(iter(self._jobs), None):
             self._copy = None
         self._jobs.pop(id, None)
 
     def advance(self, *, wait: bool) -> list[tuple[str, CodecChunk | VoxCPMError]]:
-        """What has become of the job whose turn it is, if that is known already or if `wait`."""
+        """The next chunk or the error of the running job, if it is available or `wait` is set."""
         if not self._jobs:
             return []
         id, job = next(iter(self._jobs.items()))
         try:
-            result = self._piece(job, wait)
+            result = self._next_chunk(job, wait)
         except VoxCPMError as error:
             result = error
         except Exception:
@@ -59,14 +59,14 @@ class CodecJobs:
             return []
         self.cancel(id)
         if isinstance(result, CodecChunk) and not result.last:
-            self._jobs[id] = job  # behind the others
+            self._jobs[id] = job  # after the other jobs
         return [(id, result)]
 
-    def _piece(self, job: Iterator[Tensor], wait: bool) -> CodecChunk | None:
+    def _next_chunk(self, job: Iterator[Tensor], wait: bool) -> CodecChunk | None:
         if self._copy is None:
             with torch.inference_mode(), torch.cuda.stream(self._stream):
-                piece = next(job, None)
-                if piece is None:
+                chunk = next(job, None)
+                if chunk is None:
                     return CodecChunk(np.zeros(0, np.float32), last=True)
-                self._copy = HostCopy(piece)
+                self._copy = HostCopy(chunk)
         return CodecChunk(self._copy.wait(), last=False) if wait or self._copy.ready() else None

@@ -1,4 +1,4 @@
-"""Continuous batching over one model on one device. Knows no model family and no transport."""
+"""Continuous batching with one model on one device. Independent of model family and transport."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from voxcpm_grpc.engine.blocks import BlockManager, page_keys
 from voxcpm_grpc.engine.codec_jobs import CodecJobs
 from voxcpm_grpc.engine.host_copy import HostCopy
 from voxcpm_grpc.engine.kv_cache import allocate_kv, count_pages
-from voxcpm_grpc.engine.runner import OUT_OF_MEMORY, EntryFault, InFlight, Runner, working_memory
+from voxcpm_grpc.engine.runner import OUT_OF_MEMORY, InFlight, PrefillError, Runner, working_memory
 from voxcpm_grpc.engine.scheduler import Batch, PrefillBudget, Scheduler
 from voxcpm_grpc.engine.sequence import Sequence
 from voxcpm_grpc.engine.slots import Slots
@@ -27,19 +27,22 @@ from voxcpm_grpc.settings.schema import EngineSettings
 
 logger = logging.getLogger(__name__)
 
-UNLIMITED = 1 << 62
-PREFILL = {"cuda": PrefillBudget(2048, 4096), "cpu": PrefillBudget(256, 256)}  # milliseconds of a GPU, steps of a CPU
-FAULTS_BEFORE_GIVING_UP = 3  # launches that fail in a row: the device is not coming back
+UNLIMITED_CREDIT = 1 << 62
+PREFILL_BUDGETS = {"cuda": PrefillBudget(2048, 4096), "cpu": PrefillBudget(256, 256)}  # by device type
+MAX_CONSECUTIVE_FAULTS = 3  # of launches; the device is then considered lost
 
 
 Result = tuple[str, Event | CodecChunk | VoxCPMError]
 
 
 class Engine:
-    """Add requests, call `step` while `busy`, deliver what it returns. Not thread-safe: one loop owns it.
+    """Runs requests and codec jobs. Its user adds them, calls `step` while `busy`, and delivers the results of `step`.
 
-    A round is launched when the audio of the one before has been read. A GPU still runs that one's language models
-    then, so it does not idle. A stream that has ended makes no further step; a request that came meanwhile joins.
+    Not thread-safe: a single thread uses it.
+
+    A round is launched as soon as the audio of the previous round has been read. A GPU still runs the language models
+    of the previous round then, so it does not idle. The new round contains no stream that has ended, and may contain
+    requests that were added in the meantime.
     """
 
     def __init__(
@@ -47,8 +50,8 @@ class Engine:
     ) -> None:
         info = model.info
         slots, max_len = info.max_slots, info.max_model_len
-        given = settings.prefill_tokens
-        budget = PrefillBudget(given, given) if given else PREFILL[device.type]
+        tokens = settings.prefill_tokens
+        budget = PrefillBudget(tokens, tokens) if tokens else PREFILL_BUDGETS[device.type]
         self.model = model
         self.info = info
         self.prefix_caching = settings.prefix_caching
@@ -71,33 +74,33 @@ class Engine:
         )
         self.runner = Runner(model, on_device, kv, graph_tokens=budget.most if graphs else None)
         self._sequences: dict[str, Sequence] = {}
-        self._in_flight: InFlight | None = None  # its frames are still to be read
-        self._keeping: deque[tuple[Sequence, Finished, HostCopy]] = deque()  # ended, their latents still on the way
+        self._in_flight: InFlight | None = None  # the round whose frames are not read yet
+        self._awaiting_latents: deque[tuple[Sequence, Finished, HostCopy]] = deque()  # ended sequences
         self._jobs = CodecJobs(device)
         self._results: list[Result] = []
-        self._faults_in_a_row = 0
+        self._consecutive_faults = 0
         self._counts = dict.fromkeys(
             ("steps", "prefix_hit_tokens", "prefill_tokens", "finished", "cancelled", "failed"), 0
         )
 
     def warm_up(self) -> float:
-        """Speak, encode and decode a little, so that no caller waits for what is made on first use.
+        """Run short requests and codec jobs, so that no user waits for compilations and first allocations.
 
-        Returns the seconds of the longest step of a full house. Leaves no trace; call before anything else.
+        Call it before anything else. Returns the seconds of the longest step with all slots in use.
         """
         patches, counts = min(self.scheduler.budget.most, self.scheduler.max_len // 4), self.info.timesteps
         self._run_warm_up(counts, streams=1, patches=patches)
-        self.scheduler.blocks.forget()
+        self.scheduler.blocks.clear_cache()
         slowest = self._run_warm_up([max(counts)], streams=self.info.max_slots, patches=patches)
-        self.scheduler.blocks.forget()
+        self.scheduler.blocks.clear_cache()
         self.scheduler.preemptions = 0
         self._counts = dict.fromkeys(self._counts, 0)
         return slowest
 
-    def add(self, request: Request, credit: int = UNLIMITED) -> None:
-        """Queue a request. `credit` is how many chunks its listener takes before it must `grant` more.
+    def add(self, request: Request, credit: int = UNLIMITED_CREDIT) -> None:
+        """Queue a request. `credit` is the number of chunks that may be generated before `grant` adds more.
 
-        Raises InvalidRequest, TooLong, FailedPrecondition or Exhausted; nothing is kept then.
+        Raises InvalidRequest, TooLong, FailedPrecondition or Exhausted, and leaves the engine unchanged then.
         """
         if request.id in self._sequences or request.id in self._jobs:
             raise InvalidRequest(f"request id {request.id!r} is in use; choose another", field="request_id")
@@ -118,13 +121,13 @@ class Engine:
             keys=keys,
             credit=credit,
             max_steps=prompt.max_steps,
-            arrived=monotonic(),
+            queued_at=monotonic(),
         )
         self.scheduler.add(sequence)
         self._sequences[request.id] = sequence
 
     def cancel(self, id: str) -> None:
-        """Forget a request or codec job: no step launched from now on contains it, and what was read of it is dropped.
+        """End a request or codec job. Later steps do not contain it, and `step` returns no more results of it.
 
         Unknown ids are ignored.
         """
@@ -135,44 +138,44 @@ class Engine:
             self._end(sequence)
 
     def grant(self, id: str, chunks: int) -> None:
-        """The listener of a request takes `chunks` more."""
+        """Add `chunks` to the credit of a request. Unknown ids are ignored."""
         if sequence := self._sequences.get(id):
             sequence.credit += chunks
 
     def encode(self, id: str, waveform: np.ndarray, *, pad_left: bool) -> None:
-        """Start encoding a waveform; its latents come as CodecChunks out of `step`, beside the running streams."""
+        """Start to encode a waveform. `step` returns its latents as CodecChunks."""
         self._jobs.add(id, self.runner.codec.encode(waveform, pad_left=pad_left))
 
     def decode(self, id: str, latents: np.ndarray) -> None:
-        """Start decoding latents; the audio comes as CodecChunks out of `step`."""
+        """Start to decode latents. `step` returns the audio as CodecChunks."""
         self._jobs.add(id, self.runner.codec.decode(latents))
 
     @property
     def busy(self) -> bool:
-        """Whether `step` has anything to do now. Streams whose listeners give no credit do not count."""
-        return bool(self._in_flight or self._keeping or self._jobs or self._results) or self.scheduler.runnable
+        """True if `step` has work to do now. Streams without credit do not count."""
+        return bool(self._in_flight or self._awaiting_latents or self._jobs or self._results) or self.scheduler.runnable
 
     def collect(self) -> None:
-        """Wait for the audio of the last round and read it. `step`, which does this first, returns it.
+        """Wait for the audio of the last round and read it. `step` does this first, and returns the audio.
 
-        A request that is added between the two can be in the very next round.
+        A request that is added between `collect` and `step` can be in the next round.
         """
         in_flight, self._in_flight = self._in_flight, None
         if in_flight:
-            self._deliver(in_flight)
+            self._read_frames(in_flight)
 
     def step(self) -> list[Result]:
-        """Launch a round and a piece of a codec job; returns what has arrived of earlier ones."""
+        """Launch a round and a chunk of a codec job. Returns the results of earlier ones that are available."""
         self.collect()
         batch = self.scheduler.schedule(monotonic())
         if batch:
             self._launch(batch)
         if self._in_flight and self._in_flight.ready():
-            self.collect()  # a CPU is done by now
+            self.collect()  # on a CPU the round is complete
         idle = not (batch or self._results)
         self._results += self._jobs.advance(wait=idle)
-        while self._keeping and (idle or self._keeping[0][2].ready()):
-            self._hand_over(*self._keeping.popleft())
+        while self._awaiting_latents and (idle or self._awaiting_latents[0][2].ready()):
+            self._finish_with_latents(*self._awaiting_latents.popleft())
         results, self._results = self._results, []
         return results
 
@@ -190,8 +193,7 @@ class Engine:
         )
 
     def _run_warm_up(self, timesteps: Iterable[int], *, streams: int, patches: int) -> float:
-        """Run as many requests as `streams` for each count of timesteps, and the codec; returns the seconds of the
-        longest step."""
+        """Run the codec and, for each count of timesteps, `streams` requests; returns the longest step in seconds."""
         waveform, latents = codec_inputs(self.info)
         self.encode("warm-up encode", waveform, pad_left=True)
         self.decode("warm-up decode", latents)
@@ -209,7 +211,7 @@ class Engine:
         for sequence in batch.opened:
             self._counts["prefix_hit_tokens"] += sequence.cached
             event = Admitted(
-                queue_seconds=sequence.admitted - sequence.arrived,
+                queue_seconds=sequence.admitted_at - sequence.queued_at,
                 prompt_tokens=len(sequence.prompt),
                 cached_tokens=sequence.cached,
             )
@@ -218,42 +220,42 @@ class Engine:
         self._counts["steps"] += bool(batch.steps)
         try:
             self._in_flight = self._run(batch)
-            self._faults_in_a_row = 0
+            self._consecutive_faults = 0
         except OUT_OF_MEMORY:
             raise
         except Exception:
-            self._faults_in_a_row += 1
-            innocent = [sequence for sequence in batch.sequences if not sequence.ended]
-            logger.exception("a step failed; it ends the requests %s", ", ".join(one.id for one in innocent))
-            for sequence in innocent:
-                self._fail(sequence, Unavailable("the engine failed while others spoke too; try again"))
-            self.scheduler.blocks.forget()
-            if self._faults_in_a_row >= FAULTS_BEFORE_GIVING_UP:
+            self._consecutive_faults += 1
+            affected = [sequence for sequence in batch.sequences if not sequence.ended]
+            logger.exception("a step failed and ends the requests %s", ", ".join(one.id for one in affected))
+            for sequence in affected:
+                self._fail(sequence, Unavailable("the engine failed in a step that served this request; try again"))
+            self.scheduler.blocks.clear_cache()
+            if self._consecutive_faults >= MAX_CONSECUTIVE_FAULTS:
                 raise
 
     def _run(self, batch: Batch) -> InFlight:
-        """Launch a batch; what fails while prompts enter ends those alone whose prompts fail one by one too."""
+        """Launch a batch. If the prefill fails, only the requests whose own prefill fails again are ended."""
         try:
             return self.runner.launch(batch)
-        except EntryFault as fault:
-            self.scheduler.blocks.forget()
+        except PrefillError as fault:
+            self.scheduler.blocks.clear_cache()
             for sequence in {*batch.opened, *(chunk.sequence for chunk in batch.chunks)}:
-                self._enter_alone(sequence, batch)
+                self._prefill_alone(sequence, batch)
             if all(sequence.ended for sequence in batch.sequences):
                 raise fault.__cause__ or fault from None
             return self.runner.launch(Batch(steps=[sequence for sequence in batch.steps if not sequence.ended]))
 
-    def _enter_alone(self, sequence: Sequence, batch: Batch) -> None:
+    def _prefill_alone(self, sequence: Sequence, batch: Batch) -> None:
         chunks = [chunk for chunk in batch.chunks if chunk.sequence is sequence]
         try:
-            self.runner.enter(Batch(opened=[one for one in batch.opened if one is sequence], chunks=chunks))
+            self.runner.prefill(Batch(opened=[one for one in batch.opened if one is sequence], chunks=chunks))
         except OUT_OF_MEMORY:
             raise
         except Exception:
-            logger.exception("the prompt of request %s cannot be entered", sequence.id)
+            logger.exception("the prefill of request %s failed", sequence.id)
             self._fail(sequence, Internal())
 
-    def _deliver(self, in_flight: InFlight) -> None:
+    def _read_frames(self, in_flight: InFlight) -> None:
         for group, copy in in_flight.frames:
             frames = copy.wait()
             audio, stop, finite = frames[:, :-2], frames[:, -2], frames[:, -1]
@@ -261,11 +263,11 @@ class Engine:
                 if sequence.ended:
                     continue
                 if not finite[row]:
-                    logger.error("request %s made audio that is not finite at step %d", sequence.id, sequence.delivered)
+                    logger.error("the audio of request %s is not finite at step %d", sequence.id, sequence.delivered)
                     self._fail(sequence, Internal())
                     continue
                 index = sequence.delivered
-                sequence.speaking_since = sequence.speaking_since or monotonic()
+                sequence.first_audio_at = sequence.first_audio_at or monotonic()
                 sequence.delivered += 1
                 self._results.append((sequence.id, AudioChunk(index=index, samples=audio[row])))
                 if stop[row] and index > sequence.request.sampling.min_steps:
@@ -275,14 +277,14 @@ class Engine:
 
     def _finish(self, sequence: Sequence, reason: FinishReason) -> None:
         self._counts["finished"] += 1
-        event = Finished(reason=reason, steps=sequence.delivered, engine_seconds=monotonic() - sequence.admitted)
+        event = Finished(reason=reason, steps=sequence.delivered, engine_seconds=monotonic() - sequence.admitted_at)
         if sequence.request.keep_latents:
-            self._keeping.append((sequence, event, self.runner.generated(sequence)))
+            self._awaiting_latents.append((sequence, event, self.runner.generated(sequence)))
         else:
             self._results.append((sequence.id, event))
         self._end(sequence)
 
-    def _hand_over(self, sequence: Sequence, event: Finished, copy: HostCopy) -> None:
+    def _finish_with_latents(self, sequence: Sequence, event: Finished, copy: HostCopy) -> None:
         self._results.append((sequence.id, replace(event, latents=copy.wait())))
 
     def _fail(self, sequence: Sequence, error: VoxCPMError) -> None:

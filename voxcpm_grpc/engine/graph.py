@@ -1,4 +1,4 @@
-"""A call captured once per size, replayed at the next larger one."""
+"""A call captured for several sizes and replayed at the next larger one."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ T = TypeVar("T")
 
 
 class StepGraph(Generic[T]):
-    """A call captured for several sizes, largest first, in one pool. A size in between uses the next larger."""
+    """A call captured for several sizes, largest first, in one pool. Another size uses the next larger one."""
 
     def __init__(self, call: Callable[[int], T], sizes: Sequence[int], pool: GraphPool) -> None:
         self.sizes = sorted(sizes)
         self._graphs = {size: Graph(lambda size=size: call(size), pool) for size in reversed(self.sizes)}
 
     def bucket(self, count: int) -> int:
-        """The size that `count` rows run at."""
+        """The captured size for `count` rows."""
         return self.sizes[bisect_left(self.sizes, count)]
 
     def replay(self, count: int) -> T:
@@ -27,12 +27,12 @@ class StepGraph(Generic[T]):
 
 
 def batch_buckets(most: int) -> list[int]:
-    """Every size up to 8, then every eighth, and `most`."""
+    """Every size up to 8, then multiples of 8, and `most`."""
     return sorted({*range(1, min(8, most) + 1), *range(16, most, 8), most})
 
 
 def token_buckets(most: int) -> list[int]:
-    """Prompt rows of one prefill: at most an eighth to a half of a bucket is padding, the less the larger it is."""
+    """Numbers of prompt rows of a prefill. At most half of a small bucket is padding, and an eighth of a large one."""
     sizes = (
         16,
         32,

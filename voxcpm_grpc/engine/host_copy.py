@@ -1,4 +1,4 @@
-"""From the device to the host without waiting."""
+"""Copies from the device to the host that do not wait."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 class HostCopy:
-    """A float32 tensor on its way to the host. `ready` asks; `wait` waits for it and returns it."""
+    """An asynchronous copy of a float32 tensor to the host. `wait` waits for it and returns the array."""
 
     def __init__(self, tensor: Tensor) -> None:
         self._event: torch.cuda.Event | None = None

@@ -1,4 +1,4 @@
-"""The page tensors, and how many pages a device has room for."""
+"""The page tensors of the KV cache, and the number of pages that fit on a device."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CPU_BUDGET = 2 << 30  # bytes
 
 
 def allocate_kv(layout: KVLayout, pages: int, page_size: int, device: torch.device) -> PagedKV:
-    """Pages 1..pages and the scratch page 0, zeroed."""
+    """A cache of pages 1..pages and the scratch page 0, filled with zeros."""
     shape = (layout.layers, pages + 1, page_size, layout.heads, layout.head_dim)
     return PagedKV(
         torch.zeros(shape, dtype=layout.dtype, device=device), torch.zeros(shape, dtype=layout.dtype, device=device)
@@ -23,33 +23,33 @@ def allocate_kv(layout: KVLayout, pages: int, page_size: int, device: torch.devi
 def count_pages(
     layout: KVLayout, settings: EngineSettings, device: torch.device, *, slots: int, max_len: int, working: int
 ) -> int:
-    """Pages to make, after weights and slots are in memory and with `working` bytes left for steps and their graphs.
+    """The number of pages, once weights and slots are in memory, with `working` bytes left for steps and graphs.
 
-    Raises StartupError, with the arithmetic, if not even one stream fits.
+    Raises StartupError, with the calculation, if the requested positions or one stream of full length do not fit.
     """
     page_bytes = layout.bytes_per_position * settings.page_size
-    enough = -(-max_len // settings.page_size)  # for one stream of full length
+    stream_pages = -(-max_len // settings.page_size)  # of a stream of full length
     wanted = -(-(settings.kv_positions or slots * max_len) // settings.page_size)
     if device.type == "cuda":
         free, total = torch.cuda.mem_get_info(device)
         budget = int(total * settings.gpu_memory_utilization) - (total - free) - working
-        said = (
+        source = (
             f"{settings.gpu_memory_utilization:.0%} of {total / 2**30:.1f} GiB, less {(total - free) / 2**30:.1f} GiB "
             f"in use and {working / 2**30:.1f} GiB for steps and graphs"
         )
     else:
-        budget, said = CPU_BUDGET, "the budget on a CPU"
+        budget, source = CPU_BUDGET, "the budget on a CPU"
     fits = budget // page_bytes
     if settings.kv_positions and wanted > fits:
         raise StartupError(
-            f"engine.kv_positions {settings.kv_positions} need {wanted * page_bytes / 2**30:.2f} GiB and "
-            f"{max(budget, 0) / 2**30:.2f} GiB are there ({said}); lower it or raise engine.gpu_memory_utilization"
+            f"engine.kv_positions {settings.kv_positions} needs {wanted * page_bytes / 2**30:.2f} GiB and "
+            f"{max(budget, 0) / 2**30:.2f} GiB is available ({source}); lower it or raise engine.gpu_memory_utilization"
         )
     pages = min(wanted, fits)
-    if pages < (enough if not settings.kv_positions else 1):
+    if pages < (stream_pages if not settings.kv_positions else 1):
         raise StartupError(
-            f"one stream of {max_len} positions needs {enough * page_bytes / 2**30:.2f} GiB of KV cache and "
-            f"{max(budget, 0) / 2**30:.2f} GiB are there ({said}); lower engine.max_model_len or engine.max_slots, or "
-            "raise engine.gpu_memory_utilization"
+            f"one stream of {max_len} positions needs {stream_pages * page_bytes / 2**30:.2f} GiB of KV cache and "
+            f"{max(budget, 0) / 2**30:.2f} GiB is available ({source}); lower engine.max_model_len or "
+            "engine.max_slots, or raise engine.gpu_memory_utilization"
         )
     return pages

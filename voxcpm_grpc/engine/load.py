@@ -1,4 +1,4 @@
-"""From settings to a running engine: which device, which arithmetic, which model."""
+"""Loads an engine from its settings: device, dtypes, model."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from voxcpm_grpc.settings.schema import EngineSettings
 SMALL_MODEL = 64 << 20  # bytes of weights
 WEIGHTS = {".safetensors", ".bin", ".pth"}
 DEVICES = {"cuda", "cpu"}
-LARGE_GPU = 40 * 10**9  # bytes of memory: room for twice the streams, and as a rule the speed
+LARGE_GPU = 40 * 10**9  # bytes of memory, enough for twice the streams; such a GPU is usually fast enough for them
 
 
 def load_engine(directory: Path, name: str, settings: EngineSettings, *, engines: int = 1) -> Engine:
-    """The engine of a checkpoint directory, one of so many `engines` that share the host's CPU.
+    """The engine of a checkpoint directory, one of `engines` that share the CPU of the host.
 
-    The thread that calls this must be the only one that uses the engine: its device becomes the current one there.
-    Raises StartupError, with the remedy, if it cannot be.
+    Only the calling thread may use the engine: its device becomes the current device of the thread. Raises StartupError
+    with the remedy.
     """
-    device = _device(settings.device)
+    device = _select_device(settings.device)
     dtype = settings.dtype
     if dtype == "auto":
         dtype = "bfloat16" if device.type == "cuda" else "float32"
     if dtype == "bfloat16" and device.type == "cpu":
-        raise StartupError("engine.dtype bfloat16 needs a GPU; a CPU computes in float32 over bfloat16 weights too")
+        raise StartupError("engine.dtype bfloat16 needs a GPU; a CPU computes in float32, also with bfloat16 weights")
     if settings.codec_dtype == "float16" and device.type == "cpu":
         raise StartupError("engine.codec_dtype float16 needs a GPU; a CPU decodes audio in float32")
     options = LoadOptions(
@@ -41,7 +41,7 @@ def load_engine(directory: Path, name: str, settings: EngineSettings, *, engines
         max_slots=settings.max_slots or default_slots(device),
         max_model_len=settings.max_model_len,
         name=name,
-        recorded_noise=_recorded(settings.recorded_noise),
+        recorded_noise=_read_noise(settings.recorded_noise),
         persistent=settings.persistent,
         codec_dtype=None if settings.codec_dtype == "auto" else getattr(torch, settings.codec_dtype),
     )
@@ -49,7 +49,7 @@ def load_engine(directory: Path, name: str, settings: EngineSettings, *, engines
     graphs = settings.graphs and device.type == "cuda" and model.capturable
     if graphs:
         _require_bindings()
-    threads = settings.threads or _few_threads(directory)
+    threads = settings.threads or _default_threads(directory)
     if threads is None and engines > 1:
         threads = max(1, torch.get_num_threads() // engines)
     if threads is not None:
@@ -58,20 +58,23 @@ def load_engine(directory: Path, name: str, settings: EngineSettings, *, engines
 
 
 def default_slots(device: torch.device) -> int:
-    """Streams that a device speaks at once, unless a setting says so."""
+    """The number of streams that a device serves at the same time, unless it is set."""
     if device.type == "cpu":
         return 8
     return 128 if torch.cuda.get_device_properties(device).total_memory >= LARGE_GPU else 64
 
 
-def _few_threads(directory: Path) -> int | None:
-    """One thread for a small model, None for PyTorch's own choice: operations of microseconds gain nothing from more
-    threads, and lose a scheduler's time slice whenever another process holds one of them up."""
+def _default_threads(directory: Path) -> int | None:
+    """One thread for a small model, otherwise None, PyTorch's own choice.
+
+    Operations of microseconds gain nothing from more threads, and take the time slice of another process longer
+    whenever one of the threads has to wait for it.
+    """
     sizes = [path.stat().st_size for path in directory.iterdir() if path.suffix in WEIGHTS]
     return 1 if sum(sizes) < SMALL_MODEL else None
 
 
-def _device(name: str) -> torch.device:
+def _select_device(name: str) -> torch.device:
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -84,9 +87,9 @@ def _device(name: str) -> torch.device:
         count = torch.cuda.device_count()
         device = torch.device("cuda", device.index or 0)
         if device.index >= count:
-            raise StartupError(f"engine.device is {name!r} and PyTorch sees {count} GPUs; use cpu or another number")
-        torch.cuda.set_device(device)  # where kernels are launched, graphs recorded and host memory pinned from now on
-        torch.set_float32_matmul_precision("highest")  # float32 means float32, whatever the environment prefers
+            raise StartupError(f"engine.device is {name!r} and PyTorch finds {count} GPUs; use cpu or another number")
+        torch.cuda.set_device(device)  # for kernel launches, graphs and pinned host memory
+        torch.set_float32_matmul_precision("highest")  # never TF32, even if the environment asks for it
     return device
 
 
@@ -99,7 +102,7 @@ def _require_bindings() -> None:
         ) from error
 
 
-def _recorded(path: Path | None) -> torch.Tensor | None:
+def _read_noise(path: Path | None) -> torch.Tensor | None:
     if path is None:
         return None
     try:

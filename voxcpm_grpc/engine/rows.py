@@ -1,4 +1,4 @@
-"""From sequences to the index tensors of a step, with one upload each."""
+"""Converts sequences to the index tensors of a step, with one upload for each."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from torch import Tensor
 
 from voxcpm_grpc.attention import PagedRows
 from voxcpm_grpc.engine.blocks import SCRATCH_PAGE
-from voxcpm_grpc.engine.scheduler import Chunk
-from voxcpm_grpc.engine.slots import upload
-from voxcpm_grpc.models.base import EmbedRows, PrefillRows, SlotState, StepRows
+from voxcpm_grpc.engine.scheduler import PrefillChunk
+from voxcpm_grpc.models.base import EmbedRows, PrefillRows, SlotState, StepRows, upload
 
 
 def step_rows(slot: Tensor, state: SlotState, page_size: int, longest: int) -> StepRows:
-    """One row for each slot [b], from what the device knows itself; no context is over `longest` positions."""
+    """One row for each slot [b], from the state on the device. No context is longer than `longest` positions."""
     position = state.position[slot]
     page = state.block_table[slot, position // page_size].long()
     paged = PagedRows(
@@ -34,9 +33,9 @@ def step_rows(slot: Tensor, state: SlotState, page_size: int, longest: int) -> S
 
 @dataclass(frozen=True, slots=True)
 class PackedChunks:
-    """Chunks of prompts on the host. A position below a prompt's length is the prompt's, above it a patch made since.
+    """Chunks of sequences on the host. Positions after the end of a prompt are generated patches.
 
-    t rows, s sequences, a audio rows, f sequences whose speech starts; all int64.
+    Dimensions: t rows, s sequences, a audio rows, f sequences whose generation starts. All arrays are int64.
     """
 
     token: np.ndarray  # [t]
@@ -58,7 +57,7 @@ class PackedChunks:
         return EmbedRows(*_upload([self.token, self.audio, self.audio_slot, self.audio_patch], device))
 
     def padded(self, rows: int, sequences: int, scratch: int) -> np.ndarray:
-        """What `prefill_rows` reads, filled up with rows that write to the scratch page and belong to nobody."""
+        """The input of `prefill_rows`, with padding rows that write to the scratch page and belong to no sequence."""
         is_audio = np.zeros(rows, np.int64)
         is_audio[self.audio] = 1
         parts = [
@@ -74,7 +73,8 @@ class PackedChunks:
         return np.concatenate(parts)
 
 
-def pack(chunks: list[Chunk], page_size: int) -> PackedChunks:
+def pack(chunks: list[PrefillChunk], page_size: int) -> PackedChunks:
+    """The rows of chunks, one after another."""
     counts = [chunk.stop - chunk.start for chunk in chunks]
     offsets = [0, *accumulate(counts)]
     columns = [[np.zeros(0, np.int64)] for _ in range(6)]
@@ -85,28 +85,35 @@ def pack(chunks: list[Chunk], page_size: int) -> PackedChunks:
         token = np.concatenate([prompt.tokens, np.zeros(generated, np.int64)])[part]
         audio = np.concatenate([prompt.audio, np.ones(generated, bool)])
         patch = (np.cumsum(audio) - 1)[part]
-        heard = np.flatnonzero(audio[part])
+        audio_rows = np.flatnonzero(audio[part])
         pages = np.asarray(sequence.pages)
         write = pages[position // page_size] * page_size + position % page_size
-        fresh = (token, heard + offset, np.full(len(heard), sequence.slot), patch[heard], position, write)
-        for column, values in zip(columns, fresh, strict=True):
+        added = (
+            token,
+            audio_rows + offset,
+            np.full(len(audio_rows), sequence.slot),
+            patch[audio_rows],
+            position,
+            write,
+        )
+        for column, values in zip(columns, added, strict=True):
             column.append(values)
-    speaking = [index for index, chunk in enumerate(chunks) if chunk.starts_speech]
+    starting = [index for index, chunk in enumerate(chunks) if chunk.starts_generation]
     slot = np.array([chunk.sequence.slot for chunk in chunks], np.int64)
     return PackedChunks(
         *(np.concatenate(column).astype(np.int64) for column in columns),
         offsets=np.array(offsets, np.int64),
         slot=slot,
         context=np.array([chunk.stop for chunk in chunks], np.int64),
-        last=np.array([offsets[index + 1] - 1 for index in speaking], np.int64),
-        last_slot=slot[speaking],
+        last=np.array([offsets[index + 1] - 1 for index in starting], np.int64),
+        last_slot=slot[starting],
     )
 
 
 def prefill_rows(
     flat: Tensor, rows: int, sequences: int, state: SlotState, page_size: int, longest: int, fresh: bool
 ) -> PrefillRows:
-    """The rows that `PackedChunks.padded` wrote into `flat`, int64 on the device."""
+    """The rows in `flat`, int64 on the device, which `PackedChunks.padded` has filled."""
     sizes = [rows, rows, rows, sequences + 1, sequences, sequences, sequences, sequences]
     position, write, is_audio, offsets, slot, context, last, last_slot = flat.split(sizes)
     paged = PagedRows(

@@ -1,4 +1,4 @@
-"""Sequences -> device rows -> frames, and the frames back to the host while the language models still run."""
+"""Runs batches on the device, and copies frames to the host while the language models still run."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ from voxcpm_grpc.engine.graph import StepGraph, batch_buckets, token_buckets
 from voxcpm_grpc.engine.host_copy import HostCopy
 from voxcpm_grpc.engine.kv_cache import allocate_kv
 from voxcpm_grpc.engine.rows import PackedChunks, pack, prefill_rows, step_rows
-from voxcpm_grpc.engine.scheduler import Batch, Chunk
+from voxcpm_grpc.engine.scheduler import Batch, PrefillChunk
 from voxcpm_grpc.engine.sequence import Sequence
-from voxcpm_grpc.engine.slots import PaddedSlots, Slots, upload
+from voxcpm_grpc.engine.slots import PaddedSlots, Slots
 from voxcpm_grpc.kernels.graph import GraphPool, Priority
-from voxcpm_grpc.models.base import EmbedRows, Frame, SpeechModel
+from voxcpm_grpc.models.base import EmbedRows, Frame, SpeechModel, upload
 
-LIBRARIES = 512 << 20  # bytes that kernels' modules and library workspaces take, beside PyTorch's own allocations
+LIBRARY_BYTES = 512 << 20  # memory of kernel modules and library workspaces, which PyTorch does not allocate
 
 OUT_OF_MEMORY = (MemoryError, torch.OutOfMemoryError)
 
 
-class EntryFault(Exception):
-    """The prompts of a round could not be entered, for the cause that it has."""
+class PrefillError(Exception):
+    """The prefill of a round failed. The error is its `__cause__`."""
 
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """What a round set in motion: for each timestep count its sequences and their frames, laid out by `pack_frame`."""
+    """A launched round: the sequences and frames of each count of timesteps. Frames have the layout of `pack_frame`."""
 
     frames: list[tuple[list[Sequence], HostCopy]]
 
     def ready(self) -> bool:
+        """True if all frames have reached the host."""
         return all(copy.ready() for _, copy in self.frames)
 
 
 class Runner:
-    """Turns a batch into device work. Nothing here waits for the device."""
+    """Launches the device work of batches. No method waits for the device."""
 
     def __init__(self, model: SpeechModel, slots: Slots, kv: PagedKV, *, graph_tokens: int | None = None) -> None:
-        """`graph_tokens` records the codec, steps of every size and prefills of up to so many positions as CUDA graphs,
-        which are replayed; None records nothing."""
+        """With `graph_tokens`, steps, prefills of up to so many positions and the codec are recorded as CUDA graphs."""
         self.model = model
         self.slots = slots
         self.kv = kv
@@ -54,24 +54,24 @@ class Runner:
 
     @torch.inference_mode()
     def launch(self, batch: Batch) -> InFlight:
-        """Set a round in motion. Raises EntryFault where no step was made and `enter` may be called again."""
+        """Launch a round. Raises PrefillError if no step was launched and `prefill` can be called again."""
         try:
-            self.enter(batch)
+            self.prefill(batch)
         except OUT_OF_MEMORY:
             raise
         except Exception as error:
-            raise EntryFault from error
+            raise PrefillError from error
         groups: defaultdict[int, list[Sequence]] = defaultdict(list)
         for sequence in batch.steps:
             groups[sequence.request.sampling.inference_timesteps].append(sequence)
         return InFlight([(group, self._step(group, timesteps)) for timesteps, group in groups.items()])
 
     @torch.inference_mode()
-    def enter(self, batch: Batch) -> None:
-        """All of a round but its steps: slots are opened and prompts entered. Doing it once more changes nothing."""
+    def prefill(self, batch: Batch) -> None:
+        """Open the slots of a batch and prefill its chunks. A repeated call has the same result."""
         if self._graphs is not None:
-            self._graphs.join()  # a slot that is opened now may have been speaking until here
-        self.slots.table(list(batch.sequences))
+            self._graphs.wait_for_audio()  # a slot that is opened may still be in use by the audio of its last stream
+        self.slots.write_block_table(list(batch.sequences))
         if batch.opened:
             self.model.open(self.slots.open(batch.opened), self.slots.state)
         for sequence in batch.opened:
@@ -79,16 +79,16 @@ class Runner:
                 assert sequence.slot is not None
                 self.model.prime(sequence.slot, self.slots.state, sequence.prompt.primer)
         if batch.chunks:
-            self._prefill(batch.chunks)
+            self._prefill_chunks(batch.chunks)
 
     @torch.inference_mode()
     def generated(self, sequence: Sequence) -> HostCopy:
-        """The patches a sequence has delivered, float32 [steps, P, D]."""
+        """The patches that a sequence has delivered, float32 [steps, P, D]."""
         start = len(sequence.prompt.patches)
         history = self.slots.state.history[sequence.slot, start : start + sequence.delivered]
         return HostCopy(history.float().clone())
 
-    def _prefill(self, chunks: list[Chunk]) -> None:
+    def _prefill_chunks(self, chunks: list[PrefillChunk]) -> None:
         packed, state = pack(chunks, self.kv.page_size), self.slots.state
         embedded = self.model.embed(packed.embed_rows(self.slots.device), state)
         if self._graphs is not None:
@@ -104,19 +104,19 @@ class Runner:
             longest=max(chunk.stop for chunk in chunks),
             fresh=all(chunk.start == 0 for chunk in chunks),
         )
-        # Only as many sequences start to speak as there are; the padding of `last` must not reach a slot.
-        speaking = len(packed.last)
-        rows = replace(rows, last=rows.last[:speaking], last_slot=rows.last_slot[:speaking])
+        # Without the padding rows of `last`, which must not write to a slot.
+        starting = len(packed.last)
+        rows = replace(rows, last=rows.last[:starting], last_slot=rows.last_slot[:starting])
         self.model.prefill(embedded, rows, state, self.kv)
 
     def _step(self, group: list[Sequence], timesteps: int) -> HostCopy:
-        """One frame for each of the group; its copy to the host does not wait for the language models."""
+        """One step of these sequences. The copy of its frames to the host does not wait for the language models."""
         slots = np.array([sequence.slot for sequence in group])
         if self._graphs is not None:
             return self._graphs.step(slots, timesteps)
         state = self.slots.state
         slot = upload(torch.from_numpy(slots), self.slots.device)
-        longest = max(sequence.length for sequence in group)  # the launched step is counted already
+        longest = max(sequence.length for sequence in group)  # already includes this step
         self.model.generate_patch(slot, timesteps, state)
         copy = HostCopy(pack_frame(self.model.decode_patch(slot, state)))
         self.model.advance(step_rows(slot, state, self.kv.page_size, longest), state, self.kv)
@@ -124,52 +124,49 @@ class Runner:
 
 
 def pack_frame(frame: Frame) -> Tensor:
-    """All that the host reads of a frame, for one copy: float32 [b, samples + 2], the last two stop and finite."""
+    """The frame as one tensor for the host, float32 [b, samples + 2]. The last two columns are stop and finite."""
     return torch.cat([frame.audio, frame.stop[:, None], frame.finite[:, None]], dim=1)
 
 
 @torch.inference_mode()
 def working_memory(model: SpeechModel, slots: Slots, page_size: int, prefill_tokens: int, *, graphs: bool) -> int:
-    """Bytes of GPU memory that steps, their graphs and codec jobs need beside weights, slots and KV cache.
+    """Bytes of GPU memory that steps, graphs and codec jobs need beside weights, slots and KV cache.
 
-    Measured on a step of all slots and the largest prefill, run on the scratch slot over a KV cache of one page, and
-    on two seconds of audio. Graphs keep pools of that size of their own, codec jobs too.
+    Measured with a step of all slots and the largest prefill, both on the scratch slot with a KV cache of one page, and
+    with a codec job of two seconds. Graphs and codec jobs have memory pools of these sizes.
     """
     device, state, info = slots.device, slots.state, model.info
     kv = allocate_kv(model.layout, 0, page_size, device)
     scratch = len(state.seed) - 1
-    everyone = torch.full((scratch,), scratch, device=device)
+    all_slots = torch.full((scratch,), scratch, device=device)
 
     def step() -> None:
-        model.step(step_rows(everyone, state, page_size, page_size), max(info.timesteps), state, kv)
+        model.step(step_rows(all_slots, state, page_size, page_size), max(info.timesteps), state, kv)
         state.position[-1].zero_()
 
     def decode_patch() -> None:
-        model.decode_patch(everyone, state)
+        model.decode_patch(all_slots, state)
 
     def prefill() -> None:
         flat = torch.from_numpy(pack([], page_size).padded(prefill_tokens, 1, scratch)).to(device)
-        where = prefill_rows(flat, prefill_tokens, 1, state, page_size, page_size, fresh=False)
+        rows = prefill_rows(flat, prefill_tokens, 1, state, page_size, page_size, fresh=False)
         tokens = torch.zeros(prefill_tokens, dtype=torch.int64, device=device)
-        everything = EmbedRows(tokens, torch.arange(prefill_tokens, device=device), tokens + scratch, tokens)
-        model.prefill(model.embed(everything, state), where, state, kv)
+        audio_rows = EmbedRows(tokens, torch.arange(prefill_tokens, device=device), tokens + scratch, tokens)
+        model.prefill(model.embed(audio_rows, state), rows, state, kv)
 
-    def code() -> None:
+    def convert() -> None:
         for latents in model.codec.encode(np.zeros(2 * info.input_sample_rate, np.float32), pad_left=False):
             for _ in model.codec.decode(latents.cpu().numpy()):
                 pass
 
-    streams, speaking, coding = (
-        max(_peak(step, device), _peak(prefill, device)),
-        _peak(decode_patch, device),
-        _peak(code, device),
-    )
-    torch.cuda.empty_cache()  # graphs have pools of their own: what PyTorch keeps of this would be in nobody's use
-    return streams + (streams + speaking if graphs else 0) + coding + LIBRARIES
+    steps = max(_peak(step, device), _peak(prefill, device))
+    audio, codec = _peak(decode_patch, device), _peak(convert, device)
+    torch.cuda.empty_cache()  # graphs have pools of their own and would not use the memory that PyTorch keeps
+    return steps + (steps + audio if graphs else 0) + codec + LIBRARY_BYTES
 
 
 def _peak(call: Callable[[], None], device: torch.device) -> int:
-    """Bytes that a call takes at its height beside what is allocated before it."""
+    """The maximum of the bytes that a call allocates, beside what was allocated before."""
     before = torch.cuda.memory_allocated(device)
     torch.cuda.reset_peak_memory_stats(device)
     call()
@@ -178,9 +175,9 @@ def _peak(call: Callable[[], None], device: torch.device) -> int:
 
 
 class _Graphs:
-    """The captured parts of a step by batch size (and timestep count), and prefills by token count.
+    """The captured parts of a step for each batch size (and count of timesteps), and prefills for each token count.
 
-    Audio is made beside the language models, on a stream of its own that goes first.
+    Audio is decoded at the same time as the language models run, on a stream of its own with a higher priority.
     """
 
     @torch.inference_mode()
@@ -191,8 +188,8 @@ class _Graphs:
         longest = state.block_table.shape[1] * kv.page_size
         self._padded = PaddedSlots(self.scratch, device)
         slot = self._padded.rows
-        nothing = EmbedRows(*(torch.zeros(n, dtype=torch.int64, device=device) for n in (prefill_tokens, 0, 0, 0)))
-        self._embedded = tuple(torch.zeros_like(part) for part in model.embed(nothing, state))
+        text_rows = EmbedRows(*(torch.zeros(n, dtype=torch.int64, device=device) for n in (prefill_tokens, 0, 0, 0)))
+        self._embedded = tuple(torch.zeros_like(part) for part in model.embed(text_rows, state))
         self._flat = {
             count: torch.from_numpy(pack([], kv.page_size).padded(count, self._sequences(count), self.scratch)).to(
                 device
@@ -201,28 +198,28 @@ class _Graphs:
         }
 
         def advance(count: int) -> None:
-            state.position[-1].zero_()  # padding rows must not wander off the block table
+            state.position[-1].zero_()  # the position of padding rows must stay inside the block table
             model.advance(step_rows(slot[:count], state, kv.page_size, longest), state, kv)
 
         def prefill(count: int) -> None:
-            where = prefill_rows(
+            rows = prefill_rows(
                 self._flat[count], count, self._sequences(count), state, kv.page_size, longest, fresh=False
             )
-            model.prefill(tuple(part[:count] for part in self._embedded), where, state, kv)
+            model.prefill(tuple(part[:count] for part in self._embedded), rows, state, kv)
 
-        steps, aside = GraphPool(Priority.STEP, device), GraphPool(Priority.AUDIO, device)
+        steps, audio = GraphPool(Priority.STEP, device), GraphPool(Priority.AUDIO, device)
         sizes = batch_buckets(self.scratch)
         self._prefill = StepGraph(prefill, list(self._flat), steps)
         self._generate = {
             n: StepGraph(lambda count, n=n: model.generate_patch(slot[:count], n, state), sizes, steps)
             for n in model.info.timesteps
         }
-        self._decode = StepGraph(lambda count: pack_frame(model.decode_patch(slot[:count], state)), sizes, aside)
+        self._decode = StepGraph(lambda count: pack_frame(model.decode_patch(slot[:count], state)), sizes, audio)
         self._advance = StepGraph(advance, sizes, steps)
-        self._aside = aside.stream
+        self._audio_stream = audio.stream
 
     def _sequences(self, tokens: int) -> int:
-        """Most prompts that a prefill of so many rows can hold."""
+        """The largest number of sequences in a prefill of so many rows."""
         return min(tokens, self.scratch)
 
     def prefill(self, embedded: tuple[Tensor, ...], packed: PackedChunks) -> None:
@@ -233,17 +230,17 @@ class _Graphs:
             static[: len(packed)].copy_(part)
         self._prefill.replay(count)
 
-    def join(self) -> None:
-        """What is launched from here on runs after all audio asked for so far."""
-        torch.cuda.current_stream().wait_stream(self._aside)
+    def wait_for_audio(self) -> None:
+        """Order all later launches after the audio that was launched so far."""
+        torch.cuda.current_stream().wait_stream(self._audio_stream)
 
     def step(self, slots: np.ndarray, timesteps: int) -> HostCopy:
-        self.join()
+        self.wait_for_audio()
         count = len(slots)
         self._padded.put(slots, self._advance.bucket(count))
         self._generate[timesteps].replay(count)
-        self._aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self._aside):
+        self._audio_stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._audio_stream):
             copy = HostCopy(self._decode.replay(count)[:count])
         self._advance.replay(count)
         return copy

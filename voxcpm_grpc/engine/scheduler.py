@@ -1,4 +1,4 @@
-"""Who runs next: admission, token budget, pages and preemption. No torch."""
+"""The work of each round: admission, prefill budget, pages and preemption. No torch."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from voxcpm_grpc.errors import Exhausted, TooLong
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
-    """Positions start..stop of a sequence, to be entered into the KV cache.
+class PrefillChunk:
+    """Positions start..stop of a sequence, to be written to the KV cache.
 
-    `starts_speech`: the last of them ends the prompt, and its hidden states start the generation.
+    With `starts_generation` the last of them is the end of the prompt, and its hidden states start the generation.
     """
 
     sequence: Sequence
     start: int
     stop: int
-    starts_speech: bool
+    starts_generation: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One scheduling round: slots to open, then chunks to prefill, then one step for each of `steps`."""
+    """One scheduling round: slots to open, then chunks to prefill, then a step of each sequence in `steps`."""
 
     opened: list[Sequence] = field(default_factory=list)
-    chunks: list[Chunk] = field(default_factory=list)
+    chunks: list[PrefillChunk] = field(default_factory=list)
     steps: list[Sequence] = field(default_factory=list)
 
     def __bool__(self) -> bool:
@@ -42,37 +42,39 @@ class Batch:
         return {*self.opened, *(chunk.sequence for chunk in self.chunks), *self.steps}
 
 
-FIXED = 1600  # positions that take as long as what a round takes beside them: 10 ms at 6 us each, on an H200
-WHOLE = 256  # large rounds are whole multiples of it, as the captured prefills are
+FIXED_COST = 1600  # the fixed time of a round in positions: 10 ms at 6 us for each position, on an H200
+MULTIPLE = 256  # large budgets are multiples of it, as the sizes of captured prefills are
 
 
 @dataclass(frozen=True, slots=True)
 class PrefillBudget:
-    """Positions entered in one round, at least and at most (if so many wait).
+    """The minimum and the maximum of the positions that are prefilled in one round.
 
-    A round takes a fixed time, the step of its first audio included, and a time for each position; whoever enters waits
-    for its end, the others for all of it. The mean wait of n positions is least with rounds of sqrt(n * fixed / each).
+    A round takes a fixed time, including the step that generates the first audio, and a time for each position. The
+    positions of a round wait until it ends, the other positions wait for the whole round. For n positions the mean wait
+    is shortest with rounds of sqrt(n * fixed time / time of a position) positions.
     """
 
     least: int
     most: int
 
     def round(self, waiting: int) -> int:
-        """The budget of a round with so many positions waiting."""
-        return min(max((isqrt(waiting * FIXED) + WHOLE // 2) // WHOLE * WHOLE, self.least), self.most)
+        """The budget of a round while so many positions wait."""
+        best = (isqrt(waiting * FIXED_COST) + MULTIPLE // 2) // MULTIPLE * MULTIPLE
+        return min(max(best, self.least), self.most)
 
 
-MARGIN = 0.1  # seconds of audio that a listener must have left for a stream to stand back
-MANY = 4  # streams stand back for each newcomer, however few slots there are
+PLAYBACK_MARGIN = 0.1  # a stream may skip a round only while its user has more seconds of audio left
+STREAMS_PER_PREFILL = 4  # a prefill may delay at least this many streams
 
 
 class Scheduler:
-    """First come, first served, with an eye on the listeners' clocks; who has begun to speak goes on before others.
+    """Serves requests in the order of arrival. Requests that continue a stream come before new streams.
 
-    While prompts wait to be entered, streams that are ahead of their playback stand back, so that first audio comes
-    soon; one whose audio runs low never does, and under load none does: newcomers join the step of all. When pages run
-    out the youngest stream gives its pages back, keeps its slot, and is entered again later. `step_seconds` is the
-    audio of one step.
+    While prompts wait for their prefill, streams that are ahead of their playback skip rounds, so that the first audio
+    of new streams comes soon. A stream whose audio runs low skips none, and under load no stream does: new streams then
+    join the step of all. If pages run out, the youngest stream is preempted: it gives its pages back, keeps its slot,
+    and is prefilled again later. `step_seconds` is the audio of one step.
     """
 
     def __init__(
@@ -99,28 +101,28 @@ class Scheduler:
         self.preemptions = 0
 
     def add(self, sequence: Sequence) -> None:
-        """Queue a sequence. Raises TooLong if it could never run, Exhausted for a newcomer if the queue is full.
+        """Queue a sequence. Raises TooLong if it can never run, Exhausted for a new stream if the queue is full.
 
-        The cap by text length is generous, about three times what speech takes: what does not fit of it is cut off,
-        but a third must fit.
+        `max_steps` is about three times the usual length of the speech. A third of it must fit into the KV cache; the
+        rest is cut off.
         """
         least = len(sequence.prompt) + (sequence.max_steps + 2) // 3
         if least > self.max_len:
             raise TooLong(least, self.max_len)
         sequence.max_steps = min(sequence.max_steps, self.max_len - len(sequence.prompt))
-        if sequence.request.continues:  # newcomers can come back later, a listener in mid-speech cannot
-            self.waiting.insert(sum(not other.is_newcomer for other in self.waiting), sequence)
+        if sequence.request.continues:  # a new stream can be retried later, a stream with audio sent cannot
+            self.waiting.insert(sum(not other.is_new for other in self.waiting), sequence)
             return
         if len(self.waiting) >= self.max_queue + len(self.free_slots):
             raise Exhausted(
-                f"all slots are taken and {len(self.waiting)} requests wait, the limit is {self.max_queue}; "
-                "come back later",
+                f"all slots are in use and {len(self.waiting)} requests wait, the limit is {self.max_queue}; "
+                "try again later",
                 retry_after=1.0,
             )
         self.waiting.append(sequence)
 
     def remove(self, sequence: Sequence) -> None:
-        """Take a sequence out, wherever it is, and free its slot and pages."""
+        """Remove a sequence, waiting or running, and free its slot and pages."""
         if sequence in self.running:
             self.running.remove(sequence)
         else:
@@ -131,19 +133,19 @@ class Scheduler:
 
     @property
     def runnable(self) -> bool:
-        """Whether `schedule` would find something to do."""
-        return self._entering or any(sequence.steppable for sequence in self.running)
+        """True if `schedule` returns work."""
+        return self._has_prefill or any(sequence.can_step for sequence in self.running)
 
     def schedule(self, now: float) -> Batch:
         """The next round, at monotonic time `now`."""
-        batch, stand_back = Batch(), self._entering and not self._loaded
+        batch, may_skip = Batch(), self._has_prefill and not self._is_loaded
         for sequence in list(self.running):
-            if not (sequence.prefilled and sequence.steppable) or (stand_back and self._ahead(sequence, now)):
+            if not (sequence.prefilled and sequence.can_step) or (may_skip and self._is_ahead(sequence, now)):
                 continue
             if self._grow(sequence):
                 batch.steps.append(sequence)
-        kept = set(self.running)
-        batch.steps[:] = [sequence for sequence in batch.steps if sequence in kept]  # not preempted meanwhile
+        running = set(self.running)
+        batch.steps[:] = [sequence for sequence in batch.steps if sequence in running]  # others were preempted
         budget = self.budget.round(self._backlog)
         self._admit(batch, budget)
         self._prefill(batch, budget)
@@ -154,47 +156,48 @@ class Scheduler:
         return batch
 
     @property
-    def _entering(self) -> bool:
-        """Whether there are prompts to enter, now."""
+    def _has_prefill(self) -> bool:
+        """True if a prompt can be prefilled now."""
         if any(not sequence.prefilled for sequence in self.running):
             return True
         candidate = self._candidate()
         return candidate is not None and self._admissible(candidate)
 
     @property
-    def _loaded(self) -> bool:
-        """True if a round of their own for those who enter would cost more than it saves.
+    def _is_loaded(self) -> bool:
+        """True if a separate round for prefills would cost more than it saves.
 
-        It saves them the time of the others' step and costs all the fixed time of a round, which a loaded engine cannot
-        make up for. It does while at most half of the slots speak, and where many share that round.
+        A separate round saves the prefills the time of the other streams' step, and costs all streams the fixed time of
+        a round. It pays while at most half of the slots generate, and if enough prefills share the round.
         """
-        speaking = sum(sequence.prefilled and sequence.steppable for sequence in self.running)
-        entering = sum(not sequence.prefilled for sequence in self.running)
-        entering += min(len(self.waiting), len(self.free_slots))
-        return speaking > max(self.slots // 2, MANY * entering)
+        generating = sum(sequence.prefilled and sequence.can_step for sequence in self.running)
+        prefills = sum(not sequence.prefilled for sequence in self.running)
+        prefills += min(len(self.waiting), len(self.free_slots))
+        return generating > max(self.slots // 2, STREAMS_PER_PREFILL * prefills)
 
     @property
     def _backlog(self) -> int:
-        """Positions that could be entered now if there were no budget and no end of pages."""
-        newcomers = islice((s for s in self.waiting if not s.resting), len(self.free_slots))
-        return sum(len(s.prompt) for s in newcomers) + self._pending
+        """Positions that could be prefilled now without a budget and with enough pages."""
+        admissible = islice((s for s in self.waiting if not s.paused), len(self.free_slots))
+        return sum(len(s.prompt) for s in admissible) + self._pending
 
     @property
     def _pending(self) -> int:
+        """Positions of running sequences that are not prefilled."""
         return sum(sequence.length - sequence.filled for sequence in self.running)
 
-    def _ahead(self, sequence: Sequence, now: float) -> bool:
-        """Whether its listener still has something to hear if it skips a round."""
-        since = sequence.speaking_since
-        return since is not None and since + sequence.launched * self.step_seconds > now + MARGIN
+    def _is_ahead(self, sequence: Sequence, now: float) -> bool:
+        """True if the playback of its audio does not run dry when the sequence skips a round."""
+        start = sequence.first_audio_at
+        return start is not None and start + sequence.launched * self.step_seconds > now + PLAYBACK_MARGIN
 
     def _grow(self, sequence: Sequence) -> bool:
-        """Make room for one more position, at the cost of younger streams; False if it cost the sequence itself."""
+        """Allocate a page for the next position if needed, also by preemption; False if it preempted the sequence."""
         while len(sequence.pages) * self.page_size <= sequence.length:
             if pages := self.blocks.allocate(1):
                 sequence.pages += pages
                 continue
-            victim = self._youngest_resting() or self.running[-1]
+            victim = self._youngest_paused() or self.running[-1]
             self._preempt(victim)
             if victim is sequence:
                 return False
@@ -209,25 +212,25 @@ class Scheduler:
     def _drop_pages(self, sequence: Sequence) -> None:
         self.blocks.release(sequence.pages)
         sequence.pages = []
-        sequence.tabled = sequence.filled = 0
+        sequence.uploaded_pages = sequence.filled = 0
 
     def _pages_for(self, sequence: Sequence) -> int:
-        return sequence.length // self.page_size + 1  # the next step's own position included
+        return sequence.length // self.page_size + 1  # including the position of the next step
 
-    def _youngest_resting(self) -> Sequence | None:
-        return next((sequence for sequence in reversed(self.running) if sequence.resting), None)
+    def _youngest_paused(self) -> Sequence | None:
+        return next((sequence for sequence in reversed(self.running) if sequence.paused), None)
 
     def _candidate(self) -> Sequence | None:
-        return next((sequence for sequence in self.waiting if not sequence.resting), None)
+        return next((sequence for sequence in self.waiting if not sequence.paused), None)
 
     def _admissible(self, sequence: Sequence) -> bool:
-        """Whether it could run now, if the resting streams gave their pages back.
+        """True if the sequence can run now, at least after the preemption of all paused streams.
 
-        A page to spare for each stream that runs on keeps an admission from ending in a preemption at once.
+        A spare page for each active stream prevents a preemption right after the admission.
         """
         if sequence.slot is None and not self.free_slots:
             return False
-        active = [other for other in self.running if not other.resting]
+        active = [other for other in self.running if not other.paused]
         held = len({page for other in active for page in other.pages})
         return not active or self._pages_for(sequence) + len(active) <= self.blocks.total - held
 
@@ -237,15 +240,15 @@ class Scheduler:
             known = self.blocks.match(sequence.keys[: (len(sequence.prompt) - 1) // self.page_size])
             missing = self._pages_for(sequence) - len(known)
             while (pages := self.blocks.allocate(missing)) is None:
-                resting = self._youngest_resting()
-                assert resting, "what is admissible fits once the resting streams have given their pages back"
-                self._preempt(resting)
+                paused = self._youngest_paused()
+                assert paused, "an admissible sequence fits after the preemption of all paused streams"
+                self._preempt(paused)
             self.waiting.remove(sequence)
             sequence.pages = known + pages
             sequence.filled = len(known) * self.page_size
             if sequence.slot is None:
                 sequence.slot = self.free_slots.pop()
-                sequence.admitted = monotonic()
+                sequence.admitted_at = monotonic()
                 sequence.cached = sequence.filled
                 batch.opened.append(sequence)
             self.running.append(sequence)
@@ -260,10 +263,10 @@ class Scheduler:
             start = sequence.filled
             sequence.filled += count
             budget -= count
-            starts_speech = sequence.prefilled and not sequence.launched
-            batch.chunks.append(Chunk(sequence, start, sequence.filled, starts_speech))
+            starts_generation = sequence.prefilled and not sequence.launched
+            batch.chunks.append(PrefillChunk(sequence, start, sequence.filled, starts_generation))
             known = min(sequence.filled // self.page_size, len(sequence.keys))
             for index in range(start // self.page_size, known):
                 self.blocks.register(sequence.pages[index], sequence.keys[index])
-            if sequence.prefilled and sequence.steppable:
+            if sequence.prefilled and sequence.can_step:
                 batch.steps.append(sequence)

@@ -1,4 +1,4 @@
-"""One request's progress through an engine. No torch."""
+"""The progress of one request in an engine. No torch."""
 
 from __future__ import annotations
 
@@ -13,26 +13,27 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """Counts run ahead of the device: `launched` steps may still be under way, `delivered` ones have reached the host.
+    """A request and its progress.
 
-    `credit` is how many more steps the listener is ready to take; without credit a sequence rests in its slot.
+    `launched` steps may still run on the device; `delivered` steps have reached the host. Without credit a sequence is
+    paused and keeps its slot.
     """
 
     request: Request
     prompt: PromptRows
     keys: list[bytes]
-    credit: int
+    credit: int  # steps that may still be launched
     max_steps: int
-    arrived: float
-    admitted: float = 0.0
+    queued_at: float  # monotonic time, as the other times
+    admitted_at: float = 0.0
     slot: int | None = None
     pages: list[int] = field(default_factory=list)
-    tabled: int = 0  # pages that the device's block table knows
-    filled: int = 0  # KV positions written, or about to be by what is launched
-    cached: int = 0  # of these, found in the prefix cache at admission
+    uploaded_pages: int = 0  # pages in the device's block table
+    filled: int = 0  # KV positions that are written, or will be by launched work
+    cached: int = 0  # positions found in the prefix cache at admission
     launched: int = 0
     delivered: int = 0
-    speaking_since: float | None = None  # when the first chunk reached the host
+    first_audio_at: float | None = None  # when the first audio reached the host
     ended: bool = False
 
     @property
@@ -40,8 +41,8 @@ class Sequence:
         return self.request.id
 
     @property
-    def is_newcomer(self) -> bool:
-        """Nobody has heard anything of its stream so far."""
+    def is_new(self) -> bool:
+        """No audio of its stream has been sent so far."""
         return self.slot is None and not self.request.continues
 
     @property
@@ -54,11 +55,11 @@ class Sequence:
         return self.filled == self.length
 
     @property
-    def steppable(self) -> bool:
-        """Wants another step as soon as its context is in the cache."""
+    def can_step(self) -> bool:
+        """Another step may be launched as soon as the context is in the cache."""
         return self.credit > 0 and self.launched < self.max_steps
 
     @property
-    def resting(self) -> bool:
-        """Its listener takes nothing more for now."""
+    def paused(self) -> bool:
+        """Another step needs more credit."""
         return self.credit <= 0 and self.launched < self.max_steps

@@ -1,4 +1,4 @@
-"""The per-slot state on the device: made once, written when a stream opens, advanced by the model's steps."""
+"""The state of each slot on the device: allocated once, written when a stream opens, updated by the model's steps."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import torch
 from torch import Tensor
 
 from voxcpm_grpc.engine.sequence import Sequence
-from voxcpm_grpc.models.base import SlotState, SpeechModel
+from voxcpm_grpc.models.base import SlotState, SpeechModel, upload
 
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """`state` has one row more than there are slots: the last is scratch, for rows that only pad a batch."""
+    """The state of all slots. The last row of `state` is scratch, for the padding rows of a batch."""
 
     state: SlotState
     device: torch.device
 
     @classmethod
     def allocate(cls, model: SpeechModel, slots: int, pages: int, device: torch.device) -> Slots:
-        """For `slots` streams of at most `pages` KV pages each."""
+        """State for `slots` streams of at most `pages` KV pages each."""
         rows = slots + 1
 
         def zeros(*shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
@@ -44,7 +44,7 @@ class Slots:
         return cls(state, device)
 
     def open(self, sequences: list[Sequence]) -> Tensor:
-        """Write what new streams bring along, and return their slots [o]. Their pages follow with `table`."""
+        """Write the state of new streams except their pages, and return their slots [o]."""
         state = self.state
         rows = [(s.slot, s.request, s.request.sampling, s.prompt) for s in sequences]
         numbers = [
@@ -67,40 +67,36 @@ class Slots:
                 state.history[slot, : len(patches)] = patches.to(state.history.dtype)
         return slots
 
-    def table(self, sequences: list[Sequence]) -> None:
-        """Tell the device of pages it does not know yet, for all sequences in one write."""
+    def write_block_table(self, sequences: list[Sequence]) -> None:
+        """Write the new pages of all sequences to the block table, in one write."""
         rows, columns, pages = [], [], []
         for sequence in sequences:
-            fresh = sequence.pages[sequence.tabled :]
+            fresh = sequence.pages[sequence.uploaded_pages :]
             rows += [sequence.slot] * len(fresh)
-            columns += range(sequence.tabled, len(sequence.pages))
+            columns += range(sequence.uploaded_pages, len(sequence.pages))
             pages += fresh
-            sequence.tabled = len(sequence.pages)
+            sequence.uploaded_pages = len(sequence.pages)
         if rows:
             where = upload(torch.tensor([rows, columns], dtype=torch.int64), self.device)
             self.state.block_table[where[0], where[1]] = upload(torch.tensor(pages, dtype=torch.int32), self.device)
 
 
 class PaddedSlots:
-    """The slots of a step, where captured calls of a fixed size read them."""
+    """The slots of a step in static memory, where captured calls of a fixed size read them."""
 
     def __init__(self, scratch: int, device: torch.device) -> None:
-        """For up to `scratch` rows; that is also the slot of rows that only pad."""
+        """Memory for `scratch` rows. The slot `scratch` is that of padding rows."""
         self.rows = torch.full((scratch,), scratch, dtype=torch.int64, device=device)
-        self._known = np.full(scratch, scratch)  # what `rows` holds
+        self._content = np.full(scratch, scratch)  # of `rows`
 
     def put(self, slots: np.ndarray, size: int) -> None:
-        """Let the first `size` rows be these slots and padding. Copies nothing where they are it already, as from one
-        step to the next while nobody comes or goes: a graph behind a copy starts late."""
-        padded = np.full(size, len(self._known))
+        """Set the first `size` rows to these slots and padding.
+
+        Copies nothing if they are set already, because a graph after a copy starts late. That is the case from one step
+        to the next while no stream starts or ends.
+        """
+        padded = np.full(size, len(self._content))
         padded[: len(slots)] = slots
-        if not np.array_equal(padded, self._known[:size]):
+        if not np.array_equal(padded, self._content[:size]):
             self.rows[:size].copy_(upload(torch.from_numpy(padded), self.rows.device))
-            self._known[:size] = padded
-
-
-def upload(tensor: Tensor, device: torch.device) -> Tensor:
-    """Copy to the device without waiting for it."""
-    if device.type != "cuda":
-        return tensor
-    return tensor.pin_memory().to(device, non_blocking=True)
+            self._content[:size] = padded

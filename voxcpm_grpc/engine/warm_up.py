@@ -1,4 +1,4 @@
-"""The inputs that an engine runs once before its first user, so that later nothing is compiled or allocated anew."""
+"""The inputs with which an engine warms up: they compile and allocate what its first users would wait for."""
 
 from __future__ import annotations
 

@@ -205,3 +205,10 @@ class SpeechModel(ABC):
         frame = self.decode_patch(rows.slot, state)
         self.advance(rows, state, kv)
         return frame
+
+
+def upload(tensor: Tensor, device: torch.device) -> Tensor:
+    """The tensor on the device, copied without a wait for it. A tensor that is there already is returned as it is."""
+    if device.type != "cuda" or tensor.is_cuda:
+        return tensor
+    return tensor.pin_memory().to(device, non_blocking=True)

@@ -17,7 +17,7 @@ from voxcpm_grpc.engine.graph import StepGraph, batch_buckets
 from voxcpm_grpc.engine.kv_cache import allocate_kv
 from voxcpm_grpc.engine.load import load_engine
 from voxcpm_grpc.engine.rows import step_rows
-from voxcpm_grpc.engine.runner import LIBRARIES, Runner, working_memory
+from voxcpm_grpc.engine.runner import LIBRARY_BYTES, Runner, working_memory
 from voxcpm_grpc.engine.slots import Slots
 from voxcpm_grpc.kernels.graph import GraphPool, Priority
 from voxcpm_grpc.models.base import LoadOptions
@@ -205,7 +205,7 @@ def test_graphs_use_no_more_memory_than_is_reserved_for_them(pair, most):
     device = torch.device("cuda", 0)
     slots = Slots.allocate(pair.fast, most, 8, device)
     kv = allocate_kv(pair.fast.layout, 256, 16, device)
-    allowed = working_memory(pair.fast, slots, 16, 2048, graphs=True) - LIBRARIES
+    allowed = working_memory(pair.fast, slots, 16, 2048, graphs=True) - LIBRARY_BYTES
     before = torch.cuda.memory_reserved(device)
     runner = Runner(pair.fast, slots, kv, graph_tokens=2048)
     torch.cuda.empty_cache()

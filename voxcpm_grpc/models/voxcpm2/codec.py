@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from voxcpm_grpc.kernels.graph import Graph, GraphPool, Priority
-from voxcpm_grpc.models.base import Codec
+from voxcpm_grpc.models.base import Codec, upload
 from voxcpm_grpc.models.voxcpm2.config import VAEConfig
 from voxcpm_grpc.models.voxcpm2.vae import Decoder, StreamingNet
 
@@ -62,14 +62,14 @@ class VoxCPM2Codec(Codec):
     @torch.inference_mode()
     def encode_chunk(self, waveform: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Latents [patches, P, D] of the next whole patches of one waveform [samples], and its memory [1, m]."""
-        latents, memory = self.encoder(self._upload(waveform)[None, None], memory)
+        latents, memory = self.encoder(upload(waveform, self.device)[None, None], memory)
         return latents[0].T.unflatten(0, (-1, self.patch_size)).contiguous(), memory
 
     @torch.inference_mode()
     def decode_chunk(self, patches: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Audio [samples] of the next patches [n, P, D] of one waveform, and its memory [1, m]."""
         memory = memory.clone()
-        return self.decode_one(self._upload(patches), memory), memory
+        return self.decode_one(upload(patches, self.device), memory), memory
 
     def decode_one(self, patches: Tensor, state: Tensor) -> Tensor:
         """Audio [samples] of the next patches [n, P, D] of the stream in state [1, m], which is updated."""
@@ -93,11 +93,6 @@ class VoxCPM2Codec(Codec):
 
     def _decoding(self) -> _EagerConversion:
         return _EagerConversion(self.decode_chunk, lambda: self.allocate(1))
-
-    def _upload(self, chunk: Tensor) -> Tensor:
-        if chunk.device.type == "cpu" and self.device.type == "cuda":
-            chunk = chunk.pin_memory().to(self.device, non_blocking=True)
-        return chunk
 
 
 def _converted(whole: np.ndarray, size: int, convert: Conversion) -> Iterator[Tensor]:
