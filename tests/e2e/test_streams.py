@@ -67,12 +67,12 @@ async def samples_before_the_deadline(stub, seconds: float) -> int:
         yield pb.GenerateRequest(flush=pb.Flush())
         await asyncio.sleep(2 * seconds)
 
-    heard = 0
+    received = 0
     with pytest.raises(grpc.aio.AioRpcError) as raised:
         async for chunk in stub.Generate(messages(), timeout=seconds):
-            heard += chunk.sample_count
+            received += chunk.sample_count
     assert raised.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-    return heard
+    return received
 
 
 async def test_a_deadline_ends_only_its_stream(target):
@@ -82,7 +82,7 @@ async def test_a_deadline_ends_only_its_stream(target):
             if await samples_before_the_deadline(stub, seconds):
                 break
         else:
-            raise AssertionError("nothing is heard")
+            raise AssertionError("no audio is received")
         health = channel.unary_unary("/grpc.health.v1.Health/Check")
         assert await health(b"", timeout=60) == b"\x08\x01"
 

@@ -37,6 +37,7 @@ from voxcpm_server.voices.uploads import UploadBudget
 
 np.random.default_rng(0)  # the first call loads modules; do that before any test
 
+STALLED_CHECKS = 30  # a busy host may suspend this process during one of them
 INFO = replace(fake_engine.INFO, fingerprint="f" * 40, max_model_len=4096, max_slots=4, timesteps=(4, 6, 10))
 
 
@@ -75,11 +76,12 @@ class FakePool:
 
     async def stalled(self) -> None:
         """Wait until no step is made for a while, because no audio is taken."""
-        made = -1
+        made, unchanged = -1, 0
         async with asyncio.timeout(HANG_SECONDS):
-            while made < self.steps:
+            while unchanged < STALLED_CHECKS:
+                unchanged = unchanged + 1 if made == self.steps else 0
                 made = self.steps
-                await asyncio.sleep(0.2)
+                await asyncio.sleep(0.01)
 
     async def encode(self, waveform: np.ndarray, *, pad_left: bool) -> np.ndarray:
         self.encoded += 1

@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 import soxr
 from google.protobuf.duration_pb2 import Duration
+from support.sessions import SlowClient, session
 from support.waiting import HANG_SECONDS
 
 from voxcpm_grpc.errors import Aborted, Exhausted, Unavailable
 from voxcpm_grpc.request import Request, Sampling
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.speech import speaker
+from voxcpm_server.wire.inputs import Interrupt, Text
 
 STEP = 960
 STARTED, FINISHED, DROPPED = 1, 2, 3
@@ -310,20 +312,17 @@ async def test_speech_before_an_interrupt_is_not_carried_and_is_reported_once(se
         assert served.pool.requests[-1].conditioning.prompt.text == "First one."  # it gives the voice
 
 
-async def test_an_interrupt_drops_audio_that_waits_for_a_slow_client(serve_front, fake):
-    async with serve_front() as served:
-        call = served.stub.Generate()
-        output = pb.AudioFormat(encoding=pb.AUDIO_ENCODING_PCM_F32LE)
-        await call.write(pb.GenerateRequest(config=config(output=output)))
-        for _ in range(12):
-            await call.write(pb.GenerateRequest(text="x" * 399 + ". "))  # 8 s, 1.5 MB, of which gRPC takes 6
-        await served.pool.stalled()
-        made = served.pool.steps * STEP
-        await call.write(pb.GenerateRequest(interrupt=pb.Interrupt()))
-        chunks = await read_until(call, lambda c: c.HasField("interrupted"))
-        assert chunks[-1].interrupted.sent_samples < made - 48000
-        await call.done_writing()
-        check_numbers(chunks + await rest_of(call))
+def test_an_interrupt_drops_audio_that_waits_for_a_slow_client(fake):
+    pool, client, made = fake(), SlowClient(10), []
+    text = Text("x" * 399 + ". More")  # the sentence has 8 s
+    script = [text, 1.0, lambda: made.append(pool.steps), Interrupt("a"), 1.0, client.resume, Text("Anew.")]
+    chunks = session(pool, script, client=client)
+    check_numbers(chunks)
+    (at,) = [index for index, chunk in enumerate(chunks) if chunk.HasField("interrupted")]
+    sent = chunks[at].interrupted.sent_samples
+    assert made == [400]
+    assert 9 * STEP <= sent <= 10 * STEP + 48000 // 2  # what the client has read, and one message of 0.5 s
+    assert [chunk.sample_count for chunk in chunks[at + 1 :] if chunk.sample_count] == [STEP] * len(" Anew.")
 
 
 async def test_an_interrupt_drops_audio_inside_the_resampler(serve_front, fake, spoken_by):

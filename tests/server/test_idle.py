@@ -6,97 +6,23 @@ Most tests run a session on a fake clock with messages in memory, so a slow host
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import grpc
-import numpy as np
 import pytest
-from support.made_up_time import run
+from support.sessions import IDLE_SECONDS, SlowClient, session
 from support.waiting import HANG_SECONDS
 
-from voxcpm_grpc.audio import AudioFormat, Encoding
-from voxcpm_grpc.request import Conditioning, Sampling
-from voxcpm_grpc.settings.schema import LimitSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
-from voxcpm_server.speech.session import Session
-from voxcpm_server.wire.inputs import (
-    Continuity,
-    Flush,
-    GenerateConfig,
-    GenerateInput,
-    Interrupt,
-    Segmentation,
-    SegmentationMode,
-    Text,
-    VoiceChoice,
-)
+from voxcpm_server.wire.inputs import Continuity, Flush, GenerateInput, Interrupt, SegmentationMode, Text
 
-IDLE = pb.FINISH_REASON_IDLE
-IDLE_SECONDS = 10.0
+COMPLETE, IDLE = pb.FINISH_REASON_COMPLETE, pb.FINISH_REASON_IDLE
 MANUAL, SENTENCE = SegmentationMode.MANUAL, SegmentationMode.SENTENCE
 
-Script = Sequence[GenerateInput | float]
 
-
-async def _messages(script: Script, ends: bool) -> AsyncIterator[GenerateInput]:
-    """The messages of a script, with its pauses in seconds. Then the stream ends, or stays open without messages."""
-    for one in script:
-        if isinstance(one, float):
-            await asyncio.sleep(one)
-        else:
-            yield one
-    if not ends:
-        await asyncio.Event().wait()
-
-
-async def _run_session(
-    pool: Any, script: Script, mode: SegmentationMode, continuity: Continuity, ends: bool
-) -> list[pb.AudioChunk]:
-    sent: list[pb.AudioChunk] = []
-
-    async def send(message: pb.AudioChunk) -> None:
-        sent.append(message)
-
-    async def encode(samples: np.ndarray) -> np.ndarray:
-        return np.zeros((1, 4, 8), np.float32)
-
-    config = GenerateConfig(
-        voice=VoiceChoice(),
-        sampling=Sampling(),
-        style="",
-        output=AudioFormat(Encoding.PCM_S16LE, 48000),
-        segmentation=Segmentation(mode=mode, max_wait=0),
-        continuity=continuity,
-        max_lead=1000.0,
-        max_queue=1000.0,
-    )
-    session = Session(
-        config,
-        Conditioning(),
-        "",
-        pool=pool,
-        encode=encode,
-        limits=LimitSettings(max_text_chars=1000, max_carry_seconds=20.0, stream_idle_seconds=IDLE_SECONDS),
-        request_id="",
-        remaining=lambda: None,
-        send=send,
-    )
-    asyncio.get_running_loop().call_later(100 * IDLE_SECONDS, lambda: None)  # keeps the clock running until the timeout
-    async with asyncio.timeout(90 * IDLE_SECONDS):
-        await session.run(None, _messages(script, ends))
-    return sent
-
-
-def outcome(
-    pool: Any,
-    *script: GenerateInput | float,
-    mode: SegmentationMode = SENTENCE,
-    continuity: Continuity = Continuity.CARRY,
-    ends: bool = False,
-) -> tuple[int, int]:
+def outcome(pool: Any, *script: Any, **options: Any) -> tuple[int, int]:
     """The number of spoken characters, and the reason of the end."""
-    sent = run(_run_session(pool, script, mode, continuity, ends))
+    sent = session(pool, script, **options)
     assert [message.HasField("summary") for message in sent] == [*[False] * (len(sent) - 1), True]
     return sum(message.sample_count for message in sent) // 960, sent[-1].summary.finish_reason
 
@@ -115,14 +41,14 @@ def outcome(
     ],
 )
 def test_an_idle_stream_speaks_its_waiting_text_and_ends(fake, script, mode, spoken):
-    assert outcome(fake(), *script, mode=mode) == (spoken, IDLE)
+    assert outcome(fake(), *script, mode=mode, ends=False) == (spoken, IDLE)
 
 
 def test_any_message_restarts_the_timeout(fake):
     messages = [Text("One"), Text(" more"), Flush("", False), Text(""), Interrupt(""), Text("Three")]
     pauses = [0.9 * IDLE_SECONDS] * len(messages)
     script = [one for pair in zip(messages, pauses, strict=True) for one in pair]
-    assert outcome(fake(), *script) == (len("One more" + " Three"), IDLE)
+    assert outcome(fake(), *script, ends=False) == (len("One more" + " Three"), IDLE)
 
 
 @pytest.mark.parametrize("continuity", Continuity)
@@ -130,20 +56,23 @@ def test_a_stream_is_not_idle_while_it_speaks(fake, continuity):
     pool = fake(step_seconds=IDLE_SECONDS / 8)
     text = "Some twenty letters. Some twenty letters. "
     script = [Text(text), Flush("", False), 5.2 * IDLE_SECONDS, Text("And more.")]
-    assert outcome(pool, *script, continuity=continuity, ends=True)[1] == pb.FINISH_REASON_COMPLETE
+    assert outcome(pool, *script, continuity=continuity)[1] == COMPLETE
 
 
 def test_a_stream_is_not_idle_while_it_waits_for_a_slot(fake):
     pool = fake(slots=asyncio.Semaphore(0))
+    texts = ["One is here.", "And more."]
+    script = [Text(texts[0]), Flush("", False), 3 * IDLE_SECONDS, pool.slots.release, Text(texts[1])]
+    assert outcome(pool, *script) == (len("".join(texts)), COMPLETE)
 
-    async def scenario() -> list[pb.AudioChunk]:
-        asyncio.get_running_loop().call_later(5 * IDLE_SECONDS, pool.slots.release)
-        script = [Text("One is here."), Flush("", False), 3 * IDLE_SECONDS, Text("And more.")]
-        return await _run_session(pool, script, SENTENCE, Continuity.CARRY, True)
 
-    sent = run(scenario())
-    assert sum(message.sample_count for message in sent) // 960 == len("One is here." + "And more.")
-    assert sent[-1].summary.finish_reason == pb.FINISH_REASON_COMPLETE
+@pytest.mark.parametrize("segments", [2, 12])  # the waiting audio fits into the output queue, or blocks the speaker too
+def test_a_stream_with_a_slow_client_is_not_idle(fake, segments):
+    client = SlowClient(1)
+    text: list[GenerateInput] = [Text("x" * 399 + ". ")] * segments  # 8 s each
+    script = [*text, Flush("", False), 3 * IDLE_SECONDS, client.resume, Text("And more.")]
+    spoken = 401 * segments - 1 + len(" And more.")
+    assert outcome(fake(), *script, client=client, max_lead=60.0) == (spoken, COMPLETE)
 
 
 # ---- through a real channel
@@ -161,27 +90,7 @@ async def test_an_idle_stream_ends_with_a_summary_and_frees_its_place(serve_fron
         assert chunks[-1].summary.finish_reason == IDLE
         await served.idle()
         again = await served.generate("There is room.")
-        assert again[-1].summary.finish_reason == pb.FINISH_REASON_COMPLETE
-
-
-@pytest.mark.parametrize("segments", [4, 12])  # the waiting audio fits into the output queue, or blocks the speaker too
-async def test_a_stream_with_a_slow_reader_is_not_idle(serve_front, segments):
-    seconds = 1.0
-    async with serve_front(stream_idle_seconds=seconds) as served:
-        call = served.stub.Generate()
-        output = pb.AudioFormat(encoding=pb.AUDIO_ENCODING_PCM_F32LE)
-        await call.write(pb.GenerateRequest(config=pb.GenerateConfig(output=output)))
-        for _ in range(segments):
-            await call.write(pb.GenerateRequest(text="x" * 399 + ". "))  # 8 s, 1.5 MB, of which gRPC takes 4
-        await call.write(pb.GenerateRequest(flush=pb.Flush()))
-        await served.pool.stalled()
-        await asyncio.sleep(3 * seconds)
-        await call.write(pb.GenerateRequest(text="And more."))
-        await call.done_writing()
-        async with asyncio.timeout(HANG_SECONDS):
-            chunks = [chunk async for chunk in call]
-        assert sum(chunk.sample_count for chunk in chunks) // 960 == 401 * segments - 1 + len(" And more.")
-        assert chunks[-1].summary.finish_reason == pb.FINISH_REASON_COMPLETE
+        assert again[-1].summary.finish_reason == COMPLETE
 
 
 async def test_the_client_reports_an_idle_session(serve_front):
