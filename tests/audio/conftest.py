@@ -1,4 +1,4 @@
-"""Recordings made on the spot, by the library that will have to read them."""
+"""Recordings that the tests make, with the library that reads them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def sine(seconds: float, rate: int, hertz: float = 440.0) -> np.ndarray:
 
 
 def encode_file(container: str, codec: str, rate: int, channels: np.ndarray) -> bytes:
-    """A media file of float32 channels [c, n]."""
+    """A media file. channels: float32 [c, n]."""
     import av  # not part of a bare GPU machine, which collects these tests too
 
     layout = {1: "mono", 2: "stereo", 6: "5.1"}[len(channels)]

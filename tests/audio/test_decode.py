@@ -37,16 +37,16 @@ def waveform(data: bytes, rate: int = 16000, **hint: AudioFormat) -> np.ndarray:
     return decode(data, target_rate=rate, **LIMITS, **hint).waveform
 
 
-def refused(data: bytes, says: str, **changes: object) -> None:
-    with pytest.raises(BadAudio, match=says) as caught:
+def refused(data: bytes, message: str, **changes: object) -> None:
+    with pytest.raises(BadAudio, match=message) as caught:
         decode(data, **{"target_rate": 16000, **LIMITS, **changes})  # type: ignore[arg-type]
     assert caught.value.field == "audio"
 
 
-# -- WAV and raw PCM: exact, by numpy alone
+# -- WAV and raw PCM: exact, with numpy only
 
 
-def test_sixteen_bits_are_scaled_by_exactly_32768():
+def test_16_bit_samples_are_divided_by_exactly_32768():
     ints = np.array([-32768, -1, 0, 1, 12345, 32767], "<i2")
     expected = ints.astype(np.float32) / 32768
     np.testing.assert_array_equal(waveform(wav_file(ints.tobytes())), expected)
@@ -66,7 +66,7 @@ def test_sixteen_bits_are_scaled_by_exactly_32768():
         (np.array([-1, -0.5, 0, 0.5], "<f8").tobytes(), 3, 8),
     ],
 )
-def test_every_pcm_width_plain_and_extensible(body, tag, width):
+def test_every_pcm_width_is_decoded_plain_and_extensible(body, tag, width):
     expected = np.array([-1, -0.5, 0, 0.5], np.float32)
     np.testing.assert_array_equal(waveform(wav_file(body, tag=tag, width=width)), expected)
     np.testing.assert_array_equal(waveform(extensible(body, tag, width)), expected)
@@ -82,18 +82,18 @@ def test_channels_are_averaged():
 @pytest.mark.parametrize(
     "lengths", [{"riff": 2**32 - 1, "data": 2**32 - 1}, {"riff": 0, "data": 0}, {"riff": 36, "data": 0}]
 )
-def test_open_lengths_mean_the_rest_of_the_file(lengths):
+def test_open_lengths_stand_for_the_rest_of_the_file(lengths):
     ints = np.arange(100, dtype="<i2")
     np.testing.assert_array_equal(waveform(wav_file(ints.tobytes(), **lengths)) * 32768, ints)
 
 
-def test_a_closed_file_of_nothing_is_empty_even_with_chunks_behind_it():
+def test_a_closed_file_without_samples_is_empty_even_with_chunks_after_it():
     listed = b"LIST" + struct.pack("<I", 100) + bytes(100)
     refused(wav_file(b"", riff=36 + len(listed)) + listed, "no samples")
     refused(wav_file(b""), "no samples")
 
 
-def test_a_cut_wav_counts_as_far_as_it_goes():
+def test_a_truncated_wav_is_decoded_up_to_its_end():
     whole = wav_file(np.arange(100, dtype="<i2").tobytes())
     np.testing.assert_array_equal(waveform(whole[:-3]) * 32768, np.arange(98))
     refused(whole[:40], "no data chunk")
@@ -106,7 +106,7 @@ def test_chunks_before_the_samples_are_skipped():
     np.testing.assert_array_equal(waveform(padded) * 32768, np.arange(10))
 
 
-def test_wav_and_raw_need_neither_pyav_nor_soxr():
+def test_wav_and_raw_pcm_need_neither_pyav_nor_soxr():
     program = """
 import sys
 sys.modules["av"] = sys.modules["soxr"] = None  # importing them fails
@@ -129,12 +129,12 @@ for data, rate, package in [(b"fLaC" + bytes(100), 16000, "PyAV"), (wav, 24000, 
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
-def test_importing_the_package_loads_nothing_heavy():
+def test_importing_the_package_loads_no_codecs():
     program = "import sys, voxcpm_grpc.audio; assert not {'av', 'soxr', 'torch'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
-# -- everything else, by PyAV
+# -- all other formats, with PyAV
 
 FILES = {
     "mp3": ("mp3", "libmp3lame", 44100),
@@ -155,7 +155,7 @@ def files(make_file, make_sine):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_containers_and_codecs_give_the_tone_back(files, name, make_sine):
+def test_the_tone_is_decoded_from_every_container_and_codec(files, name, make_sine):
     decoded = decode(files[name], target_rate=16000, **LIMITS)
     assert decoded.source_rate == FILES[name][2]
     assert decoded.seconds == pytest.approx(1.0, abs=0.1)  # some codecs pad
@@ -172,16 +172,16 @@ def test_stereo_flac_is_lossless_and_averaged(make_file, make_sine):
     np.testing.assert_allclose(mono, (left + right) / 2, atol=2 / 32768)
 
 
-def test_six_channels_of_wav_equal_their_flac(make_file, make_sine):
+def test_six_channels_in_wav_equal_those_in_flac(make_file, make_sine):
     channels = np.stack([make_sine(0.2, 48000, 200.0 * (1 + i)) for i in range(6)])
     flac, plain = (make_file(kind, codec, 48000, channels) for kind, codec in [("flac", "flac"), ("wav", "pcm_s16le")])
     np.testing.assert_allclose(waveform(flac), waveform(plain), atol=2e-7)
 
 
-# -- what is refused
+# -- invalid audio
 
 
-def test_limits_and_emptiness_are_told_with_their_numbers():
+def test_errors_name_the_limit_and_the_value():
     refused(b"", "0 bytes")
     refused(bytes(101), "101 bytes and the limit is 100", max_bytes=100)
     long = wav_bytes(np.zeros(16000 * 3, np.float32), 16000)
@@ -191,23 +191,23 @@ def test_limits_and_emptiness_are_told_with_their_numbers():
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e300])
-def test_samples_that_are_not_finite(bad):
+def test_samples_that_are_not_finite_are_refused(bad):
     refused(wav_file(np.array([0, bad, 0], "<f8").tobytes(), tag=3, width=8), "not finite")
 
 
-def test_float_samples_far_beyond_full_scale():
+def test_float_samples_far_above_full_scale_are_refused():
     refused(wav_file(np.array([0, 20000], "<f4").tobytes(), tag=3, width=4), "2e[+]04")
 
 
 @pytest.mark.parametrize(("rate", "channels"), [(0, 1), (100, 1), (4_000_000_000, 1), (16000, 0), (16000, 33)])
-def test_silly_rates_and_channel_counts(rate, channels):
+def test_impossible_rates_and_channel_counts_are_refused(rate, channels):
     data = wav_file(bytes(6600), channels=channels, rate=rate) if rate < 2**30 else wav_file(bytes(6600))
     if rate >= 2**30:
         data = data[:24] + struct.pack("<I", rate) + data[28:]
     refused(data, "rate|channels")
 
 
-def test_no_audio_stream(make_file):
+def test_a_file_without_an_audio_stream_is_refused(make_file):
     import av
 
     buffer = io.BytesIO()
@@ -231,11 +231,11 @@ def test_no_audio_stream(make_file):
         bytes(10000),
     ],
 )
-def test_playlists_and_noise_are_no_audio(data):
+def test_playlists_and_random_bytes_are_refused(data):
     refused(data, "could not be decoded")
 
 
-def test_a_long_silence_stops_at_the_limit(make_file):
+def test_decoding_stops_at_the_limit(make_file):
     bomb = make_file("flac", "flac", 8000, np.zeros((1, 8000 * 3600), np.float32))
     assert len(bomb) < 1_000_000  # an hour: 115 MB as float32
     tracemalloc.start()
@@ -246,22 +246,22 @@ def test_a_long_silence_stops_at_the_limit(make_file):
         tracemalloc.stop()
 
 
-def test_a_rate_that_changes_within_the_file(make_file, make_sine):
+def test_a_rate_that_changes_within_a_file_is_refused(make_file, make_sine):
     chained = b"".join(make_file("mp3", "libmp3lame", rate, make_sine(1.0, rate)[None]) for rate in (44100, 32000))
     refused(chained, "changes from (44100 to 32000|32000 to 44100)")
 
 
-def test_errors_speak_of_the_audio_only(files):
+def test_errors_describe_the_audio_only(files):
     for data in (b"fLaC" + bytes(50), files["m4a"][:200], files["opus"][:40]):
         with pytest.raises(BadAudio) as caught:
             waveform(data)
         assert "Errno" not in caught.value.message and "/" not in caught.value.message
 
 
-# -- whatever the bytes, audio or InvalidRequest
+# -- any bytes give audio or InvalidRequest
 
 
-def survives(data: bytes, **hint: AudioFormat) -> None:
+def decodes_or_refuses(data: bytes, **hint: AudioFormat) -> None:
     try:
         decoded = decode(data, target_rate=16000, max_seconds=5.0, max_bytes=1 << 20, **hint)
     except InvalidRequest as error:
@@ -275,29 +275,29 @@ def survives(data: bytes, **hint: AudioFormat) -> None:
     data=st.binary(max_size=400),
     magic=st.sampled_from([b"", b"RIFF\0\0\0\0WAVE", b"fLaC", b"OggS", b"ID3", b"\xff\xfb"]),
 )
-def test_arbitrary_bytes(data, magic):
-    survives(magic + data)
-    survives(data, format_hint=AudioFormat(Encoding.PCM_F32LE, 8000))
+def test_arbitrary_bytes_are_decoded_or_refused(data, magic):
+    decodes_or_refuses(magic + data)
+    decodes_or_refuses(data, format_hint=AudioFormat(Encoding.PCM_F32LE, 8000))
 
 
 @settings(
     max_examples=150, suppress_health_check=[*settings().suppress_health_check, HealthCheck.function_scoped_fixture]
 )
 @given(name=st.sampled_from(sorted(FILES)), data=st.data())
-def test_cut_and_damaged_files(files, name, data):
+def test_truncated_and_damaged_files_are_decoded_or_refused(files, name, data):
     valid = bytearray(files[name])
     for _ in range(data.draw(st.integers(0, 3))):
         at = data.draw(st.integers(0, min(len(valid), 2000) - 1))
         valid[at] = data.draw(st.integers(0, 255))
-    survives(bytes(valid[: data.draw(st.integers(0, len(valid)))]))
+    decodes_or_refuses(bytes(valid[: data.draw(st.integers(0, len(valid)))]))
 
 
-@pytest.mark.parametrize("name", sorted(set(FILES) - {"m4a"}))  # whose index comes last
-def test_half_a_file_is_half_the_audio(name, make_file, make_sine):
+@pytest.mark.parametrize("name", sorted(set(FILES) - {"m4a"}))  # an m4a file has its index at the end
+def test_half_a_file_gives_half_the_audio(name, make_file, make_sine):
     whole = make_file(*FILES[name], make_sine(6.0, FILES[name][2])[None])
     assert 2 < decode(whole[: len(whole) // 2], target_rate=16000, **LIMITS).seconds < 4
 
 
-def test_our_own_file_is_read_by_the_standard_library():
+def test_the_standard_library_reads_a_written_file():
     with wave.open(io.BytesIO(wav_bytes(np.zeros(10, np.float32), 24000))) as reader:
         assert (reader.getnframes(), reader.getframerate(), reader.getnchannels()) == (10, 24000, 1)

@@ -17,7 +17,7 @@ NOISE = np.random.default_rng(11).uniform(-0.9, 0.9, 50_000).astype(np.float32)
 
 
 class Pipe(io.RawIOBase):
-    """A file that cannot go back."""
+    """A file that cannot seek."""
 
     def __init__(self) -> None:
         self.received = b""
@@ -31,31 +31,31 @@ class Pipe(io.RawIOBase):
 
 
 @pytest.mark.parametrize("rate", [0, 7999, 47999, 384000, -8000])
-def test_a_rate_off_the_list_names_itself_and_the_list(rate):
+def test_an_error_about_a_rate_names_it_and_the_valid_ones(rate):
     with pytest.raises(InvalidRequest, match=f"{rate}; it must be one of 8000, .*192000") as caught:
         AudioFormat(Encoding.WAV, rate)
     assert caught.value.field == "sample_rate"
 
 
-def test_an_unknown_encoding():
+def test_an_unknown_encoding_is_refused():
     with pytest.raises(InvalidRequest, match="tape; it must be one of pcm_s16le"):
         AudioFormat("tape", 16000)  # type: ignore[arg-type]
 
 
-def test_every_16_bit_value_survives_the_round_trip():
+def test_every_16_bit_value_is_converted_exactly():
     ints = np.arange(-32768, 32768).astype("<i2")
     hint = AudioFormat(Encoding.PCM_S16LE, 16000)
     samples = decode(ints.tobytes(), format_hint=hint, **LIMITS).waveform
     assert encoder(hint).push(samples) == ints.tobytes()
 
 
-def test_16_bits_round_half_to_even_and_clip():
+def test_16_bit_samples_are_rounded_half_to_even_and_clipped():
     samples = np.array([0.5, 1.5, 2.5, -0.5, -1.5, 40000, -40000], np.float32) / 32768
     encoded = encoder(AudioFormat(Encoding.PCM_S16LE, 16000)).push(samples)
     assert np.frombuffer(encoded, "<i2").tolist() == [0, 2, 2, 0, -2, 32767, -32768]
 
 
-def test_floats_are_sent_as_they_are():
+def test_floats_are_not_changed():
     stream = encoder(AudioFormat(Encoding.PCM_F32LE, 16000))
     assert stream.push(NOISE * 3) + stream.flush() == (NOISE * 3).astype("<f4").tobytes()
 
@@ -71,12 +71,12 @@ def test_wav_sends_one_open_header_with_the_first_audio():
     np.testing.assert_allclose(decoded.waveform, NOISE[:300], atol=0.5 / 32768)
 
 
-def test_wav_of_nothing_is_still_a_file():
+def test_wav_without_audio_is_a_valid_file():
     assert len(encoder(AudioFormat(Encoding.WAV, 24000)).flush()) == 44
 
 
 @pytest.mark.parametrize(("encoding", "width"), [(Encoding.PCM_S16LE, 2), (Encoding.PCM_F32LE, 4)])
-def test_the_writer_fixes_the_header_on_close(tmp_path, encoding, width):
+def test_the_writer_sets_the_lengths_on_close(tmp_path, encoding, width):
     pcm = encoder(AudioFormat(encoding, 16000)).push(NOISE)
     path = tmp_path / "out.wav"
     with path.open("wb") as file, WavWriter(file, 16000, encoding) as writer:
@@ -92,7 +92,7 @@ def test_the_writer_fixes_the_header_on_close(tmp_path, encoding, width):
         assert data == wav_bytes(NOISE, 16000)
 
 
-def test_the_writer_is_playable_before_close_and_on_a_pipe():
+def test_a_written_file_is_valid_before_close_and_on_a_pipe():
     pipe = Pipe()
     with WavWriter(pipe, 16000) as writer:  # type: ignore[arg-type]
         writer.write(bytes(320))
@@ -111,7 +111,7 @@ def run(pipeline: OutputPipeline, parts: list[np.ndarray]) -> tuple[bytes, int]:
     rate=st.sampled_from([8000, 16000, 22050, 44100, 48000]),
     encoding=st.sampled_from(Encoding),
 )
-def test_the_pipeline_counts_what_it_sends(cuts, rate, encoding):
+def test_the_pipeline_counts_its_samples(cuts, rate, encoding):
     parts = np.split(NOISE, sorted(cuts))
     encoded, samples = run(OutputPipeline(48000, AudioFormat(encoding, rate)), parts)
     assert abs(samples - len(NOISE) * rate / 48000) <= 0.5
@@ -121,7 +121,7 @@ def test_the_pipeline_counts_what_it_sends(cuts, rate, encoding):
         np.testing.assert_allclose(np.frombuffer(encoded, "<f4"), resample(NOISE, 48000, rate)[:samples], atol=1e-6)
 
 
-def test_turns_end_complete_and_share_one_stream():
+def test_turns_are_complete_and_share_one_stream():
     pipeline = OutputPipeline(48000, AudioFormat(Encoding.WAV, 16000))
     first = [pipeline.push(NOISE[:9000]), pipeline.end_turn()]
     second = [pipeline.push(NOISE[:9000]), pipeline.end_turn()]
@@ -130,7 +130,7 @@ def test_turns_end_complete_and_share_one_stream():
     assert pipeline.flush() == (b"", 0)
 
 
-def test_nothing_of_a_discarded_turn_follows():
+def test_no_audio_of_a_discarded_turn_follows():
     pipeline = OutputPipeline(48000, AudioFormat(Encoding.PCM_F32LE, 16000))
     pipeline.push(NOISE[:20000])
     pipeline.discard()
@@ -139,7 +139,7 @@ def test_nothing_of_a_discarded_turn_follows():
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_samples_that_are_not_finite_never_leave(bad):
+def test_samples_that_are_not_finite_are_not_sent(bad):
     pipeline = OutputPipeline(48000, AudioFormat(Encoding.PCM_S16LE, 48000))
     with pytest.raises(Internal):
         pipeline.push(np.array([0, bad], np.float32))

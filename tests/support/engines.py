@@ -1,4 +1,4 @@
-"""What the engine's tests share: the tiny model, requests of every conditioning mode, and a loop to run them."""
+"""Engines for tests: the tiny model, requests of every conditioning mode, and a loop that runs them."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ def engine(*, slots=8, noise=None, checkpoint=TINY, **settings) -> Engine:
 
 @dataclass
 class Outcome:
-    """All that came out for one request."""
+    """The events of one request."""
 
     audio: list[np.ndarray] = field(default_factory=list)
     admitted: Admitted | None = None
@@ -44,7 +44,10 @@ class Outcome:
 
 
 def run(eng: Engine, each=lambda: None, limit=5_000, outcomes=None) -> dict[str, Outcome]:
-    """Step until nothing is left to do, calling `each` before every step; `outcomes` of earlier steps go on."""
+    """Step until the engine is idle, and return the outcomes by request.
+
+    each: called before every step. limit: most steps. outcomes: those of earlier steps, which are continued.
+    """
     outcomes = defaultdict(Outcome) if outcomes is None else outcomes
     while eng.busy:
         limit -= 1
@@ -55,7 +58,7 @@ def run(eng: Engine, each=lambda: None, limit=5_000, outcomes=None) -> dict[str,
 
 
 def watch_launches(eng: Engine) -> list[Batch]:
-    """The batches that are launched from now on, each held to be up to date: all audio made before has been read."""
+    """The batches that are launched from now on. At each launch, all earlier audio must have been delivered."""
     batches: list[Batch] = []
     launch = eng.runner.launch
 
@@ -69,7 +72,7 @@ def watch_launches(eng: Engine) -> list[Batch]:
 
 
 class Lagging:
-    """A HostCopy from a device that is never done before somebody waits for it."""
+    """A HostCopy that is never ready before `wait`."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self._array = tensor.numpy()
@@ -86,7 +89,7 @@ class Lagging:
 def collect(outcomes, results):
     for name, event in results:
         outcome = outcomes[name]
-        assert outcome.finished is None and outcome.error is None, "something came after the end"
+        assert outcome.finished is None and outcome.error is None, "an event follows the end of the request"
         match event:
             case Admitted():
                 assert outcome.admitted is None and not outcome.audio
@@ -113,7 +116,7 @@ def voice(seed: int, patches: int) -> np.ndarray:
 
 
 def mixed_requests(count: int = 8) -> list[Request]:
-    """Requests of different modes, texts, lengths, guidance and timesteps; two share a reference."""
+    """Requests with different modes, texts, lengths, guidance and timesteps; two share a reference."""
     texts = [
         "Hello there.",
         "(an old sailor)It was a dark night",

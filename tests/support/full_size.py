@@ -1,4 +1,4 @@
-"""The released dimensions with random weights, made once for all GPU tests of a session."""
+"""A checkpoint of the released dimensions with random weights, made once for all GPU tests of a session."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The official package's own results, and the requests that must reproduce them."""
+"""Results of the official package, and the requests that must give the same results."""
 
 import json
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ from safetensors.numpy import load_file
 from voxcpm_grpc.request import Conditioning, Prompt, Request, Sampling
 
 GOLDENS = Path(__file__).parents[1] / "goldens"
-VOICE = GOLDENS / "voice"  # of the bundled voice; all others are of the tiny checkpoint
+VOICE = GOLDENS / "voice"  # goldens of the bundled voice; all others belong to the tiny checkpoint
 CASES = json.loads((GOLDENS / "manifest.json").read_text())["cases"]
 
 
 @dataclass(frozen=True)
 class Golden:
-    """One case: what was asked, in this project's words, and what came out."""
+    """One case: the request, and the tensors that it must give."""
 
     request: Request
     tensors: dict[str, np.ndarray]

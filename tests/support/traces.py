@@ -1,4 +1,4 @@
-"""What a GPU did, by the profiler."""
+"""Traces of GPU activities by the profiler."""
 
 import json
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from benchmarks.trace.activities import Activity, activities
 
 
 def traced(call: Callable[[], object], folder: Path) -> list[Activity]:
-    """What ran on the GPU because of a call; `folder` is for a file on the way."""
+    """The GPU activities of a call. folder: for a temporary file."""
     with profile(activities=[ProfilerActivity.CUDA]) as profiler:
         call()
         torch.cuda.synchronize()

@@ -1,6 +1,6 @@
-"""Audio in and out: decoding what callers send, resampling and encoding what the model makes, all of it streaming.
+"""Decoding of uploads, and streaming resampling and encoding of the model's audio.
 
-Imports numpy only. PyAV and soxr are imported where a format or a rate needs them.
+Importing this package loads numpy only. PyAV and soxr are imported when a format or a rate needs them.
 """
 
 from voxcpm_grpc.audio.decode import Decoded, decode

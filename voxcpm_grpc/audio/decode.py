@@ -1,4 +1,4 @@
-"""Whatever audio a caller sends, as mono float32 at the rate the model wants."""
+"""Decoding of recordings of any format to mono float32 at the model's sample rate."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from voxcpm_grpc.errors import FailedPrecondition
 
 MIN_RATE, MAX_RATE = 4000, 192000
 MAX_CHANNELS = 32
-MAX_PEAK = 16.0  # 24 dB over full scale: beyond it, float samples are integers in disguise
+MAX_PEAK = 16.0  # 24 dB over full scale; larger float samples are probably integers
 RAW_WIDTHS = {Encoding.PCM_S16LE: 2, Encoding.PCM_F32LE: 4}
-# Demuxers and decoders that uploads may reach. The others include playlists, which open files and addresses that the
-# upload names, and image codecs, which cover art would feed.
+# The demuxers and decoders for uploads. Others are not allowed: playlists would open files and addresses that the
+# upload names, and image codecs would decode cover art.
 DEMUXERS = "aac,aiff,amr,au,caf,flac,mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,mp3,ogg,w64,wav"
 DECODERS = (
     "aac,alac,adpcm_ima_wav,adpcm_ms,amrnb,amrwb,flac,gsm_ms,libgsm_ms,libopus,libvorbis,mp1float,mp2,mp2float,mp3,"
@@ -30,7 +30,10 @@ DECODERS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Decoded:
-    """`waveform` is float32 mono [samples] at the target rate; `seconds` is the length at the source's own rate."""
+    """A decoded recording.
+
+    waveform: float32 mono [samples] at the target rate. source_rate: in Hz. seconds: the length at the source's rate.
+    """
 
     waveform: np.ndarray
     source_rate: int
@@ -40,11 +43,12 @@ class Decoded:
 def decode(
     data: bytes, *, format_hint: AudioFormat | None = None, target_rate: int, max_seconds: float, max_bytes: int
 ) -> Decoded:
-    """Decode, mix to mono (mean of the channels) and resample a whole recording.
+    """Decode a whole recording, mix it to mono (mean of the channels) and resample it.
 
-    `format_hint` declares raw PCM; without it the container tells. WAV and raw PCM need numpy alone, other formats
-    PyAV. A file cut short counts as far as it goes. Memory is bounded by `max_seconds`, not by what a file promises.
-    Raises BadAudio, and FailedPrecondition when a needed package is not installed.
+    format_hint: the format of raw PCM; None for a file whose container names the format. target_rate: in Hz.
+    WAV and raw PCM need numpy only, other formats PyAV. A truncated file is decoded up to its end. `max_seconds` limits
+    the memory, whatever length the file declares.
+    Raises BadAudio, and FailedPrecondition if a required package is not installed.
     """
     if not data:
         raise BadAudio("the audio is empty: 0 bytes")
@@ -66,7 +70,7 @@ def decode(
 def _raw(data: bytes, format: AudioFormat, max_seconds: float) -> tuple[np.ndarray, int]:
     width = RAW_WIDTHS[format.encoding]
     if len(data) % width:
-        raise BadAudio(f"{len(data)} bytes are no whole number of {format.encoding} samples of {width} bytes")
+        raise BadAudio(f"{len(data)} bytes are not a whole number of {format.encoding} samples of {width} bytes")
     _check_length(len(data) // width, format.sample_rate, max_seconds)
     return pcm.decode_pcm(data, width=width, floating=format.encoding == Encoding.PCM_F32LE), format.sample_rate
 
@@ -83,7 +87,7 @@ def _container(data: bytes, max_seconds: float) -> tuple[np.ndarray, int]:
         import av
     except ImportError:
         raise FailedPrecondition(
-            "this server reads WAV and raw PCM only: it lacks PyAV, which `pip install 'voxcpm-grpc[server]'` installs"
+            "this server reads only WAV and raw PCM, because PyAV is missing: pip install 'voxcpm-grpc[server]'"
         ) from None
     options = {"format_whitelist": DEMUXERS, "codec_whitelist": DECODERS}
     try:
@@ -91,12 +95,12 @@ def _container(data: bytes, max_seconds: float) -> tuple[np.ndarray, int]:
             return _collect(container, max_seconds)
     except BadAudio:
         raise
-    except Exception as error:  # hostile bytes: whatever the library says, it is about the bytes
+    except Exception as error:  # any error of the library is an error of the bytes, which may be hostile
         raise BadAudio("the audio could not be decoded: it is broken or of an unsupported format") from error
 
 
 def _collect(container: Any, max_seconds: float) -> tuple[np.ndarray, int]:
-    """Mono samples of the first audio stream and their rate; stops reading as soon as a limit is passed."""
+    """The mono samples of the first audio stream, and their rate. Stops at the first limit that is exceeded."""
     stream = next(iter(container.streams.audio), None)
     if stream is None:
         raise BadAudio("the file has no audio stream")
@@ -116,7 +120,7 @@ def _collect(container: Any, max_seconds: float) -> tuple[np.ndarray, int]:
         samples = pcm.to_float(frame.to_ndarray())
         chunks.append(_mono(samples if frame.format.is_planar else samples.reshape(-1, channels).T))
     if not chunks:
-        raise BadAudio("the file yields no audio: it is broken or cut short")
+        raise BadAudio("the file contains no audio: it is broken or truncated")
     return np.concatenate(chunks), rate
 
 
@@ -128,13 +132,13 @@ def _frames(container: Any, stream: Any) -> Iterator[Any]:
             try:
                 yield from packet.decode()
             except InvalidDataError:
-                continue  # one bad packet costs its own samples, as in any player
+                continue  # a bad packet loses only its own samples, as in any player
     except FFmpegError:
-        return  # a cut file ends where it was cut
+        return  # the end of a truncated file
 
 
 def _mono(samples: np.ndarray) -> np.ndarray:
-    """[channels, n] -> [n]"""
+    """The mean of the channels: [channels, n] to [n]."""
     with np.errstate(all="ignore"):  # infinities are reported by _check_samples
         return samples[0] if len(samples) == 1 else samples.mean(axis=0, dtype=np.float32)
 
@@ -155,9 +159,9 @@ def _check_length(samples: int, rate: int, max_seconds: float) -> None:
 
 def _check_samples(samples: np.ndarray) -> None:
     if not len(samples):
-        raise BadAudio("the audio holds no samples")
+        raise BadAudio("the audio has no samples")
     peak = float(np.abs(samples).max())
     if not np.isfinite(peak):
-        raise BadAudio("the audio holds samples that are not finite (NaN or infinity)")
+        raise BadAudio("the audio has samples that are not finite (NaN or infinity)")
     if peak > MAX_PEAK:
-        raise BadAudio(f"the audio's float samples reach {peak:.3g}; full scale is 1 and the limit {MAX_PEAK:g}")
+        raise BadAudio(f"the audio's float samples reach {peak:.3g}; full scale is 1 and the limit is {MAX_PEAK:g}")

@@ -1,4 +1,4 @@
-"""What the model makes, as the bytes a caller asked for, while it is being made."""
+"""Streaming encoding of the model's audio in the format that a caller requested."""
 
 from __future__ import annotations
 
@@ -14,15 +14,19 @@ from voxcpm_grpc.errors import Internal
 
 
 class Encoder(Protocol):
-    """float32 [n] in -1..1 to bytes. `flush` ends the stream and returns what was held back."""
+    """Encodes the samples of one stream."""
 
-    def push(self, samples: np.ndarray) -> bytes: ...
+    def push(self, samples: np.ndarray) -> bytes:
+        """The bytes of float32 samples [n] in -1..1."""
+        ...
 
-    def flush(self) -> bytes: ...
+    def flush(self) -> bytes:
+        """End the stream, and return its last bytes."""
+        ...
 
 
 class PcmEncoder:
-    """Samples to bytes without memory, behind a header on the first bytes if there is one."""
+    """Encodes each sample on its own. The first bytes follow the header, if there is one."""
 
     def __init__(self, convert: Callable[[np.ndarray], bytes], header: bytes = b"") -> None:
         self._convert = convert
@@ -35,12 +39,12 @@ class PcmEncoder:
         return header + self._convert(samples)
 
     def flush(self) -> bytes:
-        """The header if there was no audio at all, so that an empty stream is still a file."""
+        """The header if there was no audio, so that an empty stream is a valid file."""
         header, self._header = self._header, b""
         return header
 
 
-ENCODERS: dict[Encoding, Callable[[int], Encoder]] = {  # by sample rate; a new encoding is one more line
+ENCODERS: dict[Encoding, Callable[[int], Encoder]] = {  # each takes a sample rate; a new encoding is one more line
     Encoding.PCM_S16LE: lambda rate: PcmEncoder(pcm.s16_bytes),
     Encoding.PCM_F32LE: lambda rate: PcmEncoder(pcm.f32_bytes),
     Encoding.WAV: lambda rate: PcmEncoder(pcm.s16_bytes, wav.header(rate)),
@@ -48,15 +52,15 @@ ENCODERS: dict[Encoding, Callable[[int], Encoder]] = {  # by sample rate; a new 
 
 
 def encoder(format: AudioFormat) -> Encoder:
-    """A fresh encoder for one stream."""
+    """A new encoder for one stream."""
     return ENCODERS[format.encoding](format.sample_rate)
 
 
 class OutputPipeline:
-    """Resampling and encoding of one stream, across its segments and turns.
+    """Resamples and encodes one stream with all its segments and turns.
 
-    Every call returns (bytes, samples), samples counted at the output rate; their running sum is the exact offset.
-    Within a turn the signal is continuous; `end_turn` lets its last milliseconds out, `discard` drops them.
+    Every call returns the bytes and the number of their samples at the output rate; the sum of these numbers is the
+    exact offset. Within a turn the signal is continuous. The resampler keeps its last milliseconds until `end_turn`.
     """
 
     def __init__(self, native_rate: int, format: AudioFormat) -> None:
@@ -64,21 +68,21 @@ class OutputPipeline:
         self._encoder = encoder(format)
 
     def push(self, samples: np.ndarray) -> tuple[bytes, int]:
-        """float32 [n] at the native rate. Raises Internal for samples that are not finite."""
-        if not np.isfinite(samples).all():  # one of them would poison everything after it in the resampler
+        """Encode float32 samples [n] at the native rate. Raises Internal for samples that are not finite."""
+        if not np.isfinite(samples).all():  # the resampler would spread them over all samples that follow
             raise Internal
         return self._encode(self._resampler.push(samples))
 
     def end_turn(self) -> tuple[bytes, int]:
-        """What the resampler held back; the next turn begins a new signal in the same encoded stream."""
+        """Encode the samples that the resampler still holds. The next turn is a new signal in the same stream."""
         return self._encode(self._resampler.flush())
 
     def discard(self) -> None:
-        """Forget what was pushed and not yet returned: after an interrupt nothing of the old turn may follow."""
+        """Drop the samples that the resampler still holds, because no audio of a turn may follow its interrupt."""
         self._resampler.reset()
 
     def flush(self) -> tuple[bytes, int]:
-        """End the stream."""
+        """End the stream, and return its last bytes."""
         encoded, samples = self.end_turn()
         return encoded + self._encoder.flush(), samples
 

@@ -1,4 +1,4 @@
-"""What audio looks like on the wire."""
+"""Formats of audio that callers send and receive."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ SAMPLE_RATES = (8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000, 88
 
 
 class BadAudio(InvalidRequest):
-    """Audio that a caller sent and that cannot be used. The message is one sentence about that audio."""
+    """Audio from a caller that cannot be used. The message is one sentence about the audio."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, field="audio")
 
 
 class Encoding(StrEnum):
-    """How samples become bytes; all are mono. WAV is 16-bit PCM behind a header with open lengths."""
+    """An encoding of mono samples. WAV is 16-bit PCM after a header with open lengths."""
 
     PCM_S16LE = "pcm_s16le"
     PCM_F32LE = "pcm_f32le"
@@ -27,7 +27,7 @@ class Encoding(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AudioFormat:
-    """An encoding at a rate in Hz. Raises InvalidRequest for a rate outside SAMPLE_RATES."""
+    """An encoding at a rate in Hz. Raises InvalidRequest for an unknown encoding and for a rate not in SAMPLE_RATES."""
 
     encoding: Encoding
     sample_rate: int

@@ -1,4 +1,4 @@
-"""Samples to bytes and back. Full scale is 2**(bits - 1) both ways, so 16 bits survive a round trip exactly."""
+"""Conversion of samples to bytes and back. Full scale is 2**(bits - 1) both ways, so 16 bits are converted exactly."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ INT_WIDTHS = (1, 2, 3, 4)
 
 
 def to_float(samples: np.ndarray) -> np.ndarray:
-    """Samples of any integer or float type as float32, same shape; 8-bit integers are unsigned, as in WAV."""
+    """Samples of any integer or float type as float32, with the same shape. 8-bit integers are unsigned, as in WAV."""
     if samples.dtype.kind == "f":
-        with np.errstate(over="ignore"):  # a huge float64 becomes infinite, which the caller rejects by name
+        with np.errstate(over="ignore"):  # a huge float64 becomes infinite, and callers reject infinite samples
             return samples.astype(np.float32)
     if samples.dtype == np.uint8:
         return (samples.astype(np.float32) - 128) / 128
@@ -19,17 +19,17 @@ def to_float(samples: np.ndarray) -> np.ndarray:
 
 
 def decode_pcm(raw: bytes | memoryview, *, width: int, floating: bool = False) -> np.ndarray:
-    """Little-endian samples of `width` bytes as float32 [n]; `raw` holds whole samples."""
+    """Little-endian samples of `width` bytes as float32 [n]. raw: whole samples."""
     if width != 3:
         kind = "f" if floating else "u" if width == 1 else "i"
         return to_float(np.frombuffer(raw, f"<{kind}{width}"))
-    widened = np.zeros((len(raw) // 3, 4), np.uint8)  # 24 bits in the upper bytes of 32: the scale of 32 bits fits
+    widened = np.zeros((len(raw) // 3, 4), np.uint8)  # the upper 24 of 32 bits, so that the scale of 32 bits applies
     widened[:, 1:] = np.frombuffer(raw, np.uint8).reshape(-1, 3)
     return to_float(widened.reshape(-1).view("<i4"))
 
 
 def s16_bytes(samples: np.ndarray) -> bytes:
-    """16-bit little-endian PCM of float samples: times 32768, rounded half to even, clipped."""
+    """Float samples as 16-bit little-endian PCM: times 32768, rounded half to even, clipped."""
     scaled = samples * np.float32(32768)
     np.rint(scaled, out=scaled)
     scaled.clip(-32768, 32767, out=scaled)
@@ -37,5 +37,5 @@ def s16_bytes(samples: np.ndarray) -> bytes:
 
 
 def f32_bytes(samples: np.ndarray) -> bytes:
-    """32-bit little-endian float PCM, not clipped."""
+    """Float samples as 32-bit little-endian float PCM, not clipped."""
     return samples.astype("<f4").tobytes()

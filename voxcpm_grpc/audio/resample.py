@@ -1,4 +1,4 @@
-"""Change of sample rate by soxr at its HQ quality, at once for what comes in and streaming for what goes out."""
+"""Resampling with soxr at its HQ quality: of whole recordings, and of a stream chunk by chunk."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ QUALITY = "HQ"
 
 
 def resample(samples: np.ndarray, source_rate: int, target_rate: int) -> np.ndarray:
-    """float32 [n] at another rate: ceil(n * target / source) samples, as `librosa.resample` with soxr_hq gives.
+    """Resample float32 samples [n] to ceil(n * target / source) samples, as `librosa.resample` does with soxr_hq.
 
-    Raises FailedPrecondition when the rates differ and soxr is not installed.
+    Raises FailedPrecondition if the rates differ and soxr is not installed.
     """
     if source_rate == target_rate:
         return samples
     resampled = _soxr().resample(samples, source_rate, target_rate, quality=QUALITY)
-    length = math.ceil(len(samples) * (float(target_rate) / source_rate))  # in librosa's order of operations
+    length = math.ceil(len(samples) * (float(target_rate) / source_rate))  # in the order of librosa's operations
     return np.pad(resampled[:length], (0, max(0, length - len(resampled))))
 
 
 class StreamResampler:
-    """The same conversion of an endless signal, chunk by chunk.
+    """Resamples a signal chunk by chunk.
 
-    All chunks together are the signal resampled at once, whatever the cuts; their number is the integer nearest to
-    n * target / source. soxr works in blocks: from 48 kHz, up to 40 ms of what was pushed are still to come (80 ms
-    at 11.025 and 12 kHz, 160 ms at 8 kHz) until `flush`. Nothing is shifted in time. Equal rates pass through.
+    All chunks together equal the signal resampled at once, for any chunk sizes; the number of samples is the integer
+    nearest to n * target / source. soxr works in blocks: from 48 kHz, up to 40 ms of the pushed samples are still held
+    (80 ms at 11.025 and 12 kHz, 160 ms at 8 kHz) until `flush`. The signal is not shifted in time. With equal rates,
+    samples are returned unchanged.
     """
 
     def __init__(self, source_rate: int, target_rate: int) -> None:
@@ -38,14 +39,14 @@ class StreamResampler:
         self.reset()
 
     def push(self, samples: np.ndarray) -> np.ndarray:
-        """float32 [n] in; what is ready, perhaps nothing, out."""
+        """Add float32 samples [n], and return the resampled samples that are ready, if any."""
         if self._stream is None or not len(samples):
             return samples
         self._fresh = False
         return self._stream.resample_chunk(np.ascontiguousarray(samples, np.float32))
 
     def flush(self) -> np.ndarray:
-        """What was held back. The next `push` begins a new signal."""
+        """Return the samples that are still held. The next `push` starts a new signal."""
         rest = np.zeros(0, np.float32)
         if self._stream is not None and not self._fresh:
             rest = self._stream.resample_chunk(rest, last=True)
@@ -53,7 +54,7 @@ class StreamResampler:
         return rest
 
     def reset(self) -> None:
-        """Forget what was held back."""
+        """Drop the samples that are still held, and start a new signal."""
         source, target = self._rates
         self._fresh = True
         if source != target:
@@ -65,6 +66,6 @@ def _soxr() -> Any:
         import soxr
     except ImportError:
         raise FailedPrecondition(
-            "this server cannot change sample rates: it lacks soxr, which `pip install 'voxcpm-grpc[server]'` installs"
+            "this server cannot resample audio, because soxr is missing: pip install 'voxcpm-grpc[server]'"
         ) from None
     return soxr

@@ -1,4 +1,4 @@
-"""RIFF WAVE, both ways, without a library: reading any PCM or float file, writing mono ones."""
+"""WAV files (RIFF WAVE) without a library: reading of any PCM or float file, and writing of mono files."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import numpy as np
 from voxcpm_grpc.audio import pcm
 from voxcpm_grpc.audio.formats import BadAudio, Encoding
 
-OPEN = 0xFFFFFFFF  # the length of what is still being written
+OPEN = 0xFFFFFFFF  # length in the header of a file that is still written
 PCM, FLOAT, EXTENSIBLE = 1, 3, 0xFFFE
-SUBFORMAT_TAIL = bytes.fromhex("000000001000800000aa00389b71")  # of the GUIDs that merely wrap a plain format tag
+SUBFORMAT_TAIL = bytes.fromhex("000000001000800000aa00389b71")  # the end of a GUID that stands for a plain format tag
 HEADER_BYTES = 44
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wave:
-    """A parsed file; `data` is the payload, cut to whole frames of `channels` samples of `width` bytes."""
+    """A parsed file. data: whole frames of `channels` samples of `width` bytes."""
 
     sample_rate: int
     channels: int
@@ -33,10 +33,10 @@ def is_wav(data: bytes) -> bool:
 
 
 def parse(data: bytes) -> Wave | None:
-    """The samples of a WAV file, or None when its codec is neither integer nor float PCM.
+    """Parse a WAV file. Returns None if its codec is neither integer nor float PCM.
 
-    A payload shorter than announced is taken as far as it goes, and open lengths (0xFFFFFFFF, or 0 by writers that
-    never came back) mean the rest of the file. Raises BadAudio for a file without format or payload.
+    A payload that is shorter than declared is used up to its end. An open length (0xFFFFFFFF, or 0 by a writer that did
+    not close the file) stands for the rest of the file. Raises BadAudio for a file without format or payload.
     """
     fmt = b""
     at = 12
@@ -48,12 +48,12 @@ def parse(data: bytes) -> Wave | None:
         elif name == b"data":
             return _wave(fmt, _payload(data, at, size))
         at += size + size % 2
-    raise BadAudio("the WAV file ends before its audio: it has no data chunk")
+    raise BadAudio("the WAV file has no data chunk: it ends before its audio")
 
 
 def _payload(data: bytes, at: int, size: int) -> memoryview:
     (riff_size,) = struct.unpack_from("<I", data, 4)
-    # Nothing was recorded only if the file as a whole agrees; otherwise a streaming writer left the zero behind.
+    # The payload is empty only if the length of the file agrees; otherwise a writer did not close the file.
     never_closed = size == 0 and riff_size != len(data) - 8
     return memoryview(data)[at:] if never_closed else memoryview(data)[at : at + size]
 
@@ -74,7 +74,7 @@ def _wave(fmt: bytes, payload: memoryview) -> Wave | None:
 
 
 def header(sample_rate: int, encoding: Encoding = Encoding.PCM_S16LE, data_bytes: int | None = None) -> bytes:
-    """The 44 bytes before mono PCM of that encoding; lengths stay open when `data_bytes` is None or beyond 4 GB."""
+    """The 44 bytes before mono PCM of an encoding. Lengths are open if `data_bytes` is None or more than 4 GB."""
     tag, width = (FLOAT, 4) if encoding == Encoding.PCM_F32LE else (PCM, 2)
     if data_bytes is None or data_bytes > OPEN - HEADER_BYTES:
         riff_size = data_size = OPEN
@@ -89,16 +89,16 @@ def header(sample_rate: int, encoding: Encoding = Encoding.PCM_S16LE, data_bytes
 
 
 def wav_bytes(samples: np.ndarray, sample_rate: int) -> bytes:
-    """A complete mono 16-bit WAV file of float samples [n]."""
+    """A complete mono 16-bit WAV file. samples: float [n]."""
     body = pcm.s16_bytes(samples)
     return header(sample_rate, data_bytes=len(body)) + body
 
 
 class WavWriter:
-    """Writes mono PCM bytes as a WAV file that is playable at any moment.
+    """Writes mono PCM bytes as a WAV file that is valid at any time.
 
-    The lengths in the header are open until `close`, which fixes them when `file` can seek. The file stays open: it
-    belongs to the caller.
+    The lengths in the header are open until `close`, which sets them if `file` can seek. `close` does not close `file`,
+    which belongs to the caller.
     """
 
     def __init__(self, file: BinaryIO, sample_rate: int, encoding: Encoding = Encoding.PCM_S16LE) -> None:
