@@ -43,4 +43,5 @@ class LoopThread:
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
+        await asyncio.sleep(0)  # results of coroutines that ended just now are still on their way to other threads
         self._loop.stop()

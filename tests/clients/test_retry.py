@@ -83,9 +83,9 @@ async def test_other_failures_are_not_retried(client, server, code):
 async def test_the_client_waits_as_long_as_the_server_asks(client, server, code, how):
     """The pushback overrides the retry delay; a client that took the longer one would raise the error at once."""
     server.fail(code, **how)
-    begun = time.monotonic()
+    started = time.monotonic()
     await client.say("a")
-    assert time.monotonic() - begun >= 0.4
+    assert time.monotonic() - started >= 0.4
     assert len(server.calls) == 2
 
 
@@ -125,11 +125,11 @@ async def test_a_stream_with_too_much_text_to_keep_is_not_retried(client, server
 
 async def test_a_call_without_an_answer_ends_at_its_timeout(client, server):
     server.hold.clear()
-    begun = time.monotonic()
+    started = time.monotonic()
     with pytest.raises(DeadlineExceeded, match=r"timeout of 0\.5 s") as raised:
         async with asyncio.timeout(HANG_SECONDS):
             await client.say("a", timeout=0.5, request_id="late")
-    assert time.monotonic() - begun > 0.4
+    assert time.monotonic() - started > 0.4
     assert raised.value.request_id == "late"
 
 

@@ -8,6 +8,7 @@ to a real channel: none of them exists here.
 from __future__ import annotations
 
 import asyncio
+import queue
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Generator, Iterator
 from typing import Any
 
@@ -99,13 +100,20 @@ class _StreamCall(_Call):
 
 def _blocking(messages: AsyncIterable[Any]) -> Iterator[Any]:
     """An iterator for another thread over messages of the running event loop."""
-    loop, source, ended = asyncio.get_running_loop(), aiter(messages), object()
+    received, ended = queue.SimpleQueue[Any](), object()
 
-    async def following() -> Any:
-        return await anext(source, ended)
+    async def forward() -> None:
+        try:
+            async for message in messages:
+                received.put(message)
+        finally:
+            received.put(ended)
 
-    def iterate() -> Iterator[Any]:
-        while (message := asyncio.run_coroutine_threadsafe(following(), loop).result()) is not ended:
-            yield message
+    forwarding = asyncio.create_task(forward())
+    _FORWARDING.add(forwarding)
+    forwarding.add_done_callback(_FORWARDING.discard)
+    return iter(received.get, ended)
 
-    return iterate()
+
+_FORWARDING: set[asyncio.Task[None]] = set()
+"""The event loop itself has weak references only."""

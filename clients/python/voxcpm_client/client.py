@@ -58,9 +58,9 @@ class AsyncClient:
     ) -> None:
         """Create a client. It connects to the server at its first call.
 
-        The client repeats a call after UNAVAILABLE, and after RESOURCE_EXHAUSTED if the server says when to try again,
-        but never after the first audio of the call. `voices`, `get_voice`, `delete_voice`, `model_info` and `health`
-        have a timeout of at most 30 s.
+        The client retries a call after UNAVAILABLE, and after RESOURCE_EXHAUSTED if the server gives a time to try
+        again, but never after the first audio of the call. `voices`, `get_voice`, `delete_voice`, `model_info` and
+        `health` have a timeout of at most 30 s.
 
         Args:
             target: Address of the server, `HOST:PORT`. Default: `127.0.0.1:50051`.

@@ -148,7 +148,7 @@ def from_rpc(error: grpc.aio.AioRpcError, *, target: str, request_id: str = "", 
     if code == "DEADLINE_EXCEEDED" and timeout is not None:
         message = f"the call did not end within its timeout of {timeout:g} s; allow more with timeout"
     elif code in CUT_OFF and not status.details:
-        message = f"the connection was cut between client and server, and the server may be lost ({message})"
+        message = f"the connection was cut between client and server, and the server may have ended ({message})"
         code = Unavailable.code
     elif code == "UNAVAILABLE" and not status.details:  # from the network, not from the server
         message = f"no server answers at {target}; is it running there? ({message})"

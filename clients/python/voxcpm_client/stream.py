@@ -26,8 +26,8 @@ class AsyncStream:
 
     The end of the `async with` block, or `aclose()`, cancels a call that is still running. Inside the block, a wait for
     a chunk can time out (`asyncio.timeout`) and be repeated without a loss of audio. Iteration raises SpeechError. If
-    the connection is lost before the first audio, or the server is full and says when to try again, the client starts
-    the call again.
+    the connection is lost before the first audio, or the server is full and gives a time to try again, the client
+    retries the call.
     """
 
     request_id: str

@@ -23,8 +23,8 @@ class Stream:
     """The audio of one call as it is made. Iterate over it once; each item is a Chunk.
 
     The end of the `with` block, or `close()`, cancels a call that is still running. Iteration raises SpeechError. If
-    the connection is lost before the first audio, or the server is full and says when to try again, the client starts
-    the call again.
+    the connection is lost before the first audio, or the server is full and gives a time to try again, the client
+    retries the call.
     """
 
     def __init__(self, stream: AsyncStream, loop: LoopThread) -> None:
@@ -149,9 +149,9 @@ class Client:
     ) -> None:
         """Create a client. It connects to the server at its first call.
 
-        The client repeats a call after UNAVAILABLE, and after RESOURCE_EXHAUSTED if the server says when to try again,
-        but never after the first audio of the call. `voices`, `get_voice`, `delete_voice`, `model_info` and `health`
-        have a timeout of at most 30 s.
+        The client retries a call after UNAVAILABLE, and after RESOURCE_EXHAUSTED if the server gives a time to try
+        again, but never after the first audio of the call. `voices`, `get_voice`, `delete_voice`, `model_info` and
+        `health` have a timeout of at most 30 s.
 
         Args:
             target: Address of the server, `HOST:PORT`. Default: `127.0.0.1:50051`.
