@@ -44,9 +44,9 @@ def alive(pid: int) -> bool:
     return True
 
 
-async def test_results_and_errors_are_those_of_decode():
+async def test_results_and_errors_equal_those_of_decode():
     async with pool_of(2) as pool:
-        assert pool.pids == []  # lazy
+        assert pool.pids == []  # workers start with the first job
         hint = AudioFormat(Encoding.PCM_S16LE, 44100)
         jobs = [pool.decode(RECORDING, **LIMITS), pool.decode(RECORDING[44:], format_hint=hint, **LIMITS)]
         plain, raw = await asyncio.gather(*jobs)
@@ -60,7 +60,7 @@ async def test_results_and_errors_are_those_of_decode():
             assert (there.value.message, there.value.field) == (here.value.message, here.value.field)
 
 
-def test_errors_survive_pickling():
+def test_errors_can_be_pickled():
     with pytest.raises(BadAudio) as caught:
         decode(b"", **LIMITS)
     copy = pickle.loads(pickle.dumps(caught.value))
@@ -71,7 +71,7 @@ async def test_a_killed_worker_fails_its_own_job_only():
     async with pool_of(2) as pool:
         await pool.start()
         victim, neighbour = pool.pids
-        os.kill(victim, signal.SIGSTOP)  # the job it takes cannot end
+        os.kill(victim, signal.SIGSTOP)  # its job cannot end
         jobs = [asyncio.create_task(pool.decode(RECORDING, **LIMITS)) for _ in range(4)]
         for finished in islice(asyncio.as_completed(jobs, timeout=HANG_SECONDS), 3):
             await finished
@@ -87,29 +87,29 @@ async def test_a_killed_worker_fails_its_own_job_only():
         assert victim not in pool.pids and neighbour in pool.pids
 
 
-async def test_a_worker_killed_while_idle_is_replaced_unnoticed():
+async def test_an_idle_worker_that_is_killed_is_replaced():
     async with pool_of(1) as pool:
         await pool.start()
         (pid,) = pool.pids
         os.kill(pid, signal.SIGKILL)
-        await until(lambda: psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)  # its parent has not looked
+        await until(lambda: psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)  # the parent has not read its status
         assert same(await pool.decode(RECORDING, **LIMITS), decode(RECORDING, **LIMITS))
         assert pool.pids != [pid]
 
 
-async def test_a_job_beyond_the_timeout_is_ended():
+async def test_a_job_fails_after_the_timeout():
     async with pool_of(1, timeout=5.0) as pool:
         await pool.start()
         os.kill(pool.pids[0], signal.SIGSTOP)
         with pytest.raises(BadAudio, match=r"longer than 5 s"):
-            await pool.decode(bytes(1 << 22), **LIMITS)  # more than a pipe holds: sending blocks as well
+            await pool.decode(bytes(1 << 22), **LIMITS)  # more than a pipe buffers, so that sending blocks too
         assert same(await pool.decode(RECORDING, **LIMITS), decode(RECORDING, **LIMITS))
 
 
-async def test_the_event_loop_goes_on_meanwhile():
-    """It sends nothing and waits for nothing: a worker that stands still holds up its job alone."""
+async def test_the_event_loop_runs_during_a_job():
+    """The event loop neither sends nor waits: a blocked worker blocks only its own job."""
     async with pool_of(1) as pool:
-        recording = wav_bytes(np.tile(TONE, 20), 48000)  # more than a pipe holds
+        recording = wav_bytes(np.tile(TONE, 20), 48000)  # more than a pipe buffers
         await pool.start()
         [pid] = pool.pids
         os.kill(pid, signal.SIGSTOP)
@@ -126,7 +126,7 @@ async def test_the_event_loop_goes_on_meanwhile():
         assert spent < 0.5 * (time.thread_time() - began)
 
 
-async def test_a_cancelled_caller_leaves_the_pool_usable():
+async def test_the_pool_is_usable_after_cancelled_calls():
     async with pool_of(1) as pool:
         await pool.start()
         jobs = [asyncio.create_task(pool.decode(RECORDING, **LIMITS)) for _ in range(5)]
@@ -151,4 +151,4 @@ async def test_close_ends_workers_and_jobs():
     assert not any(alive(pid) for pid in pids)
     with pytest.raises(Unavailable):
         await pool.decode(RECORDING, **LIMITS)
-    await pool.close()  # twice is once
+    await pool.close()  # a second call has no effect

@@ -1,4 +1,4 @@
-"""Decoding away from the event loop, in processes that may hang or die of what they are fed."""
+"""Decoding of uploads in worker processes, because a hostile file may block or crash a decoder."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ STARTUP_SECONDS = 60.0
 
 
 class DecodePool:
-    """`workers` spawned processes behind an asyncio face.
+    """Worker processes that decode, with an asyncio interface.
 
-    A job that outlives `timeout` seconds, or kills its worker, fails alone with BadAudio; the next job finds a new
-    worker. Waiting jobs stop with their caller, running ones end by themselves. Processes start when first needed.
+    If a job takes longer than `timeout` seconds or its worker dies, this job fails with BadAudio, and the next job gets
+    a new worker. When a caller is cancelled, a waiting job is dropped and a running one continues. Workers start with
+    `start`, or with the first job.
     """
 
     def __init__(self, workers: int, *, timeout: float = 30.0) -> None:
-        self._threads = ThreadPoolExecutor(workers, thread_name_prefix="decode")  # one blocked thread for each worker
+        self._threads = ThreadPoolExecutor(workers, thread_name_prefix="decode")  # a thread waits for each worker
         self._workers = [_Worker(timeout) for _ in range(workers)]
         self._idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
         for worker in self._workers:
@@ -43,11 +44,11 @@ class DecodePool:
 
     @property
     def pids(self) -> list[int]:
-        """Process ids of the workers that were started."""
+        """The process ids of the workers that were started."""
         return [pid for worker in self._workers if (pid := worker.pid) is not None]
 
     async def start(self) -> None:
-        """Start every worker now, so that no upload waits for it."""
+        """Start all workers, so that no upload waits for one."""
         loop = asyncio.get_running_loop()
         await asyncio.gather(*(loop.run_in_executor(self._threads, self._warm) for _ in self._workers))
 
@@ -60,7 +61,10 @@ class DecodePool:
         max_seconds: float,
         max_bytes: int,
     ) -> Decoded:
-        """`audio.decode` in a worker: the same arguments, result and errors. Raises Unavailable after `close`."""
+        """Decode in a worker, with the arguments, the result and the errors of `audio.decode`.
+
+        Raises Unavailable after `close`.
+        """
         limits = {"target_rate": target_rate, "max_seconds": max_seconds, "max_bytes": max_bytes}
         options = json.dumps(limits | {"hint": asdict(format_hint) if format_hint else None}).encode()
         if self._closed:
@@ -68,18 +72,18 @@ class DecodePool:
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._run, options, data)
 
     async def close(self) -> None:
-        """Kill the workers; unfinished jobs raise Unavailable."""
+        """Kill the workers. Unfinished jobs raise Unavailable."""
         self._closed = True
         await asyncio.to_thread(self._stop)
         await asyncio.to_thread(self._threads.shutdown)
-        await asyncio.to_thread(self._stop)  # a worker may have been starting
+        await asyncio.to_thread(self._stop)  # again, for a worker that was just starting
 
     def _stop(self) -> None:
         for worker in self._workers:
             worker.stop()
 
     def _warm(self) -> None:
-        worker = self._idle.get()  # first in, first out: as many turns as workers reach each of them
+        worker = self._idle.get()  # first in, first out, so that as many calls as workers get each of them
         try:
             worker.start()
         finally:
@@ -101,9 +105,9 @@ class DecodePool:
 
 
 class _Worker:
-    """One process and the pipe to it, used by one thread at a time.
+    """A worker process and the pipe to it. Only one thread uses it at a time.
 
-    Messages are JSON and plain bytes, never pickles: a decoder that was taken over must not take over its parent.
+    Messages are JSON and bytes, never pickles, so that a compromised decoder cannot run code in its parent.
     """
 
     def __init__(self, timeout: float) -> None:
@@ -116,15 +120,15 @@ class _Worker:
         return self._process.pid if self._process is not None else None
 
     def start(self) -> None:
-        """Returns with a live worker, a new one if there is none. Blocks while it imports."""
+        """Start the process if it does not run, and wait until it is ready. Raises Internal if it does not start."""
         if self._process is not None and self._process.is_alive():
             return
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         process = context.Process(target=_serve, args=(theirs,), name="decode", daemon=True)
         process.start()
-        self._process = process  # only now: `stop` may come from another thread and needs one that runs
-        theirs.close()  # held by the worker alone, so that its death is the end of the pipe
+        self._process = process  # after its start, because `stop` in another thread needs a running process
+        theirs.close()  # only the worker holds it, so that the pipe ends when the worker dies
         with suppress(EOFError, OSError):
             if self._pipe.poll(STARTUP_SECONDS) and self._pipe.recv_bytes() == b"ready":
                 return
@@ -134,7 +138,7 @@ class _Worker:
 
     def decode(self, options: bytes, data: bytes) -> Decoded:
         started = time.monotonic()
-        watchdog = threading.Timer(self._timeout, self._process.kill)  # ends every wait below, sending included
+        watchdog = threading.Timer(self._timeout, self._process.kill)  # ends all waits below, also while sending
         watchdog.start()
         try:
             self._pipe.send_bytes(options)
@@ -164,9 +168,9 @@ class _Worker:
 
 
 def _serve(pipe: Connection) -> None:
-    """The life of a worker: it ends when its parent's end of the pipe does."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
-    with suppress(ImportError):  # now rather than during the first job
+    """Run a worker until the parent closes the pipe."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
+    with suppress(ImportError):  # loads them before the first job
         import av  # noqa: F401
         import soxr  # noqa: F401
     pipe.send_bytes(b"ready")
