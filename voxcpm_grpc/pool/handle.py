@@ -37,7 +37,7 @@ class Handle(Protocol):
     def reports(self) -> AsyncGenerator[list[Report]]:
         """Yield the reports of each step, in order, and a Heartbeat every `messages.HEARTBEAT_SECONDS`.
 
-        Ends when the engine has ended. May be iterated once, by one reader.
+        Ends when the engine has ended. Only one reader may iterate at a time.
         """
         ...
 
