@@ -143,7 +143,7 @@ class EnginePool:
             grant_on_read=grant_on_read,
             prefix=prefix_of(request),
         )
-        if any(one.is_stream and one.name == call.name for replica in self._replicas for one in replica.calls):
+        if any(one.name == call.name and one.is_stream for replica in self._replicas for one in replica.calls):
             call.fail(InvalidRequest(f"request id {request.id!r} is in use; choose another", field="request_id"))
         else:
             self._start(call)
