@@ -73,11 +73,11 @@ def test_batched_equals_alone_also_under_preemption(kv_positions, graphs):
 @pytest.mark.parametrize("slots", [1, 2, 8])
 def test_audio_that_is_decoded_later_than_the_language_models_run_is_the_same(monkeypatch, slots):
     """Also if its slot is opened again at once, or if the next batch has another size and other timesteps."""
-    asked = [
+    requests = [
         replace(request, sampling=replace(request.sampling, min_steps=5, max_steps=5)) for request in mixed_requests()
     ]
     alone = {}
-    for request in asked:
+    for request in requests:
         eng = engine(slots=1, graphs=False)
         eng.add(request)
         alone |= run(eng)
@@ -89,7 +89,7 @@ def test_audio_that_is_decoded_later_than_the_language_models_run_is_the_same(mo
         return replay(count)
 
     monkeypatch.setattr(eng.runner._graphs._decode, "replay", late)
-    for request in asked:
+    for request in requests:
         eng.add(request)
     for id, outcome in run(eng).items():
         np.testing.assert_allclose(outcome.waveform, alone[id].waveform, atol=1e-3)
@@ -227,20 +227,20 @@ def test_cancels_with_a_step_in_flight_leave_nothing():
 def test_ten_thousand_requests_and_cancels_leak_no_slots_pages_or_memory():
     eng, rng = engine(slots=16, kv_positions=1024, max_queue=64), random.Random(0)
     templates = mixed_requests()
-    alive: list[str] = []
+    active: list[str] = []
     held = None
     for serial in range(10_000):
         template = templates[serial % len(templates)]
         eng.add(replace(template, id=str(serial), keep_latents=serial % 3 == 0))
-        alive.append(str(serial))
-        while len(alive) > 40 or (alive and rng.random() < 0.4):
-            eng.cancel(alive.pop(rng.randrange(len(alive))))
+        active.append(str(serial))
+        while len(active) > 40 or (active and rng.random() < 0.4):
+            eng.cancel(active.pop(rng.randrange(len(active))))
         if rng.random() < 0.3:
             eng.step()
         if serial in (2_000, 9_999):
-            for id in alive:
+            for id in active:
                 eng.cancel(id)
-            alive.clear()
+            active.clear()
             while eng.busy:
                 eng.step()
             assert at_rest(eng)

@@ -14,9 +14,9 @@ OPTIONS = LoadOptions(device=CPU, dtype=torch.float32, attention="reference")
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (json.dumps({"architecture": "Qwen3"}), "architecture 'qwen3'; this server knows voxcpm2"),
-        (json.dumps({}), "architecture 'voxcpm'; this server knows voxcpm2"),
-        (json.dumps({"architecture": ["voxcpm2"]}), "this server knows voxcpm2"),
+        (json.dumps({"architecture": "Qwen3"}), "architecture 'qwen3'; this server supports voxcpm2"),
+        (json.dumps({}), "architecture 'voxcpm'; this server supports voxcpm2"),
+        (json.dumps({"architecture": ["voxcpm2"]}), "this server supports voxcpm2"),
         ("{", "not valid JSON"),
         ("\ufffe", "not valid JSON"),
         ("[]", "no JSON object"),

@@ -130,7 +130,7 @@ def pack_frame(frame: Frame) -> Tensor:
 
 @torch.inference_mode()
 def working_memory(model: SpeechModel, slots: Slots, page_size: int, prefill_tokens: int, *, graphs: bool) -> int:
-    """Bytes of GPU memory that steps, graphs and codec jobs need beside weights, slots and KV cache.
+    """Bytes of GPU memory that steps, graphs and codec jobs need in addition to weights, slots and KV cache.
 
     Measured with a step of all slots and the largest prefill, both on the scratch slot with a KV cache of one page, and
     with a codec job of two seconds. Graphs and codec jobs have memory pools of these sizes.
@@ -166,7 +166,7 @@ def working_memory(model: SpeechModel, slots: Slots, page_size: int, prefill_tok
 
 
 def _peak(call: Callable[[], None], device: torch.device) -> int:
-    """The maximum of the bytes that a call allocates, beside what was allocated before."""
+    """The maximum of the bytes that a call has allocated at the same time."""
     before = torch.cuda.memory_allocated(device)
     torch.cuda.reset_peak_memory_stats(device)
     call()

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from voxcpm_grpc.errors import StartupError
 
-SHOWN = 10  # names listed for each kind of fault, beside their count
+SHOWN = 10  # names listed for each kind of fault, with their count
 
 
 @dataclass(frozen=True, slots=True)

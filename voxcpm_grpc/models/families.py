@@ -33,5 +33,5 @@ def load_model(directory: Path, options: LoadOptions) -> SpeechModel:
     architecture = str(content.get("architecture", "voxcpm")).lower()  # the first release had no such key
     if architecture not in FAMILIES:
         known = ", ".join(sorted(FAMILIES))
-        raise StartupError(f"{path} names the architecture {architecture!r}; this server knows {known}")
+        raise StartupError(f"{path} names the architecture {architecture!r}; this server supports {known}")
     return FAMILIES[architecture](directory, content, options)

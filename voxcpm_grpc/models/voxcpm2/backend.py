@@ -26,23 +26,19 @@ from voxcpm_grpc.models.voxcpm2.vae import Decoder, StreamingDecoder
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backend:
-    """The implementations that a model uses from its construction on.
-
-    `fused` selects the kernels for the flow loop, `persistent` beside them the loop of one stream in a single launch.
-    `codec_dtype` is the dtype of the codec's decoder.
-    """
+    """The device, the dtypes and the implementations of a model, for its constructors."""
 
     device: torch.device
     dtype: torch.dtype
     attention: Attention
     ops: Ops
     noise: Noise
-    fused: bool
-    persistent: bool
-    codec_dtype: torch.dtype
+    fused: bool  # the flow loop uses kernels
+    persistent: bool  # with `fused`, the flow loop of a single stream is one launch if the kernel serves the model
+    codec_dtype: torch.dtype  # of the codec's decoder
 
     def flow(self, dit: LocDiT, schedules: dict[int, FlowSchedule]) -> PatchFlow:
-        """The diffusion of `dit`, whose weights must be in place, under these schedules by count of timesteps."""
+        """The diffusion with the weights of `dit`, under a schedule for each count of timesteps."""
         if not self.fused:
             plain = PlainFlow(dit)
             return PatchFlow(schedules, single=plain, batch=plain)
@@ -59,9 +55,9 @@ class Backend:
 
 
 def choose_backend(options: LoadOptions, frames: int, channels: int) -> Backend:
-    """The backend for these options and patches of `frames` latent frames with `channels` channels.
+    """The backend for these options, and for patches of `frames` latent frames with `channels` channels.
 
-    Raises StartupError if the device cannot run what the options name, or if the recorded noise does not fit.
+    Raises StartupError if the device does not support the options, or if the recorded noise has another shape.
     """
     device, dtype = options.device, options.dtype
     half_on_gpu = device.type == "cuda" and dtype.itemsize == 2
@@ -85,7 +81,7 @@ def choose_attention(name: str, device: torch.device) -> Attention:
     "auto" is the reference on a CPU; on a GPU it is flash-attn if that is installed, else Triton. Raises StartupError.
     """
     if device.type == "cpu" and name not in ("auto", "reference"):
-        raise StartupError(f"engine.attention {name} needs a GPU; a CPU takes auto or reference")
+        raise StartupError(f"engine.attention {name} needs a GPU; on a CPU it may be auto or reference")
     if name == "auto" and device.type == "cuda":
         name = "flash" if find_spec("flash_attn") else "triton"
     try:
@@ -104,7 +100,7 @@ def choose_attention(name: str, device: torch.device) -> Attention:
                 raise StartupError(f"engine.attention is {name!r}; it may be auto, reference, triton or flash")
     except ImportError as error:
         raise StartupError(
-            f"engine.attention {name} cannot be loaded ({error}); install what is missing, or take auto"
+            f"engine.attention {name} cannot be loaded ({error}); install the missing package, or use auto"
         ) from error
 
 
@@ -114,8 +110,7 @@ def choose_ops(fused: bool, device: torch.device) -> Ops:
         return TorchOps()
     from voxcpm_grpc.layers.fused import TritonOps
 
-    # The tiles need the shared memory and matrix unit of Hopper. On other GPUs a library's products serve two rows
-    # and more.
+    # The tiles need the shared memory and the matrix unit of Hopper.
     return TritonOps(device, tiled=device.type == "cuda" and torch.cuda.get_device_capability(device)[0] == 9)
 
 

@@ -1,6 +1,6 @@
 """The diffusion of a patch: its schedules, and the loop from noise to latents.
 
-Letters: b sequences, P latent frames of a patch, D latent channels, e hidden size, n evaluations.
+Dimensions: b sequences, P latent frames of a patch, D latent channels, e hidden size, n evaluations.
 """
 
 from __future__ import annotations

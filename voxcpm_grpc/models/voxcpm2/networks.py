@@ -1,4 +1,7 @@
-"""The networks of a VoxCPM2 checkpoint, except the codec. Letters: c hidden size of the language models."""
+"""The networks of a VoxCPM2 checkpoint, without the codec.
+
+Dimensions: b sequences, c hidden size of the language models.
+"""
 
 from __future__ import annotations
 
@@ -46,12 +49,12 @@ class Networks:
     stop_head: Linear
 
     def stop_logits(self, semantic: Tensor) -> Tensor:
-        """Logits [b, 2] of hidden states [b, c]: that the speech goes on, and that it ends with their patch."""
+        """Logits [b, 2] of hidden states [b, c]: the speech continues after the next patch, or ends with it."""
         return self.stop_head(F.silu(self.stop_proj(semantic)))
 
 
 def read_networks(config: VoxCPM2Config, weights: Weights, backend: Backend) -> Networks:
-    """Take every tensor of the model out of `weights`. `layers.weights.check` reports afterwards what is wrong."""
+    """Take all tensors of the model from `weights`. Call `layers.weights.check` afterwards, which reports faults."""
     lm, c, dit = config.lm_config, config.lm_config.hidden_size, config.dit
     lengths = 1 + config.patch_size, MU_TOKENS + TIME_TOKENS + 2 * config.patch_size
     encoder_rope, dit_rope = (
