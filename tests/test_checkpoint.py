@@ -50,7 +50,7 @@ class Hub:
 
             do_HEAD = do_GET
 
-            def log_message(self, *_: object) -> None:
+            def log_message(self, format: str, *args: object) -> None:
                 pass
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -89,7 +89,9 @@ class Hub:
         short = request.command == "GET" and file in self.truncated
         return self.send(request, 200, files[file][: -1 if short else None], commit(files), cut=cut)
 
-    def send(self, request, status: int, body=b"", sha: str = "", error: str = "", cut: int | None = None) -> None:
+    def send(
+        self, request, status: int, body: object = b"", sha: str = "", error: str = "", cut: int | None = None
+    ) -> None:
         body = body if isinstance(body, bytes) else json.dumps(body).encode()
         headers = {"X-Error-Code": error} if error else {}
         if sha:

@@ -6,6 +6,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from voxcpm_grpc.engine.blocks import BlockManager, page_keys
 
 
+def allocate(blocks: BlockManager, count: int) -> list[int]:
+    pages = blocks.allocate(count)
+    assert pages is not None
+    return pages
+
+
 class Ownership(RuleBasedStateMachine):
     """No page is lost or allocated twice, and registered content is found until it is evicted."""
 
@@ -58,7 +64,7 @@ TestOwnership = Ownership.TestCase
 
 def test_a_released_page_is_found_again_by_its_content_and_evicted_oldest_first():
     blocks = BlockManager(3)
-    first, second, third = blocks.allocate(3)
+    first, second, third = allocate(blocks, 3)
     for page, key in ((first, b"a"), (second, b"b"), (third, b"c")):
         blocks.register(page, key)
     blocks.release([first])
@@ -73,7 +79,7 @@ def test_a_released_page_is_found_again_by_its_content_and_evicted_oldest_first(
 
 def test_shared_pages_are_counted_once_and_freed_with_the_last_owner():
     blocks = BlockManager(4)
-    pages = blocks.allocate(2)
+    pages = allocate(blocks, 2)
     blocks.register(pages[0], b"a")
     again = blocks.match([b"a", b"unknown"])
     assert again == pages[:1] and blocks.used == 2

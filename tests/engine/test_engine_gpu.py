@@ -9,13 +9,14 @@ import pytest
 import torch
 from support import goldens
 from support.checkpoints import TINY
-from support.engines import Outcome, at_rest, collect, mixed_requests, run, voice, watch_launches
+from support.engines import Outcome, at_rest, collect, finished, latents, mixed_requests, run, voice, watch_launches
 from support.traces import traced
 
 from voxcpm_grpc.engine.engine import Engine
 from voxcpm_grpc.kernels.graph import Priority, stream
 from voxcpm_grpc.models.base import LoadOptions
 from voxcpm_grpc.models.families import load_model
+from voxcpm_grpc.models.voxcpm2.codec import VoxCPM2Codec
 from voxcpm_grpc.request import AudioChunk, Request, Sampling
 from voxcpm_grpc.settings.schema import EngineSettings
 
@@ -36,6 +37,19 @@ def engine(*, slots=8, noise=None, attention="triton", **settings) -> Engine:
     return Engine(model, wanted, device, graphs=wanted.graphs and model.capturable)
 
 
+def graphs_of(eng: Engine):
+    """The captured graphs of an engine."""
+    graphs = eng.runner._graphs
+    assert graphs is not None
+    return graphs
+
+
+def codec(eng: Engine) -> VoxCPM2Codec:
+    """The codec of an engine without graphs."""
+    assert isinstance(eng.model.codec, VoxCPM2Codec)
+    return eng.model.codec
+
+
 @pytest.mark.parametrize("attention", ["reference", "triton"])
 @pytest.mark.parametrize("name", ["zero_shot_cfg2_n4", "design_cfg3_n4", "prompt", "reference", "hifi"])
 def test_the_engine_generates_the_speech_of_the_official_package(name, attention):
@@ -44,7 +58,7 @@ def test_the_engine_generates_the_speech_of_the_official_package(name, attention
     eng.add(golden.request)
     outcome = run(eng)[name]
     assert outcome.error is None
-    np.testing.assert_allclose(outcome.finished.latents, golden.latents, atol=1e-3, rtol=0)
+    np.testing.assert_allclose(latents(outcome), golden.latents, atol=1e-3, rtol=0)
     golden.same_audio(outcome.waveform, atol=1e-3)
     assert at_rest(eng)
 
@@ -63,8 +77,8 @@ def test_batched_equals_alone_also_under_preemption(kv_positions, graphs):
     outcomes = run(eng)
     for name, expected in alone.items():
         outcome = outcomes[name]
-        assert outcome.finished.steps == expected.finished.steps
-        np.testing.assert_allclose(outcome.finished.latents, expected.finished.latents, atol=1e-3)
+        assert finished(outcome).steps == finished(expected).steps
+        np.testing.assert_allclose(latents(outcome), latents(expected), atol=1e-3)
         np.testing.assert_allclose(outcome.waveform, expected.waveform, atol=1e-3)
     assert (eng.stats().preemptions > 0) == (kv_positions is not None)
     assert at_rest(eng)
@@ -82,13 +96,14 @@ def test_audio_that_is_decoded_later_than_the_language_models_run_is_the_same(mo
         eng.add(request)
         alone |= run(eng)
     eng = engine(slots=slots)
-    replay = eng.runner._graphs._decode.replay
+    graphs = graphs_of(eng)
+    replay = graphs._decode.replay
 
     def late(count):
         torch.cuda._sleep(20_000_000)  # clocks: about 10 ms, several steps
         return replay(count)
 
-    monkeypatch.setattr(eng.runner._graphs._decode, "replay", late)
+    monkeypatch.setattr(graphs._decode, "replay", late)
     for request in requests:
         eng.add(request)
     for id, outcome in run(eng).items():
@@ -100,7 +115,8 @@ def test_a_round_is_launched_while_the_language_models_of_the_previous_one_run(m
     """A frame is read before its round is complete, and returned after the next round was launched."""
     eng = engine(graphs=True)
     launched = watch_launches(eng)
-    advance, over = eng.runner._graphs._advance.replay, torch.cuda.Event()
+    graphs = graphs_of(eng)
+    advance, over = graphs._advance.replay, torch.cuda.Event()
 
     def slow(*arguments):
         result = advance(*arguments)
@@ -108,7 +124,7 @@ def test_a_round_is_launched_while_the_language_models_of_the_previous_one_run(m
         over.record()
         return result
 
-    monkeypatch.setattr(eng.runner._graphs._advance, "replay", slow)
+    monkeypatch.setattr(graphs._advance, "replay", slow)
     steps = 5
     eng.add(Request(id="a", text="Hello.", sampling=Sampling(min_steps=steps, max_steps=steps)))
     eng.step()
@@ -131,16 +147,16 @@ def test_a_stream_that_has_ended_has_no_further_steps(slots, graphs):
     for request in mixed_requests():
         eng.add(request)
     outcomes = run(eng)
-    assert {outcome.finished.reason for outcome in outcomes.values()} == {"stop", "max_steps"}
-    made = sum(outcome.finished.steps for outcome in outcomes.values())
+    assert {finished(outcome).reason for outcome in outcomes.values()} == {"stop", "max_steps"}
+    made = sum(finished(outcome).steps for outcome in outcomes.values())
     assert sum(len(batch.steps) for batch in launched) == made and at_rest(eng)
 
 
 def test_codec_jobs_and_captured_steps_do_not_affect_each_other():
     rng = np.random.default_rng(0)
     waveforms = {f"enc{i}": rng.uniform(-0.3, 0.3, 16000 * 3).astype(np.float32) for i in range(3)}
-    eng, plain = engine(), engine(graphs=False).model.codec
-    latents = {f"dec{i}": voice(i, plain.chunk_patches * 2 + i) for i in range(3)}
+    eng, plain = engine(), codec(engine(graphs=False))
+    patches = {f"dec{i}": voice(i, plain.chunk_patches * 2 + i) for i in range(3)}
     for request in mixed_requests():
         eng.add(request)
     undisturbed = run(eng)
@@ -148,15 +164,15 @@ def test_codec_jobs_and_captured_steps_do_not_affect_each_other():
         eng.add(request)
     for id, waveform in waveforms.items():
         eng.encode(id, waveform, pad_left=True)
-    for id, patches in latents.items():
-        eng.decode(id, patches)
+    for id, array in patches.items():
+        eng.decode(id, array)
     outcomes = run(eng)
     for request in mixed_requests():
         expected = undisturbed[request.id].waveform
         np.testing.assert_allclose(outcomes[request.id].waveform, expected, atol=1e-3)  # the batches differ
     with torch.inference_mode():
         alone = {id: [*plain.encode(waveform, pad_left=True)] for id, waveform in waveforms.items()}
-        alone |= {id: [*plain.decode(patches)] for id, patches in latents.items()}
+        alone |= {id: [*plain.decode(array)] for id, array in patches.items()}
     for id, expected in alone.items():
         pieces = [piece.array for piece in outcomes[id].pieces if len(piece.array)]
         np.testing.assert_allclose(np.concatenate(pieces), torch.cat(expected).cpu().numpy(), atol=1e-5)
@@ -164,11 +180,11 @@ def test_codec_jobs_and_captured_steps_do_not_affect_each_other():
 
 
 def test_cancelled_codec_jobs_do_not_affect_the_others():
-    eng, plain = engine(), engine(graphs=False).model.codec
-    latents = {f"dec{i}": voice(i, plain.chunk_patches * 2 + i) for i in range(4)}
+    eng, plain = engine(), codec(engine(graphs=False))
+    patches = {f"dec{i}": voice(i, plain.chunk_patches * 2 + i) for i in range(4)}
     for clocks in (200_000_000, 2_000_000_000, 20_000_000_000):  # 0.1 to 10 s, until a step takes less
-        for id, patches in latents.items():
-            eng.decode(id, patches)
+        for id, array in patches.items():
+            eng.decode(id, array)
         eng.add(mixed_requests()[0])
         held_up = torch.cuda.Event()
         with torch.cuda.stream(stream(Priority.SPARE, torch.device("cuda", 0))):
@@ -178,17 +194,17 @@ def test_cancelled_codec_jobs_do_not_affect_the_others():
         collect(outcomes, eng.step())
         if not held_up.query():
             break
-        for id in (*latents, mixed_requests()[0].id):
+        for id in (*patches, mixed_requests()[0].id):
             eng.cancel(id)
         run(eng)
-    assert not any(id in outcomes for id in latents)  # the first chunk of the first job is running
+    assert not any(id in outcomes for id in patches)  # the first chunk of the first job is running
     for id in ("dec0", "dec2"):
         eng.cancel(id)
     run(eng, outcomes=outcomes)
     assert not {"dec0", "dec2"} & outcomes.keys()
     for id in ("dec1", "dec3"):
         with torch.inference_mode():
-            expected = torch.cat([*plain.decode(latents[id])]).cpu().numpy()
+            expected = torch.cat([*plain.decode(patches[id])]).cpu().numpy()
         pieces = [piece.array for piece in outcomes[id].pieces if len(piece.array)]
         np.testing.assert_allclose(np.concatenate(pieces), expected, atol=1e-5)
     assert at_rest(eng)

@@ -9,26 +9,28 @@ from voxcpm_grpc.engine.blocks import BlockManager
 from voxcpm_grpc.engine.scheduler import PrefillBudget, Scheduler
 from voxcpm_grpc.engine.sequence import Sequence
 from voxcpm_grpc.errors import Exhausted, TooLong
+from voxcpm_grpc.models.base import PromptRows
 from voxcpm_grpc.request import Request
 
 PAGE = 4
 PLAYED = 1e9  # a time when all audio has been played
 
 
-class Rows:
-    """A prompt of `length` text positions, as far as the scheduler needs one."""
-
-    def __init__(self, length, max_steps):
-        self.tokens = np.arange(length)
-        self.max_steps = max_steps
-
-    def __len__(self):
-        return len(self.tokens)
+def rows(length: int, max_steps: int) -> PromptRows:
+    """A prompt of `length` text positions."""
+    return PromptRows(
+        tokens=np.arange(length),
+        audio=np.zeros(length, bool),
+        patches=np.zeros((0, 1, 1), np.float32),
+        cacheable=0,
+        primer=0,
+        max_steps=max_steps,
+    )
 
 
 def sequence(name, length, steps, credit=10**6, continues=False):
     request = Request(id=name, text="x", continues=continues)
-    prompt = Rows(length, steps)
+    prompt = rows(length, steps)
     return Sequence(request=request, prompt=prompt, keys=[], credit=credit, max_steps=steps, queued_at=0.0)
 
 

@@ -1,5 +1,7 @@
 """Rotation, KV write and attention of one new row of each sequence agree with the separate definitions."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -38,7 +40,7 @@ def step(target, contexts, heads, groups, size, *, rotated=True):
 
 
 def check(kernel, agree, arguments, **options):
-    exact = [x.float() if torch.is_tensor(x) and x.is_floating_point() else x for x in arguments]
+    exact: list[Any] = [x.float() if torch.is_tensor(x) and x.is_floating_point() else x for x in arguments]
     exact[5:7] = (pages.clone() for pages in exact[5:7])
     truth = reference.decode_attention(*exact)
     agree(kernel(*arguments, **options), truth)

@@ -42,7 +42,7 @@ def test_step(flow_step, agree, draw, sizes):
     norm, weight, bias = draw(hidden), draw(latents, hidden) / hidden**0.5, draw(latents)
     x, sizes_, cfg = draw(streams, frames, latents).float(), draw(3).float(), draw(streams).float().abs()
     exact = [part.float() for part in (rows, norm, weight, bias)]
-    truth = reference.flow_step(exact[0], exact[1], 1e-5, *exact[2:], x, sizes_, 1, cfg)
+    truth = reference.flow_step(exact[0], exact[1], 1e-5, exact[2], exact[3], x, sizes_, 1, cfg)
     out = flow_step.flow_step(rows, norm, 1e-5, weight, bias, x, sizes_, 1, cfg)
     agree(out - x, truth - x)
 

@@ -28,7 +28,7 @@ def random_rows(target, rows, heads, groups, size):
 def test_write_kv(kv_write, target, groups, size):
     _, k, v, pages, write = random_rows(target, 37, 4, groups, size)
     expected = pages.clone()
-    reference.write_kv(k, v, *expected, write)
+    reference.write_kv(k, v, expected[0], expected[1], write)
     kv_write.write_kv(k, v, *pages, write)
     assert torch.equal(pages.nan_to_num(7), expected.nan_to_num(7))
     assert pages.isnan().any()
@@ -40,7 +40,7 @@ def test_rope_write_kv(kv_write, target, agree, heads, groups, size):
     angle = torch.randint(0, 300, (19, 1)) * 100 ** -torch.linspace(0, 1, size // 2)
     cos, sin = (f(angle).to(q.device) for f in (torch.cos, torch.sin))
     expected = pages.clone()
-    rotated = reference.rope_write_kv(q, k, v, cos, sin, *expected, write)
+    rotated = reference.rope_write_kv(q, k, v, cos, sin, expected[0], expected[1], write)
     agree(kv_write.rope_write_kv(q, k, v, cos, sin, *pages, write), rotated)
     assert torch.equal(pages.isnan(), expected.isnan())
     agree(pages.nan_to_num(0), expected.nan_to_num(0))

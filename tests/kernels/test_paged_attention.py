@@ -1,5 +1,7 @@
 """The attention kernel agrees with its reference for every tile, split and page size."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -39,9 +41,8 @@ def random_pages(target, rows, cached, page_size, heads, groups, size):
 
 
 def truth(arguments):
-    return reference.paged_attention(
-        *(x.float() if torch.is_tensor(x) and x.is_floating_point() else x for x in arguments)
-    )
+    exact: list[Any] = [x.float() if torch.is_tensor(x) and x.is_floating_point() else x for x in arguments]
+    return reference.paged_attention(*exact)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)

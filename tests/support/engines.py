@@ -106,6 +106,19 @@ def collect(outcomes, results):
                 outcome.error = event
 
 
+def finished(outcome: Outcome) -> Finished:
+    """The end of a request that has finished without an error."""
+    assert outcome.error is None and outcome.finished is not None
+    return outcome.finished
+
+
+def latents(outcome: Outcome) -> np.ndarray:
+    """The latents of a finished request that keeps them."""
+    kept = finished(outcome).latents
+    assert kept is not None
+    return kept
+
+
 def at_rest(eng: Engine) -> bool:
     stats = eng.stats()
     return (stats.slots_used, stats.pages_used, stats.running, stats.waiting) == (0, 0, 0, 0)

@@ -44,7 +44,9 @@ def pair(request, full_size):  # noqa: F811
 
     def load(dtype, attention):
         options = LoadOptions(device=device, dtype=dtype, attention=attention, max_slots=STREAMS)
-        return load_model(full_size, options)
+        model = load_model(full_size, options)
+        assert isinstance(model, VoxCPM2)
+        return model
 
     yield Pair(load(torch.bfloat16, request.param), load(torch.float32, "reference"))
     torch.cuda.empty_cache()

@@ -32,7 +32,8 @@ def truth(device: str, full: bool = False, **changes) -> StreamingDecoder:
     tool = runpy.run_path(str(TOOL))
     config = tool["config"](full, "float32")["audio_vae_config"] | changes
     tensors = tool["vae_tensors"](config, tool["Random"](1, device))
-    shape = {name: tuple(config[name]) if isinstance(config[name], list) else config[name] for name in SMALL}
+    shape = {name: config[name] for name in SMALL}
+    shape["decoder_rates"] = tuple(shape["decoder_rates"])
     weights = Weights("random", tensors, torch.device(device), torch.float32, torch.float32)
     return build_decoder(VAEConfig(**shape), weights)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from torch import Tensor
 
@@ -29,7 +30,7 @@ logger = logging.getLogger(__name__)
 class PersistentLoop:
     """A `flow.FlowLoop` for a batch of one, in a single launch."""
 
-    def __init__(self, kernel: PersistentFlow) -> None:
+    def __init__(self, kernel: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]) -> None:
         self._kernel = kernel
 
     def __call__(self, noise: Tensor, mu: Tensor, condition: Tensor, cfg: Tensor, schedule: FlowSchedule) -> Tensor:
