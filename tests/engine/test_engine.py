@@ -18,12 +18,11 @@ from support.engines import (
     finished,
     mixed_requests,
     run,
-    voice,
     watch_launches,
 )
 
-from voxcpm_grpc.errors import Exhausted, FailedPrecondition, Internal, InvalidRequest, TooLong, Unavailable
-from voxcpm_grpc.request import Admitted, AudioChunk, Conditioning, Prompt, Request, Sampling
+from voxcpm_grpc.errors import Internal, Unavailable
+from voxcpm_grpc.request import Admitted, AudioChunk, Conditioning, Request, Sampling
 
 TOLERANCE = 1e-4
 
@@ -263,44 +262,6 @@ def test_a_stream_without_credit_does_not_delay_others(alone):
             collect(outcomes, eng.step())
     assert_same(total, alone[slow.id])
     assert at_rest(eng)
-
-
-def test_codec_jobs_run_beside_streams_and_match_the_codec_alone():
-    eng = engine()
-    waveform = np.random.default_rng(0).uniform(-0.3, 0.3, 16000 * 3).astype(np.float32)
-    eng.add(mixed_requests(1)[0])
-    eng.encode("enc", waveform, pad_left=True)
-    eng.decode("dec", voice(4, 12))
-    outcomes = run(eng)
-    latents = np.concatenate([piece.array for piece in outcomes["enc"].pieces if len(piece.array)])
-    audio = np.concatenate([piece.array for piece in outcomes["dec"].pieces])
-    assert latents.shape == (19, 4, 8) and audio.shape == (12 * 7680,)
-    with torch.inference_mode():
-        np.testing.assert_array_equal(latents, np.concatenate(list(eng.model.codec.encode(waveform, pad_left=True))))
-        np.testing.assert_array_equal(audio, np.concatenate(list(eng.model.codec.decode(voice(4, 12)))))
-    assert [piece.last for piece in outcomes["enc"].pieces][-1] and outcomes["r0"].finished
-
-
-def test_a_request_that_cannot_run_is_refused_with_number_and_limit():
-    eng = engine(slots=1, max_queue=1)
-    ask = Request(id="a", text="Hello.")
-    with pytest.raises(FailedPrecondition, match="4, 6, 10"):
-        eng.add(replace(ask, sampling=Sampling(inference_timesteps=7)))
-    with pytest.raises(TooLong, match="2048"):
-        eng.add(replace(ask, text="long " * 600))
-    with pytest.raises(InvalidRequest):
-        eng.add(replace(ask, text="  \n "))
-    with pytest.raises(InvalidRequest):
-        eng.add(replace(ask, conditioning=Conditioning(reference=np.full((3, 4, 8), np.nan, np.float32))))
-    with pytest.raises(InvalidRequest):
-        eng.add(replace(ask, conditioning=Conditioning(prompt=Prompt(text="x", latents=np.zeros((3, 4, 9), "f4")))))
-    assert not eng.busy
-    eng.add(ask)
-    with pytest.raises(InvalidRequest, match="in use"):
-        eng.add(ask)
-    eng.add(replace(ask, id="b"))
-    with pytest.raises(Exhausted, match="limit is 1"):
-        eng.add(replace(ask, id="c"))
 
 
 def test_a_stream_with_audio_that_is_not_finite_ends_alone(alone):

@@ -1,0 +1,32 @@
+"""Requests that an engine refuses."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from support.engines import engine
+
+from voxcpm_grpc.errors import Exhausted, FailedPrecondition, InvalidRequest, TooLong
+from voxcpm_grpc.request import Conditioning, Prompt, Request, Sampling
+
+
+def test_a_request_that_cannot_run_is_refused_with_number_and_limit():
+    eng = engine(slots=1, max_queue=1)
+    ask = Request(id="a", text="Hello.")
+    with pytest.raises(FailedPrecondition, match="4, 6, 10"):
+        eng.add(replace(ask, sampling=Sampling(inference_timesteps=7)))
+    with pytest.raises(TooLong, match="2048"):
+        eng.add(replace(ask, text="long " * 600))
+    with pytest.raises(InvalidRequest):
+        eng.add(replace(ask, text="  \n "))
+    with pytest.raises(InvalidRequest):
+        eng.add(replace(ask, conditioning=Conditioning(reference=np.full((3, 4, 8), np.nan, np.float32))))
+    with pytest.raises(InvalidRequest):
+        eng.add(replace(ask, conditioning=Conditioning(prompt=Prompt(text="x", latents=np.zeros((3, 4, 9), "f4")))))
+    assert not eng.busy
+    eng.add(ask)
+    with pytest.raises(InvalidRequest, match="in use"):
+        eng.add(ask)
+    eng.add(replace(ask, id="b"))
+    with pytest.raises(Exhausted, match="limit is 1"):
+        eng.add(replace(ask, id="c"))
