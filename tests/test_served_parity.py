@@ -1,4 +1,4 @@
-"""What leaves a real server, through gRPC and a process boundary, is what the official package makes."""
+"""The audio of a real server, through gRPC and a process boundary, equals that of the official package."""
 
 import struct
 
@@ -16,14 +16,14 @@ from voxcpm_server.app import running_server
 
 
 def float_wav(waveform: np.ndarray, rate: int = 16000) -> bytes:
-    """A WAV file of float32 samples: nothing is lost on the way to the encoder."""
+    """A WAV file of float32 samples, which the encoder receives without loss."""
     data = waveform.astype("<f4").tobytes()
     header = struct.pack("<4sIHHIIHH4sI", b"fmt ", 16, 3, 1, rate, 4 * rate, 4, 32, b"data", len(data))
     return struct.pack("<4sI4s", b"RIFF", 4 + len(header) + len(data), b"WAVE") + header + data
 
 
 async def compare(tmp_path, name: str, source: str) -> None:
-    """Speak a golden case through a server of its own; its recordings go along as `source`: latents or audio."""
+    """Speak a golden case through a new server. `source` tells how its recordings are sent: as latents or audio."""
     golden = goldens.load(name)
     np.save(tmp_path / "noise.npy", golden.noise)
     settings = Settings(
@@ -64,5 +64,5 @@ async def test_a_sentence(tmp_path):
 
 
 @pytest.mark.parametrize("source", ["latents", "audio"])
-async def test_prompt_and_reference_sent_along(tmp_path, source):
+async def test_prompt_and_reference_inside_the_request(tmp_path, source):
     await compare(tmp_path, "hifi", source)

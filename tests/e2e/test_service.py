@@ -26,7 +26,7 @@ def test_health(channel, client):
         assert next(watch).status == SERVING
         watch.cancel()
     with pytest.raises(grpc.RpcError) as raised:
-        health.Check(health_pb2.HealthCheckRequest(service="nobody"), timeout=60)
+        health.Check(health_pb2.HealthCheckRequest(service="missing"), timeout=60)
     assert raised.value.code() is grpc.StatusCode.NOT_FOUND
 
 
@@ -75,11 +75,11 @@ def test_every_error_has_details(stub):
 
 
 def test_errors_of_every_call_have_their_own_codes(client, stub, recording):
-    nobody = "ref_" + "a" * 32
+    missing = "ref_" + "a" * 32
     for call in (
-        lambda: client.get_voice(nobody),
-        lambda: client.delete_voice(nobody),
-        lambda: client.say("Hello.", voice=nobody),
+        lambda: client.get_voice(missing),
+        lambda: client.delete_voice(missing),
+        lambda: client.say("Hello.", voice=missing),
     ):
         with pytest.raises(NotFound):
             call()

@@ -33,8 +33,8 @@ def test_sentences_are_spoken_while_text_arrives(client):
     with client.session(max_steps=3, timesteps=4, seed=1) as session:
         session.send_text("One is here. Two is ")
         session.send_text("here. And")
-        heard = next(session)
-        assert heard.sample_count
+        chunk = next(session)
+        assert chunk.sample_count
         session.send_text(" three.")
         session.flush(tag="all")
         flushed = [chunk.flushed.tag for chunk in session_until(session, "flushed")]
@@ -46,7 +46,7 @@ def test_sentences_are_spoken_while_text_arrives(client):
 
 
 def session_until(session, event: str) -> list:
-    """The chunks up to the first with this event."""
+    """The next chunk with this event, as a list; an empty list if the stream ends first."""
     for chunk in session:
         if getattr(chunk, event):
             return [chunk]
@@ -55,7 +55,7 @@ def session_until(session, event: str) -> list:
 
 def test_a_conversation_can_be_interrupted(client):
     with client.session(timesteps=4, seed=1, segmentation="manual") as session:
-        session.send_text("One long sentence that nobody will hear to its end, however long it may take.")
+        session.send_text("One long sentence that the interrupt cuts off before its end, after some time.")
         session.flush()
         next(session)
         session.interrupt(tag="stop")

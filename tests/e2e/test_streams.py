@@ -35,8 +35,8 @@ async def test_concurrent_streams_of_all_kinds_equal_single_ones(target, client,
     async with AsyncClient(target, timeout=90) as caller:
         alone = [await speak(caller, index) for index in range(len(kinds))]
         together = await asyncio.gather(*(speak(caller, index) for index in range(len(kinds))))
-    for ours, theirs in zip(together, alone, strict=True):
-        same_audio(ours, theirs)
+    for first, second in zip(together, alone, strict=True):
+        same_audio(first, second)
     client.delete_voice(voice.id, cascade=True)
 
 

@@ -42,13 +42,13 @@ def test_all_servers_see_the_creation_and_the_deletion_of_a_voice_at_once(target
         with Client(target, timeout=60) as maker:
             voice = maker.add_reference(recording)
             assert not voice.reused
-        heard = []
+        speeches = []
         for _ in range(CONNECTIONS):
             with Client(target, timeout=60) as other:
-                heard.append(other.say("Hello.", voice=voice.id, **SHORT).samples)
+                speeches.append(other.say("Hello.", voice=voice.id, **SHORT).samples)
                 assert other.get_voice(voice.id).id == voice.id
                 assert other.add_reference(recording).reused
-            same_audio(heard[-1], heard[0])
+            same_audio(speeches[-1], speeches[0])
         with Client(target, timeout=60) as deleter:
             deleter.delete_voice(voice.id)
         for _ in range(CONNECTIONS):
@@ -80,8 +80,8 @@ def test_latents_condition_like_their_recording(client, info, recording, same_au
     latents = client.encode_latents(recording, role="prompt")
     assert latents.data.shape[1] == info.feat_dim
     assert latents.model_fingerprint == info.model_fingerprint
-    said = client.say("Hello.", prompt=Prompt(latents, "A tone."), **SHORT)
-    same_audio(said.samples, client.say("Hello.", prompt=Prompt(recording, "A tone."), **SHORT).samples)
+    speech = client.say("Hello.", prompt=Prompt(latents, "A tone."), **SHORT)
+    same_audio(speech.samples, client.say("Hello.", prompt=Prompt(recording, "A tone."), **SHORT).samples)
 
 
 @pytest.mark.parametrize("kind", ["prompt", "reference"])
@@ -129,5 +129,5 @@ def test_presets_are_used_by_name_and_other_names_are_not_found(client, info):
     assert listed == set(info.presets)
     for name in info.presets:
         assert client.say("Hello.", voice=name, **SHORT).summary.total_samples
-    with pytest.raises(NotFound, match="there is no preset 'nobody'"):
-        client.say("Hello.", voice="nobody")
+    with pytest.raises(NotFound, match="there is no preset 'missing'"):
+        client.say("Hello.", voice="missing")

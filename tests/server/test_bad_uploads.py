@@ -138,15 +138,15 @@ async def test_a_voice_of_the_wrong_kind_is_refused(served, details_of):
 
 
 async def test_an_upload_without_messages_times_out(serve_front):
-    async def stalled(begun: list[pb.AddPromptRequest]) -> AsyncIterator[pb.AddPromptRequest]:
-        for message in begun:
+    async def stalled(messages: list[pb.AddPromptRequest]) -> AsyncIterator[pb.AddPromptRequest]:
+        for message in messages:
             yield message
         await asyncio.sleep(NEVER_SECONDS)
 
     async with serve_front(upload_idle_seconds=0.1) as served:
-        for begun in ([], HALF):
+        for messages in ([], HALF):
             with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await asyncio.wait_for(served.stub.AddPrompt(stalled(begun)).read(), HANG_SECONDS)
+                await asyncio.wait_for(served.stub.AddPrompt(stalled(messages)).read(), HANG_SECONDS)
             assert caught.value.code() is INVALID
         assert not list(served.directory.iterdir())
 

@@ -72,13 +72,13 @@ async def test_uploads_share_a_budget(serve_front, details_of, way):
     async with serve_front(max_upload_bytes_total=10_000) as served:
         await WAYS[way](served.stub)
         assert served.uploads.held == 0
-        begun = await begin(served, 3000)
+        other = await begin(served, 3000)
         with pytest.raises(grpc.aio.AioRpcError, match=r"10000.*retry") as caught:
             await WAYS[way](served.stub)
         assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert details_of(caught.value).retry_seconds > 0
         assert served.uploads.held == 3000
-        begun.cancel()
+        other.cancel()
         await served.idle()
         assert served.uploads.held == 0
         await WAYS[way](served.stub)
