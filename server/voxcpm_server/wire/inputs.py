@@ -169,7 +169,7 @@ class VoiceOptions:
     """`ttl`: seconds from the last use to the expiry; None takes the server's default."""
 
     display_name: str = ""
-    labels: dict[str, str] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict[str, str])
     ttl: float | None = None
 
 

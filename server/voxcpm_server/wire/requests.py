@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -48,7 +48,8 @@ class RequestReader:
                 return inputs.Interrupt(_tag(message.interrupt.tag, "interrupt.tag"))
             case "finish":
                 return inputs.Finish()
-        raise InvalidRequest("a message of the stream is empty; set config, text, flush, interrupt or finish")
+            case _:
+                raise InvalidRequest("a message of the stream is empty; set config, text, flush, interrupt or finish")
 
     def generate_config(self, config: pb.GenerateConfig) -> inputs.GenerateConfig:
         with _inside("config"):
@@ -170,7 +171,8 @@ class RequestReader:
                     fingerprint=latents.model_fingerprint,
                     name=f"{field}.latents",
                 )
-        raise InvalidRequest(f"{name} is empty; set audio or latents", field=name)
+            case _:
+                raise InvalidRequest(f"{name} is empty; set audio or latents", field=name)
 
     def _transcript(self, transcript: str, field: str) -> str:
         """The transcript without control characters. White space at its end counts: the text follows directly."""
@@ -223,7 +225,8 @@ class RequestReader:
                         for d in message.commit.digests
                     )
                 )
-        raise InvalidRequest("a message of the stream is empty; set config, audio or commit")
+            case _:
+                raise InvalidRequest("a message of the stream is empty; set config, audio or commit")
 
     def _upload_config(self, config: Any) -> inputs.UploadConfig:
         if isinstance(config, pb.EncodeLatentsConfig):
@@ -374,7 +377,7 @@ def _enum(table: Mapping[Any, T], value: int, field: str) -> T:
 
 
 @contextmanager
-def _inside(prefix: str) -> Iterator[None]:
+def _inside(prefix: str) -> Generator[None]:
     """Put `prefix` before the field of every error that the block raises."""
     try:
         yield

@@ -30,7 +30,7 @@ class Voice:
     fingerprint: str
     transcript: str = ""
     display_name: str = ""
-    labels: dict[str, str] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict[str, str])
     ttl: float = 0.0
     created: float = 0.0
     used: float = 0.0
