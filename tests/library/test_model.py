@@ -107,7 +107,7 @@ def test_a_model_that_cannot_load_says_why(tmp_path):
         voxcpm_grpc.load(tmp_path, devices=["cpu"])
     with pytest.raises(StartupError, match="max_slots"):
         voxcpm_grpc.load(TINY, devices=["cpu"], settings={"engine.max_slot": 1})
-    with pytest.raises(StartupError, match="PyTorch sees"):
+    with pytest.raises(StartupError, match="99"):
         voxcpm_grpc.load(TINY, devices=[99])
 
 

@@ -19,7 +19,7 @@ RETRIES = 1  # after the loss of an engine; with more, a request that kills engi
 MIN_SHARE_LEFT = 1 / 8  # of the estimated work, which counts until a call ends
 
 
-@dataclass(slots=True, eq=False, weakref_slot=True)
+@dataclass(eq=False)  # without slots: Python 3.12 leaves out the slot for weak references in a generic class
 class EngineCall(Generic[T]):
     """A request or codec job in progress: an asynchronous iterator of its events, for one reader.
 

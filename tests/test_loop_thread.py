@@ -4,7 +4,7 @@ import threading
 
 from support.waiting import HANG_SECONDS
 
-from voxcpm_client.loop_thread import LoopThread
+from voxcpm_grpc.loop_thread import LoopThread
 
 
 def test_a_coroutine_that_ends_while_the_thread_stops_still_returns():
