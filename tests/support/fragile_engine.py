@@ -29,18 +29,18 @@ class Fragile:
 
         engine = LoadEngine(self.checkpoint, "tiny", EngineSettings(device="cpu"))()
         model = engine.model  # pyright: ignore[reportAttributeAccessIssue]
-        embed, speak = model.embed, model.speak
+        embed, decode_patch = model.embed, model.decode_patch
 
         def embed_unless_poisoned(rows, state):
             if (state.history[rows.audio_slot, rows.audio_patch] == POISON).any():
                 raise ValueError("poison")
             return embed(rows, state)
 
-        def speak_unless_full(rows, state):
+        def decode_unless_full(rows, state):
             if self.full.exists():
                 self.full.unlink()
                 raise torch.OutOfMemoryError("tried to allocate more than there is")
-            return speak(rows, state)
+            return decode_patch(rows, state)
 
-        model.embed, model.speak = embed_unless_poisoned, speak_unless_full
+        model.embed, model.decode_patch = embed_unless_poisoned, decode_unless_full
         return engine

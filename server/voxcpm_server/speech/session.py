@@ -135,9 +135,9 @@ class Session:
 
         def done(task: asyncio.Task[None]) -> None:
             self._tasks.discard(task)
+            error = Internal() if task.cancelled() else task.exception()  # reading it keeps asyncio from logging it
             if self._outcome.done() or task.cancelling():
                 return
-            error = Internal() if task.cancelled() else task.exception()  # the task cancelled itself
             if error is not None:
                 self._outcome.set_exception(error)
             elif last:
