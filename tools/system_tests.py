@@ -61,6 +61,7 @@ SUITES = (
     Suite("s3", "voices in a bucket", 3, ("tests/server", "--stores=s3", "-k=s3"), pypi=("s3fs", "moto[server]>=5")),
     Suite("chaos", "engines of a model that are killed, stopped and out of memory, under load", 8),
     Suite("benchmarks", "the commands that measure, and the pictures they draw", 5, extras=("bench",)),
+    Suite("fuzz", "random messages, uploads and bytes against a real server", 8),
     Suite(
         "clients",
         "a call with grpcurl, buf, Node, C++ and grpclib, and the contract against the published one",

@@ -1,0 +1,188 @@
+"""Random calls to a real server: each ends soon, with a status that names the caller's mistake, and leaves nothing."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.random_messages import random_messages, texts
+from support.servers import Server, serving
+from support.uploads import recording
+from support.waiting import HANG_SECONDS
+
+from voxcpm_client import Client
+from voxcpm_grpc.v1 import tts_pb2 as pb
+from voxcpm_grpc.v1 import tts_pb2_grpc
+
+pytestmark = pytest.mark.timeout(900)
+
+EXAMPLES = 200
+METHODS = "/voxcpm_grpc.v1.VoxCPMService/"
+REFUSALS = {
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.FAILED_PRECONDITION,
+    grpc.StatusCode.NOT_FOUND,
+    grpc.StatusCode.RESOURCE_EXHAUSTED,
+}
+UPLOADS = {
+    "AddPrompt": (pb.AddPromptRequest, pb.AddPromptConfig(transcript="Hi there.")),
+    "AddReference": (pb.AddReferenceRequest, pb.AddReferenceConfig()),
+    "AddHifi": (
+        pb.AddHifiRequest,
+        pb.AddHifiConfig(uploaded_prompt=pb.UploadedPrompt(transcript="Hi."), same_as_prompt=pb.SameAsPrompt()),
+    ),
+    "EncodeLatents": (pb.EncodeLatentsRequest, pb.EncodeLatentsConfig()),
+}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serving(tmp_path_factory.mktemp("voices")) as running:
+        yield running
+        with Client(running.address) as client:
+            assert client.health()
+            assert client.say("Still here.", max_steps=4, timesteps=4).samples.any()
+        for fault in ("Traceback", "code=INTERNAL", "code=UNKNOWN"):
+            before, found, after = running.log.partition(fault)
+            assert not found, f"{before[-1000:]}{found}{after[:3000]}"
+
+
+@pytest.fixture(scope="module")
+def channel(server: Server) -> Iterator[grpc.Channel]:
+    with grpc.insecure_channel(server.address) as connected:
+        yield connected
+
+
+@pytest.fixture(scope="module")
+def stub(channel: grpc.Channel) -> tts_pb2_grpc.VoxCPMServiceStub:
+    return tts_pb2_grpc.VoxCPMServiceStub(channel)
+
+
+def answers(responses: Any) -> list[Any] | None:
+    """All responses of a call, or None if it was refused with one of the statuses that a caller can expect."""
+    try:
+        return list(responses)
+    except grpc.RpcError as error:
+        assert error.code() in REFUSALS, error
+        assert error.details()
+        return None
+
+
+def check_stream(chunks: list[pb.AudioChunk]) -> None:
+    position = 0
+    for chunk in chunks:
+        assert chunk.offset_samples == position
+        position += chunk.sample_count
+    assert chunks[-1].summary.total_samples == position
+
+
+short = st.builds(lambda seed: pb.GenerateConfig(turn=turn(seed)), st.integers(0, 2**32))
+
+
+def turn(seed: int) -> pb.TurnConfig:
+    return pb.TurnConfig(sampling=pb.Sampling(seed=seed, max_steps=4, inference_timesteps=4))
+
+
+inputs = st.one_of(
+    texts().map(lambda text: pb.GenerateRequest(text=text)),
+    texts().map(lambda text: pb.GenerateRequest(text=text)),
+    st.booleans().map(lambda end: pb.GenerateRequest(flush=pb.Flush(end_turn=end, tag="f"))),
+    st.just(pb.GenerateRequest(interrupt=pb.Interrupt(tag="i"))),
+    random_messages(pb.GenerateRequest),
+)
+
+
+@settings(max_examples=EXAMPLES)
+@given(config=short | random_messages(pb.GenerateConfig), messages=st.lists(inputs, max_size=8), finish=st.booleans())
+def test_any_sequence_of_messages(stub, config, messages, finish):
+    requests = [pb.GenerateRequest(config=config), *messages]
+    if finish:
+        requests.append(pb.GenerateRequest(finish=pb.Finish()))
+    chunks = answers(stub.Generate(iter(requests), timeout=HANG_SECONDS))
+    if chunks is not None:
+        check_stream(chunks)
+
+
+@settings(max_examples=EXAMPLES)
+@given(messages=st.lists(inputs, min_size=1, max_size=6), seed=st.integers(0, 2**32), read=st.integers(0, 4))
+def test_streams_that_are_cancelled(stub, messages, seed, read):
+    config = pb.GenerateRequest(config=pb.GenerateConfig(turn=turn(seed)))
+    call = stub.Generate(iter([config, *messages]), timeout=HANG_SECONDS)
+    try:
+        for _, _ in zip(range(read), call, strict=False):
+            pass
+    except grpc.RpcError as error:
+        assert error.code() in REFUSALS, error
+    call.cancel()
+
+
+@settings(max_examples=EXAMPLES)
+@given(method=st.sampled_from(["Generate", *UPLOADS]), messages=st.lists(st.binary(max_size=60), max_size=4))
+def test_any_bytes(channel, method, messages):
+    call = channel.stream_stream(METHODS + method)
+    answers(call(iter(messages), timeout=HANG_SECONDS))
+
+
+@st.composite
+def uploads(draw: st.DrawFn) -> tuple[str, list[Any]]:
+    """A method, and the messages of an upload with some mistakes or none."""
+    method = draw(st.sampled_from(list(UPLOADS)))
+    kind, config = UPLOADS[method]
+    data = bytearray(recording(draw(st.integers(0, 50))))
+    for _ in range(draw(st.integers(0, 3))):  # bytes that differ, in the header or behind it
+        data[draw(st.integers(0, 60) | st.integers(0, len(data) - 1))] = draw(st.integers(0, 255))
+    data = data[: draw(st.just(len(data)) | st.integers(0, len(data)))]
+    size = draw(st.integers(500, 5000))
+    messages = [kind(config=config)]
+    for at in range(0, len(data), size):
+        offset = at + draw(st.sampled_from([0] * 40 + [1, -1]))
+        messages.append(kind(audio=pb.AudioPart(data=bytes(data[at : at + size]), offset_bytes=offset)))
+    total = len(data) + draw(st.sampled_from([0] * 10 + [1]))
+    sha = draw(st.sampled_from([b"", hashlib.sha256(data).digest(), bytes(32)]))
+    messages.append(kind(commit=pb.UploadCommit(digests=[pb.UploadDigest(total_bytes=total, sha256=sha)])))
+    match draw(st.sampled_from(["whole"] * 4 + ["cut", "swapped", "doubled", "random"])):
+        case "cut":
+            messages = messages[: draw(st.integers(0, len(messages)))]
+        case "swapped":
+            messages = draw(st.permutations(messages))
+        case "doubled":
+            messages.insert(draw(st.integers(0, len(messages))), draw(st.sampled_from(messages)))
+        case "random":
+            messages.insert(draw(st.integers(0, len(messages))), draw(random_messages(kind)))
+    return method, messages
+
+
+@settings(max_examples=EXAMPLES)
+@given(upload=uploads())
+def test_any_upload(stub, upload):
+    method, messages = upload
+    if method == "EncodeLatents":
+        try:
+            assert stub.EncodeLatents(iter(messages), timeout=HANG_SECONDS).latents.data
+        except grpc.RpcError as error:
+            assert error.code() in REFUSALS, error
+        return
+    chunks = answers(getattr(stub, method)(iter(messages), timeout=HANG_SECONDS))
+    if chunks is not None:
+        [handle] = [chunk.handle for chunk in chunks if chunk.HasField("handle")]
+        assert stub.GetVoice(pb.GetVoiceRequest(id=handle.id), timeout=HANG_SECONDS).handle.id == handle.id
+        stub.DeleteVoice(pb.DeleteVoiceRequest(id=handle.id, cascade=True), timeout=HANG_SECONDS)
+
+
+@settings(max_examples=EXAMPLES)
+@given(
+    request=random_messages(pb.GetVoiceRequest)
+    | random_messages(pb.ListVoicesRequest)
+    | random_messages(pb.DeleteVoiceRequest)
+)
+def test_any_question_about_voices(stub, request):
+    method = type(request).__name__.removesuffix("Request")
+    try:
+        getattr(stub, method)(request, timeout=HANG_SECONDS)
+    except grpc.RpcError as error:
+        assert error.code() in REFUSALS, error
