@@ -222,5 +222,6 @@ class AsyncSession(AsyncStream):
 
     async def finish(self) -> None:
         """Send no more text. The stream ends when all of the text has been spoken."""
-        await self._requests.put(pb.GenerateRequest(finish=pb.Finish()))
+        # Without a Finish message: the server could end the call before the half-close arrives, and proxies such as
+        # HAProxy 2.6 then reset the stream instead of forwarding the status.
         await self._requests.close()
