@@ -85,6 +85,7 @@ def decode_attention(
         ROTATE=cos is not None,
         SPLIT=splits > 1,
         OVERLAP=overlap,
+        num_warps=8 if q.dtype == torch.float32 else 4,  # in float32 the registers of 4 do not suffice
         **({"launch_pdl": True} if overlap else {}),
     )
     if splits > 1:

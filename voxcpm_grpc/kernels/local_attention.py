@@ -75,10 +75,16 @@ def local_attention(
         NORM=rows is not None,
         INPUTS=inputs,
         INPUT_BLOCK=min(256, triton.next_power_of_2(inputs)),
-        num_warps=2 if tokens * heads <= 32 else 4 if tokens * heads <= 64 else 8,
+        num_warps=_warps(tokens, heads, q.dtype),
         **({"launch_pdl": True} if overlap else {}),
     )
     return out
+
+
+def _warps(tokens: int, heads: int, dtype: torch.dtype) -> int:
+    warps = 2 if tokens * heads <= 32 else 4 if tokens * heads <= 64 else 8
+    # In float32 a warp has registers for one head. With two they spill, up to 7 kB a thread.
+    return max(warps, heads) if dtype == torch.float32 else warps
 
 
 def _heads(total: int, repeat: int, device: torch.device) -> int:
