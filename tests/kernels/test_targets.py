@@ -1,0 +1,37 @@
+"""The kernels compile for the GPUs that are supported, within the limits of each; no GPU is needed.
+
+One variant of each kernel is compiled here. tests/system/gpus compiles every variant for every GPU.
+"""
+
+import pytest
+from support.compiled_kernels import compile_elsewhere, faults
+from support.gpus import GPUS
+from support.kernel_launches import launched_names
+
+pytest.importorskip("triton")
+pytestmark = pytest.mark.timeout(600)  # half a minute of compilation, on a host that may be busy
+
+HOPPER_ONLY = "_skinny_gemm_kernel"
+CHOSEN = {
+    "sm_86": [name for name in launched_names() if name != HOPPER_ONLY],  # the least shared memory of a block
+    "sm_90": [HOPPER_ONLY],
+    "sm_120": ["_paged_attention_kernel", "_local_attention_kernel", "pointwise_kernel"],
+}
+
+
+@pytest.fixture(scope="module", params=CHOSEN)
+def compiled(request):
+    gpu = GPUS[request.param]
+    return gpu, compile_elsewhere(gpu, "--kernels", *CHOSEN[gpu.target])
+
+
+def test_every_kernel_fits(compiled):
+    gpu, kernels = compiled
+    assert sorted({kernel.kernel for kernel in kernels}) == CHOSEN[gpu.target]
+    assert [fault for kernel in kernels for fault in faults(kernel, gpu)] == []
+
+
+def test_only_gpus_that_can_overlap_kernels_are_asked_to(compiled):
+    gpu, kernels = compiled
+    overlap = {kernel.overlaps for kernel in kernels if "OVERLAP" in kernel.constants}
+    assert overlap == {gpu.capability >= (9, 0)}
