@@ -22,7 +22,7 @@ import time
 import tomllib
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
@@ -39,6 +39,7 @@ class Suite:
     name: str
     about: str
     minutes: float  # limit of its tests, without the installation
+    by_default: bool = field(default=True, kw_only=True)  # False: only if it is named
     tests: tuple[str, ...] = ()  # arguments of pytest; the folder tests/system/NAME if empty
     extras: tuple[str, ...] = ()  # of this project, in pyproject.toml
     pypi: tuple[str, ...] = ()
@@ -85,6 +86,13 @@ SUITES = (
         pypi=("einops",),
         pypi_alone=("voxcpm==2.0.3",),
         debian=("flite", "scowl", "wordnet-base"),
+    ),
+    Suite(
+        "gpus",
+        "all kernels, compiled for every GPU that is supported",
+        45,
+        pypi=("cuda-bindings>=13", "nvidia-cuda-nvrtc>=13"),
+        by_default=False,
     ),
 )
 
@@ -252,10 +260,11 @@ def count(report: Path) -> Counts:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Run the system tests.", formatter_class=argparse.RawTextHelpFormatter)
-    about = "\n".join(f"{suite.name:12} {suite.about}" for suite in SUITES)
+    about = "\n".join(f"{suite.name:12} {suite.about}{'' if suite.by_default else ' (*)'}" for suite in SUITES)
     names = [suite.name for suite in SUITES]
-    parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"all if none is named:\n{about}")
-    chosen = parser.parse_args().suites or names
+    default = [suite.name for suite in SUITES if suite.by_default]
+    parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"all but (*) if none is named:\n{about}")
+    chosen = parser.parse_args().suites or default
     if unknown := set(chosen) - set(names):
         parser.error(f"no such suite: {', '.join(sorted(unknown))}; there are {', '.join(names)}")
     total, broken = Counts(), []

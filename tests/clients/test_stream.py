@@ -277,7 +277,7 @@ def test_one_thread_writes_a_blocking_session_and_another_reads_it(server):
 
 def test_a_blocking_client_leaves_no_thread_behind(server):
     def ours() -> list[threading.Thread]:
-        return [thread for thread in threading.enumerate() if thread.name.startswith("voxcpm-client")]
+        return [thread for thread in threading.enumerate() if thread.name.startswith("voxcpm event loop")]
 
     before = len(ours())
     with Client(server.target) as client:
