@@ -1,4 +1,4 @@
-"""What a person gets from `pip install voxcpm-grpc`: the wheel, built here without network."""
+"""The wheel that `pip install voxcpm-grpc` installs, built here without network."""
 
 import subprocess
 import sys

@@ -183,7 +183,7 @@ async def _started(folder: Path, names: str) -> AsyncIterator[World]:
 
 
 async def lose_one_before_it_is_heard(w: World) -> None:
-    """What is spoken again sounds as if nothing had happened."""
+    """A retried segment gives the same audio as one that was not disturbed."""
     request = mixed_requests()[2]
     undisturbed = await w.speak(request)
     for name in w.handles:

@@ -78,7 +78,7 @@ def launched_names() -> list[str]:
 
 
 def find_variants(gpu: Gpu, starts: tuple[Start, ...]) -> list[Variant]:
-    """What Triton compiles for these engines on this GPU, in the order of the first launches."""
+    """The kernel variants that Triton compiles for these engines on this GPU, in the order of the first launches."""
     found: dict[tuple[str, str], Variant] = {}
 
     def note(*, key: str, fn: Any, compile: dict[str, Any], **_: Any) -> bool:

@@ -107,7 +107,7 @@ def install(newcomer) -> None:
 
 @pytest.fixture(scope="module")
 def server(newcomer, install) -> Iterator[str]:
-    """What the commands print that install the package, start a server and speak."""
+    """The output of the commands that install the package, start a server and speak."""
     with socket.socket() as probe:
         assert probe.connect_ex(("127.0.0.1", PORT)), f"port {PORT}, which the README uses, is taken on this host"
     script = blocks("voxcpm-grpc say")

@@ -69,7 +69,7 @@ async def outcome(stream) -> list[Event] | VoxCPMError:
 
 
 def is_whole(events: list[Event] | VoxCPMError, steps: int, *, first: int = 0) -> bool:
-    """Whether these are all chunks of a request from `first` on, in order and its own, and its end."""
+    """True if the events are all chunks of a request from `first` on, in order, and its end."""
     if isinstance(events, VoxCPMError):
         return False
     chunks = [event for event in events if isinstance(event, AudioChunk)]
@@ -103,7 +103,7 @@ def steps_by_engine(folder: Path) -> list[int]:
 
 @pytest.mark.parametrize(("lost", "steps"), [("process", 150), ("node", 600)])
 async def test_a_loss_under_load(nodes, tmp_path, lost, steps):
-    """What was heard ends with Aborted, what was not is spoken elsewhere, the rest goes on, and the pool heals."""
+    """Calls with audio end with Aborted, others move to another engine or continue, and the engine is replaced."""
     make = MakeFake(step_seconds=0.005, slots=SLOTS, before=NotePid(tmp_path))
     async with pool_on(nodes, make, min_engines=2) as pool:
         heard = [pool.generate(request(f"heard-{n}", steps)) for n in range(2 * SLOTS)]
