@@ -26,7 +26,10 @@ from support.gpus import GPUS, Gpu
 
 ROOT = Path(__file__).parents[2]
 TENSOR_COLUMNS = 512  # of a multiprocessor, on Blackwell
-MAX_STACK = 128  # bytes of a thread: a few spilled registers outside loops cost little
+MAX_STACK = 128  # bytes of a thread: a few spilled registers cost little
+# In float32, short prompts whose contexts are divided. On an H200 eight warps, which spill less, are faster with up to
+# 300 positions and slower with 1000.
+ACCEPTED_STACK = {"_paged_attention_kernel": 640}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +69,8 @@ def faults(kernel: Compiled, gpu: Gpu) -> list[str]:
         found.append(f"takes {kernel.shared} bytes of shared memory, a block has {gpu.shared}")
     if kernel.tensor_columns > TENSOR_COLUMNS:
         found.append(f"takes {kernel.tensor_columns} columns of tensor memory, there are {TENSOR_COLUMNS}")
-    if kernel.stack > MAX_STACK:
-        found.append(f"keeps {kernel.stack} bytes of a thread in memory, at most {MAX_STACK} are acceptable")
+    if kernel.stack > (accepted := ACCEPTED_STACK.get(kernel.kernel, MAX_STACK)):
+        found.append(f"keeps {kernel.stack} bytes of a thread in memory, at most {accepted} are acceptable")
     if kernel.overlaps and gpu.capability < (9, 0):
         found.append("is launched as a dependent of another kernel, which needs compute capability 9.0")
     return [f"{gpu.target}: {kernel} {fault}" for fault in found]

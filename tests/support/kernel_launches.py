@@ -78,7 +78,10 @@ def launched_names() -> list[str]:
 
 
 def find_variants(gpu: Gpu, starts: tuple[Start, ...]) -> list[Variant]:
-    """The kernel variants that Triton compiles for these engines on this GPU, in the order of the first launches."""
+    """The variants that Triton compiles for these engines on this GPU, in the order of their first launches.
+
+    One process serves one GPU: a kernel keeps the target of its first launch.
+    """
     found: dict[tuple[str, str], Variant] = {}
 
     def note(*, key: str, fn: Any, compile: dict[str, Any], **_: Any) -> bool:
