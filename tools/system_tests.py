@@ -60,9 +60,9 @@ class Suite:
 SUITES = (
     Suite("ray", "engines on a Ray cluster of several nodes", 6, extras=("ray",)),
     Suite("haproxy", "two servers behind HAProxy", 6, debian=("haproxy",)),
-    Suite("s3", "voices in a bucket", 3, ("tests/server", "--stores=s3", "-k=s3"), pypi=("s3fs", "moto[server]>=5")),
-    Suite("chaos", "engines of a model that are killed, stopped and out of memory, under load", 8),
-    Suite("benchmarks", "the commands that measure, and the pictures they draw", 5, extras=("bench",)),
+    Suite("s3", "voices in a bucket", 5, ("tests/server", "--stores=s3", "-k=s3"), pypi=("s3fs", "moto[server]>=5")),
+    Suite("chaos", "engines of a model that are killed, stopped and out of memory, under load", 10),
+    Suite("benchmarks", "the commands that measure, and the pictures they draw", 8, extras=("bench",)),
     Suite("fuzz", "random messages, uploads and bytes against a real server", 8),
     Suite(
         "clients",
@@ -82,7 +82,7 @@ SUITES = (
     Suite(
         "voice",
         "the recipe of the bundled voice: its text, its teacher and its training",
-        6,
+        10,
         pypi=("einops",),
         pypi_alone=("voxcpm==2.0.3",),
         debian=("flite", "scowl", "wordnet-base"),
