@@ -1,11 +1,13 @@
 """A stack with fused kernels agrees with the same stack with plain operations, for every number of rows."""
 
+from functools import partial
+
 import pytest
 import torch
 
 from voxcpm_grpc.attention import Attention, Rotation
 from voxcpm_grpc.attention.reference import ReferenceAttention
-from voxcpm_grpc.layers.ops import TorchOps
+from voxcpm_grpc.layers.ops import ResidualStream, TorchOps
 from voxcpm_grpc.layers.transformer import StackShape, Transformer
 from voxcpm_grpc.layers.weights import Weights
 
@@ -75,6 +77,41 @@ def test_agrees_in_the_interpreter(interpreter, rows, tiled):
 def test_a_product_computed_in_halves_agrees(interpreter, monkeypatch):
     monkeypatch.setattr("voxcpm_grpc.layers.fused.WHOLE_ROWS", 8)
     check(SHAPE, (1, 9), "cpu", torch.float32, tiled=False)
+
+
+def test_a_product_with_more_rows_than_needed_agrees(interpreter, monkeypatch):
+    from voxcpm_grpc.attention.paged_triton import TritonAttention
+    from voxcpm_grpc.kernels import spare_rows
+    from voxcpm_grpc.layers import fused
+
+    computed = []
+
+    def widened(x, rows):
+        wide = spare_rows.widened(x, rows)
+        computed.append(None if wide is None else len(wide))
+        if wide is not None:
+            wide[len(x) :] = float("nan")  # no row depends on another
+        return wide
+
+    monkeypatch.setattr(fused, "choose_tile", lambda *_: None)
+    monkeypatch.setattr(fused, "rows_to_compute", lambda rows, *_: rows + 3)
+    monkeypatch.setattr(fused, "widened", widened)
+    x = torch.randn(11, 2, SHAPE.hidden)
+    rows = spare_rows.empty_rows(x, 22, SHAPE.hidden).copy_(x.flatten(0, 1))
+    rotate = Rotation(torch.ones(11, 1, 1, 64), torch.zeros(11, 1, 1, 64))
+
+    def attend(attention, q, k, v, layer, norm, wanted=None):
+        return attention.attend_full(q, k, v, rotate, norm, wanted)
+
+    ops = fused.TritonOps(torch.device("cpu"), tiled=True)
+    out = stack(SHAPE, ops, "cpu", torch.float32).run(
+        ResidualStream(rows, exclusive=True), (11, 2), partial(attend, TritonAttention()), range(7, 11)
+    )
+    plain = stack(SHAPE, TorchOps(), "cpu", torch.float32).run(
+        ResidualStream(x.flatten(0, 1)), (11, 2), partial(attend, ReferenceAttention()), range(7, 11)
+    )
+    assert set(computed) == {25, 11}
+    torch.testing.assert_close(out.x, plain.x, atol=1e-3, rtol=1e-3)
 
 
 def test_sizes_without_a_tile_use_other_kernels(interpreter):

@@ -14,6 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from voxcpm_grpc.kernels.launch import chained, launch_next, wait
+from voxcpm_grpc.kernels.spare_rows import empty_rows
 
 COLUMNS = 128  # channels of the hidden size that a program writes or reads at a time
 MAX_FRAMES = 6  # frames of a patch: two patches and three more tokens fit into a tile of 16
@@ -27,7 +28,7 @@ def flow_rows(
     if frames > MAX_FRAMES or not all(part.is_contiguous() for part in (x, weight, bias, mu, time, condition)):
         raise ValueError(f"patches have {frames} frames, at most {MAX_FRAMES}, and everything must be contiguous")
     hidden, tokens = len(weight), 3 + 2 * frames
-    out = weight.new_empty(tokens, 2 * streams, hidden)
+    out = empty_rows(weight, tokens * 2 * streams, hidden).view(tokens, 2 * streams, hidden)
     parts = triton.cdiv(hidden, COLUMNS)
     squares = torch.empty(parts, 2 * streams * tokens, dtype=torch.float32, device=x.device)
     _flow_rows_kernel[(streams, parts)](

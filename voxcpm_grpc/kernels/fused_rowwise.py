@@ -11,6 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from voxcpm_grpc.kernels.launch import launch_next, overlaps, wait
+from voxcpm_grpc.kernels.spare_rows import empty_rows
 
 
 def rms_norm(x: Tensor, weight: Tensor | None, eps: float) -> Tensor:
@@ -47,7 +48,7 @@ def _swiglu(gate_up: Tensor, x: Tensor | None, eps: float) -> Tensor:
         raise ValueError("gate_up and x must be contiguous")
     rows, channels = gate_up.shape[0], gate_up.shape[1] // 2
     inputs = 1 if x is None else x.shape[1]
-    out = gate_up.new_empty(rows, channels)
+    out = empty_rows(gate_up, rows, channels)
     overlap = overlaps(gate_up.device)
     _swiglu_kernel[(rows, triton.cdiv(channels, 1024))](
         gate_up,

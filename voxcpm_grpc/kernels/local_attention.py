@@ -11,6 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from voxcpm_grpc.kernels.launch import launch_next, multiprocessors, overlaps, wait
+from voxcpm_grpc.kernels.spare_rows import empty_rows
 
 MAX_TOKENS = 16
 
@@ -46,7 +47,7 @@ def local_attention(
         heads = _heads(sequences * count, repeat, q.device)
     if wanted is None:
         wanted = range(tokens)
-    out = q.new_empty(len(wanted), sequences, count, size)
+    out = empty_rows(q, len(wanted) * sequences, count * size).view(len(wanted), sequences, count, size)
     overlap = overlaps(q.device)
     _local_attention_kernel[(sequences, count // heads)](
         q,

@@ -13,7 +13,9 @@ from voxcpm_grpc.attention import RowNorm
 from voxcpm_grpc.kernels.fused_rowwise import norm_swiglu, rms_norm, swiglu
 from voxcpm_grpc.kernels.gemm_tiles import MAX_TILES, Epilogue, Tile, choose_tile
 from voxcpm_grpc.kernels.gemv import gemv_linear_add, gemv_norm_gated, gemv_norm_linear
+from voxcpm_grpc.kernels.library_rows import rows_to_compute
 from voxcpm_grpc.kernels.skinny_gemm import linear_add, norm_gated, norm_linear
+from voxcpm_grpc.kernels.spare_rows import widened
 from voxcpm_grpc.layers.linear import Linear
 from voxcpm_grpc.layers.norm import RMSNorm
 from voxcpm_grpc.layers.ops import ResidualStream
@@ -53,7 +55,7 @@ class TritonOps:
         x = stream.x
         if len(x) == 1 or norm.weight is not None or linear.bias is not None or self._tile(Epilogue.NONE, x, linear):
             return self.norm_linear(stream, norm, linear), None
-        return linear(x), RowNorm(x, norm.eps)
+        return self._product(x, linear.weight), RowNorm(x, norm.eps)
 
     def norm_gated(self, stream: ResidualStream, norm: RMSNorm, gate_up: Linear) -> Tensor:
         x, weight = stream.x, gate_up.weight
@@ -62,7 +64,7 @@ class TritonOps:
         tile = self._tile(Epilogue.GATED, x, gate_up)
         if tile is None:
             if norm.weight is None and gate_up.bias is None:
-                return norm_swiglu(_gate_and_up(x, weight), x, norm.eps)
+                return norm_swiglu(self._gate_and_up(x, weight), x, norm.eps)
             return swiglu(gate_up(rms_norm(x, norm.weight, norm.eps)))
         return norm_gated(*self._counted(stream, norm), norm.eps, weight, tile)
 
@@ -73,10 +75,7 @@ class TritonOps:
             return ResidualStream(gemv_linear_add(x, linear.weight, stream.x, scale))
         tile = self._tile(Epilogue.ADD, x, linear)
         if tile is None:
-            weight = linear.weight.t()
-            # In place, the library adds to the stream. Into other memory it would copy the stream first.
-            x = stream.x.addmm_(x, weight, alpha=scale) if stream.exclusive else stream.x.addmm(x, weight, alpha=scale)
-            return ResidualStream(x, exclusive=True)
+            return ResidualStream(self._add_by_library(x, linear.weight, stream, scale), exclusive=True)
         return ResidualStream(*linear_add(x, linear.weight, stream.x, scale, tile, self.counters), exclusive=True)
 
     def norm(self, stream: ResidualStream, norm: RMSNorm) -> Tensor:
@@ -88,6 +87,43 @@ class TritonOps:
         outputs, inputs = linear.weight.shape
         return choose_tile(epilogue, len(x), outputs // 2 if epilogue is Epilogue.GATED else outputs, inputs)
 
+    def _add_by_library(self, x: Tensor, weight: Tensor, stream: ResidualStream, scale: float) -> Tensor:
+        if not stream.exclusive:
+            return stream.x.addmm(x, weight.t(), alpha=scale)
+        # In place, the library adds to the stream. Into other memory it would copy the stream first.
+        wide = self._widened(x, weight)
+        total = stream.x if wide is x else widened(stream.x, len(wide))
+        if total is None:
+            wide, total = x, stream.x
+        total.addmm_(wide, weight.t(), alpha=scale)
+        return stream.x
+
+    def _gate_and_up(self, x: Tensor, weight: Tensor) -> Tensor:
+        """The product of x [t, c] with weight [2f, c], [t, 2f].
+
+        With many rows each half is one product: before a product of both halves the library clears memory, and the GPU
+        idles meanwhile. Measured with 1024 inputs (cuBLAS 13, H200).
+        """
+        if len(x) <= WHOLE_ROWS or x.shape[1] > 1024:
+            return self._product(x, weight)
+        wide = self._widened(x, weight)
+        out = x.new_empty(len(wide), len(weight))
+        for half, to in zip(weight.chunk(2), out.chunk(2, dim=1), strict=True):
+            torch.mm(wide, half.t(), out=to)
+        return out[: len(x)]
+
+    def _product(self, x: Tensor, weight: Tensor) -> Tensor:
+        """The product of x [t, c] with weight [n, c], [t, n], by the library."""
+        return (self._widened(x, weight) @ weight.t())[: len(x)]
+
+    def _widened(self, x: Tensor, weight: Tensor) -> Tensor:
+        """x [t, c] with as many more rows as make its product with weight [n, c] faster, if its memory has them."""
+        rows = rows_to_compute(len(x), *weight.shape) if self.tiled else len(x)
+        if rows == len(x):
+            return x
+        wide = widened(x, rows)
+        return x if wide is None else wide
+
     def _counted(self, stream: ResidualStream, norm: RMSNorm) -> tuple[Tensor, Tensor | None]:
         """The stream and its squares, with which the kernel normalizes.
 
@@ -96,17 +132,3 @@ class TritonOps:
         if stream.squares is None or norm.weight is not None:
             return rms_norm(stream.x, norm.weight, norm.eps), None
         return stream.x, stream.squares
-
-
-def _gate_and_up(x: Tensor, weight: Tensor) -> Tensor:
-    """The product of x [t, c] with weight [2f, c], [t, 2f].
-
-    With many rows each half is one product: before a product of both halves the library clears memory, and the GPU
-    idles meanwhile. Measured with 1024 inputs (cuBLAS 13, H200).
-    """
-    if len(x) <= WHOLE_ROWS or x.shape[1] > 1024:
-        return x @ weight.t()
-    out = x.new_empty(len(x), len(weight))
-    for half, to in zip(weight.chunk(2), out.chunk(2, dim=1), strict=True):
-        torch.mm(x, half.t(), out=to)
-    return out
