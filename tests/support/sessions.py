@@ -104,7 +104,7 @@ async def _run(
 
 async def _messages(script: Script, ends: bool) -> AsyncIterator[GenerateInput]:
     for item in script:
-        if isinstance(item, float):
+        if isinstance(item, float | int):
             await asyncio.sleep(item)
         elif callable(item):
             item()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -23,9 +23,13 @@ def upload(kind: Any, config: Any, *recordings: tuple[int, bytes], sha: bool = T
     yield kind(config=config)
     for role, data in recordings:
         for at in range(0, len(data), size):
-            yield kind(audio=pb.AudioPart(data=data[at : at + size], offset_bytes=at, role=role))
+            yield kind(audio=pb.AudioPart(data=data[at : at + size], offset_bytes=at, role=cast(pb.AudioRole, role)))
     digests = [
-        pb.UploadDigest(role=role, total_bytes=len(data), sha256=hashlib.sha256(data).digest() if sha else b"")
+        pb.UploadDigest(
+            role=cast(pb.AudioRole, role),
+            total_bytes=len(data),
+            sha256=hashlib.sha256(data).digest() if sha else b"",
+        )
         for role, data in recordings
     ]
     yield kind(commit=pb.UploadCommit(digests=digests))

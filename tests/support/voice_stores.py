@@ -109,6 +109,12 @@ def voice(name: str = "a", ttl: float = 0.0, **fields) -> StoredVoice:
     return StoredVoice(voice=described, prompt=np.arange(64, dtype=np.float32).reshape(2, 4, 8))
 
 
+def prompt_of(stored: StoredVoice) -> np.ndarray:
+    """The prompt of a voice that has one."""
+    assert stored.prompt is not None
+    return stored.prompt
+
+
 async def listed(store: VoiceStore) -> list[str]:
     """The ids of all voices."""
     return [voice.id for voice in (await store.page())[0]]
@@ -117,7 +123,7 @@ async def listed(store: VoiceStore) -> list[str]:
 @contextmanager
 def s3_bucket() -> Iterator[str]:
     """The URL of a bucket on an S3 server inside the block."""
-    import fsspec
+    import fsspec.config
     from moto.server import ThreadedMotoServer
 
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
