@@ -34,6 +34,7 @@ async def compare(tmp_path, name: str, source: str) -> None:
         voices=VoiceSettings(url=str(tmp_path / "voices")),
     )
     sampling, conditioning = golden.request.sampling, {}
+    assert sampling.max_steps is not None
     async with running_server(settings) as server, AsyncClient(server.address, timeout=HANG_SECONDS) as client:
         fingerprint = (await client.model_info()).model_fingerprint
         for role in ("prompt", "reference"):
@@ -42,8 +43,8 @@ async def compare(tmp_path, name: str, source: str) -> None:
             latents = golden.tensors[f"{role}_latents"].reshape(-1, golden.latents.shape[-1])
             as_latents = Latents(data=latents, model_fingerprint=fingerprint)
             conditioning[role] = as_latents if source == "latents" else float_wav(golden.tensors[f"{role}_waveform"])
-        if "prompt" in conditioning:
-            conditioning["prompt"] = Prompt(conditioning["prompt"], golden.request.conditioning.prompt.text)
+        if prompt := golden.request.conditioning.prompt:
+            conditioning["prompt"] = Prompt(conditioning["prompt"], prompt.text)
         speech = await client.say(
             golden.request.text,
             format="pcm_f32le",
@@ -54,6 +55,7 @@ async def compare(tmp_path, name: str, source: str) -> None:
             max_steps=sampling.max_steps,
             **conditioning,
         )
+    assert speech.summary is not None
     assert speech.summary.generated_steps == len(golden.latents)
     assert speech.summary.total_samples == len(speech.samples)
     golden.same_audio(speech.samples, atol=1e-4)

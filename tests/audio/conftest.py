@@ -21,6 +21,7 @@ def encode_file(container: str, codec: str, rate: int, channels: np.ndarray) -> 
     buffer = io.BytesIO()
     with av.open(buffer, "w", format=container) as output:
         stream = output.add_stream(codec, rate=rate, layout=layout)
+        assert isinstance(stream, av.AudioStream)
         frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(channels), format="fltp", layout=layout)
         frame.sample_rate = rate
         converter = av.AudioResampler(format=stream.codec_context.format, layout=layout, rate=rate)

@@ -33,8 +33,8 @@ def extensible(body: bytes, subformat: int, width: int) -> bytes:
     return b"RIFF" + struct.pack("<I", len(chunks)) + chunks
 
 
-def waveform(data: bytes, rate: int = 16000, **hint: AudioFormat) -> np.ndarray:
-    return decode(data, target_rate=rate, **LIMITS, **hint).waveform
+def waveform(data: bytes, rate: int = 16000, format_hint: AudioFormat | None = None) -> np.ndarray:
+    return decode(data, target_rate=rate, **LIMITS, format_hint=format_hint).waveform
 
 
 def refused(data: bytes, message: str, **changes: object) -> None:

@@ -137,9 +137,10 @@ class Cutter(tts_pb2_grpc.VoxCPMServiceServicer):
     def __init__(self) -> None:
         self.requests: list[tuple[pb.GenerateConfig, str]] = []
         self.lost = slice(0, 0)
+        self.target = ""
 
-    def Generate(self, requests, context):
-        messages = list(requests)
+    def Generate(self, request_iterator, context):
+        messages = list(request_iterator)
         config, text = messages[0].config, "".join(message.text for message in messages[1:])
         self.requests.append((config, text))
         eager = config.segmentation.first_segment == pb.FIRST_SEGMENT_EAGER

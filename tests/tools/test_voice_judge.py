@@ -181,9 +181,10 @@ class Parrot(tts_pb2_grpc.VoxCPMServiceServicer):
 
     def __init__(self) -> None:
         self.requests: list[tuple[pb.GenerateConfig, str]] = []
+        self.target = ""
 
-    def Generate(self, requests, context):
-        messages = list(requests)
+    def Generate(self, request_iterator, context):
+        messages = list(request_iterator)
         config = messages[0].config
         self.requests.append((config, "".join(message.text for message in messages[1:])))
         header = pb.StreamHeader(request_id=config.request_id, format=config.output)

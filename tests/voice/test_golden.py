@@ -8,7 +8,7 @@ import pytest
 import torch
 from support import goldens
 from support.checkpoints import VOICE
-from support.engines import at_rest, engine, run
+from support.engines import at_rest, engine, finished, latents, run
 
 from voxcpm_grpc.audio import decode
 
@@ -28,8 +28,9 @@ def test_it_gives_the_latents_and_the_audio_of_the_official_package(name):
     eng.add(golden.request)
     outcome = run(eng)[name]
     assert outcome.error is None
-    assert (outcome.finished.reason, outcome.finished.steps) == ("stop", len(golden.latents)), REMEDY
-    np.testing.assert_allclose(outcome.finished.latents, golden.latents, atol=1e-4, rtol=0, err_msg=REMEDY)
+    end = finished(outcome)
+    assert (end.reason, end.steps) == ("stop", len(golden.latents)), REMEDY
+    np.testing.assert_allclose(latents(outcome), golden.latents, atol=1e-4, rtol=0, err_msg=REMEDY)
     golden.same_audio(outcome.waveform, atol=1e-4)
     assert at_rest(eng)
 

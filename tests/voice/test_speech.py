@@ -53,8 +53,9 @@ def recognizer() -> judge.Recognizer:
 @pytest.fixture(scope="module")
 def speakers() -> dict[str, judge.Speaker]:
     """The speakers, from the recordings of the presets."""
-    limits = {"target_rate": 16000, "max_seconds": 10, "max_bytes": 1 << 20}
-    waves = {name: decode(recording(name), **limits).waveform for name in PRESETS}
+    waves = {
+        name: decode(recording(name), target_rate=16000, max_seconds=10, max_bytes=1 << 20).waveform for name in PRESETS
+    }
     return {name: judge.profile([np.rint(wave * 32767).astype(np.int16)]) for name, wave in waves.items()}
 
 
