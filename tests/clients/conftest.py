@@ -107,11 +107,11 @@ class Servicer(tts_pb2_grpc.VoxCPMServiceServicer):
         with self.arrived:
             return self.arrived.wait_for(lambda: len(self.calls) >= number, seconds)
 
-    def Generate(self, requests, context):
+    def Generate(self, request_iterator, context):
         call, fault = self._begin("Generate", context)
         chunks, at, sequence, turn = 0, 0, 1, 0
         encoding = pb.AUDIO_ENCODING_PCM_S16LE
-        for request in requests:
+        for request in request_iterator:
             with self.arrived:
                 call.received.append(request)
                 self.arrived.notify_all()
@@ -172,20 +172,20 @@ class Servicer(tts_pb2_grpc.VoxCPMServiceServicer):
         header = wav_header(RATE) if first and encoding == pb.AUDIO_ENCODING_WAV else b""
         return header + samples.astype("<i2").tobytes()
 
-    def AddPrompt(self, requests, context):
-        config, recordings = self._upload("AddPrompt", requests, context)
+    def AddPrompt(self, request_iterator, context):
+        config, recordings = self._upload("AddPrompt", request_iterator, context)
         yield from self._stored("prm_", pb.VOICE_KIND_PROMPT, config, recordings, config.transcript)
 
-    def AddReference(self, requests, context):
-        config, recordings = self._upload("AddReference", requests, context)
+    def AddReference(self, request_iterator, context):
+        config, recordings = self._upload("AddReference", request_iterator, context)
         yield from self._stored("ref_", pb.VOICE_KIND_REFERENCE, config, recordings)
 
-    def AddHifi(self, requests, context):
-        config, recordings = self._upload("AddHifi", requests, context)
+    def AddHifi(self, request_iterator, context):
+        config, recordings = self._upload("AddHifi", request_iterator, context)
         yield from self._stored("hifi_", pb.VOICE_KIND_HIFI, config, recordings, config.uploaded_prompt.transcript)
 
-    def EncodeLatents(self, requests, context):
-        _, recordings = self._upload("EncodeLatents", requests, context)
+    def EncodeLatents(self, request_iterator, context):
+        _, recordings = self._upload("EncodeLatents", request_iterator, context)
         frames = np.frombuffer(recordings[0][:64], np.uint8).astype("<f4").reshape(-1, 16)
         return pb.EncodeLatentsResponse(
             latents=pb.Latents(data=frames.tobytes(), feat_dim=16, model_fingerprint="fake-1")

@@ -12,18 +12,18 @@ ROUNDS = 40  # without CallStatus most rounds fail, but not all
 
 
 class Refusing(tts_pb2_grpc.VoxCPMServiceServicer):
-    async def Generate(self, requests, context):
+    async def Generate(self, request_iterator, context):
         yield pb.AudioChunk()
         await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "full")
 
-    async def AddReference(self, requests, context):
-        async for _ in requests:
+    async def AddReference(self, request_iterator, context):
+        async for _ in request_iterator:
             break
         await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "too long")
         yield
 
-    async def EncodeLatents(self, requests, context):
-        async for _ in requests:
+    async def EncodeLatents(self, request_iterator, context):
+        async for _ in request_iterator:
             break
         await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "too long")
 

@@ -96,10 +96,11 @@ async def test_audio_arrives_before_the_text_is_complete(client, server):
         yield "second"
 
     async with client.speak(written()) as stream:
+        chunks = []
         async for chunk in stream:
             received.set()
-            last = chunk
-    np.testing.assert_array_equal(last.samples, server.samples("second"))
+            chunks.append(chunk)
+    np.testing.assert_array_equal(chunks[-1].samples, server.samples("second"))
 
 
 async def test_an_iterable_that_blocks_does_not_block_the_loop(client, server):
