@@ -6,8 +6,9 @@ import grpc
 import pytest
 from google.rpc.error_details_pb2 import BadRequest, RequestInfo
 from google.rpc.status_pb2 import Status
-from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
+from support.grpc_types import health_stub
 
 from voxcpm_client import InvalidArgument, NotFound
 from voxcpm_grpc.v1 import tts_pb2 as pb
@@ -18,7 +19,7 @@ SERVING = health_pb2.HealthCheckResponse.SERVING
 
 def test_health(channel, client):
     assert client.health()
-    health = health_pb2_grpc.HealthStub(channel)
+    health = health_stub(channel)
     for name in ("", SERVICE):
         request = health_pb2.HealthCheckRequest(service=name)
         assert health.Check(request, timeout=60).status == SERVING
@@ -66,7 +67,8 @@ def test_every_error_has_details(stub):
     with pytest.raises(grpc.RpcError) as raised:
         list(stub.Generate(iter([pb.GenerateRequest(config=config)]), timeout=60))
     assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-    status = Status.FromString(dict(raised.value.trailing_metadata())["grpc-status-details-bin"])
+    trailers = {entry.key: entry.value for entry in raised.value.trailing_metadata()}
+    status = Status.FromString(trailers["grpc-status-details-bin"])
     assert status.message == raised.value.details()
     request, fault = RequestInfo(), BadRequest()
     assert any(detail.Unpack(request) for detail in status.details) and request.request_id == "fault-7"

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from support.short_speech import SHORT
 
 from voxcpm_client import Client
-
-SHORT = {"max_steps": 4, "timesteps": 4, "seed": 7}
 
 
 def test_speech_is_repeatable_and_complete(client, info, same_audio):

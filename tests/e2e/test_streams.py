@@ -7,8 +7,9 @@ import asyncio
 import grpc
 import numpy as np
 import pytest
+from support.grpc_types import EOF
 
-from voxcpm_client import AsyncClient, Client
+from voxcpm_client import AsyncClient, Client, SpeechOptions
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
 
@@ -50,13 +51,14 @@ async def test_cancelled_streams_free_their_slots(target, info):
             await call.write(pb.GenerateRequest(text=LONG * 3))
             await call.write(pb.GenerateRequest(flush=pb.Flush()))
             while not (chunk := await call.read()).sample_count:
-                assert chunk is not grpc.aio.EOF
+                assert chunk is not EOF
             call.cancel()
 
         for _ in range(3):
             await asyncio.gather(*(begin_and_cancel() for _ in range(min(info.max_slots, 8))))
     with Client(target, timeout=60) as client:
-        assert client.say("Hello.", max_steps=3, timesteps=4, max_queue_time=60).summary.total_samples
+        summary = client.say("Hello.", max_steps=3, timesteps=4, max_queue_time=60).summary
+        assert summary is not None and summary.total_samples
 
 
 async def samples_before_the_deadline(stub, seconds: float) -> int:
@@ -95,6 +97,7 @@ async def test_a_slow_reader_gets_all_audio(target, info):
                 if not total:
                     await asyncio.sleep(1.0)
                 total += chunk.sample_count
+        assert stream.summary is not None
         assert total == stream.summary.total_samples == 20 * info.samples_per_step
 
 
@@ -107,12 +110,12 @@ async def test_a_stream_may_pause_its_text(target):
             await session.send_text("Are you still there?")
             await session.finish()
             assert sum([chunk.sample_count async for chunk in session])
-        assert session.summary.segments == 2
+        assert session.summary is not None and session.summary.segments == 2
 
 
 async def test_a_sentence_is_spoken_before_more_text_arrives(target):
     """The client sends more text after the audio, like a language model that calls a tool."""
-    options = {"max_steps": 5, "timesteps": 4, "timeout": 90}
+    options: SpeechOptions = {"max_steps": 5, "timesteps": 4, "timeout": 90}
     async with AsyncClient(target) as client, client.session(**options) as session:
         await session.send_text("Let me check that for you.")
         events = []

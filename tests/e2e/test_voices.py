@@ -7,13 +7,13 @@ import uuid
 import grpc
 import numpy as np
 import pytest
+from support.short_speech import SHORT
 from support.uploads import upload
 
 from voxcpm_client import Client, InvalidArgument, NotFound, Prompt
 from voxcpm_grpc.audio import wav_bytes
 from voxcpm_grpc.v1 import tts_pb2 as pb
 
-SHORT = {"max_steps": 4, "timesteps": 4, "seed": 7}
 CONNECTIONS = 6  # enough for a balancer to reach each of a few servers
 
 
