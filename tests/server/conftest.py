@@ -204,7 +204,9 @@ WRAPPED = {pb.GenerateConfig: "config", pb.Flush: "flush", pb.Interrupt: "interr
 def request(message: Any) -> pb.GenerateRequest:
     if isinstance(message, pb.GenerateRequest):
         return message
-    return pb.GenerateRequest(**{"text" if isinstance(message, str) else WRAPPED[type(message)]: message})
+    if isinstance(message, str):
+        return pb.GenerateRequest(text=message)
+    return pb.GenerateRequest(**{WRAPPED[type(message)]: message})
 
 
 ServeFront = Callable[..., AbstractAsyncContextManager[Served]]
@@ -270,7 +272,7 @@ def bucket() -> Iterator[str]:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "store_url" in metafunc.fixturenames:
-        metafunc.parametrize("store_url", metafunc.config.getoption("--stores").split(","), indirect=True)
+        metafunc.parametrize("store_url", str(metafunc.config.getoption("--stores")).split(","), indirect=True)
 
 
 @pytest.fixture
@@ -330,6 +332,7 @@ def details_of() -> Callable[[grpc.aio.AioRpcError], Details]:
             if key == "grpc-retry-pushback-ms":
                 details.pushback_ms = int(value)
             if key == "grpc-status-details-bin":
+                assert isinstance(value, bytes)
                 details.size = len(value)
                 status = status_pb2.Status.FromString(value)
                 assert (status.code, status.message) == (error.code().value[0], error.details())

@@ -18,9 +18,10 @@ import grpc
 import numpy as np
 import psutil
 import pytest
-from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 from support.checkpoints import TINY
+from support.grpc_types import EOF, health_stub
 from support.pools import patient
 from support.recorded_stats import RecordStats, recorded_stats
 from support.servers import UNTIMED
@@ -97,7 +98,7 @@ def test_it_generates_speech(process):
 
 
 def test_health_and_reflection(process):
-    health = health_pb2_grpc.HealthStub(process.channel)
+    health = health_stub(process.channel)
     for name in ("", SERVICE):
         assert health.Check(health_pb2.HealthCheckRequest(service=name)).status == SERVING
     for version in ("v1alpha", "v1"):
@@ -127,7 +128,7 @@ def test_a_taken_port_is_one_line_and_an_error(process, tmp_path):
 
 def test_termination_lets_open_streams_finish(process):
     """The last test of this process."""
-    updates = health_pb2_grpc.HealthStub(process.channel).Watch(health_pb2.HealthCheckRequest())
+    updates = health_stub(process.channel).Watch(health_pb2.HealthCheckRequest())
     assert next(updates).status == SERVING
     stream = PausedStream()
     speech = process.stub.Generate(stream.messages())
@@ -137,7 +138,7 @@ def test_termination_lets_open_streams_finish(process):
     with pytest.raises(grpc.RpcError) as caught:
         process.stub.GetModelInfo(pb.GetModelInfoRequest())
     assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
-    assert "grpc-retry-pushback-ms" in dict(caught.value.trailing_metadata())
+    assert "grpc-retry-pushback-ms" in [entry.key for entry in caught.value.trailing_metadata()]
     stream.resume()
     assert list(speech)[-1].summary.segments == 2
     assert process.process.wait(timeout=HANG_SECONDS) == 0
@@ -252,6 +253,7 @@ async def test_streams_of_all_kinds_at_once_leave_nothing_behind(tmp_path):
             interrupted(),
         )
         for before, after in zip(alone, together, strict=False):
+            assert after is not None
             first, second = (np.frombuffer(b"".join(c.audio for c in chunks), "<i2") for chunks in (before, after))
             assert len(first) == len(second) == before[-1].summary.total_samples
             assert np.abs(first.astype(int) - second).max() <= 4  # of 32768
@@ -269,9 +271,9 @@ async def test_a_lost_engine_is_reported_to_callers_and_balancers_and_restarted(
         grpc.aio.insecure_channel(running.address) as channel,
     ):
         stub = tts_pb2_grpc.VoxCPMServiceStub(channel)
-        health = health_pb2_grpc.HealthStub(channel)
-        updates = health.Watch(health_pb2.HealthCheckRequest(service=SERVICE))
-        assert (await updates.read()).status == SERVING
+        health = health_stub(channel)
+        updates = aiter(health.Watch(health_pb2.HealthCheckRequest(service=SERVICE)))
+        assert (await anext(updates)).status == SERVING
         call = stub.Generate()
         await call.write(pb.GenerateRequest(text="This is a long sentence, so speaking it takes some time. " * 4))
         await call.write(pb.GenerateRequest(flush=pb.Flush()))
@@ -287,7 +289,7 @@ async def test_a_lost_engine_is_reported_to_callers_and_balancers_and_restarted(
         (engine,) = [child for child in multiprocessing.active_children() if child.name.startswith("engine")]
         engine.kill()
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            while await call.read() is not grpc.aio.EOF:
+            while await call.read() is not EOF:
                 pass
         assert caught.value.code() is grpc.StatusCode.ABORTED
         with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -295,7 +297,7 @@ async def test_a_lost_engine_is_reported_to_callers_and_balancers_and_restarted(
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
         may_start.set()
         async with asyncio.timeout(HANG_SECONDS):
-            assert [(await updates.read()).status for _ in range(2)] == [NOT_SERVING, SERVING]
+            assert [(await anext(updates)).status for _ in range(2)] == [NOT_SERVING, SERVING]
         assert (await generate(stub, pb.GenerateRequest(text="Hello.")))[-1].HasField("summary")
 
 
@@ -305,6 +307,7 @@ async def test_a_server_ends_when_no_engine_can_be_restarted(tmp_path):
     flags = ("--model", str(checkpoint), "--supervision.restart-limit", "2", "--supervision.restart-seconds", "0.1")
     server = await asyncio.to_thread(start, tmp_path / "voices", "--decode-workers", "1", *flags)
     try:
+        assert server.stdout is not None
         assert "listening" in await asyncio.to_thread(server.stdout.readline)
         shutil.rmtree(checkpoint)
         [engine] = [child for child in psutil.Process(server.pid).children() if "engine cpu:0" in child.cmdline()[0]]

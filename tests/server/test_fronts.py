@@ -15,9 +15,10 @@ import grpc
 import numpy as np
 import psutil
 import pytest
-from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2
 from support import uploads
 from support.checkpoints import TINY
+from support.grpc_types import health_stub
 from support.servers import Server, serving
 from support.streams import PausedStream, texts
 from support.waiting import HANG_SECONDS, NEVER_SECONDS, wait_until
@@ -159,7 +160,7 @@ def test_a_lost_engine_is_restarted_for_all_fronts(server):
     with ThreadPoolExecutor(8) as threads:
         assert min(threads.map(lambda _: speak(server), range(8))) > 0, "no audio was sent, so all are retried"
     with grpc.insecure_channel(server.address) as channel:
-        health = health_pb2_grpc.HealthStub(channel)
+        health = health_stub(channel)
         assert health.Check(health_pb2.HealthCheckRequest()).status == health_pb2.HealthCheckResponse.SERVING
     wait_until(lambda: replaced(server, "engine cpu:1", victim), ENGINE_SECONDS)
     for engine in processes(server, "engine cpu:0"):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import soxr
 from google.protobuf.duration_pb2 import Duration
+from support.grpc_types import EOF
 from support.sessions import SlowClient, session
 from support.waiting import HANG_SECONDS
 
@@ -261,7 +262,7 @@ async def read_until(call: Any, wanted: Any) -> list[pb.AudioChunk]:
 
 
 async def rest_of(call: Any) -> list[pb.AudioChunk]:
-    return (await read_until(call, lambda c: c is grpc.aio.EOF))[:-1]
+    return (await read_until(call, lambda c: c is EOF))[:-1]
 
 
 async def test_an_interrupt_ends_the_turn_and_the_next_one_works(serve_front, fake):

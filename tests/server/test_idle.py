@@ -10,6 +10,7 @@ from typing import Any
 
 import grpc
 import pytest
+from support.grpc_types import EOF
 from support.sessions import IDLE_SECONDS, SlowClient, session
 from support.waiting import HANG_SECONDS
 
@@ -84,7 +85,7 @@ async def test_an_idle_stream_ends_with_a_summary_and_frees_its_place(serve_fron
         await call.write(pb.GenerateRequest(text="One is here. Two"))
         chunks = []
         async with asyncio.timeout(HANG_SECONDS):
-            while (chunk := await call.read()) is not grpc.aio.EOF:
+            while (chunk := await call.read()) is not EOF:
                 chunks.append(chunk)
         assert await call.code() is grpc.StatusCode.OK
         assert chunks[-1].summary.finish_reason == IDLE

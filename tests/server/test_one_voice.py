@@ -9,11 +9,12 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+from support.grpc_types import EOF
 from support.uploads import add_prompt, add_reference, conditioned, recording
 from support.waiting import HANG_SECONDS, until
 
 from voxcpm_grpc.errors import StartupError
-from voxcpm_grpc.request import Conditioning
+from voxcpm_grpc.request import Conditioning, Prompt
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.voices.presets import Preset, read
 
@@ -36,9 +37,19 @@ def voices(served: Any) -> list[Conditioning]:
     return [request.conditioning for request in served.pool.requests]
 
 
+def prompt_of(voice: Conditioning) -> Prompt:
+    assert voice.prompt is not None
+    return voice.prompt
+
+
+def reference_of(voice: Conditioning) -> np.ndarray:
+    assert voice.reference is not None
+    return voice.reference
+
+
 async def read_until(call: Any, wanted: Callable[[pb.AudioChunk], bool]) -> pb.AudioChunk:
     async with asyncio.timeout(HANG_SECONDS):
-        while (chunk := await call.read()) is not grpc.aio.EOF:
+        while (chunk := await call.read()) is not EOF:
             if wanted(chunk):
                 return chunk
     raise AssertionError("the stream ended")
@@ -73,7 +84,7 @@ async def test_the_first_speech_is_the_prompt_of_all_later_speech(served, contin
         assert (voice.prompt.latents[0] == len(f"({style})One." if style else "One.")).all()
         assert voice.reference is None
     if continuity == pb.CONTINUITY_MODE_INDEPENDENT:
-        assert {voice.prompt.text for voice in later} == {"One."}
+        assert {prompt_of(voice).text for voice in later} == {"One."}
     texts = [request.text for request in served.pool.requests]
     assert texts == ["(calm)One." if style else "One.", " Two.", " Three.", " 三。", "四。"]
 
@@ -82,7 +93,7 @@ async def test_the_first_speech_is_the_prompt_of_all_later_speech(served, contin
 async def test_the_first_speech_stays_the_prompt_beyond_the_carry_limit(serve_front, continuity):
     async with serve_front(max_carry_seconds=8 * STEP_SECONDS) as served:
         await served.generate(config(continuity), "One. Two. Three. Four. Five.")
-        assert all(voice.prompt.text.startswith("One.") for voice in voices(served)[1:])
+        assert all(prompt_of(voice).text.startswith("One.") for voice in voices(served)[1:])
 
 
 @pytest.mark.parametrize("continuity", MODES)
@@ -92,7 +103,7 @@ async def test_an_interrupt_does_not_change_the_voice(serve_front, fake, continu
         await interrupted(
             served, config(continuity), text, lambda chunk: chunk.segment_index == 1 and chunk.sample_count > 0, "Anew."
         )
-        assert voices(served)[-1].prompt.text == "First one."
+        assert prompt_of(voices(served)[-1]).text == "First one."
         assert served.pool.encoded == 0
 
 
@@ -108,7 +119,7 @@ async def test_the_timbre_of_interrupted_first_speech_stays(serve_front, fake, c
         )
         assert served.pool.encoded == 1
         for voice in voices(served)[-2:]:
-            assert len(voice.reference) > 50_000 / 3 / served.pool.info.samples_per_patch
+            assert len(reference_of(voice)) > 50_000 / 3 / served.pool.info.samples_per_patch
         assert voices(served)[-2].prompt is None
 
 
@@ -135,7 +146,7 @@ async def test_short_interrupted_speech_does_not_decide_the_voice(serve_front, f
         await interrupted(served, config(), text, lambda chunk: chunk.sample_count > 0, "Anew. And on.")
         assert served.pool.encoded == 0
         assert voices(served)[:2] == [Conditioning(), Conditioning()]
-        assert voices(served)[2].prompt.text == "Anew."
+        assert prompt_of(voices(served)[2]).text == "Anew."
 
 
 @pytest.mark.parametrize("continuity", MODES)
@@ -145,7 +156,7 @@ async def test_the_timbre_of_first_speech_that_a_cap_cut_off_stays(served, conti
     assert first == Conditioning()
     assert second.prompt is None
     for voice in (second, third):
-        assert (voice.reference == len("A long sentence.")).all() and len(voice.reference) == 8
+        assert (voice.reference == len("A long sentence.")).all() and len(reference_of(voice)) == 8
 
 
 @pytest.mark.parametrize("continuity", MODES)

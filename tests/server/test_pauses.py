@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
+from support.grpc_types import EOF
 from support.waiting import HANG_SECONDS
 
 from voxcpm_grpc.v1 import tts_pb2 as pb
@@ -26,7 +27,7 @@ def config(wait: float | None = None, **segmentation: Any) -> pb.GenerateRequest
 async def started(call: Any) -> pb.SegmentEvent:
     """The start of the next segment."""
     async with asyncio.timeout(HANG_SECONDS):
-        while (chunk := await call.read()) is not grpc.aio.EOF:
+        while (chunk := await call.read()) is not EOF:
             for event in chunk.segment_events:
                 if event.kind == STARTED:
                     return event
@@ -38,7 +39,7 @@ async def rest_of(call: Any) -> list[pb.SegmentEvent]:
     await call.done_writing()
     events = []
     async with asyncio.timeout(HANG_SECONDS):
-        while (chunk := await call.read()) is not grpc.aio.EOF:
+        while (chunk := await call.read()) is not EOF:
             events += [event for event in chunk.segment_events if event.kind == STARTED]
     return events
 
@@ -147,7 +148,7 @@ async def test_the_summary_has_the_times_from_the_text_and_from_the_sentence(ser
         (pb.Segmentation(max_wait=Duration(seconds=-1)), "config.segmentation.max_wait"),
         (pb.Segmentation(language="not a tag"), "config.segmentation.language"),
         (pb.Segmentation(language="de" + "-x" * 40), "config.segmentation.language"),
-        (pb.Segmentation(first_segment=9), "config.segmentation.first_segment"),
+        (pb.Segmentation(first_segment=cast(pb.FirstSegment, 9)), "config.segmentation.first_segment"),
     ],
 )
 async def test_wrong_options_name_their_field(served, details_of, segmentation, field):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 from dataclasses import replace
+from typing import cast
 
 import grpc
 import pytest
+from support.grpc_types import message_of
 from support.uploads import add_hifi, add_prompt, add_reference, conditioned, recording
 
 from voxcpm_grpc.v1 import tts_pb2 as pb
@@ -33,10 +35,11 @@ async def test_voices_are_listed_newest_first_in_pages(served):
     even = await served.stub.ListVoices(pb.ListVoicesRequest(labels={"even": "True"}))
     assert [h.id for h in even.handles] == [ids[4], ids[2], ids[0]]
     tokens = [base64.urlsafe_b64encode(text).decode() for text in (b"[" * 100_000, b'[1%s, "x"]' % (b"0" * 400), b"7")]
-    junk = [{"page_token": token} for token in ("junk", *tokens)]
-    for bad in (*junk, {"page_size": -1}, {"kind": 9}):
+    junk = [pb.ListVoicesRequest(page_token=token) for token in ("junk", *tokens)]
+    unknown = pb.ListVoicesRequest(kind=cast(pb.VoiceKind, 9))
+    for bad in (*junk, pb.ListVoicesRequest(page_size=-1), unknown):
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await served.stub.ListVoices(pb.ListVoicesRequest(**bad))
+            await served.stub.ListVoices(bad)
         assert caught.value.code() is INVALID
 
 
@@ -140,7 +143,7 @@ async def test_a_damaged_voice_does_not_affect_others(serve_front, details_of):
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await served.generate(conditioned(prompt_id=handle.id), "Hello.")
         assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
-        assert "upload the recording again" in caught.value.details()
+        assert "upload the recording again" in message_of(caught.value)
         await served.generate(conditioned(prompt_id=other.id), "Hello.")
         again = await add_prompt(served)
         assert (again.id, again.reused) == (handle.id, False)

@@ -10,7 +10,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from support.voice_stores import listed, voice
+from support.voice_stores import listed, prompt_of, voice
 from support.waiting import until
 
 from voxcpm_grpc.errors import FailedPrecondition, NotFound, Unavailable
@@ -175,7 +175,7 @@ async def test_servers_that_add_use_delete_and_sweep_concurrently_agree(servers)
     """Every load returns the requested voice, and voices that were stored and not deleted exist."""
     stores = [servers.open(cache_bytes=600) for _ in range(3)]
     random, voices = Random(7), [voice(str(number)) for number in range(4)]
-    voices = [replace(one, prompt=one.prompt + number) for number, one in enumerate(voices)]
+    voices = [replace(one, prompt=prompt_of(one) + number) for number, one in enumerate(voices)]
 
     async def work(store, turns: int) -> None:
         for _ in range(turns):
@@ -185,7 +185,7 @@ async def test_servers_that_add_use_delete_and_sweep_concurrently_agree(servers)
                     case "add":
                         await store.add(wanted)
                     case "load":
-                        assert np.array_equal((await store.load(wanted.voice.id)).prompt, wanted.prompt)
+                        assert np.array_equal((await store.load(wanted.voice.id)).prompt, prompt_of(wanted))
                     case "delete":
                         await store.delete(wanted.voice.id)
                     case "sweep":
@@ -201,7 +201,7 @@ async def test_servers_that_add_use_delete_and_sweep_concurrently_agree(servers)
             await stores[1].delete(one.voice.id)
     for store in stores:
         assert await listed(store) == [voices[0].voice.id]
-        assert np.array_equal((await store.load(voices[0].voice.id)).prompt, voices[0].prompt)
+        assert np.array_equal((await store.load(voices[0].voice.id)).prompt, prompt_of(voices[0]))
     servers.clock.now += 7200
     await stores[2].sweep()
     kept = [name for name in servers.names if not name.endswith((".deleted", ".used"))]

@@ -136,11 +136,12 @@ class Hanging(AsyncFileSystem):
     protocol = "hanging"
     cancelled = 0
 
-    async def _find(self, path, **options):
+    async def _find(self, path, maxdepth=None, withdirs=False, **kwargs):
         try:
             await asyncio.sleep(NEVER_SECONDS)
         finally:
             Hanging.cancelled += 1
+        return []
 
 
 def test_a_call_to_a_remote_store_that_hangs_is_cancelled():

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.voice_stores import DAY, listed, voice
+from support.voice_stores import DAY, listed, prompt_of, voice
 from support.waiting import HANG_SECONDS, until
 
 from voxcpm_grpc.errors import Exhausted, NotFound
@@ -26,7 +26,7 @@ async def test_a_voice_stored_by_one_server_is_loaded_by_all_at_once(servers):
     for store in (one, two):
         loaded = await store.load(stored.id)
         assert loaded.voice == stored == await store.find(stored.id)
-        assert np.array_equal(loaded.prompt, voice().prompt)
+        assert np.array_equal(loaded.prompt, prompt_of(voice()))
         assert loaded.reference is None
         assert await listed(store) == [stored.id]
     assert (stored.labels, stored.display_name, stored.created) == ({"a": "b"}, "Ann", servers.clock.now)

@@ -136,8 +136,12 @@ async def test_inline_audio_and_latents_condition_like_stored_voices(served):
     assert encoded.audio_duration.ToMilliseconds() == 250
     assert encoded.latents.feat_dim == 8
     assert encoded.latents.model_fingerprint == served.pool.info.fingerprint
-    for source in ({"audio": pb.EncodedAudio(data=recording())}, {"latents": encoded.latents}):
-        await served.generate(conditioned(inline_prompt=pb.InlinePrompt(transcript="Hi.", **source)), "Hello.")
+    audio = pb.EncodedAudio(data=recording())
+    for prompt in (
+        pb.InlinePrompt(transcript="Hi.", audio=audio),
+        pb.InlinePrompt(transcript="Hi.", latents=encoded.latents),
+    ):
+        await served.generate(conditioned(inline_prompt=prompt), "Hello.")
         assert np.array_equal(served.pool.requests[-1].conditioning.prompt.latents, stored)
     await served.generate(conditioned(inline_reference=pb.InlineReference(latents=encoded.latents)), "Hello.")
     assert np.array_equal(served.pool.requests[-1].conditioning.reference, stored)
