@@ -15,6 +15,7 @@ from pathlib import Path
 import grpc
 import pytest
 from support.servers import Server, serving
+from support.short_speech import SHORT
 from support.streams import PausedStream
 from support.waiting import HANG_SECONDS, NEVER_SECONDS, wait_until
 
@@ -24,7 +25,6 @@ from voxcpm_grpc.v1 import tts_pb2_grpc
 
 ROOT = Path(__file__).parents[3]
 CONFIG = ROOT / "server/deploy/haproxy.cfg"
-SHORT = {"max_steps": 4, "timesteps": 4, "seed": 7}
 LONG = "A sentence that takes its time to be spoken, as it is long, and longer than anyone would want to listen. "
 
 pytestmark = pytest.mark.timeout(600)
@@ -35,7 +35,7 @@ class Site:
     """Two servers and the address in front of them."""
 
     address: str
-    servers: tuple[Server, Server]
+    servers: tuple[Server, ...]
 
 
 @contextmanager
@@ -96,7 +96,9 @@ def speak_on(address: str, seconds: float) -> tuple[int, list[SpeechError]]:
     while time.monotonic() < ends:
         with Client(address, timeout=HANG_SECONDS) as client:
             try:
-                spoken += client.say("Hello.", **SHORT).summary.total_samples > 0
+                summary = client.say("Hello.", **SHORT).summary
+                assert summary is not None
+                spoken += summary.total_samples > 0
             except SpeechError as error:
                 errors.append(error)
     return spoken, errors
