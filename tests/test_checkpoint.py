@@ -155,7 +155,7 @@ except StartupError as error:
         }
         wanted = json.dumps([model, revision, cache and str(cache), progress, limit])
         return subprocess.run(
-            [sys.executable, "-c", script, wanted], env=env, capture_output=True, text=True, timeout=60, check=True
+            [sys.executable, "-c", script, wanted], env=env, capture_output=True, text=True, timeout=300, check=True
         )
 
     return fetch

@@ -257,7 +257,7 @@ def test_circles_are_found_in_functions_and_for_types(tmp_path):
 def run(script: str, *args: str, cwd: Path) -> str:
     """The output of `script` in an interpreter that starts in `cwd`."""
     command = [sys.executable, "-c", script, *args]
-    run = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=100)
+    run = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stderr
     return run.stdout.strip()
 

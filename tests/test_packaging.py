@@ -23,7 +23,7 @@ SOURCES = {
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[zipfile.ZipFile]:
     folder = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=60)
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=300)
     (path,) = folder.glob("*.whl")
     assert path.name == f"voxcpm_grpc-{__version__}-py3-none-any.whl"
     assert path.stat().st_size < 32_000_000  # of which the voice may have 30

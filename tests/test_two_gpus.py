@@ -117,7 +117,7 @@ def test_fronts_share_the_engines_of_two_gpus(tmp_path: Path):
     with serving(tmp_path, "--devices", "1,0", "--fronts", "2", "--engine.max-slots", "8") as server:
 
         def speak(number: int) -> int:
-            with Client(server.address, timeout=60) as client:
+            with Client(server.address, timeout=300) as client:
                 return len(client.say(f"Number {number}.", seed=number, max_steps=STEPS).samples)
 
         with ThreadPoolExecutor(16) as threads:

@@ -126,12 +126,12 @@ for data, rate, package in [(b"fLaC" + bytes(100), 16000, "PyAV"), (wav, 24000, 
     else:
         raise AssertionError(package)
 """
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=300)
 
 
 def test_importing_the_package_loads_no_codecs():
     program = "import sys, voxcpm_grpc.audio; assert not {'av', 'soxr', 'torch'} & set(sys.modules)"
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=300)
 
 
 # -- all other formats, with PyAV

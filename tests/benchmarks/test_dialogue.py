@@ -170,12 +170,12 @@ def run(tmp_path: Path, *words: str, status: int = 0) -> dict:
     path = tmp_path / "table.json"
     small = ("--sentences", "2", "--max-steps", "4", "--timesteps", "4", "--clients", "1")
     command = [sys.executable, "-m", "benchmarks.dialogue", "--model", str(TINY), *small, *words, "--json", str(path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == status, done.stdout + done.stderr
     return json.loads(path.read_text())
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(400)
 def test_the_command_writes_a_row_for_each_schedule_and_stream_count(tmp_path):
     markdown, picture = tmp_path / "page.md", tmp_path / "picture.png"
     files = ["--page", str(markdown)]
@@ -204,7 +204,7 @@ def test_the_command_writes_a_row_for_each_schedule_and_stream_count(tmp_path):
     assert picture.exists() == ("![](picture.png)" in text)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(400)
 def test_failed_calls_are_reported_by_their_codes(tmp_path):
     table = run(tmp_path, "--words", "once", "--streams", "1", "--dialogues", "2", "--voice", "nobody", status=1)
     (row,) = table["rows"]

@@ -177,7 +177,7 @@ def test_the_command_writes_a_table_of_both_rules(tmp_path):
     table, markdown = tmp_path / "table.json", tmp_path / "page.md"
     words = ["--file", "development", "--errors", "--json", str(table), "--page", str(markdown)]
     command = [sys.executable, "-m", "benchmarks.segmentation", *words]
-    printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60).stdout
+    printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=300).stdout
     content = json.loads(table.read_text())
     assert content["command"].startswith("python -m benchmarks.segmentation --file development")
     assert content["rules"].keys() == RULES.keys()

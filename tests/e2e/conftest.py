@@ -28,7 +28,7 @@ def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture(scope="session")
 def client(target: str) -> Iterator[Client]:
-    with Client(target, timeout=60, retries=0) as connected:
+    with Client(target, timeout=300, retries=0) as connected:
         yield connected
 
 

@@ -24,7 +24,7 @@ def test_every_connection_gets_the_same_audio(target, client, same_audio):
     """Several servers behind one address behave like one."""
     first = client.say("Hello there.", **SHORT)
     for _ in range(4):
-        with Client(target, timeout=60) as other:
+        with Client(target, timeout=300) as other:
             same_audio(other.say("Hello there.", **SHORT).samples, first.samples)
 
 

@@ -39,20 +39,20 @@ def test_voices_are_created_used_and_deleted(client, recording, same_audio):
 
 def test_all_servers_see_the_creation_and_the_deletion_of_a_voice_at_once(target, recording, same_audio):
     for _ in range(2):
-        with Client(target, timeout=60) as maker:
+        with Client(target, timeout=300) as maker:
             voice = maker.add_reference(recording)
             assert not voice.reused
         speeches = []
         for _ in range(CONNECTIONS):
-            with Client(target, timeout=60) as other:
+            with Client(target, timeout=300) as other:
                 speeches.append(other.say("Hello.", voice=voice.id, **SHORT).samples)
                 assert other.get_voice(voice.id).id == voice.id
                 assert other.add_reference(recording).reused
             same_audio(speeches[-1], speeches[0])
-        with Client(target, timeout=60) as deleter:
+        with Client(target, timeout=300) as deleter:
             deleter.delete_voice(voice.id)
         for _ in range(CONNECTIONS):
-            with Client(target, timeout=60) as other:
+            with Client(target, timeout=300) as other:
                 with pytest.raises(NotFound):
                     other.say("Hello.", voice=voice.id, **SHORT)
                 with pytest.raises(NotFound):
@@ -65,7 +65,7 @@ def test_voices_are_listed_by_label_in_pages(client, stub, recording):
     seen, token = [], ""
     for _ in range(10):
         request = pb.ListVoicesRequest(labels={"run": run}, page_size=2, page_token=token)
-        page = stub.ListVoices(request, timeout=60)
+        page = stub.ListVoices(request, timeout=300)
         seen += [handle.id for handle in page.handles]
         if not (token := page.next_page_token):
             break
@@ -91,11 +91,11 @@ def test_an_upload_of_many_parts_is_complete(stub, info, recording, kind):
         "reference": (stub.AddReference, pb.AddReferenceRequest, pb.AddReferenceConfig()),
     }
     method, request, config = kinds[kind]
-    chunks = list(method(upload(request, config, (0, recording), size=500), timeout=60))
+    chunks = list(method(upload(request, config, (0, recording), size=500), timeout=300))
     assert chunks[0].handle.id
     assert chunks[-1].HasField("summary")
     assert [chunk.sequence for chunk in chunks] == list(range(len(chunks)))
-    stub.DeleteVoice(pb.DeleteVoiceRequest(id=chunks[0].handle.id), timeout=60)
+    stub.DeleteVoice(pb.DeleteVoiceRequest(id=chunks[0].handle.id), timeout=300)
 
 
 def test_large_messages_pass(client, info):
@@ -117,7 +117,7 @@ def test_a_broken_upload_stores_nothing(client, stub, recording):
     bad = pb.UploadCommit(digests=[pb.UploadDigest(total_bytes=len(recording), sha256=bytes(32))])
     for messages in (parts, [*parts, pb.AddPromptRequest(commit=bad)]):
         with pytest.raises(grpc.RpcError) as raised:
-            list(stub.AddPrompt(iter(messages), timeout=60))
+            list(stub.AddPrompt(iter(messages), timeout=300))
         assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert client.voices(labels={"run": run}) == []
     with pytest.raises(InvalidArgument):

@@ -127,4 +127,4 @@ def test_a_front_never_imports_torch():
         + "".join(f"import voxcpm_grpc.{name}\n" for name in modules)
         + "assert not [name for name in sys.modules if name.split('.')[0] in ('torch', 'triton')]"
     )
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=300)
