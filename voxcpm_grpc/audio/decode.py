@@ -16,7 +16,10 @@ from voxcpm_grpc.errors import FailedPrecondition
 
 MIN_RATE, MAX_RATE = 4000, 192000
 MAX_CHANNELS = 32
+MIN_PART = 0.25  # of the declared length; a recording that lacks more is another one than its caller means
 MAX_PEAK = 16.0  # 24 dB over full scale; larger float samples are probably integers
+MICROSECONDS = 1e6  # unit of the duration of a container
+ESTIMATED = ("mp3", "aac", "amr")  # demuxers that guess the duration from the bit rate of the first packets
 RAW_WIDTHS = {Encoding.PCM_S16LE: 2, Encoding.PCM_F32LE: 4}
 # The demuxers and decoders for uploads. Others are not allowed: playlists would open files and addresses that the
 # upload names, and image codecs would decode cover art.
@@ -46,9 +49,10 @@ def decode(
     """Decode a whole recording, mix it to mono (mean of the channels) and resample it.
 
     format_hint: the format of raw PCM; None for a file whose container names the format. target_rate: in Hz.
-    WAV and raw PCM need numpy only, other formats PyAV. A truncated file is decoded up to its end. `max_seconds` limits
-    the memory, whatever length the file declares.
-    Raises BadAudio, and FailedPrecondition if a required package is not installed.
+    WAV and raw PCM need numpy only, other formats PyAV. A truncated file is decoded up to its end, but refused if less
+    than a quarter of the length that it declares is left. `max_seconds` limits the memory of the samples, whatever
+    length the file declares. Only the limits of a process bound the memory of a file's index.
+    Raises BadAudio, MemoryError, and FailedPrecondition if a required package is not installed.
     """
     if not data:
         raise BadAudio("the audio is empty: 0 bytes")
@@ -93,7 +97,7 @@ def _container(data: bytes, max_seconds: float) -> tuple[np.ndarray, int]:
     try:
         with av.open(io.BytesIO(data), container_options=options, metadata_errors="replace") as container:
             return _collect(container, max_seconds)
-    except BadAudio:
+    except (BadAudio, MemoryError):
         raise
     except Exception as error:  # any error of the library is an error of the bytes, which may be hostile
         raise BadAudio("the audio could not be decoded: it is broken or of an unsupported format") from error
@@ -108,7 +112,8 @@ def _collect(container: Any, max_seconds: float) -> tuple[np.ndarray, int]:
         raise BadAudio("the file's audio codec is not supported")
     chunks: list[np.ndarray] = []
     rate = total = 0
-    for frame in _frames(container, stream):
+    packets = _Packets(container, stream)
+    for frame in packets.frames():
         if not chunks:
             rate = frame.sample_rate
         if frame.sample_rate != rate:
@@ -119,22 +124,52 @@ def _collect(container: Any, max_seconds: float) -> tuple[np.ndarray, int]:
         _check_length(total, rate, max_seconds)
         samples = pcm.to_float(frame.to_ndarray())
         chunks.append(_mono(samples if frame.format.is_planar else samples.reshape(-1, channels).T))
+    if not chunks and stream.frames:
+        raise BadAudio(
+            f"none of the {stream.frames} frames that the file lists could be decoded: it is damaged, or its index "
+            "needs more memory than a recording may take; send it as WAV or FLAC"
+        )
     if not chunks:
         raise BadAudio("the file contains no audio: it is broken or truncated")
+    _check_promise(total / rate, packets.promised_seconds)
     return np.concatenate(chunks), rate
 
 
-def _frames(container: Any, stream: Any) -> Iterator[Any]:
-    from av.error import FFmpegError, InvalidDataError
+class _Packets:
+    """The packets of an audio stream, and the length that the file promises for it."""
 
-    try:
-        for packet in container.demux(stream):
-            try:
-                yield from packet.decode()
-            except InvalidDataError:
-                continue  # a bad packet loses only its own samples, as in any player
-    except FFmpegError:
-        return  # the end of a truncated file
+    def __init__(self, container: Any, stream: Any) -> None:
+        self._container = container
+        self._stream = stream
+        self._time = 0  # of all packets, in the time base of the stream
+
+    def frames(self) -> Iterator[Any]:
+        """The decoded frames, up to the end of the file or of what can be read."""
+        from av.error import FFmpegError, InvalidDataError
+
+        try:
+            for packet in self._container.demux(self._stream):
+                self._time += packet.duration or 0
+                try:
+                    yield from packet.decode()
+                except InvalidDataError:
+                    continue  # a bad packet loses only its own samples, as in any player
+        except FFmpegError as error:
+            if isinstance(error, MemoryError):
+                raise
+            return  # the end of a truncated file
+
+    @property
+    def promised_seconds(self) -> float:
+        """The length by the packets so far, or by the container if that is longer; 0 if neither tells it."""
+        stream, container = self._stream, self._container
+        base = float(stream.time_base or 0)
+        found = [self._time * base]
+        if container.format.name not in ESTIMATED:
+            found.append((stream.duration or 0) * base)
+            if len(container.streams) == 1:  # otherwise it is the length of the longest stream
+                found.append((container.duration or 0) / MICROSECONDS)
+        return max(found)
 
 
 def _mono(samples: np.ndarray) -> np.ndarray:
@@ -154,6 +189,14 @@ def _check_length(samples: int, rate: int, max_seconds: float) -> None:
     if samples > max_seconds * rate:
         raise BadAudio(
             f"the audio lasts {samples / rate:.1f} s or more and the limit is {max_seconds:g} s; send a shorter one"
+        )
+
+
+def _check_promise(seconds: float, promised: float) -> None:
+    if seconds < MIN_PART * promised:
+        raise BadAudio(
+            f"{seconds:.2f} s of the {promised:.2f} s that the file declares could be decoded, and at least "
+            f"{MIN_PART:.0%} must be: it is damaged; send the whole recording as WAV or FLAC"
         )
 
 

@@ -3,43 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import logging
-import multiprocessing
 import queue
-import signal
-import threading
-import time
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import asdict
-from multiprocessing.connection import Connection
-from typing import Any
+from concurrent.futures import Future, ThreadPoolExecutor
 
-import numpy as np
+from voxcpm_grpc.audio.decode import Decoded
+from voxcpm_grpc.audio.decode_worker import DecodeWorker, Job, WorkerStopped
+from voxcpm_grpc.audio.fair_queue import FairQueue
+from voxcpm_grpc.audio.formats import AudioFormat
+from voxcpm_grpc.errors import Unavailable, VoxCPMError
 
-from voxcpm_grpc.audio.decode import Decoded, decode
-from voxcpm_grpc.audio.formats import AudioFormat, BadAudio, Encoding
-from voxcpm_grpc.errors import Internal, Unavailable, VoxCPMError, code_of, from_code
-
-log = logging.getLogger(__name__)
-STARTUP_SECONDS = 60.0
+TIMEOUT = 30.0
+CPU_SECONDS = 10.0  # an honest minute of audio takes less than 1 s
+RETRY_SECONDS = 2.0
 
 
 class DecodePool:
-    """Worker processes that decode, with an asyncio interface.
+    """Worker processes that decode, with an asyncio interface. Jobs of several callers are taken in turn.
 
-    If a job takes longer than `timeout` seconds or its worker dies, this job fails with BadAudio, and the next job gets
-    a new worker. When a caller is cancelled, a waiting job is dropped and a running one continues. Workers start with
-    `start`, or with the first job.
+    A worker limits the memory, the computing time and the open files of each job; a recording that exceeds a limit or
+    crashes the worker is refused with BadAudio. If the worker is stopped from outside, or if the job takes longer than
+    `timeout` seconds while it computes for less than `cpu_seconds`, the job runs once more on a new worker and then
+    raises Unavailable. The next job gets a new worker in each case. When a caller is cancelled, a waiting job is
+    dropped and a running one continues. Workers start with `start`, or with the first job.
     """
 
-    def __init__(self, workers: int, *, timeout: float = 30.0) -> None:
+    def __init__(self, workers: int, *, timeout: float = TIMEOUT, cpu_seconds: float = CPU_SECONDS) -> None:
+        self._timeout = timeout
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="decode")  # a thread waits for each worker
-        self._workers = [_Worker(timeout) for _ in range(workers)]
-        self._idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
+        self._workers = [DecodeWorker(timeout, cpu_seconds) for _ in range(workers)]
+        self._idle: queue.SimpleQueue[DecodeWorker] = queue.SimpleQueue()
         for worker in self._workers:
             self._idle.put(worker)
+        self._jobs: FairQueue[tuple[Job, Future[Decoded]]] = FairQueue()
         self._closed = False
 
     @property
@@ -60,16 +55,22 @@ class DecodePool:
         target_rate: int,
         max_seconds: float,
         max_bytes: int,
+        caller: str = "",
     ) -> Decoded:
         """Decode in a worker, with the arguments, the result and the errors of `audio.decode`.
 
-        Raises Unavailable after `close`.
+        caller: those who send many recordings wait for each other, and others for one of each worker at most
+        Raises Unavailable after `close`, and if workers are stopped from outside.
         """
-        limits = {"target_rate": target_rate, "max_seconds": max_seconds, "max_bytes": max_bytes}
-        options = json.dumps(limits | {"hint": asdict(format_hint) if format_hint else None}).encode()
         if self._closed:
-            raise Unavailable("the server is shutting down")
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._run, options, data)
+            raise _closing()
+        job = Job(
+            data=data, format_hint=format_hint, target_rate=target_rate, max_seconds=max_seconds, max_bytes=max_bytes
+        )
+        result: Future[Decoded] = Future()
+        self._jobs.put(caller, (job, result))
+        self._threads.submit(self._run_next)
+        return await asyncio.wrap_future(result)
 
     async def close(self) -> None:
         """Kill the workers. Unfinished jobs raise Unavailable."""
@@ -89,112 +90,42 @@ class DecodePool:
         finally:
             self._idle.put(worker)
 
-    def _run(self, options: bytes, data: bytes) -> Decoded:
+    def _run_next(self) -> None:
+        """Run the next job that was not cancelled, if there is one."""
+        while (found := self._jobs.take()) is not None:
+            job, result = found
+            if result.set_running_or_notify_cancel():
+                try:
+                    result.set_result(self._run(job))
+                except BaseException as error:
+                    result.set_exception(error)
+                return
+
+    def _run(self, job: Job) -> Decoded:
         worker = self._idle.get()
         try:
+            for _ in range(2):
+                if self._closed:
+                    break
+                worker.start()
+                try:
+                    return worker.decode(job)
+                except WorkerStopped:
+                    continue
+        except VoxCPMError:
             if self._closed:
-                raise Unavailable("the server is shutting down")
-            worker.start()
-            return worker.decode(options, data)
-        except BadAudio:
-            if self._closed:
-                raise Unavailable("the server is shutting down") from None
+                raise _closing() from None
             raise
         finally:
             self._idle.put(worker)
+        if self._closed:
+            raise _closing()
+        raise Unavailable(
+            f"the process that decodes the recording was stopped twice, or did not finish within {self._timeout:g} s; "
+            "retry",
+            retry_after=RETRY_SECONDS,
+        )
 
 
-class _Worker:
-    """A worker process and the pipe to it. Only one thread uses it at a time.
-
-    Messages are JSON and bytes, never pickles, so that a compromised decoder cannot run code in its parent.
-    """
-
-    def __init__(self, timeout: float) -> None:
-        self._timeout = timeout
-        self._process: Any = None
-        self._pipe: Any = None
-
-    @property
-    def pid(self) -> int | None:
-        return self._process.pid if self._process is not None else None
-
-    def start(self) -> None:
-        """Start the process if it does not run, and wait until it is ready. Raises Internal if it does not start."""
-        if self._process is not None and self._process.is_alive():
-            return
-        context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        process = context.Process(target=_serve, args=(theirs,), name="decode", daemon=True)
-        process.start()
-        self._process = process  # after its start, because `stop` in another thread needs a running process
-        theirs.close()  # only the worker holds it, so that the pipe ends when the worker dies
-        with suppress(EOFError, OSError):
-            if self._pipe.poll(STARTUP_SECONDS) and self._pipe.recv_bytes() == b"ready":
-                return
-        self.stop()
-        log.error("a decode worker did not start")
-        raise Internal
-
-    def decode(self, options: bytes, data: bytes) -> Decoded:
-        started = time.monotonic()
-        watchdog = threading.Timer(self._timeout, self._process.kill)  # ends all waits below, also while sending
-        watchdog.start()
-        try:
-            self._pipe.send_bytes(options)
-            self._pipe.send_bytes(data)
-            reply = json.loads(self._pipe.recv_bytes())
-            if "code" not in reply:
-                waveform = np.frombuffer(self._pipe.recv_bytes(), np.float32).copy()
-                return Decoded(waveform=waveform, **reply)
-        except (EOFError, OSError):
-            self.stop()
-            log.warning("a decode worker died after %.1f s of %d bytes", time.monotonic() - started, len(data))
-            if time.monotonic() - started >= self._timeout:
-                raise BadAudio(
-                    f"the audio took longer than {self._timeout:g} s to decode; send a simpler one"
-                ) from None
-            raise BadAudio("the audio could not be decoded") from None
-        finally:
-            watchdog.cancel()
-        if reply["code"] == code_of(BadAudio("")):
-            raise BadAudio(reply["message"])
-        raise from_code(reply["code"], reply["message"])
-
-    def stop(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.join()
-
-
-def _serve(pipe: Connection) -> None:
-    """Run a worker until the parent closes the pipe."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
-    with suppress(ImportError):  # loads them before the first job
-        import av  # noqa: F401
-        import soxr  # noqa: F401
-    pipe.send_bytes(b"ready")
-    while True:
-        try:
-            options, data = json.loads(pipe.recv_bytes()), pipe.recv_bytes()
-        except (EOFError, OSError):
-            return
-        _reply(pipe, options, data)
-
-
-def _reply(pipe: Connection, options: dict[str, Any], data: bytes) -> None:
-    hint = options.pop("hint")
-    try:
-        format_hint = AudioFormat(Encoding(hint["encoding"]), hint["sample_rate"]) if hint else None
-        decoded = decode(data, format_hint=format_hint, **options)
-    except VoxCPMError as error:
-        reply, waveform = {"code": code_of(error), "message": error.message}, None
-    except Exception:
-        log.exception("decoding %d bytes failed", len(data))
-        error = Internal()
-        reply, waveform = {"code": code_of(error), "message": error.message}, None
-    else:
-        reply, waveform = {"source_rate": decoded.source_rate, "seconds": decoded.seconds}, decoded.waveform
-    pipe.send_bytes(json.dumps(reply).encode())
-    if waveform is not None:
-        pipe.send_bytes(np.ascontiguousarray(waveform, np.float32).data)
+def _closing() -> Unavailable:
+    return Unavailable("the server is shutting down")

@@ -1,0 +1,169 @@
+"""A process that decodes one recording after the other, and the pipe to it.
+
+Messages are JSON and bytes, never pickles, so that a compromised decoder cannot run code in its parent.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import multiprocessing
+import signal
+import threading
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+
+from voxcpm_grpc.audio.decode import Decoded, decode
+from voxcpm_grpc.audio.formats import AudioFormat, BadAudio, Encoding
+from voxcpm_grpc.audio.worker_limits import MIB, WorkerLimits, memory_for
+from voxcpm_grpc.errors import Internal, VoxCPMError, code_of, from_code
+
+log = logging.getLogger(__name__)
+STARTUP_SECONDS = 60.0
+OTHERS_SIGNALS = {-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP, -signal.SIGQUIT}
+REMEDY = "send it as WAV or FLAC"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A recording to decode, with the arguments of `audio.decode`."""
+
+    data: bytes
+    format_hint: AudioFormat | None
+    target_rate: int
+    max_seconds: float
+    max_bytes: int
+
+    def options(self, cpu_seconds: float) -> bytes:
+        """The message before the recording."""
+        return json.dumps(
+            {
+                "hint": asdict(self.format_hint) if self.format_hint else None,
+                "target_rate": self.target_rate,
+                "max_seconds": self.max_seconds,
+                "max_bytes": self.max_bytes,
+                "memory_bytes": memory_for(len(self.data), self.max_seconds),
+                "cpu_seconds": cpu_seconds,
+            }
+        ).encode()
+
+
+class WorkerStopped(Exception):
+    """The worker was killed or stopped by something else than the recording."""
+
+
+class DecodeWorker:
+    """A worker process and the pipe to it. Only one thread uses it at a time.
+
+    timeout: longest duration of a job, after which the process is killed
+    cpu_seconds: longest computing time of a job
+    """
+
+    def __init__(self, timeout: float, cpu_seconds: float) -> None:
+        self._timeout = timeout
+        self._cpu_seconds = cpu_seconds
+        self._process: Any = None
+        self._pipe: Any = None
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process is not None else None
+
+    def start(self) -> None:
+        """Start the process if it does not run, and wait until it is ready. Raises Internal if it does not start."""
+        if self._process is not None and self._process.is_alive():
+            return
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        process = context.Process(target=_serve, args=(theirs,), name="decode", daemon=True)
+        process.start()
+        self._process = process  # after its start, because `stop` in another thread needs a running process
+        theirs.close()  # only the worker holds it, so that the pipe ends when the worker dies
+        with suppress(EOFError, OSError):
+            if self._pipe.poll(STARTUP_SECONDS) and self._pipe.recv_bytes() == b"ready":
+                return
+        self.stop()
+        log.error("a decode worker did not start")
+        raise Internal
+
+    def decode(self, job: Job) -> Decoded:
+        """Decode a recording. Raises BadAudio, other errors of `audio.decode`, and WorkerStopped."""
+        started = time.monotonic()
+        watchdog = threading.Timer(self._timeout, self._process.kill)  # ends all waits below, also while sending
+        watchdog.start()
+        try:
+            self._pipe.send_bytes(job.options(self._cpu_seconds))
+            self._pipe.send_bytes(job.data)
+            reply = json.loads(self._pipe.recv_bytes())
+            if "code" not in reply:
+                waveform = np.frombuffer(self._pipe.recv_bytes(), np.float32).copy()
+                return Decoded(waveform=waveform, **reply)
+        except (EOFError, OSError):
+            self.stop()
+            status = self._process.exitcode
+            seconds = time.monotonic() - started
+            log.warning("a decode worker ended status=%s after %.1f s of %d bytes", status, seconds, len(job.data))
+            raise self._reason(status) from None
+        finally:
+            watchdog.cancel()
+        if reply["code"] == code_of(BadAudio("")):
+            raise BadAudio(reply["message"])
+        raise from_code(reply["code"], reply["message"])
+
+    def _reason(self, status: int | None) -> Exception:
+        """The error of a job whose worker ended. A negative status is a signal; None if another thread read it."""
+        if status == -signal.SIGXCPU:
+            return BadAudio(f"the audio takes more than {self._cpu_seconds:g} s of computing time to decode; {REMEDY}")
+        if status is None or status >= 0 or status in OTHERS_SIGNALS:
+            return WorkerStopped()
+        return BadAudio(f"the audio could not be decoded: it crashes its decoder; {REMEDY}")
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.join()
+
+
+def _serve(pipe: Connection) -> None:
+    """Run a worker until the parent closes the pipe."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
+    with suppress(ImportError):  # loads them before the first job
+        import av
+        import av.error  # noqa: F401
+        import soxr  # noqa: F401
+    limits = WorkerLimits()
+    pipe.send_bytes(b"ready")
+    while not limits.worn_out:
+        try:
+            options, data = json.loads(pipe.recv_bytes()), pipe.recv_bytes()
+        except (EOFError, OSError):
+            return
+        memory = options.pop("memory_bytes")
+        limits.begin_job(memory, options.pop("cpu_seconds"))
+        _reply(pipe, options, data, memory)
+
+
+def _reply(pipe: Connection, options: dict[str, Any], data: bytes, memory: int) -> None:
+    hint = options.pop("hint")
+    waveform = None
+    try:
+        format_hint = AudioFormat(Encoding(hint["encoding"]), hint["sample_rate"]) if hint else None
+        decoded = decode(data, format_hint=format_hint, **options)
+        waveform = np.ascontiguousarray(decoded.waveform, np.float32)
+        reply: dict[str, Any] = {"source_rate": decoded.source_rate, "seconds": decoded.seconds}
+    except VoxCPMError as error:
+        reply = {"code": code_of(error), "message": error.message}
+    except MemoryError:
+        text = f"the audio needs more than {memory // MIB} MiB of memory to decode; {REMEDY}"
+        reply = {"code": code_of(BadAudio("")), "message": text}
+    except Exception:
+        log.exception("decoding %d bytes failed", len(data))
+        reply = {"code": code_of(Internal()), "message": Internal().message}
+    pipe.send_bytes(json.dumps(reply).encode())
+    if waveform is not None:
+        pipe.send_bytes(waveform.data)
