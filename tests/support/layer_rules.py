@@ -8,6 +8,7 @@ from collections.abc import Mapping
 # Names without a package are those of voxcpm_grpc.
 RULES: Mapping[str, tuple[str, ...]] = {
     "errors": (),
+    "control_characters": (),
     "v1": (),
     "peekable_queue": (),
     "loop_thread": (),
@@ -31,7 +32,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
     "library": ("pool", "loop_thread", "audio", "checkpoint", "request", "settings", "errors"),
     "voxcpm_grpc": ("library", "errors"),
     "voxcpm_server.signals": ("errors",),
-    "voxcpm_server.wire": ("v1", "request", "audio", "settings", "errors"),
+    "voxcpm_server.wire": ("v1", "request", "audio", "settings", "control_characters", "errors"),
     "voxcpm_server.voices.store": ("voxcpm_server.wire", "pool.background", "settings", "errors"),
     "voxcpm_server.voices": (
         "voxcpm_server.voices.store",
@@ -96,6 +97,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
         "audio",
         "settings.sources",
         "checkpoint",
+        "control_characters",
         "errors",
     ),
     "tools": ("settings",),

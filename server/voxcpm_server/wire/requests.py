@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from voxcpm_grpc.audio import AudioFormat
+from voxcpm_grpc.control_characters import CONTROL
 from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, VoxCPMError
 from voxcpm_grpc.request import MAX_SEED, ModelInfo, Sampling
 from voxcpm_grpc.settings.schema import MAX_SECONDS, LimitSettings
@@ -340,10 +341,21 @@ def _options(options: pb.VoiceOptions) -> inputs.VoiceOptions:
             f"display_name has {len(options.display_name)} characters and the limit is {MAX_NAME}",
             field="options.display_name",
         )
+    _refuse_control_characters("display_name", options.display_name)
+    for text in (*labels, *labels.values()):
+        _refuse_control_characters("labels", text)
     ttl = _seconds(options, "ttl", "options.ttl")
     if ttl is not None and ttl > MAX_SECONDS:
         raise InvalidRequest(f"ttl is {ttl:g} s and the limit is {MAX_SECONDS:g}", field="options.ttl")
     return inputs.VoiceOptions(display_name=options.display_name, labels=labels, ttl=ttl)
+
+
+def _refuse_control_characters(name: str, text: str) -> None:
+    if (found := CONTROL.search(text)) is not None:
+        raise InvalidRequest(
+            f"{name} has the control character U+{ord(found[0]):04X} at index {found.start()}; remove it",
+            field=f"options.{name}",
+        )
 
 
 def _format(format: pb.AudioFormat, default_encoding: int, default_rate: int, name: str) -> AudioFormat:

@@ -17,6 +17,7 @@ from voxcpm_client.cli.serve import download, serve
 from voxcpm_client.cli.voices import voices
 from voxcpm_client.errors import SpeechError
 from voxcpm_grpc import __version__
+from voxcpm_grpc.control_characters import escaped
 
 INTERRUPTED = 130
 
@@ -28,7 +29,7 @@ class Program(click.Group):
         try:
             return super().invoke(ctx)
         except SpeechError as error:
-            raise click.ClickException(" ".join(str(error).split())) from None
+            raise click.ClickException(escaped(" ".join(str(error).split()))) from None
         except KeyboardInterrupt:
             ctx.exit(INTERRUPTED)
         except BrokenPipeError:  # the program that reads the output has ended; click exits without a message

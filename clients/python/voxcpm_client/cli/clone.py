@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,9 +9,11 @@ import click
 
 from voxcpm_client import Client, SpeechOptions, Voice, VoiceOptions
 from voxcpm_client.cli.connect import InputFile, labels, with_client
+from voxcpm_client.cli.layout import json_line
 from voxcpm_client.cli.output import Output
 from voxcpm_client.cli.speech import DELIVERY, print_report, speak_into, speech_options
 from voxcpm_client.cli.voices import as_dict
+from voxcpm_grpc.control_characters import escaped
 
 
 @click.command()
@@ -62,11 +63,13 @@ def clone(
     if preview is not None and voice.preview is not None:
         voice.preview.save(preview)
     click.echo(
-        json.dumps(as_dict(voice), ensure_ascii=False) if as_json else voice.id,
+        json_line(as_dict(voice)) if as_json else escaped(voice.id),
         err=output is not None and output.stdout,
     )
     if voice.reused:
         click.echo("the server had this recording already; this is the id of its voice", err=True)
+        if name and voice.name != name:  # a preset
+            click.echo(f"the voice keeps its name {escaped(voice.name)}", err=True)
     if text is not None and output is not None:
         report = speak_into(output, client, text, {**speech, "voice": voice.id})
         print_report(report, output, as_json=as_json)

@@ -20,6 +20,7 @@ import click
 from voxcpm_client import Client, SpeechOptions
 from voxcpm_client.cli.output import Output
 from voxcpm_client.cli.speech import print_report, speak_into
+from voxcpm_grpc.control_characters import escaped
 
 TEXT = "Welcome. The first words are spoken before the last ones are written."
 SEED = 1  # the same speech every time
@@ -50,7 +51,8 @@ def demo(out: Path, text: str, voice: str | None, model: str, as_json: bool) -> 
         print_report(report, output, as_json=as_json)
         others = [name for name in client.model_info().presets if name != report.header.voice]
     if others:
-        click.echo(f"spoken by {report.header.voice}; try --voice {' or --voice '.join(others)}", err=True)
+        text = f"spoken by {report.header.voice}; try --voice {' or --voice '.join(others)}"
+        click.echo(escaped(text), err=True)
 
 
 @contextmanager
@@ -106,7 +108,7 @@ class _ServerLog:
         assert self._child.stdout is not None
         with self._child.stdout as lines:
             for line in lines:
-                self._last.append(line.rstrip())
+                self._last.append(escaped(line.rstrip()))
                 if not self._address and (found := LISTENING.search(line)):
                     self._address = found[1]
                     click.echo(line.rstrip(), err=True)

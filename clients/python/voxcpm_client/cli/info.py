@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 
 import click
 
 from voxcpm_client import Client
 from voxcpm_client.cli.connect import with_client
-from voxcpm_client.cli.layout import fields
+from voxcpm_client.cli.layout import fields, json_line
 from voxcpm_client.cli.voices import as_json_option
 
 
@@ -20,7 +19,7 @@ def info(client: Client, as_json: bool) -> None:
     """Print the model, formats and limits of the server."""
     found = dataclasses.asdict(client.model_info())
     if as_json:
-        click.echo(json.dumps(found, ensure_ascii=False))
+        click.echo(json_line(found))
         return
     limits = found.pop("limits")
     click.echo(f"{fields(found)}\n\nlimits\n{fields(limits)}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import sys
 import time
 from collections.abc import Callable
@@ -16,10 +15,12 @@ import click
 
 from voxcpm_client import Client, Header, Prompt, SpeechOptions, Summary
 from voxcpm_client.cli.connect import InputFile
+from voxcpm_client.cli.layout import json_line
 from voxcpm_client.cli.output import Output, Sink, choose
 from voxcpm_client.options import Continuity, FirstSegment, SegmentationMode
 from voxcpm_client.text import Text
 from voxcpm_grpc.audio import Encoding
+from voxcpm_grpc.control_characters import escaped
 
 PCM = [str(Encoding.PCM_S16LE), str(Encoding.PCM_F32LE)]  # the outputs write the WAV header themselves
 
@@ -177,7 +178,7 @@ class Report:
 
     def json(self) -> str:
         rtf = self.rtf if self.audio_seconds else None
-        return json.dumps({**dataclasses.asdict(self), "rtf": rtf}, ensure_ascii=False)
+        return json_line({**dataclasses.asdict(self), "rtf": rtf})
 
 
 def speak_into(output: Output, client: Client, text: Text, speech: SpeechOptions) -> Report:
@@ -198,7 +199,7 @@ def speak_into(output: Output, client: Client, text: Text, speech: SpeechOptions
         wall = time.perf_counter() - started
         header, summary = stream.header, stream.summary
     if header is None or not samples:
-        raise click.ClickException(f"the server sent no audio for this text (request {stream.request_id})")
+        raise click.ClickException(f"the server sent no audio for this text (request {escaped(stream.request_id)})")
     return Report(
         output=output.name,
         audio_seconds=samples / header.sample_rate,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import textwrap
 from datetime import datetime
 from typing import Any
@@ -12,7 +11,7 @@ import click
 
 from voxcpm_client import Client, Voice
 from voxcpm_client.cli.connect import labels, with_client
-from voxcpm_client.cli.layout import fields, table
+from voxcpm_client.cli.layout import fields, json_line, table
 from voxcpm_client.options import VoiceKind
 
 KINDS = ("prompt", "reference", "hifi")
@@ -44,7 +43,7 @@ def list_voices(client: Client, kind: VoiceKind | None, label: dict[str, str], a
     """
     found = client.voices(kind=kind, labels=label)
     if as_json:
-        click.echo(json.dumps([as_dict(voice) for voice in found], ensure_ascii=False))
+        click.echo(json_line([as_dict(voice) for voice in found]))
     elif not found:
         click.echo("there are no voices; `voxcpm-grpc clone` stores one", err=True)
     else:
@@ -58,7 +57,7 @@ def list_voices(client: Client, kind: VoiceKind | None, label: dict[str, str], a
 def show(client: Client, id: str, as_json: bool) -> None:
     """Show all fields of one voice."""
     found = as_dict(client.get_voice(id))
-    click.echo(json.dumps(found, ensure_ascii=False) if as_json else fields(found))
+    click.echo(json_line(found) if as_json else fields(found))
 
 
 @voices.command()
