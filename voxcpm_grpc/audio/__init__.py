@@ -8,6 +8,7 @@ from voxcpm_grpc.audio.encode import Encoder, OutputPipeline, encoder
 from voxcpm_grpc.audio.formats import SAMPLE_RATES, AudioFormat, BadAudio, Encoding
 from voxcpm_grpc.audio.pool import DecodePool
 from voxcpm_grpc.audio.resample import StreamResampler, resample
+from voxcpm_grpc.audio.voice_check import check_voice
 from voxcpm_grpc.audio.wav import WavWriter, wav_bytes
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "OutputPipeline",
     "StreamResampler",
     "WavWriter",
+    "check_voice",
     "decode",
     "encoder",
     "resample",

@@ -20,6 +20,7 @@ import numpy as np
 
 from voxcpm_grpc.audio.decode import Decoded, decode
 from voxcpm_grpc.audio.formats import AudioFormat, BadAudio, Encoding
+from voxcpm_grpc.audio.voice_check import check_voice
 from voxcpm_grpc.audio.worker_limits import MIB, WorkerLimits, memory_for
 from voxcpm_grpc.errors import Internal, VoxCPMError, code_of, from_code
 
@@ -92,7 +93,7 @@ class DecodeWorker:
         raise Internal
 
     def decode(self, job: Job) -> Decoded:
-        """Decode a recording. Raises BadAudio, other errors of `audio.decode`, and WorkerStopped."""
+        """Decode and check a recording. Raises BadAudio, other errors of `audio.decode`, and WorkerStopped."""
         started = time.monotonic()
         watchdog = threading.Timer(self._timeout, self._process.kill)  # ends all waits below, also while sending
         watchdog.start()
@@ -154,6 +155,7 @@ def _reply(pipe: Connection, options: dict[str, Any], data: bytes, memory: int) 
     try:
         format_hint = AudioFormat(Encoding(hint["encoding"]), hint["sample_rate"]) if hint else None
         decoded = decode(data, format_hint=format_hint, **options)
+        check_voice(decoded.waveform, options["target_rate"])
         waveform = np.ascontiguousarray(decoded.waveform, np.float32)
         reply: dict[str, Any] = {"source_rate": decoded.source_rate, "seconds": decoded.seconds}
     except VoxCPMError as error:

@@ -14,7 +14,7 @@ from typing import Self
 
 import numpy as np
 
-from voxcpm_grpc.audio import AudioFormat, Encoding, decode
+from voxcpm_grpc.audio import AudioFormat, Encoding, check_voice, decode
 from voxcpm_grpc.checkpoint import resolve
 from voxcpm_grpc.errors import InvalidRequest, StartupError
 from voxcpm_grpc.pool.engine_pool import EnginePool
@@ -140,7 +140,8 @@ class AsyncModel:
 
         Raises:
             InvalidRequest: No recording was given, or the transcript is missing or has no prompt.
-            BadAudio: A recording cannot be decoded, or is longer than the limits of the settings.
+            BadAudio: A recording cannot be decoded, is silent, is shorter than 0.1 s, or is longer than the limits of
+                the settings.
         """
         if reference is None and prompt is None:
             raise InvalidRequest("a voice needs a recording; give reference, prompt or both")
@@ -185,6 +186,8 @@ def _waveform(recording: Recording, rate: int, max_seconds: float) -> np.ndarray
             source = AudioFormat(Encoding.PCM_F32LE, recording.sample_rate)
         case _:
             data = Path(recording).read_bytes()
-    return decode(
+    waveform = decode(
         data, format_hint=source, target_rate=rate, max_seconds=max_seconds, max_bytes=MAX_RECORDING_BYTES
     ).waveform
+    check_voice(waveform, rate)
+    return waveform
