@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from typing import Annotated, Literal
@@ -16,6 +17,7 @@ MAX_SECONDS = 100 * 365 * 86400.0
 """100 years, the largest duration of a setting. A time that far from now is still a valid date in every format."""
 Seconds = Annotated[float, Field(gt=0, le=MAX_SECONDS)]
 Share = Annotated[float, Field(ge=0, le=1024)]
+Quota = Annotated[int, Field(ge=0)]
 
 
 DEVICES = re.compile(r"auto|cpu(:[1-9]\d*)?|(cuda:)?\d+")
@@ -139,6 +141,18 @@ class RaySettings(_Frozen):
     )
 
 
+MIN_SHARE = 16  # a smaller number is not worth sharing out
+
+
+def _share(total: int, part: float) -> int:
+    return max(round(total * part), MIN_SHARE)
+
+
+def _quota(setting: int | None, default: int) -> float:
+    """The value of a setting for which 0 means no limit."""
+    return default if setting is None else setting or math.inf
+
+
 class LimitSettings(_Frozen):
     """Limits of requests. Each front applies them on its own."""
 
@@ -149,6 +163,11 @@ class LimitSettings(_Frozen):
     max_upload_bytes: Positive = Field(default=32 << 20, description="largest uploaded recording")
     max_upload_bytes_total: Positive = Field(
         default=512 << 20, description="recordings of all callers in memory, which stay there until they are encoded"
+    )
+    max_upload_bytes_per_caller: Quota | None = Field(
+        default=None,
+        description="recordings of one caller, an IP address, in memory; 0: no such limit, as behind a proxy; default: "
+        "half of max_upload_bytes_total, but room for two recordings",
     )
     max_prompt_seconds: Seconds = Field(default=60.0, description="longest prompt recording")
     max_reference_seconds: Seconds = Field(default=60.0, description="longest reference recording")
@@ -164,12 +183,44 @@ class LimitSettings(_Frozen):
         default=20.0, description="earlier speech of a stream that conditions the next segment"
     )
     max_streams: Positive = Field(default=256, description="streams that are open at the same time")
+    max_streams_per_connection: Quota | None = Field(
+        default=None,
+        description="streams that one connection may open at the same time; 0: no such limit; default: half of "
+        f"max_streams, at least {MIN_SHARE}",
+    )
+    max_streams_per_caller: Quota | None = Field(
+        default=None,
+        description="streams that one caller, an IP address, may open at the same time; 0: no such limit, as behind a "
+        f"proxy; default: three quarters of max_streams, at least {MIN_SHARE}",
+    )
     stream_idle_seconds: Seconds = Field(
         default=300.0, description="time without a message after which a stream with nothing left to speak ends"
     )
     upload_idle_seconds: Seconds = Field(
         default=30.0, description="time without a message after which an upload is refused"
     )
+    upload_seconds: Seconds = Field(
+        default=300.0,
+        description="longest time from the start of an upload to its commit; 300 s are enough for max_upload_bytes at "
+        "1 Mbit/s",
+    )
+
+    @property
+    def streams_per_connection(self) -> float:
+        """The largest number of streams of a connection; infinity if there is no limit."""
+        return _quota(self.max_streams_per_connection, _share(self.max_streams, 1 / 2))
+
+    @property
+    def streams_per_caller(self) -> float:
+        """The largest number of streams of a caller; infinity if there is no limit."""
+        return _quota(self.max_streams_per_caller, _share(self.max_streams, 3 / 4))
+
+    @property
+    def upload_bytes_per_caller(self) -> float:
+        """The largest number of bytes of a caller's recordings in memory; infinity if there is no limit."""
+        return _quota(
+            self.max_upload_bytes_per_caller, max(self.max_upload_bytes_total // 2, 2 * self.max_upload_bytes)
+        )
 
 
 class VoiceSettings(_Frozen):
@@ -193,9 +244,19 @@ class VoiceSettings(_Frozen):
         description="largest number of stored voices; voices that other servers add to a shared store are counted at "
         "the next sweep",
     )
+    max_voices_per_caller: Quota | None = Field(
+        default=None,
+        description="largest number of stored voices of one caller, an IP address; 0: no such limit, as behind a "
+        "proxy; default: three quarters of max_voices",
+    )
     cache_bytes: Positive = Field(default=256 << 20, description="loaded voices kept in memory")
     timeout_seconds: Seconds = Field(default=10.0, description="longest wait for the voice store")
     sweep_seconds: Seconds = Field(default=600.0, description="pause between two sweeps, which remove expired voices")
+
+    @property
+    def voices_per_caller(self) -> float:
+        """The largest number of stored voices of a caller; infinity if there is no limit."""
+        return _quota(self.max_voices_per_caller, max(1, self.max_voices * 3 // 4))
 
 
 class Settings(_Frozen):

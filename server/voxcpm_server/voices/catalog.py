@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from voxcpm_grpc.errors import FailedPrecondition, NotFound
 from voxcpm_server.voices.store.store import VoiceStore
 from voxcpm_server.voices.store.stored_voice import StoredVoice
+from voxcpm_server.wire.inputs import VoiceOptions
 from voxcpm_server.wire.voice import Voice, VoiceKind
 
 
@@ -49,10 +50,22 @@ class VoiceCatalog:
     async def find(self, id: str) -> Voice:
         return preset.voice if (preset := self._presets.get(id)) else await self._store.find(id)
 
-    async def add(self, *wanted: StoredVoice, using: Collection[str] = ()) -> list[tuple[Voice, bool]]:
+    async def add(
+        self,
+        *wanted: StoredVoice,
+        using: Collection[str] = (),
+        owner: str = "",
+        options: VoiceOptions | None = None,
+    ) -> list[tuple[Voice, bool]]:
+        """As `VoiceStore.add`. A preset keeps its own name and labels."""
         presets = [self._presets.get(stored.voice.id) for stored in wanted]
         new = [stored for stored, preset in zip(wanted, presets, strict=True) if preset is None]
-        stored = await self._store.add(*new, using=[id for id in using if id not in self._presets])
+        stored = await self._store.add(
+            *new,
+            using=[id for id in using if id not in self._presets],
+            owner=owner,
+            options=options if new and presets[-1] is None else None,
+        )
         added = iter(stored)
         return [next(added) if preset is None else (preset.voice, True) for preset in presets]
 

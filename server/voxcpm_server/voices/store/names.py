@@ -1,24 +1,28 @@
 """The names of a voice's objects. The names alone determine whether the voice exists.
 
 Each time that a voice is stored, a new generation of it begins. Its objects are named `ID/GENERATION.NUMBER.KIND`; the
-generation is the time of its creation and a random number. The latents are written first. The record makes the voice
-exist. The mark of a deletion ends the generation for good, whatever other objects remain or arrive late. A crash
-between two objects therefore leaves either an existing voice or none, and all servers that see the same names agree.
-All times in this module are in microseconds.
+generation is the time of its creation and a random number. The latents and the owner are written first. The record
+makes the voice exist. The mark of a deletion ends the generation for good, whatever other objects remain or arrive
+late. A crash between two objects therefore leaves either an existing voice or none, and all servers that see the same
+names agree. All times in this module are in microseconds.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 import secrets
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
 ID = re.compile(r"(?:prm|ref|hifi)_[a-z2-7]{32}")
-FORM = re.compile(rf"({ID.pattern})/(\d{{16}}-[0-9a-f]{{8}})\.(\d{{1,17}})\.(latents|voice|used|deleted)(\.part\w*)?")
+FORM = re.compile(
+    rf"({ID.pattern})/(\d{{16}}-[0-9a-f]{{8}})\.(\d{{1,17}})\.(latents|owner|voice|used|deleted)(\.part\w*)?"
+)
+OWNER_DIGITS = 17
 HOUR = 3_600_000_000
 ABANDONED = HOUR  # writing a voice never takes that long
 KEPT_DELETION = 24 * HOUR  # longer than any server may still be writing to the voice
@@ -28,6 +32,7 @@ class ObjectKind(Enum):
     """The kind of an object. It determines the meaning of the number in its name."""
 
     LATENTS = "latents"  # size in bytes
+    OWNER = "owner"  # key of the caller that stored the voice
     RECORD = "voice"  # the voice's time to live
     USE = "used"  # time of the use
     DELETION = "deleted"  # time of the deletion
@@ -65,6 +70,7 @@ class Generation:
     used: int
     record: Name | None = None
     latents: Name | None = None
+    owner: Name | None = None
     uses: list[Name] = field(default_factory=list)
     deletions: list[Name] = field(default_factory=list)
     unfinished: list[Name] = field(default_factory=list)
@@ -77,6 +83,8 @@ class Generation:
             self.record = name
         elif name.kind is ObjectKind.LATENTS:
             self.latents = name
+        elif name.kind is ObjectKind.OWNER:
+            self.owner = name
         elif name.kind is ObjectKind.USE:
             self.uses.append(name)
             self.used = max(self.used, name.number)
@@ -95,7 +103,7 @@ class Generation:
     @property
     def remains(self) -> list[Name]:
         """All objects but the marks of its deletion."""
-        return [name for name in (self.record, self.latents, *self.uses) if name is not None]
+        return [name for name in (self.record, self.latents, self.owner, *self.uses) if name is not None]
 
     def is_live(self, now: int) -> bool:
         """True if it has a record, is not deleted and has not expired."""
@@ -114,6 +122,16 @@ class Survey:
     voices: dict[str, Generation]
     ended: list[Generation]
     garbage: list[Name]
+
+    def owners(self) -> Counter[int]:
+        """The number of voices of each owner."""
+        return Counter(one.owner.number for one in self.voices.values() if one.owner is not None)
+
+
+def owner_key(caller: str) -> int:
+    """The number that stands for a caller: a digest, so that the store does not name callers."""
+    digest = hashlib.blake2b(caller.encode(), digest_size=16, person=b"voice owner").digest()
+    return int.from_bytes(digest, "big") % 10**OWNER_DIGITS
 
 
 def new_generation(now: int) -> str:

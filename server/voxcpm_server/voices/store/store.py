@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager, suppress
 from copy import copy
@@ -22,15 +24,17 @@ from voxcpm_server.voices.store.content import Content
 from voxcpm_server.voices.store.generations import SECOND, Generations, no_voice
 from voxcpm_server.voices.store.io_threads import IoThreads
 from voxcpm_server.voices.store.listing import Listing
-from voxcpm_server.voices.store.names import Generation, Name, ObjectKind, live, new_generation
+from voxcpm_server.voices.store.names import Generation, Name, ObjectKind, live, new_generation, owner_key
 from voxcpm_server.voices.store.objects import RETRY_SECONDS, Objects
 from voxcpm_server.voices.store.records import Record, damaged, encode
 from voxcpm_server.voices.store.stored_voice import Damaged, StoredVoice
+from voxcpm_server.wire.inputs import VoiceOptions
 from voxcpm_server.wire.voice import Voice, VoiceKind
 
 log = logging.getLogger(__name__)
 
 THREADS = 8
+OWNER_MARK = b"owner\n"  # objects must not be empty
 FULL_RETRY_SECONDS = 60.0
 READ_ATTEMPTS = 3  # a voice that is stored again while it is read needs another one
 
@@ -53,6 +57,7 @@ class VoiceStore:
         self._generations = Generations(objects, self._threads, self._content, clock)
         self._adding = asyncio.Lock()
         self._count: int | None = None  # number of voices, by the last survey and the changes of this server since
+        self._owned: Counter[int] = Counter()  # of these, the voices of each owner
         self._stored = 0  # voices stored by this object so far
         self._sweeper: asyncio.Task[None] | None = None
 
@@ -68,8 +73,17 @@ class VoiceStore:
         await self._content.close()
         self._threads.close(wait=False)  # a store that hangs must not block the shutdown
 
-    async def add(self, *wanted: StoredVoice, using: Collection[str] = ()) -> list[tuple[Voice, bool]]:
+    async def add(
+        self,
+        *wanted: StoredVoice,
+        using: Collection[str] = (),
+        owner: str = "",
+        options: VoiceOptions | None = None,
+    ) -> list[tuple[Voice, bool]]:
         """Store voices that do not exist yet. Returns each stored voice, with True if it existed before.
+
+        owner: the caller, whose voices are counted; empty for none
+        options: if the last voice existed before, what they set replaces its name, labels or time to live
 
         All voices are durable, and visible to every server, on return. Raises Exhausted, and stores none, if there is
         no room for all. Raises NotFound if a voice in `using`, the members of a new hifi voice, was deleted meanwhile.
@@ -80,11 +94,15 @@ class VoiceStore:
             existing: dict[str, Voice] = {}
             for stored in wanted:
                 with suppress(NotFound, Damaged):
-                    existing[stored.voice.id] = (await self._load(stored.voice.id)).voice
+                    found = await self._load(stored.voice.id)
+                    existing[stored.voice.id] = found.voice
+                    if options is not None and stored is wanted[-1]:
+                        existing[stored.voice.id] = await self._update(found, options)
             new = [await self._dated_now(stored) for stored in wanted if stored.voice.id not in existing]
             if new:
-                await self._make_room(len(new))
-                await self._write(new)
+                key = owner_key(owner) if owner and self._settings.voices_per_caller < math.inf else None
+                await self._make_room(len(new), key)
+                await self._write(new, key)
             added = {stored.voice.id: stored.voice for stored in new}
             ids = [stored.voice.id for stored in wanted]
             return [(existing[id], True) if id in existing else (added[id], False) for id in ids]
@@ -169,6 +187,7 @@ class VoiceStore:
         await self._threads.run(self._objects.remove, *map(str, found.garbage))
         self._content.keep({one.key for one in found.voices.values()})
         self._count = len(found.voices) + self._stored - stored  # may count a voice twice, but never misses one
+        self._owned = found.owners()
         return self._count
 
     async def _load(self, id: str) -> StoredVoice:
@@ -203,14 +222,40 @@ class VoiceStore:
         ttl = stored.voice.ttl or self._settings.ttl_seconds
         return replace(stored, voice=replace(stored.voice, created=created, used=created, ttl=ttl))
 
-    async def _make_room(self, count: int) -> None:
-        limit = self._settings.max_voices
-        if self._count is None or self._count + count > limit:
-            self._count = await self.sweep()
-        if self._count + count > limit:
-            raise Exhausted(f"the store has room for {limit} voices; delete some", retry_after=FULL_RETRY_SECONDS)
+    async def _update(self, stored: StoredVoice, options: VoiceOptions) -> Voice:
+        """Store a voice again with the options that are set. Returns it as it is then stored.
 
-    async def _write(self, new: list[StoredVoice]) -> None:
+        Of several servers that do this at once the one with the newest generation succeeds, and all return its voice.
+        """
+        voice = stored.voice
+        changed = replace(
+            voice,
+            display_name=options.display_name or voice.display_name,
+            labels=options.labels or voice.labels,
+            ttl=options.ttl or voice.ttl,
+        )
+        if changed == voice:
+            return voice
+        owner = (await self._generations.live(voice.id)).owner
+        await self._write([await self._dated_now(replace(stored, voice=changed))], owner and owner.number)
+        newest, *older = [one for one in await self._generations.of(voice.id) if one.record and not one.deletions]
+        await self._end(older)  # now, because one with a longer time to live would outlive the newest
+        return (await self._load(newest.id)).voice
+
+    async def _make_room(self, count: int, owner: int | None) -> None:
+        limit, share = self._settings.max_voices, self._settings.voices_per_caller
+        known = self._count
+        if known is None or known + count > limit or (owner is not None and self._owned[owner] + count > share):
+            known = await self.sweep()
+        if known + count > limit:
+            raise Exhausted(f"the store has room for {limit} voices; delete some", retry_after=FULL_RETRY_SECONDS)
+        if owner is not None and self._owned[owner] + count > share:
+            raise Exhausted(
+                f"this caller has {self._owned[owner]} stored voices and the limit is {share}; delete some",
+                retry_after=FULL_RETRY_SECONDS,
+            )
+
+    async def _write(self, new: list[StoredVoice], owner: int | None) -> None:
         """Write all latents, then the records, which make the voices exist: members first, then their hifi voice."""
         records: dict[Name, bytes] = {}
         writes = []
@@ -219,17 +264,23 @@ class VoiceStore:
             id, generation = stored.voice.id, new_generation(round(stored.voice.created * SECOND))
             records[Name(id, generation, round(stored.voice.ttl * SECOND), ObjectKind.RECORD)] = record
             writes.append((str(Name(id, generation, len(latents), ObjectKind.LATENTS)), latents))
+            if owner is not None:
+                writes.append((str(Name(id, generation, owner, ObjectKind.OWNER)), OWNER_MARK))
         await asyncio.gather(*(self._threads.run(self._objects.write, *write) for write in writes))
         for (name, record), stored in zip(records.items(), new, strict=True):
             await self._threads.run(self._objects.write, str(name), record)
             self._content.put(f"{name.id}/{name.generation}", stored)
             self._count = (self._count or 0) + 1
             self._stored += 1
+            if owner is not None:
+                self._owned[owner] += 1
 
     async def _end(self, generations: Collection[Generation]) -> None:
         for one in generations:
             if await self._generations.end(one) and self._count:
                 self._count -= 1
+                if one.owner is not None:
+                    self._owned[one.owner.number] -= 1
 
     async def _sweep_forever(self) -> None:
         while True:
