@@ -88,7 +88,7 @@ async def running_server(
         builder = VoiceBuilder(pool, decoder, catalog, threads, settings.limits)
         listed = () if directory is None else await threads.run(presets.read, directory)
         catalog.set_presets(await presets.build(listed, builder), presets.default(listed, settings.voices.default))
-        gate, health = AdmissionGate(settings.limits.max_streams), Health()
+        gate, health = AdmissionGate(settings.limits), Health()
         tts_pb2_grpc.add_VoxCPMServiceServicer_to_server(
             VoxCPMService(
                 pool=pool,

@@ -220,6 +220,7 @@ def serve_front(tmp_path: Path, decode_pool: DecodePool) -> ServeFront:
     async def serve(
         pool: FakePool | None = None,
         max_voices: int = 100,
+        max_voices_per_caller: int | None = None,
         url: str = "",
         presets: Sequence[tuple[Preset, bytes]] = (),
         default_voice: str = "auto",
@@ -229,12 +230,14 @@ def serve_front(tmp_path: Path, decode_pool: DecodePool) -> ServeFront:
         settings = LimitSettings(**limits)
         threads = IoThreads()
         directory = tmp_path / "voices"
-        voices = VoiceSettings(max_voices=max_voices, timeout_seconds=HANG_SECONDS)
+        voices = VoiceSettings(
+            max_voices=max_voices, max_voices_per_caller=max_voices_per_caller, timeout_seconds=HANG_SECONDS
+        )
         store = VoiceStore(Objects(url or str(directory)), voices, pool.info.fingerprint)
         catalog = VoiceCatalog(store)
         builder = VoiceBuilder(pool, decode_pool, catalog, threads, settings)  # type: ignore[arg-type]
         catalog.set_presets(await build(presets, builder), default(presets, default_voice))
-        gate = AdmissionGate(settings.max_streams)
+        gate = AdmissionGate(settings)
         service = VoxCPMService(
             pool=pool,  # type: ignore[arg-type]
             builder=builder,

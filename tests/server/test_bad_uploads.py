@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from typing import Any
 
 import grpc
 import numpy as np
@@ -47,6 +49,12 @@ def commit(*digests: pb.UploadDigest) -> pb.AddPromptRequest:
     return pb.AddPromptRequest(commit=pb.UploadCommit(digests=digests))
 
 
+def named(**options: Any) -> list[pb.AddPromptRequest]:
+    config = pb.AddPromptConfig(transcript="x", options=pb.VoiceOptions(**options))
+    return [pb.AddPromptRequest(config=config)]
+
+
+DONE = commit(pb.UploadDigest(total_bytes=len(GOOD)))
 BAD_UPLOADS = [
     ([], "commit"),
     (HALF[:1], "commit"),
@@ -82,7 +90,15 @@ BAD_UPLOADS = [
         [pb.AddPromptRequest(config=pb.AddPromptConfig(transcript="x", options=NAMED))],
         "config.options.display_name",
     ),
+    (named(display_name="a\x1b[2Jb"), "config.options.display_name"),
+    (named(labels={"a\u202e": "b"}), "config.options.labels"),
+    (named(labels={"a": "b\nc"}), "config.options.labels"),
+    ([*HALF, REST, DONE, REST], "audio"),
+    ([*HALF, REST, DONE, HALF[0]], "config"),
+    ([*HALF, REST, DONE, DONE], "commit"),
     (whole(b"RIFF not audio at all"), "audio"),
+    (whole(wav_bytes(np.ones(1, np.float32), 16000)), "audio"),
+    (whole(wav_bytes(np.zeros(4000, np.float32), 16000)), "audio"),
     (whole(wav_bytes(np.zeros(0, np.float32), 16000)), "audio"),
     (whole(recording(samples=9000)), "audio"),
 ]  # fmt: skip
@@ -149,6 +165,69 @@ async def test_an_upload_without_messages_times_out(serve_front):
                 await asyncio.wait_for(served.stub.AddPrompt(stalled(messages)).read(), HANG_SECONDS)
             assert caught.value.code() is INVALID
         assert not list(served.directory.iterdir())
+
+
+async def test_an_upload_that_takes_too_long_in_all_ends(serve_front):
+    """No pause between its messages is long."""
+    async with serve_front(upload_seconds=0.5, upload_idle_seconds=NEVER_SECONDS) as served:
+        call = served.stub.AddPrompt()
+
+        async def trickle() -> None:
+            await call.write(HALF[0])
+            for offset in itertools.count():
+                await call.write(pb.AddPromptRequest(audio=pb.AudioPart(data=b"x", offset_bytes=offset)))
+                await asyncio.sleep(0.05)
+
+        sending = asyncio.create_task(trickle())
+        assert await asyncio.wait_for(call.code(), HANG_SECONDS) is INVALID
+        assert "took longer than 0.5 s; send a compressed" in await call.details()
+        sending.cancel()
+        await asyncio.wait({sending})
+        await served.idle()
+        assert served.uploads.held == 0
+
+
+async def test_a_client_may_keep_its_side_open_after_the_commit(served):
+    call = served.stub.AddPrompt()
+    for message in (*HALF, REST, DONE):
+        await call.write(message)
+    assert (await asyncio.wait_for(call.read(), HANG_SECONDS)).handle.id
+    await call.done_writing()
+
+
+async def test_a_message_long_after_the_commit_is_refused_while_the_voice_is_made(serve_front, fake, details_of):
+    async with serve_front(fake(hold_after=0)) as served:
+        call = served.stub.AddPrompt()
+        for message in (*HALF, REST, DONE):
+            await call.write(message)
+        await until(lambda: served.pool.encoded)
+        await call.write(REST)
+        with pytest.raises(grpc.aio.AioRpcError, match="after the commit") as caught:
+            await asyncio.wait_for(call.read(), HANG_SECONDS)
+        assert (caught.value.code(), details_of(caught.value).field) == (INVALID, "audio")
+        assert not list(served.directory.iterdir())
+
+
+async def test_bad_voices_are_refused_with_the_figures(served):
+    def messages(samples: np.ndarray) -> list[pb.AddPromptRequest]:
+        return whole(wav_bytes(samples.astype(np.float32), 16000))
+
+    noise = np.random.default_rng(0).uniform(-1, 1, 16000)
+    for samples, text in (
+        (noise[:1], r"lasts 0\.0001 s and the minimum is 0\.1 s"),
+        (noise[:1599], r"lasts 0\.0999 s and the minimum is 0\.1 s"),
+        (np.zeros(16000), r"-200 dBFS and the minimum is -60 dBFS"),
+        (np.full(16000, 0.5), r"-200 dBFS and the minimum is -60 dBFS"),
+        (noise * 0.0015, r"-61 dBFS and the minimum is -60 dBFS"),
+    ):
+        with pytest.raises(grpc.aio.AioRpcError, match=text) as caught:
+            await chunks_of(served.stub.AddPrompt, messages(samples))
+        assert caught.value.code() is INVALID
+        inline = pb.InlineReference(audio=pb.EncodedAudio(data=wav_bytes(samples.astype(np.float32), 16000)))
+        with pytest.raises(grpc.aio.AioRpcError, match=text):
+            await served.generate(conditioned(inline_reference=inline), "Hello.")
+    quiet = np.concatenate([np.zeros(16000), noise[:3200] * 0.01, np.zeros(16000)])
+    assert (await chunks_of(served.stub.AddPrompt, messages(quiet)))[0].handle.id
 
 
 async def test_a_cancelled_upload_stores_nothing(served):

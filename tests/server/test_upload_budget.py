@@ -129,8 +129,8 @@ async def test_an_upload_that_times_out_returns_its_bytes(serve_front, monkeypat
         account = served.uploads.account
 
         @contextmanager
-        def watched() -> Iterator[Any]:
-            with account() as take:
+        def watched(caller: str) -> Iterator[Any]:
+            with account(caller) as take:
                 yield lambda size, field: (take(size, field), seen.append(served.uploads.held))
 
         monkeypatch.setattr(served.uploads, "account", watched)

@@ -131,15 +131,17 @@ class SpeechOptions(TypedDict, total=False):
 class VoiceOptions(TypedDict, total=False):
     """Options of `add_prompt`, `add_reference` and `add_hifi`.
 
-    A voice that the server has stored already keeps its `name`, `labels` and `ttl`.
+    If the server has stored the voice already, the `name`, `labels` and `ttl` that are given replace those of the
+    stored voice. A preset keeps its own. The returned `Voice` has the values in force.
     """
 
     name: str
-    """Display name of the voice, at most 200 characters. It does not have to be unique. Default: none."""
+    """Display name of the voice, at most 200 characters without control characters. It does not have to be unique.
+    Default: none."""
 
     labels: Mapping[str, str]
-    """Labels that `voices` can filter by: at most 32, with keys and values of at most 200 characters. Default:
-    none."""
+    """Labels that `voices` can filter by: at most 32, with keys and values of at most 200 characters without
+    control characters. They replace all labels. Default: none."""
 
     ttl: float
     """Time to live in seconds, more than 0 and at most 100 years. It starts again with each use of the voice.

@@ -271,7 +271,8 @@ class Voice:
     """Fingerprint of the model that the voice was made for; another model cannot use it. Default: `""`."""
 
     created: datetime | None = None
-    """Time at which the voice was stored (UTC). None for a preset. Default: `None`."""
+    """Time at which the voice was stored, or stored again with other options (UTC). None for a preset.
+    Default: `None`."""
 
     expires: datetime | None = None
     """Time at which the voice is deleted unless it is used before (UTC). None for a preset. Default: `None`."""

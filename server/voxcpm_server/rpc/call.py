@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -13,6 +14,8 @@ from typing import Any
 import grpc
 
 from voxcpm_grpc.errors import Exhausted, InvalidRequest, Unavailable
+from voxcpm_grpc.settings.schema import LimitSettings
+from voxcpm_server.rpc.peer import Peer
 
 STREAMS_RETRY_SECONDS = 1.0
 DRAIN_RETRY_SECONDS = 2.0
@@ -25,6 +28,7 @@ class Call:
 
     method: str
     context: grpc.aio.ServicerContext
+    peer: Peer
     request_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     audio_seconds: float = 0.0
     started: float = field(default_factory=time.monotonic)
@@ -81,11 +85,15 @@ def _retrieve_exception(done: asyncio.Future[Any]) -> None:
 
 
 class AdmissionGate:
-    """Admits RPCs: up to `max_streams` streams at once, and none after `close`."""
+    """Admits RPCs: up to a number of streams at once, in all, of a connection and of a caller; none after `close`."""
 
-    def __init__(self, max_streams: int) -> None:
-        self._max_streams = max_streams
+    def __init__(self, limits: LimitSettings) -> None:
+        self._max_streams = limits.max_streams
+        self._max_of_connection = limits.streams_per_connection
+        self._max_of_caller = limits.streams_per_caller
         self._streams = 0
+        self._of_connection: Counter[str] = Counter()
+        self._of_caller: Counter[str] = Counter()
         self._open = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -97,25 +105,45 @@ class AdmissionGate:
         return self._streams
 
     @contextmanager
-    def enter(self, *, stream: bool) -> Iterator[None]:
+    def enter(self, peer: Peer, *, stream: bool) -> Iterator[None]:
         """Admit an RPC that lasts as long as the block. Raises Unavailable and Exhausted."""
         if self._closed:
             raise Unavailable("the server is shutting down; retry elsewhere", retry_after=DRAIN_RETRY_SECONDS)
-        if stream and self._streams >= self._max_streams:
-            raise Exhausted(
-                f"{self._streams} streams are open and the limit is {self._max_streams}; retry later",
-                retry_after=STREAMS_RETRY_SECONDS,
-            )
+        if stream:
+            self._check(peer)
+            self._of_connection[peer.connection] += 1
+            self._of_caller[peer.caller] += 1
         self._streams += stream
         self._open += 1
         self._idle.clear()
         try:
             yield
         finally:
+            if stream:
+                _subtract(self._of_connection, peer.connection)
+                _subtract(self._of_caller, peer.caller)
             self._streams -= stream
             self._open -= 1
             if not self._open:
                 self._idle.set()
+
+    def _check(self, peer: Peer) -> None:
+        """Raise Exhausted if another stream of this peer does not fit."""
+        if self._streams >= self._max_streams:
+            text = f"{self._streams} streams are open and the limit is {self._max_streams}; retry later"
+        elif peer.connection and self._of_connection[peer.connection] >= self._max_of_connection:
+            text = (
+                f"this connection has {self._of_connection[peer.connection]} open streams and the limit is "
+                f"{self._max_of_connection}; end one of them, or open another connection"
+            )
+        elif self._of_caller[peer.caller] >= self._max_of_caller:
+            text = (
+                f"this caller has {self._of_caller[peer.caller]} open streams and the limit is {self._max_of_caller}; "
+                "end one of them, or retry later"
+            )
+        else:
+            return
+        raise Exhausted(text, retry_after=STREAMS_RETRY_SECONDS)
 
     def close(self) -> None:
         """Refuse every new RPC from now on."""
@@ -124,3 +152,9 @@ class AdmissionGate:
     async def idle(self) -> None:
         """Wait until no RPC is open."""
         await self._idle.wait()
+
+
+def _subtract(counts: Counter[str], key: str) -> None:
+    counts[key] -= 1
+    if not counts[key]:
+        del counts[key]

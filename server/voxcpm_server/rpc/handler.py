@@ -21,6 +21,7 @@ from google.rpc import error_details_pb2, status_pb2
 from voxcpm_grpc.errors import Exhausted, Internal, InvalidRequest, Unavailable, VoxCPMError, code_of
 from voxcpm_grpc.v1 import tts_pb2
 from voxcpm_server.rpc.call import STREAMS_RETRY_SECONDS, Call, MalformedMessage, RequestStream
+from voxcpm_server.rpc.peer import Peer
 
 log = logging.getLogger(__name__)
 
@@ -36,12 +37,12 @@ def rpc(*, stream: bool) -> Callable[[Callable[..., Awaitable[Any]]], Callable[.
     def decorate(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         @functools.wraps(method)
         async def handler(self: Any, request: Any, context: grpc.aio.ServicerContext) -> Any:
-            call = Call(method.__name__, context)
+            call = Call(method.__name__, context, Peer.of(context.peer()))
             messages = RequestStream(request) if stream else None
             try:
                 if isinstance(request, MalformedMessage):
                     raise request.error()
-                with self.gate.enter(stream=stream):
+                with self.gate.enter(call.peer, stream=stream):
                     result = await method(self, messages or request, call)
                 _log_end(call, "OK")
                 return result

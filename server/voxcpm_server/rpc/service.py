@@ -21,7 +21,7 @@ from voxcpm_server.speech.session import Session
 from voxcpm_server.voices.builder import Created, VoiceBuilder
 from voxcpm_server.voices.catalog import VoiceCatalog
 from voxcpm_server.voices.store.io_threads import IoThreads
-from voxcpm_server.voices.uploads import UploadBudget, read_config, receive
+from voxcpm_server.voices.uploads import UploadBudget, nothing_after_commit, read_config, receive, reception
 from voxcpm_server.wire import replies, requests
 from voxcpm_server.wire.inputs import (
     AudioRole,
@@ -49,7 +49,7 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
         limits: LimitSettings,
     ) -> None:
         self.gate = gate
-        self.uploads = UploadBudget(limits.max_upload_bytes_total)
+        self.uploads = UploadBudget(limits.max_upload_bytes_total, limits.upload_bytes_per_caller)
         self._pool = pool
         self._builder = builder
         self._catalog = catalog
@@ -65,7 +65,7 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
             config, first = first, None
         else:
             config = self._reader.generate_config(pb.GenerateConfig())
-        voice, name = await self._voice(config)
+        voice, name = await self._voice(config, call.peer.caller)
         config = replace(config, voice=VoiceChoice())  # frees the recordings inside: a stream may last for long
         session = Session(
             config,
@@ -103,7 +103,7 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
             (role,) = config.roles
             upload = config.prompt if role is AudioRole.PROMPT else config.reference
             assert upload is not None and not isinstance(upload, str)
-            decoded = await self._builder.decode(recordings[role], upload, role)
+            decoded = await self._builder.decode(recordings[role], upload, role, call.peer.caller)
             latents = await self._builder.encode(decoded, role)
         return replies.latents(latents, self._pool.info.fingerprint, decoded.seconds)
 
@@ -149,15 +149,15 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
             call.request_id = requests.request_id(message) or call.request_id
             yield self._reader.upload(message)
 
-    async def _voice(self, config: GenerateConfig) -> tuple[Conditioning, str]:
+    async def _voice(self, config: GenerateConfig, caller: str) -> tuple[Conditioning, str]:
         """The conditioning of a stream and the name of its voice."""
         choice = config.voice
         if choice == VoiceChoice() and not config.style:
             choice = VoiceChoice(preset=self._catalog.default)
-        with self.uploads.account() as take:
+        with self.uploads.account(caller) as take:
             for inline in choice.inline:
                 take(len(inline.data), inline.name)
-            voice = await self._builder.conditioning(choice)
+            voice = await self._builder.conditioning(choice, caller)
         if config.style and voice.prompt is not None:  # only a preset can have one: the reader refuses other prompts
             raise requests.style_with_prompt_error("config.turn.style")
         return voice, choice.name
@@ -169,24 +169,26 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
         """Receive a whole upload. The recordings exist, and count against the budget, until the end of the block."""
         messages = self._upload_inputs(stream, call)
         idle = self._limits.upload_idle_seconds
-        config = await read_config(messages, idle)
-        with self.uploads.account() as take:
-            recordings = await receive(
-                messages,
-                config.roles,
-                max_bytes=self._limits.max_upload_bytes,
-                idle_seconds=idle,
-                take=take,
-                threads=self._threads,
-            )
+        with self.uploads.account(call.peer.caller) as take:
+            async with reception(self._limits.upload_seconds):
+                config = await read_config(messages, idle)
+                recordings = await receive(
+                    messages,
+                    config.roles,
+                    max_bytes=self._limits.max_upload_bytes,
+                    idle_seconds=idle,
+                    take=take,
+                    threads=self._threads,
+                )
             try:
-                yield config, recordings
+                async with nothing_after_commit(messages):
+                    yield config, recordings
             finally:
                 recordings.clear()
 
     async def _add(self, stream: AsyncIterator[Any], call: Call) -> None:
         async with self._received(stream, call) as (config, recordings):
-            created = await self._builder.create(config, recordings)
+            created = await self._builder.create(config, recordings, call.peer.caller)
         await self._send_created(created, config, call)
 
     async def _send_created(self, created: Created, config: UploadConfig, call: Call) -> None:

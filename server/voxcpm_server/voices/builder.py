@@ -52,8 +52,8 @@ class VoiceBuilder:
         self._threads = threads
         self._limits = limits
 
-    async def conditioning(self, choice: VoiceChoice) -> Conditioning:
-        """The conditioning of the chosen voice. Raises InvalidRequest, NotFound and FailedPrecondition."""
+    async def conditioning(self, choice: VoiceChoice, caller: str) -> Conditioning:
+        """The conditioning of the voice that a caller chose. Raises InvalidRequest, NotFound and FailedPrecondition."""
         if choice.preset:
             try:
                 stored = self._catalog.preset(choice.preset)
@@ -69,12 +69,12 @@ class VoiceBuilder:
             case str(id):
                 prompt = _prompt(await self._load(id, VoiceKind.PROMPT, "config.conditioning.prompt_id"))
             case InlinePrompt(source=source, transcript=transcript):
-                prompt = Prompt(text=transcript, latents=await self._inline(source, AudioRole.PROMPT))
+                prompt = Prompt(text=transcript, latents=await self._inline(source, AudioRole.PROMPT, caller))
         match choice.reference:
             case str(id):
                 reference = (await self._load(id, VoiceKind.REFERENCE, "config.conditioning.reference_id")).reference
             case Recording() | RawLatents() as source:
-                reference = await self._inline(source, AudioRole.REFERENCE)
+                reference = await self._inline(source, AudioRole.REFERENCE, caller)
         return Conditioning(prompt=prompt, reference=reference)
 
     async def _load(self, id: str, kind: VoiceKind, field: str) -> StoredVoice:
@@ -91,19 +91,19 @@ class VoiceBuilder:
             )
         return stored
 
-    async def _inline(self, source: Recording | RawLatents, role: AudioRole) -> np.ndarray:
+    async def _inline(self, source: Recording | RawLatents, role: AudioRole, caller: str) -> np.ndarray:
         if isinstance(source, RawLatents):
             return parse_latents(source, self._pool.info, self._max_seconds(role))
         try:
-            decoded = await self._decode(source.data, source, role, self._limits.max_inline_audio_bytes)
+            decoded = await self._decode(source.data, source, role, caller, self._limits.max_inline_audio_bytes)
         except BadAudio as error:
             error.field = source.name
             raise
         return await self.encode(decoded, role)
 
-    async def decode(self, data: bytes, upload: Upload, role: AudioRole) -> Decoded:
-        """The audio of an uploaded recording at the model's input rate. Raises BadAudio."""
-        return await self._decode(data, upload, role, self._limits.max_upload_bytes)
+    async def decode(self, data: bytes, upload: Upload, role: AudioRole, caller: str) -> Decoded:
+        """The audio of a caller's recording at the model's input rate. Raises BadAudio and Unavailable."""
+        return await self._decode(data, upload, role, caller, self._limits.max_upload_bytes)
 
     async def encode(self, decoded: Decoded, role: AudioRole) -> np.ndarray:
         """The latents, float32 [patches, P, D]. A prompt is padded at its beginning, a reference at its end."""
@@ -115,8 +115,11 @@ class VoiceBuilder:
         waveform = await self._threads.run(resample, samples, info.output_sample_rate, info.input_sample_rate)
         return await self._pool.encode(waveform, pad_left=False)
 
-    async def create(self, config: UploadConfig, recordings: Mapping[AudioRole, bytes]) -> Created:
-        """Build the voice and store it durably. A voice of the same content that is stored already is returned."""
+    async def create(self, config: UploadConfig, recordings: Mapping[AudioRole, bytes], caller: str) -> Created:
+        """Build the voice and store it durably for a caller.
+
+        A voice of the same content that is stored already gets the options that the config sets, and is returned.
+        """
         members: dict[AudioRole, StoredVoice] = {}
         using: list[str] = []
         decoded: Decoded | None = None
@@ -126,7 +129,7 @@ class VoiceBuilder:
                     members[role] = await self._load(id, KINDS[role], f"config.{role.value}_id")
                     using.append(id)
                 case Upload() as upload:
-                    decoded = await self.decode(recordings[role], upload, role)
+                    decoded = await self.decode(recordings[role], upload, role, caller)
                     members[role] = await self._member(decoded, role, upload.transcript, config.options)
         if config.shared:
             assert decoded is not None
@@ -134,7 +137,7 @@ class VoiceBuilder:
         wanted = [stored for stored in members.values() if stored.voice.id not in using]
         if len(members) > 1:
             wanted.append(self._hifi(members[AudioRole.PROMPT], members[AudioRole.REFERENCE], config.options))
-        voice, reused = (await self._catalog.add(*wanted, using=using))[-1]
+        voice, reused = (await self._catalog.add(*wanted, using=using, owner=caller, options=config.options))[-1]
         built = wanted[-1]
         return Created(StoredVoice(voice=voice, prompt=built.prompt, reference=built.reference), reused)
 
@@ -208,13 +211,16 @@ class VoiceBuilder:
         )
         return StoredVoice(voice=voice, prompt=prompt.prompt, reference=reference.reference)
 
-    async def _decode(self, data: bytes, source: Upload | Recording, role: AudioRole, max_bytes: int) -> Decoded:
+    async def _decode(
+        self, data: bytes, source: Upload | Recording, role: AudioRole, caller: str, max_bytes: int
+    ) -> Decoded:
         return await self._decoder.decode(
             data,
             format_hint=source.format,
             target_rate=self._pool.info.input_sample_rate,
             max_seconds=self._max_seconds(role),
             max_bytes=max_bytes,
+            caller=caller,
         )
 
     def _max_seconds(self, role: AudioRole) -> float:

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 
 from voxcpm_grpc.errors import Exhausted, InvalidRequest
 from voxcpm_server.voices.store.io_threads import IoThreads
 from voxcpm_server.wire.inputs import AudioPart, AudioRole, Commit, Digest, UploadConfig, UploadInput
 
 BUDGET_RETRY_SECONDS = 2.0
+END_SECONDS = 0.25  # clients end their side of the stream right after the commit, if they do
 Take = Callable[[int, str], None]
 
 
 class UploadBudget:
-    """The bytes of recordings that may be in memory at once, for all callers together."""
+    """The bytes of recordings that may be in memory at once, of all callers together and of each."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, per_caller: float = math.inf) -> None:
         self._limit = limit
+        self._per_caller = per_caller
         self._held = 0
+        self._held_by: Counter[str] = Counter()
 
     @property
     def held(self) -> int:
@@ -28,19 +33,20 @@ class UploadBudget:
         return self._held
 
     @contextmanager
-    def account(self) -> Iterator[Take]:
+    def account(self, caller: str) -> Iterator[Take]:
         """Gives a function that takes bytes for a request field; the end of the block returns all of them.
 
         The function raises Exhausted if other uploads hold too much, and InvalidRequest if the bytes would not fit even
         alone. It never waits, because two uploads that wait would block each other.
         """
         mine = 0
+        most = min(self._limit, self._per_caller)
 
         def take(size: int, field: str) -> None:
             nonlocal mine
-            if mine + size > self._limit:
+            if mine + size > most:
                 raise InvalidRequest(
-                    f"the recordings of this stream have {mine + size} bytes or more and the limit is {self._limit}; "
+                    f"the recordings of this stream have {mine + size} bytes or more and the limit is {most}; "
                     "send compressed recordings",
                     field=field,
                 )
@@ -50,13 +56,58 @@ class UploadBudget:
                     "retry later",
                     retry_after=BUDGET_RETRY_SECONDS,
                 )
+            if self._held_by[caller] + size > self._per_caller:
+                raise Exhausted(
+                    f"{size} bytes more do not fit: uploads of this caller hold {self._held_by[caller]} bytes and the "
+                    f"limit is {self._per_caller}; finish one of them, or retry later",
+                    retry_after=BUDGET_RETRY_SECONDS,
+                )
             mine += size
             self._held += size
+            self._held_by[caller] += size
 
         try:
             yield take
         finally:
             self._held -= mine
+            self._held_by[caller] -= mine
+            if not self._held_by[caller]:
+                del self._held_by[caller]
+
+
+@asynccontextmanager
+async def reception(seconds: float) -> AsyncIterator[None]:
+    """Limit the time in which an upload arrives to that of the block. Raises InvalidRequest."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        raise InvalidRequest(
+            f"the upload took longer than {seconds:g} s; send a compressed recording, or use a faster connection"
+        ) from None
+
+
+@asynccontextmanager
+async def nothing_after_commit(messages: AsyncIterator[UploadInput]) -> AsyncIterator[None]:
+    """Refuse a message that follows the commit while the block runs, which is cancelled. Raises InvalidRequest.
+
+    The block begins when the client has ended its side of the stream, or after a moment.
+    """
+    try:
+        async with asyncio.TaskGroup() as group:
+            more = group.create_task(_refuse_more(messages))
+            await asyncio.wait({more}, timeout=END_SECONDS)
+            yield
+            more.cancel()
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+
+
+async def _refuse_more(messages: AsyncIterator[UploadInput]) -> None:
+    names = {AudioPart: "audio", UploadConfig: "config", Commit: "commit"}
+    async for message in messages:
+        name = names[type(message)]
+        raise InvalidRequest(f"{name} arrived after the commit; send the commit last", field=name)
 
 
 async def next_message(messages: AsyncIterator[UploadInput], idle_seconds: float) -> UploadInput:
