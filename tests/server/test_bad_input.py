@@ -45,7 +45,7 @@ def inline(**fields: Any) -> pb.InlinePrompt:
     return pb.InlinePrompt(**{"transcript": "Hi.", **fields})
 
 
-RECORDING = wav_bytes(np.zeros(1600, np.float32), 16000)
+RECORDING = wav_bytes(np.random.default_rng(0).uniform(-0.5, 0.5, 1600).astype(np.float32), 16000)
 NAN = np.full((1, 4, 8), np.nan, "<f4").tobytes()
 
 PROMPT, REFERENCE = "conditioning.inline_prompt", "conditioning.inline_reference"

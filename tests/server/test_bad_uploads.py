@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import os
 import signal
@@ -29,6 +30,7 @@ from support.waiting import HANG_SECONDS, NEVER_SECONDS, until
 
 from voxcpm_grpc.audio import wav_bytes
 from voxcpm_grpc.v1 import tts_pb2 as pb
+from voxcpm_grpc.v1 import tts_pb2_grpc
 
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
 GOOD = recording()
@@ -206,6 +208,23 @@ async def test_a_message_long_after_the_commit_is_refused_while_the_voice_is_mad
             await asyncio.wait_for(call.read(), HANG_SECONDS)
         assert (caught.value.code(), details_of(caught.value).field) == (INVALID, "audio")
         assert not list(served.directory.iterdir())
+
+
+@pytest.mark.parametrize("ended", [False, True])
+async def test_a_client_that_leaves_while_its_voice_is_made_causes_no_error(serve_front, fake, caplog, ended):
+    async with serve_front(fake(hold_after=0)) as served, grpc.aio.insecure_channel(served.address) as channel:
+        call = tts_pb2_grpc.VoxCPMServiceStub(channel).AddPrompt()
+        for message in (*HALF, REST, DONE):
+            await call.write(message)
+        if ended:
+            await call.done_writing()
+        await until(lambda: served.pool.encoded)
+        call.cancel()
+        await served.idle()
+        served.pool.release()
+        assert not list(served.directory.iterdir())
+    gc.collect()  # reports exceptions of tasks that nobody retrieved
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
 async def test_bad_voices_are_refused_with_the_figures(served):

@@ -97,6 +97,20 @@ async def test_updates_of_several_servers_leave_one_voice(servers):
             await store.load(first.id)
 
 
+async def test_a_voice_that_is_deleted_during_its_update_stays_deleted_or_is_stored_anew(servers):
+    one, other = servers.open(), servers.open()
+    for round in range(5):
+        [(first, _)] = await one.add(voice(display_name="first"), owner="caller")
+        update = one.add(voice(), options=VoiceOptions(display_name=f"new {round}"))
+        [(updated, _)], _ = await asyncio.gather(update, other.delete(first.id))
+        assert updated.display_name in ("", f"new {round}")
+        found = await listed(other)
+        assert found in ([], [first.id])
+        if found:
+            await other.delete(first.id)
+    assert not [name for name in servers.names if not name.endswith(".deleted")]
+
+
 async def test_the_time_to_live_of_the_update_is_in_force(servers):
     store = servers.open()
     [(first, _)] = await store.add(voice(ttl=10 * DAY))

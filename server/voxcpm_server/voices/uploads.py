@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 
-from voxcpm_grpc.errors import Exhausted, InvalidRequest
+from voxcpm_grpc.errors import Exhausted, InvalidRequest, VoxCPMError
 from voxcpm_server.voices.store.io_threads import IoThreads
 from voxcpm_server.wire.inputs import AudioPart, AudioRole, Commit, Digest, UploadConfig, UploadInput
 
@@ -105,7 +105,13 @@ async def nothing_after_commit(messages: AsyncIterator[UploadInput]) -> AsyncIte
 
 async def _refuse_more(messages: AsyncIterator[UploadInput]) -> None:
     names = {AudioPart: "audio", UploadConfig: "config", Commit: "commit"}
-    async for message in messages:
+    try:
+        message = await anext(messages, None)
+    except VoxCPMError:
+        raise
+    except Exception:  # the connection is lost, and gRPC cancels the RPC
+        return
+    if message is not None:
         name = names[type(message)]
         raise InvalidRequest(f"{name} arrived after the commit; send the commit last", field=name)
 

@@ -49,7 +49,7 @@ def decode_record(id: str, data: bytes) -> Record:
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise damaged(id, f"its record of {len(data)} bytes cannot be read: {error}") from None
     if record.voice.id != id:
-        raise damaged(id, f"its record belongs to {record.voice.id}")
+        raise damaged(id, f"its record belongs to {record.voice.id!r}")
     return record
 
 

@@ -95,8 +95,9 @@ class VoiceStore:
             for stored in wanted:
                 with suppress(NotFound, Damaged):
                     found = await self._load(stored.voice.id)
-                    existing[stored.voice.id] = found.voice
-                    if options is not None and stored is wanted[-1]:
+                    if options is None or stored is not wanted[-1]:
+                        existing[stored.voice.id] = found.voice
+                    else:
                         existing[stored.voice.id] = await self._update(found, options)
             new = [await self._dated_now(stored) for stored in wanted if stored.voice.id not in existing]
             if new:
@@ -225,7 +226,8 @@ class VoiceStore:
     async def _update(self, stored: StoredVoice, options: VoiceOptions) -> Voice:
         """Store a voice again with the options that are set. Returns it as it is then stored.
 
-        Of several servers that do this at once the one with the newest generation succeeds, and all return its voice.
+        Of several servers that do this at once, the one with the newest generation succeeds. Raises NotFound if the
+        voice was deleted meanwhile.
         """
         voice = stored.voice
         changed = replace(
@@ -238,9 +240,9 @@ class VoiceStore:
             return voice
         owner = (await self._generations.live(voice.id)).owner
         await self._write([await self._dated_now(replace(stored, voice=changed))], owner and owner.number)
-        newest, *older = [one for one in await self._generations.of(voice.id) if one.record and not one.deletions]
-        await self._end(older)  # now, because one with a longer time to live would outlive the newest
-        return (await self._load(newest.id)).voice
+        there = [one for one in await self._generations.of(voice.id) if one.record and not one.deletions]
+        await self._end(there[1:])  # now, because one with a longer time to live would outlive the newest
+        return (await self._load(voice.id)).voice
 
     async def _make_room(self, count: int, owner: int | None) -> None:
         limit, share = self._settings.max_voices, self._settings.voices_per_caller
