@@ -100,6 +100,14 @@ def test_a_truncated_wav_is_decoded_up_to_its_end():
     refused(whole[:44], "no samples")
 
 
+def test_a_wav_of_which_little_is_left_is_refused_with_the_figures():
+    whole = wav_file(bytes(2 * 16000))
+    assert decode(whole[: 44 + 8000], target_rate=16000, **LIMITS).seconds == 0.25
+    refused(whole[: 44 + 7998], r"0\.25 s of the 1\.00 s that the file declares could be decoded, and at least 25%")
+    for length in (2**31 - 1, 2**31 - 44, 2**32 - 1, 2**32 - 100):  # of programs that stream
+        assert len(waveform(wav_file(bytes(3200), riff=length, data=length))) == 1600
+
+
 def test_chunks_before_the_samples_are_skipped():
     plain = wav_file(np.arange(10, dtype="<i2").tobytes())
     padded = plain[:36] + b"LIST" + struct.pack("<I", 3) + b"abc\0" + plain[36:]

@@ -38,6 +38,10 @@ def peak_bytes(pid: int) -> int:
     return int(found[1]) << 10
 
 
+def limits_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/limits").read_text()
+
+
 async def serves(pool: DecodePool) -> None:
     assert np.array_equal((await pool.decode(RECORDING, **LIMITS)).waveform, decode(RECORDING, **LIMITS).waveform)
 
@@ -63,6 +67,17 @@ async def test_a_recording_that_needs_too_much_memory_is_refused(pool, monkeypat
         await pool.decode(long, **{**LIMITS, "max_bytes": 1 << 28, "max_seconds": 600.0})
     monkeypatch.undo()
     await serves(pool)
+
+
+@needs_proc
+async def test_a_worker_opens_no_more_files_and_leaves_no_core_dump(pool):
+    await serves(pool)
+    [pid] = pool.pids
+    limits = limits_of(pid)
+    files = re.search(r"Max open files +(\d+) +(\d+)", limits)
+    assert files
+    assert int(files[1]) == int(files[2]) < 64
+    assert re.search(r"Max core file size +0 +0", limits)
 
 
 @needs_proc

@@ -82,6 +82,9 @@ def _raw(data: bytes, format: AudioFormat, max_seconds: float) -> tuple[np.ndarr
 def _wav(wave: wav.Wave, max_seconds: float) -> tuple[np.ndarray, int]:
     _check_layout(wave.sample_rate, wave.channels)
     _check_length(len(wave.data) // (wave.width * wave.channels), wave.sample_rate, max_seconds)
+    if wave.data:
+        frame = wave.width * wave.channels * wave.sample_rate
+        _check_promise(len(wave.data) / frame, wave.declared / frame)
     samples = pcm.decode_pcm(wave.data, width=wave.width, floating=wave.floating)
     return _mono(samples.reshape(-1, wave.channels).T), wave.sample_rate
 

@@ -12,6 +12,7 @@ from voxcpm_grpc.audio import pcm
 from voxcpm_grpc.audio.formats import BadAudio, Encoding
 
 OPEN = 0xFFFFFFFF  # length in the header of a file that is still written
+MAX_LENGTH = 0x7FFF0000  # programs that do not know the length write different numbers from here on
 PCM, FLOAT, EXTENSIBLE = 1, 3, 0xFFFE
 SUBFORMAT_TAIL = bytes.fromhex("000000001000800000aa00389b71")  # the end of a GUID that stands for a plain format tag
 HEADER_BYTES = 44
@@ -19,13 +20,18 @@ HEADER_BYTES = 44
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wave:
-    """A parsed file. data: whole frames of `channels` samples of `width` bytes."""
+    """A parsed file.
+
+    data: whole frames of `channels` samples of `width` bytes
+    declared: bytes that the file declares for `data`; 0 if its writer left the length open
+    """
 
     sample_rate: int
     channels: int
     width: int
     floating: bool
     data: memoryview
+    declared: int = 0
 
 
 def is_wav(data: bytes) -> bool:
@@ -46,7 +52,7 @@ def parse(data: bytes) -> Wave | None:
         if name == b"fmt ":
             fmt = data[at : at + size]
         elif name == b"data":
-            return _wave(fmt, _payload(data, at, size))
+            return _wave(fmt, _payload(data, at, size), size if size < MAX_LENGTH else 0)
         at += size + size % 2
     raise BadAudio("the WAV file has no data chunk: it ends before its audio")
 
@@ -58,7 +64,7 @@ def _payload(data: bytes, at: int, size: int) -> memoryview:
     return memoryview(data)[at:] if never_closed else memoryview(data)[at : at + size]
 
 
-def _wave(fmt: bytes, payload: memoryview) -> Wave | None:
+def _wave(fmt: bytes, payload: memoryview, declared: int) -> Wave | None:
     if len(fmt) < 16:
         raise BadAudio("the WAV file has no usable fmt chunk before its data")
     tag, channels, sample_rate, _, frame_bytes, _ = struct.unpack_from("<HHIIHH", fmt)
@@ -70,7 +76,14 @@ def _wave(fmt: bytes, payload: memoryview) -> Wave | None:
     if rest or width not in (pcm.FLOAT_WIDTHS if tag == FLOAT else pcm.INT_WIDTHS):
         raise BadAudio(f"the WAV file declares {channels} channels in frames of {frame_bytes} bytes, which do not fit")
     whole = payload[: len(payload) // frame_bytes * frame_bytes]
-    return Wave(sample_rate=sample_rate, channels=channels, width=width, floating=tag == FLOAT, data=whole)
+    return Wave(
+        sample_rate=sample_rate,
+        channels=channels,
+        width=width,
+        floating=tag == FLOAT,
+        data=whole,
+        declared=declared,
+    )
 
 
 def header(sample_rate: int, encoding: Encoding = Encoding.PCM_S16LE, data_bytes: int | None = None) -> bytes:

@@ -21,7 +21,7 @@ except ImportError:  # not a Unix system
 
 MIB = 1 << 20
 DECODER_BYTES = 64 * MIB  # of any codec, and of Python itself
-SPARE_BYTES = 64 * MIB  # freed by earlier jobs and not returned to the system
+SPARE_BYTES = 128 * MIB  # freed by earlier jobs and not returned to the system
 BYTES_PER_BYTE = 16  # 8-bit samples become float32 in a few steps, some of which need a copy
 BYTES_PER_SAMPLE = 16  # float32 samples: in pieces, as a whole, and resampled
 SPARE_FILES = 8
@@ -71,7 +71,7 @@ def _data_bytes() -> int | None:
     except OSError:
         return None
     found = re.search(r"^VmData:\s+(\d+) kB$", status, re.MULTILINE)
-    return int(found[1]) << 10 if found else None
+    return (int(found[1]) << 10 if found else 0) or None
 
 
 def _highest_descriptor() -> int:
