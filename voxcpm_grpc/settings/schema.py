@@ -196,6 +196,10 @@ class LimitSettings(_Frozen):
     stream_idle_seconds: Seconds = Field(
         default=300.0, description="time without a message after which a stream with nothing left to speak ends"
     )
+    write_seconds: Seconds = Field(
+        default=300.0,
+        description="time for which a client may leave a reply unread, after which its stream or call ends",
+    )
     upload_idle_seconds: Seconds = Field(
         default=30.0, description="time without a message after which an upload is refused"
     )

@@ -15,6 +15,7 @@ import grpc
 
 from voxcpm_grpc.errors import Exhausted, InvalidRequest, Unavailable
 from voxcpm_grpc.settings.schema import LimitSettings
+from voxcpm_server.rpc.delivery import ReplyWriter
 from voxcpm_server.rpc.peer import Peer
 
 STREAMS_RETRY_SECONDS = 1.0
@@ -29,6 +30,7 @@ class Call:
     method: str
     context: grpc.aio.ServicerContext
     peer: Peer
+    replies: ReplyWriter
     request_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     audio_seconds: float = 0.0
     started: float = field(default_factory=time.monotonic)
@@ -76,6 +78,12 @@ class RequestStream:
             async with asyncio.timeout(LINGER_SECONDS):
                 async for _ in self:
                     pass
+
+    def close(self) -> None:
+        """Stop reading. A read in progress would keep the RPC in memory until its connection ends."""
+        self._ended = True
+        if self._reading is not None:
+            self._reading.cancel()
 
 
 def _retrieve_exception(done: asyncio.Future[Any]) -> None:

@@ -21,6 +21,7 @@ from google.rpc import error_details_pb2, status_pb2
 from voxcpm_grpc.errors import Exhausted, Internal, InvalidRequest, Unavailable, VoxCPMError, code_of
 from voxcpm_grpc.v1 import tts_pb2
 from voxcpm_server.rpc.call import STREAMS_RETRY_SECONDS, Call, MalformedMessage, RequestStream
+from voxcpm_server.rpc.delivery import STATUS_SECONDS, ReplyWriter, reset_after
 from voxcpm_server.rpc.peer import Peer
 
 log = logging.getLogger(__name__)
@@ -32,12 +33,15 @@ MAX_FIELD_BYTES = 200
 
 
 def rpc(*, stream: bool) -> Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[Any]]]:
-    """Wraps a servicer method `(self, request or iterator, call)`. `self.gate` admits the call."""
+    """Wraps a servicer method `(self, request or iterator, call)`.
+
+    `self.gate` admits the call; `self.write_seconds` is the longest wait for a caller that does not read.
+    """
 
     def decorate(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         @functools.wraps(method)
         async def handler(self: Any, request: Any, context: grpc.aio.ServicerContext) -> Any:
-            call = Call(method.__name__, context, Peer.of(context.peer()))
+            call = Call(method.__name__, context, Peer.of(context.peer()), ReplyWriter(context, self.write_seconds))
             messages = RequestStream(request) if stream else None
             try:
                 if isinstance(request, MalformedMessage):
@@ -45,6 +49,9 @@ def rpc(*, stream: bool) -> Callable[[Callable[..., Awaitable[Any]]], Callable[.
                 with self.gate.enter(call.peer, stream=stream):
                     result = await method(self, messages or request, call)
                 _log_end(call, "OK")
+                if messages is not None:
+                    messages.close()
+                reset_after(self.write_seconds)  # gRPC has yet to send the reply of a unary RPC
                 return result
             except asyncio.CancelledError:
                 if (task := asyncio.current_task()) is not None and task.cancelling():
@@ -60,14 +67,30 @@ def rpc(*, stream: bool) -> Callable[[Callable[..., Awaitable[Any]]], Callable[.
             except Exception:
                 log.exception("rpc id=%s method=%s failed", _log_word(call.request_id), call.method)
                 error = Internal()
+            finally:
+                call.replies.close()
             _log_end(call, code_of(error), error)
             if messages is not None:
                 await messages.linger()
-            return await context.abort(*status_of(error, call.request_id))
+                messages.close()
+            return await _abort(call, error)
 
         return handler
 
     return decorate
+
+
+async def _abort(call: Call, error: VoxCPMError) -> None:
+    """End the RPC with the status of an error, or without one if the client does not read."""
+    reset_after(STATUS_SECONDS)
+    try:
+        if call.replies.header_is_stuck:
+            await asyncio.get_running_loop().create_future()  # until the reset
+        await call.context.abort(*status_of(error, call.request_id))
+    except grpc.aio.AbortError:
+        raise
+    except grpc.aio.BaseError:
+        raise asyncio.CancelledError from None  # the connection ended before the status was sent
 
 
 class ParseInterceptor(grpc.aio.ServerInterceptor):

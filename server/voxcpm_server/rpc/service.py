@@ -50,6 +50,7 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
     ) -> None:
         self.gate = gate
         self.uploads = UploadBudget(limits.max_upload_bytes_total, limits.upload_bytes_per_caller)
+        self.write_seconds = limits.write_seconds
         self._pool = pool
         self._builder = builder
         self._catalog = catalog
@@ -76,7 +77,7 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
             limits=self._limits,
             request_id=call.request_id,
             remaining=call.context.time_remaining,
-            send=call.context.write,
+            send=call.replies.write,
         )
         try:
             await session.run(first, messages)
@@ -196,7 +197,7 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
         info = self._pool.info
         format = config.preview or self._reader.default_output
         header = replies.header(info, format, call.request_id)
-        chunks = ChunkWriter(call.context.write, lambda: header, info.output_sample_rate, format)
+        chunks = ChunkWriter(call.replies.write, lambda: header, info.output_sample_rate, format)
         await chunks.voice(created.stored.voice, created.reused)
         for latents in (created.stored.prompt, created.stored.reference) if config.preview else ():
             if latents is not None:

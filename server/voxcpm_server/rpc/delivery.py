@@ -1,0 +1,126 @@
+"""Limits on the time for which a caller may leave its replies unread.
+
+HTTP/2 flow control holds back the messages of a caller that does not read, and the status behind them. gRPC waits for
+such a caller without a limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import weakref
+from typing import Any
+
+import grpc
+
+from voxcpm_grpc.errors import Aborted
+
+log = logging.getLogger(__name__)
+
+COLLECT_SECONDS = 1.0  # many calls may be reset at the same time
+STATUS_SECONDS = 10.0  # for the status of a failed RPC; more messages may wait in front of it
+
+
+class ReplyWriter:
+    """Sends the messages of one reply stream. For one task at a time, because gRPC does not allow two writes at once.
+
+    seconds: longest wait until the caller's connection takes a message
+    """
+
+    def __init__(self, context: grpc.aio.ServicerContext, seconds: float) -> None:
+        self.header_is_stuck = False  # True while gRPC sends the HTTP header; a status would send it a second time
+        self._context = context
+        self._seconds = seconds
+        self._has_header = False
+        self._timeout: asyncio.Timeout | None = None  # of the write in progress
+        self._since = 0.0  # the loop's time at which it began
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def write(self, message: Any) -> None:
+        """Send a message. Raises Aborted if the caller does not read in time."""
+        loop = asyncio.get_running_loop()
+        self._since = loop.time()
+        if self._timer is None:  # one timer serves all writes of this time, because most of them end at once
+            self._timer = loop.call_at(self._since + self._seconds, self._check)
+        try:
+            async with asyncio.timeout(None) as self._timeout:
+                await self._write(message)
+        except TimeoutError:
+            raise Aborted(
+                f"the client took no message for {self._seconds:g} s, the limit of limits.write_seconds; read replies "
+                "as they arrive, and open a new stream for the rest"
+            ) from None
+        finally:
+            self._timeout = None
+
+    async def _write(self, message: Any) -> None:
+        try:
+            if not self._has_header:  # not with the first message: a write that is cut off would leave it half sent
+                self.header_is_stuck = True
+                await self._context.send_initial_metadata(())
+                self.header_is_stuck, self._has_header = False, True
+            await self._context.write(message)
+        except grpc.aio.UsageError:
+            raise
+        except grpc.aio.BaseError:  # the connection is gone; gRPC cancels the RPC in a moment
+            await asyncio.get_running_loop().create_future()
+
+    def close(self) -> None:
+        """Release the timer after the last write."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _check(self) -> None:
+        """End the write in progress if its time is over, or look again when it will be."""
+        self._timer = None
+        if self._timeout is None:
+            return
+        loop = asyncio.get_running_loop()
+        due = self._since + self._seconds
+        if due <= loop.time():
+            self._timeout.reschedule(due)
+        else:
+            self._timer = loop.call_at(due, self._check)
+
+
+def reset_after(seconds: float) -> None:
+    """Reset the RPC of the current task (RST_STREAM) unless gRPC has delivered its status within `seconds`."""
+    task = asyncio.current_task()
+    assert task is not None
+    timer = asyncio.get_running_loop().call_later(seconds, _reset, task)
+    task.add_done_callback(lambda _: timer.cancel())
+
+
+def _reset(task: asyncio.Task[Any]) -> None:
+    """Cancel the tasks of an RPC that belong to gRPC; `task` is the one that runs the handler.
+
+    grpc.aio has no call that resets a stream. It does so when the last reference to the RPC is gone, but a task of its
+    own waits for the end of the RPC and keeps it. The server's loop forgets the latest RPC when it accepts another one.
+    """
+    watching = [one for one in asyncio.all_tasks() if one is not task and _watches(one, task)]
+    if not watching:
+        log.warning("a call that its client does not read cannot be reset; it stays until its connection ends")
+    for one in (*watching, task):
+        one.cancel()
+    loop = asyncio.get_running_loop()
+    if loop not in _collecting:
+        _collecting.add(loop)
+        loop.call_later(COLLECT_SECONDS, _collect, loop)
+
+
+_collecting: weakref.WeakSet[asyncio.AbstractEventLoop] = weakref.WeakSet()  # loops with a timer for `_collect`
+
+
+def _collect(loop: asyncio.AbstractEventLoop) -> None:
+    """Free RPCs that were reset: the tracebacks of their exceptions refer to them in cycles."""
+    _collecting.discard(loop)
+    gc.collect()
+
+
+def _watches(one: asyncio.Task[Any], task: asyncio.Task[Any]) -> bool:
+    """True for the task of grpc.aio that waits for the end of the RPC of `task`."""
+    coroutine = one.get_coro()
+    if getattr(coroutine, "__name__", "") != "_schedule_rpc_coro":
+        return False
+    return any(held is task for scope in gc.get_referents(coroutine) for held in gc.get_referents(scope))
