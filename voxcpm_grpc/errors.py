@@ -58,7 +58,8 @@ class Unavailable(VoxCPMError):
 
 
 class Aborted(VoxCPMError):
-    """The engine was lost after audio was sent. A retry would repeat that audio."""
+    """The stream cannot go on: after audio an engine was lost or busy, or the client did not read. A retry would repeat
+    that audio."""
 
 
 class Internal(VoxCPMError):

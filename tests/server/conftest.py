@@ -69,6 +69,9 @@ class FakePool:
         self.waiting.add(request.id)
         return _Stream(self, request, lead_chunks)  # type: ignore[return-value]
 
+    def waits_for_slot(self, call: Any) -> bool:
+        return call.request.id in self.waiting
+
     def release(self) -> None:
         """Make all further steps without a stop."""
         self.hold_after = None

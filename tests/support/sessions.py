@@ -54,13 +54,14 @@ def session(
     mode: SegmentationMode = SegmentationMode.SENTENCE,
     continuity: Continuity = Continuity.CARRY,
     max_lead: float = 1000.0,
+    max_queue: float = 1000.0,
     ends: bool = True,
 ) -> list[pb.AudioChunk]:
     """Run a session and return its messages. At the end of the script the stream ends, or stays open and silent.
 
     A pause longer than any wait of the session lasts until all of its tasks wait for the client.
     """
-    return run(_run(pool, script, client or SlowClient(10**9), mode, continuity, max_lead, ends))
+    return run(_run(pool, script, client or SlowClient(10**9), mode, continuity, max_lead, max_queue, ends))
 
 
 async def _run(
@@ -70,6 +71,7 @@ async def _run(
     mode: SegmentationMode,
     continuity: Continuity,
     max_lead: float,
+    max_queue: float,
     ends: bool,
 ) -> list[pb.AudioChunk]:
     async def encode(samples: np.ndarray) -> np.ndarray:
@@ -83,7 +85,7 @@ async def _run(
         segmentation=Segmentation(mode=mode, max_wait=0),
         continuity=continuity,
         max_lead=max_lead,
-        max_queue=1000.0,
+        max_queue=max_queue,
     )
     one = Session(
         config,

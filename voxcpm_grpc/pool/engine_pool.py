@@ -149,6 +149,10 @@ class EnginePool:
             self._start(call)
         return call
 
+    def waits_for_slot(self, call: EngineCall[Event]) -> bool:
+        """True if the engine of a request has more requests than slots. Only then a slot can be what it waits for."""
+        return any(replica.has_queue for replica in self._replicas if call in replica.calls)
+
     async def encode(self, waveform: np.ndarray, *, pad_left: bool) -> np.ndarray:
         """Encode a mono waveform, float32 [samples] at the model's input rate, into latents float32 [patches, P, D].
 

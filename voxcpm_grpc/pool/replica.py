@@ -72,6 +72,12 @@ class Replica:
         """The calls in progress."""
         return [call for reference in self._calls.values() if (call := reference())]
 
+    @property
+    def has_queue(self) -> bool:
+        """True if there are more requests than slots, those of other fronts included."""
+        streams = self._external_load.streams + sum(call.is_stream for call in self.calls)
+        return self._info is not None and streams > self._info.max_slots
+
     def load(self) -> tuple[bool, float]:
         """Return whether all slots are taken, and the outstanding steps. Both include the work for other fronts."""
         streams, steps = self._external_load.streams, self._external_load.steps

@@ -89,8 +89,8 @@ class Unavailable(SpeechError):
 
 
 class Aborted(SpeechError):
-    """The server lost an engine after it had sent audio. The client does not repeat the call, because the audio would
-    start again from the beginning."""
+    """The stream could not go on: the server lost an engine after it had sent audio, or this program did not read its
+    replies. The client does not repeat the call, because the audio would start again from the beginning."""
 
     code = "ABORTED"
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from voxcpm_grpc.errors import Aborted, Internal, InvalidRequest, Unavailable
+from voxcpm_grpc.errors import Aborted, Exhausted, Internal, InvalidRequest, Unavailable
 from voxcpm_grpc.peekable_queue import PeekableQueue
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.request import Admitted, AudioChunk, Conditioning, Finished
@@ -107,10 +107,13 @@ class Session:
         writing = self._spawn(self._write(), last=True)
         try:
             await self._outcome
-        except Unavailable as error:
+        except (Exhausted, Unavailable) as error:
             if not self._chunks.offset:
                 raise
-            raise Aborted(f"{error.message}; part of the speech was already sent") from None
+            cause, _, _ = error.message.partition(";")  # without the remedy, which may be a retry
+            raise Aborted(
+                f"{cause}, after audio was sent; what was sent is good, ask again for the rest", field=error.field
+            ) from None
         finally:
             await self._end(writing)
 

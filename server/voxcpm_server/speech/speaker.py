@@ -134,19 +134,34 @@ class Speaker:
         self._lead.open(call)
         return call
 
-    async def _admission(self, events: EngineCall[Event]) -> Event:
-        """The first event of a segment. Raises Exhausted if the segment gets no slot in time."""
+    async def _admission(self, call: EngineCall[Event]) -> Event:
+        """The first event of a segment. Raises Exhausted if a stream without audio gets no slot in time.
+
+        A stream with audio waits until its deadline, because it cannot be retried.
+        """
+        if self._summary.first_audio is not None:
+            return await anext(call)
         wait, remaining = self._config.max_queue, self._remaining()
-        if remaining is not None:
-            wait = min(wait, DEADLINE_SHARE * remaining)
+        until_deadline = remaining is not None and DEADLINE_SHARE * remaining < wait
+        if until_deadline:
+            wait = DEADLINE_SHARE * remaining
+        loop = asyncio.get_running_loop()
+
+        def expire() -> None:
+            if not until_deadline or self._pool.waits_for_slot(call):  # otherwise the deadline itself ends the call
+                limit.reschedule(loop.time())
+
+        timer = loop.call_later(wait, expire)
         try:
-            async with asyncio.timeout(wait):
-                return await anext(events)
+            async with asyncio.timeout(None) as limit:
+                return await anext(call)
         except TimeoutError:
             raise Exhausted(
                 f"no slot became free within {wait:.1f} s; retry later or raise max_queue_time",
                 retry_after=QUEUE_RETRY_SECONDS,
             ) from None
+        finally:
+            timer.cancel()
 
     def _on_event(self, segment: Segment, call: EngineCall[Event], event: Event) -> None:
         summary = self._summary
