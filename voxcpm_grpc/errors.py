@@ -31,14 +31,19 @@ class InvalidRequest(VoxCPMError):
 
 
 class TooLong(InvalidRequest):
-    """The request needs more KV positions than the engine has."""
+    """The request needs more KV positions than the engine has, the numbers `positions` and `limit`."""
 
     def __init__(self, positions: int, limit: int) -> None:
+        self.positions = positions
+        self.limit = limit
         super().__init__(
             f"the request needs {positions} positions and the engine has {limit}; shorten the text or the prompt, "
             "or lower max_steps",
             field="text",
         )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return TooLong, (self.positions, self.limit)
 
 
 class NotFound(VoxCPMError):

@@ -83,7 +83,7 @@ def test_reports_of_one_message_are_the_same_after_decoding():
     ("error", "kind"),
     [
         (InvalidRequest("cfg_value is 11", field="cfg_value"), InvalidRequest),
-        (TooLong(2000, 1000), InvalidRequest),
+        (TooLong(2000, 1000), TooLong),
         (Exhausted("full", retry_after=2.0), Exhausted),
         (Aborted("lost"), Aborted),
         (Internal(), Internal),

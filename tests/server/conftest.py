@@ -20,6 +20,7 @@ from support import fake_engine, voice_stores
 from support.waiting import HANG_SECONDS, until
 
 from voxcpm_grpc.audio import DecodePool
+from voxcpm_grpc.errors import TooLong
 from voxcpm_grpc.request import Admitted, AudioChunk, Event, Finished, FinishReason, ModelInfo, Request
 from voxcpm_grpc.settings.schema import LimitSettings, VoiceSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
@@ -60,6 +61,7 @@ class FakePool:
     encoded: int = 0
     decoding: int = 0
     healthy: bool = True
+    max_positions: int = 10**9  # of a request: its patches, all of its text, and the characters to speak
 
     def generate(
         self, request: Request, *, lead_chunks: int = 128, grant_on_read: bool = True
@@ -100,6 +102,12 @@ class FakePool:
                 yield np.full(self.info.samples_per_step, patch.mean(), np.float32)
         finally:
             self.decoding -= 1
+
+
+def _positions(request: Request) -> int:
+    prompt, reference = request.conditioning.prompt, request.conditioning.reference
+    patches = (0 if prompt is None else len(prompt.latents)) + (0 if reference is None else len(reference))
+    return patches + (0 if prompt is None else len(prompt.text)) + 2 * len(request.text)
 
 
 def _encoded(waveform: np.ndarray, pad_left: bool) -> np.ndarray:
@@ -150,6 +158,8 @@ class _Stream:
         pool, request = self.pool, self.request
         after, failure = pool.failures.get(request.text, (-1, None))
         try:
+            if (positions := _positions(request)) > pool.max_positions:
+                raise TooLong(positions, pool.max_positions)
             await pool.slots.acquire()
             pool.waiting.discard(request.id)
             pool.running.add(request.id)

@@ -55,31 +55,17 @@ def session(
     continuity: Continuity = Continuity.CARRY,
     max_lead: float = 1000.0,
     max_queue: float = 1000.0,
+    voice: Conditioning | None = None,
+    sampling: Sampling | None = None,
     ends: bool = True,
 ) -> list[pb.AudioChunk]:
     """Run a session and return its messages. At the end of the script the stream ends, or stays open and silent.
 
     A pause longer than any wait of the session lasts until all of its tasks wait for the client.
     """
-    return run(_run(pool, script, client or SlowClient(10**9), mode, continuity, max_lead, max_queue, ends))
-
-
-async def _run(
-    pool: Any,
-    script: Script,
-    client: SlowClient,
-    mode: SegmentationMode,
-    continuity: Continuity,
-    max_lead: float,
-    max_queue: float,
-    ends: bool,
-) -> list[pb.AudioChunk]:
-    async def encode(samples: np.ndarray) -> np.ndarray:
-        return np.zeros((1, 4, 8), np.float32)
-
     config = GenerateConfig(
         voice=VoiceChoice(),
-        sampling=Sampling(),
+        sampling=sampling or Sampling(),
         style="",
         output=AudioFormat(Encoding.PCM_S16LE, 48000),
         segmentation=Segmentation(mode=mode, max_wait=0),
@@ -87,9 +73,18 @@ async def _run(
         max_lead=max_lead,
         max_queue=max_queue,
     )
+    return run(_run(pool, script, client or SlowClient(10**9), config, voice or Conditioning(), ends))
+
+
+async def _run(
+    pool: Any, script: Script, client: SlowClient, config: GenerateConfig, voice: Conditioning, ends: bool
+) -> list[pb.AudioChunk]:
+    async def encode(samples: np.ndarray) -> np.ndarray:
+        return np.zeros((1, 4, 8), np.float32)
+
     one = Session(
         config,
-        Conditioning(),
+        voice,
         "",
         pool=pool,
         encode=encode,

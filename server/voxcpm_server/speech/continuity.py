@@ -22,6 +22,9 @@ class Context:
     that are longer than `max_patches` alone are not carried. The reference stays. The style is written only before the
     text of segments without a prompt, because the model would read it aloud in a continuation.
 
+    An engine refuses a segment that has no room behind its conditioning. `shorten` then leaves out speech of the stream
+    itself: the oldest carried segments, and at last the voice that the model chose.
+
     has_voice: True if the voice is known; if not, the next speech decides it
     needs_latents: True if later segments depend on the latents of the next one
     """
@@ -71,6 +74,26 @@ class Context:
         """Record speech that was cut off, float32 [patches, P, D], as the voice if the voice is not known yet."""
         if not self.has_voice:
             self._set_voice(Conditioning(reference=latents[: self._max_patches]), is_own=True)
+
+    def shorten(self, excess: int) -> bool:
+        """Leave out speech for which the engine has no room; False if there is none left.
+
+        `excess` is the number of positions that are missing. A patch takes one, and the text of a segment takes more.
+        """
+        if self._carried:
+            freed = 0
+            while self._carried and 2 * freed < excess:  # half, because the texts may free the rest
+                freed += len(self._carried.popleft().latents)
+            return True
+        if not (self.has_voice and self._voice_is_own):
+            return False
+        if (prompt := self._voice.prompt) is not None:
+            self._set_voice(Conditioning(reference=prompt.latents), is_own=True)
+            return True
+        assert self._voice.reference is not None
+        kept = self._voice.reference[: max(0, len(self._voice.reference) - excess)]
+        self._set_voice(Conditioning(reference=kept if len(kept) else None), is_own=True)
+        return True
 
     def _set_voice(self, voice: Conditioning, *, is_own: bool) -> None:
         self._voice = voice

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 import numpy as np
 
-from voxcpm_grpc.errors import Exhausted
+from voxcpm_grpc.errors import Exhausted, TooLong
 from voxcpm_grpc.peekable_queue import PeekableQueue
 from voxcpm_grpc.pool.engine_call import EngineCall
 from voxcpm_grpc.pool.engine_pool import EnginePool
@@ -87,7 +87,10 @@ class Speaker:
                     await self._lead.wait()
                 call, ahead = ahead or self._generate(work), None
                 try:
-                    self._on_event(work, call, await self._admission(call))
+                    while (first := await self._admission(call)) is None:
+                        await self._close(call)
+                        call = self._generate(work)
+                    self._on_event(work, call, first)
                     async for event in call:
                         self._on_event(work, call, event)
                         following = self._work.peek()
@@ -134,21 +137,28 @@ class Speaker:
         self._lead.open(call)
         return call
 
-    async def _admission(self, call: EngineCall[Event]) -> Event:
-        """The first event of a segment. Raises Exhausted if a stream without audio gets no slot in time.
+    async def _admission(self, call: EngineCall[Event]) -> Event | None:
+        """The first event of a segment; None if the engine has no room for its context, which is shorter now."""
+        try:
+            return await self._first_event(call)
+        except TooLong as error:
+            if not self._context.shorten(error.positions - error.limit):
+                raise
+            return None
+
+    async def _first_event(self, call: EngineCall[Event]) -> Event:
+        """Raises Exhausted if a stream without audio gets no slot in time.
 
         A stream with audio waits until its deadline, because it cannot be retried.
         """
         if self._summary.first_audio is not None:
             return await anext(call)
-        wait, remaining = self._config.max_queue, self._remaining()
-        until_deadline = remaining is not None and DEADLINE_SHARE * remaining < wait
-        if until_deadline:
-            wait = DEADLINE_SHARE * remaining
+        max_queue, remaining = self._config.max_queue, self._remaining()
+        wait = max_queue if remaining is None else min(max_queue, DEADLINE_SHARE * remaining)
         loop = asyncio.get_running_loop()
 
         def expire() -> None:
-            if not until_deadline or self._pool.waits_for_slot(call):  # otherwise the deadline itself ends the call
+            if wait == max_queue or self._pool.waits_for_slot(call):  # otherwise the deadline itself ends the call
                 limit.reschedule(loop.time())
 
         timer = loop.call_later(wait, expire)
