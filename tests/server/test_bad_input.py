@@ -46,6 +46,7 @@ def inline(**fields: Any) -> pb.InlinePrompt:
 
 
 RECORDING = wav_bytes(np.random.default_rng(0).uniform(-0.5, 0.5, 1600).astype(np.float32), 16000)
+LARGE = np.full((1, 4, 8), -1e30, "<f4").tobytes()
 NAN = np.full((1, 4, 8), np.nan, "<f4").tobytes()
 
 PROMPT, REFERENCE = "conditioning.inline_prompt", "conditioning.inline_reference"
@@ -82,6 +83,8 @@ BAD_CONFIGS: list[tuple[dict[str, Any], grpc.StatusCode, str]] = [
     (voice(inline_prompt=inline(latents=latents(data=b"abc"))), INVALID, f"{PROMPT}.latents"),
     (voice(inline_prompt=inline(latents=latents(data=b""))), INVALID, f"{PROMPT}.latents"),
     (voice(inline_prompt=inline(latents=latents(data=NAN))), INVALID, f"{PROMPT}.latents"),
+    (voice(inline_prompt=inline(latents=latents(data=LARGE))), INVALID, f"{PROMPT}.latents"),
+    (voice(inline_reference=pb.InlineReference(latents=latents(data=LARGE))), INVALID, f"{REFERENCE}.latents"),
     (voice(inline_prompt=inline(latents=latents(data=bytes(128 * 4000)))), INVALID, f"{PROMPT}.latents"),
     (voice(inline_reference=pb.InlineReference(latents=latents(model_fingerprint="e" * 40))), PRECONDITION, ""),
     (
@@ -117,8 +120,8 @@ MANUAL = pb.GenerateConfig(segmentation=pb.Segmentation(mode=pb.SEGMENTATION_MOD
 BAD_STREAMS: list[tuple[list[Any], str]] = [
     (["Hello.", pb.GenerateConfig()], "config"),
     ([pb.GenerateConfig(), pb.GenerateConfig()], "config"),
-    ([pb.GenerateRequest()], ""),
-    (["Hello.", pb.GenerateRequest()], ""),
+    ([pb.GenerateRequest()], "request"),
+    (["Hello.", pb.GenerateRequest()], "request"),
     ([""], "text"),
     (["\x00\x07 \n"], "text"),
     (["?!... 😀", pb.Flush()], "text"),
@@ -138,11 +141,12 @@ async def test_bad_streams(served, details_of, messages, field):
     await served.generate("Still serving.")
 
 
-async def test_a_message_after_finish_is_refused_during_speech(serve_front, fake):
+async def test_a_message_after_finish_is_refused_during_speech(serve_front, fake, details_of):
     async with serve_front(fake(hold_after=1)) as served:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await served.generate("Hello.", pb.Finish(), "Hello.")
         assert caught.value.code() is INVALID
+        assert details_of(caught.value).field == "finish"
         await served.idle()
 
 

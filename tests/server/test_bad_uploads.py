@@ -63,7 +63,7 @@ BAD_UPLOADS = [
     (HALF, "commit"),
     (HALF[1:], "config"),
     ([HALF[0], HALF[0]], "config"),
-    ([*HALF, pb.AddPromptRequest()], ""),
+    ([*HALF, pb.AddPromptRequest()], "request"),
     ([*HALF, pb.AddPromptRequest(audio=pb.AudioPart(data=b"x", offset_bytes=2001))], "audio.offset_bytes"),
     ([*HALF, pb.AddPromptRequest(audio=pb.AudioPart(data=b"x", offset_bytes=0))], "audio.offset_bytes"),
     ([HALF[0], pb.AddPromptRequest(audio=pb.AudioPart(data=b"x", role=REFERENCE))], "audio.role"),
@@ -155,17 +155,18 @@ async def test_a_voice_of_the_wrong_kind_is_refused(served, details_of):
         assert details_of(caught.value).field.endswith("prompt_id")
 
 
-async def test_an_upload_without_messages_times_out(serve_front):
+async def test_an_upload_without_messages_times_out(serve_front, details_of):
     async def stalled(messages: list[pb.AddPromptRequest]) -> AsyncIterator[pb.AddPromptRequest]:
         for message in messages:
             yield message
         await asyncio.sleep(NEVER_SECONDS)
 
     async with serve_front(upload_idle_seconds=0.1) as served:
-        for messages in ([], HALF):
+        for messages, field in (([], "config"), (HALF, "commit")):
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await asyncio.wait_for(served.stub.AddPrompt(stalled(messages)).read(), HANG_SECONDS)
             assert caught.value.code() is INVALID
+            assert details_of(caught.value).field == field
         assert not list(served.directory.iterdir())
 
 

@@ -46,6 +46,27 @@ class SlowClient:
         self._resumed.set()
 
 
+def generate_config(
+    sampling: Sampling | None = None,
+    *,
+    mode: SegmentationMode = SegmentationMode.SENTENCE,
+    continuity: Continuity = Continuity.CARRY,
+    max_wait: float = 0.0,
+    max_lead: float = 1000.0,
+    max_queue: float = 1000.0,
+) -> GenerateConfig:
+    return GenerateConfig(
+        voice=VoiceChoice(),
+        sampling=sampling or Sampling(),
+        style="",
+        output=AudioFormat(Encoding.PCM_S16LE, 48000),
+        segmentation=Segmentation(mode=mode, max_wait=max_wait),
+        continuity=continuity,
+        max_lead=max_lead,
+        max_queue=max_queue,
+    )
+
+
 def session(
     pool: Any,
     script: Script,
@@ -63,16 +84,7 @@ def session(
 
     A pause longer than any wait of the session lasts until all of its tasks wait for the client.
     """
-    config = GenerateConfig(
-        voice=VoiceChoice(),
-        sampling=sampling or Sampling(),
-        style="",
-        output=AudioFormat(Encoding.PCM_S16LE, 48000),
-        segmentation=Segmentation(mode=mode, max_wait=0),
-        continuity=continuity,
-        max_lead=max_lead,
-        max_queue=max_queue,
-    )
+    config = generate_config(sampling, mode=mode, continuity=continuity, max_lead=max_lead, max_queue=max_queue)
     return run(_run(pool, script, client or SlowClient(10**9), config, voice or Conditioning(), ends))
 
 

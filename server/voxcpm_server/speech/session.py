@@ -165,7 +165,7 @@ class Session:
                     return
                 await self._on_end()
                 if message is not None and await self._next(messages) is not None:
-                    raise InvalidRequest("a message follows finish, which must be the last")
+                    raise InvalidRequest("a message follows finish, which must be the last", field="finish")
         except TimeoutError:
             await self._on_idle()
 

@@ -29,6 +29,7 @@ from voxcpm_server.wire.voice import Voice, VoiceKind
 
 KINDS = {AudioRole.PROMPT: VoiceKind.PROMPT, AudioRole.REFERENCE: VoiceKind.REFERENCE}
 FLOAT_BYTES = 4
+MAX_LATENT = 65504.0  # of float16, in which a GPU may decode; larger values make audio that is not finite
 MAX_OWN_SECONDS = 60.0  # for the operator's recordings; the limits in the settings are for callers
 
 
@@ -258,6 +259,11 @@ def parse_latents(raw: RawLatents, info: ModelInfo, max_seconds: float) -> np.nd
     if not np.isfinite(latents).all():
         raise InvalidRequest(
             "the latents contain values that are not finite (NaN or infinity); encode the recording again",
+            field=raw.name,
+        )
+    if (largest := float(np.abs(latents).max())) > MAX_LATENT:
+        raise InvalidRequest(
+            f"the latents have a value of size {largest:g} and the limit is {MAX_LATENT:g}; encode the recording again",
             field=raw.name,
         )
     return latents.astype(np.float32, copy=False)

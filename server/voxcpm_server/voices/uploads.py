@@ -116,8 +116,8 @@ async def _refuse_more(messages: AsyncIterator[UploadInput]) -> None:
         raise InvalidRequest(f"{name} arrived after the commit; send the commit last", field=name)
 
 
-async def next_message(messages: AsyncIterator[UploadInput], idle_seconds: float) -> UploadInput:
-    """The next message. Raises InvalidRequest if none arrives in time or the stream ends.
+async def next_message(messages: AsyncIterator[UploadInput], idle_seconds: float, awaited: str) -> UploadInput:
+    """The next message. Raises InvalidRequest if none arrives in time, with the field `awaited`, or the stream ends.
 
     The end of a stream does not finish an upload, because a broken connection looks the same.
     """
@@ -126,7 +126,8 @@ async def next_message(messages: AsyncIterator[UploadInput], idle_seconds: float
             return await anext(messages)
     except TimeoutError:
         raise InvalidRequest(
-            f"no message arrived for {idle_seconds:g} s during the upload; send parts without pauses, then commit"
+            f"no message arrived for {idle_seconds:g} s during the upload; send parts without pauses, then commit",
+            field=awaited,
         ) from None
     except StopAsyncIteration:
         raise InvalidRequest(
@@ -136,7 +137,7 @@ async def next_message(messages: AsyncIterator[UploadInput], idle_seconds: float
 
 async def read_config(messages: AsyncIterator[UploadInput], idle_seconds: float) -> UploadConfig:
     """The config of an upload, which is its first message. Raises InvalidRequest."""
-    config = await next_message(messages, idle_seconds)
+    config = await next_message(messages, idle_seconds, "config")
     if not isinstance(config, UploadConfig):
         raise InvalidRequest("the first message of an upload must be its config", field="config")
     return config
@@ -157,7 +158,7 @@ async def receive(
     """
     arrived = {role: bytearray() for role in roles}  # a list of small parts would take far more memory
     while True:
-        match await next_message(messages, idle_seconds):
+        match await next_message(messages, idle_seconds, "commit"):
             case AudioPart(data, offset, role):
                 role = _role(role, roles, "audio.role")
                 _check_part(len(data), offset, len(arrived[role]), max_bytes)

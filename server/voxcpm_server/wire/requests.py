@@ -50,7 +50,7 @@ class RequestReader:
             case "finish":
                 return inputs.Finish()
             case _:
-                raise InvalidRequest("a message of the stream is empty; set config, text, flush, interrupt or finish")
+                raise _empty_message("config, text, flush, interrupt or finish")
 
     def generate_config(self, config: pb.GenerateConfig) -> inputs.GenerateConfig:
         with _inside("config"):
@@ -227,7 +227,7 @@ class RequestReader:
                     )
                 )
             case _:
-                raise InvalidRequest("a message of the stream is empty; set config, audio or commit")
+                raise _empty_message("config, audio or commit")
 
     def _upload_config(self, config: Any) -> inputs.UploadConfig:
         if isinstance(config, pb.EncodeLatentsConfig):
@@ -280,6 +280,11 @@ class RequestReader:
                 "the reference is missing; set reference_id, uploaded_reference or same_as_prompt", field="reference_id"
             )
         return {"prompt": prompt, "reference": reference, "shared": shared}
+
+
+def _empty_message(choices: str) -> InvalidRequest:
+    """The error for a message that sets no field of its oneof, which all streams name `request`."""
+    return InvalidRequest(f"a message of the stream is empty; set {choices}", field="request")
 
 
 def style_with_prompt_error(field: str) -> InvalidRequest:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import re
+import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -47,9 +50,25 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         with Client(running.address) as client:
             assert client.health()
             assert client.say("Still here.", max_steps=4, timesteps=4).samples.any()
-        for fault in ("Traceback", "code=INTERNAL", "code=UNKNOWN"):
-            before, found, after = running.log.partition(fault)
-            assert not found, f"{before[-1000:]}{found}{after[:3000]}"
+        running.terminate()
+        running.process.wait(HANG_SECONDS)
+        check_log(running)  # with what the event loop reports at its end
+
+
+FAULTS = re.compile(r" ERROR |Traceback|never retrieved|never awaited|Exception ignored|code=(INTERNAL|UNKNOWN) ")
+
+
+def check_log(server: Server) -> None:
+    """Whatever a caller does, the log has neither an error nor a traceback."""
+    log = server.log
+    if found := FAULTS.search(log):
+        raise AssertionError(log[max(0, found.start() - 1000) : found.end() + 3000])
+
+
+@pytest.fixture(autouse=True)
+def clean_log(server: Server) -> Iterator[None]:
+    yield
+    check_log(server)
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +138,34 @@ def test_streams_that_are_cancelled(stub, messages, seed, read):
     except grpc.RpcError as error:
         assert error.code() in REFUSALS, error
     call.cancel()
+
+
+@settings(max_examples=EXAMPLES)
+@given(
+    messages=st.lists(inputs | st.floats(0, 0.05), min_size=1, max_size=8),
+    seed=st.integers(0, 2**32),
+    end=st.floats(0.001, 0.3),
+    cancelled=st.booleans(),
+)
+def test_streams_that_end_at_any_moment(stub, messages, seed, end, cancelled):
+    """By the deadline of the caller, or by a cancel, while messages are sent with pauses."""
+
+    def paced() -> Iterator[pb.GenerateRequest]:
+        yield pb.GenerateRequest(config=pb.GenerateConfig(turn=turn(seed)))
+        for message in messages:
+            if isinstance(message, float):
+                time.sleep(message)
+            else:
+                yield message
+
+    call = stub.Generate(paced(), timeout=HANG_SECONDS if cancelled else end)
+    if cancelled:
+        timer = threading.Timer(end, call.cancel)
+        timer.start()
+    try:
+        list(call)
+    except grpc.RpcError as error:
+        assert error.code() in REFUSALS | {grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED}, error
 
 
 @settings(max_examples=EXAMPLES)
