@@ -30,3 +30,15 @@ def test_a_request_that_cannot_run_is_refused_with_number_and_limit():
     eng.add(replace(ask, id="b"))
     with pytest.raises(Exhausted, match="limit is 1"):
         eng.add(replace(ask, id="c"))
+
+
+def test_a_check_finds_what_could_never_run_and_queues_nothing():
+    eng = engine(slots=1, max_queue=0)
+    long = Conditioning(prompt=Prompt(text="x" * 2100, latents=np.zeros((3, 4, 8), np.float32)))
+    with pytest.raises(TooLong, match="2048"):
+        eng.check(Request(id="a", text="a", conditioning=long))
+    with pytest.raises(InvalidRequest):
+        eng.check(Request(id="a", text=" "))
+    eng.add(Request(id="a", text="Hello."))
+    eng.check(Request(id="a", text="Hello."))  # neither a used id nor a full queue matters
+    assert len(eng.scheduler.waiting) == 1

@@ -39,6 +39,7 @@ COMMANDS = [
     m.Credit("a", 6),
     m.Cancel("a"),
     m.Encode("e", np.arange(10, dtype=np.float32), True),
+    m.Check(REQUEST),
     m.Decode("d", LATENTS.transpose(0, 2, 1)),
     m.Stop(),
 ]
@@ -111,7 +112,7 @@ def test_a_message_cannot_carry_objects():
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda c: type(c).__name__)
 def test_a_command_names_its_request_even_when_it_is_broken(command):
-    expected = command.request.id if isinstance(command, m.Submit) else getattr(command, "id", "")
+    expected = command.request.id if isinstance(command, m.Submit | m.Check) else getattr(command, "id", "")
     assert m.command_id(m.encode_command(command)) == expected
 
 

@@ -66,6 +66,14 @@ async def test_iteration_raises_the_errors_of_a_request(pool):
         await everything(pool.generate(request("f", 3, "fail")))
 
 
+async def test_a_check_raises_what_the_engine_has_against_a_request(pool):
+    async with asyncio.timeout(HANG_SECONDS):
+        await pool.check(request("a", 3))
+        with pytest.raises(InvalidRequest, match="refused"):
+            await pool.check(request("a", 3, "refuse"))
+    assert not any(replica.calls for replica in pool.replicas)
+
+
 async def test_an_id_in_use_is_refused_and_may_be_used_again_later(pool):
     first = pool.generate(request("same", 3))
     with pytest.raises(InvalidRequest, match="'same' is in use"):

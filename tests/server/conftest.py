@@ -88,6 +88,10 @@ class FakePool:
                 made = self.steps
                 await asyncio.sleep(0.01)
 
+    async def check(self, request: Request) -> None:
+        if (positions := _positions(request)) > self.max_positions:
+            raise TooLong(positions, self.max_positions)
+
     async def encode(self, waveform: np.ndarray, *, pad_left: bool) -> np.ndarray:
         self.encoded += 1
         if self.hold_after is not None:

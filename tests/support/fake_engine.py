@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from support.waiting import NEVER_SECONDS
 
-from voxcpm_grpc.errors import Exhausted, Internal, StartupError, Unavailable, VoxCPMError
+from voxcpm_grpc.errors import Exhausted, Internal, InvalidRequest, StartupError, Unavailable, VoxCPMError
 from voxcpm_grpc.ipc.messages import CallEvent, Report
 from voxcpm_grpc.request import (
     Admitted,
@@ -103,6 +103,10 @@ class FakeEngine:
         self.streams[request.id] = _Stream(request, credit)
         if request.text == "fault":
             raise RuntimeError("a secret of the implementation")
+
+    def check(self, request: Request) -> None:
+        if request.text == "refuse":
+            raise InvalidRequest("the text is refused")
 
     def grant(self, id: str, chunks: int) -> None:
         if stream := self.streams.get(id):

@@ -126,6 +126,11 @@ class Engine:
         self.scheduler.add(sequence)
         self._sequences[request.id] = sequence
 
+    def check(self, request: Request) -> None:
+        """Raise InvalidRequest or TooLong if the engine could never run a request. Nothing is queued."""
+        prompt = self.model.prompt(request)
+        self.scheduler.check(len(prompt), prompt.max_steps)
+
     def cancel(self, id: str) -> None:
         """End a request or codec job. Later steps do not contain it, and `step` returns no more results of it.
 

@@ -100,15 +100,21 @@ class Scheduler:
         self.running: list[Sequence] = []  # oldest first
         self.preemptions = 0
 
+    def check(self, prompt: int, max_steps: int) -> None:
+        """Raise TooLong if a prompt of this many positions has no room for its speech.
+
+        `max_steps` is about three times the usual length of the speech. A third of it must fit.
+        """
+        least = prompt + (max_steps + 2) // 3
+        if least > self.max_len:
+            raise TooLong(least, self.max_len)
+
     def add(self, sequence: Sequence) -> None:
         """Queue a sequence. Raises TooLong if it can never run, Exhausted for a new stream if the queue is full.
 
-        `max_steps` is about three times the usual length of the speech. A third of it must fit into the KV cache; the
-        rest is cut off.
+        Steps that do not fit into the KV cache are cut off.
         """
-        least = len(sequence.prompt) + (sequence.max_steps + 2) // 3
-        if least > self.max_len:
-            raise TooLong(least, self.max_len)
+        self.check(len(sequence.prompt), sequence.max_steps)
         sequence.max_steps = min(sequence.max_steps, self.max_len - len(sequence.prompt))
         if sequence.request.continues:  # a new stream can be retried later, a stream with audio sent cannot
             self.waiting.insert(sum(not other.is_new for other in self.waiting), sequence)

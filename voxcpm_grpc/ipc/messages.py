@@ -30,6 +30,12 @@ class Submit(_Message, frozen=True):
     work: float = 0.0
 
 
+class Check(_Message, frozen=True):
+    """Find out if the engine could run a request, without running it. Ends as a codec job without a result."""
+
+    request: Request
+
+
 class Credit(_Message, frozen=True):
     """Let a request make `chunks` more chunks."""
 
@@ -91,7 +97,7 @@ class EngineLost(_Message, frozen=True):
     replica: str
 
 
-Command = Submit | Credit | Cancel | Encode | Decode | Stop | Attach | Detach | EngineReady | EngineLost
+Command = Submit | Check | Credit | Cancel | Encode | Decode | Stop | Attach | Detach | EngineReady | EngineLost
 
 
 # ---- reports from an engine to a front, or from a front to the host

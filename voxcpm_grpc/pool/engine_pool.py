@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from voxcpm_grpc.errors import Aborted, InvalidRequest, StartupError, Unavailable
-from voxcpm_grpc.ipc.messages import Decode, Encode, Submit
+from voxcpm_grpc.ipc.messages import Check, Decode, Encode, Submit
 from voxcpm_grpc.pool.background import close_all
 from voxcpm_grpc.pool.balancer import Balancer, prefix_of, work_of, work_of_coding
 from voxcpm_grpc.pool.engine_call import EngineCall
@@ -152,6 +152,14 @@ class EnginePool:
     def waits_for_slot(self, call: EngineCall[Event]) -> bool:
         """True if the engine of a request has more requests than slots. Only then a slot can be what it waits for."""
         return any(replica.has_queue for replica in self._replicas if call in replica.calls)
+
+    async def check(self, request: Request) -> None:
+        """Raise InvalidRequest or TooLong if no engine could run a request, however long it waits."""
+        call: EngineCall[CodecChunk] = EngineCall("check", lambda id: Check(replace(request, id=id)), whole=True)
+        self._start(call)
+        async with contextlib.aclosing(call) as pieces:
+            async for _ in pieces:
+                pass
 
     async def encode(self, waveform: np.ndarray, *, pad_left: bool) -> np.ndarray:
         """Encode a mono waveform, float32 [samples] at the model's input rate, into latents float32 [patches, P, D].

@@ -17,6 +17,7 @@ from voxcpm_grpc.ipc.messages import (
     Attach,
     CallEvent,
     Cancel,
+    Check,
     Command,
     Credit,
     Decode,
@@ -54,6 +55,7 @@ class EngineLike(Protocol):
     def busy(self) -> bool: ...
     def warm_up(self) -> float: ...
     def add(self, request: Request, credit: int) -> None: ...
+    def check(self, request: Request) -> None: ...
     def grant(self, id: str, chunks: int) -> None: ...
     def cancel(self, id: str) -> None: ...
     def encode(self, id: str, waveform: np.ndarray, *, pad_left: bool) -> None: ...
@@ -146,6 +148,9 @@ class Dispatcher:
             case Submit(request, credit, work):
                 engine.add(request, credit)
                 self._tasks[request.id] = _Task(front, work, is_stream=True)
+            case Check(request):
+                engine.check(request)
+                reports[front].append(CallEvent(request.id, CodecChunk(np.zeros(0, np.float32), last=True)))
             case Credit(id, chunks):
                 engine.grant(id, chunks)
             case Cancel(id):

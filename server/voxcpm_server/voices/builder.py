@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from voxcpm_grpc.audio import BadAudio, Decoded, DecodePool, resample
-from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, NotFound, VoxCPMError
+from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, NotFound, TooLong, VoxCPMError
 from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.request import Conditioning, ModelInfo, Prompt
+from voxcpm_grpc.request import Conditioning, ModelInfo, Prompt, Request
 from voxcpm_grpc.settings.schema import LimitSettings
 from voxcpm_server.voices.catalog import VoiceCatalog
 from voxcpm_server.voices.store.io_threads import IoThreads
@@ -30,6 +30,7 @@ from voxcpm_server.wire.voice import Voice, VoiceKind
 KINDS = {AudioRole.PROMPT: VoiceKind.PROMPT, AudioRole.REFERENCE: VoiceKind.REFERENCE}
 FLOAT_BYTES = 4
 MAX_LATENT = 65504.0  # of float16, in which a GPU may decode; larger values make audio that is not finite
+SHORTEST_TEXT = "a"
 MAX_OWN_SECONDS = 60.0  # for the operator's recordings; the limits in the settings are for callers
 
 
@@ -71,12 +72,24 @@ class VoiceBuilder:
                 prompt = _prompt(await self._load(id, VoiceKind.PROMPT, "config.conditioning.prompt_id"))
             case InlinePrompt(source=source, transcript=transcript):
                 prompt = Prompt(text=transcript, latents=await self._inline(source, AudioRole.PROMPT, caller))
+                await self._check_length(Conditioning(prompt=prompt), source.name)
         match choice.reference:
             case str(id):
                 reference = (await self._load(id, VoiceKind.REFERENCE, "config.conditioning.reference_id")).reference
             case Recording() | RawLatents() as source:
                 reference = await self._inline(source, AudioRole.REFERENCE, caller)
         return Conditioning(prompt=prompt, reference=reference)
+
+    async def _check_length(self, conditioning: Conditioning, field: str) -> None:
+        """Raise InvalidRequest if the engine has no room for a text behind a voice."""
+        try:
+            await self._pool.check(Request(id="check", text=SHORTEST_TEXT, conditioning=conditioning))
+        except TooLong as error:
+            raise InvalidRequest(
+                f"the voice and the shortest text need {error.positions} positions and the engine has {error.limit}; "
+                "use a shorter recording or a shorter transcript",
+                field=field,
+            ) from None
 
     async def _load(self, id: str, kind: VoiceKind, field: str) -> StoredVoice:
         try:
@@ -138,6 +151,10 @@ class VoiceBuilder:
         wanted = [stored for stored in members.values() if stored.voice.id not in using]
         if len(members) > 1:
             wanted.append(self._hifi(members[AudioRole.PROMPT], members[AudioRole.REFERENCE], config.options))
+        prompt, reference = (members.get(role) for role in AudioRole)
+        await self._check_length(
+            Conditioning(prompt=prompt and _prompt(prompt), reference=reference and reference.reference), "audio"
+        )
         voice, reused = (await self._catalog.add(*wanted, using=using, owner=caller, options=config.options))[-1]
         built = wanted[-1]
         return Created(StoredVoice(voice=voice, prompt=built.prompt, reference=built.reference), reused)
