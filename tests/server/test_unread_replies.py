@@ -145,3 +145,15 @@ async def test_a_client_that_reads_slowly_gets_all_audio(serve_front):
         await served.pool.stalled()
         chunks = [chunk async for chunk in call]
         assert chunks[-1].summary.total_samples == 960 * served.pool.steps
+
+
+def test_a_caller_that_leaves_at_the_moment_of_its_status_is_not_logged_as_an_error(caplog):
+    """gRPC then fails to send the status, as it fails with every batch of an RPC that is over."""
+    log = logging.getLogger("grpc._cython.cygrpc")
+    for text in ('Failed "execute_batch": (SendStatusFromServerOperation,)', "Failed grpc_call_start_batch: 8"):
+        try:
+            raise grpc.aio.InternalError(text)
+        except grpc.aio.InternalError:
+            log.exception("ExecuteBatchError raised in core")
+    assert [record.exc_text for record in caplog.records if "start_batch" in str(record.exc_text)]
+    assert "SendStatusFromServerOperation" not in caplog.text

@@ -22,6 +22,17 @@ COLLECT_SECONDS = 1.0  # many calls may be reset at the same time
 STATUS_SECONDS = 10.0  # for the status of a failed RPC; more messages may wait in front of it
 
 
+class _Departures(logging.Filter):
+    """Drops the error that gRPC logs, with a traceback, when a caller leaves at the moment of its status."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info and record.exc_info[1]
+        return not (isinstance(error, grpc.aio.BaseError) and str(error).startswith('Failed "execute_batch"'))
+
+
+logging.getLogger("grpc._cython.cygrpc").addFilter(_Departures())
+
+
 class ReplyWriter:
     """Sends the messages of one reply stream. For one task at a time, because gRPC does not allow two writes at once.
 
