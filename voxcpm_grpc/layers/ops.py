@@ -21,8 +21,8 @@ class ResidualStream:
     """The residual stream x [t, c], to which the branches of a layer are added.
 
     `squares`, float32 [parts, t], holds partial sums of the squares of its rows, if a kernel has computed them for the
-    next norm. `exclusive` means that x, and the memory behind it in its storage, have no other user, so that the next sum
-    may overwrite them.
+    next norm. `exclusive` means that x, and the memory behind it in its storage, have no other user, so that the next
+    sum may overwrite them.
     """
 
     x: Tensor
