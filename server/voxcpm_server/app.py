@@ -6,12 +6,10 @@ import asyncio
 import gc
 import logging
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-
-import grpc
 
 from voxcpm_grpc import checkpoint
 from voxcpm_grpc.audio import DecodePool
@@ -20,10 +18,8 @@ from voxcpm_grpc.pool.background import keep_running
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.ray.ray_pool import FindAndLoad, RayPool
 from voxcpm_grpc.settings.schema import Settings, engines
-from voxcpm_grpc.v1 import tts_pb2_grpc
 from voxcpm_server.rpc.call import AdmissionGate
-from voxcpm_server.rpc.handler import ParseInterceptor
-from voxcpm_server.rpc.health import Health, enable_reflection
+from voxcpm_server.rpc.server import RpcServer
 from voxcpm_server.rpc.service import VoxCPMService
 from voxcpm_server.voices import presets
 from voxcpm_server.voices.builder import VoiceBuilder
@@ -36,7 +32,6 @@ log = logging.getLogger(__name__)
 
 VOICES_FOLDER = ".local/share/voxcpm-grpc/voices"  # under the user's home
 GC_THRESHOLD = 10_000  # new objects between two collections; Python's 700 cost a loaded front 8 % in a profile
-STOP_SECONDS = 1.0  # after draining only health watches are open, and they never end by themselves
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +40,25 @@ class Running:
 
     address: str
     pool: EnginePool
-    gate: AdmissionGate
+    rpc: RpcServer
+
+    async def withdraw(self) -> None:
+        """Report NOT_SERVING and serve new calls for `drain_delay_seconds`, so that load balancers can react.
+
+        The end of the block of `running_server` then ends the calls in progress within the rest of `drain_seconds`.
+        """
+        await self.rpc.withdraw()
 
 
 @asynccontextmanager
 async def running_server(
-    settings: Settings, *, directory: Path | None = None, pool: EnginePool | None = None
+    settings: Settings, *, directory: Path | None = None, pool: EnginePool | None = None, open_early: bool = True
 ) -> AsyncIterator[Running]:
-    """Run a server inside the block and drain it at the end. Raises StartupError.
+    """Run a server inside the block and drain it at the end, unless the block is cancelled. Raises StartupError.
 
     directory: the checkpoint, with its presets; None finds it from the settings
     pool: engines to use instead of those that the settings describe, not yet started
+    open_early: open the port at once, and refuse calls while the model loads; False opens it when the server is ready
     """
     async with AsyncExitStack() as stack:
         threads = IoThreads()
@@ -65,9 +68,10 @@ async def running_server(
             directory = _local_model(settings)
             stack.push_async_callback(pool.close)
             await pool.join()
-        server = grpc.aio.server(interceptors=(ParseInterceptor(),), options=_options(settings))
-        address = _bind(server, settings.listen)  # before the model loads, which can take minutes
-        stack.push_async_callback(server.stop, 0)
+        rpc = RpcServer(settings)
+        stack.push_async_callback(rpc.stop)
+        address = await rpc.open() if open_early else ""
+        rpc.report_start("the model is loading")
         if pool is None:
             directory = directory or await threads.run(find_model, settings)
             pool = EnginePool.of_processes(
@@ -81,6 +85,7 @@ async def running_server(
             await decoder.start()
         except VoxCPMError:
             raise StartupError("the processes that decode uploads did not start; the log may have the reason") from None
+        rpc.report_start("the voices are loading")
         url = settings.voices.url or str(Path.home() / VOICES_FOLDER)
         objects = await threads.run(Objects, url, settings.voices.timeout_seconds)
         store = await stack.enter_async_context(VoiceStore(objects, settings.voices, pool.info.fingerprint))
@@ -88,50 +93,38 @@ async def running_server(
         builder = VoiceBuilder(pool, decoder, catalog, threads, settings.limits)
         listed = () if directory is None else await threads.run(presets.read, directory)
         catalog.set_presets(await presets.build(listed, builder), presets.default(listed, settings.voices.default))
-        gate, health = AdmissionGate(settings.limits), Health()
-        tts_pb2_grpc.add_VoxCPMServiceServicer_to_server(
-            VoxCPMService(
-                pool=pool,
-                builder=builder,
-                catalog=catalog,
-                threads=threads,
-                gate=gate,
-                limits=settings.limits,
-            ),
-            server,
+        service = VoxCPMService(
+            pool=pool,
+            builder=builder,
+            catalog=catalog,
+            threads=threads,
+            calls=rpc.calls,
+            gate=AdmissionGate(settings.limits),
+            limits=settings.limits,
         )
-        await health.register(server)
-        enable_reflection(server)
-        await server.start()
         gc.collect()
         gc.freeze()  # the objects so far exist until the process ends; collecting them would block the event loop
         gc.set_threshold(GC_THRESHOLD)
-        await health.set(serving=pool.healthy)
-        watch = keep_running(lambda: _watch(pool, health), "the watch of the engines")
+        rpc.serve(service)
+        rpc.set_ready(pool.healthy)
+        address = address or await rpc.open()
+        stack.push_async_exit(partial(_drain, rpc))
+        watch = keep_running(partial(_watch, pool, rpc), "the watch of the engines")
         stack.callback(watch.cancel)
-        try:
-            yield Running(address, pool, gate)
-        finally:
-            watch.cancel()
-            await _drain(server, gate, health, settings.drain_seconds)
+        yield Running(address, pool, rpc)
 
 
-async def _drain(server: grpc.aio.Server, gate: AdmissionGate, health: Health, seconds: float) -> None:
-    await health.shut_down()  # first, because stopping closes the listener at once and load balancers need notice
-    gate.close()
-    if gate.streams:
-        log.info("draining streams=%d seconds=%g", gate.streams, seconds)
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await gate.idle()
-    await server.stop(STOP_SECONDS if not gate.streams else 0)
+async def _drain(rpc: RpcServer, kind: type[BaseException] | None, *_: object) -> None:
+    """Drain a server at the end of its block; a second signal cancels the block, and then open calls are cut off."""
+    if kind is not asyncio.CancelledError:
+        await rpc.drain()
 
 
-async def _watch(pool: EnginePool, health: Health) -> None:
+async def _watch(pool: EnginePool, rpc: RpcServer) -> None:
     """Report the health of the engines to load balancers."""
     async for serving in pool.health():
         log.log(logging.INFO if serving else logging.ERROR, "health serving=%s", serving)
-        await health.set(serving=serving)
+        rpc.set_ready(serving)
 
 
 def find_model(settings: Settings) -> Path:
@@ -158,28 +151,3 @@ def model_name(settings: Settings) -> str:
     """The model's name as callers see it. It is never a path."""
     path = Path(settings.model)
     return path.resolve().name if path.is_dir() or path.is_absolute() else settings.model
-
-
-def _options(settings: Settings) -> list[tuple[str, int]]:
-    return [
-        ("grpc.max_receive_message_length", settings.limits.max_message_bytes),
-        ("grpc.max_send_message_length", -1),
-        (
-            "grpc.so_reuseport",
-            int(settings.fronts_share_port),
-        ),  # otherwise two servers on one port would share its calls
-        ("grpc.keepalive_time_ms", 60_000),
-        ("grpc.keepalive_timeout_ms", 20_000),
-        ("grpc.keepalive_permit_without_calls", 1),
-        ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
-    ]
-
-
-def _bind(server: grpc.aio.Server, listen: str) -> str:
-    try:
-        port = server.add_insecure_port(listen)
-    except RuntimeError:
-        port = 0
-    if not port:
-        raise StartupError(f"cannot listen on {listen}: the port is taken, or the address is not this host's")
-    return listen if listen.startswith("unix:") else f"{listen.rpartition(':')[0]}:{port}"

@@ -54,7 +54,8 @@ async def _serve(settings: Settings, directory: Path | None) -> None:
         return
     async with running_server(settings, directory=directory) as running:
         _announce(settings, running.pool.info, running.address)
-        await signals.wait(running.pool.closed_or_given_up())
+        if await signals.wait(running.pool.closed_or_given_up()) is signal.SIGTERM:
+            await running.withdraw()  # not after Ctrl-C, for which a person waits
 
 
 def _announce(settings: Settings, info: ModelInfo, address: str) -> None:
@@ -86,26 +87,34 @@ async def _serve_fronts(settings: Settings, directory: Path | None, signals: Sig
         try:
             await host.start(fronts, drain_seconds=settings.drain_seconds)
             _announce(settings, host.info, ",".join(dict.fromkeys(addresses)))
-            await signals.wait(host.given_up())
+            host.skip_delay = await signals.wait(host.given_up()) is signal.SIGINT
         finally:
             await host.close()
 
 
-def _run_front(addresses: Addresses, settings: Settings, directory: Path, replicas: tuple[str, ...]) -> None:
+def _run_front(
+    addresses: Addresses, restarted: bool, settings: Settings, directory: Path, replicas: tuple[str, ...]
+) -> None:
     """The main function of a front's process: serve with the host's engines until the host stops this front."""
     set_up(settings.log_level)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(_serve_front(addresses, settings, directory, replicas))
+        runner.run(_serve_front(addresses, restarted, settings, directory, replicas))
 
 
-async def _serve_front(addresses: Addresses, settings: Settings, directory: Path, replicas: tuple[str, ...]) -> None:
+async def _serve_front(
+    addresses: Addresses, restarted: bool, settings: Settings, directory: Path, replicas: tuple[str, ...]
+) -> None:
     async with connected_to_host(addresses) as host:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, host.stopped.set)
         try:
             pool = AttachedPool(host, replicas)
-            async with running_server(settings, directory=directory, pool=pool) as running:
+            # While a front restarts, the others take its share of the connections.
+            server = running_server(settings, directory=directory, pool=pool, open_early=not restarted)
+            async with server as running:
                 host.send_ready(running.pool.info)
                 await host.stopped.wait()
+                if not host.skip_delay:
+                    await running.withdraw()
         except StartupError as error:
             host.send_start_failed(str(error))
             sys.exit(1)

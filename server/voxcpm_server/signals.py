@@ -20,12 +20,13 @@ class Signals:
     def __init__(self) -> None:
         self._main = asyncio.current_task()
         self._stop = asyncio.Event()
+        self._first: signal.Signals | None = None
         self._waiting = False
         for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, self._on_signal)
+            asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number)
 
-    async def wait(self, no_engine_left: Coroutine[Any, Any, object]) -> None:
-        """Return when a signal arrives. Raises StartupError if `no_engine_left` returns first."""
+    async def wait(self, no_engine_left: Coroutine[Any, Any, object]) -> signal.Signals:
+        """Wait for a signal and return it. Raises StartupError if `no_engine_left` returns first."""
         self._waiting = True
         watch, stop = asyncio.create_task(no_engine_left), asyncio.create_task(self._stop.wait())
         try:
@@ -33,11 +34,13 @@ class Signals:
         finally:
             watch.cancel()
             stop.cancel()
-        if not self._stop.is_set():
+        if self._first is None:
             raise StartupError("no engine is left and none could be restarted; the log has the reason")
+        return self._first
 
-    def _on_signal(self) -> None:
+    def _on_signal(self, number: signal.Signals) -> None:
         if self._stop.is_set() or not self._waiting:
             assert self._main is not None
             self._main.cancel()
+        self._first = self._first or number
         self._stop.set()

@@ -23,7 +23,7 @@ BLOCKED_SECONDS = 2.5  # longer than the silence that an engine is allowed
 SILENCE_SECONDS = 10.0  # the silence that a front is allowed here; a busy machine never exceeds it
 
 
-def blocked_front(addresses: Addresses, folder: Path) -> None:
+def blocked_front(addresses: Addresses, folder: Path, restarted: bool) -> None:
     """The main function of a front whose event loop is blocked once. It creates files when it starts and goes on."""
     set_up("warning")
     (folder / f"{os.getpid()}.started").touch()

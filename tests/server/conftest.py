@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import grpc
@@ -22,11 +23,11 @@ from support.waiting import HANG_SECONDS, until
 from voxcpm_grpc.audio import DecodePool
 from voxcpm_grpc.errors import TooLong
 from voxcpm_grpc.request import Admitted, AudioChunk, Event, Finished, FinishReason, ModelInfo, Request
-from voxcpm_grpc.settings.schema import LimitSettings, VoiceSettings
+from voxcpm_grpc.settings.schema import LimitSettings, Settings, VoiceSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
 from voxcpm_server.rpc.call import AdmissionGate
-from voxcpm_server.rpc.handler import ParseInterceptor
+from voxcpm_server.rpc.server import RpcServer
 from voxcpm_server.rpc.service import VoxCPMService
 from voxcpm_server.voices.builder import VoiceBuilder
 from voxcpm_server.voices.catalog import VoiceCatalog
@@ -199,6 +200,7 @@ class Served:
 
     pool: FakePool
     store: VoiceStore
+    rpc: RpcServer
     gate: AdmissionGate
     uploads: UploadBudget
     address: str
@@ -231,7 +233,7 @@ ServeFront = Callable[..., AbstractAsyncContextManager[Served]]
 
 @pytest.fixture
 def serve_front(tmp_path: Path, decode_pool: DecodePool) -> ServeFront:
-    """`async with serve_front(**limits) as served`"""
+    """`async with serve_front(**limits) as served`; `server` has other settings."""
 
     @asynccontextmanager
     async def serve(
@@ -241,10 +243,11 @@ def serve_front(tmp_path: Path, decode_pool: DecodePool) -> ServeFront:
         url: str = "",
         presets: Sequence[tuple[Preset, bytes]] = (),
         default_voice: str = "auto",
+        server: Mapping[str, Any] = MappingProxyType({}),
         **limits: Any,
     ) -> AsyncIterator[Served]:
         pool = pool or FakePool()
-        settings = LimitSettings(**limits)
+        settings = Settings(listen="127.0.0.1:0", limits=LimitSettings(**limits), **server)
         threads = IoThreads()
         directory = tmp_path / "voices"
         voices = VoiceSettings(
@@ -252,28 +255,28 @@ def serve_front(tmp_path: Path, decode_pool: DecodePool) -> ServeFront:
         )
         store = VoiceStore(Objects(url or str(directory)), voices, pool.info.fingerprint)
         catalog = VoiceCatalog(store)
-        builder = VoiceBuilder(pool, decode_pool, catalog, threads, settings)  # type: ignore[arg-type]
+        builder = VoiceBuilder(pool, decode_pool, catalog, threads, settings.limits)  # type: ignore[arg-type]
         catalog.set_presets(await build(presets, builder), default(presets, default_voice))
-        gate = AdmissionGate(settings)
+        rpc = RpcServer(settings)
+        gate = AdmissionGate(settings.limits)
         service = VoxCPMService(
             pool=pool,  # type: ignore[arg-type]
             builder=builder,
             catalog=catalog,
             threads=threads,
+            calls=rpc.calls,
             gate=gate,
-            limits=settings,
+            limits=settings.limits,
         )
-        size = [("grpc.max_receive_message_length", settings.max_message_bytes)]
-        server = grpc.aio.server(interceptors=(ParseInterceptor(),), options=size)
-        tts_pb2_grpc.add_VoxCPMServiceServicer_to_server(service, server)
-        port = server.add_insecure_port("127.0.0.1:0")
-        await server.start()
+        rpc.serve(service)
+        rpc.set_ready(True)
+        address = await rpc.open()
         try:
-            async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel, store:
+            async with grpc.aio.insecure_channel(address) as channel, store:
                 stub = tts_pb2_grpc.VoxCPMServiceStub(channel)
-                yield Served(pool, store, gate, service.uploads, f"127.0.0.1:{port}", channel, stub, directory)
+                yield Served(pool, store, rpc, gate, service.uploads, address, channel, stub, directory)
         finally:
-            await server.stop(0)
+            await rpc.stop()
             threads.close()
 
     return serve

@@ -253,15 +253,14 @@ async def test_every_rpc_logs_one_line(served, caplog):
     assert "method=GetModelInfo code=OK" in lines[1]
 
 
-async def test_a_draining_server_refuses_calls_with_a_retry_delay(served, details_of):
-    served.gate.close()
+async def test_a_server_that_shuts_down_sends_new_calls_elsewhere_at_once(served, details_of):
+    served.rpc.calls.refuse("the server is shutting down; retry elsewhere", retry_after=0.0)
     for call in (served.generate("Hello."), served.stub.GetModelInfo(pb.GetModelInfoRequest())):
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await call
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
         details = details_of(caught.value)
-        assert details.retry_seconds
-        assert details.pushback_ms == details.retry_seconds * 1000
+        assert details.retry_seconds == details.pushback_ms == 0
 
 
 async def test_other_streams_are_not_affected(served):

@@ -23,6 +23,8 @@ UNTIMED = (
     f"{NEVER_SECONDS:g}",
     "--supervision.step-seconds",
     f"{NEVER_SECONDS:g}",
+    "--drain-delay-seconds",
+    "0",
 )
 
 

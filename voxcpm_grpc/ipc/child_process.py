@@ -63,6 +63,7 @@ class ChildProcess(Channel):
         self._start_seconds = start_seconds
         self._stop_seconds = stop_seconds
         self._daemon = daemon
+        self._stop = Stop()
         self._pid: int | None = None
         self._status: int | None = None
         self._spawning: asyncio.Task[SpawnProcess] | None = None
@@ -124,7 +125,7 @@ class ChildProcess(Channel):
 
     async def _end(self, process: SpawnProcess, force: bool) -> None:
         if self._ready and not force:  # a process that is not ready does not read messages
-            self.post(Stop())
+            self.post(self._stop)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._stop_seconds):
                     await self._ended.wait()

@@ -65,7 +65,9 @@ class Decode(_Message, frozen=True):
 
 
 class Stop(_Message, frozen=True):
-    """End the process after the current step. A front drains first."""
+    """End the process after the current step. A front drains first, without the drain delay if `skip_delay` is true."""
+
+    skip_delay: bool = False
 
 
 class Attach(_Message, frozen=True):

@@ -16,6 +16,7 @@ Positive = Annotated[int, Field(gt=0)]
 MAX_SECONDS = 100 * 365 * 86400.0
 """100 years, the largest duration of a setting. A time that far from now is still a valid date in every format."""
 Seconds = Annotated[float, Field(gt=0, le=MAX_SECONDS)]
+Interval = Annotated[float, Field(ge=0.01, le=86400.0)]
 Share = Annotated[float, Field(ge=0, le=1024)]
 Quota = Annotated[int, Field(ge=0)]
 
@@ -298,7 +299,18 @@ class Settings(_Frozen):
     )
     decode_workers: Positive = Field(default=2, description="processes of each front that decode and resample uploads")
     drain_seconds: Annotated[float, Field(ge=0)] = Field(
-        default=30.0, description="time that open streams have to finish at shutdown"
+        default=30.0, description="time from SIGTERM after which calls that are still open are ended"
+    )
+    drain_delay_seconds: Annotated[float, Field(ge=0)] = Field(
+        default=5.0,
+        description="first part of drain_seconds, in which health is NOT_SERVING and new calls are still served, so "
+        "that load balancers can react; Ctrl-C skips it",
+    )
+    keepalive_seconds: Interval = Field(
+        default=15.0, description="time without a message of a client after which the server sends it a ping"
+    )
+    keepalive_timeout_seconds: Interval = Field(
+        default=10.0, description="time without an answer to the ping after which the connection and its calls end"
     )
     engine: EngineSettings = Field(default=EngineSettings(), description="engine")
     supervision: SupervisionSettings = Field(

@@ -13,13 +13,12 @@ from typing import Any
 
 import grpc
 
-from voxcpm_grpc.errors import Exhausted, InvalidRequest, Unavailable
+from voxcpm_grpc.errors import Exhausted, InvalidRequest
 from voxcpm_grpc.settings.schema import LimitSettings
 from voxcpm_server.rpc.delivery import ReplyWriter
 from voxcpm_server.rpc.peer import Peer
 
 STREAMS_RETRY_SECONDS = 1.0
-DRAIN_RETRY_SECONDS = 2.0
 LINGER_SECONDS = 0.25
 
 
@@ -93,7 +92,7 @@ def _retrieve_exception(done: asyncio.Future[Any]) -> None:
 
 
 class AdmissionGate:
-    """Admits RPCs: up to a number of streams at once, in all, of a connection and of a caller; none after `close`."""
+    """Admits RPCs: up to a number of streams at once, in all, of a connection and of a caller."""
 
     def __init__(self, limits: LimitSettings) -> None:
         self._max_streams = limits.max_streams
@@ -102,10 +101,6 @@ class AdmissionGate:
         self._streams = 0
         self._of_connection: Counter[str] = Counter()
         self._of_caller: Counter[str] = Counter()
-        self._open = 0
-        self._idle = asyncio.Event()
-        self._idle.set()
-        self._closed = False
 
     @property
     def streams(self) -> int:
@@ -114,16 +109,12 @@ class AdmissionGate:
 
     @contextmanager
     def enter(self, peer: Peer, *, stream: bool) -> Iterator[None]:
-        """Admit an RPC that lasts as long as the block. Raises Unavailable and Exhausted."""
-        if self._closed:
-            raise Unavailable("the server is shutting down; retry elsewhere", retry_after=DRAIN_RETRY_SECONDS)
+        """Admit an RPC that lasts as long as the block. Raises Exhausted."""
         if stream:
             self._check(peer)
             self._of_connection[peer.connection] += 1
             self._of_caller[peer.caller] += 1
         self._streams += stream
-        self._open += 1
-        self._idle.clear()
         try:
             yield
         finally:
@@ -131,9 +122,6 @@ class AdmissionGate:
                 _subtract(self._of_connection, peer.connection)
                 _subtract(self._of_caller, peer.caller)
             self._streams -= stream
-            self._open -= 1
-            if not self._open:
-                self._idle.set()
 
     def _check(self, peer: Peer) -> None:
         """Raise Exhausted if another stream of this peer does not fit."""
@@ -152,14 +140,6 @@ class AdmissionGate:
         else:
             return
         raise Exhausted(text, retry_after=STREAMS_RETRY_SECONDS)
-
-    def close(self) -> None:
-        """Refuse every new RPC from now on."""
-        self._closed = True
-
-    async def idle(self) -> None:
-        """Wait until no RPC is open."""
-        await self._idle.wait()
 
 
 def _subtract(counts: Counter[str], key: str) -> None:

@@ -18,10 +18,11 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
-from voxcpm_grpc.errors import Exhausted, Internal, InvalidRequest, Unavailable, VoxCPMError, code_of
+from voxcpm_grpc.errors import Aborted, Exhausted, Internal, InvalidRequest, Unavailable, VoxCPMError, code_of
 from voxcpm_grpc.v1 import tts_pb2
 from voxcpm_server.rpc.call import STREAMS_RETRY_SECONDS, Call, MalformedMessage, RequestStream
 from voxcpm_server.rpc.delivery import STATUS_SECONDS, ReplyWriter, reset_after
+from voxcpm_server.rpc.open_calls import EndedByShutdown
 from voxcpm_server.rpc.peer import Peer
 
 log = logging.getLogger(__name__)
@@ -35,7 +36,8 @@ MAX_FIELD_BYTES = 200
 def rpc(*, stream: bool) -> Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[Any]]]:
     """Wraps a servicer method `(self, request or iterator, call)`.
 
-    `self.gate` admits the call; `self.write_seconds` is the longest wait for a caller that does not read.
+    `self.calls` and `self.gate` admit the call; `self.write_seconds` is the longest wait for a caller that does not
+    read.
     """
 
     def decorate(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
@@ -46,8 +48,9 @@ def rpc(*, stream: bool) -> Callable[[Callable[..., Awaitable[Any]]], Callable[.
             try:
                 if isinstance(request, MalformedMessage):
                     raise request.error()
-                with self.gate.enter(call.peer, stream=stream):
-                    result = await method(self, messages or request, call)
+                async with self.calls.enter():
+                    with self.gate.enter(call.peer, stream=stream):
+                        result = await method(self, messages or request, call)
                 _log_end(call, "OK")
                 if messages is not None:
                     messages.close()
@@ -62,6 +65,8 @@ def rpc(*, stream: bool) -> Callable[[Callable[..., Awaitable[Any]]], Callable[.
                     "rpc id=%s method=%s cancelled by the server's own code", _log_word(call.request_id), call.method
                 )
                 error: VoxCPMError = Internal()
+            except EndedByShutdown as ended:
+                error = _shutdown_error(ended.seconds, after_audio=call.audio_seconds > 0)
             except VoxCPMError as caught:
                 error = caught
             except Exception:
@@ -91,6 +96,14 @@ async def _abort(call: Call, error: VoxCPMError) -> None:
         raise
     except grpc.aio.BaseError:
         raise asyncio.CancelledError from None  # the connection ended before the status was sent
+
+
+def _shutdown_error(seconds: float, *, after_audio: bool) -> VoxCPMError:
+    """The error of a call that was still open at the end of the drain."""
+    cause = f"the server is shutting down, and this call did not end within its drain_seconds, {seconds:g} s"
+    if after_audio:
+        return Aborted(f"{cause}; the audio that was sent is good, ask again for the rest")
+    return Unavailable(f"{cause}; no audio was sent, retry elsewhere", retry_after=0.0)
 
 
 class ParseInterceptor(grpc.aio.ServerInterceptor):

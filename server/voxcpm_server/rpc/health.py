@@ -1,46 +1,78 @@
-"""The standard health and reflection services, for load balancers and tools."""
+"""The standard health service, for load balancers and probes."""
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection, reflection_pb2
+from grpc_health.v1 import health_pb2 as pb
+from grpc_health.v1 import health_pb2_grpc
 
 from voxcpm_server.rpc.handler import SERVICE
 
-STATUS = health_pb2.HealthCheckResponse
+LIVENESS = "liveness"
+SERVING, NOT_SERVING = pb.HealthCheckResponse.SERVING, pb.HealthCheckResponse.NOT_SERVING
+UNKNOWN = pb.HealthCheckResponse.SERVICE_UNKNOWN
 
 
-class Health:
-    """grpc.health.v1 for the whole server ("") and for the service. Starts as NOT_SERVING."""
+class Health(health_pb2_grpc.HealthServicer):
+    """grpc.health.v1 with three names.
+
+    The whole server ("") and the service are SERVING while the server is ready for calls. "liveness" is SERVING from
+    the start to the end of the process.
+    """
 
     def __init__(self) -> None:
-        self._servicer = health.aio.HealthServicer()  # pyright: ignore[reportAttributeAccessIssue]
+        self._ready = False
+        self._shutting_down = False
+        self._watches_end = False
+        self._changed = asyncio.Event()
 
-    async def register(self, server: grpc.aio.Server) -> None:
-        await self.set(serving=False)
-        health_pb2_grpc.add_HealthServicer_to_server(self._servicer, server)
+    def register(self, server: grpc.aio.Server) -> None:
+        health_pb2_grpc.add_HealthServicer_to_server(self, server)
 
-    async def set(self, *, serving: bool) -> None:
-        for name in ("", SERVICE):
-            await self._servicer.set(name, STATUS.SERVING if serving else STATUS.NOT_SERVING)
+    def set(self, *, ready: bool) -> None:
+        """Report that the server is ready, or not. Has no effect after `shut_down`."""
+        self._ready = ready and not self._shutting_down
+        self._wake()
 
-    async def shut_down(self) -> None:
-        """Report NOT_SERVING from now on, whatever `set` reports later."""
-        await self._servicer.enter_graceful_shutdown()
+    def shut_down(self) -> None:
+        """Report that the server is not ready, whatever `set` reports later."""
+        self._shutting_down = True
+        self.set(ready=False)
 
+    def end_watches(self) -> None:
+        """End each Watch call, open or new, after it has sent the current status."""
+        self._watches_end = True
+        self._wake()
 
-def enable_reflection(server: grpc.aio.Server) -> None:
-    """Add the reflection service as v1alpha and v1, which clients use and which have the same messages.
+    async def Check(self, request: pb.HealthCheckRequest, context: grpc.aio.ServicerContext) -> pb.HealthCheckResponse:
+        statuses = self._statuses()
+        if request.service not in statuses:
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"health has the services {', '.join(map(repr, statuses))}")
+        return pb.HealthCheckResponse(status=statuses[request.service])
 
-    The list of services omits v1 because the package has no descriptor of it, and tools stop at a service without one.
-    """
-    v1 = "grpc.reflection.v1.ServerReflection"
-    names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
-    reflection.enable_server_reflection(names, server)
-    handler = grpc.stream_stream_rpc_method_handler(
-        reflection.aio.ReflectionServicer(names).ServerReflectionInfo,
-        request_deserializer=reflection_pb2.ServerReflectionRequest.FromString,
-        response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
-    )
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(v1, {"ServerReflectionInfo": handler}),))
+    async def List(self, request: Any, context: grpc.aio.ServicerContext) -> Any:
+        statuses = {name: pb.HealthCheckResponse(status=status) for name, status in self._statuses().items()}
+        return pb.HealthListResponse(statuses=statuses)  # pyright: ignore[reportAttributeAccessIssue]
+
+    async def Watch(self, request: pb.HealthCheckRequest, context: grpc.aio.ServicerContext) -> None:
+        sent = None
+        while True:
+            changed, end = self._changed, self._watches_end
+            status = self._statuses().get(request.service, UNKNOWN)
+            if status != sent:
+                await context.write(pb.HealthCheckResponse(status=status))
+                sent = status
+            if end:
+                return
+            await changed.wait()
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def _statuses(self) -> dict[str, pb.HealthCheckResponse.ServingStatus]:
+        ready = SERVING if self._ready else NOT_SERVING
+        return {"": ready, SERVICE: ready, LIVENESS: SERVING}

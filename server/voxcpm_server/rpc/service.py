@@ -16,6 +16,7 @@ from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
 from voxcpm_server.rpc.call import AdmissionGate, Call
 from voxcpm_server.rpc.handler import rpc
+from voxcpm_server.rpc.open_calls import OpenCalls
 from voxcpm_server.speech.chunk_writer import ChunkWriter
 from voxcpm_server.speech.session import Session
 from voxcpm_server.voices.builder import Created, VoiceBuilder
@@ -45,9 +46,11 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
         builder: VoiceBuilder,
         catalog: VoiceCatalog,
         threads: IoThreads,
+        calls: OpenCalls,
         gate: AdmissionGate,
         limits: LimitSettings,
     ) -> None:
+        self.calls = calls
         self.gate = gate
         self.uploads = UploadBudget(limits.max_upload_bytes_total, limits.upload_bytes_per_caller)
         self.write_seconds = limits.write_seconds
@@ -199,11 +202,13 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
         header = replies.header(info, format, call.request_id)
         chunks = ChunkWriter(call.replies.write, lambda: header, info.output_sample_rate, format)
         await chunks.voice(created.stored.voice, created.reused)
-        for latents in (created.stored.prompt, created.stored.reference) if config.preview else ():
-            if latents is not None:
-                async with aclosing(self._pool.decode(latents)) as pieces:
-                    async for piece in pieces:
-                        await chunks.audio(piece)
-                await chunks.flush(None)
-        call.audio_seconds = chunks.offset / format.sample_rate
+        try:
+            for latents in (created.stored.prompt, created.stored.reference) if config.preview else ():
+                if latents is not None:
+                    async with aclosing(self._pool.decode(latents)) as pieces:
+                        async for piece in pieces:
+                            await chunks.audio(piece)
+                    await chunks.flush(None)
+        finally:
+            call.audio_seconds = chunks.offset / format.sample_rate
         await chunks.finish(Summary(began=call.started))

@@ -33,11 +33,15 @@ SUPERVISION = SupervisionSettings(  # the host supervises the engines and report
 
 
 class HostConnection:
-    """The connection of a front to its host. `stopped` is set when the front must drain and end."""
+    """The connection of a front to its host.
+
+    `stopped` is set when the front must drain and end, and `skip_delay` if it must do so without the drain delay.
+    """
 
     def __init__(self, context: zmq.asyncio.Context, socket: zmq.asyncio.Socket) -> None:
         self.context = context
         self.stopped = asyncio.Event()
+        self.skip_delay = False
         self._socket = socket
         self._attachments: dict[str, _Attachment] = {}  # by replica
 
@@ -65,7 +69,8 @@ class HostConnection:
                     self._attachments[replica].on_ready(address)
                 case EngineLost(replica):
                     self._attachments[replica].on_lost()
-                case Stop():
+                case Stop(skip_delay):
+                    self.skip_delay = skip_delay
                     self.stopped.set()
 
     def _send(self, report: Report) -> None:

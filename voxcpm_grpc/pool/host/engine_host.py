@@ -18,10 +18,10 @@ import zmq
 
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.ipc.child_process import Addresses, ChildProcess
-from voxcpm_grpc.ipc.messages import Attach, Detach, EngineLost, EngineReady
+from voxcpm_grpc.ipc.messages import Attach, Detach, EngineLost, EngineReady, Stop
 from voxcpm_grpc.ipc.socket_folder import SocketFolder
 from voxcpm_grpc.pool.background import close_all
-from voxcpm_grpc.pool.handle import Handle, HandleFactory, process_factories
+from voxcpm_grpc.pool.handle import START_SECONDS, Handle, HandleFactory, process_factories
 from voxcpm_grpc.pool.supervisor import Supervisor
 from voxcpm_grpc.request import ModelInfo
 from voxcpm_grpc.settings.schema import EngineSettings, SupervisionSettings
@@ -31,17 +31,21 @@ FRONT_START_SECONDS = 120.0
 # front that is restarted without need costs all its streams; one that is restarted late costs a pause.
 FRONT_SILENCE_SECONDS = 5.0
 LEAVE_SECONDS = 10.0  # from the end of a front's drain to the end of its process
+FrontMain = Callable[..., None]
+"""The main function of a front, `(addresses, *, restarted)`. A front is restarted if the server was ready before."""
 NAME_LENGTH = 40  # the most that a socket and its folder add to a path
 
 
 class EngineHost:
     """Engines and fronts, each in a process of its own. Each process that is lost is replaced by a new one.
 
-    The loss of a front ends its own streams; the loss of an engine ends its work for all fronts. Raises StartupError
-    if their sockets cannot be created.
+    The loss of a front ends its own streams; the loss of an engine ends its work for all fronts. If `skip_delay` is
+    true, `close` lets the fronts drain without the drain delay. Raises StartupError if their sockets cannot be created.
     """
 
     def __init__(self, engines: Mapping[str, HandleFactory], supervision: SupervisionSettings) -> None:
+        self.skip_delay = False
+        self._started = False
         self._supervision = supervision
         self._folder = _socket_folder()
         self._engines = {
@@ -75,18 +79,19 @@ class EngineHost:
         """The model that is served. Known after `start`."""
         return next(engine.info for engine in self._engines.values() if engine.info)
 
-    async def start(self, fronts: Mapping[str, Callable[[Addresses], None]], *, drain_seconds: float) -> None:
-        """Start the engines, then the fronts: `fronts` maps the name of each to its main function. Raises StartupError.
+    async def start(self, fronts: Mapping[str, FrontMain], *, drain_seconds: float) -> None:
+        """Start the engines and the fronts: `fronts` maps the name of each to its main function. Raises StartupError.
 
-        When the host closes, a front has `drain_seconds` to finish its streams.
+        When the host closes, a front has `drain_seconds` to finish its calls.
         """
-        await _await_all(engine.supervisor.start() for engine in self._engines.values())
         silence = max(FRONT_SILENCE_SECONDS, self._supervision.silence_seconds)
         supervision = self._supervision.model_copy(update={"silence_seconds": silence})
         for name, main in fronts.items():
-            make_front = partial(FrontProcess, self, name, main, drain_seconds)
+            make_front = partial(self._make_front, name, main, drain_seconds)
             self._front_supervisors.append(Supervisor(make_front, supervision, on_given_up=self.on_given_up))
-        await _await_all(supervisor.start() for supervisor in self._front_supervisors)
+        engines = [engine.supervisor for engine in self._engines.values()]
+        await _await_all(supervisor.start() for supervisor in (*engines, *self._front_supervisors))
+        self._started = True
 
     async def given_up(self) -> None:
         """Wait until no engine, or no front, is left or will be started."""
@@ -135,6 +140,9 @@ class EngineHost:
         if any(engine.info and engine.info.fingerprint != info.fingerprint for engine in self._engines.values()):
             raise StartupError("the engines serve different models; give all of them the same checkpoint")
 
+    def _make_front(self, name: str, main: FrontMain, drain_seconds: float) -> FrontProcess:
+        return FrontProcess(self, name, partial(main, restarted=self._started), drain_seconds)
+
     def _connect(self, front: FrontProcess, engine: _EngineReplica) -> None:
         if engine.handle:
             address = f"ipc://{self._folder.path}/{front.id}-{next(self._sockets)}"
@@ -162,7 +170,7 @@ class FrontProcess(ChildProcess):
         super().__init__(
             main,
             name=name,
-            start_seconds=FRONT_START_SECONDS,
+            start_seconds=START_SECONDS + FRONT_START_SECONDS,  # the engines may start at the same time
             stop_seconds=drain_seconds + LEAVE_SECONDS,
             daemon=False,  # it has children
         )
@@ -174,6 +182,7 @@ class FrontProcess(ChildProcess):
         return await super().start()
 
     async def close(self, *, force: bool = False) -> None:
+        self._stop = Stop(skip_delay=self._host.skip_delay)
         await super().close(force=force)
         self._host.on_front_ended(self)
 

@@ -1,0 +1,75 @@
+"""The calls in progress, and the refusal of new ones while the server starts and shuts down."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from voxcpm_grpc.errors import Unavailable
+
+
+class EndedByShutdown(Exception):
+    """`OpenCalls.end` has ended this call, which had `seconds` to finish."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(seconds)
+        self.seconds = seconds
+
+
+class OpenCalls:
+    """Counts calls, refuses new ones on request, and can end those in progress."""
+
+    def __init__(self) -> None:
+        self._open: set[asyncio.Timeout] = set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._refusal: tuple[str, float] | None = None
+        self._seconds = 0.0
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    @property
+    def refused(self) -> bool:
+        """True while new calls are refused."""
+        return self._refusal is not None
+
+    def refuse(self, message: str, *, retry_after: float) -> None:
+        """Refuse new calls from now on, with UNAVAILABLE and this text."""
+        self._refusal = message, retry_after
+
+    def admit(self) -> None:
+        """Admit new calls from now on."""
+        self._refusal = None
+
+    @asynccontextmanager
+    async def enter(self) -> AsyncIterator[None]:
+        """A call that lasts as long as the block. Raises Unavailable, and EndedByShutdown if `end` ends the block."""
+        if self._refusal is not None:
+            message, retry_after = self._refusal
+            raise Unavailable(message, retry_after=retry_after)
+        end = asyncio.timeout(None)  # without a timer: only `end` makes it expire
+        self._open.add(end)
+        self._idle.clear()
+        try:
+            async with end:
+                yield
+        except TimeoutError:
+            if end.expired():
+                raise EndedByShutdown(self._seconds) from None
+            raise
+        finally:
+            self._open.discard(end)
+            if not self._open:
+                self._idle.set()
+
+    async def idle(self) -> None:
+        """Wait until no call is open."""
+        await self._idle.wait()
+
+    def end(self, seconds: float) -> None:
+        """End the calls in progress, which had `seconds` to finish: cancel their blocks, and let them raise."""
+        self._seconds = seconds
+        for call in self._open:
+            call.reschedule(0.0)

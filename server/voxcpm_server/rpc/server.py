@@ -1,0 +1,136 @@
+"""The gRPC server of a process, from the opening of its port to the end of its drain."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+
+import grpc
+
+from voxcpm_grpc.errors import StartupError
+from voxcpm_grpc.settings.schema import Settings
+from voxcpm_grpc.v1 import tts_pb2_grpc
+from voxcpm_server.rpc.deferred import DeferredService
+from voxcpm_server.rpc.handler import ParseInterceptor
+from voxcpm_server.rpc.health import Health
+from voxcpm_server.rpc.open_calls import OpenCalls
+from voxcpm_server.rpc.reflection import Reflection
+
+log = logging.getLogger(__name__)
+
+START_RETRY_SECONDS = 1.0
+STOP_SECONDS = 1.0  # from the end of the last call to the end of its connection
+CLIENT_PING_SECONDS = 5.0  # many clients send a ping every 10 s; a client that sends them faster than this is cut off
+
+
+class RpcServer:
+    """A port with the speech service, health and reflection.
+
+    `open` opens the port. Calls are refused with UNAVAILABLE until `serve`, health is NOT_SERVING, reflection works.
+    `withdraw` and then `drain` end it without failing a call; `stop` ends it at once.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.calls = OpenCalls()
+        self._settings = settings
+        self._reflections = OpenCalls()
+        self._ends: float | None = None
+        self._service = DeferredService(self.calls)
+        self._health = Health()
+        self._server = grpc.aio.server(interceptors=(ParseInterceptor(),), options=options(settings))
+        self._server.add_generic_rpc_handlers((self._service,))
+        self._health.register(self._server)
+        Reflection(self._reflections).register(self._server)
+        self.report_start("the server is starting")
+
+    async def open(self) -> str:
+        """Open the port, and return its address with the real port. Raises StartupError."""
+        address = _bind(self._server, self._settings.listen)
+        await self._server.start()
+        return address
+
+    def report_start(self, step: str) -> None:
+        """Name the step of the start in the refusals of calls."""
+        self.calls.refuse(f"{step}; the server is not ready yet, try again", retry_after=START_RETRY_SECONDS)
+
+    def serve(self, service: tts_pb2_grpc.VoxCPMServiceServicer) -> None:
+        """Serve calls from now on."""
+        self._service.serve(service)
+        self.calls.admit()
+
+    def set_ready(self, ready: bool) -> None:
+        """Report to load balancers whether the server is ready for calls."""
+        self._health.set(ready=ready)
+
+    async def withdraw(self) -> None:
+        """Report NOT_SERVING, and serve new calls for `drain_delay_seconds`, in which load balancers react."""
+        self._begin_end()
+        delay = min(self._settings.drain_delay_seconds, self._settings.drain_seconds)
+        log.info("health serving=False; new calls are served for another %g s", delay)
+        await asyncio.sleep(delay)
+
+    async def drain(self) -> None:
+        """Refuse new calls and connections, wait for the calls in progress, end those that take too long, and stop."""
+        ends, seconds = self._begin_end(), self._settings.drain_seconds
+        self.calls.refuse("the server is shutting down; retry elsewhere", retry_after=0.0)
+        if self.calls:
+            log.info("draining calls=%d seconds=%g", len(self.calls), max(0.0, ends - _now()))
+        # Closes the listener and sends GOAWAY. Clients then send new calls on other connections.
+        stopping = asyncio.create_task(self._server.stop(seconds + STOP_SECONDS))
+        await asyncio.sleep(0)  # until it is done
+        self._health.end_watches()  # these and reflection streams would stay open until `ends`
+        self._reflections.end(seconds)
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(ends):
+                await self.calls.idle()
+        self.calls.end(seconds)
+        await asyncio.wait([stopping], timeout=STOP_SECONDS)
+        stopping.cancel()
+        await self.stop()
+
+    async def stop(self) -> None:
+        """End all calls and connections at once."""
+        await self._server.stop(None)
+
+    def _begin_end(self) -> float:
+        """Report NOT_SERVING. Returns the time of the event loop at which the calls in progress are ended."""
+        if self._ends is None:
+            self._health.shut_down()
+            self._ends = _now() + self._settings.drain_seconds
+        return self._ends
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def options(settings: Settings) -> list[tuple[str, int]]:
+    """The options of gRPC that follow from the settings."""
+    keepalive, timeout = _milliseconds(settings.keepalive_seconds), _milliseconds(settings.keepalive_timeout_seconds)
+    return [
+        ("grpc.max_receive_message_length", settings.limits.max_message_bytes),
+        ("grpc.max_send_message_length", -1),
+        # Without fronts, two servers on one port would share its calls.
+        ("grpc.so_reuseport", int(settings.fronts_share_port)),
+        ("grpc.keepalive_time_ms", keepalive),
+        ("grpc.keepalive_timeout_ms", timeout),
+        ("grpc.http2.ping_timeout_ms", timeout),  # a minute by default, and then the line above has no effect
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.max_pings_without_data", 0),  # else the third ping without audio between them waits for a minute
+        ("grpc.http2.min_ping_interval_without_data_ms", _milliseconds(CLIENT_PING_SECONDS)),
+    ]
+
+
+def _milliseconds(seconds: float) -> int:
+    return round(1000 * seconds)
+
+
+def _bind(server: grpc.aio.Server, listen: str) -> str:
+    try:
+        port = server.add_insecure_port(listen)
+    except RuntimeError:
+        port = 0
+    if not port:
+        raise StartupError(f"cannot listen on {listen}: the port is taken, or the address is not this host's")
+    return listen if listen.startswith("unix:") else f"{listen.rpartition(':')[0]}:{port}"

@@ -1,0 +1,156 @@
+"""The end of a server: health, the drain delay, calls in progress, and calls that are cut off."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from support.waiting import HANG_SECONDS, NEVER_SECONDS, until
+
+from voxcpm_client import Aborted, AsyncClient, Unavailable
+from voxcpm_grpc.v1 import tts_pb2 as pb
+from voxcpm_grpc.v1 import tts_pb2_grpc
+
+SERVICE = "voxcpm_grpc.v1.VoxCPMService"
+SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
+PATIENT = {"drain_seconds": NEVER_SECONDS, "drain_delay_seconds": NEVER_SECONDS}
+POLICY = {"maxAttempts": 4, "initialBackoff": "10s", "maxBackoff": "10s", "backoffMultiplier": 1}
+
+
+async def check(channel: grpc.aio.Channel, service: str = "") -> Any:
+    answer = await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(service=service))
+    return answer.status
+
+
+@asynccontextmanager
+async def task(work: Any) -> AsyncIterator[asyncio.Task]:
+    running = asyncio.create_task(work)
+    try:
+        yield running
+    finally:
+        running.cancel()
+
+
+async def test_new_calls_are_served_during_the_drain_delay(serve_front):
+    async with serve_front(server=PATIENT) as served, task(served.rpc.withdraw()) as withdrawing:
+        assert [await check(served.channel, name) for name in ("", SERVICE, "liveness")] == [
+            NOT_SERVING,
+            NOT_SERVING,
+            SERVING,
+        ]
+        assert (await served.generate("Hello."))[-1].HasField("summary")
+        async with grpc.aio.insecure_channel(served.address, [("grpc.use_local_subchannel_pool", 1)]) as other:
+            await tts_pb2_grpc.VoxCPMServiceStub(other).GetModelInfo(pb.GetModelInfoRequest())
+        served.rpc.set_ready(True)  # an engine that comes back changes nothing
+        assert await check(served.channel) == NOT_SERVING
+        assert not withdrawing.done()
+
+
+async def test_the_drain_delay_is_part_of_the_drain(serve_front):
+    async with serve_front(server={"drain_seconds": 0, "drain_delay_seconds": NEVER_SECONDS}) as served:
+        async with asyncio.timeout(HANG_SECONDS):
+            await served.rpc.withdraw()
+            await served.rpc.drain()
+
+
+async def test_a_call_in_progress_finishes_and_new_calls_go_to_another_server(serve_front, fake):
+    """Through a standard client, whose policy would wait for 10 s before a retry."""
+    policy = {"loadBalancingConfig": [{"round_robin": {}}]}
+    policy["methodConfig"] = [{"name": [{}], "retryPolicy": {**POLICY, "retryableStatusCodes": ["UNAVAILABLE"]}}]
+    async with serve_front(fake(hold_after=1), server=PATIENT) as leaving, serve_front() as staying:
+        call = leaving.stub.Generate(iter([pb.GenerateRequest(text="Hello.")]))
+        await call.read()
+        target = "ipv4:" + ",".join((leaving.address, staying.address))
+        options = [("grpc.service_config", json.dumps(policy)), ("grpc.use_local_subchannel_pool", 1)]
+        async with grpc.aio.insecure_channel(target, options) as channel:
+            stub = tts_pb2_grpc.VoxCPMServiceStub(channel)
+            for _ in range(4):
+                await stub.GetModelInfo(pb.GetModelInfoRequest())
+            async with task(leaving.rpc.drain()) as draining:
+                await until(lambda: refuses(leaving))
+                for _ in range(20):
+                    await stub.GetModelInfo(pb.GetModelInfoRequest(), timeout=9)
+                assert not draining.done()
+                leaving.pool.release()
+                while not (await call.read()).HasField("summary"):
+                    pass
+                async with asyncio.timeout(HANG_SECONDS):
+                    await draining
+
+
+def refuses(served) -> bool:
+    """True if a server refuses new calls."""
+    return served.rpc.calls.refused
+
+
+async def test_open_watches_and_reflection_do_not_delay_the_end(serve_front):
+    async with serve_front(server=PATIENT) as served:
+        watch = health_pb2_grpc.HealthStub(served.channel).Watch(health_pb2.HealthCheckRequest())
+        assert (await watch.read()).status == SERVING
+        reflection = reflection_pb2_grpc.ServerReflectionStub(served.channel).ServerReflectionInfo()
+        await reflection.write(reflection_pb2.ServerReflectionRequest(list_services=""))
+        assert (await reflection.read()).list_services_response.service
+        async with asyncio.timeout(HANG_SECONDS):
+            await served.rpc.drain()
+        assert (await watch.read()).status == NOT_SERVING
+        assert await watch.read() == await reflection.read() == grpc.aio.EOF
+        assert await watch.code() == await reflection.code() == grpc.StatusCode.OK
+
+
+@pytest.mark.parametrize(
+    ("made", "code", "words"),
+    [
+        (3, grpc.StatusCode.ABORTED, "the audio that was sent is good"),
+        (0, grpc.StatusCode.UNAVAILABLE, "no audio was sent, retry elsewhere"),
+    ],
+)
+async def test_a_call_that_is_cut_off_says_so(serve_front, fake, details_of, made, code, words):
+    async with serve_front(fake(hold_after=made), server={"drain_seconds": 0.125}) as served:
+        call = served.stub.Generate(iter([pb.GenerateRequest(text="Hello.")]))
+        await call.read()
+        await until(lambda: served.pool.running and served.pool.steps == made)
+        await served.pool.stalled()
+        async with asyncio.timeout(HANG_SECONDS):
+            await served.rpc.drain()
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            while await call.read() is not grpc.aio.EOF:
+                pass
+        assert caught.value.code() is code
+        assert "shutting down" in caught.value.details()
+        assert "drain_seconds, 0.125 s" in caught.value.details()
+        assert words in caught.value.details()
+        assert details_of(caught.value).pushback_ms == (None if made else 0)
+        await until(lambda: not served.pool.running)
+
+
+@pytest.mark.parametrize(("made", "error"), [(3, Aborted), (0, Unavailable)])
+async def test_the_python_client_reports_a_call_that_is_cut_off(serve_front, fake, made, error):
+    async with (
+        serve_front(fake(hold_after=made), server={"drain_seconds": 0}) as served,
+        AsyncClient(served.address, timeout=HANG_SECONDS, retries=0) as client,
+        task(client.say("Hello.")) as speaking,
+    ):
+        await until(lambda: served.pool.running and served.pool.steps == made)
+        await served.pool.stalled()
+        await served.rpc.drain()
+        with pytest.raises(error, match="shutting down"):
+            await speaking
+
+
+async def test_an_upload_that_is_cut_off_can_be_sent_again(serve_front, details_of):
+    async with serve_front(server={"drain_seconds": 0}) as served:
+        call = served.stub.AddReference()
+        await call.write(pb.AddReferenceRequest(config=pb.AddReferenceConfig()))
+        await until(lambda: len(served.rpc.calls))
+        await served.rpc.drain()
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call.read()
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert details_of(caught.value).pushback_ms == 0
