@@ -60,6 +60,12 @@ class Suite:
 SUITES = (
     Suite("ray", "engines on a Ray cluster of several nodes", 6, extras=("ray",)),
     Suite("haproxy", "two servers behind HAProxy", 6, debian=("haproxy",)),
+    Suite(
+        "rolling-updates",
+        "two servers that are restarted one after the other, under the calls of standard clients",
+        10,
+        npm=("@grpc/grpc-js@1", "@grpc/proto-loader@0.8"),
+    ),
     Suite("s3", "voices in a bucket", 5, ("tests/server", "--stores=s3", "-k=s3"), pypi=("s3fs", "moto[server]>=5")),
     Suite("chaos", "engines of a model that are killed, stopped and out of memory, under load", 10),
     Suite("benchmarks", "the commands that measure, and the pictures they draw", 8, extras=("bench",)),

@@ -53,6 +53,11 @@ def resolve(model: str, revision: str | None = None, cache_dir: Path | None = No
     )
 
 
+def is_repository(model: str) -> bool:
+    """True if `model` is a repository id, so that `resolve` needs the network and may take minutes."""
+    return model != "demo" and not Path(model).exists() and bool(_REPOSITORY.fullmatch(model))
+
+
 def _is_directory(path: Path) -> bool:
     try:
         if path.is_file():

@@ -13,11 +13,13 @@ from pathlib import Path
 
 from voxcpm_grpc import checkpoint
 from voxcpm_grpc.audio import DecodePool
+from voxcpm_grpc.checkpoint import is_repository
 from voxcpm_grpc.errors import StartupError, VoxCPMError
 from voxcpm_grpc.pool.background import keep_running
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.ray.ray_pool import FindAndLoad, RayPool
 from voxcpm_grpc.settings.schema import Settings, engines
+from voxcpm_server.download import download, find_model
 from voxcpm_server.rpc.call import AdmissionGate
 from voxcpm_server.rpc.server import RpcServer
 from voxcpm_server.rpc.service import VoxCPMService
@@ -71,13 +73,13 @@ async def running_server(
         rpc = RpcServer(settings)
         stack.push_async_callback(rpc.stop)
         address = await rpc.open() if open_early else ""
-        rpc.report_start("the model is loading")
         if pool is None:
-            directory = directory or await threads.run(find_model, settings)
+            directory = directory or await _found_model(settings, rpc)
             pool = EnginePool.of_processes(
                 directory, model_name(settings), engines(settings), settings.supervision, log_level=settings.log_level
             )
         stack.push_async_callback(pool.close)
+        rpc.report_start("the model is loading")
         decoder = DecodePool(settings.decode_workers)
         stack.push_async_callback(decoder.close)
         await pool.start()
@@ -114,6 +116,13 @@ async def running_server(
         yield Running(address, pool, rpc)
 
 
+async def _found_model(settings: Settings, rpc: RpcServer) -> Path:
+    if not is_repository(settings.model):
+        return find_model(settings)
+    rpc.report_start("the model is being downloaded")
+    return await download(settings)
+
+
 async def _drain(rpc: RpcServer, kind: type[BaseException] | None, *_: object) -> None:
     """Drain a server at the end of its block; a second signal cancels the block, and then open calls are cut off."""
     if kind is not asyncio.CancelledError:
@@ -125,11 +134,6 @@ async def _watch(pool: EnginePool, rpc: RpcServer) -> None:
     async for serving in pool.health():
         log.log(logging.INFO if serving else logging.ERROR, "health serving=%s", serving)
         rpc.set_ready(serving)
-
-
-def find_model(settings: Settings) -> Path:
-    """The directory of the checkpoint, downloaded if it is not here. Blocks. Raises StartupError."""
-    return checkpoint.resolve(settings.model, settings.revision, settings.cache_dir)
 
 
 def _ray_pool(settings: Settings) -> RayPool:

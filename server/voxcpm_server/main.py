@@ -13,13 +13,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from voxcpm_grpc.checkpoint import is_repository
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.ipc.child_process import Addresses
 from voxcpm_grpc.pool.host.attached import AttachedPool, connected_to_host, set_up
 from voxcpm_grpc.pool.host.engine_host import EngineHost
 from voxcpm_grpc.request import ModelInfo
 from voxcpm_grpc.settings.schema import Settings, engines
-from voxcpm_server.app import find_model, model_name, running_server
+from voxcpm_server.app import model_name, running_server
+from voxcpm_server.download import download, find_model
 from voxcpm_server.signals import Signals
 
 MAX_PORT = 65535
@@ -33,7 +35,8 @@ def serve(settings: Settings) -> None:
     logging.basicConfig(
         level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s", force=True
     )
-    directory = find_model(settings) if settings.pool == "processes" else None
+    here = settings.pool == "processes" and not is_repository(settings.model)
+    directory = find_model(settings) if here else None
     with suppress(asyncio.CancelledError), asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(_serve(settings, directory))
 
@@ -67,11 +70,12 @@ def _announce(settings: Settings, info: ModelInfo, address: str) -> None:
 
 async def _serve_fronts(settings: Settings, directory: Path | None, signals: Signals) -> None:
     """Serve with `settings.fronts` processes until a signal arrives, then drain them. Raises StartupError."""
-    if directory is None:
+    if settings.pool != "processes":
         raise StartupError("fronts share the engines of their host; on Ray, run several servers on one cluster instead")
     if (settings.voices.url or "").startswith("memory:"):
         raise StartupError("voices.url is in memory, where fronts do not see each other's voices; name a folder")
     with reserved(settings.listen, settings.fronts, shared=settings.fronts_share_port) as addresses:
+        directory = directory or await download(settings)
         host = EngineHost.of_processes(
             directory, model_name(settings), engines(settings), settings.supervision, log_level=settings.log_level
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import grpc
 import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.rpc.error_details_pb2 import BadRequest, RequestInfo
 from google.rpc.status_pb2 import Status
 from grpc_health.v1 import health_pb2
@@ -20,7 +21,7 @@ SERVING = health_pb2.HealthCheckResponse.SERVING
 def test_health(channel, client):
     assert client.health()
     health = health_stub(channel)
-    for name in ("", SERVICE):
+    for name in ("", SERVICE, "liveness"):
         request = health_pb2.HealthCheckRequest(service=name)
         assert health.Check(request, timeout=300).status == SERVING
         watch = health.Watch(request, timeout=300)
@@ -31,20 +32,51 @@ def test_health(channel, client):
     assert raised.value.code() is grpc.StatusCode.NOT_FOUND
 
 
-@pytest.mark.parametrize("version", ["v1alpha", "v1"])
-def test_reflection(channel, version):
+REFLECTION = ("grpc.reflection.v1alpha.ServerReflection", "grpc.reflection.v1.ServerReflection")
+
+
+@pytest.fixture(params=REFLECTION)
+def reflect(channel, request):
+    """Sends requests to the reflection service in one call, and returns the answers."""
     method = channel.stream_stream(
-        f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo",
+        f"/{request.param}/ServerReflectionInfo",
         request_serializer=reflection_pb2.ServerReflectionRequest.SerializeToString,
         response_deserializer=reflection_pb2.ServerReflectionResponse.FromString,
     )
-    asked = [
-        reflection_pb2.ServerReflectionRequest(list_services=""),
-        reflection_pb2.ServerReflectionRequest(file_containing_symbol=SERVICE),
-    ]
-    listing, file = method(iter(asked), timeout=300)
-    assert SERVICE in [service.name for service in listing.list_services_response.service]
-    assert file.file_descriptor_response.file_descriptor_proto
+    return lambda *requests: list(method(iter(requests), timeout=300))
+
+
+def test_reflection_lists_its_services_and_describes_them(reflect):
+    [listing] = reflect(reflection_pb2.ServerReflectionRequest(list_services=""))
+    names = [service.name for service in listing.list_services_response.service]
+    assert {SERVICE, "grpc.health.v1.Health", *REFLECTION} <= set(names)
+    for name in names:
+        assert name in described(reflect, name), name
+
+
+@pytest.mark.parametrize(
+    ("symbol", "service"),
+    [
+        (f"{SERVICE}.Generate", SERVICE),
+        ("grpc.health.v1.Health.Watch", "grpc.health.v1.Health"),
+        ("grpc.reflection.v1.ServerReflection.ServerReflectionInfo", "grpc.reflection.v1.ServerReflection"),
+    ],
+)
+def test_reflection_describes_methods(reflect, symbol, service):
+    assert service in described(reflect, symbol)
+
+
+def test_reflection_finds_no_symbol_that_does_not_exist(reflect):
+    for symbol in (f"{SERVICE}.Sing", "voxcpm_grpc.v1.Nothing", "Nothing", ""):
+        [answer] = reflect(reflection_pb2.ServerReflectionRequest(file_containing_symbol=symbol))
+        assert answer.error_response.error_code == grpc.StatusCode.NOT_FOUND.value[0], symbol
+
+
+def described(reflect, symbol: str) -> list[str]:
+    """The services in the file that reflection returns for a symbol."""
+    [answer] = reflect(reflection_pb2.ServerReflectionRequest(file_containing_symbol=symbol))
+    files = map(FileDescriptorProto.FromString, answer.file_descriptor_response.file_descriptor_proto)
+    return [f"{file.package}.{service.name}" for file in files for service in file.service]
 
 
 def test_the_model_is_described(info):

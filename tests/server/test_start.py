@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import subprocess
+import sys
+
 import grpc
+import psutil
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from support.checkpoints import TINY
+from support.servers import UNTIMED
+from support.waiting import HANG_SECONDS, NEVER_SECONDS, wait_until
 
 from voxcpm_grpc.settings.schema import Settings
 from voxcpm_grpc.v1 import tts_pb2 as pb
@@ -73,3 +82,84 @@ async def test_reflection_works(starting):
     call = reflection_pb2_grpc.ServerReflectionStub(starting).ServerReflectionInfo()
     await call.write(reflection_pb2.ServerReflectionRequest(file_containing_symbol=f"{SERVICE}.Generate"))
     assert (await call.read()).file_descriptor_response.file_descriptor_proto
+
+
+@pytest.fixture
+def silent_hub(monkeypatch):
+    """A repository host that accepts connections and sends nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.getsockname()[1]}")
+        monkeypatch.setenv("HF_HUB_ETAG_TIMEOUT", f"{NEVER_SECONDS:g}")
+        yield
+
+
+def test_a_server_is_alive_while_its_model_is_downloaded_and_a_signal_ends_it(silent_hub, tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    flags = ("--listen", address, "--model", "nobody/nothing", "--cache-dir", str(tmp_path))
+    command = [sys.executable, "-m", "voxcpm_client", "serve", *flags]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        with grpc.insecure_channel(address) as channel:
+            health = health_pb2_grpc.HealthStub(channel)
+            request = health_pb2.HealthCheckRequest(service="liveness")
+            assert health.Check(request, timeout=HANG_SECONDS, wait_for_ready=True).status == SERVING
+            stub = tts_pb2_grpc.VoxCPMServiceStub(channel)
+            wait_until(lambda: "the model is being downloaded" in refusal(stub))
+        server.terminate()
+        assert server.communicate(timeout=HANG_SECONDS)[0] == ""
+        assert server.returncode == 0
+    finally:
+        server.kill()
+        server.communicate()
+
+
+def refusal(stub) -> str:
+    with pytest.raises(grpc.RpcError) as caught:
+        stub.GetModelInfo(pb.GetModelInfoRequest(), timeout=HANG_SECONDS)
+    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+    return caught.value.details()
+
+
+@pytest.mark.parametrize("fronts", [1, 2])
+def test_a_server_is_alive_before_its_engine_is_ready(tmp_path, fronts):
+    """The process of the engine is stopped while it loads the model."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    flags = ("--listen", address, "--fronts", str(fronts), "--voices.url", str(tmp_path), *UNTIMED)
+    command = [sys.executable, "-m", "voxcpm_client", "serve", "--model", str(TINY), "--decode-workers", "1", *flags]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        wait_until(lambda: engines(server))
+        [engine] = engines(server)
+        engine.suspend()
+        with grpc.insecure_channel(address) as channel:
+            health = health_pb2_grpc.HealthStub(channel)
+            watch = health.Watch(health_pb2.HealthCheckRequest(), wait_for_ready=True)
+            assert next(watch).status == NOT_SERVING
+            alive = health_pb2.HealthCheckRequest(service="liveness")
+            assert health.Check(alive, timeout=HANG_SECONDS).status == SERVING
+            stub = tts_pb2_grpc.VoxCPMServiceStub(channel)
+            assert "the model is loading" in refusal(stub)
+            engine.resume()
+            assert server.stdout is not None
+            assert server.stdout.readline().startswith(f"listening on {address} ")
+            assert next(watch).status == SERVING
+            assert stub.GetModelInfo(pb.GetModelInfoRequest()).model == "tiny"
+        server.terminate()
+        assert server.wait(HANG_SECONDS) == 0
+    finally:
+        server.kill()
+        server.communicate()
+
+
+def engines(server: subprocess.Popen[str]) -> list[psutil.Process]:
+    """The processes of a server that are engines."""
+    found = []
+    for child in psutil.Process(server.pid).children():
+        with contextlib.suppress(psutil.Error, IndexError):
+            if child.cmdline()[0].startswith("voxcpm-grpc engine"):
+                found.append(child)
+    return found

@@ -49,8 +49,10 @@ def test_grpcurl_speaks(server, call, check, source):
 
 
 def test_grpcurl_lists_describes_and_shows_errors(server):
-    assert SERVICE in run("grpcurl", "-plaintext", server.address, "list").splitlines()
-    assert "rpc Generate" in run("grpcurl", "-plaintext", server.address, "describe", SERVICE)
+    services = run("grpcurl", "-plaintext", server.address, "list").splitlines()
+    assert {SERVICE, "grpc.reflection.v1.ServerReflection"} <= set(services)
+    for name in (*services, f"{SERVICE}.Generate", "grpc.health.v1.Health.Watch"):
+        assert "rpc " in run("grpcurl", "-plaintext", server.address, "describe", name)
     asked = ("-d", '{"id": "ref_' + "a" * 32 + '"}', server.address, f"{SERVICE}/GetVoice")
     error = run("grpcurl", "-plaintext", *asked, code=64 + 5)
     assert "Code: NotFound" in error
@@ -60,6 +62,13 @@ def test_grpcurl_lists_describes_and_shows_errors(server):
 def test_buf_speaks(server, call, check):
     plain = ("--protocol", "grpc", "--http2-prior-knowledge")
     check(audio(run("buf", "curl", *plain, "-d", call.json, f"http://{server.address}/{SERVICE}/Generate")))
+
+
+def test_buf_lists_the_methods(server):
+    plain = ("--protocol", "grpc", "--http2-prior-knowledge", "--list-methods")
+    methods = run("buf", "curl", *plain, f"http://{server.address}").splitlines()
+    assert f"{SERVICE}/Generate" in methods
+    assert "grpc.reflection.v1.ServerReflection/ServerReflectionInfo" in methods
 
 
 def test_the_contract_breaks_no_published_client():

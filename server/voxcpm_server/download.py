@@ -1,0 +1,54 @@
+"""The search for a model, which may download it, in a process of its own that can be ended at any time."""
+
+from __future__ import annotations
+
+import asyncio
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from voxcpm_grpc import checkpoint
+from voxcpm_grpc.errors import StartupError
+from voxcpm_grpc.ipc.child_process import SPAWN, set_up
+from voxcpm_grpc.settings.schema import Settings
+
+
+def find_model(settings: Settings) -> Path:
+    """The directory of the checkpoint, downloaded if it is not here. Blocks. Raises StartupError."""
+    return checkpoint.resolve(settings.model, settings.revision, settings.cache_dir)
+
+
+async def download(settings: Settings) -> Path:
+    """As `find_model`, in another process, which ends if this is cancelled. Raises StartupError.
+
+    A thread could not be ended: the libraries for downloads start threads that the end of a process waits for.
+    """
+    receiver, sender = SPAWN.Pipe(duplex=False)
+    process = SPAWN.Process(target=_find, args=(sender, settings), name="download", daemon=True)
+    arrived = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    await asyncio.to_thread(process.start)  # blocks while it spawns
+    sender.close()
+    loop.add_reader(receiver.fileno(), arrived.set)  # at the result, and at the end of the process
+    try:
+        await arrived.wait()
+        found = receiver.recv()
+    except EOFError:
+        raise StartupError(
+            f"the process that downloads {settings.model} ended without a result; its log may say why"
+        ) from None
+    finally:
+        loop.remove_reader(receiver.fileno())
+        process.kill()
+        process.join()
+        receiver.close()
+    if isinstance(found, StartupError):
+        raise found
+    return found
+
+
+def _find(results: Connection, settings: Settings) -> None:
+    set_up(settings.log_level)
+    try:
+        results.send(find_model(settings))
+    except StartupError as error:
+        results.send(error)
