@@ -83,14 +83,14 @@ class Exhausted(SpeechError):
 
 
 class Unavailable(SpeechError):
-    """The server cannot be reached, is shutting down, or has lost its engines."""
+    """The server cannot be reached, is starting or shutting down, or has lost its engines."""
 
     code = "UNAVAILABLE"
 
 
 class Aborted(SpeechError):
-    """The stream could not go on: the server lost an engine after it had sent audio, or this program did not read its
-    replies. The client does not repeat the call, because the audio would start again from the beginning."""
+    """The stream could not go on after audio was sent: the server lost an engine or was shut down, or this program did
+    not read its replies. The client does not repeat the call: the audio would start again from the beginning."""
 
     code = "ABORTED"
 

@@ -27,6 +27,8 @@ ROOT = Path(__file__).parents[3]
 CONFIG = ROOT / "server/deploy/haproxy.cfg"
 LONG = "A sentence that takes its time to be spoken, as it is long, and longer than anyone would want to listen. "
 
+DELAY_SECONDS = 8.0  # HAProxy notices within two of its checks, one a second; a busy host may delay them
+
 pytestmark = pytest.mark.timeout(600)
 
 
@@ -41,7 +43,7 @@ class Site:
 @contextmanager
 def site(folder: Path) -> Iterator[Site]:
     with ExitStack() as stack:
-        drain = ("--drain-seconds", f"{NEVER_SECONDS:g}")
+        drain = ("--drain-seconds", f"{NEVER_SECONDS:g}", "--drain-delay-seconds", f"{DELAY_SECONDS:g}")
         servers = tuple(stack.enter_context(serving(folder / "voices", *drain)) for _ in range(2))
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -90,11 +92,11 @@ class Talk:
             return list(self._call)
 
 
-def speak_on(address: str, seconds: float) -> tuple[int, list[SpeechError]]:
+def speak_on(address: str, seconds: float, retries: int = 4) -> tuple[int, list[SpeechError]]:
     """Calls one after the other, each on a connection of its own: how many succeeded, and what the others met."""
     spoken, errors, ends = 0, [], time.monotonic() + seconds
     while time.monotonic() < ends:
-        with Client(address, timeout=HANG_SECONDS) as client:
+        with Client(address, timeout=HANG_SECONDS, retries=retries) as client:
             try:
                 summary = client.say("Hello.", **SHORT).summary
                 assert summary is not None
@@ -108,9 +110,9 @@ def test_a_server_drains_without_cutting_anyone_off(shared):
     leaving, staying = shared.servers
     talks = [Talk(shared.address) for _ in range(4)]
     leaving.terminate()
-    spoken, errors = speak_on(shared.address, 4)
+    spoken, errors = speak_on(shared.address, DELAY_SECONDS + 4, retries=0)
     assert spoken
-    assert errors == []  # whom the leaving server still refuses, the client sends again
+    assert errors == []
     for talk in talks:
         assert talk.finish()[-1].HasField("summary")
     leaving.process.wait(HANG_SECONDS)
