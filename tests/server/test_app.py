@@ -295,6 +295,8 @@ async def test_a_lost_engine_is_reported_to_callers_and_balancers_and_restarted(
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await generate(stub, pb.GenerateRequest(text="Hello."))
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert (await health.Check(health_pb2.HealthCheckRequest())).status == NOT_SERVING
+        assert (await health.Check(health_pb2.HealthCheckRequest(service="liveness"))).status == SERVING
         may_start.set()
         async with asyncio.timeout(HANG_SECONDS):
             assert [(await anext(updates)).status for _ in range(2)] == [NOT_SERVING, SERVING]
