@@ -57,6 +57,9 @@ class PacedEngine:
     def warm_up(self) -> float:
         return self.step_seconds
 
+    def check(self, request: Request) -> None:
+        """Every request fits."""
+
     def add(self, request: Request, credit: int) -> None:
         self._streams[request.id] = _Stream(request, credit)
 

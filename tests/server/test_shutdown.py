@@ -11,8 +11,9 @@ from typing import Any
 
 import grpc
 import pytest
-from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from support.grpc_types import EOF, health_stub, message_of
 from support.servers import serving
 from support.waiting import HANG_SECONDS, NEVER_SECONDS, until, wait_until
 
@@ -27,7 +28,7 @@ POLICY = {"maxAttempts": 4, "initialBackoff": "10s", "maxBackoff": "10s", "backo
 
 
 async def check(channel: grpc.aio.Channel, service: str = "") -> Any:
-    answer = await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(service=service))
+    answer = await health_stub(channel).Check(health_pb2.HealthCheckRequest(service=service))
     return answer.status
 
 
@@ -64,7 +65,7 @@ async def test_the_drain_delay_is_part_of_the_drain(serve_front):
 
 async def test_a_call_in_progress_finishes_and_new_calls_go_to_another_server(serve_front, fake):
     """Through a standard client, whose policy would wait for 10 s before a retry."""
-    policy = {"loadBalancingConfig": [{"round_robin": {}}]}
+    policy: dict[str, Any] = {"loadBalancingConfig": [{"round_robin": {}}]}
     policy["methodConfig"] = [{"name": [{}], "retryPolicy": {**POLICY, "retryableStatusCodes": ["UNAVAILABLE"]}}]
     async with serve_front(fake(hold_after=1), server=PATIENT) as leaving, serve_front() as staying:
         call = leaving.stub.Generate(iter([pb.GenerateRequest(text="Hello.")]))
@@ -94,7 +95,7 @@ def refuses(served) -> bool:
 
 async def test_open_watches_and_reflection_do_not_delay_the_end(serve_front):
     async with serve_front(server=PATIENT) as served:
-        watch = health_pb2_grpc.HealthStub(served.channel).Watch(health_pb2.HealthCheckRequest())
+        watch = health_stub(served.channel).Watch(health_pb2.HealthCheckRequest())
         assert (await watch.read()).status == SERVING
         reflection = reflection_pb2_grpc.ServerReflectionStub(served.channel).ServerReflectionInfo()
         await reflection.write(reflection_pb2.ServerReflectionRequest(list_services=""))
@@ -102,7 +103,7 @@ async def test_open_watches_and_reflection_do_not_delay_the_end(serve_front):
         async with asyncio.timeout(HANG_SECONDS):
             await served.rpc.drain()
         assert (await watch.read()).status == NOT_SERVING
-        assert await watch.read() == await reflection.read() == grpc.aio.EOF
+        assert await watch.read() == await reflection.read() == EOF
         assert await watch.code() == await reflection.code() == grpc.StatusCode.OK
 
 
@@ -122,12 +123,12 @@ async def test_a_call_that_is_cut_off_says_so(serve_front, fake, details_of, mad
         async with asyncio.timeout(HANG_SECONDS):
             await served.rpc.drain()
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            while await call.read() is not grpc.aio.EOF:
+            while await call.read() is not EOF:
                 pass
         assert caught.value.code() is code
-        assert "shutting down" in caught.value.details()
-        assert "drain_seconds, 0.125 s" in caught.value.details()
-        assert words in caught.value.details()
+        assert "shutting down" in message_of(caught.value)
+        assert "drain_seconds, 0.125 s" in message_of(caught.value)
+        assert words in message_of(caught.value)
         assert details_of(caught.value).pushback_ms == (None if made else 0)
         await until(lambda: not served.pool.running)
 

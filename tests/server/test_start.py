@@ -10,9 +10,10 @@ import sys
 import grpc
 import psutil
 import pytest
-from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from support.checkpoints import TINY
+from support.grpc_types import health_stub, message_of
 from support.servers import UNTIMED
 from support.waiting import HANG_SECONDS, NEVER_SECONDS, wait_until
 
@@ -50,7 +51,7 @@ async def test_calls_are_refused_with_a_time_to_try_again(starting, details_of):
             else:
                 await call.read()
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE, name
-        assert "the model is loading" in caught.value.details()
+        assert "the model is loading" in message_of(caught.value)
         assert details_of(caught.value).retry_seconds == 1.0
 
 
@@ -64,7 +65,7 @@ async def test_an_unknown_method_is_unimplemented(starting):
 
 
 async def test_health_is_not_serving_and_liveness_is(starting):
-    health = health_pb2_grpc.HealthStub(starting)
+    health = health_stub(starting)
     for name, status in (("", NOT_SERVING), (SERVICE, NOT_SERVING), ("liveness", SERVING)):
         assert (await health.Check(health_pb2.HealthCheckRequest(service=name))).status == status
         watch = health.Watch(health_pb2.HealthCheckRequest(service=name))
@@ -102,7 +103,7 @@ def test_a_server_is_alive_while_its_model_is_downloaded_and_a_signal_ends_it(si
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         with grpc.insecure_channel(address) as channel:
-            health = health_pb2_grpc.HealthStub(channel)
+            health = health_stub(channel)
             request = health_pb2.HealthCheckRequest(service="liveness")
             assert health.Check(request, timeout=HANG_SECONDS, wait_for_ready=True).status == SERVING
             stub = tts_pb2_grpc.VoxCPMServiceStub(channel)
@@ -119,7 +120,7 @@ def refusal(stub) -> str:
     with pytest.raises(grpc.RpcError) as caught:
         stub.GetModelInfo(pb.GetModelInfoRequest(), timeout=HANG_SECONDS)
     assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
-    return caught.value.details()
+    return message_of(caught.value)
 
 
 @pytest.mark.parametrize("fronts", [1, 2])
@@ -136,7 +137,7 @@ def test_a_server_is_alive_before_its_engine_is_ready(tmp_path, fronts):
         [engine] = engines(server)
         engine.suspend()
         with grpc.insecure_channel(address) as channel:
-            health = health_pb2_grpc.HealthStub(channel)
+            health = health_stub(channel)
             watch = health.Watch(health_pb2.HealthCheckRequest(), wait_for_ready=True)
             assert next(watch).status == NOT_SERVING
             alive = health_pb2.HealthCheckRequest(service="liveness")

@@ -34,7 +34,7 @@ def health_stub(channel: grpc.Channel | grpc.aio.Channel) -> Any:
     return health_pb2_grpc.HealthStub(channel)
 
 
-def message_of(error: grpc.aio.AioRpcError) -> str:
+def message_of(error: grpc.RpcError) -> str:
     """The message of the status of a failed call. The status must have one."""
     message = error.details()
     assert message is not None
