@@ -18,7 +18,7 @@ from voxcpm_grpc.errors import Aborted
 
 log = logging.getLogger(__name__)
 
-COLLECT_SECONDS = 1.0  # many calls may be reset at the same time
+COLLECT_SECONDS = 10.0  # between two collections, each of which may block the event loop for 0.1 s
 STATUS_SECONDS = 10.0  # for the status of a failed RPC; more messages may wait in front of it
 
 
