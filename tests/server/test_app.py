@@ -137,7 +137,8 @@ def test_termination_lets_open_streams_finish(process):
     assert next(updates).status == NOT_SERVING
     with pytest.raises(grpc.RpcError) as caught:
         process.stub.GetModelInfo(pb.GetModelInfoRequest())
-    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+    # gRPC cancels a call that arrives after its server has shut down and before the client knows.
+    assert caught.value.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
     assert list(updates) == []
     stream.resume()
     assert list(speech)[-1].summary.segments == 2

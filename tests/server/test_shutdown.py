@@ -97,7 +97,8 @@ async def test_open_watches_and_reflection_do_not_delay_the_end(serve_front):
     async with serve_front(server=PATIENT) as served:
         watch = health_stub(served.channel).Watch(health_pb2.HealthCheckRequest())
         assert (await watch.read()).status == SERVING
-        reflection = reflection_pb2_grpc.ServerReflectionStub(served.channel).ServerReflectionInfo()
+        stub: Any = reflection_pb2_grpc.ServerReflectionStub(served.channel)
+        reflection = stub.ServerReflectionInfo()
         await reflection.write(reflection_pb2.ServerReflectionRequest(list_services=""))
         assert (await reflection.read()).list_services_response.service
         async with asyncio.timeout(HANG_SECONDS):

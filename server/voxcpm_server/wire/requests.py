@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 from voxcpm_grpc.audio import AudioFormat
-from voxcpm_grpc.control_characters import CONTROL
-from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, VoxCPMError
+from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest
 from voxcpm_grpc.request import MAX_SEED, ModelInfo, Sampling
 from voxcpm_grpc.settings.schema import MAX_SECONDS, LimitSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.wire import inputs
-from voxcpm_server.wire.enums import CONTINUITIES, ENCODINGS, FIRST_SEGMENTS, KINDS, MODES, PREVIEWS, ROLES
+from voxcpm_server.wire.enums import CONTINUITIES, FIRST_SEGMENTS, KINDS, MODES, PREVIEWS, ROLES
+from voxcpm_server.wire.fields import inside, read_enum, read_format, read_seconds, read_tag, refuse_control_characters
 from voxcpm_server.wire.inputs import AudioRole
 from voxcpm_server.wire.voice import VoiceKind
 
-T = TypeVar("T")
-
-MAX_REQUEST_ID = MAX_TAG = 128
+MAX_REQUEST_ID = 128
 MAX_NAME, MAX_LABELS, MAX_LABEL = 200, 32, 200
 MAX_LANGUAGE = 35
 LANGUAGE_TAG = re.compile(rf"(?=.{{0,{MAX_LANGUAGE}}}$)([A-Za-z]{{2,8}}(-[A-Za-z0-9]{{1,8}})*)?")
@@ -44,16 +40,16 @@ class RequestReader:
             case "text":
                 return inputs.Text(message.text)
             case "flush":
-                return inputs.Flush(_tag(message.flush.tag, "flush.tag"), message.flush.end_turn)
+                return inputs.Flush(read_tag(message.flush.tag, "flush.tag"), message.flush.end_turn)
             case "interrupt":
-                return inputs.Interrupt(_tag(message.interrupt.tag, "interrupt.tag"))
+                return inputs.Interrupt(read_tag(message.interrupt.tag, "interrupt.tag"))
             case "finish":
                 return inputs.Finish()
             case _:
                 raise _empty_message("config, text, flush, interrupt or finish")
 
     def generate_config(self, config: pb.GenerateConfig) -> inputs.GenerateConfig:
-        with _inside("config"):
+        with inside("config"):
             voice = self._voice(config.conditioning)
             style = self._style(config.turn.style)
             if style and (voice.hifi or voice.prompt):
@@ -65,13 +61,13 @@ class RequestReader:
                 style=style,
                 output=self._output(config.output, "output"),
                 segmentation=self._segmentation(config.segmentation),
-                continuity=_enum(CONTINUITIES, config.segmentation.continuity, "segmentation.continuity"),
-                max_lead=min(_seconds(config.pacing, "max_lead", "pacing.max_lead") or lead, lead),
-                max_queue=min(_seconds(config, "max_queue_time") or queue, queue),
+                continuity=read_enum(CONTINUITIES, config.segmentation.continuity, "segmentation.continuity"),
+                max_lead=min(read_seconds(config.pacing, "max_lead", "pacing.max_lead") or lead, lead),
+                max_queue=min(read_seconds(config, "max_queue_time") or queue, queue),
             )
 
     def _segmentation(self, segmentation: pb.Segmentation) -> inputs.Segmentation:
-        with _inside("segmentation"):
+        with inside("segmentation"):
             limit = self._limits.max_segment_chars
             chars = segmentation.max_chars if segmentation.HasField("max_chars") else limit
             if chars < 1:
@@ -82,13 +78,13 @@ class RequestReader:
                     f"pt-BR, of at most {MAX_LANGUAGE} characters",
                     field="language",
                 )
-            wait = _seconds(segmentation, "max_wait", or_zero=True)
+            wait = read_seconds(segmentation, "max_wait", or_zero=True)
             return inputs.Segmentation(
-                mode=_enum(MODES, segmentation.mode, "mode"),
+                mode=read_enum(MODES, segmentation.mode, "mode"),
                 max_chars=min(chars, limit),
                 max_wait=inputs.DEFAULT_MAX_WAIT if wait is None else min(wait, MAX_SECONDS),
                 language=segmentation.language.partition("-")[0].lower(),
-                first_segment=_enum(FIRST_SEGMENTS, segmentation.first_segment, "first_segment"),
+                first_segment=read_enum(FIRST_SEGMENTS, segmentation.first_segment, "first_segment"),
             )
 
     def _sampling(self, sampling: pb.Sampling) -> Sampling:
@@ -97,7 +93,7 @@ class RequestReader:
         given.setdefault("seed", secrets.randbelow(MAX_SEED + 1))
         given.setdefault("inference_timesteps", default_timesteps(self._info))
         given.setdefault("min_steps", min(Sampling().min_steps, given.get("max_steps", MAX_SEED)))
-        with _inside("turn.sampling"):
+        with inside("turn.sampling"):
             checked = Sampling(**given)
             if checked.inference_timesteps not in allowed:
                 raise FailedPrecondition(
@@ -118,7 +114,7 @@ class RequestReader:
 
     def _voice(self, conditioning: pb.Conditioning) -> inputs.VoiceChoice:
         prompt, reference = conditioning.WhichOneof("prompt"), conditioning.WhichOneof("reference")
-        with _inside("conditioning"):
+        with inside("conditioning"):
             if conditioning.no_voice and (prompt or reference or conditioning.hifi_id or conditioning.preset):
                 raise InvalidRequest(
                     "no_voice excludes every other voice; drop no_voice or the others", field="no_voice"
@@ -189,13 +185,13 @@ class RequestReader:
         return kept
 
     def _output(self, format: pb.AudioFormat, name: str) -> AudioFormat:
-        return _format(format, pb.AUDIO_ENCODING_PCM_S16LE, self._info.output_sample_rate, name)
+        return read_format(format, pb.AUDIO_ENCODING_PCM_S16LE, self._info.output_sample_rate, name)
 
     def _upload_format(self, format: pb.AudioFormat, name: str) -> AudioFormat | None:
         """The format of raw PCM; None for a file, which has a header with its format."""
         if format.encoding in (pb.AUDIO_ENCODING_UNSPECIFIED, pb.AUDIO_ENCODING_WAV):
             return None
-        return _format(format, format.encoding, self._info.input_sample_rate, name)
+        return read_format(format, format.encoding, self._info.input_sample_rate, name)
 
     @property
     def default_output(self) -> AudioFormat:
@@ -208,11 +204,11 @@ class RequestReader:
         """Read an AddPromptRequest, AddReferenceRequest, AddHifiRequest or EncodeLatentsRequest."""
         match message.WhichOneof("request"):
             case "config":
-                with _inside("config"):
+                with inside("config"):
                     return self._upload_config(message.config)
             case "audio":
                 part = message.audio
-                return inputs.AudioPart(part.data, part.offset_bytes, _enum(ROLES, part.role, "audio.role"))
+                return inputs.AudioPart(part.data, part.offset_bytes, read_enum(ROLES, part.role, "audio.role"))
             case "commit":
                 if len(message.commit.digests) > len(AudioRole):
                     raise InvalidRequest(
@@ -222,7 +218,7 @@ class RequestReader:
                     )
                 return inputs.Commit(
                     tuple(
-                        inputs.Digest(d.total_bytes, d.sha256, _enum(ROLES, d.role, "commit.digests.role"))
+                        inputs.Digest(d.total_bytes, d.sha256, read_enum(ROLES, d.role, "commit.digests.role"))
                         for d in message.commit.digests
                     )
                 )
@@ -232,7 +228,7 @@ class RequestReader:
     def _upload_config(self, config: Any) -> inputs.UploadConfig:
         if isinstance(config, pb.EncodeLatentsConfig):
             upload = inputs.Upload(format=self._upload_format(config.source, "source"))
-            prompt = _enum(ROLES, config.role, "role") is AudioRole.PROMPT
+            prompt = read_enum(ROLES, config.role, "role") is AudioRole.PROMPT
             if config.role == pb.AUDIO_ROLE_UNSPECIFIED:
                 raise InvalidRequest(
                     "role is not set; set it, because the two roles pad a recording differently", field="role"
@@ -248,7 +244,7 @@ class RequestReader:
             sources["reference"] = inputs.Upload(format=self._upload_format(config.source, "source"))
         else:
             sources = self._hifi_sources(config)
-        preview = _enum(PREVIEWS, config.preview.mode, "preview.mode")
+        preview = read_enum(PREVIEWS, config.preview.mode, "preview.mode")
         return inputs.UploadConfig(
             options=_options(config.options),
             preview=self._output(config.preview.output, "preview.output") if preview else None,
@@ -306,7 +302,7 @@ def deletion(request: pb.DeleteVoiceRequest) -> tuple[str, bool, bool]:
 
 def listing(request: pb.ListVoicesRequest) -> tuple[VoiceKind | None, dict[str, str], int, str]:
     """Kind, labels, page size and page token."""
-    return _enum(KINDS, request.kind, "kind"), dict(request.labels), request.page_size, request.page_token
+    return read_enum(KINDS, request.kind, "kind"), dict(request.labels), request.page_size, request.page_token
 
 
 def request_id(request: Any) -> str:
@@ -321,12 +317,6 @@ def request_id(request: Any) -> str:
             field="config.options.request_id" if has_options else "config.request_id",
         )
     return id
-
-
-def _tag(tag: str, field: str) -> str:
-    if len(tag) > MAX_TAG:
-        raise InvalidRequest(f"the tag has {len(tag)} characters and the limit is {MAX_TAG}", field=field)
-    return tag
 
 
 def default_timesteps(info: ModelInfo) -> int:
@@ -346,58 +336,10 @@ def _options(options: pb.VoiceOptions) -> inputs.VoiceOptions:
             f"display_name has {len(options.display_name)} characters and the limit is {MAX_NAME}",
             field="options.display_name",
         )
-    _refuse_control_characters("display_name", options.display_name)
+    refuse_control_characters("display_name", options.display_name)
     for text in (*labels, *labels.values()):
-        _refuse_control_characters("labels", text)
-    ttl = _seconds(options, "ttl", "options.ttl")
+        refuse_control_characters("labels", text)
+    ttl = read_seconds(options, "ttl", "options.ttl")
     if ttl is not None and ttl > MAX_SECONDS:
         raise InvalidRequest(f"ttl is {ttl:g} s and the limit is {MAX_SECONDS:g}", field="options.ttl")
     return inputs.VoiceOptions(display_name=options.display_name, labels=labels, ttl=ttl)
-
-
-def _refuse_control_characters(name: str, text: str) -> None:
-    if (found := CONTROL.search(text)) is not None:
-        raise InvalidRequest(
-            f"{name} has the control character U+{ord(found[0]):04X} at index {found.start()}; remove it",
-            field=f"options.{name}",
-        )
-
-
-def _format(format: pb.AudioFormat, default_encoding: int, default_rate: int, name: str) -> AudioFormat:
-    try:
-        encoding = _enum(ENCODINGS, format.encoding or default_encoding, "encoding")
-        return AudioFormat(encoding, format.sample_rate_hz or default_rate)
-    except InvalidRequest as error:
-        error.field = f"{name}.{error.field.replace('sample_rate', 'sample_rate_hz')}"
-        raise
-
-
-def _seconds(message: Any, name: str, path: str = "", *, or_zero: bool = False) -> float | None:
-    """A duration in seconds; None if it is not set."""
-    if not message.HasField(name):
-        return None
-    duration = getattr(message, name)
-    seconds = duration.seconds + duration.nanos / 1e9
-    if seconds < 0 or (seconds == 0 and not or_zero):
-        rule = "it must be 0 or more" if or_zero else "it must be more than 0"
-        raise InvalidRequest(f"{name} is {seconds:g} s; {rule}", field=path or name)
-    return seconds
-
-
-def _enum(table: Mapping[Any, T], value: int, field: str) -> T:
-    if value not in table:
-        raise InvalidRequest(
-            f"{field} has the value {value}, which this server does not know; upgrade the server or set another",
-            field=field,
-        )
-    return table[value]
-
-
-@contextmanager
-def _inside(prefix: str) -> Generator[None]:
-    """Put `prefix` before the field of every error that the block raises."""
-    try:
-        yield
-    except VoxCPMError as error:
-        error.field = ".".join(part for part in (prefix, error.field) if part)
-        raise

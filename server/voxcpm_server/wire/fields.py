@@ -1,0 +1,71 @@
+"""Checks and conversions of single fields of requests. All raise InvalidRequest with the path of the field."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from voxcpm_grpc.audio import AudioFormat
+from voxcpm_grpc.control_characters import CONTROL
+from voxcpm_grpc.errors import InvalidRequest, VoxCPMError
+from voxcpm_grpc.v1 import tts_pb2 as pb
+from voxcpm_server.wire.enums import ENCODINGS
+
+T = TypeVar("T")
+
+MAX_TAG = 128
+
+
+def read_tag(tag: str, field: str) -> str:
+    if len(tag) > MAX_TAG:
+        raise InvalidRequest(f"the tag has {len(tag)} characters and the limit is {MAX_TAG}", field=field)
+    return tag
+
+
+def refuse_control_characters(name: str, text: str) -> None:
+    if (found := CONTROL.search(text)) is not None:
+        raise InvalidRequest(
+            f"{name} has the control character U+{ord(found[0]):04X} at index {found.start()}; remove it",
+            field=f"options.{name}",
+        )
+
+
+def read_format(format: pb.AudioFormat, default_encoding: int, default_rate: int, name: str) -> AudioFormat:
+    try:
+        encoding = read_enum(ENCODINGS, format.encoding or default_encoding, "encoding")
+        return AudioFormat(encoding, format.sample_rate_hz or default_rate)
+    except InvalidRequest as error:
+        error.field = f"{name}.{error.field.replace('sample_rate', 'sample_rate_hz')}"
+        raise
+
+
+def read_seconds(message: Any, name: str, path: str = "", *, or_zero: bool = False) -> float | None:
+    """A duration in seconds; None if it is not set."""
+    if not message.HasField(name):
+        return None
+    duration = getattr(message, name)
+    seconds = duration.seconds + duration.nanos / 1e9
+    if seconds < 0 or (seconds == 0 and not or_zero):
+        rule = "it must be 0 or more" if or_zero else "it must be more than 0"
+        raise InvalidRequest(f"{name} is {seconds:g} s; {rule}", field=path or name)
+    return seconds
+
+
+def read_enum(table: Mapping[Any, T], value: int, field: str) -> T:
+    if value not in table:
+        raise InvalidRequest(
+            f"{field} has the value {value}, which this server does not know; upgrade the server or set another",
+            field=field,
+        )
+    return table[value]
+
+
+@contextmanager
+def inside(prefix: str) -> Generator[None]:
+    """Put `prefix` before the field of every error that the block raises."""
+    try:
+        yield
+    except VoxCPMError as error:
+        error.field = ".".join(part for part in (prefix, error.field) if part)
+        raise
