@@ -58,6 +58,16 @@ class Exhausted(VoxCPMError):
     """There is no capacity now. `retry_after` is the time until another attempt."""
 
 
+class QueueFull(Exhausted):
+    """The queue of an engine is full."""
+
+    def __init__(self, waiting: int, limit: int) -> None:
+        super().__init__(
+            f"all slots are in use and {waiting} requests wait, the limit is {limit}; try again later",
+            retry_after=1.0,
+        )
+
+
 class Unavailable(VoxCPMError):
     """The server drains, or the engine was lost before the first audio. A retry is safe."""
 

@@ -154,12 +154,14 @@ class Stats:
 
     running: int = 0
     waiting: int = 0
+    swapped: int = 0  # streams that have given their slot up, and wait for credit or for a slot
     slots_used: int = 0
     slots_total: int = 0
     pages_used: int = 0
     pages_total: int = 0
     steps: int = 0
     preemptions: int = 0
+    swaps: int = 0  # of streams that have given their slot up
     prefix_hit_tokens: int = 0
     prefill_tokens: int = 0
     finished: int = 0

@@ -1,12 +1,15 @@
 """The scheduler alone, with a simulated device that completes every step."""
 
+import contextlib
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from voxcpm_grpc.engine.blocks import BlockManager
-from voxcpm_grpc.engine.scheduler import PrefillBudget, Scheduler
+from voxcpm_grpc.engine.scheduler import SWAP_MARGIN, PrefillBudget, Scheduler
 from voxcpm_grpc.engine.sequence import Sequence
 from voxcpm_grpc.errors import Exhausted, TooLong
 from voxcpm_grpc.models.base import PromptRows
@@ -234,3 +237,93 @@ def test_a_removed_sequence_frees_its_slot_and_pages():
     sched.remove(waiting)
     sched.remove(running)
     assert not sched.runnable and sched.blocks.used == 0 and len(sched.free_slots) == 1
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.tuples(st.integers(1, 30), st.integers(1, 20), st.booleans()), min_size=1, max_size=10),
+    st.integers(1, 3),
+    st.integers(8, 24),
+    st.integers(1, 40),
+    st.randoms(use_true_random=False),
+)
+def test_streams_that_share_slots_get_all_their_steps_under_any_pressure(requests, slots, pages, budget, rng):
+    """Credit comes in small parts to some streams at a time, and every stream is heard at once."""
+    sched = scheduler(slots=slots, pages=pages, budget=budget, max_queue=100)
+    expected, made, now = {}, {}, 0.0
+    for index, (length, steps, continues) in enumerate(requests):
+        seq = sequence(str(index), length, steps, credit=rng.randint(1, 5), continues=continues)
+        with contextlib.suppress(TooLong):
+            sched.add(seq)
+            expected[seq.id], made[seq.id] = seq, 0
+    for _ in range(10_000):
+        if not expected:
+            break
+        if not sched.runnable:
+            for seq in rng.sample(list(expected.values()), rng.randint(1, len(expected))):
+                seq.credit += rng.randint(1, 5)
+            continue
+        now += 0.01
+        batch = sched.schedule(now)
+        assert batch
+        owned = [page for seq in sched.running for page in seq.pages]
+        assert len(owned) == len(set(owned)) == sched.blocks.used
+        taken = [seq.slot for seq in expected.values() if seq.slot is not None]
+        assert sorted(taken + sched.free_slots) == list(range(slots))
+        assert not {seq for seq, _ in batch.swapped_out} & batch.sequences
+        for seq in batch.steps:
+            assert seq.slot is not None and seq.filled == seq.length
+            seq.delivered += 1
+            seq.first_audio_at = seq.first_audio_at or now
+            made[seq.id] += 1
+            if seq.delivered == seq.max_steps:
+                sched.remove(expected.pop(seq.id))
+    assert not expected and sched.blocks.used == 0 and not sched.swapped
+    assert all(made.values())
+
+
+def test_the_stream_paused_longest_is_swapped_out_first():
+    sched = scheduler(slots=2, pages=64)
+    first, second = sequence("first", 3, 9, credit=2), sequence("second", 3, 9, credit=1)
+    sched.add(first)
+    sched.add(second)
+    for now in (1.0, 2.0):
+        for seq in sched.schedule(now).steps:
+            seq.delivered += 1
+    sched.add(sequence("new", 3, 9))
+    assert [seq.id for seq, _ in sched.schedule(3.0).swapped_out] == ["second"]
+
+
+def heard(name: str, *, until: float, credit: int = 100) -> Sequence:
+    """A stream that goes on, whose listener has audio until that time."""
+    seq = sequence(name, 3, 100, credit=credit, continues=True)
+    seq.first_audio_at = until - 0.16
+    return seq
+
+
+@pytest.mark.parametrize(("until", "arriving", "swapped"), [(9.0, True, True), (9.0, False, False), (2.5, True, False)])
+def test_only_a_stream_that_was_heard_takes_the_slot_of_one_that_can_run(until, arriving, swapped):
+    sched = scheduler(slots=1, pages=64)
+    running = heard("running", until=until)
+    sched.add(running)
+    sched.schedule(0.0)
+    running.delivered = 1
+    sched.add(sequence("other", 3, 5, continues=arriving))
+    batch = sched.schedule(1.0)
+    assert bool(batch.swapped_out) is swapped
+    assert ["other" if swapped else "running"] == [seq.id for seq in batch.steps]
+
+
+def test_streams_do_not_take_a_slot_from_each_other_in_every_round():
+    """Each makes the audio of the margin before the other comes back."""
+    sched = scheduler(slots=1, pages=64, max_len=256)
+    streams = [heard("a", until=0.0), heard("b", until=0.0)]
+    for seq in streams:
+        sched.add(seq)
+    owners = []
+    for turn in range(100):
+        for seq in sched.schedule(0.01 * turn).steps:
+            owners.append(seq.id)
+            seq.delivered += 1
+    changes = sum(before != after for before, after in itertools.pairwise(owners))
+    assert 2 <= changes <= len(owners) * 0.16 / SWAP_MARGIN

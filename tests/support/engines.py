@@ -121,7 +121,7 @@ def latents(outcome: Outcome) -> np.ndarray:
 
 def at_rest(eng: Engine) -> bool:
     stats = eng.stats()
-    return (stats.slots_used, stats.pages_used, stats.running, stats.waiting) == (0, 0, 0, 0)
+    return (stats.slots_used, stats.pages_used, stats.running, stats.waiting, stats.swapped) == (0, 0, 0, 0, 0)
 
 
 def voice(seed: int, patches: int) -> np.ndarray:

@@ -93,7 +93,7 @@ class Engine:
         self.scheduler.blocks.clear_cache()
         slowest = self._run_warm_up([max(counts)], streams=self.info.max_slots, patches=patches)
         self.scheduler.blocks.clear_cache()
-        self.scheduler.preemptions = 0
+        self.scheduler.preemptions = self.scheduler.swaps = 0
         self._counts = dict.fromkeys(self._counts, 0)
         return slowest
 
@@ -189,11 +189,13 @@ class Engine:
         return Stats(
             running=len(scheduler.running),
             waiting=len(scheduler.waiting),
+            swapped=len(scheduler.swapped),
             slots_used=self.info.max_slots - len(scheduler.free_slots),
             slots_total=self.info.max_slots,
             pages_used=scheduler.blocks.used,
             pages_total=scheduler.blocks.total,
             preemptions=scheduler.preemptions,
+            swaps=scheduler.swaps,
             **self._counts,
         )
 
@@ -224,13 +226,18 @@ class Engine:
         self._counts["prefill_tokens"] += sum(chunk.stop - chunk.start for chunk in batch.chunks)
         self._counts["steps"] += bool(batch.steps)
         try:
+            for sequence, slot in batch.swapped_out:
+                sequence.saved = self.runner.save(slot, sequence)
             self._in_flight = self._run(batch)
+            for sequence in batch.restored:
+                sequence.saved = None
             self._consecutive_faults = 0
         except OUT_OF_MEMORY:
             raise
         except Exception:
             self._consecutive_faults += 1
-            affected = [sequence for sequence in batch.sequences if not sequence.ended]
+            unsaved = {sequence for sequence, _ in batch.swapped_out if sequence.saved is None}
+            affected = [sequence for sequence in batch.sequences | unsaved if not sequence.ended]
             logger.exception("a step failed and ends the requests %s", ", ".join(one.id for one in affected))
             for sequence in affected:
                 self._fail(sequence, Unavailable("the engine failed in a step that served this request; try again"))
@@ -244,7 +251,7 @@ class Engine:
             return self.runner.launch(batch)
         except PrefillError as fault:
             self.scheduler.blocks.clear_cache()
-            for sequence in {*batch.opened, *(chunk.sequence for chunk in batch.chunks)}:
+            for sequence in {*batch.opened, *batch.restored, *(chunk.sequence for chunk in batch.chunks)}:
                 self._prefill_alone(sequence, batch)
             if all(sequence.ended for sequence in batch.sequences):
                 raise fault.__cause__ or fault from None
@@ -253,7 +260,9 @@ class Engine:
     def _prefill_alone(self, sequence: Sequence, batch: Batch) -> None:
         chunks = [chunk for chunk in batch.chunks if chunk.sequence is sequence]
         try:
-            self.runner.prefill(Batch(opened=[one for one in batch.opened if one is sequence], chunks=chunks))
+            opened = [one for one in batch.opened if one is sequence]
+            restored = [one for one in batch.restored if one is sequence]
+            self.runner.prefill(Batch(opened=opened, restored=restored, chunks=chunks))
         except OUT_OF_MEMORY:
             raise
         except Exception:

@@ -8,13 +8,17 @@ from torch import Tensor
 
 
 class HostCopy:
-    """An asynchronous copy of a float32 tensor to the host. `wait` waits for it and returns the array."""
+    """An asynchronous copy of a tensor to the host. `wait` waits for it and returns the array.
+
+    `tensor` is the copy. Work that is launched later on the same stream may read it without a wait.
+    """
 
     def __init__(self, tensor: Tensor) -> None:
         self._event: torch.cuda.Event | None = None
-        self._tensor = tensor
+        self.tensor = tensor
         if tensor.is_cuda:
-            self._tensor = torch.empty(tensor.shape, pin_memory=True).copy_(tensor, non_blocking=True)
+            pinned = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+            self.tensor = pinned.copy_(tensor, non_blocking=True)
             self._event = torch.cuda.Event()
             self._event.record()
 
@@ -24,4 +28,4 @@ class HostCopy:
     def wait(self) -> np.ndarray:
         if self._event is not None:
             self._event.synchronize()
-        return self._tensor.numpy()
+        return self.tensor.numpy()

@@ -17,7 +17,7 @@ from voxcpm_grpc.engine.kv_cache import allocate_kv
 from voxcpm_grpc.engine.rows import PackedChunks, pack, prefill_rows, step_rows
 from voxcpm_grpc.engine.scheduler import Batch, PrefillChunk
 from voxcpm_grpc.engine.sequence import Sequence
-from voxcpm_grpc.engine.slots import PaddedSlots, Slots
+from voxcpm_grpc.engine.slots import PaddedSlots, SavedSlot, Slots
 from voxcpm_grpc.kernels.graph import GraphPool, Priority
 from voxcpm_grpc.models.base import EmbedRows, Frame, SpeechModel, upload
 
@@ -67,10 +67,20 @@ class Runner:
         return InFlight([(group, self._step(group, timesteps)) for timesteps, group in groups.items()])
 
     @torch.inference_mode()
-    def prefill(self, batch: Batch) -> None:
-        """Open the slots of a batch and prefill its chunks. A repeated call has the same result."""
+    def save(self, slot: int, sequence: Sequence) -> SavedSlot:
+        """Copy the state of a sequence in a slot to the host. The next launch may give the slot to another sequence."""
         if self._graphs is not None:
-            self._graphs.wait_for_audio()  # a slot that is opened may still be in use by the audio of its last stream
+            self._graphs.wait_for_audio()  # it updates the state, too
+        return self.slots.save(slot, sequence)
+
+    @torch.inference_mode()
+    def prefill(self, batch: Batch) -> None:
+        """Open and restore the slots of a batch and prefill its chunks. A repeated call has the same result."""
+        if self._graphs is not None:
+            self._graphs.wait_for_audio()  # a slot that is written may still be in use by the audio of its last stream
+        for sequence in batch.restored:
+            assert sequence.slot is not None and sequence.saved
+            self.slots.restore(sequence.slot, sequence.saved)
         self.slots.write_block_table(list(batch.sequences))
         if batch.opened:
             self.model.open(self.slots.open(batch.opened), self.slots.state)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from math import isqrt
 from time import monotonic
 
 from voxcpm_grpc.engine.blocks import BlockManager
 from voxcpm_grpc.engine.sequence import Sequence
-from voxcpm_grpc.errors import Exhausted, TooLong
+from voxcpm_grpc.errors import QueueFull, TooLong
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,18 +29,20 @@ class PrefillChunk:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One scheduling round: slots to open, then chunks to prefill, then a step of each sequence in `steps`."""
+    """One scheduling round: slots to save, open and restore, then chunks to prefill, then a step of `steps`."""
 
+    swapped_out: list[tuple[Sequence, int]] = field(default_factory=list)  # with the slots that they have given up
     opened: list[Sequence] = field(default_factory=list)
+    restored: list[Sequence] = field(default_factory=list)  # that were swapped out
     chunks: list[PrefillChunk] = field(default_factory=list)
     steps: list[Sequence] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.opened or self.chunks or self.steps)
+        return bool(self.opened or self.restored or self.chunks or self.steps)
 
     @property
     def sequences(self) -> set[Sequence]:
-        return {*self.opened, *(chunk.sequence for chunk in self.chunks), *self.steps}
+        return {*self.opened, *self.restored, *(chunk.sequence for chunk in self.chunks), *self.steps}
 
 
 FIXED_COST = 1600  # the fixed time of a round in positions: 10 ms at 6 us for each position, on an H200
@@ -66,6 +69,7 @@ class PrefillBudget:
 
 PLAYBACK_MARGIN = 0.1  # a stream may skip a round only while its user has more seconds of audio left
 STREAMS_PER_PREFILL = 4  # a prefill may delay at least this many streams
+SWAP_MARGIN = 2.0  # seconds of audio that a stream must have more than another one which takes its slot
 
 
 class Scheduler:
@@ -75,6 +79,11 @@ class Scheduler:
     of new streams comes soon. A stream whose audio runs low skips none, and under load no stream does: new streams then
     join the step of all. If pages run out, the youngest stream is preempted: it gives its pages back, keeps its slot,
     and is prefilled again later. `step_seconds` is the audio of one step.
+
+    If slots run out, a stream without credit is swapped out: it gives its slot and its pages up, and its state is saved
+    on the host. When it gets credit again it waits for a slot, in the order in which the audio of such streams runs
+    dry, before new streams. A stream of which audio was sent may also take the slot of a stream that is far ahead of
+    its playback.
     """
 
     def __init__(
@@ -96,9 +105,11 @@ class Scheduler:
         self.max_len = min(max_len, blocks.total * page_size)
         self.slots = slots
         self.free_slots = list(reversed(range(slots)))
-        self.waiting: deque[Sequence] = deque()
+        self.waiting: deque[Sequence] = deque()  # for their first slot, or for pages; those with a slot come first
         self.running: list[Sequence] = []  # oldest first
+        self.swapped: list[Sequence] = []  # swapped out
         self.preemptions = 0
+        self.swaps = 0
 
     def check(self, prompt: int, max_steps: int) -> None:
         """Raise TooLong if a prompt of this many positions has no room for its speech.
@@ -119,20 +130,15 @@ class Scheduler:
         if sequence.request.continues:  # a new stream can be retried later, a stream with audio sent cannot
             self.waiting.insert(sum(not other.is_new for other in self.waiting), sequence)
             return
-        if len(self.waiting) >= self.max_queue + len(self.free_slots):
-            raise Exhausted(
-                f"all slots are in use and {len(self.waiting)} requests wait, the limit is {self.max_queue}; "
-                "try again later",
-                retry_after=1.0,
-            )
+        waiting = sum(not other.admitted for other in self.waiting)
+        waiting -= max(0, self._available_slots - len(self._returning))
+        if waiting >= self.max_queue:
+            raise QueueFull(waiting, self.max_queue)
         self.waiting.append(sequence)
 
     def remove(self, sequence: Sequence) -> None:
-        """Remove a sequence, waiting or running, and free its slot and pages."""
-        if sequence in self.running:
-            self.running.remove(sequence)
-        else:
-            self.waiting.remove(sequence)
+        """Remove a sequence, waiting, running or swapped out, and free its slot and pages."""
+        self._queue_of(sequence).remove(sequence)
         self._drop_pages(sequence)
         if sequence.slot is not None:
             self.free_slots.append(sequence.slot)
@@ -153,9 +159,10 @@ class Scheduler:
         running = set(self.running)
         batch.steps[:] = [sequence for sequence in batch.steps if sequence in running]  # others were preempted
         budget = self.budget.round(self._backlog)
-        self._admit(batch, budget)
+        self._admit(batch, budget, now)
         self._prefill(batch, budget)
         for sequence in batch.steps:
+            sequence.stepped_at = now
             sequence.launched += 1
             sequence.filled += 1
             sequence.credit -= 1
@@ -167,7 +174,9 @@ class Scheduler:
         if any(not sequence.prefilled for sequence in self.running):
             return True
         candidate = self._candidate()
-        return candidate is not None and self._admissible(candidate)
+        if candidate is None or not self._has_room(candidate):
+            return False
+        return candidate.slot is not None or self._available_slots > 0
 
     @property
     def _is_loaded(self) -> bool:
@@ -178,14 +187,17 @@ class Scheduler:
         """
         generating = sum(sequence.prefilled and sequence.can_step for sequence in self.running)
         prefills = sum(not sequence.prefilled for sequence in self.running)
-        prefills += min(len(self.waiting), len(self.free_slots))
+        prefills += min(len(self.waiting) + len(self._returning), self._available_slots)
         return generating > max(self.slots // 2, STREAMS_PER_PREFILL * prefills)
 
     @property
     def _backlog(self) -> int:
         """Positions that could be prefilled now without a budget and with enough pages."""
-        admissible = islice((s for s in self.waiting if not s.paused), len(self.free_slots))
-        return sum(len(s.prompt) for s in admissible) + self._pending
+        admissible: Iterable[Sequence] = ()
+        if self.waiting or self.swapped:
+            ready = (s for s in chain(self.swapped, self.waiting) if not s.paused)
+            admissible = islice(ready, self._available_slots)
+        return sum(s.length for s in admissible) + self._pending
 
     @property
     def _pending(self) -> int:
@@ -194,8 +206,13 @@ class Scheduler:
 
     def _is_ahead(self, sequence: Sequence, now: float) -> bool:
         """True if the playback of its audio does not run dry when the sequence skips a round."""
-        start = sequence.first_audio_at
-        return start is not None and start + sequence.launched * self.step_seconds > now + PLAYBACK_MARGIN
+        return sequence.first_audio_at is not None and self._dry_at(sequence) > now + PLAYBACK_MARGIN
+
+    def _dry_at(self, sequence: Sequence) -> float:
+        """The time at which a listener has played all audio of the sequence; before its audio, the time of arrival."""
+        if sequence.first_audio_at is None:
+            return sequence.queued_at
+        return sequence.first_audio_at + sequence.launched * self.step_seconds
 
     def _grow(self, sequence: Sequence) -> bool:
         """Allocate a page for the next position if needed, also by preemption; False if it preempted the sequence."""
@@ -227,36 +244,96 @@ class Scheduler:
         return next((sequence for sequence in reversed(self.running) if sequence.paused), None)
 
     def _candidate(self) -> Sequence | None:
-        return next((sequence for sequence in self.waiting if not sequence.paused), None)
+        """The next sequence to admit.
 
-    def _admissible(self, sequence: Sequence) -> bool:
-        """True if the sequence can run now, at least after the preemption of all paused streams.
+        Sequences with a slot come first, then streams of which audio was sent, then new streams.
+        """
+        first = next((sequence for sequence in self.waiting if not sequence.paused), None)
+        if first is not None and first.slot is not None:
+            return first
+        heard = self._returning
+        if first is not None and not first.is_new:
+            heard.append(first)
+        return min(heard, key=self._dry_at) if heard else first
+
+    @property
+    def _returning(self) -> list[Sequence]:
+        """Sequences that were swapped out and can run again."""
+        return [sequence for sequence in self.swapped if not sequence.paused]
+
+    @property
+    def _paused_in_slots(self) -> list[Sequence]:
+        """Sequences without credit that have a slot which another sequence may take."""
+        holders = chain(self.running, (sequence for sequence in self.waiting if sequence.slot is not None))
+        return [sequence for sequence in holders if sequence.paused and sequence.delivered == sequence.launched]
+
+    @property
+    def _available_slots(self) -> int:
+        """Slots that are free, or become free when a stream without credit is swapped out."""
+        return len(self.free_slots) + len(self._paused_in_slots)
+
+    def _victim(self, candidate: Sequence, now: float) -> Sequence | None:
+        """The sequence whose slot a candidate takes: the one paused longest, or the one most ahead of its playback.
+
+        A new stream takes no slot of a stream that can run.
+        """
+        if paused := self._paused_in_slots:
+            return min(paused, key=lambda sequence: sequence.stepped_at)
+        if candidate.is_new:
+            return None
+        heard = (s for s in self.running if s.prefilled and s.first_audio_at is not None and s.delivered == s.launched)
+        victim = max(heard, key=self._dry_at, default=None)
+        least = max(now, self._dry_at(candidate)) + SWAP_MARGIN
+        return victim if victim is not None and self._dry_at(victim) > least else None
+
+    def _swap_out(self, sequence: Sequence, batch: Batch) -> None:
+        assert sequence.slot is not None
+        self._queue_of(sequence).remove(sequence)
+        if sequence in batch.steps:
+            batch.steps.remove(sequence)
+        self._drop_pages(sequence)
+        batch.swapped_out.append((sequence, sequence.slot))
+        self.free_slots.append(sequence.slot)
+        sequence.slot = None
+        self.swapped.append(sequence)
+        self.swaps += 1
+
+    def _queue_of(self, sequence: Sequence) -> list[Sequence] | deque[Sequence]:
+        return next(queue for queue in (self.running, self.swapped, self.waiting) if sequence in queue)
+
+    def _has_room(self, sequence: Sequence) -> bool:
+        """True if the pages of a sequence are free, at least after the preemption of all paused streams.
 
         A spare page for each active stream prevents a preemption right after the admission.
         """
-        if sequence.slot is None and not self.free_slots:
-            return False
         active = [other for other in self.running if not other.paused]
         held = len({page for other in active for page in other.pages})
         return not active or self._pages_for(sequence) + len(active) <= self.blocks.total - held
 
-    def _admit(self, batch: Batch, budget: int) -> None:
+    def _admit(self, batch: Batch, budget: int, now: float) -> None:
         pending = self._pending
-        while pending < budget and (sequence := self._candidate()) and self._admissible(sequence):
+        while pending < budget and (sequence := self._candidate()) and self._has_room(sequence):
+            if sequence.slot is None and not self.free_slots:
+                if (victim := self._victim(sequence, now)) is None:
+                    return
+                self._swap_out(victim, batch)
             known = self.blocks.match(sequence.keys[: (len(sequence.prompt) - 1) // self.page_size])
             missing = self._pages_for(sequence) - len(known)
             while (pages := self.blocks.allocate(missing)) is None:
                 paused = self._youngest_paused()
                 assert paused, "an admissible sequence fits after the preemption of all paused streams"
                 self._preempt(paused)
-            self.waiting.remove(sequence)
+            self._queue_of(sequence).remove(sequence)
             sequence.pages = known + pages
             sequence.filled = len(known) * self.page_size
             if sequence.slot is None:
                 sequence.slot = self.free_slots.pop()
-                sequence.admitted_at = monotonic()
-                sequence.cached = sequence.filled
-                batch.opened.append(sequence)
+                if sequence.admitted:
+                    batch.restored.append(sequence)
+                else:
+                    sequence.admitted_at = monotonic()
+                    sequence.cached = sequence.filled
+                    batch.opened.append(sequence)
             self.running.append(sequence)
             pending += sequence.length - sequence.filled
 

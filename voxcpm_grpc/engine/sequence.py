@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from voxcpm_grpc.request import Request
 
 if TYPE_CHECKING:
+    from voxcpm_grpc.engine.slots import SavedSlot
     from voxcpm_grpc.models.base import PromptRows
 
 
@@ -16,7 +17,7 @@ class Sequence:
     """A request and its progress.
 
     `launched` steps may still run on the device; `delivered` steps have reached the host. Without credit a sequence is
-    paused and keeps its slot.
+    paused. It keeps its slot until another sequence needs it; then it is swapped out.
     """
 
     request: Request
@@ -25,14 +26,16 @@ class Sequence:
     credit: int  # steps that may still be launched
     max_steps: int
     queued_at: float  # monotonic time, as the other times
-    admitted_at: float = 0.0
+    admitted_at: float = 0.0  # 0.0: it waits for its first slot
     slot: int | None = None
+    saved: SavedSlot | None = None  # the state of the slot that it had, while it is swapped out
     pages: list[int] = field(default_factory=list)
     uploaded_pages: int = 0  # pages in the device's block table
     filled: int = 0  # KV positions that are written, or will be by launched work
     cached: int = 0  # positions found in the prefix cache at admission
     launched: int = 0
     delivered: int = 0
+    stepped_at: float = 0.0  # when its last step was launched
     first_audio_at: float | None = None  # when the first audio reached the host
     ended: bool = False
 
@@ -41,9 +44,14 @@ class Sequence:
         return self.request.id
 
     @property
+    def admitted(self) -> bool:
+        """It has, or has had, a slot."""
+        return self.admitted_at > 0.0
+
+    @property
     def is_new(self) -> bool:
         """No audio of its stream has been sent so far."""
-        return self.slot is None and not self.request.continues
+        return not self.admitted and not self.request.continues
 
     @property
     def length(self) -> int:

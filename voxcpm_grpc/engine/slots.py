@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from voxcpm_grpc.engine.host_copy import HostCopy
 from voxcpm_grpc.engine.sequence import Sequence
 from voxcpm_grpc.models.base import SlotState, SpeechModel, upload
+
+NOT_SAVED = {"history", "block_table", "model"}  # fields of SlotState that are not saved as they are
+
+
+@dataclass(frozen=True, slots=True)
+class SavedSlot:
+    """The state of a slot on the host, except its pages."""
+
+    patches: int  # entries of the history
+    packed: HostCopy  # uint8: the rows of all state tensors, one after another
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +77,34 @@ class Slots:
                 patches = upload(torch.from_numpy(np.ascontiguousarray(prompt.patches)), self.device)
                 state.history[slot, : len(patches)] = patches.to(state.history.dtype)
         return slots
+
+    def save(self, slot: int, sequence: Sequence) -> SavedSlot:
+        """Copy the state of a sequence in a slot to the host, without a wait.
+
+        Work that is launched later on the same stream may overwrite the slot.
+        """
+        patches = len(sequence.prompt.patches) + sequence.launched
+        rows = self._rows(slot, patches)
+        return SavedSlot(patches, HostCopy(torch.cat([row.flatten().view(torch.uint8) for row in rows])))
+
+    def restore(self, slot: int, saved: SavedSlot) -> None:
+        """Write a saved state to a slot. Must be launched on the stream of `save`."""
+        rows = self._rows(slot, saved.patches)
+        packed = upload(saved.packed.tensor, self.device)
+        parts = packed.split([row.numel() * row.element_size() for row in rows])
+        for row, part in zip(rows, parts, strict=True):
+            row.copy_(part.view(row.dtype).view_as(row))
+
+    def _rows(self, slot: int, patches: int) -> list[Tensor]:
+        """The row of a slot in each state tensor, with `patches` entries of the history and without the block table.
+
+        Rows with larger elements come first, so that each is aligned when they are packed.
+        """
+        state = self.state
+        own = [getattr(state, field.name) for field in fields(state) if field.name not in NOT_SAVED]
+        tensors = [*own, *(getattr(state.model, field.name) for field in fields(state.model))]
+        rows = [*(tensor[slot : slot + 1] for tensor in tensors), state.history[slot, :patches]]
+        return sorted(rows, key=Tensor.element_size, reverse=True)
 
     def write_block_table(self, sequences: list[Sequence]) -> None:
         """Write the new pages of all sequences to the block table, in one write."""

@@ -82,7 +82,7 @@ class SlotState:
     patches: Tensor  # [n] int64, entries of `history` in use
     history: Tensor  # [n, m, P, D] model dtype: prompt patches, then generated ones
     block_table: Tensor  # [n, p] int32
-    model: Any  # the state of the family: hidden states, condition, codec state
+    model: Any  # the state of the family, a dataclass of tensors [n, ...]: hidden states, condition, codec state
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,10 @@ class SpeechModel(ABC):
 
     @abstractmethod
     def allocate(self, slots: int) -> Any:
-        """The state of the family in SlotState, for `slots` slots."""
+        """The state of the family in SlotState, for `slots` slots: a dataclass of tensors [slots, ...].
+
+        The engine copies rows of these tensors to the host, and back to another slot.
+        """
 
     @abstractmethod
     def open(self, slots: Tensor, state: SlotState) -> None:
