@@ -142,6 +142,7 @@ class ModelInfo:
     samples_per_patch: int  # input samples of one patch
     max_model_len: int  # positions of a sequence
     max_slots: int
+    max_queue: int | None = None  # requests that may wait for a slot; None: the engine alone knows
     timesteps: tuple[int, ...]  # the counts that a request may use
     device: str
     dtype: str

@@ -83,7 +83,7 @@ async def test_an_engine_that_cannot_be_stopped_at_once_is_stopped_later(monkeyp
     async with scaled(*launchers, more=[more], bounds=replace(BOUNDS, shrink_seconds=0.1)) as pool:
         await ready_engines_are(pool, 1)
         assert "too many open files" in caplog.text
-        streams = [pool.generate(request(f"s{n}", 100), lead_chunks=UNREAD) for n in range(4)]
+        streams = [pool.generate(request(f"s{n}", 100), lead_chunks=100) for n in range(4)]
         await until(lambda: more.handles)
         await asyncio.gather(*map(everything, streams))
         await ready_engines_are(pool, 1)
@@ -116,3 +116,18 @@ async def test_the_last_replica_is_not_replaced_so_that_the_pool_ends(monkeypatc
         before = len(decisions)
         await until(lambda: len(decisions) == before + 2)
         assert len(pool.replicas) == 1
+
+
+async def test_streams_that_are_not_read_add_no_engine(monkeypatch):
+    """They give their slots to others."""
+    decisions, wanted = [], Scaler.wanted
+    monkeypatch.setattr(Scaler, "wanted", lambda *load: decisions.append(load) or wanted(*load))
+    more = Launcher([BUSY], name="engine-1")
+    async with scaled(Launcher([BUSY]), more=[more], bounds=replace(BOUNDS, grow_seconds=0.0)) as pool:
+        streams = [pool.generate(request(f"s{n}", 100), lead_chunks=2) for n in range(2)]
+        await until(lambda: all(stream.paused for stream in streams))
+        await everything(pool.generate(request("read", 10)))
+        before = len(decisions)
+        await until(lambda: len(decisions) >= before + 2)
+        assert [load.streams for _, load, _ in decisions[before + 1 :]] == [0]
+        assert not more.handles

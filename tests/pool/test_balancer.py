@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 from support.fake_engine import INFO
 
-from voxcpm_grpc.pool.balancer import CACHE_BONUS_STEPS, Balancer, prefix_of, work_of
+from voxcpm_grpc.pool.balancer import CACHE_BONUS_STEPS, Balancer, Room, prefix_of, work_of
 from voxcpm_grpc.request import Conditioning, Prompt, Request, Sampling
 
 
 @dataclass(eq=False)
 class Replica:
     work: float = 0.0
-    full: bool = False
+    room: Room = Room.SLOT
 
-    def load(self) -> tuple[bool, float]:
-        return self.full, self.work
+    def load(self) -> tuple[Room, float]:
+        return self.room, self.work
 
 
 def with_text(text: str, **sampling) -> Request:
@@ -58,9 +58,9 @@ def test_the_replica_with_the_least_work_is_chosen_and_equal_ones_take_turns():
 
 
 def test_a_replica_with_a_free_slot_is_chosen_before_one_with_less_work():
-    short, long = Replica(work=20, full=True), Replica(work=300)
+    short, long = Replica(work=20, room=Room.QUEUE), Replica(work=300)
     assert Balancer(Replica.load).choose([short, long], None) is long
-    long.full = True
+    long.room = Room.NONE
     assert Balancer(Replica.load).choose([short, long], None) is short
 
 

@@ -144,7 +144,8 @@ class FakeEngine:
                 del self.jobs[id]
         for id, stream in list(self.streams.items()):
             if not stream.admitted:
-                if sum(other.admitted for other in self.streams.values()) == self.info.max_slots:
+                active = sum(other.admitted and other.credit > 0 for other in self.streams.values())
+                if active >= self.info.max_slots:
                     continue
                 stream.admitted = True
                 results.append((id, Admitted(queue_seconds=0.0, prompt_tokens=3, cached_tokens=0)))
@@ -199,6 +200,7 @@ class MakeFake:
     fingerprint: str = INFO.fingerprint
     device: str = INFO.device
     slots: int = INFO.max_slots
+    queue: int | None = None
     pieces_after: Path | None = None
     before: Callable[[], object] | None = None
 
@@ -208,7 +210,9 @@ class MakeFake:
             self.before()
         from dataclasses import replace
 
-        info = replace(INFO, fingerprint=self.fingerprint, device=self.device, max_slots=self.slots)
+        info = replace(
+            INFO, fingerprint=self.fingerprint, device=self.device, max_slots=self.slots, max_queue=self.queue
+        )
         return FakeEngine(info, self.step_seconds, self.slowest_step, self.pieces_after)
 
 

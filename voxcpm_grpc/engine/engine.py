@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import replace
 from time import monotonic
 
 import numpy as np
 import torch
-from msgspec.structs import replace
+from msgspec.structs import replace as replace_event
 
 from voxcpm_grpc.engine.blocks import BlockManager, page_keys
 from voxcpm_grpc.engine.codec_jobs import CodecJobs
@@ -48,7 +49,7 @@ class Engine:
     def __init__(
         self, model: SpeechModel, settings: EngineSettings, device: torch.device, *, graphs: bool = False
     ) -> None:
-        info = model.info
+        info = replace(model.info, max_queue=settings.max_queue)
         slots, max_len = info.max_slots, info.max_model_len
         tokens = settings.prefill_tokens
         budget = PrefillBudget(tokens, tokens) if tokens else PREFILL_BUDGETS[device.type]
@@ -299,7 +300,7 @@ class Engine:
         self._end(sequence)
 
     def _finish_with_latents(self, sequence: Sequence, event: Finished, copy: HostCopy) -> None:
-        self._results.append((sequence.id, replace(event, latents=copy.wait())))
+        self._results.append((sequence.id, replace_event(event, latents=copy.wait())))
 
     def _fail(self, sequence: Sequence, error: VoxCPMError) -> None:
         self._counts["failed"] += 1

@@ -157,11 +157,19 @@ class Failed(_Message, frozen=True):
 
 
 class ExternalLoad(_Message, frozen=True):
-    """The work of an engine for other fronts: the number of their streams, and the steps these still need."""
+    """The work of an engine for other fronts.
+
+    `streams` counts their streams, but not those without credit, `steps` is what these still need, and `waiting` of
+    them have had no slot so far.
+    """
 
     streams: int
     steps: float
+    waiting: int = 0
 
+
+NO_LOAD = ExternalLoad(streams=0, steps=0.0)
+"""The load that a front assumes until the first report."""
 
 Report = Ready | StartFailed | Heartbeat | CallEvent | Failed | ExternalLoad
 

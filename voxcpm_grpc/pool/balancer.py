@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from enum import IntEnum
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -21,6 +22,14 @@ MAX_VOICES = 4096  # voices whose replicas are remembered
 SAMPLED_PATCHES = 8  # at each end of a reference, to tell it from others
 
 T = TypeVar("T")
+
+
+class Room(IntEnum):
+    """The room of a replica for a new stream. The more there is, the lower the number."""
+
+    SLOT = 0  # a slot is free
+    QUEUE = 1
+    NONE = 2  # the queue is full
 
 
 def work_of(request: Request, info: ModelInfo) -> float:
@@ -56,22 +65,22 @@ def prefix_of(request: Request) -> int | None:
 class Balancer(Generic[T]):
     """Chooses the replica with the least work, and remembers which replicas may have a voice in their cache.
 
-    `load(replica)` returns whether all slots of a replica are taken, and its work in steps.
+    `load(replica)` returns the room of a replica, and its work in steps.
     """
 
-    def __init__(self, load: Callable[[T], tuple[bool, float]]) -> None:
+    def __init__(self, load: Callable[[T], tuple[Room, float]]) -> None:
         self._load = load
         self._cached: OrderedDict[int, set[T]] = OrderedDict()  # by prefix, the replicas that may have it
         self._turns: dict[T, int] = {}  # the number of the choice that took each replica last
         self._choices = 0
 
     def choose(self, replicas: Sequence[T], prefix: int | None) -> T:
-        """Choose a replica with a free slot, if there is one, and the least work. Equal replicas take turns."""
+        """Choose a replica with the most room, and of these one with the least work. Equal replicas take turns."""
         cached = self._cached.get(prefix, set()) if prefix is not None else set()
 
-        def rank(replica: T) -> tuple[bool, float, int]:
-            full, work = self._load(replica)
-            return full, work - (CACHE_BONUS_STEPS if replica in cached else 0.0), self._turns.get(replica, 0)
+        def rank(replica: T) -> tuple[Room, float, int]:
+            room, work = self._load(replica)
+            return room, work - (CACHE_BONUS_STEPS if replica in cached else 0.0), self._turns.get(replica, 0)
 
         chosen = min(replicas, key=rank)
         self._choices += 1

@@ -29,6 +29,7 @@ class EngineCall(Generic[T]):
     `command` makes the command that starts the work on an engine, for an id. `work` is the expected number of steps.
     Up to `credit` chunks wait for the reader; codec jobs have none. Reading a chunk grants another one, unless
     `grant_on_read` is false; then the reader calls `grant`. If `whole` is true, no piece is delivered before the last.
+    With `is_new` the call starts a stream, which a full queue refuses.
     """
 
     name: str
@@ -38,6 +39,7 @@ class EngineCall(Generic[T]):
     grant_on_read: bool = True
     prefix: int | None = None
     whole: bool = False
+    is_new: bool = False
     retries_left: int = RETRIES
     id: str = field(init=False, default="")
     admitted: bool = field(init=False, default=False)
@@ -46,6 +48,7 @@ class EngineCall(Generic[T]):
     _loop: asyncio.AbstractEventLoop = field(init=False, default_factory=asyncio.get_running_loop)
     _post: Callable[[Credit | Cancel], None] | None = field(init=False, default=None)
     _steps_made: int = field(init=False, default=0)
+    _credit_left: int = field(init=False, default=0)
     _held: list[CodecChunk] = field(init=False, default_factory=list)
     _to_grant: int = field(init=False, default=0)
     _ended: bool = field(init=False, default=False)
@@ -85,6 +88,7 @@ class EngineCall(Generic[T]):
         self._to_grant += chunks
         if self._to_grant * 2 >= self.credit:
             if self._post:
+                self._credit_left += self._to_grant
                 self._post(Credit(self.id, self._to_grant))
             self._to_grant = 0
 
@@ -115,6 +119,11 @@ class EngineCall(Generic[T]):
         return self.credit > 0
 
     @property
+    def paused(self) -> bool:
+        """True if the engine may make no more chunks: the stream then gives its slot to any other that needs one."""
+        return self.is_stream and self._credit_left <= 0
+
+    @property
     def steps_left(self) -> float:
         """The estimated steps until the end."""
         return max(self.work - self._steps_made, self.work * MIN_SHARE_LEFT)
@@ -123,6 +132,7 @@ class EngineCall(Generic[T]):
         """Start on an engine, the first or another one, which takes commands through `post`; returns the first."""
         self.id, self._post = id, post
         self._steps_made = 0
+        self._credit_left = self.credit
         self._held.clear()
         return self.command(id)
 
@@ -131,6 +141,7 @@ class EngineCall(Generic[T]):
         match event:
             case AudioChunk():
                 self._steps_made += 1
+                self._credit_left -= 1
                 self.has_output = True
                 self.events.put(event)
             case Admitted():

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
-from voxcpm_grpc.errors import Aborted, InvalidRequest, StartupError, Unavailable
+from voxcpm_grpc.errors import Aborted, InvalidRequest, QueueFull, StartupError, Unavailable
 from voxcpm_grpc.ipc.messages import Check, Decode, Encode, Submit
 from voxcpm_grpc.pool.background import close_all
-from voxcpm_grpc.pool.balancer import Balancer, prefix_of, work_of, work_of_coding
+from voxcpm_grpc.pool.balancer import Balancer, Room, prefix_of, work_of, work_of_coding
 from voxcpm_grpc.pool.engine_call import EngineCall
 from voxcpm_grpc.pool.handle import HandleFactory, process_factories
 from voxcpm_grpc.pool.replica import Replica
@@ -142,6 +142,7 @@ class EnginePool:
             credit=credit,
             grant_on_read=grant_on_read,
             prefix=prefix_of(request),
+            is_new=not request.continues,
         )
         if any(one.name == call.name and one.is_stream for replica in self._replicas for one in replica.calls):
             call.fail(InvalidRequest(f"request id {request.id!r} is in use; choose another", field="request_id"))
@@ -204,6 +205,10 @@ class EnginePool:
         replicas = [replica for replica in ready if replica is not lost] or ready
         if not replicas:
             call.fail(_no_engine())
+            return
+        if call.is_new and all(replica.load()[0] is Room.NONE for replica in replicas):
+            # The engines would refuse it, too, but only after the step that runs.
+            call.fail(QueueFull(min(replica.waiting for replica in replicas), self.info.max_queue or 0))
             return
         # The id is never used again, because an engine may still report on a call that was cancelled.
         id = f"{call.name}.{self._name}.{next(self._numbers)}"

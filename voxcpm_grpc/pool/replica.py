@@ -8,7 +8,8 @@ import weakref
 from collections.abc import Callable
 
 from voxcpm_grpc.errors import Internal, Unavailable
-from voxcpm_grpc.ipc.messages import CallEvent, Cancel, Credit, ExternalLoad, Failed, Report
+from voxcpm_grpc.ipc.messages import NO_LOAD, CallEvent, Cancel, Credit, ExternalLoad, Failed, Report
+from voxcpm_grpc.pool.balancer import Room
 from voxcpm_grpc.pool.engine_call import EngineCall
 from voxcpm_grpc.pool.handle import Handle, HandleFactory
 from voxcpm_grpc.pool.supervisor import Supervisor
@@ -16,8 +17,6 @@ from voxcpm_grpc.request import Admitted, AudioChunk, CodecChunk, Finished, Mode
 from voxcpm_grpc.settings.schema import SupervisionSettings
 
 logger = logging.getLogger(__name__)
-
-NO_LOAD = ExternalLoad(streams=0, steps=0.0)
 
 
 class Replica:
@@ -74,17 +73,30 @@ class Replica:
 
     @property
     def has_queue(self) -> bool:
-        """True if there are more requests than slots, those of other fronts included."""
-        streams = self._external_load.streams + sum(call.is_stream for call in self.calls)
+        """True if more streams with credit are here than there are slots, those of other fronts included."""
+        streams = self._external_load.streams + sum(call.is_stream and not call.paused for call in self.calls)
         return self._info is not None and streams > self._info.max_slots
 
-    def load(self) -> tuple[bool, float]:
-        """Return whether all slots are taken, and the outstanding steps. Both include the work for other fronts."""
+    def load(self) -> tuple[Room, float]:
+        """The room for a new stream, and the outstanding steps. Both include the work for other fronts.
+
+        Streams without credit do not count: they need no steps, and give their slots to others.
+        """
         streams, steps = self._external_load.streams, self._external_load.steps
         for call in self.calls:
-            streams += call.is_stream
-            steps += call.steps_left
-        return self._info is not None and streams >= self._info.max_slots, steps
+            if not call.paused:
+                streams += call.is_stream
+                steps += call.steps_left
+        if self._info is None or streams < self._info.max_slots:
+            return Room.SLOT, steps
+        limit, running = self._info.max_queue, streams - self.waiting
+        queued = self.waiting - max(0, self._info.max_slots - running)
+        return Room.QUEUE if limit is None or queued < limit else Room.NONE, steps
+
+    @property
+    def waiting(self) -> int:
+        """Streams that have had no slot so far, those of other fronts included."""
+        return self._external_load.waiting + sum(call.is_stream and not call.admitted for call in self.calls)
 
     def start(self, id: str, call: EngineCall) -> None:
         """Start a call on the engine. The id must never have been used here."""

@@ -14,6 +14,7 @@ import numpy as np
 from voxcpm_grpc.errors import Internal, VoxCPMError
 from voxcpm_grpc.ipc import messages
 from voxcpm_grpc.ipc.messages import (
+    NO_LOAD,
     Attach,
     CallEvent,
     Cancel,
@@ -32,7 +33,7 @@ from voxcpm_grpc.ipc.messages import (
     Stop,
     Submit,
 )
-from voxcpm_grpc.request import AudioChunk, CodecChunk, Event, Finished, ModelInfo, Request
+from voxcpm_grpc.request import Admitted, AudioChunk, CodecChunk, Event, Finished, ModelInfo, Request
 from voxcpm_grpc.worker.heartbeat import StepTimer
 
 logger = logging.getLogger(__name__)
@@ -69,8 +70,10 @@ class _Task:
     """A request or a codec job of a front."""
 
     front: str
-    steps_left: float = 0.0  # an estimate
     is_stream: bool = False
+    steps_left: float = 0.0  # an estimate
+    credit: int = 0  # chunks that it may still make
+    admitted: bool = False
 
 
 def _ignore(*_: str) -> None:
@@ -100,8 +103,8 @@ class Dispatcher:
         self._detach = detach
         self._tasks: dict[str, _Task] = {}
         self._fronts: set[str] = set()  # attached ones, without the owner
-        self._load_reported = 0.0  # the time of the last report
-        self._was_idle = True  # at the last report
+        self._load_reported = 0.0  # when the loads were computed last
+        self._loads: dict[str, ExternalLoad] = {}  # the last one that each front has received
 
     @property
     def busy(self) -> bool:
@@ -147,12 +150,14 @@ class Dispatcher:
         match command:
             case Submit(request, credit, work):
                 engine.add(request, credit)
-                self._tasks[request.id] = _Task(front, work, is_stream=True)
+                self._tasks[request.id] = _Task(front, is_stream=True, steps_left=work, credit=credit)
             case Check(request):
                 engine.check(request)
                 reports[front].append(CallEvent(request.id, CodecChunk(np.zeros(0, np.float32), last=True)))
             case Credit(id, chunks):
                 engine.grant(id, chunks)
+                if task := self._tasks.get(id):
+                    task.credit += chunks
             case Cancel(id):
                 self._tasks.pop(id, None)
                 engine.cancel(id)
@@ -170,6 +175,7 @@ class Dispatcher:
                 reports[attached].append(Ready(engine.info))
             case Detach(detached):
                 self._fronts.discard(detached)
+                self._loads.pop(detached, None)
                 self._detach(detached)
                 for id in [id for id, task in self._tasks.items() if task.front == detached]:
                     del self._tasks[id]
@@ -182,19 +188,30 @@ class Dispatcher:
         if task is None:
             return  # it was cancelled
         match result:
+            case Admitted():
+                task.admitted = True
             case AudioChunk():
                 task.steps_left = max(0.0, task.steps_left - 1)
+                task.credit -= 1
             case Finished() | CodecChunk(last=True) | VoxCPMError():
                 del self._tasks[id]
         report = Failed.of(id, result) if isinstance(result, VoxCPMError) else CallEvent(id, result)
         reports[task.front].append(report)
 
     def _publish_load(self, reports: dict[str, list[Report]]) -> None:
-        """Report to each front the work of the engine for the others, at most every `LOAD_SECONDS`."""
-        now, is_idle = monotonic(), not self._tasks
-        if (is_idle and self._was_idle) or (now - self._load_reported < LOAD_SECONDS and not is_idle):
+        """Report to each front the work of the engine for the others, if it has changed.
+
+        It is computed every `LOAD_SECONDS`, and whenever the engine becomes idle, because nothing else may follow then.
+        """
+        now = monotonic()
+        if now - self._load_reported < LOAD_SECONDS and self._engine.busy:
             return
-        self._load_reported, self._was_idle = now, is_idle
+        self._load_reported = now
+        active = [task for task in self._tasks.values() if task.is_stream and task.credit > 0]
         for front in self._fronts:
-            others = [task.steps_left for task in self._tasks.values() if task.front != front and task.is_stream]
-            reports[front].append(ExternalLoad(len(others), sum(others)))
+            others = [task for task in active if task.front != front]
+            waiting = sum(not task.admitted for task in others)
+            load = ExternalLoad(len(others), sum(task.steps_left for task in others), waiting)
+            if load != self._loads.get(front, NO_LOAD):
+                self._loads[front] = load
+                reports[front].append(load)

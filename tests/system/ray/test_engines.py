@@ -32,7 +32,6 @@ pytestmark = [
 
 SLOTS = 2  # of each engine
 SILENCE = 10.0  # seconds: no process that runs is kept from its sign of life for so long
-UNREAD = 8  # chunks made for who does not read; a stream that is longer waits for its reader
 
 
 @pytest.fixture(scope="module")
@@ -146,12 +145,14 @@ async def test_letters_that_cannot_be_sent_cost_the_engine_and_nobody_waits_for_
         assert is_whole(await outcome(pool.generate(request("after", 5))), 5)
 
 
-async def test_engines_come_with_the_load_and_go_with_it(nodes):
+async def test_engines_come_with_the_load_and_go_with_it(nodes, tmp_path):
+    may_continue = tmp_path / "may continue"
     make = MakeFake(step_seconds=0.02, slots=SLOTS)
     async with pool_on(nodes, make, max_engines=2, grow_seconds=0.3, shrink_seconds=1.0) as pool:
-        streams = [pool.generate(request(f"s{n}", 130), lead_chunks=UNREAD) for n in range(2 * SLOTS)]
+        streams = [pool.generate(request(f"s{n}", 130, f"after {may_continue}")) for n in range(2 * SLOTS)]
         await engines_are(pool, 2)
         assert is_whole(await outcome(pool.generate(request("new", 5))), 5), "the first engine has no slot for it"
+        may_continue.touch()
         assert all(is_whole(end, 130) for end in await asyncio.gather(*map(outcome, streams)))
         await engines_are(pool, 1)
 

@@ -62,7 +62,7 @@ def _remaining(pool: EnginePool) -> list[Replica]:
 
 def _load(pool: EnginePool) -> Load:
     remaining = _remaining(pool)
-    streams = [[call for call in replica.calls if call.is_stream] for replica in remaining]
+    streams = [[call for call in replica.calls if call.is_stream and not call.paused] for replica in remaining]
     waiting = [sum(not call.admitted for call in calls) for calls in streams]
     has_room = any(replica.ready and not count for replica, count in zip(remaining, waiting, strict=True))
     return Load(

@@ -30,7 +30,7 @@ class Load:
     starting: int
     """The part of `engines` that does not take calls yet."""
     streams: int
-    """Streams in progress on all engines."""
+    """Streams in progress on all engines, without those whose clients do not read."""
     waiting: int
     """The part of `streams` that has no slot yet; 0 while an engine has a free slot for another stream."""
     slots: int
