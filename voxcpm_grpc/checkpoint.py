@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,11 +23,17 @@ FILES = (
 )
 """The files of a repository that are downloaded: data only, no code."""
 
+MODEL_FILES = ("model.safetensors", "pytorch_model.bin", "pytorch_model.pth")
+"""The names of the file with the weights of the networks, in the order of preference."""
+
+CODEC_FILES = ("audiovae.safetensors", "audiovae.pth")
+"""The names of the file with the weights of the codec, in the order of preference."""
+
 _REQUIRED = (  # enough to recognize a checkpoint; the loader checks the content of the files
     ("config.json",),
     ("tokenizer.json",),
-    ("model.safetensors", "pytorch_model.bin"),
-    ("audiovae.safetensors", "audiovae.pth"),
+    MODEL_FILES[:2],
+    CODEC_FILES,
 )
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS}
@@ -56,6 +63,16 @@ def resolve(model: str, revision: str | None = None, cache_dir: Path | None = No
 def is_repository(model: str) -> bool:
     """True if `model` is a repository id, so that `resolve` needs the network and may take minutes."""
     return model != "demo" and not Path(model).exists() and bool(_REPOSITORY.fullmatch(model))
+
+
+def fingerprint(directory: Path) -> str:
+    """32 hexadecimal digits, a hash of the content of a checkpoint. Takes seconds. Raises OSError."""
+    combined = hashlib.sha256()
+    for names in (("config.json",), ("tokenizer.json",), MODEL_FILES, CODEC_FILES):
+        present = [name for name in names if (directory / name).is_file()]
+        with (directory / (present or names)[0]).open("rb") as file:
+            combined.update(hashlib.file_digest(file, "sha256").digest())
+    return combined.hexdigest()[:32]
 
 
 def _is_directory(path: Path) -> bool:

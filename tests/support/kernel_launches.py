@@ -144,7 +144,8 @@ def _start_engine(start: Start) -> None:
 
     # Without the kernel in CUDA C++ a stream alone takes the kernels in Triton, as it does on most GPUs.
     settings = EngineSettings(timesteps=(4,), persistent=False, **start.settings)
-    with mock.patch.object(Graph, "__init__", call_once), _checkpoint(start.model) as directory:
+    no_compilation = mock.patch("voxcpm_grpc.engine.engine.precompile")
+    with mock.patch.object(Graph, "__init__", call_once), no_compilation, _checkpoint(start.model) as directory:
         load_engine(directory, "model", settings)
 
 

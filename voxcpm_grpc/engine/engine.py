@@ -22,6 +22,7 @@ from voxcpm_grpc.engine.sequence import Sequence
 from voxcpm_grpc.engine.slots import Slots
 from voxcpm_grpc.engine.warm_up import STEPS, codec_inputs, warm_up_requests
 from voxcpm_grpc.errors import FailedPrecondition, Internal, InvalidRequest, Unavailable, VoxCPMError
+from voxcpm_grpc.kernels.precompile import precompile
 from voxcpm_grpc.models.base import SpeechModel
 from voxcpm_grpc.request import Admitted, AudioChunk, CodecChunk, Event, Finished, FinishReason, Request, Stats
 from voxcpm_grpc.settings.schema import EngineSettings
@@ -57,6 +58,13 @@ class Engine:
         self.info = info
         self.prefix_caching = settings.prefix_caching
         on_device = Slots.allocate(model, slots, -(-max_len // settings.page_size), device)
+        if graphs:
+            precompile(
+                lambda: Runner(
+                    model, on_device, allocate_kv(model.layout, 0, settings.page_size, device), graph_tokens=budget.most
+                ),
+                key=repr((info, settings)),
+            )
         working = (
             working_memory(model, on_device, settings.page_size, budget.most, graphs=graphs)
             if device.type == "cuda"

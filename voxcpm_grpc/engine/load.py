@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +20,17 @@ DEVICES = {"cuda", "cpu"}
 LARGE_GPU = 40 * 10**9  # bytes of memory, enough for twice the streams; such a GPU is usually fast enough for them
 
 
-def load_engine(directory: Path, name: str, settings: EngineSettings, *, engines: int = 1) -> Engine:
+def load_engine(
+    directory: Path,
+    name: str,
+    settings: EngineSettings,
+    *,
+    engines: int = 1,
+    fingerprint: Callable[[], str] | None = None,
+) -> Engine:
     """The engine of a checkpoint directory, one of `engines` that share the CPU of the host.
 
+    `fingerprint` waits for the fingerprint of the checkpoint, if it is computed already.
     Only the calling thread may use the engine: its device becomes the current device of the thread. Raises StartupError
     with the remedy.
     """
@@ -41,6 +50,7 @@ def load_engine(directory: Path, name: str, settings: EngineSettings, *, engines
         max_slots=settings.max_slots or default_slots(device),
         max_model_len=settings.max_model_len,
         name=name,
+        fingerprint=fingerprint,
         recorded_noise=_read_noise(settings.recorded_noise),
         persistent=settings.persistent,
         codec_dtype=None if settings.codec_dtype == "auto" else getattr(torch, settings.codec_dtype),

@@ -15,7 +15,6 @@ import torch
 from voxcpm_grpc.kernels.cuda.status import checked
 
 T = TypeVar("T")
-WARM_UP_CALLS = 2  # kernels are compiled and libraries initialized before a call is captured
 
 
 class Priority(IntEnum):
@@ -66,11 +65,8 @@ class Graph(Generic[T]):
     def __init__(self, call: Callable[[], T], pool: GraphPool) -> None:
         from cuda.bindings import runtime
 
-        for _ in range(WARM_UP_CALLS):
-            call()
-        torch.cuda.synchronize()
-        torch.cuda.empty_cache()  # memory that the calls have used becomes available to the pool
-        handle, mode = pool.stream.cuda_stream, runtime.cudaStreamCaptureMode.cudaStreamCaptureModeGlobal
+        # The relaxed mode allows the call to load kernels that were not used before.
+        handle, mode = pool.stream.cuda_stream, runtime.cudaStreamCaptureMode.cudaStreamCaptureModeRelaxed
         with torch.cuda.stream(pool.stream), torch.cuda.use_mem_pool(pool.memory), _no_garbage_collected():
             checked(runtime.cudaStreamBeginCapture(handle, mode))
             try:

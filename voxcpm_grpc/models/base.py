@@ -7,7 +7,7 @@ D latent channels, m patches that a slot can hold.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +35,7 @@ class LoadOptions:
     max_slots: int = 8
     max_model_len: int | None = None  # positions of a sequence; None: the limit of the checkpoint
     name: str | None = None  # None: the name of the directory
+    fingerprint: Callable[[], str] | None = None  # waits for that of the checkpoint; None: the model computes it
     recorded_noise: Tensor | None = None  # float32 [steps, D, P], by SlotState.step: replaces the noise generator
     codec_dtype: torch.dtype | None = None  # of the codec's decoder; None: float16 on a GPU in 16 bits, else float32
 

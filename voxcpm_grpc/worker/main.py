@@ -9,11 +9,13 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import zmq
 
+from voxcpm_grpc import checkpoint
 from voxcpm_grpc.errors import StartupError, VoxCPMError
 from voxcpm_grpc.ipc import child_process, messages
 from voxcpm_grpc.ipc.child_process import Addresses
@@ -40,10 +42,13 @@ class LoadEngine:
     engines: int = 1
 
     def __call__(self) -> EngineLike:
-        # Imported here, because fronts import this module and must not import torch.
-        from voxcpm_grpc.engine.load import load_engine
+        with ThreadPoolExecutor(1) as threads:
+            fingerprint = threads.submit(checkpoint.fingerprint, self.directory).result
+            # Imported here, because fronts import this module and must not import torch. The import takes seconds, and
+            # so does the fingerprint.
+            from voxcpm_grpc.engine.load import load_engine
 
-        return load_engine(self.directory, self.name, self.settings, engines=self.engines)
+            return load_engine(self.directory, self.name, self.settings, engines=self.engines, fingerprint=fingerprint)
 
 
 def main(addresses: Addresses, make_engine: Callable[[], EngineLike], log_level: str) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from voxcpm_grpc.checkpoint import CODEC_FILES, MODEL_FILES, fingerprint
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.layers.weights import Weights, check, read_tensors
 from voxcpm_grpc.models.base import LoadOptions
@@ -21,9 +21,6 @@ from voxcpm_grpc.models.voxcpm2.prompt import PromptLayout
 from voxcpm_grpc.models.voxcpm2.tokenizer import TextTokenizer
 from voxcpm_grpc.models.voxcpm2.vae import build_decoder, build_encoder, decoder_context
 from voxcpm_grpc.request import ModelInfo
-
-MODEL_FILES = ("model.safetensors", "pytorch_model.bin", "pytorch_model.pth")
-CODEC_FILES = ("audiovae.safetensors", "audiovae.pth")
 
 
 def load_voxcpm2(directory: Path, content: Any, options: LoadOptions) -> VoxCPM2:
@@ -51,7 +48,7 @@ def load_voxcpm2(directory: Path, content: Any, options: LoadOptions) -> VoxCPM2
     info = ModelInfo(
         name=options.name or directory.resolve().name,
         architecture="voxcpm2",
-        fingerprint=fingerprint(directory / "config.json", directory / "tokenizer.json", model_path, codec_path),
+        fingerprint=options.fingerprint() if options.fingerprint else fingerprint(directory),
         input_sample_rate=config.vae.sample_rate,
         output_sample_rate=config.vae.out_sample_rate,
         patch_size=config.patch_size,
@@ -71,12 +68,3 @@ def load_voxcpm2(directory: Path, content: Any, options: LoadOptions) -> VoxCPM2
         context=-(-decoder_context(config.vae) // config.patch_size),
     )
     return VoxCPM2(config, info, layout, networks, flow, codec, backend)
-
-
-def fingerprint(*paths: Path) -> str:
-    """32 hexadecimal digits, a hash of the content of these files."""
-    combined = hashlib.sha256()
-    for path in paths:
-        with path.open("rb") as file:
-            combined.update(hashlib.file_digest(file, "sha256").digest())
-    return combined.hexdigest()[:32]

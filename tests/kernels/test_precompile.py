@@ -1,0 +1,56 @@
+"""The compilation of kernels in parallel processes."""
+
+import sys
+
+import pytest
+
+from voxcpm_grpc.kernels.precompile import Launch, compile_all, precompile, record
+
+LAUNCHES = [Launch("module", f"kernel_{number}", "{}") for number in range(20)]
+ANSWER = "import json, sys\nfor line in sys.stdin: print({}, flush=True)"
+
+
+def compiler(answer: str) -> tuple[str, ...]:
+    """A command that answers each launch with the value of an expression."""
+    return sys.executable, "-c", ANSWER.format(answer)
+
+
+@pytest.mark.parametrize("processes", [1, 3, 30])
+def test_every_launch_is_compiled_once(processes, tmp_path):
+    path = tmp_path / "compiled"
+    answer = f"open({str(path)!r}, 'a').write(json.loads(line)['name'] + chr(10)) and 1"
+    assert compile_all(LAUNCHES, processes, compiler(answer)) == 0
+    assert sorted(path.read_text().split()) == sorted(launch.name for launch in LAUNCHES)
+
+
+def test_kernels_that_do_not_compile_are_counted():
+    assert compile_all(LAUNCHES, 2, compiler("int('kernel_1\"' not in line)")) == 1
+
+
+def test_a_compiler_that_ends_leaves_its_work_to_the_others(tmp_path):
+    path = tmp_path / "first"
+    assert compile_all(LAUNCHES, 2, compiler(f"sys.exit() if 'kernel_7' in line else 1 or {str(path)!r}")) == 1
+
+
+def test_without_a_compiler_all_kernels_fail():
+    assert compile_all(LAUNCHES, 2, (sys.executable, "-c", "")) == len(LAUNCHES)
+
+
+@pytest.mark.gpu
+def test_a_kernel_is_in_the_cache_after_its_launch_was_recorded(tmp_path, monkeypatch):
+    import torch
+    from triton import knobs
+
+    from voxcpm_grpc.kernels.fused_rowwise import rms_norm
+
+    monkeypatch.setattr(knobs.cache, "dir", str(tmp_path))
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    x = torch.ones(3, 328, device="cuda", dtype=torch.float16)
+    launches = record(lambda: rms_norm(x, None, 1e-5))
+    assert [launch.name for launch in launches] == ["_rms_norm_kernel"]
+    precompile(lambda: rms_norm(x, None, 1e-5), "a test")
+    before = {path.name for path in tmp_path.rglob("*.cubin")}
+    assert before
+    torch.testing.assert_close(rms_norm(x, None, 0.0), x)
+    assert {path.name for path in tmp_path.rglob("*.cubin")} == before
+    precompile(lambda: pytest.fail("compiled before"), "a test")
