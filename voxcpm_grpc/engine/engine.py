@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterable
+from functools import partial
 from dataclasses import replace
 from time import monotonic
 
@@ -60,10 +61,7 @@ class Engine:
         on_device = Slots.allocate(model, slots, -(-max_len // settings.page_size), device)
         if graphs:
             precompile(
-                lambda: Runner(
-                    model, on_device, allocate_kv(model.layout, 0, settings.page_size, device), graph_tokens=budget.most
-                ),
-                key=repr((info, settings)),
+                partial(_launch_all, model, on_device, settings.page_size, budget.most), key=repr((info, settings))
             )
         working = (
             working_memory(model, on_device, settings.page_size, budget.most, graphs=graphs)
@@ -319,3 +317,9 @@ class Engine:
         sequence.ended = True
         del self._sequences[sequence.id]
         self.scheduler.remove(sequence)
+
+
+def _launch_all(model: SpeechModel, slots: Slots, page_size: int, prefill_tokens: int) -> None:
+    """Launch all kernels of an engine with CUDA graphs, without a KV cache."""
+    working_memory(model, slots, page_size, prefill_tokens, graphs=True)
+    Runner(model, slots, allocate_kv(model.layout, 0, page_size, slots.device), graph_tokens=prefill_tokens)
