@@ -1,8 +1,14 @@
 """Codec jobs in an engine."""
 
+import time
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from support.engines import engine, mixed_requests, run, voice
+
+from voxcpm_grpc.checkpoint import resolve
+from voxcpm_grpc.request import Request, Sampling
 
 
 def test_codec_jobs_run_beside_streams_and_match_the_codec_alone():
@@ -19,3 +25,33 @@ def test_codec_jobs_run_beside_streams_and_match_the_codec_alone():
         np.testing.assert_array_equal(latents, np.concatenate(list(eng.model.codec.encode(waveform, pad_left=True))))
         np.testing.assert_array_equal(audio, np.concatenate(list(eng.model.codec.decode(voice(4, 12)))))
     assert [piece.last for piece in outcomes["enc"].pieces][-1] and outcomes["r0"].finished
+
+
+def cpu_of(work: Callable[[], object]) -> float:
+    """CPU seconds of this thread for a call, in the best of several rounds."""
+    rounds = []
+    for _ in range(5):
+        before = time.thread_time()
+        work()
+        rounds.append(time.thread_time() - before)
+    return min(rounds)
+
+
+def test_on_a_cpu_a_chunk_of_a_codec_job_takes_no_longer_than_a_step():
+    """A chunk delays the next step of all streams. The test compares the work of both for the bundled model."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # thread_time counts one
+    try:
+        eng = engine(checkpoint=resolve("demo"), slots=1)
+        eng.add(Request(id="stream", text="Hello there.", sampling=Sampling(min_steps=60, max_steps=60)))
+        for _ in range(3):
+            eng.step()  # with the prefill
+        step = cpu_of(eng.step)
+        codec, seconds = eng.model.codec, 20
+        waveform = np.zeros(seconds * eng.info.input_sample_rate, np.float32)
+        latents = np.zeros((waveform.size // eng.info.samples_per_patch, eng.info.patch_size, eng.info.latent_dim))
+        with torch.inference_mode():
+            for chunks in (codec.encode(waveform, pad_left=False), codec.decode(latents)):
+                assert cpu_of(lambda chunks=chunks: next(chunks)) < step
+    finally:
+        torch.set_num_threads(threads)
