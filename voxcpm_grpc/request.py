@@ -113,7 +113,7 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
     reason: FinishReason
     steps: int
-    engine_seconds: float  # since the admission
+    engine_seconds: float  # in a slot
     latents: np.ndarray | None = None  # float32 [steps, P, D], if the request keeps them
 
 

@@ -286,7 +286,7 @@ class Scheduler:
         least = max(now, self._dry_at(candidate)) + SWAP_MARGIN
         return victim if victim is not None and self._dry_at(victim) > least else None
 
-    def _swap_out(self, sequence: Sequence, batch: Batch) -> None:
+    def _swap_out(self, sequence: Sequence, batch: Batch, now: float) -> None:
         assert sequence.slot is not None
         self._queue_of(sequence).remove(sequence)
         if sequence in batch.steps:
@@ -295,6 +295,7 @@ class Scheduler:
         batch.swapped_out.append((sequence, sequence.slot))
         self.free_slots.append(sequence.slot)
         sequence.slot = None
+        sequence.swapped_at = now
         self.swapped.append(sequence)
         self.swaps += 1
 
@@ -316,7 +317,7 @@ class Scheduler:
             if sequence.slot is None and not self.free_slots:
                 if (victim := self._victim(sequence, now)) is None:
                     return
-                self._swap_out(victim, batch)
+                self._swap_out(victim, batch, now)
             known = self.blocks.match(sequence.keys[: (len(sequence.prompt) - 1) // self.page_size])
             missing = self._pages_for(sequence) - len(known)
             while (pages := self.blocks.allocate(missing)) is None:
@@ -329,6 +330,7 @@ class Scheduler:
             if sequence.slot is None:
                 sequence.slot = self.free_slots.pop()
                 if sequence.admitted:
+                    sequence.admitted_at += now - sequence.swapped_at
                     batch.restored.append(sequence)
                 else:
                     sequence.admitted_at = monotonic()

@@ -26,9 +26,10 @@ class Sequence:
     credit: int  # steps that may still be launched
     max_steps: int
     queued_at: float  # monotonic time, as the other times
-    admitted_at: float = 0.0  # 0.0: it waits for its first slot
+    admitted_at: float = 0.0  # 0.0: it waits for its first slot; later by the time that it was swapped out
     slot: int | None = None
     saved: SavedSlot | None = None  # the state of the slot that it had, while it is swapped out
+    swapped_at: float = 0.0
     pages: list[int] = field(default_factory=list)
     uploaded_pages: int = 0  # pages in the device's block table
     filled: int = 0  # KV positions that are written, or will be by launched work

@@ -62,7 +62,7 @@ class EngineSettings(_Frozen):
         "smaller GPU, 8 on a CPU",
     )
     max_queue: Annotated[int, Field(ge=0)] = Field(
-        default=256, description="requests that may wait for a slot of an engine"
+        default=256, description="requests that may wait for their first slot of an engine"
     )
     max_model_len: Positive | None = Field(
         default=None,
