@@ -70,7 +70,7 @@ SUITES = (
     Suite("chaos", "engines of a model that are killed, stopped and out of memory, under load", 10),
     Suite("benchmarks", "the commands that measure, and the pictures they draw", 8, extras=("bench",)),
     Suite("uploads", "recordings that cost too much, and callers that send many of them", 8),
-    Suite("stalled-readers", "clients that do not read what they are sent", 8, pypi=("h2>=4",)),
+    Suite("stalled-readers", "clients that do not read, and the throughput beside them", 15, pypi=("h2>=4",)),
     Suite("fuzz", "random messages, uploads and bytes against a real server", 8),
     Suite(
         "clients",

@@ -1,0 +1,200 @@
+"""Clients that do not read, of grpc or with a closed HTTP/2 window, do not slow the streams of others down."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from statistics import geometric_mean, median
+
+import grpc
+import h2.config
+import h2.connection
+import h2.events
+import h2.settings
+import psutil
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from support.servers import Server, serving
+from support.waiting import HANG_SECONDS, NEVER_SECONDS, wait_until
+
+from voxcpm_grpc.v1 import tts_pb2 as pb
+from voxcpm_grpc.v1 import tts_pb2_grpc
+
+pytestmark = pytest.mark.timeout(600)
+
+TEXT = "A sentence that takes its time to be spoken, as it is long, and longer than anyone would want to listen. "
+SERVERS = {"one front": (), "two fronts": ("--fronts", "2"), "two engines": ("--devices", "cpu:2")}
+METHOD = "/voxcpm_grpc.v1.VoxCPMService/Generate"
+STREAMS_PER_CONNECTION = 8
+OTHERS, OTHERS_SEGMENTS = 4, 2  # streams at a time whose throughput is measured
+SEGMENT_STEPS = 40
+LEAST = 0.95  # of the throughput without stalled streams
+LEAST_ROUNDS, MOST_ROUNDS = 3, 9
+QUIET_SECONDS = 0.5
+
+
+@pytest.fixture(scope="module", params=SERVERS, ids=lambda name: name.replace(" ", "-"))
+def servers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Server]]:
+    """Two servers of one kind, to compare."""
+    with contextlib.ExitStack() as stack:
+        yield [
+            stack.enter_context(serving(tmp_path_factory.mktemp("voices"), *SERVERS[request.param])) for _ in range(2)
+        ]
+
+
+def request(segments: int, *, lead: int = 0) -> list[pb.GenerateRequest]:
+    """The messages of a stream, with a lead of so many seconds, or that of the server."""
+    sampling = pb.Sampling(seed=3, inference_timesteps=4, min_steps=SEGMENT_STEPS, max_steps=SEGMENT_STEPS)
+    config = pb.GenerateConfig(turn=pb.TurnConfig(sampling=sampling))
+    if lead:
+        config.pacing.max_lead.CopyFrom(Duration(seconds=lead))
+    return [pb.GenerateRequest(config=config), pb.GenerateRequest(text=TEXT * segments)]
+
+
+# ---- clients that do not read
+
+
+@contextlib.contextmanager
+def unread_calls(address: str, count: int) -> Iterator[None]:
+    """Calls of grpc whose messages are not read."""
+    options = [
+        ("grpc.use_local_subchannel_pool", 1),
+        ("grpc.http2.bdp_probe", 0),
+        ("grpc.http2.lookahead_bytes", 65536),
+    ]
+    ended = threading.Event()
+
+    def messages() -> Iterator[pb.GenerateRequest]:
+        yield from request(6, lead=1)
+        ended.wait(NEVER_SECONDS)
+
+    with contextlib.ExitStack() as stack:
+        stack.callback(ended.set)
+        for first in range(0, count, STREAMS_PER_CONNECTION):
+            channel = stack.enter_context(grpc.insecure_channel(address, options))
+            stub = tts_pb2_grpc.VoxCPMServiceStub(channel)
+            for _ in range(min(STREAMS_PER_CONNECTION, count - first)):
+                stack.callback(stub.Generate(messages()).cancel)
+        yield
+
+
+@contextlib.contextmanager
+def closed_windows(address: str, count: int) -> Iterator[None]:
+    """Streams of connections whose flow control lets the server send headers and nothing else."""
+    host, _, port = address.rpartition(":")
+    with contextlib.ExitStack() as stack:
+        for first in range(0, count, STREAMS_PER_CONNECTION):
+            connected = stack.enter_context(socket.create_connection((host, int(port)), HANG_SECONDS))
+            stack.callback(Stalled(connected, address, min(STREAMS_PER_CONNECTION, count - first)).stop)
+        yield
+
+
+class Stalled:
+    """A connection with an initial window of 0. A thread answers its pings and settings."""
+
+    def __init__(self, connected: socket.socket, authority: str, streams: int) -> None:
+        self._socket = connected
+        self._http = h2.connection.H2Connection(h2.config.H2Configuration(header_encoding="utf-8"))
+        self._http.local_settings = h2.settings.Settings(
+            client=True, initial_values={h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 0}
+        )
+        self._http.initiate_connection()
+        data = b"".join(
+            b"\0" + len(body).to_bytes(4, "big") + body
+            for body in (message.SerializeToString() for message in request(6, lead=1))
+        )
+        headers = {
+            ":method": "POST",
+            ":scheme": "http",
+            ":authority": authority,
+            ":path": METHOD,
+            "te": "trailers",
+            "content-type": "application/grpc",
+        }
+        for _ in range(streams):
+            stream = self._http.get_next_available_stream_id()
+            self._http.send_headers(stream, list(headers.items()))
+            self._http.send_data(stream, data)  # and no end: the stream stays open
+        self._socket.sendall(self._http.data_to_send())
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._thread.join(HANG_SECONDS)
+
+    def _run(self) -> None:
+        with contextlib.suppress(OSError, TimeoutError):
+            while data := self._socket.recv(65536):
+                for event in self._http.receive_data(data):
+                    assert not isinstance(event, h2.events.DataReceived) or not event.data
+                self._socket.sendall(self._http.data_to_send())
+
+
+CLIENTS = {"grpc": unread_calls, "h2": closed_windows}
+
+
+# ---- the others
+
+
+def throughput(server: Server) -> float:
+    """Steps per second of streams that are read, as many at a time as `OTHERS`."""
+
+    def speak(_: int) -> int:
+        options = [("grpc.use_local_subchannel_pool", 1)]
+        with grpc.insecure_channel(server.address, options) as channel:
+            stub = tts_pb2_grpc.VoxCPMServiceStub(channel)
+            chunks = list(stub.Generate(iter(request(OTHERS_SEGMENTS)), timeout=HANG_SECONDS))
+        return chunks[-1].summary.total_samples
+
+    started = time.monotonic()
+    with ThreadPoolExecutor(OTHERS) as threads:
+        samples = list(threads.map(speak, range(OTHERS)))
+    seconds = time.monotonic() - started
+    assert len(set(samples)) == 1 and samples[0] > 0
+    return OTHERS * OTHERS_SEGMENTS * SEGMENT_STEPS / seconds
+
+
+def engines(server: Server) -> list[psutil.Process]:
+    return [one for one in psutil.Process(server.process.pid).children() if "engine" in one.cmdline()[0]]
+
+
+def wait_until_idle(server: Server) -> None:
+    """Wait until the engines make no more steps: all credit is used up."""
+
+    def used() -> float:
+        return sum(sum(one.cpu_times()[:2]) for one in engines(server))
+
+    def idle() -> bool:
+        before = used()
+        time.sleep(QUIET_SECONDS)
+        return used() - before < 0.2 * QUIET_SECONDS
+
+    wait_until(idle)
+
+
+@pytest.mark.parametrize("count", [1, 8, 64])
+@pytest.mark.parametrize("client", CLIENTS)
+def test_stalled_readers_do_not_lower_the_throughput_of_others(servers, client, count):
+    """Two servers work at the same time, one of them with stalled readers, so that other programs slow both down.
+
+    The servers take turns. The ratio is the mean of two turns, and the median of these means.
+    """
+    stalled: Callable[[str, int], contextlib.AbstractContextManager[None]] = CLIENTS[client]
+    ratios: list[float] = []
+    while len(ratios) < LEAST_ROUNDS or (median(ratios) < LEAST and len(ratios) < MOST_ROUNDS):
+        turns = []
+        for beside, alone in (servers, servers[::-1]):
+            with stalled(beside.address, count), ThreadPoolExecutor(2) as threads:
+                wait_until_idle(beside)
+                fast, slow = threads.map(throughput, (alone, beside))
+            wait_until_idle(beside)
+            turns.append(slow / fast)
+        ratios.append(geometric_mean(turns))
+    print(f"{client} {count}: {fast:.0f} steps/s alone, ratios", *(f"{ratio:.2f}" for ratio in ratios))
+    assert median(ratios) >= LEAST
