@@ -84,6 +84,58 @@ def test_batched_equals_alone_also_under_preemption(kv_positions, graphs):
     assert at_rest(eng)
 
 
+@pytest.mark.parametrize(("graphs", "late"), [(False, False), (True, False), (True, True)])
+def test_streams_that_are_swapped_out_make_the_same_audio(monkeypatch, graphs, late):
+    """Also if the audio of a slot is decoded long after the step that is followed by the swap."""
+    alone = {}
+    for request in mixed_requests():
+        eng = engine(slots=1, graphs=False)
+        eng.add(request)
+        alone |= run(eng)
+    eng = engine(slots=2, graphs=graphs)
+    if late:
+        captured = graphs_of(eng)
+        replay = captured._decode.replay
+
+        def decode_late(count):
+            torch.cuda._sleep(20_000_000)  # clocks: about 10 ms
+            return replay(count)
+
+        monkeypatch.setattr(captured._decode, "replay", decode_late)
+    outcomes: defaultdict[str, Outcome] = defaultdict(Outcome)
+    unfinished = [request.id for request in mixed_requests()]
+    for request in mixed_requests():
+        eng.add(request, credit=2)
+    while unfinished:
+        run(eng, outcomes=outcomes)
+        unfinished = [id for id in unfinished if outcomes[id].finished is None]
+        for id in unfinished[::2]:
+            eng.grant(id, 3)
+    for id, expected in alone.items():
+        assert finished(outcomes[id]).steps == finished(expected).steps
+        np.testing.assert_allclose(latents(outcomes[id]), latents(expected), atol=1e-3)
+        np.testing.assert_allclose(outcomes[id].waveform, expected.waveform, atol=1e-3)
+    assert eng.stats().swaps > 8 and at_rest(eng)
+
+
+def test_a_swap_does_not_wait_for_the_device():
+    eng = engine(slots=1)
+    request = Request(id="a", text="Hello.", sampling=Sampling(min_steps=30, max_steps=30))
+    for turn in range(2):  # the first turn allocates pinned memory
+        eng.add(replace(request, id=f"out {turn}"), credit=3)
+        run(eng)
+        eng.add(replace(request, id=f"in {turn}"))
+        torch.cuda._sleep(200_000_000)  # clocks: about 100 ms
+        asleep = torch.cuda.Event()
+        asleep.record()
+        eng.step()
+        if turn:
+            assert not asleep.query(), "the launch has waited"
+        assert eng.stats().swapped == 1
+        eng.cancel(f"in {turn}")
+        eng.cancel(f"out {turn}")  # frees that memory
+
+
 @pytest.mark.parametrize("slots", [1, 2, 8])
 def test_audio_that_is_decoded_later_than_the_language_models_run_is_the_same(monkeypatch, slots):
     """Also if its slot is opened again at once, or if the next batch has another size and other timesteps."""

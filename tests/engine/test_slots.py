@@ -1,11 +1,17 @@
-"""The padded slots of a step are in static memory, and are copied there only if they have changed."""
+"""Slots: the padded ones of a step, which are copied only if they have changed, and saved ones."""
+
+from dataclasses import dataclass, fields
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
 import torch
 
 from voxcpm_grpc.engine import slots
-from voxcpm_grpc.engine.slots import PaddedSlots
+from voxcpm_grpc.engine.sequence import Sequence
+from voxcpm_grpc.engine.slots import PaddedSlots, Slots
+from voxcpm_grpc.models.base import SlotState
 
 SCRATCH = 16
 
@@ -62,3 +68,53 @@ def test_random_batches_are_always_written():
         size = int(rng.choice([1, 2, 4, 8, SCRATCH]))
         step = rng.permutation(SCRATCH)[: rng.integers(1, size + 1)].tolist() if rng.random() < 0.5 else [3, 1][:size]
         assert put(padded, step, size) == step + [SCRATCH] * (size - len(step))
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyState:
+    hidden: torch.Tensor
+    flag: torch.Tensor
+    codec: torch.Tensor
+
+
+def slots_of_all_dtypes(rows: int) -> Slots:
+    """Slots with random content. The sizes of the rows are odd numbers of elements."""
+
+    def number(*shape: int) -> torch.Tensor:
+        return torch.randint(1 << 40, (rows, *shape))
+
+    state = SlotState(
+        **{name: number() for name in ("seed", "turn", "segment", "step", "position", "patches")},
+        cfg=torch.rand(rows),
+        temperature=torch.rand(rows),
+        history=torch.randn(rows, 9, 1, 3).bfloat16(),
+        block_table=number(5).int(),
+        model=FamilyState(torch.randn(rows, 7).bfloat16(), torch.rand(rows) < 0.5, torch.randn(rows, 3, 5).half()),
+    )
+    return Slots(state, torch.device("cpu"))
+
+
+def content(slots: Slots, slot: int, patches: int) -> list[torch.Tensor]:
+    own = [getattr(slots.state, field.name) for field in fields(slots.state)]
+    family = [getattr(slots.state.model, field.name) for field in fields(slots.state.model)]
+    rows = [tensor[slot] for tensor in (*own, *family) if isinstance(tensor, torch.Tensor)]
+    return [row[:patches] if row.dim() == 3 else row for row in rows if row.dtype is not torch.int32]
+
+
+def test_a_saved_state_is_restored_to_another_slot_and_changes_no_other():
+    slots = slots_of_all_dtypes(5)
+    prompt = SimpleNamespace(patches=np.zeros((2, 1, 3), np.float32))
+    sequence = cast(Sequence, SimpleNamespace(prompt=prompt, launched=4))
+    expected = [row.clone() for row in content(slots, 1, 6)]
+    others = [[row.clone() for row in content(slots, slot, 9)] for slot in (0, 2, 4)]
+    pages = slots.state.block_table.clone()
+    saved = slots.save(1, sequence)
+    for row in content(slots, 1, 9):
+        row.zero_()  # the next owner of the slot
+    slots.restore(3, saved)
+    assert len(expected) == 12
+    for row, before in zip(content(slots, 3, 6), expected, strict=True):
+        assert torch.equal(row, before)
+    for slot, before in zip((0, 2, 4), others, strict=True):
+        assert all(map(torch.equal, content(slots, slot, 9), before))
+    assert torch.equal(slots.state.block_table, pages)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -29,3 +31,11 @@ class HostCopy:
         if self._event is not None:
             self._event.synchronize()
         return self.tensor.numpy()
+
+
+@dataclass(frozen=True, slots=True)
+class SavedSlot:
+    """The state of a slot on the host, except its pages."""
+
+    patches: int  # entries of the history
+    packed: HostCopy  # uint8: the rows of all state tensors, one after another

@@ -12,12 +12,12 @@ from torch import Tensor
 
 from voxcpm_grpc.attention import PagedKV
 from voxcpm_grpc.engine.graph import StepGraph, batch_buckets, token_buckets
-from voxcpm_grpc.engine.host_copy import HostCopy
+from voxcpm_grpc.engine.host_copy import HostCopy, SavedSlot
 from voxcpm_grpc.engine.kv_cache import allocate_kv
 from voxcpm_grpc.engine.rows import PackedChunks, pack, prefill_rows, step_rows
 from voxcpm_grpc.engine.scheduler import Batch, PrefillChunk
 from voxcpm_grpc.engine.sequence import Sequence
-from voxcpm_grpc.engine.slots import PaddedSlots, SavedSlot, Slots
+from voxcpm_grpc.engine.slots import PaddedSlots, Slots
 from voxcpm_grpc.kernels.graph import GraphPool, Priority
 from voxcpm_grpc.models.base import EmbedRows, Frame, SpeechModel, upload
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from voxcpm_grpc.request import Request
 
 if TYPE_CHECKING:
-    from voxcpm_grpc.engine.slots import SavedSlot
+    from voxcpm_grpc.engine.host_copy import SavedSlot
     from voxcpm_grpc.models.base import PromptRows
 
 

@@ -8,19 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from voxcpm_grpc.engine.host_copy import HostCopy
+from voxcpm_grpc.engine.host_copy import HostCopy, SavedSlot
 from voxcpm_grpc.engine.sequence import Sequence
 from voxcpm_grpc.models.base import SlotState, SpeechModel, upload
 
 NOT_SAVED = {"history", "block_table", "model"}  # fields of SlotState that are not saved as they are
-
-
-@dataclass(frozen=True, slots=True)
-class SavedSlot:
-    """The state of a slot on the host, except its pages."""
-
-    patches: int  # entries of the history
-    packed: HostCopy  # uint8: the rows of all state tensors, one after another
 
 
 @dataclass(frozen=True, slots=True)

@@ -187,6 +187,7 @@ def test_stalled_readers_do_not_lower_the_throughput_of_others(servers, client, 
     """
     stalled: Callable[[str, int], contextlib.AbstractContextManager[None]] = CLIENTS[client]
     ratios: list[float] = []
+    fast = 0.0
     while len(ratios) < LEAST_ROUNDS or (median(ratios) < LEAST and len(ratios) < MOST_ROUNDS):
         turns = []
         for beside, alone in (servers, servers[::-1]):

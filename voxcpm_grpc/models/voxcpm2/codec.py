@@ -15,7 +15,7 @@ from voxcpm_grpc.models.base import Codec, upload
 from voxcpm_grpc.models.voxcpm2.config import VAEConfig
 from voxcpm_grpc.models.voxcpm2.vae import Decoder, StreamingNet
 
-# Audio that the codec converts at once. On a CPU a chunk delays a step, so it takes less time than a step of one stream.
+# Audio that the codec converts at once. On a CPU a chunk delays the next step, so it takes less time than a step.
 CHUNK_SECONDS = {"cuda": 2.0, "cpu": 0.64}
 
 
