@@ -8,6 +8,8 @@ import grpc
 import numpy as np
 import pytest
 from google.protobuf.duration_pb2 import Duration
+from support.grpc_types import EOF
+from support.short_speech import ShortSpeech
 from support.waiting import HANG_SECONDS
 
 from voxcpm_client import AsyncClient
@@ -41,7 +43,7 @@ class Listener:
             self._parts.append((await self._call.read()).audio)
 
     async def rest(self) -> np.ndarray:
-        while (chunk := await self._call.read()) is not grpc.aio.EOF:
+        while (chunk := await self._call.read()) is not EOF:
             self._parts.append(chunk.audio)
         return np.frombuffer(b"".join(self._parts), np.int16)
 
@@ -49,7 +51,7 @@ class Listener:
 @pytest.mark.timeout(300)
 async def test_streams_that_are_not_read_leave_their_slots_to_others(target, info, same_audio):
     stalled = info.max_slots + MORE
-    options = {"max_steps": 8, "timesteps": 4, "seed": 5}
+    options: ShortSpeech = {"max_steps": 8, "timesteps": 4, "seed": 5}
     async with (
         AsyncClient(target, timeout=HANG_SECONDS, retries=0) as client,
         grpc.aio.insecure_channel(target, SMALL_WINDOW) as channel,

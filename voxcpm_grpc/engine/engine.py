@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterable
-from functools import partial
 from dataclasses import replace
+from functools import partial
 from time import monotonic
 
 import numpy as np
