@@ -25,6 +25,7 @@ from voxcpm_client.errors import (
 )
 from voxcpm_client.model_info import ModelInfo
 from voxcpm_client.options import Prompt, SpeechOptions, VoiceOptions
+from voxcpm_client.recordings import Recording
 from voxcpm_client.results import (
     Chunk,
     Flushed,
@@ -38,6 +39,7 @@ from voxcpm_client.results import (
 )
 from voxcpm_client.stream import AsyncSession, AsyncStream
 from voxcpm_client.sync import Client, Session, Stream
+from voxcpm_grpc import __version__
 from voxcpm_grpc.audio import AudioFormat, Encoding
 
 __all__ = [
@@ -65,6 +67,7 @@ __all__ = [
     "NotFound",
     "PermissionDenied",
     "Prompt",
+    "Recording",
     "SegmentEvent",
     "Session",
     "Speech",
@@ -77,5 +80,6 @@ __all__ = [
     "Unimplemented",
     "Voice",
     "VoiceOptions",
+    "__version__",
     "tls_credentials",
 ]

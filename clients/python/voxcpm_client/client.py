@@ -11,11 +11,13 @@ from typing import Any, Literal, Self, Unpack
 import grpc
 
 from voxcpm_client import responses, upload
+from voxcpm_client.arguments import check_options, check_string, check_text
 from voxcpm_client.connection import Connection
 from voxcpm_client.errors import InvalidArgument
 from voxcpm_client.model_info import ModelInfo
-from voxcpm_client.options import Recording, SpeechOptions, VoiceKind, VoiceOptions
-from voxcpm_client.requests import VOICE_PREFIXES, generate_config, read
+from voxcpm_client.options import SpeechOptions, VoiceKind, VoiceOptions
+from voxcpm_client.recordings import Recording, has_samples, read
+from voxcpm_client.requests import VOICE_PREFIXES, generate_config
 from voxcpm_client.results import Latents, Speech, Voice
 from voxcpm_client.retry import Attempts
 from voxcpm_client.stream import AsyncSession, AsyncStream
@@ -95,6 +97,8 @@ class AsyncClient:
             text: A string, or an iterable of its pieces.
             options: See SpeechOptions.
         """
+        check_options("speak", options, SpeechOptions)
+        check_text(text)
         return AsyncStream(self._connection, generate_config(options), text, timeout=self._long_timeout(options))
 
     async def say(self, text: Text, **options: Unpack[SpeechOptions]) -> Speech:
@@ -106,6 +110,7 @@ class AsyncClient:
             text: A string, or an iterable of its pieces.
             options: See SpeechOptions.
         """
+        check_options("say", options, SpeechOptions)
         async with self.speak(text, **options) as stream:
             return await stream.speech()
 
@@ -115,6 +120,7 @@ class AsyncClient:
         Args:
             options: See SpeechOptions. A long conversation needs `timeout=None`.
         """
+        check_options("session", options, SpeechOptions)
         return AsyncSession(self._connection, generate_config(options), None, timeout=self._long_timeout(options))
 
     # ------------------------------------------------------------ voices
@@ -127,17 +133,21 @@ class AsyncClient:
         transcript with a space if the language uses spaces.
 
         Args:
-            audio: Path or bytes of an audio file in any common format.
+            audio: Path, bytes or open file of a recording in any common format, or samples: `(array, rate)`, a Speech.
             transcript: The words of the recording, exactly as spoken.
             options: See VoiceOptions.
         """
+        check_options("add_prompt", options, VoiceOptions)
+        check_string(transcript, "transcript")
         config = pb.AddPromptConfig(
             options=upload.stored_as(options),
             transcript=transcript,
             source=upload.source_format(options),
             preview=upload.preview(options),
         )
-        return await self._add(pb.AddPromptRequest, config, [Upload(await _load(audio))], options)
+        return await self._add(
+            pb.AddPromptRequest, config, [Upload(await _load(audio, options.get("source")))], options
+        )
 
     async def add_reference(self, audio: Recording, **options: Unpack[VoiceOptions]) -> Voice:
         """Store a recording whose voice (timbre) later speech takes. It needs no transcript.
@@ -145,15 +155,18 @@ class AsyncClient:
         `ModelInfo.limits` has the limits of a recording: `max_upload_bytes` and `max_reference_seconds`.
 
         Args:
-            audio: Path or bytes of an audio file in any common format.
+            audio: Path, bytes or open file of a recording in any common format, or samples: `(array, rate)`, a Speech.
             options: See VoiceOptions.
         """
+        check_options("add_reference", options, VoiceOptions)
         config = pb.AddReferenceConfig(
             options=upload.stored_as(options),
             source=upload.source_format(options),
             preview=upload.preview(options),
         )
-        return await self._add(pb.AddReferenceRequest, config, [Upload(await _load(audio))], options)
+        return await self._add(
+            pb.AddReferenceRequest, config, [Upload(await _load(audio, options.get("source")))], options
+        )
 
     async def add_hifi(
         self,
@@ -173,6 +186,8 @@ class AsyncClient:
             reference: A recording, or the id of a stored reference. Default: `None`, the recording of the prompt.
             options: See VoiceOptions.
         """
+        check_options("add_hifi", options, VoiceOptions)
+        check_string(transcript, "transcript")
         config = pb.AddHifiConfig(options=upload.stored_as(options), preview=upload.preview(options))
         source = upload.source_format(options)
         uploads: list[Upload] = []
@@ -180,7 +195,7 @@ class AsyncClient:
             config.prompt_id = prompt
         else:
             config.uploaded_prompt.CopyFrom(pb.UploadedPrompt(source=source, transcript=transcript))
-            uploads.append(Upload(await _load(prompt), pb.AUDIO_ROLE_PROMPT))
+            uploads.append(Upload(await _load(prompt, options.get("source")), pb.AUDIO_ROLE_PROMPT))
         if reference is None and not uploads:
             raise InvalidArgument("a stored prompt needs a reference: its recording is not kept", field="reference")
         if reference is None:
@@ -189,7 +204,7 @@ class AsyncClient:
             config.reference_id = reference
         else:
             config.uploaded_reference.CopyFrom(pb.UploadedReference(source=source))
-            uploads.append(Upload(await _load(reference), pb.AUDIO_ROLE_REFERENCE))
+            uploads.append(Upload(await _load(reference, options.get("source")), pb.AUDIO_ROLE_REFERENCE))
         return await self._add(pb.AddHifiRequest, config, uploads, options)
 
     async def encode_latents(
@@ -200,7 +215,7 @@ class AsyncClient:
         `ModelInfo.limits` has the limits of a recording, as for `add_prompt` and `add_reference`.
 
         Args:
-            audio: Path or bytes of an audio file in any common format.
+            audio: Path, bytes or open file of a recording in any common format, or samples: `(array, rate)`, a Speech.
             role: `prompt` or `reference`: the later use of the latents. They do not fit the other use.
             source: Encoding and sample rate of raw PCM without a header. Default: `None`, for audio files.
         """
@@ -213,7 +228,7 @@ class AsyncClient:
             request_id=uuid.uuid4().hex,
         )
         attempts = self._connection.attempts(self._timeout)
-        response = await upload.encode(self._connection, config, Upload(await _load(audio)), attempts)
+        response = await upload.encode(self._connection, config, Upload(await _load(audio, source)), attempts)
         return responses.latents(response)
 
     async def voices(self, *, kind: VoiceKind | None = None, labels: Mapping[str, str] | None = None) -> list[Voice]:
@@ -282,5 +297,7 @@ class AsyncClient:
         return self._connection.attempts(min(SHORT_TIMEOUT, self._timeout or SHORT_TIMEOUT))
 
 
-async def _load(audio: Recording) -> bytes:
+async def _load(audio: Recording, source: AudioFormat | None) -> bytes:
+    if source is not None and has_samples(audio):
+        raise InvalidArgument("source is for raw PCM; samples with their rate need none: leave it out", field="source")
     return await asyncio.to_thread(read, audio)

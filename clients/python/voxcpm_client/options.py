@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, TypedDict
 
+from voxcpm_client.recordings import Recording
 from voxcpm_client.results import Latents
 from voxcpm_grpc.audio import AudioFormat
-
-Recording = str | Path | bytes
-"""The path of an audio file in any common format, or the bytes of such a file."""
 
 SegmentationMode = Literal["sentence", "manual"]
 FirstSegment = Literal["sentence", "eager"]

@@ -6,14 +6,14 @@ import uuid
 from collections.abc import Mapping
 from datetime import timedelta
 from numbers import Integral
-from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 from google.protobuf.duration_pb2 import Duration
 
 from voxcpm_client.errors import InvalidArgument
-from voxcpm_client.options import Continuity, FirstSegment, Recording, SegmentationMode, SpeechOptions, VoiceKind
+from voxcpm_client.options import Continuity, FirstSegment, Prompt, SegmentationMode, SpeechOptions, VoiceKind
+from voxcpm_client.recordings import Recording, read
 from voxcpm_client.results import ENCODINGS, Latents
 from voxcpm_grpc.audio import Encoding
 from voxcpm_grpc.v1 import tts_pb2 as pb
@@ -61,11 +61,6 @@ def duration(name: str, seconds: float) -> Duration:
     return message
 
 
-def read(recording: Recording) -> bytes:
-    """The bytes of a recording. Blocks on the file system. Raises OSError if the file cannot be read."""
-    return recording if isinstance(recording, bytes) else Path(recording).read_bytes()
-
-
 def _count(options: SpeechOptions, name: str) -> int | None:
     value: Any = options.get(name)
     if value is None:
@@ -103,6 +98,8 @@ def _conditioning(options: SpeechOptions) -> pb.Conditioning:
     for voice in (voices,) if isinstance(voices, str) else voices:
         put(voice_role(voice), voice)
     if (prompt := options.get("prompt")) is not None:
+        if not isinstance(prompt, Prompt):  # pyright: ignore[reportUnnecessaryIsInstance]: not every caller checks types
+            raise TypeError(f"prompt is {type(prompt).__name__}; it must be a Prompt, a recording and its transcript")
         put("prompt", pb.InlinePrompt(transcript=prompt.transcript, **_source(prompt.audio)))
     if (reference := options.get("reference")) is not None:
         put("reference", pb.InlineReference(**_source(reference)))

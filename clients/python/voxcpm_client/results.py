@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import io
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 import numpy as np
+import numpy.typing as npt
 
-from voxcpm_grpc.audio import Encoding, WavWriter
+from voxcpm_client.errors import InvalidArgument
+from voxcpm_grpc.audio import Encoding
+from voxcpm_grpc.audio.wav import header
 from voxcpm_grpc.v1 import tts_pb2 as pb
 
 ENCODINGS: Mapping[Encoding, Any] = {
@@ -18,6 +23,7 @@ ENCODINGS: Mapping[Encoding, Any] = {
     Encoding.PCM_F32LE: pb.AUDIO_ENCODING_PCM_F32LE,
     Encoding.WAV: pb.AUDIO_ENCODING_WAV,
 }
+RAW_SUFFIXES = (".pcm", ".raw")
 BY_NUMBER: Mapping[int, Encoding] = {number: encoding for encoding, number in ENCODINGS.items()}
 
 
@@ -146,7 +152,7 @@ class Chunk:
     """The answer to an interrupt, if the message has one. Default: `None`."""
 
     @property
-    def samples(self) -> np.ndarray:
+    def samples(self) -> npt.NDArray[Any]:
         """The audio as an array [sample_count]: float32 for `pcm_f32le`, int16 for the other encodings."""
         return samples_of(self.audio, self.encoding, self.sample_count)
 
@@ -205,7 +211,7 @@ class Summary:
 class Speech:
     """All the audio of a call."""
 
-    samples: np.ndarray
+    samples: npt.NDArray[Any]
     """The audio as an array [samples], mono: float32 if the encoding is `pcm_f32le`, otherwise int16."""
 
     sample_rate: int
@@ -222,15 +228,26 @@ class Speech:
         """Duration of the audio in seconds."""
         return len(self.samples) / self.sample_rate
 
-    def save(self, path: str | Path) -> None:
-        """Write a WAV file of 16-bit integers or 32-bit floats, as the samples are.
+    def save(self, file: str | os.PathLike[str] | IO[bytes]) -> None:
+        """Write the audio, 16-bit integers or 32-bit floats as the samples are.
+
+        The suffix of the name decides: a WAV file for `.wav` and for files without a suffix or a name, such as BytesIO;
+        samples alone for `.pcm` and `.raw`. Raises InvalidArgument for any other suffix.
 
         Args:
-            path: The file to write. An existing file is replaced.
+            file: Path of the file to write, or a file that is open for binary writing. An existing file is replaced.
         """
+        path = Path(file) if isinstance(file, str | os.PathLike) else None
+        raw = _suffix(path or Path(str(getattr(file, "name", "")))) in RAW_SUFFIXES
+        body = self.samples.astype(self.samples.dtype.newbyteorder("<")).tobytes()
         encoding = Encoding.PCM_F32LE if self.samples.dtype == np.float32 else Encoding.PCM_S16LE
-        with Path(path).open("wb") as file, WavWriter(file, self.sample_rate, encoding) as wav:
-            wav.write(self.samples.astype(self.samples.dtype.newbyteorder("<")).tobytes())
+        data = body if raw else header(self.sample_rate, encoding, len(body)) + body
+        if path is not None:
+            path.write_bytes(data)
+        elif isinstance(file, io.TextIOBase) or not hasattr(file, "write"):
+            raise TypeError("file must be a path or a file that is open for binary writing, such as open(path, 'wb')")
+        else:
+            cast(IO[bytes], file).write(data)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,7 +305,7 @@ class Voice:
 class Latents:
     """A recording as the model reads it, from `encode_latents`. Give it as `reference` or in a `Prompt`."""
 
-    data: np.ndarray
+    data: npt.NDArray[np.float32]
     """The latents, float32 [frames, feat_dim]."""
 
     model_fingerprint: str
@@ -299,7 +316,14 @@ class Latents:
     """Duration of the recording in seconds. Default: `0.0`."""
 
 
-def samples_of(audio: bytes, encoding: Encoding, count: int) -> np.ndarray:
+def _suffix(path: Path) -> str:
+    suffix = path.suffix.lower()
+    if suffix not in ("", ".wav", *RAW_SUFFIXES):
+        raise InvalidArgument(f"{path} must end in .wav, .pcm or .raw; convert a WAV file for {suffix}", field="file")
+    return suffix
+
+
+def samples_of(audio: bytes, encoding: Encoding, count: int) -> npt.NDArray[Any]:
     """The last `count` samples of `audio`; a WAV header may precede them."""
     dtype = np.dtype("<f4" if encoding == Encoding.PCM_F32LE else "<i2")
     return np.frombuffer(audio, dtype, count=count, offset=len(audio) - count * dtype.itemsize)

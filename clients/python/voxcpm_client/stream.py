@@ -11,6 +11,7 @@ from typing import Any, Self
 import grpc
 
 from voxcpm_client import responses
+from voxcpm_client.arguments import check_string
 from voxcpm_client.connection import Connection
 from voxcpm_client.errors import SpeechError
 from voxcpm_client.request_queue import RequestQueue
@@ -199,6 +200,7 @@ class AsyncSession(AsyncStream):
         Args:
             text: Any part of the text, down to a single character. It is split into messages as needed.
         """
+        check_string(text, "text")
         async for piece in pieces(text):
             await self._requests.put(pb.GenerateRequest(text=piece))
 

@@ -11,7 +11,8 @@ import grpc
 
 from voxcpm_client.client import DEFAULT_TARGET, DEFAULT_TIMEOUT, AsyncClient
 from voxcpm_client.model_info import ModelInfo
-from voxcpm_client.options import Recording, SpeechOptions, VoiceKind, VoiceOptions
+from voxcpm_client.options import SpeechOptions, VoiceKind, VoiceOptions
+from voxcpm_client.recordings import Recording
 from voxcpm_client.results import Chunk, Header, Latents, Speech, Summary, Voice
 from voxcpm_client.stream import AsyncSession, AsyncStream
 from voxcpm_client.text import Text
@@ -216,7 +217,7 @@ class Client:
         transcript with a space if the language uses spaces.
 
         Args:
-            audio: Path or bytes of an audio file in any common format.
+            audio: Path, bytes or open file of a recording in any common format, or samples: `(array, rate)`, a Speech.
             transcript: The words of the recording, exactly as spoken.
             options: See VoiceOptions.
         """
@@ -228,7 +229,7 @@ class Client:
         `ModelInfo.limits` has the limits of a recording: `max_upload_bytes` and `max_reference_seconds`.
 
         Args:
-            audio: Path or bytes of an audio file in any common format.
+            audio: Path, bytes or open file of a recording in any common format, or samples: `(array, rate)`, a Speech.
             options: See VoiceOptions.
         """
         return self._loop.run(self._client.add_reference(audio, **options))
@@ -261,7 +262,7 @@ class Client:
         `ModelInfo.limits` has the limits of a recording, as for `add_prompt` and `add_reference`.
 
         Args:
-            audio: Path or bytes of an audio file in any common format.
+            audio: Path, bytes or open file of a recording in any common format, or samples: `(array, rate)`, a Speech.
             role: `prompt` or `reference`: the later use of the latents. They do not fit the other use.
             source: Encoding and sample rate of raw PCM without a header. Default: `None`, for audio files.
         """

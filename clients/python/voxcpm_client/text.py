@@ -7,6 +7,8 @@ import threading
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable
 from typing import Any
 
+from voxcpm_client.arguments import check_piece
+
 Text = str | Iterable[str] | AsyncIterable[str]
 """A string, or its pieces in order, which may be of any size and arrive at any time. Pieces are joined as they are."""
 
@@ -26,9 +28,10 @@ async def pieces(text: Text) -> AsyncGenerator[str]:
         source = aiter(text)
     else:
         source = _each(text) if isinstance(text, list | tuple) else _from_thread(text)
+    number = 0
     async for piece in source:
-        if not isinstance(piece, str):  # pyright: ignore[reportUnnecessaryIsInstance]: not every caller checks types
-            raise TypeError(f"the pieces of a text must be str; one is {type(piece).__name__}")
+        number += 1
+        check_piece(piece, number)
         for start in range(0, len(piece), PIECE_CHARS):
             yield piece[start : start + PIECE_CHARS]
 
@@ -40,10 +43,10 @@ async def _each(items: Iterable[str]) -> AsyncIterator[str]:
 
 async def _from_thread(items: Iterable[str]) -> AsyncIterator[str]:
     loop = asyncio.get_running_loop()
-    queue: asyncio.Queue[tuple[str | None, BaseException | None]] = asyncio.Queue(WAITING_PIECES)
+    queue: asyncio.Queue[tuple[str, BaseException | None]] = asyncio.Queue(WAITING_PIECES)
     abandoned = threading.Event()
 
-    def put(item: str | None, error: BaseException | None = None) -> None:
+    def put(item: str, error: BaseException | None = None) -> None:
         asyncio.run_coroutine_threadsafe(queue.put((item, error)), loop).result()
 
     def read() -> None:
@@ -52,24 +55,28 @@ async def _from_thread(items: Iterable[str]) -> AsyncIterator[str]:
                 if abandoned.is_set():
                     return
                 put(item)
-            put(None)
+            put("", _End())
         except BaseException as error:
             if not abandoned.is_set():
-                put(None, error)
+                put("", error)
 
     # A daemon thread, because nothing can wake a thread that reads a terminal, and the program must be able to exit.
     threading.Thread(target=read, name="voxcpm-text", daemon=True).start()
     try:
         while True:
             item, error = await queue.get()
+            if isinstance(error, _End):
+                return
             if error is not None:
                 raise error
-            if item is None:
-                return
             yield item
     finally:
         abandoned.set()
         _drain(queue)
+
+
+class _End(Exception):
+    """The end of an iterable, which may itself yield anything, None included."""
 
 
 def _drain(queue: asyncio.Queue[Any]) -> None:

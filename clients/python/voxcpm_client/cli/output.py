@@ -13,11 +13,11 @@ from typing import Any, BinaryIO, Protocol
 import click
 
 from voxcpm_client import Header
+from voxcpm_client.results import RAW_SUFFIXES
 from voxcpm_grpc.audio import Encoding, WavWriter
 
 DEFAULT_FILE = Path("speech.wav")
 STDOUT = Path("-")
-RAW_SUFFIXES = (".pcm", ".raw")
 PLAY_REMEDY = "install the sound library with: pip install 'voxcpm-grpc[play]'"
 
 
