@@ -79,7 +79,10 @@ class Call:
 
 
 class Servicer(tts_pb2_grpc.VoxCPMServiceServicer):
-    """`faults` are the failures of the next calls. `calls` has all calls. While `hold` is cleared, Generate waits."""
+    """`faults` are the failures of the next calls. `calls` has all calls. While `hold` is cleared, Generate waits.
+
+    Every text message is a segment. `max_text_chars` is the limit in the information about the model.
+    """
 
     def __init__(self) -> None:
         self.faults: deque[Fault] = deque()
@@ -89,9 +92,15 @@ class Servicer(tts_pb2_grpc.VoxCPMServiceServicer):
         self.hold = threading.Event()
         self.hold.set()
         self.arrived = threading.Condition()
+        self.max_text_chars = 20_000
 
     def fail(self, code: str, times: int = 1, **details) -> None:
         self.faults.extend([Fault(code=grpc.StatusCode[code], **details)] * times)
+
+    @property
+    def streams(self) -> list[Call]:
+        """The calls of Generate. A long text also asks for the limits of the server."""
+        return [call for call in self.calls if call.method == "Generate"]
 
     def samples(self, text: str) -> np.ndarray:
         """int16 [160 * len(text)]"""
@@ -109,7 +118,7 @@ class Servicer(tts_pb2_grpc.VoxCPMServiceServicer):
 
     def Generate(self, request_iterator, context):
         call, fault = self._begin("Generate", context)
-        chunks, at, sequence, turn = 0, 0, 1, 0
+        chunks, at, sequence, turn, turn_start = 0, 0, 1, 0, 0
         encoding = pb.AUDIO_ENCODING_PCM_S16LE
         for request in request_iterator:
             with self.arrived:
@@ -135,7 +144,13 @@ class Servicer(tts_pb2_grpc.VoxCPMServiceServicer):
                     audio = self._encode(request.text, encoding, first=at == 0)
                     count = RUN * len(request.text)
                     started = pb.SegmentEvent(
-                        kind=pb.SEGMENT_EVENT_KIND_STARTED, text=request.text, segment_index=chunks, at_samples=at
+                        kind=pb.SEGMENT_EVENT_KIND_STARTED,
+                        text=request.text,
+                        turn_index=turn,
+                        segment_index=chunks,
+                        at_samples=at,
+                        input_start=(at - turn_start) // RUN,
+                        input_end=(at - turn_start + count) // RUN,
                     )
                     yield pb.AudioChunk(
                         audio=audio,
@@ -148,7 +163,8 @@ class Servicer(tts_pb2_grpc.VoxCPMServiceServicer):
                     )
                     chunks, at, sequence = chunks + 1, at + count, sequence + 1
                 case "flush":
-                    turn += request.flush.end_turn
+                    if request.flush.end_turn and at > turn_start:
+                        turn, turn_start = turn + 1, at
                     yield pb.AudioChunk(
                         sequence=sequence, flush_done=pb.FlushDone(tag=request.flush.tag, at_samples=at)
                     )
@@ -265,6 +281,7 @@ class Servicer(tts_pb2_grpc.VoxCPMServiceServicer):
             inference_timesteps=[4, 10],
             presets=["anna", "otto"],
         )
+        info.limits.max_buffered_text_chars = self.max_text_chars
         info.limits.max_prompt_duration.FromMilliseconds(60_500)
         return info
 

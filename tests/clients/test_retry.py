@@ -106,6 +106,7 @@ async def test_the_number_of_retries_is_bounded(server):
 
 
 async def test_a_stream_with_too_much_text_to_keep_is_not_retried(client, server):
+    server.max_text_chars = 2 << 20
     server.hold.clear()
     server.fail("UNAVAILABLE")
     asked = []
@@ -120,7 +121,7 @@ async def test_a_stream_with_too_much_text_to_keep_is_not_retried(client, server
     server.hold.set()
     with pytest.raises(Unavailable):
         await task
-    assert len(server.calls) == 1
+    assert len(server.streams) == 1
 
 
 async def test_a_call_without_an_answer_ends_at_its_timeout(client, server):

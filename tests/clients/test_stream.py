@@ -84,7 +84,7 @@ async def test_a_long_string_is_sent_in_several_messages(client, server):
     server.fail("INVALID_ARGUMENT", after_chunks=1)  # the audio does not matter here
     with pytest.raises(SpeechError):
         await client.say(text)
-    assert max(len(message.text) for message in server.calls[-1].received) < 20_000
+    assert max(len(message.text) for message in server.streams[-1].received) < 20_000
 
 
 async def test_audio_arrives_before_the_text_is_complete(client, server):

@@ -10,6 +10,8 @@ import grpc
 
 from voxcpm_client.errors import SpeechError, from_rpc
 from voxcpm_client.retry import Attempts
+from voxcpm_client.text_window import BLOCK_CHARS, UNLIMITED
+from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
 
 OPTIONS = (
@@ -21,6 +23,8 @@ OPTIONS = (
     ("grpc.max_send_message_length", 64 << 20),
     ("grpc.keepalive_time_ms", 60_000),  # detects a server that is gone without closing the connection
 )
+DEFAULT_TEXT_LIMIT = 20_000  # of a server that does not tell its own
+LEAST_TEXT_LIMIT = 4 * BLOCK_CHARS
 SERVING = 1  # grpc.health.v1.HealthCheckResponse.ServingStatus
 T = TypeVar("T")
 
@@ -40,6 +44,7 @@ class Connection:
         self.metadata = tuple((metadata or {}).items())
         self._credentials = credentials
         self._retries = retries
+        self._text_limit: int | None = None
         self._channel: Any = None
         self._stub: Any = None
 
@@ -84,6 +89,23 @@ class Connection:
     async def unary(self, method: str, request: Any, attempts: Attempts) -> Any:
         call = getattr(self.stub, method)
         return await self.repeat(lambda remaining: call(request, timeout=remaining, metadata=self.metadata), attempts)
+
+    async def text_limit(self, attempts: Attempts) -> int:
+        """Text of one stream that may wait to be spoken on this server, in code points. It is asked for once.
+
+        If the limit leaves no room for some segments, text is sent without waiting, because the wait might not end.
+        """
+        if self._text_limit is not None:
+            return self._text_limit
+        try:
+            info = await self.unary("GetModelInfo", pb.GetModelInfoRequest(), attempts)
+        except SpeechError:
+            return DEFAULT_TEXT_LIMIT
+        limit: int = info.limits.max_buffered_text_chars or DEFAULT_TEXT_LIMIT
+        if limit < 2 * info.limits.max_segment_chars + LEAST_TEXT_LIMIT:
+            limit = UNLIMITED
+        self._text_limit = limit
+        return limit
 
     async def health(self, attempts: Attempts) -> bool:
         """True if the server is SERVING. Uses grpc.health.v1 without its package: each message has a single field."""

@@ -19,7 +19,10 @@ from voxcpm_client.results import Chunk, Header, Speech, Summary
 from voxcpm_client.retry import Attempts
 from voxcpm_client.status import CallStatus
 from voxcpm_client.text import Text, pieces
+from voxcpm_client.text_window import UNLIMITED, TextWindow
 from voxcpm_grpc.v1 import tts_pb2 as pb
+
+LIMIT_SECONDS = 30.0  # for the question for the limit of text
 
 
 class AsyncStream:
@@ -50,6 +53,9 @@ class AsyncStream:
         self._text = text
         self._timeout = timeout
         self._requests = RequestQueue(pb.GenerateRequest(config=config))
+        by_flush = config.segmentation.mode == pb.SEGMENTATION_MODE_MANUAL  # which this client cannot wait for
+        self._window = TextWindow(_no_limit if by_flush else self._text_limit)
+        self._window.was_read = text is not None  # the text has a task of its own
         self._attempts: Attempts | None = None
         self._feeder: asyncio.Task[None] | None = None
         self._call: Any = None
@@ -80,6 +86,7 @@ class AsyncStream:
     async def aclose(self) -> None:
         """Cancel the call, which frees its slot on the server. Has no effect if the stream has ended."""
         self._ended = True
+        self._window.close()
         if self._call is not None:
             self._call.cancel()
         await self._requests.close()
@@ -93,7 +100,9 @@ class AsyncStream:
 
     async def __anext__(self) -> Chunk:
         await self.start()
+        self._window.was_read = True
         while (message := await self._read()) is not None:
+            self._window.handle(message.segment_events)
             if message.HasField("header"):
                 self.header = responses.header(message.header)
             if message.HasField("summary"):
@@ -165,11 +174,19 @@ class AsyncStream:
         try:
             async with aclosing(pieces(text)) as source:
                 async for piece in source:
-                    await self._requests.put(pb.GenerateRequest(text=piece))
+                    await self._window.send(piece, self._put_text)
             await self._requests.close()
         except BaseException:
             self._call.cancel()
             raise
+
+    async def _put_text(self, text: str) -> None:
+        await self._requests.put(pb.GenerateRequest(text=text))
+
+    async def _text_limit(self) -> int:
+        remaining = self._timeout if self._attempts is None else self._attempts.remaining()
+        seconds = LIMIT_SECONDS if remaining is None else min(LIMIT_SECONDS, remaining)
+        return await self._connection.text_limit(self._connection.attempts(seconds))
 
     def _raise_feeder_error(self) -> None:
         """Raise the exception of the caller's text iterator, if it raised one."""
@@ -179,10 +196,15 @@ class AsyncStream:
                 raise error
 
 
+async def _no_limit() -> int:
+    return UNLIMITED
+
+
 class AsyncSession(AsyncStream):
     """A conversation on one stream. Text can be sent while the audio of earlier text is read.
 
-    Sending waits if the connection is far behind, so long texts need one task that sends and one that reads:
+    Sending waits while too much text waits to be spoken (`ModelInfo.limits.max_buffered_text_chars`), so long texts
+    need one task that sends and one that reads:
 
         async with client.session(voice="ref_...") as session:
             await session.send_text("Hello. ")
@@ -198,11 +220,11 @@ class AsyncSession(AsyncStream):
         """Append text to the open turn.
 
         Args:
-            text: Any part of the text, down to a single character. It is split into messages as needed.
+            text: Any part of the text, of any length. It is split into messages as needed.
         """
         check_string(text, "text")
         async for piece in pieces(text):
-            await self._requests.put(pb.GenerateRequest(text=piece))
+            await self._window.send(piece, self._put_text)
 
     async def flush(self, *, end_turn: bool = False, tag: str = "") -> None:
         """Have all text sent so far spoken now. A chunk with `flushed` follows when all its audio has been sent.
@@ -211,6 +233,8 @@ class AsyncSession(AsyncStream):
             end_turn: True also ends the turn; the next text starts a new one. Default: `False`.
             tag: Returned as `Flushed.tag`, at most 128 characters. Default: `""`.
         """
+        if end_turn:
+            self._window.end_turn()
         await self._requests.put(pb.GenerateRequest(flush=pb.Flush(end_turn=end_turn, tag=tag)))
 
     async def interrupt(self, *, tag: str = "") -> None:
@@ -220,6 +244,7 @@ class AsyncSession(AsyncStream):
         Args:
             tag: Returned as `Interrupted.tag`, at most 128 characters. Default: `""`.
         """
+        self._window.interrupt()
         await self._requests.put(pb.GenerateRequest(interrupt=pb.Interrupt(tag=tag)))
 
     async def finish(self) -> None:

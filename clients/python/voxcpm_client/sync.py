@@ -87,8 +87,9 @@ class Session(Stream):
             for chunk in session:
                 play(chunk.samples)
 
-    Sending waits if the connection is far behind, so long texts need a thread that sends and one that reads. Every
-    method that sends raises Cancelled after `finish` and after the end of the stream.
+    Sending waits while too much text waits to be spoken (`ModelInfo.limits.max_buffered_text_chars`), so long texts
+    need a thread that sends and one that reads. Every method that sends raises Cancelled after `finish` and after the
+    end of the stream.
     """
 
     def __init__(self, session: AsyncSession, loop: LoopThread) -> None:
@@ -99,7 +100,7 @@ class Session(Stream):
         """Append text to the open turn.
 
         Args:
-            text: Any part of the text, down to a single character. It is split into messages as needed.
+            text: Any part of the text, of any length. It is split into messages as needed.
         """
         self._loop.run(self._session.send_text(text))
 

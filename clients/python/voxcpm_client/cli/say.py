@@ -39,18 +39,20 @@ def say(
 ) -> None:
     """Speak a text to a file, to stdout or on the speakers.
 
-    Without TEXT and --file, the text comes from stdin and is spoken as it arrives. There is no timeout then, unless
-    --timeout sets one. Defaults in parentheses are those of the server.
+    Without TEXT and --file, the text comes from stdin and is spoken as it arrives. A text may have any length: it is
+    sent as it is spoken. Text of a file or of stdin has no timeout, unless --timeout sets one. Defaults in parentheses
+    are those of the server.
 
     \b
     Examples:
       voxcpm-grpc say "Hello." --out hello.wav
       voxcpm-grpc say "Hello." --out - | aplay
+      cat book.txt | voxcpm-grpc say --out book.wav
       tail -f story.txt | voxcpm-grpc say --play
     """
     source, output = _source(text, file), choose_output()
     if not isinstance(source, str) and context.get_parameter_source("timeout") == ParameterSource.DEFAULT:
-        speech["timeout"] = None  # text on stdin may arrive at any time
+        speech["timeout"] = None  # a book takes hours, and text on stdin may arrive at any time
     print_report(speak_into(output, client, source, speech), output, as_json=as_json)
 
 
@@ -58,16 +60,25 @@ def _source(text: str | None, file: Path | None) -> Text:
     if file is not None:
         if text is not None:
             raise click.UsageError("give either TEXT or --file, not both")
-        return file.read_text("utf-8", errors="replace")
+        return _read_file(file)
     if text is None and sys.stdin.isatty():
         raise click.UsageError("there is no text: give TEXT, --file FILE, or text on stdin (use - to type it)")
     return _read_stdin() if text in (None, "-") else str(text)
 
 
+def _read_file(file: Path) -> Iterator[str]:
+    with file.open("rb") as opened:
+        yield from _decoded(lambda: opened.read(READ_BYTES))
+
+
 def _read_stdin() -> Iterator[str]:
-    """The text on stdin in whole characters, as soon as it arrives."""
+    """The text on stdin, as soon as it arrives."""
+    return _decoded(_reader())
+
+
+def _decoded(read: Callable[[], bytes]) -> Iterator[str]:
+    """The text of a file in whole characters."""
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-    read = _reader()
     while data := read():
         yield decoder.decode(data)
     yield decoder.decode(b"", final=True)
