@@ -37,6 +37,7 @@ class Fault:
     pushback: str | None = None
     request_id: str = ""
     garbage: bool = False
+    method: str = ""  # empty: any but GetModelInfo, which a long text calls beside its stream
 
     def abort(self, context: grpc.ServicerContext) -> None:
         details = []
@@ -297,7 +298,14 @@ class Servicer(tts_pb2_grpc.VoxCPMServiceServicer):
             self.arrived.notify_all()
         if not context.add_callback(ended):  # the call has ended already
             ended()
-        return call, self.faults.popleft() if self.faults else None
+        return call, self._fault(method)
+
+    def _fault(self, method: str) -> Fault | None:
+        if not self.faults or (self.faults[0].method or "any") != (
+            "GetModelInfo" if method == "GetModelInfo" else "any"
+        ):
+            return None
+        return self.faults.popleft()
 
 
 class FakeServer(Servicer):

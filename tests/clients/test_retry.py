@@ -142,7 +142,7 @@ async def test_the_timeout_of_the_client_applies_to_every_call(server):
 
 
 async def test_unary_calls_and_uploads_are_retried(client, server, tmp_path):
-    server.fail("UNAVAILABLE", times=2)
+    server.fail("UNAVAILABLE", times=2, method="GetModelInfo")
     assert (await client.model_info()).model == "fake"
     server.fail("UNAVAILABLE", times=2)
     voice = await client.add_reference(b"r" * 100_000)

@@ -10,6 +10,7 @@ from voxcpm_client.errors import Cancelled, InvalidArgument
 from voxcpm_grpc.v1 import tts_pb2 as pb
 
 FREE_CHARS = 400  # text that any server takes, sent before its limit is known
+LEAST_PART = 64  # less room than that is not used, unless the text is shorter
 BLOCK_CHARS = 1024
 UNLIMITED = 1 << 62
 UNREAD_SECONDS = 10.0  # then a session that nothing reads is taken for a mistake
@@ -53,8 +54,8 @@ class TextWindow:
         interrupts = self._interrupts
         async with self._order:
             while text and interrupts == self._interrupts:
-                room = await self._room(interrupts)
-                part, text = text[:room], text[room:]
+                cut = _cut(text, await self._room(min(len(text), LEAST_PART), interrupts))
+                part, text = text[:cut], text[cut:]
                 if part:
                     self._add(part)
                     await put(part)
@@ -88,15 +89,16 @@ class TextWindow:
         self._closed = True
         self._moved.set()
 
-    async def _room(self, interrupts: int) -> int:
-        """Characters that may be sent now, at least 1; 0 after an interrupt."""
+    async def _room(self, least: int, interrupts: int) -> int:
+        """Characters that may be sent now, at least `least`; 0 after an interrupt."""
         while interrupts == self._interrupts:
             if self._closed:
                 raise Cancelled("the stream takes no more text: it was finished or closed")
-            if self._limit is None and self.waiting >= FREE_CHARS:
-                self._limit = await self._ask()
-            elif (room := (self._limit or FREE_CHARS) - self.waiting) > 0:
+            room = (self._limit or FREE_CHARS) - self.waiting
+            if room >= least:
                 return room
+            if self._limit is None:
+                self._limit = await self._ask()
             else:
                 await self._wait()
         return 0
@@ -127,6 +129,14 @@ class TextWindow:
             taken = self._blocks[-1].add(text)
             self._sent += taken
             text = text[taken:]
+
+
+def _cut(text: str, room: int) -> int:
+    """The place to cut a text that is sent in parts: inside a word, so that the server takes no pause for its end."""
+    if room >= len(text):
+        return len(text)
+    inside = (cut for cut in range(room, max(0, room - LEAST_PART), -1) if text[cut - 1 : cut + 1].isalnum())
+    return next(inside, room)
 
 
 class _Block:
