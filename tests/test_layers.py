@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from support.layer_rules import FOREIGN, LAZY, LAZY_IN_CLIENT, NEEDS_PACKAGES, RULES
+from support.layer_rules import FOREIGN, LAZY, LAZY_IN_CLIENT, NEEDS_PACKAGES, READ_ENVIRONMENT, RULES
 
 ROOT = Path(__file__).parent.parent
 INSTALLED = {
@@ -96,7 +96,7 @@ def faults(module: str, path: Path, known: set[str]) -> Iterator[str]:
             yield f"{where} must not import {top}"
         if top in LAZY and not one.lazy and module.partition(".")[0] in INSTALLED:
             yield f"{where} must import {top} in the function that needs it"
-    if module.partition(".")[0] in INSTALLED and module != "voxcpm_grpc.settings.sources":
+    if module.partition(".")[0] in INSTALLED and module not in READ_ENVIRONMENT:
         used = {ast.unparse(node) for node in ast.walk(ast.parse(path.read_text("utf-8"))) if is_name(node)}
         if reads := {"os.environ", "os.getenv", "environ", "getenv"} & used:
             yield f"{path.name}: {module} reads {reads.pop()}; only settings/sources.py may read the environment"

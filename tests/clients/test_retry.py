@@ -8,13 +8,17 @@ import pytest
 from support.waiting import HANG_SECONDS, NEVER_SECONDS, until
 
 from voxcpm_client import (
+    DEFAULT_RETRY_SECONDS,
     AsyncClient,
     DeadlineExceeded,
+    Exhausted,
     InternalError,
     NotFound,
     SpeechError,
     Unavailable,
+    retry,
 )
+from voxcpm_client.retry import Attempts
 
 
 @pytest.fixture
@@ -103,6 +107,95 @@ async def test_the_number_of_retries_is_bounded(server):
         with pytest.raises(Unavailable):
             await client.say("a")
     assert len(server.calls) == 3
+
+
+async def test_retries_last_as_long_as_the_restart_of_an_engine(client, server):
+    """A server whose engine restarts refuses each call with a time to try again."""
+    server.fail("UNAVAILABLE", times=40, retry_after=0.01)
+    await client.say("a")
+    assert len(server.calls) == 41
+
+
+async def test_retries_can_be_turned_off(server):
+    server.fail("UNAVAILABLE", times=2, retry_after=0.01)
+    server.fail("UNAVAILABLE", method="GetModelInfo")
+    async with AsyncClient(server.target, retry_seconds=0) as client:
+        for _ in range(2):
+            with pytest.raises(Unavailable):
+                await client.say("a")
+        with pytest.raises(Unavailable):
+            await client.model_info()
+    assert len(server.calls) == 3
+
+
+async def test_the_time_of_retries_is_bounded(server):
+    server.fail("UNAVAILABLE", times=1000, retry_after=0.2)
+    async with AsyncClient(server.target, retry_seconds=1.0) as client:
+        with pytest.raises(Unavailable):
+            await client.say("a")
+    assert 2 <= len(server.calls) <= 6
+
+
+@pytest.mark.parametrize("code", ["UNAVAILABLE", "RESOURCE_EXHAUSTED"])
+async def test_a_server_that_asks_for_more_time_than_that_is_not_awaited(client, server, code):
+    server.fail(code, retry_after=121.0)
+    with pytest.raises(SpeechError) as raised:
+        await client.say("a", timeout=None)
+    assert raised.value.retry_after == 121.0
+    assert len(server.calls) == 1
+
+
+class Clock:
+    """A clock for Attempts that goes on only in pauses."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(retry, "time", clock)
+    monkeypatch.setattr(retry, "asyncio", clock)
+    return clock
+
+
+async def seconds_of_retries(clock: Clock, error: SpeechError, *, reached: bool = True, **options) -> float:
+    """The time from the first failure to the last attempt, with a server that fails always."""
+    attempts = Attempts(**{"timeout": None, "retries": None, "retry_seconds": DEFAULT_RETRY_SECONDS, **options})
+    started = clock.now
+    with pytest.raises(type(error)):
+        while True:
+            await attempts.pause(error, reached=reached)
+    return clock.now - started
+
+
+async def test_the_default_covers_the_restart_of_an_engine_and_no_more(clock):
+    for error in (Unavailable("no engine"), Unavailable("no engine", retry_after=1.0), Exhausted("", retry_after=2.0)):
+        assert 115 <= await seconds_of_retries(clock, error) <= 120
+
+
+async def test_a_server_that_never_answered_is_given_up_soon(clock):
+    error = Unavailable("no server answers")
+    assert 1 <= await seconds_of_retries(clock, error, reached=False) <= 5
+    assert await seconds_of_retries(clock, error, reached=False, retry_seconds=1.0) <= 1
+
+
+async def test_every_limit_ends_the_retries(clock):
+    error = Unavailable("no engine", retry_after=1.0)
+    assert await seconds_of_retries(clock, error, retries=3) == 3
+    assert await seconds_of_retries(clock, error, retries=0) == 0
+    assert await seconds_of_retries(clock, error, retry_seconds=0.0) == 0
+    assert await seconds_of_retries(clock, error, retry_seconds=7.5) == 7
+    assert await seconds_of_retries(clock, error, timeout=4.5) == 4
+    assert await seconds_of_retries(clock, Exhausted("without a time")) == 0
+    assert await seconds_of_retries(clock, NotFound("no voice", retry_after=1.0)) == 0
 
 
 async def test_a_stream_with_too_much_text_to_keep_is_not_retried(client, server):

@@ -204,3 +204,5 @@ FOREIGN: Mapping[str, tuple[str, ...]] = {  # the only rows that may import thes
 LAZY = {"av", "huggingface_hub", "ray", "sounddevice"}
 LAZY_IN_CLIENT = ("voxcpm_server", "settings.sources", "checkpoint")
 NEEDS_PACKAGES = ("figure", "figures", "__main__")  # names of files that need matplotlib, or run a command
+# core_log sets the level of gRPC's log, which is a variable, for the time of an import.
+READ_ENVIRONMENT = ("voxcpm_grpc.settings.sources", "voxcpm_client.core_log")

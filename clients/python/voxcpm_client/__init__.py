@@ -6,8 +6,12 @@ with Client("127.0.0.1:50051") as client:
     client.say("Hello.").save("hello.wav")
 """
 
-from voxcpm_client.client import DEFAULT_TARGET, DEFAULT_TIMEOUT, AsyncClient
-from voxcpm_client.connection import tls_credentials
+# ruff: noqa: E402
+from voxcpm_client.core_log import import_grpc
+
+import_grpc()  # before the modules below do
+
+from voxcpm_client.client import DEFAULT_RETRY_SECONDS, DEFAULT_TARGET, DEFAULT_TIMEOUT, AsyncClient
 from voxcpm_client.errors import (
     Aborted,
     Cancelled,
@@ -37,12 +41,14 @@ from voxcpm_client.results import (
     Summary,
     Voice,
 )
+from voxcpm_client.security import tls_credentials
 from voxcpm_client.stream import AsyncSession, AsyncStream
 from voxcpm_client.sync import Client, Session, Stream
 from voxcpm_grpc import __version__
 from voxcpm_grpc.audio import AudioFormat, Encoding
 
 __all__ = [
+    "DEFAULT_RETRY_SECONDS",
     "DEFAULT_TARGET",
     "DEFAULT_TIMEOUT",
     "Aborted",

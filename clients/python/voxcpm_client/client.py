@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import uuid
 from collections.abc import Mapping
 from types import TracebackType
@@ -20,6 +21,7 @@ from voxcpm_client.recordings import Recording, has_samples, read
 from voxcpm_client.requests import VOICE_PREFIXES, generate_config
 from voxcpm_client.results import Latents, Speech, Voice
 from voxcpm_client.retry import Attempts
+from voxcpm_client.security import Security
 from voxcpm_client.stream import AsyncSession, AsyncStream
 from voxcpm_client.text import Text
 from voxcpm_client.upload import Upload
@@ -31,6 +33,9 @@ DEFAULT_TARGET = "127.0.0.1:50051"
 
 DEFAULT_TIMEOUT = 300.0
 """Longest duration of a call in seconds, if neither the client nor the call sets another."""
+
+DEFAULT_RETRY_SECONDS = 120.0
+"""Longest time from the first failure of a call to a retry, in seconds. The restart of an engine takes less."""
 
 SHORT_TIMEOUT = 30.0  # seconds, for calls that do not use the model
 MAX_PAGES = 1000
@@ -54,25 +59,42 @@ class AsyncClient:
         target: str = DEFAULT_TARGET,
         *,
         timeout: float | None = DEFAULT_TIMEOUT,
+        tls: bool = False,
+        ca: str | os.PathLike[str] | None = None,
+        cert: str | os.PathLike[str] | None = None,
+        key: str | os.PathLike[str] | None = None,
         credentials: grpc.ChannelCredentials | None = None,
+        api_key: str | None = None,
         metadata: Mapping[str, str] | None = None,
-        retries: int = 4,
+        retries: int | None = None,
+        retry_seconds: float = DEFAULT_RETRY_SECONDS,
     ) -> None:
         """Create a client. It connects to the server at its first call.
 
         The client retries a call after UNAVAILABLE, and after RESOURCE_EXHAUSTED if the server gives a time to try
-        again, but never after the first audio of the call. `voices`, `get_voice`, `delete_voice`, `model_info` and
-        `health` have a timeout of at most 30 s.
+        again, but never after the first audio of the call. A server that has never answered is retried for 5 s.
+        `voices`, `get_voice`, `delete_voice`, `model_info` and `health` have a timeout of at most 30 s.
+
+        Raises InvalidArgument for an address or options that cannot be used.
 
         Args:
-            target: Address of the server, `HOST:PORT`. Default: `127.0.0.1:50051`.
+            target: Address of the server, `HOST:PORT` or a name that gRPC resolves. Default: `127.0.0.1:50051`.
             timeout: Longest duration of a call in seconds, including retries; None: no limit. Default: `300.0`.
-            credentials: Credentials for an encrypted connection, see `tls_credentials`. Default: `None`, unencrypted.
+            tls: True encrypts the connection. Implied by `ca`, `cert` and `key`. Default: `False`.
+            ca: PEM file of the certificate authorities to trust. Default: `None`, those of the system.
+            cert: PEM file of the client's certificate and its chain, for servers that ask for one. Default: `None`.
+            key: PEM file of the private key of `cert`. Default: `None`.
+            credentials: Credentials of gRPC instead of `tls`, `ca`, `cert` and `key`. Default: `None`.
+            api_key: Key to send as `authorization: Bearer`, unencrypted only to this host itself. Default: `None`.
             metadata: Metadata to send with every call. Default: `None`.
-            retries: Largest number of new attempts in a call, 0 or more. Default: `4`.
+            retries: Largest number of new attempts in a call, 0 or more; None: no such limit. Default: `None`.
+            retry_seconds: Longest time from the first failure of a call to a retry; 0: no retries. Default: `120.0`.
         """
         self._timeout = timeout
-        self._connection = Connection(target, credentials=credentials, metadata=metadata, retries=retries)
+        security = Security(tls=tls, ca=ca, cert=cert, key=key, api_key=api_key, given=credentials)
+        self._connection = Connection(
+            target, security=security, metadata=metadata, retries=retries, retry_seconds=retry_seconds
+        )
 
     async def __aenter__(self) -> Self:
         return self

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from pathlib import Path
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import grpc
 
-from voxcpm_client.errors import SpeechError, from_rpc
+from voxcpm_client.diagnosis import diagnose
+from voxcpm_client.errors import SpeechError, Unavailable, from_rpc
 from voxcpm_client.retry import Attempts
+from voxcpm_client.security import Security
+from voxcpm_client.target import parse
 from voxcpm_client.text_window import BLOCK_CHARS, UNLIMITED
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
@@ -36,14 +40,20 @@ class Connection:
         self,
         target: str,
         *,
-        credentials: grpc.ChannelCredentials | None = None,
+        security: Security,
         metadata: Mapping[str, str] | None = None,
-        retries: int,
+        retries: int | None,
+        retry_seconds: float,
     ) -> None:
         self.target = target
-        self.metadata = tuple((metadata or {}).items())
-        self._credentials = credentials
+        self._parsed = parse(target)
+        self._security = security
+        self._security.check(self._parsed)
+        self.metadata = security.metadata(metadata)
+        self._credentials = security.credentials()
         self._retries = retries
+        self._retry_seconds = retry_seconds
+        self.reached = False  # True once the server has answered
         self._text_limit: int | None = None
         self._channel: Any = None
         self._stub: Any = None
@@ -70,10 +80,36 @@ class Connection:
 
     def attempts(self, timeout: float | None) -> Attempts:
         """The attempts of a call that starts now and may take `timeout` seconds."""
-        return Attempts(timeout=timeout, retries=self._retries)
+        return Attempts(timeout=timeout, retries=self._retries, retry_seconds=self._retry_seconds)
 
-    def failure(self, error: grpc.aio.AioRpcError, attempts: Attempts, request_id: str = "") -> SpeechError:
-        return from_rpc(error, target=self.target, request_id=request_id, timeout=attempts.timeout)
+    async def recover(
+        self, error: grpc.aio.AioRpcError, attempts: Attempts, request_id: str = "", *, answered: bool = False
+    ) -> None:
+        """Wait before the next attempt of a call that has failed.
+
+        Raises the SpeechError for `error` if the call cannot be repeated.
+
+        answered: True if the server had sent a message before
+        """
+        failure = await self.failure(error, attempts, request_id, answered=answered)
+        await attempts.pause(failure, reached=self.reached)
+
+    async def failure(
+        self, error: grpc.aio.AioRpcError, attempts: Attempts, request_id: str = "", *, answered: bool = False
+    ) -> SpeechError:
+        """The SpeechError for a failed RPC. Raises Unavailable for a wrong configuration that no retry can mend."""
+        failure = from_rpc(
+            error, target=self.target, request_id=request_id, timeout=attempts.timeout, answered=answered
+        )
+        if answered or not _from_network(error):
+            self.reached = True
+        elif not self.reached and isinstance(failure, Unavailable) and not attempts.diagnosed:
+            attempts.diagnosed = True
+            with suppress(TimeoutError):
+                async with asyncio.timeout(attempts.remaining()):
+                    if fault := await diagnose(self._parsed, self._security):
+                        raise Unavailable(fault, request_id=request_id)
+        return failure
 
     async def repeat(
         self, attempt: Callable[[float | None], Awaitable[T]], attempts: Attempts, request_id: str = ""
@@ -81,10 +117,13 @@ class Connection:
         """The result of `attempt(seconds left)`, an RPC that can be repeated as a whole."""
         while True:
             try:
-                return await attempt(attempts.remaining())
+                result = await attempt(attempts.remaining())
             except grpc.aio.AioRpcError as error:
-                failure = self.failure(error, attempts, request_id)
-            await attempts.pause(failure)
+                failed = error
+            else:
+                self.reached = True
+                return result
+            await self.recover(failed, attempts, request_id)
 
     async def unary(self, method: str, request: Any, attempts: Attempts) -> Any:
         call = getattr(self.stub, method)
@@ -116,10 +155,8 @@ class Connection:
         return answer == bytes([0x08, SERVING])
 
 
-def tls_credentials(ca: str | Path | None = None) -> grpc.ChannelCredentials:
-    """Credentials for a server with TLS.
-
-    Args:
-        ca: PEM file of the certificate authorities to trust. Default: `None`, those of the system.
-    """
-    return grpc.ssl_channel_credentials(Path(ca).read_bytes() if ca else None)
+def _from_network(error: grpc.aio.AioRpcError) -> bool:
+    """True if grpc made the status itself, because it has lost the server or found none."""
+    trailers = dict(error.trailing_metadata() or ())
+    unanswered = error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+    return unanswered and not trailers.keys() & {"grpc-status-details-bin", "grpc-retry-pushback-ms"}

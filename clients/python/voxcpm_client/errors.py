@@ -126,9 +126,18 @@ CUT_OFF = ("CANCELLED", "UNKNOWN")
 """Status codes that a proxy sends when it loses the server behind it. The server itself sends neither of them, and a
 call that this client cancels does not raise an error here."""
 
+RESET = "RST_STREAM"
+GOING_AWAY = ("GOAWAY", "Cancelling all calls")  # the second is the text of a gRPC server that stops at once
+LOST = (*GOING_AWAY, "Socket closed", "Connection reset", "Broken pipe", "keepalive", "Stream removed")
 
-def from_rpc(error: grpc.aio.AioRpcError, *, target: str, request_id: str = "", timeout: float | None) -> SpeechError:
-    """The SpeechError for a failed RPC, with the details of its google.rpc.Status."""
+
+def from_rpc(
+    error: grpc.aio.AioRpcError, *, target: str, request_id: str = "", timeout: float | None, answered: bool = False
+) -> SpeechError:
+    """The SpeechError for a failed RPC, with the details of its google.rpc.Status.
+
+    answered: True if the server had sent a message before
+    """
     code = error.code().name
     message = error.details() or code
     field, retry_after = "", None
@@ -147,14 +156,26 @@ def from_rpc(error: grpc.aio.AioRpcError, *, target: str, request_id: str = "", 
         retry_after = _pushback_seconds(pushback)
     if code == "DEADLINE_EXCEEDED" and timeout is not None:
         message = f"the call did not end within its timeout of {timeout:g} s; allow more with timeout"
-    elif code in CUT_OFF and not status.details:
+    elif status.details:
+        pass
+    elif code in CUT_OFF or RESET in message:  # the server and proxies reset streams only if they cannot go on
         message = f"the connection was cut between client and server, and the server may have ended ({message})"
         code = Unavailable.code
-    elif code == "UNAVAILABLE" and not status.details:  # from the network, not from the server
-        message = f"no server answers at {target}; is it running there? ({message})"
+    elif code == "UNAVAILABLE":  # from the network, not from the server
+        message = f"{_network_fault(message, target, answered)} ({message})"
     raised = KINDS.get(code, SpeechError)(message, request_id=request_id, field=field, retry_after=retry_after)
     raised.code = code
     return raised
+
+
+def _network_fault(details: str, target: str, answered: bool) -> str:
+    connected = not details.startswith("failed to connect")
+    when = "in mid-stream" if answered else "before the server answered"
+    if connected and any(word in details for word in GOING_AWAY):
+        return f"the server at {target} is shutting down; it ended the connection {when}"
+    if answered or (connected and any(word in details for word in LOST)):
+        return f"the connection to {target} was lost {when}; the server may have ended"
+    return f"no server answers at {target}; is it running there?"
 
 
 def _status(raw: str | bytes | None) -> Status:

@@ -114,8 +114,8 @@ class SpeechOptions(TypedDict, total=False):
 
     max_queue_time: float
     """Longest wait for a free slot of an engine in seconds, more than 0. After it, the server refuses the call with
-    RESOURCE_EXHAUSTED, and the client retries as often as its `retries` and `timeout` allow. The server lowers values
-    above its own limit. Default: `30.0` unless the server sets another limit."""
+    RESOURCE_EXHAUSTED, and the client retries as long as its `retry_seconds` and `timeout` allow. The server lowers
+    values above its own limit. Default: `30.0` unless the server sets another limit."""
 
     request_id: str
     """Id of the call in the server's log and in errors, at most 128 printable characters. Default: a random id."""

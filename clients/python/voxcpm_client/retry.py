@@ -9,25 +9,32 @@ import time
 from voxcpm_client.errors import Exhausted, SpeechError, Unavailable
 
 FIRST_BACKOFF, LONGEST_BACKOFF = 0.1, 3.0  # seconds
+UNREACHED_SECONDS = 5.0  # for a server that has never answered: its address may be wrong
 
 
 class Attempts:
-    """The attempts of one call: one deadline for all of them, and a number of retries."""
+    """The attempts of one call: one deadline for all of them, a time and perhaps a number of retries."""
 
-    def __init__(self, *, timeout: float | None, retries: int) -> None:
+    def __init__(self, *, timeout: float | None, retries: int | None, retry_seconds: float) -> None:
         self.timeout = timeout
         self._ends = None if timeout is None else time.monotonic() + timeout
         self._left = retries
+        self._retry_seconds = retry_seconds
+        self._failed: float | None = None  # time of the first failure
         self._backoff = FIRST_BACKOFF
+        self.diagnosed = False  # True once the first failure of the call has been looked into
 
     def remaining(self) -> float | None:
         """Seconds until the deadline, at least 0. None if there is no deadline."""
         return None if self._ends is None else max(0.0, self._ends - time.monotonic())
 
-    async def pause(self, error: SpeechError) -> None:
+    async def pause(self, error: SpeechError, *, reached: bool = True) -> None:
         """Wait before the next attempt, as long as `error` asks for.
 
-        Raises `error` if it does not allow a retry, if no retries are left, or if the deadline comes first.
+        Raises `error` if it does not allow a retry, or if the next attempt would start after the deadline, after
+        `retry_seconds` from the first failure, or after the last retry.
+
+        reached: False if the server has never answered; then retries last UNREACHED_SECONDS at most
         """
         if isinstance(error, Unavailable):
             delay = self._backoff * random.uniform(0.5, 1.0) if error.retry_after is None else error.retry_after
@@ -35,9 +42,22 @@ class Attempts:
             delay = error.retry_after
         else:
             raise error
-        remaining = self.remaining()
-        if self._left <= 0 or delay == float("inf") or (remaining is not None and delay >= remaining):
+        if not self._allows(delay, reached):
             raise error
-        self._left -= 1
+        if self._left is not None:
+            self._left -= 1
         self._backoff = min(2 * self._backoff, LONGEST_BACKOFF)
         await asyncio.sleep(delay)
+
+    def _allows(self, delay: float, reached: bool) -> bool:
+        now = time.monotonic()
+        if self._failed is None:
+            self._failed = now
+        seconds = self._retry_seconds if reached else min(self._retry_seconds, UNREACHED_SECONDS)
+        remaining = self.remaining()
+        return (
+            seconds > 0
+            and (self._left is None or self._left > 0)
+            and now + delay <= self._failed + seconds
+            and (remaining is None or delay < remaining)
+        )

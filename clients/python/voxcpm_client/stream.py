@@ -61,6 +61,7 @@ class AsyncStream:
         self._call: Any = None
         self._responses: AsyncGenerator[pb.AudioChunk] | None = None
         self._status: CallStatus | None = None
+        self._answered = False
         self._reading: asyncio.Task[pb.AudioChunk | None] | None = None
         self._entered = False
         self._ended = False
@@ -153,13 +154,14 @@ class AsyncStream:
         while True:
             assert self._responses is not None and self._status is not None and self._attempts is not None
             try:
-                return await anext(self._responses, None)
+                message = await anext(self._responses, None)
+                self._answered = self._connection.reached = True
+                return message
             except grpc.aio.AioRpcError as error:
-                error = await self._status.final(error)
-                failure = self._connection.failure(error, self._attempts, self.request_id)
+                failed = await self._status.final(error)
             if not self._requests.replayable:
-                raise failure
-            await self._attempts.pause(failure)
+                raise await self._connection.failure(failed, self._attempts, self.request_id, answered=self._answered)
+            await self._connection.recover(failed, self._attempts, self.request_id, answered=self._answered)
             self._raise_feeder_error()
             self._start_call(self._attempts)
 
@@ -168,6 +170,7 @@ class AsyncStream:
             self._requests.messages(), timeout=attempts.remaining(), metadata=self._connection.metadata
         )
         self._status = CallStatus(self._call)
+        self._answered = False
         self._responses = aiter(self._call)
 
     async def _feed(self, text: Text) -> None:

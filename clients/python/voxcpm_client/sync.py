@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Mapping
 from types import TracebackType
@@ -9,7 +10,7 @@ from typing import Literal, Self, Unpack
 
 import grpc
 
-from voxcpm_client.client import DEFAULT_TARGET, DEFAULT_TIMEOUT, AsyncClient
+from voxcpm_client.client import DEFAULT_RETRY_SECONDS, DEFAULT_TARGET, DEFAULT_TIMEOUT, AsyncClient
 from voxcpm_client.model_info import ModelInfo
 from voxcpm_client.options import SpeechOptions, VoiceKind, VoiceOptions
 from voxcpm_client.recordings import Recording
@@ -145,24 +146,50 @@ class Client:
         target: str = DEFAULT_TARGET,
         *,
         timeout: float | None = DEFAULT_TIMEOUT,
+        tls: bool = False,
+        ca: str | os.PathLike[str] | None = None,
+        cert: str | os.PathLike[str] | None = None,
+        key: str | os.PathLike[str] | None = None,
         credentials: grpc.ChannelCredentials | None = None,
+        api_key: str | None = None,
         metadata: Mapping[str, str] | None = None,
-        retries: int = 4,
+        retries: int | None = None,
+        retry_seconds: float = DEFAULT_RETRY_SECONDS,
     ) -> None:
         """Create a client. It connects to the server at its first call.
 
         The client retries a call after UNAVAILABLE, and after RESOURCE_EXHAUSTED if the server gives a time to try
-        again, but never after the first audio of the call. `voices`, `get_voice`, `delete_voice`, `model_info` and
-        `health` have a timeout of at most 30 s.
+        again, but never after the first audio of the call. A server that has never answered is retried for 5 s.
+        `voices`, `get_voice`, `delete_voice`, `model_info` and `health` have a timeout of at most 30 s.
+
+        Raises InvalidArgument for an address or options that cannot be used.
 
         Args:
-            target: Address of the server, `HOST:PORT`. Default: `127.0.0.1:50051`.
+            target: Address of the server, `HOST:PORT` or a name that gRPC resolves. Default: `127.0.0.1:50051`.
             timeout: Longest duration of a call in seconds, including retries; None: no limit. Default: `300.0`.
-            credentials: Credentials for an encrypted connection, see `tls_credentials`. Default: `None`, unencrypted.
+            tls: True encrypts the connection. Implied by `ca`, `cert` and `key`. Default: `False`.
+            ca: PEM file of the certificate authorities to trust. Default: `None`, those of the system.
+            cert: PEM file of the client's certificate and its chain, for servers that ask for one. Default: `None`.
+            key: PEM file of the private key of `cert`. Default: `None`.
+            credentials: Credentials of gRPC instead of `tls`, `ca`, `cert` and `key`. Default: `None`.
+            api_key: Key to send as `authorization: Bearer`, unencrypted only to this host itself. Default: `None`.
             metadata: Metadata to send with every call. Default: `None`.
-            retries: Largest number of new attempts in a call, 0 or more. Default: `4`.
+            retries: Largest number of new attempts in a call, 0 or more; None: no such limit. Default: `None`.
+            retry_seconds: Longest time from the first failure of a call to a retry; 0: no retries. Default: `120.0`.
         """
-        self._client = AsyncClient(target, timeout=timeout, credentials=credentials, metadata=metadata, retries=retries)
+        self._client = AsyncClient(
+            target,
+            timeout=timeout,
+            tls=tls,
+            ca=ca,
+            cert=cert,
+            key=key,
+            credentials=credentials,
+            api_key=api_key,
+            metadata=metadata,
+            retries=retries,
+            retry_seconds=retry_seconds,
+        )
         self._loop = LoopThread()
         self._stop = weakref.finalize(self, self._loop.stop)
 

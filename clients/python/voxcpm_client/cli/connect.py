@@ -9,9 +9,24 @@ from typing import Any
 
 import click
 
-from voxcpm_client import DEFAULT_TARGET, DEFAULT_TIMEOUT, Client, tls_credentials
+from voxcpm_client import DEFAULT_RETRY_SECONDS, DEFAULT_TARGET, DEFAULT_TIMEOUT, Client
 
 InputFile = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+def labels(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    """A click callback that parses KEY=VALUE options."""
+    pairs = [value.partition("=") for value in values]
+    for key, equals, _ in pairs:
+        if not key or not equals:
+            raise click.BadParameter(f"{key!r} is not KEY=VALUE", ctx=context, param=parameter)
+    return {key: value for key, _, value in pairs}
+
+
+def _file(name: str, help: str) -> Callable[[Any], Any]:
+    variable = f"VOXCPM_CLIENT_{name.removeprefix('--').upper()}"
+    return click.option(name, type=InputFile, envvar=variable, show_envvar=True, metavar="FILE", help=help)
+
 
 OPTIONS = (
     click.option(
@@ -23,8 +38,27 @@ OPTIONS = (
         metavar="HOST:PORT",
         help="Address of the server.",
     ),
-    click.option("--tls", is_flag=True, help="Encrypt the connection with TLS."),
-    click.option("--ca", type=InputFile, help="PEM file of the certificate authorities to trust. Implies --tls."),
+    click.option("--tls", is_flag=True, envvar="VOXCPM_CLIENT_TLS", show_envvar=True, help="Encrypt the connection."),
+    _file("--ca", "PEM file of the certificate authorities to trust. Implies --tls."),
+    _file("--cert", "PEM file of this client's certificate. Implies --tls; needs --key."),
+    _file("--key", "PEM file of the private key of --cert."),
+    click.option(
+        "--api-key",
+        envvar="VOXCPM_CLIENT_API_KEY",
+        show_envvar=True,
+        metavar="KEY",
+        help="Key to send with every call; only encrypted, or to this host itself. Other users see it on the command "
+        "line: prefer the variable.",
+    ),
+    click.option(
+        "--metadata",
+        multiple=True,
+        callback=labels,
+        envvar="VOXCPM_CLIENT_METADATA",
+        show_envvar=True,
+        metavar="KEY=VALUE",
+        help="Metadata to send with every call. Can be repeated.",
+    ),
     click.option(
         "--timeout",
         type=click.FloatRange(min=0, min_open=True),
@@ -33,27 +67,28 @@ OPTIONS = (
         metavar="SECONDS",
         help="Longest duration of a call.",
     ),
+    click.option(
+        "--retry-seconds",
+        type=click.FloatRange(min=0),
+        envvar="VOXCPM_CLIENT_RETRY_SECONDS",
+        show_envvar=True,
+        default=DEFAULT_RETRY_SECONDS,
+        show_default=True,
+        metavar="SECONDS",
+        help="Time in which a failed call is repeated; 5 at most if no server answers. 0: not at all.",
+    ),
 )
+NAMES = ("target", "tls", "ca", "cert", "key", "api_key", "metadata", "timeout", "retry_seconds")
 
 
 def with_client(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the connection options to `command` and pass it a Client as its first argument."""
 
     @functools.wraps(command)
-    def connected(*args: Any, target: str, tls: bool, ca: Path | None, timeout: float, **options: Any) -> Any:
-        credentials = tls_credentials(ca) if tls or ca else None
-        with Client(target, timeout=timeout, credentials=credentials) as client:
+    def connected(*args: Any, **options: Any) -> Any:
+        with Client(**{name: options.pop(name) for name in NAMES}) as client:
             return command(client, *args, **options)
 
     for option in reversed(OPTIONS):
         connected = option(connected)
     return connected
-
-
-def labels(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    """A click callback that parses KEY=VALUE options."""
-    pairs = [value.partition("=") for value in values]
-    for key, equals, _ in pairs:
-        if not key or not equals:
-            raise click.BadParameter(f"{key!r} is not KEY=VALUE", ctx=context, param=parameter)
-    return {key: value for key, _, value in pairs}

@@ -1,0 +1,89 @@
+"""TLS and the API key of a client."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+
+from voxcpm_client.errors import InvalidArgument
+from voxcpm_client.target import Target
+
+PathOrStr = str | os.PathLike[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Security:
+    """The encryption and the identity that a caller asks for. See the arguments of AsyncClient."""
+
+    tls: bool = False
+    ca: PathOrStr | None = None
+    cert: PathOrStr | None = None
+    key: PathOrStr | None = None
+    api_key: str | None = None
+    given: grpc.ChannelCredentials | None = None
+
+    @property
+    def encrypted(self) -> bool:
+        """True if the connection uses TLS."""
+        return self.given is not None or self.tls or self.has_files
+
+    @property
+    def has_files(self) -> bool:
+        """True if any file is given; it implies TLS."""
+        return not (self.ca is None and self.cert is None and self.key is None)
+
+    def check(self, target: Target) -> None:
+        """Raise InvalidArgument for options that contradict, and for an API key that would travel unencrypted."""
+        if self.given is not None and (self.tls or self.has_files):
+            raise InvalidArgument(
+                "credentials cannot be combined with tls, ca, cert and key; give one of the two", field="credentials"
+            )
+        if self.api_key is None:
+            return
+        if not self.api_key.isascii() or not self.api_key.isprintable() or not self.api_key.strip():
+            raise InvalidArgument("api_key is empty or has characters that HTTP does not allow", field="api_key")
+        if not self.encrypted and not target.is_loopback:
+            raise InvalidArgument(
+                f"the api_key would travel to {target.name} unencrypted; set tls, or connect to this host itself",
+                field="api_key",
+            )
+
+    def credentials(self) -> grpc.ChannelCredentials | None:
+        """The credentials of the channel; None for a connection without TLS. Raises OSError for unreadable files."""
+        if self.given is not None or not self.encrypted:
+            return self.given
+        return tls_credentials(self.ca, self.cert, self.key)
+
+    def metadata(self, others: Mapping[str, str] | None) -> tuple[tuple[str, str], ...]:
+        """The metadata of every call. Names are in lower case, as HTTP/2 wants them."""
+        pairs = {name.lower(): value for name, value in (others or {}).items()}
+        if self.api_key is not None:
+            if "authorization" in pairs:
+                raise InvalidArgument("api_key and metadata both give authorization; keep one of them", field="api_key")
+            pairs["authorization"] = f"Bearer {self.api_key.strip()}"
+        return tuple(pairs.items())
+
+
+def tls_credentials(
+    ca: str | os.PathLike[str] | None = None,
+    cert: str | os.PathLike[str] | None = None,
+    key: str | os.PathLike[str] | None = None,
+) -> grpc.ChannelCredentials:
+    """Credentials for a server with TLS. The arguments of the same names of a client make them, too.
+
+    Args:
+        ca: PEM file of the certificate authorities to trust. Default: `None`, those of the system.
+        cert: PEM file of the client's certificate and its chain, for servers that ask for one. Default: `None`.
+        key: PEM file of the private key of `cert`. Default: `None`.
+    """
+    if (cert is None) != (key is None):
+        raise InvalidArgument("cert and key need each other: give both or none of them", field="cert")
+    return grpc.ssl_channel_credentials(_read(ca), _read(key), _read(cert))
+
+
+def _read(file: PathOrStr | None) -> bytes | None:
+    return None if file is None else Path(file).read_bytes()
