@@ -56,7 +56,7 @@ def test_every_module_and_the_voice_are_in_it(wheel):
     assert sum(map(len, voice.values())) <= 30_000_000
     for name, data in voice.items():
         assert wheel.read(f"voxcpm_grpc/demo/{name}") == data
-    assert "voxcpm_grpc/py.typed" in shipped
+    assert {"voxcpm_grpc/py.typed", "voxcpm_client/py.typed"} <= shipped
 
 
 def test_the_licence_and_the_notices_travel_along(wheel):

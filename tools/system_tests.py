@@ -80,6 +80,7 @@ SUITES = (
         npm=("@bufbuild/buf@1", "@grpc/grpc-js@1", "@grpc/proto-loader@0.8"),
         debian=("g++", "libgrpc++-dev", "libprotobuf-dev", "protobuf-compiler", "protobuf-compiler-grpc"),
     ),
+    Suite("types", "mypy and pyright on a program that uses the client from the wheel", 8, pypi=("mypy>=1.13",)),
     Suite(
         "first-hour",
         "the commands of the README in a fresh checkout, and a client from the wheel",

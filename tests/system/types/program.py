@@ -1,0 +1,175 @@
+"""A program that uses every public name of the client. Type checkers judge it; nothing runs it."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+import voxcpm_client
+from voxcpm_client import (
+    DEFAULT_RETRY_SECONDS,
+    DEFAULT_TARGET,
+    DEFAULT_TIMEOUT,
+    Aborted,
+    AsyncClient,
+    AsyncSession,
+    AsyncStream,
+    AudioFormat,
+    Cancelled,
+    Chunk,
+    Client,
+    DeadlineExceeded,
+    Encoding,
+    Exhausted,
+    FailedPrecondition,
+    Flushed,
+    Header,
+    InternalError,
+    Interrupted,
+    InvalidArgument,
+    Latents,
+    ModelInfo,
+    NotFound,
+    PermissionDenied,
+    Prompt,
+    Recording,
+    SegmentEvent,
+    Session,
+    Speech,
+    SpeechError,
+    SpeechOptions,
+    Stream,
+    Summary,
+    Unauthenticated,
+    Unavailable,
+    Unimplemented,
+    Voice,
+    VoiceOptions,
+    tls_credentials,
+)
+
+version: str = voxcpm_client.__version__
+options: SpeechOptions = {"voice": "slt", "seed": 7, "segmentation": "manual", "timeout": None}
+stored: VoiceOptions = {"name": "Ada", "labels": {"team": "a"}, "ttl": 60.0}
+noise: npt.NDArray[np.float32] = np.zeros(16000, np.float32)
+recordings: list[Recording] = ["a.wav", Path("a.wav"), b"RIFF", io.BytesIO(b"RIFF"), (noise, 16000)]
+permanent: tuple[type[SpeechError], ...] = (
+    InvalidArgument,
+    NotFound,
+    FailedPrecondition,
+    Unauthenticated,
+    PermissionDenied,
+    InternalError,
+    Unimplemented,
+)
+passing: tuple[type[SpeechError], ...] = (Aborted, Cancelled, DeadlineExceeded, Exhausted, Unavailable)
+
+
+def words() -> Iterator[str]:
+    yield from ("Hello, ", "world.")
+
+
+async def tokens() -> AsyncIterator[str]:
+    yield "Hello."
+
+
+def describe(chunk: Chunk) -> str:
+    samples: npt.NDArray[np.float32] = chunk.samples.astype(np.float32)
+    flushed: Flushed | None = chunk.flushed
+    interrupted: Interrupted | None = chunk.interrupted
+    events: tuple[SegmentEvent, ...] = chunk.events
+    tags = [answer.tag for answer in (flushed, interrupted) if answer is not None]
+    return f"{chunk.offset} {chunk.seconds} {samples.mean()} {[event.input_end for event in events]} {tags}"
+
+
+def keep(speech: Speech) -> float:
+    header: Header = speech.header
+    summary: Summary | None = speech.summary
+    speech.save(Path("a.wav"))
+    speech.save("a.raw")
+    with Path("b.wav").open("wb") as file:
+        speech.save(file)
+    speech.save(io.BytesIO())
+    return speech.seconds + speech.sample_rate + header.queue_seconds + (summary.wall_seconds if summary else 0.0)
+
+
+def blocking() -> None:
+    secure = Client(
+        "tts.example:443",
+        timeout=DEFAULT_TIMEOUT,
+        tls=True,
+        ca="ca.pem",
+        cert=Path("cert.pem"),
+        key="key.pem",
+        api_key="secret",
+        metadata={"x-team": "a"},
+        retries=None,
+        retry_seconds=DEFAULT_RETRY_SECONDS,
+    )
+    secure.close()
+    Client("tts.example:443", credentials=tls_credentials("ca.pem", "cert.pem", "key.pem")).close()
+    with Client(DEFAULT_TARGET) as client:
+        keep(client.say("Hello.", **options))
+        stream: Stream
+        with client.speak(words(), voice=["prm_1", "ref_1"], format="pcm_f32le", max_lead=5.0) as stream:
+            for chunk in stream:
+                print(describe(chunk), stream.request_id, stream.header, stream.summary)
+        client.speak("Hello.").speech()
+        client.speak("Hello.").close()
+        session: Session
+        with client.session(**options) as session:
+            session.send_text("One. ")
+            session.flush(end_turn=True, tag="a")
+            session.interrupt(tag="b")
+            session.finish()
+        voice: Voice = client.add_prompt("a.wav", "The words. ", **stored)
+        client.add_reference((noise, 16000), name="Ada", preview=True)
+        client.add_reference(b"", source=AudioFormat(Encoding.PCM_S16LE, 16000))
+        client.add_hifi(voice.id, reference=keep_latents(client), **stored)
+        latents: Latents = client.encode_latents(recordings[0], role="prompt")
+        client.say("Hello.", prompt=Prompt(latents, "The words. "), reference=recordings[1])
+        for found in client.voices(kind="reference", labels={"team": "a"}):
+            client.delete_voice(client.get_voice(found.id).id, missing_ok=True, cascade=True)
+        info: ModelInfo = client.model_info()
+        print(info.limits.max_buffered_text_chars, client.health(), version)
+
+
+def keep_latents(client: Client) -> Recording:
+    latents = client.encode_latents("b.wav", role="reference", source=None)
+    print(latents.data.shape, latents.seconds)
+    return "b.wav"
+
+
+async def asynchronous() -> None:
+    await AsyncClient("unix:/run/tts.sock").aclose()
+    async with AsyncClient(DEFAULT_TARGET, timeout=None) as client:
+        keep(await client.say(tokens(), **options))
+        stream: AsyncStream
+        async with client.speak(["Hello. ", "World."], style="calm", timesteps=4) as stream:
+            await stream.start()
+            async for chunk in stream:
+                print(describe(chunk), stream.request_id, stream.header, stream.summary)
+        await client.speak("Hello.").speech()
+        await client.speak("Hello.").aclose()
+        session: AsyncSession
+        async with client.session(timeout=None, language="en") as session:
+            await session.send_text("One. ")
+            await session.flush(end_turn=True, tag="a")
+            await session.interrupt(tag="b")
+            await session.finish()
+        try:
+            voice = await client.add_prompt("a.wav", "The words. ", **stored)
+            await client.add_reference(io.BytesIO(b"RIFF"), **stored)
+            await client.add_hifi("a.wav", "The words. ", reference=voice.reference_id)
+            await client.encode_latents("a.wav", role="reference")
+        except permanent as error:
+            print(error.code, error.message, error.field, error.request_id)
+        except passing as error:
+            print(error.retry_after or 0.0)
+        for found in await client.voices():
+            await client.delete_voice((await client.get_voice(found.id)).id)
+        print((await client.model_info()).max_slots, await client.health())
