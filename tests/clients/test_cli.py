@@ -268,6 +268,14 @@ def test_voices_are_listed_in_columns_shown_and_deleted(run, server, tmp_path):
     assert run("voices", "delete", prompt, "--missing-ok").exit_code == 0
 
 
+def test_a_preview_in_an_unknown_format_stores_no_voice(run, server, tmp_path):
+    (tmp_path / "anna.wav").write_bytes(b"recording")
+    result = run("clone", "anna.wav", "--reference-only", "--preview", "anna.mp3")
+    assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
+    assert "must end in .wav, .pcm or .raw" in result.stderr
+    assert not server.handles
+
+
 def test_info_prints_the_model_and_its_limits(run):
     shown = run("info").stdout
     assert "model " in shown and "fake" in shown and "60.5" in shown

@@ -238,7 +238,7 @@ class Speech:
             file: Path of the file to write, or a file that is open for binary writing. An existing file is replaced.
         """
         path = Path(file) if isinstance(file, str | os.PathLike) else None
-        raw = _suffix(path or Path(str(getattr(file, "name", "")))) in RAW_SUFFIXES
+        raw = audio_suffix(path or Path(str(getattr(file, "name", "")))) in RAW_SUFFIXES
         body = self.samples.astype(self.samples.dtype.newbyteorder("<")).tobytes()
         encoding = Encoding.PCM_F32LE if self.samples.dtype == np.float32 else Encoding.PCM_S16LE
         data = body if raw else header(self.sample_rate, encoding, len(body)) + body
@@ -316,7 +316,8 @@ class Latents:
     """Duration of the recording in seconds. Default: `0.0`."""
 
 
-def _suffix(path: Path) -> str:
+def audio_suffix(path: Path) -> str:
+    """The suffix of a file for audio, in lower case. Raises InvalidArgument for a format that is not written."""
     suffix = path.suffix.lower()
     if suffix not in ("", ".wav", *RAW_SUFFIXES):
         raise InvalidArgument(f"{path} must end in .wav, .pcm or .raw; convert a WAV file for {suffix}", field="file")

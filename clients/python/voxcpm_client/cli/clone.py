@@ -13,6 +13,7 @@ from voxcpm_client.cli.layout import json_line
 from voxcpm_client.cli.output import Output
 from voxcpm_client.cli.speech import DELIVERY, print_report, speak_into, speech_options
 from voxcpm_client.cli.voices import as_dict
+from voxcpm_client.results import audio_suffix
 from voxcpm_grpc.control_characters import escaped
 
 
@@ -58,6 +59,8 @@ def clone(
       voxcpm-grpc clone anna.wav --reference-only --say "Hello." --out hello.wav
     """
     output = choose_output() if text is not None else None
+    if preview is not None:
+        audio_suffix(preview)  # before the voice is stored
     options = VoiceOptions(name=name, labels=label, preview=preview is not None)
     voice = _add(client, file, transcript, reference_only=reference_only, hifi=hifi, options=options)
     if preview is not None and voice.preview is not None:
