@@ -28,6 +28,7 @@ from support.chaos import children
 from support.checkpoints import TINY
 from support.lying_files import mp4_bomb
 from support.pools import patient
+from support.raw_calls import Heard, opened, read
 from support.recorded_stats import RecordStats, recorded_stats
 from support.uploads import recording, upload
 from support.waiting import HANG_SECONDS, until
@@ -74,20 +75,6 @@ SPEECHES = (
 
 
 @dataclass
-class Heard:
-    """The audio and the status of a call."""
-
-    code: grpc.StatusCode = Code.OK
-    details: str = ""
-    pushback: str | None = None
-    audio: list[np.ndarray] = field(default_factory=list)
-
-    @property
-    def waveform(self) -> np.ndarray:
-        return np.concatenate([np.zeros(0, np.float32), *self.audio])
-
-
-@dataclass
 class Soak:
     """The server, the audio that each speech has when nothing disturbs it, and the outcomes so far."""
 
@@ -123,41 +110,6 @@ class Soak:
         else:
             assert heard.code is Code.ABORTED, heard
             assert heard.pushback is None
-
-
-async def read(call: Any, heard: Heard, messages: int | None = None) -> list[pb.AudioChunk]:
-    """Read up to so many messages, or all, and the status if there are no more."""
-    chunks: list[pb.AudioChunk] = []
-    try:
-        while messages is None or len(chunks) < messages:
-            chunk = await call.read()
-            if not isinstance(chunk, pb.AudioChunk):
-                break
-            chunks.append(chunk)
-            heard.audio.append(np.frombuffer(chunk.audio, "<f4"))
-        else:
-            return chunks
-    except grpc.aio.AioRpcError:
-        pass
-    except asyncio.CancelledError:
-        if not call.cancelled():
-            raise
-    heard.code = await call.code()
-    heard.details = await call.details() or ""
-    trailers = dict(await call.trailing_metadata() or ())
-    heard.pushback = trailers.get("grpc-retry-pushback-ms")
-    return chunks
-
-
-async def opened(
-    stub: tts_pb2_grpc.VoxCPMServiceStub, *messages: pb.GenerateRequest, seconds: float = HANG_SECONDS
-) -> Any:
-    """A Generate call to which these messages were sent, as far as it took them."""
-    call: Any = stub.Generate(timeout=seconds)
-    with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
-        for message in messages:
-            await call.write(message)
-    return call
 
 
 def said(number: int) -> tuple[pb.GenerateRequest, pb.GenerateRequest, pb.GenerateRequest]:
