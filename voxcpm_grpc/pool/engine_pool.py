@@ -208,7 +208,7 @@ class EnginePool:
             return
         if call.is_new and all(replica.load()[0] is Room.NONE for replica in replicas):
             # The engines would refuse it, too, but only after the step that runs.
-            call.fail(QueueFull(min(replica.waiting for replica in replicas), self.info.max_queue or 0))
+            call.fail(QueueFull(min(replica.queued for replica in replicas), self.info.max_queue or 0))
             return
         # The id is never used again, because an engine may still report on a call that was cancelled.
         id = f"{call.name}.{self._name}.{next(self._numbers)}"

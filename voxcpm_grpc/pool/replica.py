@@ -82,21 +82,29 @@ class Replica:
 
         Streams without credit do not count: they need no steps, and give their slots to others.
         """
-        streams, steps = self._external_load.streams, self._external_load.steps
-        for call in self.calls:
-            if not call.paused:
-                streams += call.is_stream
-                steps += call.steps_left
-        if self._info is None or streams < self._info.max_slots:
+        running, queued, steps = self._count()
+        if self._info is None or running < self._info.max_slots:
             return Room.SLOT, steps
-        limit, running = self._info.max_queue, streams - self.waiting
-        queued = self.waiting - max(0, self._info.max_slots - running)
+        limit = self._info.max_queue
         return Room.QUEUE if limit is None or queued < limit else Room.NONE, steps
 
     @property
-    def waiting(self) -> int:
-        """Streams that have had no slot so far, those of other fronts included."""
-        return self._external_load.waiting + sum(call.is_stream and not call.admitted for call in self.calls)
+    def queued(self) -> int:
+        """Streams that wait for their first slot while no slot is free, those of other fronts included."""
+        return self._count()[1]
+
+    def _count(self) -> tuple[int, int, float]:
+        """The streams with a slot or a free slot to take, those that wait, and the outstanding steps."""
+        external = self._external_load
+        streams, waiting, steps = external.streams, external.waiting, external.steps
+        for call in self.calls:
+            if not call.paused:
+                streams += call.is_stream
+                waiting += call.is_stream and not call.admitted
+                steps += call.steps_left
+        free = max(0, self._info.max_slots - streams + waiting) if self._info else 0
+        queued = max(0, waiting - free)
+        return streams - queued, queued, steps
 
     def start(self, id: str, call: EngineCall) -> None:
         """Start a call on the engine. The id must never have been used here."""

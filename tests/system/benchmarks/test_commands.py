@@ -42,6 +42,13 @@ def test_event_loop(tmp_path):
     assert times == sorted(times, reverse=True) and len(times) == 3 and times[-1] > 0
 
 
+def test_interference(tmp_path):
+    flags = ("--steps", "20", "--timesteps", "4", "--upload-seconds", "3", "--calls", "3")
+    rows = run(tmp_path, "benchmarks.interference", *flags, *UNTIMED)["rows"]
+    assert [row["name"] for row in rows] == ["gaps alone", "gaps beside uploads", "uploads", "refusals"]
+    assert all(0 < row["p50_ms"] <= row["p99_ms"] <= row["max_ms"] for row in rows)
+
+
 SMALL = ("--steps", "4", "--timesteps", "4", "--chars", "40", "--users", "2", "--clients", "1")
 TRIALS = ("--ttfb-ms", "20000", "--settle", "0.2", "--seconds", "1", "--requests", "4", "--budget", "3")
 

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from statistics import geometric_mean, median
 
 import grpc
 import h2.config
@@ -30,20 +29,17 @@ TEXT = "A sentence that takes its time to be spoken, as it is long, and longer t
 SERVERS = {"one front": (), "two fronts": ("--fronts", "2"), "two engines": ("--devices", "cpu:2")}
 METHOD = "/voxcpm_grpc.v1.VoxCPMService/Generate"
 STREAMS_PER_CONNECTION = 8
-OTHERS, OTHERS_SEGMENTS = 4, 2  # streams at a time whose throughput is measured
+OTHERS, OTHERS_SEGMENTS = 8, 2  # as many streams at a time as an engine has slots
 SEGMENT_STEPS = 40
 LEAST = 0.95  # of the throughput without stalled streams
-LEAST_ROUNDS, MOST_ROUNDS = 3, 9
+LEAST_PAIRS, MOST_PAIRS = 3, 12
 QUIET_SECONDS = 0.5
 
 
 @pytest.fixture(scope="module", params=SERVERS, ids=lambda name: name.replace(" ", "-"))
-def servers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Server]]:
-    """Two servers of one kind, to compare."""
-    with contextlib.ExitStack() as stack:
-        yield [
-            stack.enter_context(serving(tmp_path_factory.mktemp("voices"), *SERVERS[request.param])) for _ in range(2)
-        ]
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serving(tmp_path_factory.mktemp("voices"), *SERVERS[request.param]) as server:
+        yield server
 
 
 def request(segments: int, *, lead: int = 0) -> list[pb.GenerateRequest]:
@@ -143,7 +139,11 @@ CLIENTS = {"grpc": unread_calls, "h2": closed_windows}
 
 
 def throughput(server: Server) -> float:
-    """Steps per second of streams that are read, as many at a time as `OTHERS`."""
+    """Steps of streams that are read, for each second of the engines' CPU time.
+
+    Other programs on the host hardly change that time. A slot that the streams do not get does, because a step of fewer
+    streams takes nearly as long.
+    """
 
     def speak(_: int) -> int:
         options = [("grpc.use_local_subchannel_pool", 1)]
@@ -152,50 +152,43 @@ def throughput(server: Server) -> float:
             chunks = list(stub.Generate(iter(request(OTHERS_SEGMENTS)), timeout=HANG_SECONDS))
         return chunks[-1].summary.total_samples
 
-    started = time.monotonic()
+    before = cpu_of_engines(server)
     with ThreadPoolExecutor(OTHERS) as threads:
         samples = list(threads.map(speak, range(OTHERS)))
-    seconds = time.monotonic() - started
     assert len(set(samples)) == 1 and samples[0] > 0
-    return OTHERS * OTHERS_SEGMENTS * SEGMENT_STEPS / seconds
+    return OTHERS * OTHERS_SEGMENTS * SEGMENT_STEPS / (cpu_of_engines(server) - before)
 
 
-def engines(server: Server) -> list[psutil.Process]:
-    return [one for one in psutil.Process(server.process.pid).children() if "engine" in one.cmdline()[0]]
+def cpu_of_engines(server: Server) -> float:
+    engines = [one for one in psutil.Process(server.process.pid).children() if "engine" in one.cmdline()[0]]
+    assert engines
+    return sum(sum(one.cpu_times()[:2]) for one in engines)
 
 
 def wait_until_idle(server: Server) -> None:
     """Wait until the engines make no more steps: all credit is used up."""
 
-    def used() -> float:
-        return sum(sum(one.cpu_times()[:2]) for one in engines(server))
-
     def idle() -> bool:
-        before = used()
+        before = cpu_of_engines(server)
         time.sleep(QUIET_SECONDS)
-        return used() - before < 0.2 * QUIET_SECONDS
+        return cpu_of_engines(server) - before < 0.2 * QUIET_SECONDS
 
     wait_until(idle)
 
 
 @pytest.mark.parametrize("count", [1, 8, 64])
 @pytest.mark.parametrize("client", CLIENTS)
-def test_stalled_readers_do_not_lower_the_throughput_of_others(servers, client, count):
-    """Two servers work at the same time, one of them with stalled readers, so that other programs slow both down.
-
-    The servers take turns. The ratio is the mean of two turns, and the median of these means.
-    """
+def test_stalled_readers_do_not_lower_the_throughput_of_others(server, client, count):
+    """Compares the best of alternating runs; there are more of them on a host that is busy with something else."""
     stalled: Callable[[str, int], contextlib.AbstractContextManager[None]] = CLIENTS[client]
-    ratios: list[float] = []
-    fast = 0.0
-    while len(ratios) < LEAST_ROUNDS or (median(ratios) < LEAST and len(ratios) < MOST_ROUNDS):
-        turns = []
-        for beside, alone in (servers, servers[::-1]):
-            with stalled(beside.address, count), ThreadPoolExecutor(2) as threads:
-                wait_until_idle(beside)
-                fast, slow = threads.map(throughput, (alone, beside))
-            wait_until_idle(beside)
-            turns.append(slow / fast)
-        ratios.append(geometric_mean(turns))
-    print(f"{client} {count}: {fast:.0f} steps/s alone, ratios", *(f"{ratio:.2f}" for ratio in ratios))
-    assert median(ratios) >= LEAST
+    alone = beside = 0.0
+    for pair in range(1, MOST_PAIRS + 1):
+        alone = max(alone, throughput(server))
+        with stalled(server.address, count):
+            wait_until_idle(server)
+            beside = max(beside, throughput(server))
+        wait_until_idle(server)
+        if pair >= LEAST_PAIRS and beside >= LEAST * alone:
+            break
+    print(f"{client} {count}: {alone:.0f} steps for a second of CPU alone, {beside:.0f} beside, {pair} pairs")
+    assert beside >= LEAST * alone

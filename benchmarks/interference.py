@@ -1,0 +1,132 @@
+"""Measure what the callers of a server do to each other: uploads to streams, and a full queue to a new call.
+
+    python -m benchmarks.interference --model demo --streams 1 --json interference.json
+
+The first row is the time between two messages of a stream, alone and while another client uploads recordings one after
+the other. The second is the time until a call is refused while all slots are taken and the queue is full.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.measuring.environment import command, versions
+from benchmarks.measuring.flags import command_parser
+from benchmarks.measuring.statistics import quantile
+from benchmarks.serving import servers
+from voxcpm_client import AsyncClient, Exhausted
+from voxcpm_grpc.audio import wav_bytes
+
+RATE = 16000
+SLOTS, QUEUE = 8, 4
+TEXT = "The quick brown fox jumps over the lazy dog near the river bank, and nobody minds it at all today. "
+
+
+async def stream(client: AsyncClient, steps: int, timesteps: int) -> list[float]:
+    """The seconds between messages with audio, without the first of them."""
+    times = []
+    options = {"min_steps": steps, "max_steps": steps, "timesteps": timesteps}
+    async with client.speak(TEXT, **options) as speech:
+        async for chunk in speech:
+            if chunk.sample_count:
+                times.append(time.perf_counter())
+    return [after - before for before, after in pairwise(times[2:])]
+
+
+@contextlib.asynccontextmanager
+async def uploads(target: str, seconds: float) -> AsyncIterator[list[float]]:
+    """Upload one recording after the other during the block, and one more; yields the seconds that each took."""
+    took: list[float] = []
+    rng, over = np.random.default_rng(), asyncio.Event()
+
+    async def upload(client: AsyncClient) -> None:
+        while not (took and over.is_set()):
+            noise = rng.uniform(-0.3, 0.3, int(seconds * RATE)).astype(np.float32)
+            began = time.perf_counter()
+            await client.add_reference(wav_bytes(noise, RATE))
+            took.append(time.perf_counter() - began)
+
+    async with AsyncClient(target) as client, asyncio.TaskGroup() as group:
+        group.create_task(upload(client))
+        yield took
+        over.set()
+
+
+async def refusals(target: str, count: int, timesteps: int) -> list[float]:
+    """The seconds until a call is refused, of `count` calls one after the other."""
+    took: list[float] = []
+    async with AsyncClient(target, retries=0, timeout=600) as client:
+        # More streams than fit: those that are refused do not matter.
+        filling = [asyncio.create_task(stream(client, 200, timesteps)) for _ in range(2 * (SLOTS + QUEUE))]
+        while len(took) < count:
+            began = time.perf_counter()
+            try:
+                async with asyncio.timeout(10.0):
+                    await client.say("Hello.", timesteps=timesteps, max_steps=3)
+            except Exhausted:
+                took.append(time.perf_counter() - began)
+            except TimeoutError:
+                pass  # the queue was not full yet
+        for task in filling:
+            task.cancel()
+        await asyncio.wait(filling)
+    return took
+
+
+def row(name: str, seconds: list[float]) -> dict[str, str | float]:
+    """The row of a table, in milliseconds."""
+    ordered = sorted(seconds)
+    shares = {f"p{100 * share:g}_ms": 1e3 * quantile(ordered, share) for share in (0.5, 0.99)}
+    return {"name": name, "count": len(ordered), **shares, "max_ms": 1e3 * ordered[-1]}
+
+
+async def measure(
+    target: str, *, streams: int, steps: int, timesteps: int, seconds: float, calls: int
+) -> list[dict[str, str | float]]:
+    rows: list[dict[str, str | float]] = []
+    async with AsyncClient(target, timeout=600) as client:
+
+        async def gaps() -> list[float]:
+            parts = await asyncio.gather(*(stream(client, steps, timesteps) for _ in range(streams)))
+            return [gap for part in parts for gap in part]
+
+        await gaps()
+        rows.append(row("gaps alone", await gaps()))
+        async with uploads(target, seconds) as took:
+            rows.append(row("gaps beside uploads", await gaps()))
+        rows.append(row("uploads", took))
+    rows.append(row("refusals", await refusals(target, calls, timesteps)))
+    return rows
+
+
+def main() -> None:
+    parser = command_parser(__doc__)
+    servers.add_flags(parser)
+    parser.add_argument("--streams", type=int, default=1, help="streams beside the uploads")
+    parser.add_argument("--steps", type=int, default=200, help="steps of each stream")
+    parser.add_argument("--timesteps", type=int, default=10, help="flow-matching steps")
+    parser.add_argument("--upload-seconds", type=float, default=30.0, help="length of each recording")
+    parser.add_argument("--calls", type=int, default=50, help="calls that are refused")
+    parser.add_argument("--json", type=Path, help="also write the table to this file")
+    options, extra = parser.parse_known_args()
+    limits = ("--engine.max-slots", str(SLOTS), "--engine.max-queue", str(QUEUE))
+    with servers.reached(options, [*limits, *extra]) as (target, *_):
+        shape = {"streams": options.streams, "steps": options.steps, "timesteps": options.timesteps}
+        rows = asyncio.run(measure(target, seconds=options.upload_seconds, calls=options.calls, **shape))
+    for one in rows:
+        print("{name:20} {count:5} {p50_ms:8.1f} {p99_ms:8.1f} {max_ms:8.1f} ms".format(**one))
+    if options.json:
+        about = {"command": command(), "versions": versions("torch", "grpcio")}
+        options.json.write_text(json.dumps(about | {"rows": rows}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
