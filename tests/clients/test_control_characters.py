@@ -64,7 +64,7 @@ def test_json_has_the_same_value_without_control_characters(run, evil):
 
 def test_errors_of_a_server_are_escaped(run, server):
     server.fail("INVALID_ARGUMENT", message=EVIL, request_id=EVIL)
-    result = run("info")
+    result = run("say", "Hello.")
     assert result.exit_code == 1
     assert is_plain(result.output)
     assert "owned" in result.stderr

@@ -24,6 +24,8 @@ ALLOWED = {
     "voxcpm_grpc/pool/supervisor.py": "a reader that fails counts as a lost engine",
     "server/voxcpm_server/rpc/call.py": "the caller awaits each read and write",
     "server/voxcpm_server/speech/session.py": "a task that fails ends its stream",
+    "server/voxcpm_server/rpc/server.py": "drain() waits for it, and stop() ends what is left",
+    "server/voxcpm_server/voices/uploads.py": "a TaskGroup",
     "server/voxcpm_server/signals.py": "awaited there",
     "server/voxcpm_server/voices/store/content.py": "the callers that need the voice await its fetch",
 }

@@ -134,6 +134,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
         "benchmarks.pages",
         "voxcpm_client",
     ),
+    "benchmarks.interference": ("benchmarks.serving", "benchmarks.measuring", "voxcpm_client", "audio"),
     "benchmarks.dialogue": ("benchmarks.serving", "benchmarks.measuring", "benchmarks.pages", "voxcpm_client"),
     "benchmarks.segmentation": (
         "benchmarks.measuring",

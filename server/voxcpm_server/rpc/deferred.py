@@ -15,8 +15,9 @@ from voxcpm_server.rpc.open_calls import OpenCalls
 class DeferredService(grpc.GenericRpcHandler):
     """The RPCs of VoxCPMService. `serve` sets their implementation; until then, `calls` must refuse every call."""
 
-    def __init__(self, calls: OpenCalls) -> None:
+    def __init__(self, calls: OpenCalls, write_seconds: float) -> None:
         self.calls = calls
+        self.write_seconds = write_seconds
         methods = tts_pb2.DESCRIPTOR.services_by_name["VoxCPMService"].methods
         self._handlers = {f"/{SERVICE}/{method.name}": self._refusal(method.name) for method in methods}
 

@@ -36,7 +36,7 @@ class RpcServer:
         self._settings = settings
         self._reflections = OpenCalls()
         self._ends: float | None = None
-        self._service = DeferredService(self.calls)
+        self._service = DeferredService(self.calls, settings.limits.write_seconds)
         self._health = Health()
         self._server = grpc.aio.server(interceptors=(ParseInterceptor(),), options=options(settings))
         self._server.add_generic_rpc_handlers((self._service,))

@@ -181,7 +181,7 @@ def wait_until_idle(server: Server) -> None:
 def test_stalled_readers_do_not_lower_the_throughput_of_others(server, client, count):
     """Compares the best of alternating runs; there are more of them on a host that is busy with something else."""
     stalled: Callable[[str, int], contextlib.AbstractContextManager[None]] = CLIENTS[client]
-    alone = beside = 0.0
+    alone, beside, pair = 0.0, 0.0, 0
     for pair in range(1, MOST_PAIRS + 1):
         alone = max(alone, throughput(server))
         with stalled(server.address, count):

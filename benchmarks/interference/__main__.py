@@ -33,8 +33,7 @@ TEXT = "The quick brown fox jumps over the lazy dog near the river bank, and nob
 async def stream(client: AsyncClient, steps: int, timesteps: int) -> list[float]:
     """The seconds between messages with audio, without the first of them."""
     times = []
-    options = {"min_steps": steps, "max_steps": steps, "timesteps": timesteps}
-    async with client.speak(TEXT, **options) as speech:
+    async with client.speak(TEXT, min_steps=steps, max_steps=steps, timesteps=timesteps) as speech:
         async for chunk in speech:
             if chunk.sample_count:
                 times.append(time.perf_counter())
