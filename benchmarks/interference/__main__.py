@@ -81,10 +81,12 @@ async def refusals(target: str, count: int, timesteps: int) -> list[float]:
 
 
 def row(name: str, seconds: list[float]) -> dict[str, str | float]:
-    """The row of a table, in milliseconds."""
+    """The row of a table, in milliseconds, which is also printed."""
     ordered = sorted(seconds)
     shares = {f"p{100 * share:g}_ms": 1e3 * quantile(ordered, share) for share in (0.5, 0.99)}
-    return {"name": name, "count": len(ordered), **shares, "max_ms": 1e3 * ordered[-1]}
+    found = {"name": name, "count": len(ordered), **shares, "max_ms": 1e3 * ordered[-1]}
+    print("{name:20} {count:5} {p50_ms:8.1f} {p99_ms:8.1f} {max_ms:8.1f} ms".format(**found), flush=True)
+    return found
 
 
 async def measure(
@@ -117,11 +119,10 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="also write the table to this file")
     options, extra = parser.parse_known_args()
     limits = ("--engine.max-slots", str(SLOTS), "--engine.max-queue", str(QUEUE))
+    print(f"{'':20} {'count':>5} {'p50':>8} {'p99':>8} {'max':>8}")
     with servers.reached(options, [*limits, *extra]) as (target, *_):
         shape = {"streams": options.streams, "steps": options.steps, "timesteps": options.timesteps}
         rows = asyncio.run(measure(target, seconds=options.upload_seconds, calls=options.calls, **shape))
-    for one in rows:
-        print("{name:20} {count:5} {p50_ms:8.1f} {p99_ms:8.1f} {max_ms:8.1f} ms".format(**one))
     if options.json:
         about = {"command": command(), "versions": versions("torch", "grpcio")}
         options.json.write_text(json.dumps(about | {"rows": rows}, indent=2) + "\n")
