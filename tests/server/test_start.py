@@ -6,6 +6,7 @@ import contextlib
 import socket
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import grpc
@@ -97,14 +98,23 @@ def silent_hub(monkeypatch):
         yield
 
 
-def test_a_server_is_alive_while_its_model_is_downloaded_and_a_signal_ends_it(silent_hub, tmp_path):
+@contextlib.contextmanager
+def starting_process(*flags: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A server that is not ready yet, and its address."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
-    flags = ("--listen", address, "--model", "nobody/nothing", "--cache-dir", str(tmp_path))
-    command = [sys.executable, "-m", "voxcpm_client", "serve", *flags]
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    command = [sys.executable, "-m", "voxcpm_client", "serve", "--listen", address, *UNTIMED, *flags]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
+        yield server, address
+    finally:
+        server.kill()
+        server.communicate()
+
+
+def test_a_server_is_alive_while_its_model_is_downloaded_and_a_signal_ends_it(silent_hub, tmp_path):
+    with starting_process("--model", "nobody/nothing", "--cache-dir", str(tmp_path)) as (server, address):
         with grpc.insecure_channel(address) as channel:
             health = health_stub(channel)
             request = health_pb2.HealthCheckRequest(service="liveness")
@@ -114,9 +124,6 @@ def test_a_server_is_alive_while_its_model_is_downloaded_and_a_signal_ends_it(si
         server.terminate()
         assert server.communicate(timeout=HANG_SECONDS)[0] == ""
         assert server.returncode == 0
-    finally:
-        server.kill()
-        server.communicate()
 
 
 def refusal(stub) -> str:
@@ -128,35 +135,36 @@ def refusal(stub) -> str:
 
 @pytest.mark.parametrize("fronts", [1, 2])
 def test_a_server_is_alive_before_its_engine_is_ready(tmp_path, fronts):
-    """The process of the engine is stopped while it loads the model."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    flags = ("--listen", address, "--fronts", str(fronts), "--voices.url", str(tmp_path), *UNTIMED)
-    command = [sys.executable, "-m", "voxcpm_client", "serve", "--model", str(TINY), "--decode-workers", "1", *flags]
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
+    """The process of the engine is suspended while it loads the model."""
+    flags = ("--model", str(TINY), "--decode-workers", "1", "--fronts", str(fronts), "--voices.url", str(tmp_path))
+    with starting_process(*flags) as (server, address):
         wait_until(lambda: engines(server))
-        [engine] = engines(server)
-        engine.suspend()
-        with grpc.insecure_channel(address) as channel:
+        with suspended(*engines(server)) as resume, grpc.insecure_channel(address) as channel:
             health = health_stub(channel)
-            watch = health.Watch(health_pb2.HealthCheckRequest(), wait_for_ready=True)
+            watch = health.Watch(health_pb2.HealthCheckRequest(), timeout=2 * HANG_SECONDS, wait_for_ready=True)
             assert next(watch).status == NOT_SERVING
             alive = health_pb2.HealthCheckRequest(service="liveness")
             assert health.Check(alive, timeout=HANG_SECONDS).status == SERVING
             stub = tts_pb2_grpc.VoxCPMServiceStub(channel)
             assert "the model is loading" in refusal(stub)
-            engine.resume()
+            resume()
             assert server.stdout is not None
             assert server.stdout.readline().startswith(f"listening on {address} ")
             assert next(watch).status == SERVING
             assert stub.GetModelInfo(pb.GetModelInfoRequest()).model == "tiny"
         server.terminate()
         assert server.wait(HANG_SECONDS) == 0
+
+
+@contextlib.contextmanager
+def suspended(process: psutil.Process) -> Iterator[Callable[[], None]]:
+    """Suspend a process until the call of the result, at most to the end of the block."""
+    process.suspend()
+    try:
+        yield process.resume
     finally:
-        server.kill()
-        server.communicate()
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.resume()  # while it is suspended it would not notice the end of its parent
 
 
 def engines(server: subprocess.Popen[str]) -> list[psutil.Process]:
