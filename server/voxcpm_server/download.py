@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -48,6 +49,7 @@ async def download(settings: Settings) -> Path:
 
 def _find(results: Connection, settings: Settings) -> None:
     set_up(settings.log_level)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the server ends this one
     try:
         results.send(find_model(settings))
     except StartupError as error:

@@ -76,17 +76,18 @@ class RpcServer:
         self.calls.refuse("the server is shutting down; retry elsewhere", retry_after=0.0)
         if self.calls:
             log.info("draining calls=%d seconds=%g", len(self.calls), max(0.0, ends - _now()))
-        # Closes the listener and sends GOAWAY. Clients then send new calls on other connections.
-        stopping = asyncio.create_task(self._server.stop(seconds + STOP_SECONDS))
-        await asyncio.sleep(0)  # until it is done
-        self._health.end_watches()  # these and reflection streams would stay open until `ends`
-        self._reflections.end(seconds)
         with suppress(TimeoutError):
-            async with asyncio.timeout_at(ends):
-                await self.calls.idle()
-        self.calls.end(seconds)
-        await asyncio.wait([stopping], timeout=STOP_SECONDS)
-        stopping.cancel()
+            async with asyncio.timeout(None) as limit, asyncio.TaskGroup() as group:
+                # Closes the listener and sends GOAWAY, after which clients send new calls on other connections.
+                group.create_task(self._server.stop(seconds + STOP_SECONDS))
+                await asyncio.sleep(0)  # until it is done
+                self._health.end_watches()  # these and reflection streams would stay open until `ends`
+                self._reflections.end(seconds)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout_at(ends):
+                        await self.calls.idle()
+                self.calls.end(seconds)
+                limit.reschedule(_now() + STOP_SECONDS)
         await self.stop()
 
     async def stop(self) -> None:
