@@ -46,7 +46,7 @@ class Server:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._watchdog.cancel()
-        self._process.send_signal(signal.SIGTERM)
+        self._process.send_signal(signal.SIGINT)  # SIGTERM would leave time for load balancers
         try:
             self._process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:

@@ -72,7 +72,7 @@ def local_server(model: str) -> Generator[str]:
         try:
             yield _ServerLog(child).address()
         finally:
-            child.terminate()
+            child.send_signal(signal.SIGINT)  # SIGTERM would leave time for load balancers
             try:
                 child.wait(STOP_SECONDS)
             except subprocess.TimeoutExpired:
