@@ -107,7 +107,8 @@ def _reset(task: asyncio.Task[Any]) -> None:
     """Cancel the tasks of an RPC that belong to gRPC; `task` is the one that runs the handler.
 
     grpc.aio has no call that resets a stream. It does so when the last reference to the RPC is gone, but a task of its
-    own waits for the end of the RPC and keeps it. The server's loop forgets the latest RPC when it accepts another one.
+    own waits for the end of the RPC and keeps it. The server's loop forgets the latest RPC when it accepts another one,
+    but the first RPC of its life never: that one stays until its connection ends.
     """
     watching = [one for one in asyncio.all_tasks() if one is not task and _watches(one, task)]
     if not watching:
