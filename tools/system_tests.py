@@ -96,6 +96,7 @@ SUITES = (
         pypi_alone=("voxcpm==2.0.3",),
         debian=("flite", "scowl", "wordnet-base"),
     ),
+    Suite("kernels", "one variant of each kernel, compiled for GPUs that are not there", 5),
     Suite(
         "gpus",
         "all kernels, compiled for every GPU that is supported",
