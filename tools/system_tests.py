@@ -28,8 +28,8 @@ from typing import IO
 
 ROOT = Path(__file__).resolve().parents[1]
 HOME = ROOT / ".venv-system"
-PYTEST = ("-m", "pytest", "-p", "no:cacheprovider", "-rs", "--tb=short")
-SHOWN_LINES = 100  # of the output of a suite that failed
+PYTEST = ("-m", "pytest", "-p", "no:cacheprovider", "-rfEs", "--tb=short")
+SHOWN_LINES = 60  # of the begin, and of the end, of the output of a suite that failed
 
 
 @dataclass(frozen=True)
@@ -293,7 +293,9 @@ def main() -> int:
         print(f"{suite.name:12} {time.monotonic() - start:5.0f} s  {words}", flush=True)
         if suite.name in broken and log.exists():
             lines = log.read_text("utf-8", "replace").splitlines()
-            print("\n".join(f"    {line}" for line in lines[-SHOWN_LINES:]), flush=True)
+            if len(lines) > 2 * SHOWN_LINES:
+                lines = [*lines[:SHOWN_LINES], f"... the rest is in {log}", *lines[-SHOWN_LINES:]]
+            print("\n".join(f"    {line}" for line in lines), flush=True)
     if broken:
         print(f'failed: make test-system SUITES="{" ".join(broken)}"')
         return 1

@@ -228,7 +228,7 @@ async def talks_nonsense(soak: Soak) -> Heard:
             [pb.GenerateRequest()],
             [pb.GenerateRequest(text="One."), pb.GenerateRequest(config=SPEECHES[0][0])],
             [pb.GenerateRequest(text="...")],
-            [pb.GenerateRequest(finish=pb.Finish()), pb.GenerateRequest(text="More.")],
+            [pb.GenerateRequest(text="One."), pb.GenerateRequest(finish=pb.Finish()), pb.GenerateRequest(text="More.")],
         )
     )
     async with soak.stub() as stub:
