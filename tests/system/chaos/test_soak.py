@@ -51,6 +51,8 @@ TOLERANCE = 1e-4
 FEW_FILES = 16  # far fewer than calls: engines that have started since, and connections that close later
 MOST_GROWTH = 96 << 20  # bytes of memory: caches and pools of free memory grow for a while
 
+CLIENT_TOO_LATE = "Internal error from Core"  # of grpc.aio's client, whose deadline passes before its first write
+
 Code = grpc.StatusCode
 BUSY = {Code.RESOURCE_EXHAUSTED, Code.UNAVAILABLE}  # before any audio, and safe to retry
 SHORT = pb.TurnConfig(sampling=pb.Sampling(seed=7, inference_timesteps=4, min_steps=3, max_steps=12))
@@ -182,7 +184,7 @@ async def runs_late(soak: Soak) -> Heard:
     async with soak.stub() as stub:
         call = await opened(stub, *said(number), seconds=soak.draw.choice((0.02, 0.2, 1.0)))
         await read(call, heard)
-    if heard.code is not Code.DEADLINE_EXCEEDED:
+    if heard.code is not Code.DEADLINE_EXCEEDED and heard.details != CLIENT_TOO_LATE:
         soak.check(heard, soak.expected[number])
     return heard
 
