@@ -68,7 +68,7 @@ SUITES = (
     ),
     Suite("s3", "voices in a bucket", 5, ("tests/server", "--stores=s3", "-k=s3"), pypi=("s3fs", "moto[server]>=5")),
     Suite("chaos", "engines of a model that are killed, stopped and out of memory, under load", 10),
-    Suite("benchmarks", "the commands that measure, and the pictures they draw", 8, extras=("bench",)),
+    Suite("benchmarks", "the commands that measure, and the pictures they draw", 12, extras=("bench",)),
     Suite("uploads", "recordings that cost too much, and callers that send many of them", 8),
     Suite("stalled-readers", "clients that do not read, and the throughput beside them", 15, pypi=("h2>=4",)),
     Suite("fuzz", "random messages, uploads and bytes against a real server", 8),
