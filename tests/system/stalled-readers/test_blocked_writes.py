@@ -193,7 +193,7 @@ def test_a_client_whose_socket_is_full_loses_its_stream(server):
 SPEAKER = """
 import sys
 from voxcpm_client import Client
-with Client(sys.argv[1], timeout=None) as client, client.speak(sys.argv[2], encoding="pcm_f32le") as stream:
+with Client(sys.argv[1], timeout=None) as client, client.speak(sys.argv[2], format="pcm_f32le") as stream:
     for chunk in stream:
         print(chunk.sample_count, flush=True)
 """
