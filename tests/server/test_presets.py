@@ -112,9 +112,9 @@ async def test_members_of_a_preset_can_be_combined_with_other_voices(serve_front
 
 
 async def test_a_stored_voice_may_have_the_name_of_a_preset(serve_front):
+    async with serve_front() as before:  # of another model
+        mine = await add_reference(before, 9, options=pb.VoiceOptions(display_name="anna"))
     async with serve_front(presets=PRESETS) as served:
-        options = pb.VoiceOptions(display_name="anna")
-        mine = await add_reference(served, 9, options=options)
         everything = (await served.stub.ListVoices(pb.ListVoicesRequest())).handles
         assert [handle.display_name for handle in everything] == ["anna", "anna", "otto", "both"]
         assert everything[0].id == mine.id

@@ -75,6 +75,14 @@ class FinishReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     FINISH_REASON_MAX_STEPS: _ClassVar[FinishReason]
     FINISH_REASON_INTERRUPTED: _ClassVar[FinishReason]
     FINISH_REASON_IDLE: _ClassVar[FinishReason]
+
+class WarningKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    WARNING_KIND_UNSPECIFIED: _ClassVar[WarningKind]
+    WARNING_KIND_SHORT_RECORDING: _ClassVar[WarningKind]
+    WARNING_KIND_CLIPPED_RECORDING: _ClassVar[WarningKind]
+    WARNING_KIND_NOISY_RECORDING: _ClassVar[WarningKind]
+    WARNING_KIND_LANGUAGE: _ClassVar[WarningKind]
 AUDIO_ENCODING_UNSPECIFIED: AudioEncoding
 AUDIO_ENCODING_PCM_S16LE: AudioEncoding
 AUDIO_ENCODING_PCM_F32LE: AudioEncoding
@@ -113,6 +121,11 @@ FINISH_REASON_COMPLETE: FinishReason
 FINISH_REASON_MAX_STEPS: FinishReason
 FINISH_REASON_INTERRUPTED: FinishReason
 FINISH_REASON_IDLE: FinishReason
+WARNING_KIND_UNSPECIFIED: WarningKind
+WARNING_KIND_SHORT_RECORDING: WarningKind
+WARNING_KIND_CLIPPED_RECORDING: WarningKind
+WARNING_KIND_NOISY_RECORDING: WarningKind
+WARNING_KIND_LANGUAGE: WarningKind
 
 class GenerateRequest(_message.Message):
     __slots__ = ("config", "text", "flush", "interrupt", "finish")
@@ -211,7 +224,7 @@ class Pacing(_message.Message):
     def __init__(self, max_lead: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class Conditioning(_message.Message):
-    __slots__ = ("prompt_id", "inline_prompt", "reference_id", "inline_reference", "hifi_id", "preset", "no_voice")
+    __slots__ = ("prompt_id", "inline_prompt", "reference_id", "inline_reference", "hifi_id", "preset", "no_voice", "voice")
     PROMPT_ID_FIELD_NUMBER: _ClassVar[int]
     INLINE_PROMPT_FIELD_NUMBER: _ClassVar[int]
     REFERENCE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -219,6 +232,7 @@ class Conditioning(_message.Message):
     HIFI_ID_FIELD_NUMBER: _ClassVar[int]
     PRESET_FIELD_NUMBER: _ClassVar[int]
     NO_VOICE_FIELD_NUMBER: _ClassVar[int]
+    VOICE_FIELD_NUMBER: _ClassVar[int]
     prompt_id: str
     inline_prompt: InlinePrompt
     reference_id: str
@@ -226,7 +240,8 @@ class Conditioning(_message.Message):
     hifi_id: str
     preset: str
     no_voice: bool
-    def __init__(self, prompt_id: _Optional[str] = ..., inline_prompt: _Optional[_Union[InlinePrompt, _Mapping]] = ..., reference_id: _Optional[str] = ..., inline_reference: _Optional[_Union[InlineReference, _Mapping]] = ..., hifi_id: _Optional[str] = ..., preset: _Optional[str] = ..., no_voice: bool = ...) -> None: ...
+    voice: str
+    def __init__(self, prompt_id: _Optional[str] = ..., inline_prompt: _Optional[_Union[InlinePrompt, _Mapping]] = ..., reference_id: _Optional[str] = ..., inline_reference: _Optional[_Union[InlineReference, _Mapping]] = ..., hifi_id: _Optional[str] = ..., preset: _Optional[str] = ..., no_voice: bool = ..., voice: _Optional[str] = ...) -> None: ...
 
 class InlinePrompt(_message.Message):
     __slots__ = ("audio", "latents", "transcript")
@@ -273,7 +288,7 @@ class AudioFormat(_message.Message):
     def __init__(self, encoding: _Optional[_Union[AudioEncoding, str]] = ..., sample_rate_hz: _Optional[int] = ...) -> None: ...
 
 class AudioChunk(_message.Message):
-    __slots__ = ("audio", "sequence", "offset_samples", "sample_count", "turn_index", "segment_index", "header", "segment_events", "flush_done", "interrupted", "handle", "summary")
+    __slots__ = ("audio", "sequence", "offset_samples", "sample_count", "turn_index", "segment_index", "header", "segment_events", "flush_done", "interrupted", "handle", "summary", "warnings")
     AUDIO_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     OFFSET_SAMPLES_FIELD_NUMBER: _ClassVar[int]
@@ -286,6 +301,7 @@ class AudioChunk(_message.Message):
     INTERRUPTED_FIELD_NUMBER: _ClassVar[int]
     HANDLE_FIELD_NUMBER: _ClassVar[int]
     SUMMARY_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
     audio: bytes
     sequence: int
     offset_samples: int
@@ -298,7 +314,16 @@ class AudioChunk(_message.Message):
     interrupted: Interrupted
     handle: VoiceHandle
     summary: StreamSummary
-    def __init__(self, audio: _Optional[bytes] = ..., sequence: _Optional[int] = ..., offset_samples: _Optional[int] = ..., sample_count: _Optional[int] = ..., turn_index: _Optional[int] = ..., segment_index: _Optional[int] = ..., header: _Optional[_Union[StreamHeader, _Mapping]] = ..., segment_events: _Optional[_Iterable[_Union[SegmentEvent, _Mapping]]] = ..., flush_done: _Optional[_Union[FlushDone, _Mapping]] = ..., interrupted: _Optional[_Union[Interrupted, _Mapping]] = ..., handle: _Optional[_Union[VoiceHandle, _Mapping]] = ..., summary: _Optional[_Union[StreamSummary, _Mapping]] = ...) -> None: ...
+    warnings: _containers.RepeatedCompositeFieldContainer[Warning]
+    def __init__(self, audio: _Optional[bytes] = ..., sequence: _Optional[int] = ..., offset_samples: _Optional[int] = ..., sample_count: _Optional[int] = ..., turn_index: _Optional[int] = ..., segment_index: _Optional[int] = ..., header: _Optional[_Union[StreamHeader, _Mapping]] = ..., segment_events: _Optional[_Iterable[_Union[SegmentEvent, _Mapping]]] = ..., flush_done: _Optional[_Union[FlushDone, _Mapping]] = ..., interrupted: _Optional[_Union[Interrupted, _Mapping]] = ..., handle: _Optional[_Union[VoiceHandle, _Mapping]] = ..., summary: _Optional[_Union[StreamSummary, _Mapping]] = ..., warnings: _Optional[_Iterable[_Union[Warning, _Mapping]]] = ...) -> None: ...
+
+class Warning(_message.Message):
+    __slots__ = ("kind", "message")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    kind: WarningKind
+    message: str
+    def __init__(self, kind: _Optional[_Union[WarningKind, str]] = ..., message: _Optional[str] = ...) -> None: ...
 
 class StreamHeader(_message.Message):
     __slots__ = ("request_id", "format", "model", "model_fingerprint", "seed", "queue_time", "voice")
@@ -605,6 +630,37 @@ class ListVoicesResponse(_message.Message):
     next_page_token: str
     def __init__(self, handles: _Optional[_Iterable[_Union[VoiceHandle, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
+class UpdateVoiceRequest(_message.Message):
+    __slots__ = ("id", "display_name", "labels", "ttl")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    DISPLAY_NAME_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    TTL_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    display_name: str
+    labels: VoiceLabels
+    ttl: _duration_pb2.Duration
+    def __init__(self, id: _Optional[str] = ..., display_name: _Optional[str] = ..., labels: _Optional[_Union[VoiceLabels, _Mapping]] = ..., ttl: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class VoiceLabels(_message.Message):
+    __slots__ = ("labels",)
+    class LabelsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    labels: _containers.ScalarMap[str, str]
+    def __init__(self, labels: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class UpdateVoiceResponse(_message.Message):
+    __slots__ = ("handle",)
+    HANDLE_FIELD_NUMBER: _ClassVar[int]
+    handle: VoiceHandle
+    def __init__(self, handle: _Optional[_Union[VoiceHandle, _Mapping]] = ...) -> None: ...
+
 class DeleteVoiceRequest(_message.Message):
     __slots__ = ("id", "allow_missing", "cascade")
     ID_FIELD_NUMBER: _ClassVar[int]
@@ -640,19 +696,21 @@ class EncodeLatentsConfig(_message.Message):
     def __init__(self, source: _Optional[_Union[AudioFormat, _Mapping]] = ..., role: _Optional[_Union[AudioRole, str]] = ..., request_id: _Optional[str] = ...) -> None: ...
 
 class EncodeLatentsResponse(_message.Message):
-    __slots__ = ("latents", "audio_duration")
+    __slots__ = ("latents", "audio_duration", "warnings")
     LATENTS_FIELD_NUMBER: _ClassVar[int]
     AUDIO_DURATION_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
     latents: Latents
     audio_duration: _duration_pb2.Duration
-    def __init__(self, latents: _Optional[_Union[Latents, _Mapping]] = ..., audio_duration: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    warnings: _containers.RepeatedCompositeFieldContainer[Warning]
+    def __init__(self, latents: _Optional[_Union[Latents, _Mapping]] = ..., audio_duration: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., warnings: _Optional[_Iterable[_Union[Warning, _Mapping]]] = ...) -> None: ...
 
 class GetModelInfoRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class GetModelInfoResponse(_message.Message):
-    __slots__ = ("model", "model_fingerprint", "input_sample_rate_hz", "output_sample_rate_hz", "feat_dim", "patch_size", "samples_per_step", "output_encodings", "output_sample_rates_hz", "limits", "default_sampling", "server_version", "architecture", "inference_timesteps", "max_model_len", "max_slots", "device", "dtype", "codec_dtype", "presets", "default_voice")
+    __slots__ = ("model", "model_fingerprint", "input_sample_rate_hz", "output_sample_rate_hz", "feat_dim", "patch_size", "samples_per_step", "output_encodings", "output_sample_rates_hz", "limits", "default_sampling", "server_version", "architecture", "inference_timesteps", "max_model_len", "max_slots", "device", "dtype", "codec_dtype", "presets", "default_voice", "languages")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     MODEL_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     INPUT_SAMPLE_RATE_HZ_FIELD_NUMBER: _ClassVar[int]
@@ -674,6 +732,7 @@ class GetModelInfoResponse(_message.Message):
     CODEC_DTYPE_FIELD_NUMBER: _ClassVar[int]
     PRESETS_FIELD_NUMBER: _ClassVar[int]
     DEFAULT_VOICE_FIELD_NUMBER: _ClassVar[int]
+    LANGUAGES_FIELD_NUMBER: _ClassVar[int]
     model: str
     model_fingerprint: str
     input_sample_rate_hz: int
@@ -695,7 +754,8 @@ class GetModelInfoResponse(_message.Message):
     codec_dtype: str
     presets: _containers.RepeatedScalarFieldContainer[str]
     default_voice: str
-    def __init__(self, model: _Optional[str] = ..., model_fingerprint: _Optional[str] = ..., input_sample_rate_hz: _Optional[int] = ..., output_sample_rate_hz: _Optional[int] = ..., feat_dim: _Optional[int] = ..., patch_size: _Optional[int] = ..., samples_per_step: _Optional[int] = ..., output_encodings: _Optional[_Iterable[_Union[AudioEncoding, str]]] = ..., output_sample_rates_hz: _Optional[_Iterable[int]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., default_sampling: _Optional[_Union[Sampling, _Mapping]] = ..., server_version: _Optional[str] = ..., architecture: _Optional[str] = ..., inference_timesteps: _Optional[_Iterable[int]] = ..., max_model_len: _Optional[int] = ..., max_slots: _Optional[int] = ..., device: _Optional[str] = ..., dtype: _Optional[str] = ..., codec_dtype: _Optional[str] = ..., presets: _Optional[_Iterable[str]] = ..., default_voice: _Optional[str] = ...) -> None: ...
+    languages: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, model: _Optional[str] = ..., model_fingerprint: _Optional[str] = ..., input_sample_rate_hz: _Optional[int] = ..., output_sample_rate_hz: _Optional[int] = ..., feat_dim: _Optional[int] = ..., patch_size: _Optional[int] = ..., samples_per_step: _Optional[int] = ..., output_encodings: _Optional[_Iterable[_Union[AudioEncoding, str]]] = ..., output_sample_rates_hz: _Optional[_Iterable[int]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., default_sampling: _Optional[_Union[Sampling, _Mapping]] = ..., server_version: _Optional[str] = ..., architecture: _Optional[str] = ..., inference_timesteps: _Optional[_Iterable[int]] = ..., max_model_len: _Optional[int] = ..., max_slots: _Optional[int] = ..., device: _Optional[str] = ..., dtype: _Optional[str] = ..., codec_dtype: _Optional[str] = ..., presets: _Optional[_Iterable[str]] = ..., default_voice: _Optional[str] = ..., languages: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Limits(_message.Message):
     __slots__ = ("max_request_message_bytes", "max_buffered_text_chars", "max_segment_chars", "max_prompt_duration", "max_reference_duration", "max_upload_bytes", "max_inline_audio_bytes")

@@ -65,6 +65,11 @@ class VoxCPMServiceStub(object):
                 request_serializer=voxcpm__grpc_dot_v1_dot_tts__pb2.ListVoicesRequest.SerializeToString,
                 response_deserializer=voxcpm__grpc_dot_v1_dot_tts__pb2.ListVoicesResponse.FromString,
                 _registered_method=True)
+        self.UpdateVoice = channel.unary_unary(
+                '/voxcpm_grpc.v1.VoxCPMService/UpdateVoice',
+                request_serializer=voxcpm__grpc_dot_v1_dot_tts__pb2.UpdateVoiceRequest.SerializeToString,
+                response_deserializer=voxcpm__grpc_dot_v1_dot_tts__pb2.UpdateVoiceResponse.FromString,
+                _registered_method=True)
         self.DeleteVoice = channel.unary_unary(
                 '/voxcpm_grpc.v1.VoxCPMService/DeleteVoice',
                 request_serializer=voxcpm__grpc_dot_v1_dot_tts__pb2.DeleteVoiceRequest.SerializeToString,
@@ -135,7 +140,7 @@ class VoxCPMServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetVoice(self, request, context):
-        """Returns one stored voice or preset by its id.
+        """Returns one stored voice or preset by its id or name.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -143,6 +148,14 @@ class VoxCPMServiceServicer(object):
 
     def ListVoices(self, request, context):
         """Lists the stored voices, newest first, and after them the model's presets.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdateVoice(self, request, context):
+        """Changes the name, the labels or the time to live of a stored voice. Its id
+        stays. A preset cannot be changed: FAILED_PRECONDITION.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -203,6 +216,11 @@ def add_VoxCPMServiceServicer_to_server(servicer, server):
                     servicer.ListVoices,
                     request_deserializer=voxcpm__grpc_dot_v1_dot_tts__pb2.ListVoicesRequest.FromString,
                     response_serializer=voxcpm__grpc_dot_v1_dot_tts__pb2.ListVoicesResponse.SerializeToString,
+            ),
+            'UpdateVoice': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateVoice,
+                    request_deserializer=voxcpm__grpc_dot_v1_dot_tts__pb2.UpdateVoiceRequest.FromString,
+                    response_serializer=voxcpm__grpc_dot_v1_dot_tts__pb2.UpdateVoiceResponse.SerializeToString,
             ),
             'DeleteVoice': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteVoice,
@@ -383,6 +401,33 @@ class VoxCPMService(object):
             '/voxcpm_grpc.v1.VoxCPMService/ListVoices',
             voxcpm__grpc_dot_v1_dot_tts__pb2.ListVoicesRequest.SerializeToString,
             voxcpm__grpc_dot_v1_dot_tts__pb2.ListVoicesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateVoice(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/voxcpm_grpc.v1.VoxCPMService/UpdateVoice',
+            voxcpm__grpc_dot_v1_dot_tts__pb2.UpdateVoiceRequest.SerializeToString,
+            voxcpm__grpc_dot_v1_dot_tts__pb2.UpdateVoiceResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -8,9 +8,8 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-from voxcpm_grpc.errors import NotFound
+from voxcpm_grpc.errors import InvalidRequest, NotFound
 from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.request import Conditioning
 from voxcpm_grpc.settings.schema import LimitSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
@@ -19,7 +18,7 @@ from voxcpm_server.rpc.handler import rpc
 from voxcpm_server.rpc.open_calls import OpenCalls
 from voxcpm_server.speech.chunk_writer import ChunkWriter
 from voxcpm_server.speech.session import Session
-from voxcpm_server.voices.builder import Created, VoiceBuilder
+from voxcpm_server.voices.builder import ChosenVoice, Created, VoiceBuilder
 from voxcpm_server.voices.catalog import VoiceCatalog
 from voxcpm_server.voices.store.io_threads import IoThreads
 from voxcpm_server.voices.uploads import UploadBudget, nothing_after_commit, read_config, receive, reception
@@ -69,12 +68,12 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
             config, first = first, None
         else:
             config = self._reader.generate_config(pb.GenerateConfig())
-        voice, name = await self._voice(config, call.peer.caller)
+        chosen = await self._voice(config, call.peer.caller)
         config = replace(config, voice=VoiceChoice())  # frees the recordings inside: a stream may last for long
         session = Session(
             config,
-            voice,
-            name,
+            chosen.conditioning,
+            chosen.name,
             pool=self._pool,
             encode=self._builder.encode_speech,
             limits=self._limits,
@@ -113,7 +112,8 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
 
     @rpc(stream=False)
     async def GetVoice(self, request: pb.GetVoiceRequest, call: Call) -> pb.GetVoiceResponse:
-        return replies.get_voice(await self._catalog.find(requests.voice_id(request)))
+        id = await self._id(requests.voice_id(request))
+        return replies.get_voice(await self._catalog.find(id))
 
     @rpc(stream=False)
     async def ListVoices(self, request: pb.ListVoicesRequest, call: Call) -> pb.ListVoicesResponse:
@@ -121,10 +121,15 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
         return replies.voice_page(*await self._catalog.page(kind=kind, labels=labels, size=size, token=token))
 
     @rpc(stream=False)
+    async def UpdateVoice(self, request: pb.UpdateVoiceRequest, call: Call) -> pb.UpdateVoiceResponse:
+        name, change = requests.update(request)
+        return replies.update_voice(await self._catalog.update(await self._id(name), change))
+
+    @rpc(stream=False)
     async def DeleteVoice(self, request: pb.DeleteVoiceRequest, call: Call) -> pb.DeleteVoiceResponse:
-        id, cascade, allow_missing = requests.deletion(request)
+        name, cascade, allow_missing = requests.deletion(request)
         try:
-            await self._catalog.delete(id, cascade=cascade)
+            await self._catalog.delete(await self._id(name), cascade=cascade)
         except NotFound:
             if not allow_missing:
                 raise
@@ -153,18 +158,25 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
             call.request_id = requests.request_id(message) or call.request_id
             yield self._reader.upload(message)
 
-    async def _voice(self, config: GenerateConfig, caller: str) -> tuple[Conditioning, str]:
-        """The conditioning of a stream and the name of its voice."""
+    async def _id(self, name: str) -> str:
+        """The id of the voice of an id or a name in the field `id`."""
+        try:
+            return await self._catalog.resolve(name)
+        except (InvalidRequest, NotFound) as error:
+            error.field = "id"
+            raise
+
+    async def _voice(self, config: GenerateConfig, caller: str) -> ChosenVoice:
         choice = config.voice
         if choice == VoiceChoice() and not config.style:
             choice = VoiceChoice(preset=self._catalog.default)
         with self.uploads.account(caller) as take:
             for inline in choice.inline:
                 take(len(inline.data), inline.name)
-            voice = await self._builder.conditioning(choice, caller)
-        if config.style and voice.prompt is not None:  # only a preset can have one: the reader refuses other prompts
+            chosen = await self._builder.choose(choice, caller)
+        if config.style and chosen.conditioning.prompt is not None:  # by its name: the reader refuses others
             raise requests.style_with_prompt_error("config.turn.style")
-        return voice, choice.name
+        return chosen
 
     @asynccontextmanager
     async def _received(

@@ -31,6 +31,7 @@ KINDS = {AudioRole.PROMPT: VoiceKind.PROMPT, AudioRole.REFERENCE: VoiceKind.REFE
 FLOAT_BYTES = 4
 MAX_LATENT = 65504.0  # of float16, in which a GPU may decode; larger values make audio that is not finite
 SHORTEST_TEXT = "a"
+INLINE = "inline"  # the name of a recording inside a request
 MAX_OWN_SECONDS = 60.0  # for the operator's recordings; the limits in the settings are for callers
 
 
@@ -40,6 +41,14 @@ class Created:
 
     stored: StoredVoice
     reused: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenVoice:
+    """The voice of a stream. `name` is for its header; it is empty if the model chooses the voice."""
+
+    conditioning: Conditioning
+    name: str
 
 
 class VoiceBuilder:
@@ -54,31 +63,42 @@ class VoiceBuilder:
         self._threads = threads
         self._limits = limits
 
-    async def conditioning(self, choice: VoiceChoice, caller: str) -> Conditioning:
-        """The conditioning of the voice that a caller chose. Raises InvalidRequest, NotFound and FailedPrecondition."""
+    async def choose(self, choice: VoiceChoice, caller: str) -> ChosenVoice:
+        """The voice that a caller chose. Raises InvalidRequest, NotFound and FailedPrecondition."""
         if choice.preset:
             try:
-                stored = self._catalog.preset(choice.preset)
+                return self._whole(self._catalog.preset(choice.preset))
             except NotFound as error:
                 error.field = "config.conditioning.preset"
                 raise
-            return Conditioning(prompt=_prompt(stored), reference=stored.reference)
+        if choice.voice:
+            return self._whole(await self._load(choice.voice, None, "config.conditioning.voice"))
         if choice.hifi:
-            stored = await self._load(choice.hifi, VoiceKind.HIFI, "config.conditioning.hifi_id")
-            return Conditioning(prompt=_prompt(stored), reference=stored.reference)
+            return self._whole(await self._load(choice.hifi, VoiceKind.HIFI, "config.conditioning.hifi_id"))
         prompt = reference = None
+        names: list[str] = []
         match choice.prompt:
             case str(id):
-                prompt = _prompt(await self._load(id, VoiceKind.PROMPT, "config.conditioning.prompt_id"))
+                stored = await self._load(id, VoiceKind.PROMPT, "config.conditioning.prompt_id")
+                prompt = _prompt(stored)
+                names.append(stored.voice.id)
             case InlinePrompt(source=source, transcript=transcript):
                 prompt = Prompt(text=transcript, latents=await self._inline(source, AudioRole.PROMPT, caller))
                 await self._check_length(Conditioning(prompt=prompt), source.name)
+                names.append(INLINE)
         match choice.reference:
             case str(id):
-                reference = (await self._load(id, VoiceKind.REFERENCE, "config.conditioning.reference_id")).reference
+                stored = await self._load(id, VoiceKind.REFERENCE, "config.conditioning.reference_id")
+                reference = stored.reference
+                names.append(stored.voice.id)
             case Recording() | RawLatents() as source:
                 reference = await self._inline(source, AudioRole.REFERENCE, caller)
-        return Conditioning(prompt=prompt, reference=reference)
+                names.append(INLINE)
+        return ChosenVoice(Conditioning(prompt=prompt, reference=reference), "+".join(dict.fromkeys(names)))
+
+    def _whole(self, stored: StoredVoice) -> ChosenVoice:
+        conditioning = Conditioning(prompt=_prompt(stored), reference=stored.reference)
+        return ChosenVoice(conditioning, self._catalog.name_of(stored.voice))
 
     async def _check_length(self, conditioning: Conditioning, field: str) -> None:
         """Raise InvalidRequest if the engine has no room for a text behind a voice."""
@@ -91,15 +111,16 @@ class VoiceBuilder:
                 field=field,
             ) from None
 
-    async def _load(self, id: str, kind: VoiceKind, field: str) -> StoredVoice:
+    async def _load(self, name: str, kind: VoiceKind | None, field: str) -> StoredVoice:
+        """The voice of an id or a name; of any kind if `kind` is None."""
         try:
-            stored = await self._catalog.load(id)
-        except (NotFound, FailedPrecondition) as error:
+            stored = await self._catalog.load(await self._catalog.resolve(name, kind))
+        except (InvalidRequest, NotFound, FailedPrecondition) as error:
             error.field = field
             raise
-        if stored.voice.kind is not kind:
+        if kind is not None and stored.voice.kind is not kind:
             raise InvalidRequest(
-                f"voice {id} is a {stored.voice.kind.name.lower()}; {field.rpartition('.')[2]} needs "
+                f"voice {name[:80]} is a {stored.voice.kind.name.lower()}; {field.rpartition('.')[2]} needs "
                 f"a {kind.name.lower()}",
                 field=field,
             )
@@ -134,6 +155,7 @@ class VoiceBuilder:
 
         A voice of the same content that is stored already gets the options that the config sets, and is returned.
         """
+        self._catalog.check_name(config.options.display_name, "config.options.display_name")
         members: dict[AudioRole, StoredVoice] = {}
         using: list[str] = []
         decoded: Decoded | None = None
@@ -141,7 +163,7 @@ class VoiceBuilder:
             match source:
                 case str(id):
                     members[role] = await self._load(id, KINDS[role], f"config.{role.value}_id")
-                    using.append(id)
+                    using.append(members[role].voice.id)
                 case Upload() as upload:
                     decoded = await self.decode(recordings[role], upload, role, caller)
                     members[role] = await self._member(decoded, role, upload.transcript, config.options)

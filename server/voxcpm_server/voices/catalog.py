@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from voxcpm_grpc.errors import FailedPrecondition, NotFound
+from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, NotFound
+from voxcpm_server.voices.lookup import ambiguous, fitting, unknown
+from voxcpm_server.voices.store.names import ID
 from voxcpm_server.voices.store.store import VoiceStore
 from voxcpm_server.voices.store.stored_voice import StoredVoice
-from voxcpm_server.wire.inputs import VoiceOptions
+from voxcpm_server.wire.inputs import MAX_NAME, VoiceChange, VoiceOptions
 from voxcpm_server.wire.voice import Voice, VoiceKind
 
 
@@ -41,11 +43,55 @@ class VoiceCatalog:
         """The preset of this name. Raises NotFound with the names of all presets."""
         if (voice := self._names.get(name)) is None:
             there = f"the model's presets are {', '.join(self._names)}" if self._names else "the model has no presets"
-            raise NotFound(f"there is no preset {name[:80]!r}; {there}; name a stored voice by its id")
+            raise NotFound(f"there is no preset {name[:80]!r}; {there}; stored voices are named in the field voice")
         return self._presets[voice.id]
+
+    async def resolve(self, name: str, kind: VoiceKind | None = None) -> str:
+        """The id of the voice that a caller means: a preset's name, an id or a display name, in this order.
+
+        Display names, and then presets, are compared once more without the case of letters. With `kind`, voices of that
+        kind precede others of the same name. Raises NotFound with the nearest name, and InvalidRequest with the voices
+        to choose from if there are several. An id is returned as it is, whether its voice exists or not.
+        """
+        if (preset := self._names.get(name)) is not None:
+            return preset.id
+        if ID.fullmatch(name):
+            return name
+        stored = await self._store.named(name) if 0 < len(name) <= MAX_NAME else []
+        found = [voice for voice in stored if voice.display_name == name]
+        if not found:
+            folded = name.casefold()
+            found = [*stored, *(voice for preset, voice in self._names.items() if preset.casefold() == folded)]
+        found = fitting(found, kind)
+        if not found:
+            raise unknown(name, self.presets, await self._store.nearest(name, self.presets))
+        if len(found) > 1:
+            raise ambiguous(name, found)
+        return found[0].id
+
+    def name_of(self, voice: Voice) -> str:
+        """The name of a voice in the header of a stream: that of a preset, or the id."""
+        named = self._names.get(voice.display_name)
+        return voice.display_name if named is not None and named.id == voice.id else voice.id
+
+    def check_name(self, name: str, field: str) -> None:
+        """Raise InvalidRequest if a display name, in this field of the request, would never choose its voice."""
+        if name in self._names:
+            raise InvalidRequest(
+                f"{name!r} is the name of a preset, which comes first; choose another name", field=field
+            )
+        if ID.fullmatch(name):
+            raise InvalidRequest("display_name has the form of an id, which comes first; choose another", field=field)
 
     async def load(self, id: str) -> StoredVoice:
         return self._presets.get(id) or await self._store.load(id)
+
+    async def update(self, id: str, change: VoiceChange) -> Voice:
+        """As `VoiceStore.update`. Raises FailedPrecondition for a preset, and the errors of `check_name`."""
+        if (preset := self._presets.get(id)) is not None:
+            raise _preset_error(preset, "changed")
+        self.check_name(change.display_name or "", "display_name")
+        return await self._store.update(id, change)
 
     async def find(self, id: str) -> Voice:
         return preset.voice if (preset := self._presets.get(id)) else await self._store.find(id)
@@ -72,9 +118,7 @@ class VoiceCatalog:
     async def delete(self, id: str, *, cascade: bool = False) -> None:
         """Raises FailedPrecondition for a preset."""
         if (preset := self._presets.get(id)) is not None:
-            raise FailedPrecondition(
-                f"voice {id} is the preset {preset.voice.display_name!r} of the model and cannot be deleted", field="id"
-            )
+            raise _preset_error(preset, "deleted")
         await self._store.delete(id, cascade=cascade)
 
     async def page(
@@ -82,3 +126,10 @@ class VoiceCatalog:
     ) -> tuple[list[Voice], str]:
         """Stored voices newest first, then the presets; see `VoiceStore.page`."""
         return await self._store.page(kind=kind, labels=labels, size=size, token=token, beside=self._names.values())
+
+
+def _preset_error(preset: StoredVoice, verb: str) -> FailedPrecondition:
+    voice = preset.voice
+    return FailedPrecondition(
+        f"voice {voice.id} is the preset {voice.display_name!r} of the model and cannot be {verb}", field="id"
+    )

@@ -23,11 +23,11 @@ def read_tag(tag: str, field: str) -> str:
     return tag
 
 
-def refuse_control_characters(name: str, text: str) -> None:
+def refuse_control_characters(name: str, text: str, field: str) -> None:
     if (found := CONTROL.search(text)) is not None:
         raise InvalidRequest(
             f"{name} has the control character U+{ord(found[0]):04X} at index {found.start()}; remove it",
-            field=f"options.{name}",
+            field=field,
         )
 
 

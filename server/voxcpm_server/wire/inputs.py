@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from voxcpm_grpc.audio import AudioFormat
 from voxcpm_grpc.request import Sampling
+from voxcpm_server.wire.voice import Voice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,24 +50,19 @@ class InlinePrompt:
 class VoiceChoice:
     """The voice that a stream asks for.
 
-    prompt, reference: a string is the id of a stored voice; None for none
-    hifi: id of a stored hifi voice; empty for none
+    voice: id or name of a voice of any kind; empty for none
+    prompt, reference: a string is the id or name of a voice; None for none
+    hifi: id or name of a hifi voice; empty for none
     preset: name of a preset; empty for none
     no_voice: True lets the model choose the voice, even if the server has a default voice
     """
 
+    voice: str = ""
     prompt: str | InlinePrompt | None = None
     reference: str | Recording | RawLatents | None = None
     hifi: str = ""
     preset: str = ""
     no_voice: bool = False
-
-    @property
-    def name(self) -> str:
-        """The name of the voice in the stream's header; empty if the model chooses the voice."""
-        sources = (self.prompt, self.reference)
-        names = [source if isinstance(source, str) else "inline" for source in sources if source is not None]
-        return self.preset or self.hifi or "+".join(dict.fromkeys(names))
 
     @property
     def inline(self) -> tuple[Recording | RawLatents, ...]:
@@ -157,11 +153,32 @@ class Idle:
 GenerateInput = GenerateConfig | Text | Flush | Interrupt | Finish | Idle
 
 
+MAX_NAME = 200  # characters of a display name
+
+
 class AudioRole(Enum):
     """The use of a recording in a voice."""
 
     PROMPT = "prompt"
     REFERENCE = "reference"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VoiceChange:
+    """New properties of a stored voice; None keeps the old one. An empty name or empty labels remove it or them."""
+
+    display_name: str | None = None
+    labels: dict[str, str] | None = None
+    ttl: float | None = None
+
+    def of(self, voice: Voice) -> Voice:
+        """The voice after the change."""
+        return replace(
+            voice,
+            display_name=voice.display_name if self.display_name is None else self.display_name,
+            labels=voice.labels if self.labels is None else self.labels,
+            ttl=self.ttl or voice.ttl,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +188,11 @@ class VoiceOptions:
     display_name: str = ""
     labels: dict[str, str] = field(default_factory=dict[str, str])
     ttl: float | None = None
+
+    @property
+    def change(self) -> VoiceChange:
+        """The change that an upload makes to a voice that is stored already: what is set here."""
+        return VoiceChange(display_name=self.display_name or None, labels=self.labels or None, ttl=self.ttl)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +211,7 @@ class Upload:
 class UploadConfig:
     """The first message of an upload.
 
-    prompt, reference: an upload, the id of a stored voice, or None
+    prompt, reference: an upload, the id or name of a stored voice, or None
     shared: True uses the prompt's recording as the reference too
     preview: format of the reconstructed audio in the reply; None for no preview
     """

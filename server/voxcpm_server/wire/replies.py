@@ -52,6 +52,10 @@ def get_voice(voice: Voice) -> pb.GetVoiceResponse:
     return pb.GetVoiceResponse(handle=handle(voice))
 
 
+def update_voice(voice: Voice) -> pb.UpdateVoiceResponse:
+    return pb.UpdateVoiceResponse(handle=handle(voice))
+
+
 def handle(voice: Voice, reused: bool = False) -> pb.VoiceHandle:
     return pb.VoiceHandle(
         id=voice.id,

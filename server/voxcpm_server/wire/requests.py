@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections.abc import Mapping
 from typing import Any
 
 from voxcpm_grpc.audio import AudioFormat
@@ -14,11 +15,12 @@ from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.wire import inputs
 from voxcpm_server.wire.enums import CONTINUITIES, FIRST_SEGMENTS, KINDS, MODES, PREVIEWS, ROLES
 from voxcpm_server.wire.fields import inside, read_enum, read_format, read_seconds, read_tag, refuse_control_characters
-from voxcpm_server.wire.inputs import AudioRole
+from voxcpm_server.wire.inputs import MAX_NAME, AudioRole
 from voxcpm_server.wire.voice import VoiceKind
 
 MAX_REQUEST_ID = 128
-MAX_NAME, MAX_LABELS, MAX_LABEL = 200, 32, 200
+ALONE = ("no_voice", "preset", "voice")  # fields of a conditioning that exclude all others
+MAX_LABELS, MAX_LABEL = 32, 200
 MAX_LANGUAGE = 35
 LANGUAGE_TAG = re.compile(rf"(?=.{{0,{MAX_LANGUAGE}}}$)([A-Za-z]{{2,8}}(-[A-Za-z0-9]{{1,8}})*)?")
 
@@ -115,21 +117,20 @@ class RequestReader:
     def _voice(self, conditioning: pb.Conditioning) -> inputs.VoiceChoice:
         prompt, reference = conditioning.WhichOneof("prompt"), conditioning.WhichOneof("reference")
         with inside("conditioning"):
-            if conditioning.no_voice and (prompt or reference or conditioning.hifi_id or conditioning.preset):
-                raise InvalidRequest(
-                    "no_voice excludes every other voice; drop no_voice or the others", field="no_voice"
-                )
-            if conditioning.preset and (prompt or reference or conditioning.hifi_id):
-                raise InvalidRequest("preset excludes every other voice; drop preset or the others", field="preset")
+            given = [field for field in ALONE if getattr(conditioning, field)]
+            if given and (len(given) > 1 or prompt or reference or conditioning.hifi_id):
+                alone = given[0]
+                raise InvalidRequest(f"{alone} excludes every other voice; drop {alone} or the others", field=alone)
             if conditioning.hifi_id and (prompt or reference):
                 raise InvalidRequest(
                     "hifi_id replaces prompt and reference; drop hifi_id or the others", field="hifi_id"
                 )
             for field in ("prompt_id", "reference_id"):
                 if field in (prompt, reference) and not getattr(conditioning, field):
-                    raise InvalidRequest(f"{field} is empty; set the id of a stored voice", field=field)
+                    raise InvalidRequest(f"{field} is empty; set the id or name of a stored voice", field=field)
             inline = conditioning.inline_prompt
             return inputs.VoiceChoice(
+                voice=conditioning.voice,
                 prompt=conditioning.prompt_id or (self._inline_prompt(inline) if prompt == "inline_prompt" else None),
                 reference=conditioning.reference_id
                 or (
@@ -291,12 +292,12 @@ def style_with_prompt_error(field: str) -> InvalidRequest:
 
 
 def voice_id(request: pb.GetVoiceRequest) -> str:
-    """The id of the voice."""
+    """The id or name of the voice."""
     return request.id
 
 
 def deletion(request: pb.DeleteVoiceRequest) -> tuple[str, bool, bool]:
-    """The id of the voice, `cascade` and `allow_missing`."""
+    """The id or name of the voice, `cascade` and `allow_missing`."""
     return request.id, request.cascade, request.allow_missing
 
 
@@ -324,22 +325,46 @@ def default_timesteps(info: ModelInfo) -> int:
     return min(info.timesteps, key=lambda count: abs(count - Sampling().inference_timesteps))
 
 
+def update(request: pb.UpdateVoiceRequest) -> tuple[str, inputs.VoiceChange]:
+    """The voice and its change."""
+    name = request.display_name if request.HasField("display_name") else None
+    change = inputs.VoiceChange(
+        display_name=None if name is None else _display_name(name, "display_name"),
+        labels=_labels(request.labels.labels, "labels") if request.HasField("labels") else None,
+        ttl=_ttl(request, "ttl"),
+    )
+    if change == inputs.VoiceChange():
+        raise InvalidRequest("there is nothing to change; set display_name, labels or ttl", field="display_name")
+    return request.id, change
+
+
 def _options(options: pb.VoiceOptions) -> inputs.VoiceOptions:
-    labels = dict(options.labels) if len(options.labels) <= MAX_LABELS else None
-    if labels is None or any(len(text) > MAX_LABEL for text in (*labels, *labels.values())):
+    return inputs.VoiceOptions(
+        display_name=_display_name(options.display_name, "options.display_name"),
+        labels=_labels(options.labels, "options.labels"),
+        ttl=_ttl(options, "options.ttl"),
+    )
+
+
+def _display_name(name: str, field: str) -> str:
+    if len(name) > MAX_NAME:
+        raise InvalidRequest(f"display_name has {len(name)} characters and the limit is {MAX_NAME}", field=field)
+    refuse_control_characters("display_name", name, field)
+    return name
+
+
+def _labels(given: Mapping[str, str], field: str) -> dict[str, str]:
+    if len(given) > MAX_LABELS or any(len(text) > MAX_LABEL for pair in given.items() for text in pair):
         raise InvalidRequest(
-            f"the limit is {MAX_LABELS} labels, with keys and values of at most {MAX_LABEL} characters",
-            field="options.labels",
+            f"the limit is {MAX_LABELS} labels, with keys and values of at most {MAX_LABEL} characters", field=field
         )
-    if len(options.display_name) > MAX_NAME:
-        raise InvalidRequest(
-            f"display_name has {len(options.display_name)} characters and the limit is {MAX_NAME}",
-            field="options.display_name",
-        )
-    refuse_control_characters("display_name", options.display_name)
-    for text in (*labels, *labels.values()):
-        refuse_control_characters("labels", text)
-    ttl = read_seconds(options, "ttl", "options.ttl")
+    for text in (*given, *given.values()):
+        refuse_control_characters("labels", text, field)
+    return dict(given)
+
+
+def _ttl(message: Any, field: str) -> float | None:
+    ttl = read_seconds(message, "ttl", field)
     if ttl is not None and ttl > MAX_SECONDS:
-        raise InvalidRequest(f"ttl is {ttl:g} s and the limit is {MAX_SECONDS:g}", field="options.ttl")
-    return inputs.VoiceOptions(display_name=options.display_name, labels=labels, ttl=ttl)
+        raise InvalidRequest(f"ttl is {ttl:g} s and the limit is {MAX_SECONDS:g}", field=field)
+    return ttl

@@ -22,6 +22,7 @@ ID = re.compile(r"(?:prm|ref|hifi)_[a-z2-7]{32}")
 FORM = re.compile(
     rf"({ID.pattern})/(\d{{16}}-[0-9a-f]{{8}})\.(\d{{1,17}})\.(latents|owner|voice|used|deleted)(\.part\w*)?"
 )
+INDEX = "name-"  # starts the names of the objects in the index of display names, see `name_index`
 OWNER_DIGITS = 17
 HOUR = 3_600_000_000
 ABANDONED = HOUR  # writing a voice never takes that long
@@ -117,11 +118,13 @@ class Survey:
     voices: the live generation of each voice, by id
     ended: generations that expired or were replaced and have no mark of a deletion yet
     garbage: objects that no server needs
+    index: names of the objects in the index of display names
     """
 
     voices: dict[str, Generation]
     ended: list[Generation]
     garbage: list[Name]
+    index: list[str]
 
     def owners(self) -> Counter[int]:
         """The number of voices of each owner."""
@@ -168,7 +171,8 @@ def live(generations: Iterable[Generation], now: int) -> Generation | None:
 
 def survey(names: Iterable[str], now: int) -> Survey:
     """The state of a store with these names."""
-    found = Survey({}, [], [])
+    names = list(names)
+    found = Survey({}, [], [], [name for name in names if name.startswith(INDEX)])
     for id, group in generations(names).items():
         voice = live(group, now)
         if voice is not None:

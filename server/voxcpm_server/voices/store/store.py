@@ -24,11 +24,12 @@ from voxcpm_server.voices.store.content import Content
 from voxcpm_server.voices.store.generations import SECOND, Generations, no_voice
 from voxcpm_server.voices.store.io_threads import IoThreads
 from voxcpm_server.voices.store.listing import Listing
-from voxcpm_server.voices.store.names import Generation, Name, ObjectKind, live, new_generation, owner_key
+from voxcpm_server.voices.store.name_index import NameIndex, nearest
+from voxcpm_server.voices.store.names import Generation, Name, ObjectKind, Survey, live, new_generation, owner_key
 from voxcpm_server.voices.store.objects import RETRY_SECONDS, Objects
 from voxcpm_server.voices.store.records import Record, damaged, encode
 from voxcpm_server.voices.store.stored_voice import Damaged, StoredVoice
-from voxcpm_server.wire.inputs import VoiceOptions
+from voxcpm_server.wire.inputs import VoiceChange, VoiceOptions
 from voxcpm_server.wire.voice import Voice, VoiceKind
 
 log = logging.getLogger(__name__)
@@ -36,6 +37,7 @@ log = logging.getLogger(__name__)
 THREADS = 8
 OWNER_MARK = b"owner\n"  # objects must not be empty
 FULL_RETRY_SECONDS = 60.0
+RECORDS_BATCH = 200  # records that a sweep reads at once
 READ_ATTEMPTS = 3  # a voice that is stored again while it is read needs another one
 
 
@@ -55,6 +57,7 @@ class VoiceStore:
         self._threads = IoThreads(THREADS, "voxcpm-voices")
         self._content = Content(objects, self._threads, settings.cache_bytes)
         self._generations = Generations(objects, self._threads, self._content, clock)
+        self._names = NameIndex(objects, self._threads)
         self._adding = asyncio.Lock()
         self._count: int | None = None  # number of voices, by the last survey and the changes of this server since
         self._owned: Counter[int] = Counter()  # of these, the voices of each owner
@@ -98,7 +101,7 @@ class VoiceStore:
                     if options is None or stored is not wanted[-1]:
                         existing[stored.voice.id] = found.voice
                     else:
-                        existing[stored.voice.id] = await self._update(found, options)
+                        existing[stored.voice.id] = await self._update(found, options.change)
             new = [await self._dated_now(stored) for stored in wanted if stored.voice.id not in existing]
             if new:
                 key = owner_key(owner) if owner and self._settings.voices_per_caller < math.inf else None
@@ -107,6 +110,36 @@ class VoiceStore:
             added = {stored.voice.id: stored.voice for stored in new}
             ids = [stored.voice.id for stored in wanted]
             return [(existing[id], True) if id in existing else (added[id], False) for id in ids]
+
+    async def update(self, id: str, change: VoiceChange) -> Voice:
+        """Change a voice; counts as a use. Returns it as it is then stored. Raises the errors of `load`."""
+        async with self._time_limit(), self._adding:
+            return await self._update(await self._load(id), change)
+
+    async def named(self, name: str) -> list[Voice]:
+        """The voices with this display name, in any case of its letters, the newest first. Damaged ones are left out.
+
+        One listing finds them. Only their own records are read.
+        """
+        async with self._time_limit():
+            found = await asyncio.gather(*map(self._generations.of, await self._names.ids(name)))
+            now = self._generations.now()
+            there = [one for group in found if (one := live(group, now)) is not None]
+            records = await self._content.records(there)
+        voices = [
+            _dated(record.voice, one, one.used)
+            for one in there
+            if isinstance(record := records.get(one.key), Record)
+            and record.voice.display_name.casefold() == name.casefold()
+        ]
+        return sorted(voices, key=lambda voice: -voice.created)
+
+    async def nearest(self, name: str, others: Collection[str]) -> str:
+        """The display name, or the one of `others`, that a misspelt name may mean; "" if none is near.
+
+        Knows the names by the last sweep and by the changes of this server since.
+        """
+        return await self._threads.run(nearest, name, [*self._names.known.values(), *others])
 
     async def find(self, id: str) -> Voice:
         """The voice; counts as a use. Raises NotFound and Damaged."""
@@ -187,9 +220,19 @@ class VoiceStore:
                 await self._end([one])
         await self._threads.run(self._objects.remove, *map(str, found.garbage))
         self._content.keep({one.key for one in found.voices.values()})
+        await self._repair_names(found)
         self._count = len(found.voices) + self._stored - stored  # may count a voice twice, but never misses one
         self._owned = found.owners()
         return self._count
+
+    async def _repair_names(self, found: Survey) -> None:
+        voices = list(found.voices.values())
+        described: list[tuple[Generation, Voice]] = []
+        for at in range(0, len(voices), RECORDS_BATCH):
+            batch = voices[at : at + RECORDS_BATCH]
+            records = await self._content.records(batch)
+            described += [(one, record.voice) for one in batch if isinstance(record := records.get(one.key), Record)]
+        await self._names.repair(found.index, described, self._generations.now())
 
     async def _load(self, id: str) -> StoredVoice:
         for _ in range(READ_ATTEMPTS):
@@ -223,19 +266,14 @@ class VoiceStore:
         ttl = stored.voice.ttl or self._settings.ttl_seconds
         return replace(stored, voice=replace(stored.voice, created=created, used=created, ttl=ttl))
 
-    async def _update(self, stored: StoredVoice, options: VoiceOptions) -> Voice:
-        """Store a voice again with the options that are set. Returns it as it is then stored.
+    async def _update(self, stored: StoredVoice, change: VoiceChange) -> Voice:
+        """Store a voice again with a change. Returns it as it is then stored.
 
         Of several servers that do this at once, the one with the newest generation succeeds. Raises NotFound if the
         voice was deleted meanwhile.
         """
         voice = stored.voice
-        changed = replace(
-            voice,
-            display_name=options.display_name or voice.display_name,
-            labels=options.labels or voice.labels,
-            ttl=options.ttl or voice.ttl,
-        )
+        changed = change.of(voice)
         if changed == voice:
             return voice
         owner = (await self._generations.live(voice.id)).owner
@@ -268,6 +306,7 @@ class VoiceStore:
             writes.append((str(Name(id, generation, len(latents), ObjectKind.LATENTS)), latents))
             if owner is not None:
                 writes.append((str(Name(id, generation, owner, ObjectKind.OWNER)), OWNER_MARK))
+            await self._names.put(stored.voice, generation)
         await asyncio.gather(*(self._threads.run(self._objects.write, *write) for write in writes))
         for (name, record), stored in zip(records.items(), new, strict=True):
             await self._threads.run(self._objects.write, str(name), record)
@@ -279,10 +318,13 @@ class VoiceStore:
 
     async def _end(self, generations: Collection[Generation]) -> None:
         for one in generations:
+            record = None if one.record is None else (await self._content.records([one])).get(one.key)
             if await self._generations.end(one) and self._count:
                 self._count -= 1
                 if one.owner is not None:
                     self._owned[one.owner.number] -= 1
+            if isinstance(record, Record):  # otherwise the sweep removes the entry
+                await self._names.remove(record.voice, one.generation)
 
     async def _sweep_forever(self) -> None:
         while True:
