@@ -94,6 +94,7 @@ class Servicer(tts_pb2_grpc.VoxCPMServiceServicer):
         self.hold.set()
         self.arrived = threading.Condition()
         self.max_text_chars = 20_000
+        self.warnings: list[pb.Warning] = []  # of the next streams and uploads
 
     def fail(self, code: str, times: int = 1, **details) -> None:
         self.faults.extend([Fault(code=grpc.StatusCode[code], **details)] * times)
@@ -135,7 +136,8 @@ class Servicer(tts_pb2_grpc.VoxCPMServiceServicer):
                             format=pb.AudioFormat(encoding=encoding, sample_rate_hz=rate),
                             model="fake",
                             seed=request.config.turn.sampling.seed or 99,
-                        )
+                        ),
+                        warnings=self.warnings,
                     )
                     while not self.hold.wait(0.02) and context.is_active():
                         pass
@@ -180,7 +182,8 @@ class Servicer(tts_pb2_grpc.VoxCPMServiceServicer):
         if context.is_active():
             summary = pb.StreamSummary(finish_reason=pb.FINISH_REASON_COMPLETE, total_samples=at, segments=chunks)
             summary.time_to_first_audio.FromMilliseconds(250)
-            yield pb.AudioChunk(sequence=sequence, offset_samples=at, summary=summary)
+            late = [warning for warning in self.warnings if warning.kind == pb.WARNING_KIND_LANGUAGE]
+            yield pb.AudioChunk(sequence=sequence, offset_samples=at, summary=summary, warnings=late)
 
     def _encode(self, text: str, encoding: int, *, first: bool) -> bytes:
         samples = self.samples(text)
@@ -247,15 +250,27 @@ class Servicer(tts_pb2_grpc.VoxCPMServiceServicer):
         self.recordings[id] = b"".join(recordings.values())
         format = pb.AudioFormat(encoding=pb.AUDIO_ENCODING_PCM_S16LE, sample_rate_hz=RATE)
         yield pb.AudioChunk(header=pb.StreamHeader(request_id=options.request_id, format=format))
-        yield pb.AudioChunk(handle=handle, sequence=1)
+        yield pb.AudioChunk(handle=handle, sequence=1, warnings=self.warnings)
         if config.preview.mode == pb.PREVIEW_MODE_RECONSTRUCTION:
             yield pb.AudioChunk(audio=self.samples("preview").tobytes(), sample_count=7 * RUN, sequence=2)
 
     def GetVoice(self, request, context):
         self._begin("GetVoice", context)
-        if request.id not in self.handles:
-            Fault(code=grpc.StatusCode.NOT_FOUND, message="no such voice", field="id", request_id="r-7").abort(context)
-        return pb.GetVoiceResponse(handle=self.handles[request.id])
+        return pb.GetVoiceResponse(handle=self._named(request.id, context))
+
+    def UpdateVoice(self, request, context):
+        self._begin("UpdateVoice", context)[0].received.append(request)
+        handle = self._named(request.id, context)
+        if request.HasField("display_name"):
+            handle.display_name = request.display_name
+        return pb.UpdateVoiceResponse(handle=handle)
+
+    def _named(self, name, context):
+        for handle in self.handles.values():
+            if name in (handle.id, handle.display_name):
+                return handle
+        Fault(code=grpc.StatusCode.NOT_FOUND, message="no such voice", field="id", request_id="r-7").abort(context)
+        raise AssertionError("abort has raised")
 
     def ListVoices(self, request, context):
         self._begin("ListVoices", context)
@@ -267,8 +282,8 @@ class Servicer(tts_pb2_grpc.VoxCPMServiceServicer):
 
     def DeleteVoice(self, request, context):
         self._begin("DeleteVoice", context)
-        if self.handles.pop(request.id, None) is None and not request.allow_missing:
-            context.abort(grpc.StatusCode.NOT_FOUND, "no such voice")
+        if not request.allow_missing or request.id in self.handles:
+            del self.handles[self._named(request.id, context).id]
         return pb.DeleteVoiceResponse()
 
     def GetModelInfo(self, request, context):

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from voxcpm_client.cli import main
 from voxcpm_grpc import __version__
+from voxcpm_grpc.v1 import tts_pb2 as pb
 
 TEXT = "Hello, 你好!"
 
@@ -107,6 +108,8 @@ def test_say_sends_every_option(run, server, tmp_path):
     assert config.conditioning.inline_reference.audio.data == b"reference"
     assert run("say", TEXT, "--voice", "prm_1", "--voice", "ref_1").exit_code == 0
     assert server.calls[-1].config.conditioning.prompt_id == "prm_1"
+    assert run("say", TEXT, "--voice", "Ada Lovelace").exit_code == 0
+    assert server.calls[-1].config.conditioning.voice == "Ada Lovelace"
     assert run("say", TEXT, "--style", "calm").exit_code == 0
     assert server.calls[-1].config.turn.style == "calm"
 
@@ -148,9 +151,9 @@ def test_a_failure_during_the_speech_leaves_a_playable_file(run, server, tmp_pat
 
 
 def test_contradicting_options_and_an_unreachable_server_are_failures(run):
-    result = run("say", TEXT, "--voice", "anna", "--voice", "ref_1")
+    result = run("say", TEXT, "--voice", "anna", "--voice", "ref_1", "--voice", "prm_1")
     assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
-    assert "a preset cannot be combined" in result.stderr
+    assert "3 voices are given" in result.stderr
     result = run("info", "--target", "127.0.0.1:1", "--timeout", "60")
     assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
     assert "no server answers at 127.0.0.1:1" in result.stderr
@@ -242,7 +245,7 @@ def test_clone_speaks_with_the_new_voice(run, server, tmp_path):
     (tmp_path / "anna.wav").write_bytes(b"recording")
     result = run("clone", "anna.wav", "--reference-only", "--say", TEXT, "--out", "hello.wav", "--seed", "3")
     id, report = result.stdout.splitlines()
-    assert server.calls[-1].config.conditioning.reference_id == id
+    assert server.calls[-1].config.conditioning.voice == id
     assert server.calls[-1].config.turn.sampling.seed == 3
     assert report.startswith("hello.wav: ")
     np.testing.assert_array_equal(frames(tmp_path / "hello.wav"), server.samples(TEXT))
@@ -266,6 +269,36 @@ def test_voices_are_listed_in_columns_shown_and_deleted(run, server, tmp_path):
     assert not server.handles
     assert run("voices", "delete", prompt).exit_code == 1
     assert run("voices", "delete", prompt, "--missing-ok").exit_code == 0
+
+
+def test_voices_are_shown_renamed_and_deleted_by_their_names(run, server, tmp_path):
+    (tmp_path / "ada.wav").write_bytes(b"recording")
+    id = run("clone", "ada.wav", "--reference-only", "--name", "Ada").stdout.strip()
+    assert json.loads(run("voices", "show", "Ada", "--json").stdout)["id"] == id
+    renamed = run("voices", "rename", "Ada", "Bea\x1b[1m")
+    assert (renamed.exit_code, renamed.stderr) == (0, f"{id} is named Bea\\x1b[1m\n")
+    assert run("voices", "rename", id, "Bea").exit_code == 0
+    assert run("voices", "show", "Ada").exit_code == 1
+    assert "reference" in run("voices", "show", "Bea").stdout
+    assert run("voices", "rename", "Bea", "").stderr == f"{id} is named nothing\n"
+    run("voices", "rename", id, "Bea")
+    assert run("voices", "delete", "Bea").exit_code == 0
+    assert not server.handles
+
+
+def test_warnings_go_to_stderr_once(run, server, tmp_path):
+    server.warnings = [
+        pb.Warning(kind=pb.WARNING_KIND_NOISY_RECORDING, message="the recording is mostly noise"),
+        pb.Warning(kind=pb.WARNING_KIND_LANGUAGE, message="a late\x1b[1m one"),
+    ]
+    expected = "warning: the recording is mostly noise\nwarning: a late\\x1b[1m one\n"
+    said = run("say", TEXT, "--json")
+    assert said.stderr == expected
+    assert [warning["kind"] for warning in json.loads(said.stdout)["warnings"]] == ["noisy_recording", "language"]
+    (tmp_path / "ada.wav").write_bytes(b"recording")
+    cloned = run("clone", "ada.wav", "--reference-only")
+    assert cloned.stdout.startswith("ref_")
+    assert cloned.stderr == expected
 
 
 def test_a_preview_in_an_unknown_format_stores_no_voice(run, server, tmp_path):

@@ -96,7 +96,7 @@ def test_a_session_sends_its_messages_in_order_and_reads_the_answers(client, ser
         call = server.take("Generate")
         config, text, flush, interrupt = call.receive(4)
         call.receive_end()
-        assert config.config.conditioning.reference_id == "ref_1"
+        assert config.config.conditioning.voice == "ref_1"
         assert text.text == "one"
         assert (flush.flush.end_turn, flush.flush.tag, interrupt.interrupt.tag) == (True, "f", "i")
         call.send(HEADER, pb.AudioChunk(flush_done=pb.FlushDone(tag="f", at_samples=5)))

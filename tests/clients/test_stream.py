@@ -182,7 +182,7 @@ async def test_a_session_sends_text_between_chunks(client, server):
     np.testing.assert_array_equal(first.samples, server.samples("one"))
     assert flushed is not None and (flushed.tag, flushed.at_samples) == ("f", 480)
     assert interrupted is not None and (interrupted.tag, interrupted.sent_samples) == ("i", 960)
-    assert server.calls[-1].config.conditioning.reference_id == "ref_1"
+    assert server.calls[-1].config.conditioning.voice == "ref_1"
 
 
 async def test_a_wait_for_a_chunk_can_time_out_and_be_repeated(client, server):

@@ -1,3 +1,5 @@
+from typing import Any, cast
+
 import numpy as np
 import pytest
 from support.waiting import HANG_SECONDS
@@ -102,20 +104,69 @@ async def test_latents_are_received_and_sent(client, server):
         client.speak("a", reference=Latents(data=np.zeros(5, np.float32), model_fingerprint=""))
 
 
-async def test_any_other_name_is_a_preset(client, server):
-    await client.say("a", voice="anna", style="calm")  # the server decides if they can be combined
-    assert server.calls[-1].config.conditioning == pb.Conditioning(preset="anna")
+@pytest.mark.parametrize("voice", ["anna", "prm_1", "ref_1", "hifi_1", ["Ada Lovelace"], ("ref_1",)])
+async def test_the_server_finds_the_voice(client, server, voice):
+    await client.say("a", voice=voice, style="calm")  # the server decides if they can be combined
+    assert server.calls[-1].config.conditioning == pb.Conditioning(voice=voice if isinstance(voice, str) else voice[0])
     assert (await client.model_info()).presets == ("anna", "otto")
 
 
 @pytest.mark.parametrize(
-    ("voice", "field"),
-    [("prm_1", "prompt_id"), ("ref_1", "reference_id"), ("hifi_1", "hifi_id"), (["ref_1", "prm_2"], "reference_id")],
+    ("voices", "prompt", "reference"),
+    [
+        (["prm_1", "ref_2"], "prm_1", "ref_2"),
+        (["ref_2", "prm_1"], "prm_1", "ref_2"),
+        (["Ada", "Bea"], "Ada", "Bea"),
+        (["ref_2", "Ada"], "Ada", "ref_2"),
+        (["Bea", "prm_1"], "prm_1", "Bea"),
+    ],
 )
-async def test_the_prefix_of_an_id_decides_its_field(client, server, voice, field):
-    await client.say("a", voice=voice)
+async def test_two_voices_are_a_prompt_and_a_reference(client, server, voices, prompt, reference):
+    await client.say("a", voice=voices)
+    assert server.calls[-1].config.conditioning == pb.Conditioning(prompt_id=prompt, reference_id=reference)
+
+
+async def test_a_voice_goes_with_a_recording_of_the_other_role(client, server):
+    await client.say("a", voice="Ada", reference=b"recording")
     conditioning = server.calls[-1].config.conditioning
-    assert getattr(conditioning, field) == (voice if isinstance(voice, str) else voice[0])
+    assert (conditioning.prompt_id, conditioning.WhichOneof("reference")) == ("Ada", "inline_reference")
+    await client.say("a", voice="Ada", prompt=Prompt(b"recording", "said"))
+    conditioning = server.calls[-1].config.conditioning
+    assert (conditioning.reference_id, conditioning.WhichOneof("prompt")) == ("Ada", "inline_prompt")
+
+
+async def test_a_voice_is_updated_by_its_name(client, server):
+    voice = await client.add_reference(RECORDING, name="Ada")
+    renamed = await client.update_voice("Ada", name="Bea", labels={"team": "x"}, ttl=60)
+    assert (renamed.id, renamed.name) == (voice.id, "Bea")
+    (request,) = server.calls[-1].received
+    assert (dict(request.labels.labels), request.ttl.seconds) == ({"team": "x"}, 60)
+    await client.update_voice("Bea", labels={})
+    (request,) = server.calls[-1].received
+    assert request.HasField("labels") and not request.HasField("display_name") and not request.HasField("ttl")
+    assert (await client.get_voice("Bea")).id == voice.id
+    await client.delete_voice("Bea")
+    with pytest.raises(NotFound):
+        await client.get_voice("Bea")
+
+
+async def test_warnings_are_collected_and_logged(client, server, caplog):
+    server.warnings = [
+        pb.Warning(kind=pb.WARNING_KIND_SHORT_RECORDING, message="it is short"),
+        pb.Warning(kind=pb.WARNING_KIND_LANGUAGE, message="it is \x1b[1mforeign"),
+        pb.Warning(kind=cast(Any, 99), message="from tomorrow"),
+    ]
+    voice = await client.add_reference(RECORDING)
+    speech = await client.say("a")
+    assert [warning.kind for warning in speech.warnings] == ["short_recording", "language", "99"]
+    assert speech.warnings == voice.warnings
+    assert speech.warnings[0].message == "it is short"
+    logged = [record.getMessage() for record in caplog.records if record.name == "voxcpm_client"]
+    assert len(logged) == 2 * 3
+    assert f"it is short (request {speech.header.request_id})" in logged
+    assert not any("\x1b" in line for line in logged)
+    server.warnings = []
+    assert (await client.say("a")).warnings == (await client.get_voice(voice.id)).warnings == ()
 
 
 async def test_recordings_can_be_sent_with_the_call(client, server, tmp_path):
@@ -169,13 +220,10 @@ async def test_every_option_is_sent_in_its_field(client, server):
     ("options", "message"),
     [
         ({"voice": [""]}, "a voice is empty"),
-        ({"voice": ["anna", "ref_1"]}, "use it alone"),
-        ({"voice": "anna", "reference": b"x"}, "use it alone"),
-        ({"voice": ["ref_1", "ref_2"]}, "two voices"),
-        ({"voice": ["hifi_1", "ref_2"]}, "hifi"),
-        ({"voice": "prm_1", "prompt": Prompt(b"x", "y")}, "two voices give a prompt"),
-        ({"voice": "prm_1", "style": "calm"}, "read it aloud"),
-        ({"voice": "hifi_1", "style": "calm"}, "read it aloud"),
+        ({"voice": ["a", "b", "c"]}, "3 voices are given; use one, or a prompt and a reference"),
+        ({"voice": ["a", "b"], "reference": b"x"}, "3 voices are given"),
+        ({"voice": "a", "no_voice": True}, "no_voice cannot be combined"),
+        ({"prompt": Prompt(b"x", "y"), "style": "calm"}, "read it aloud"),
         ({"format": "mp3"}, "pcm_s16le"),
         ({"segmentation": "never"}, "sentence, manual"),
         ({"continuity": "some"}, "carry"),
@@ -192,6 +240,13 @@ async def test_impossible_options_are_refused_before_anything_is_sent(client, se
         client.speak("a", **options)
     with pytest.raises(InvalidArgument, match="ttl is nan"):
         await client.add_reference(b"x", ttl=float("nan"))
+    assert not server.calls
+
+
+@pytest.mark.parametrize("voice", [7, ["ada", None], object()])
+async def test_a_voice_that_is_no_string_is_a_type_error(client, server, voice):
+    with pytest.raises(TypeError, match="voice"):
+        client.speak("a", voice=voice)
     assert not server.calls
 
 

@@ -101,7 +101,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
         "settings",
         "errors",
     ),
-    "voxcpm_client": ("v1", "loop_thread", "audio", "errors"),
+    "voxcpm_client": ("v1", "loop_thread", "audio", "control_characters", "errors"),
     "voxcpm_client.cli": (
         "voxcpm_client",
         "voxcpm_server.app",

@@ -38,6 +38,7 @@ from voxcpm_client.results import (
     Latents,
     SegmentEvent,
     Speech,
+    SpeechWarning,
     Summary,
     Voice,
 )
@@ -79,6 +80,7 @@ __all__ = [
     "Speech",
     "SpeechError",
     "SpeechOptions",
+    "SpeechWarning",
     "Stream",
     "Summary",
     "Unauthenticated",

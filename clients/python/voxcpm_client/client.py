@@ -7,7 +7,7 @@ import os
 import uuid
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Literal, Self, Unpack
+from typing import Any, Literal, Self, Unpack, get_args
 
 import grpc
 
@@ -18,7 +18,7 @@ from voxcpm_client.errors import InvalidArgument
 from voxcpm_client.model_info import ModelInfo
 from voxcpm_client.options import SpeechOptions, VoiceKind, VoiceOptions
 from voxcpm_client.recordings import Recording, has_samples, read
-from voxcpm_client.requests import VOICE_PREFIXES, generate_config
+from voxcpm_client.requests import PROMPT_ID, REFERENCE_ID, duration, generate_config
 from voxcpm_client.results import Latents, Speech, Voice
 from voxcpm_client.retry import Attempts
 from voxcpm_client.security import Security
@@ -73,7 +73,7 @@ class AsyncClient:
 
         The client retries a call after UNAVAILABLE, and after RESOURCE_EXHAUSTED if the server gives a time to try
         again, but never after the first audio of the call. A server that has never answered is retried for 5 s.
-        `voices`, `get_voice`, `delete_voice`, `model_info` and `health` have a timeout of at most 30 s.
+        `voices`, `get_voice`, `update_voice`, `delete_voice`, `model_info` and `health` have a timeout of at most 30 s.
 
         Raises InvalidArgument for an address or options that cannot be used.
 
@@ -213,7 +213,7 @@ class AsyncClient:
         config = pb.AddHifiConfig(options=upload.stored_as(options), preview=upload.preview(options))
         source = upload.source_format(options)
         uploads: list[Upload] = []
-        if isinstance(prompt, str) and prompt.startswith("prm_"):
+        if isinstance(prompt, str) and prompt.startswith(PROMPT_ID):
             config.prompt_id = prompt
         else:
             config.uploaded_prompt.CopyFrom(pb.UploadedPrompt(source=source, transcript=transcript))
@@ -222,7 +222,7 @@ class AsyncClient:
             raise InvalidArgument("a stored prompt needs a reference: its recording is not kept", field="reference")
         if reference is None:
             config.same_as_prompt.SetInParent()
-        elif isinstance(reference, str) and reference.startswith("ref_"):
+        elif isinstance(reference, str) and reference.startswith(REFERENCE_ID):
             config.reference_id = reference
         else:
             config.uploaded_reference.CopyFrom(pb.UploadedReference(source=source))
@@ -251,7 +251,7 @@ class AsyncClient:
         )
         attempts = self._connection.attempts(self._timeout)
         response = await upload.encode(self._connection, config, Upload(await _load(audio, source)), attempts)
-        return responses.latents(response)
+        return responses.latents(response, config.request_id)
 
     async def voices(self, *, kind: VoiceKind | None = None, labels: Mapping[str, str] | None = None) -> list[Voice]:
         """List voices: stored ones, newest first, and then the presets of the model.
@@ -260,7 +260,7 @@ class AsyncClient:
             kind: Only voices of this kind: `prompt`, `reference` or `hifi`. Default: `None`, all kinds.
             labels: Only voices that have all of these labels. Default: `None`.
         """
-        if kind is not None and kind not in VOICE_PREFIXES.values():
+        if kind is not None and kind not in get_args(VoiceKind):
             raise InvalidArgument(f"kind is {kind!r}; it must be prompt, reference or hifi", field="kind")
         number: Any = pb.VoiceKind.Value(f"VOICE_KIND_{kind.upper()}") if kind else pb.VOICE_KIND_UNSPECIFIED
         found: list[Voice] = []
@@ -276,20 +276,42 @@ class AsyncClient:
         return found
 
     async def get_voice(self, id: str) -> Voice:
-        """Describe one voice. Its time to live starts again. Raises NotFound.
+        """Describe one voice. Its time to live starts again.
+
+        Raises NotFound, and InvalidArgument for a name of several voices.
 
         Args:
-            id: Id of the voice, such as `ref_...`.
+            id: Id or name of the voice, or the name of a preset.
         """
         return responses.voice((await self._unary("GetVoice", pb.GetVoiceRequest(id=id))).handle)
+
+    async def update_voice(
+        self, id: str, *, name: str | None = None, labels: Mapping[str, str] | None = None, ttl: float | None = None
+    ) -> Voice:
+        """Change a stored voice and return it as it is now. The options that are given replace those of the voice.
+
+        Raises NotFound, InvalidArgument for a name of several voices, and FailedPrecondition for a preset of the model.
+
+        Args:
+            id: Id or name of the voice. The id stays.
+            name: New name, as in VoiceOptions; an empty string removes it. Default: `None`.
+            labels: New labels, which replace all labels, as in VoiceOptions. Default: `None`.
+            ttl: New time to live in seconds, as in VoiceOptions. Default: `None`.
+        """
+        request = pb.UpdateVoiceRequest(id=id, display_name=name)
+        if labels is not None:
+            request.labels.CopyFrom(pb.VoiceLabels(labels=labels))
+        if ttl is not None:
+            request.ttl.CopyFrom(duration("ttl", ttl))
+        return responses.voice((await self._unary("UpdateVoice", request)).handle)
 
     async def delete_voice(self, id: str, *, missing_ok: bool = False, cascade: bool = False) -> None:
         """Delete a stored voice. Streams that use it continue.
 
-        Raises NotFound, and FailedPrecondition for a preset of the model.
+        Raises NotFound, InvalidArgument for a name of several voices, and FailedPrecondition for a preset of the model.
 
         Args:
-            id: Id of the voice, such as `ref_...`.
+            id: Id or name of the voice.
             missing_ok: True does not raise NotFound. Default: `False`.
             cascade: True also deletes the members of a hifi voice that no other voice uses. Default: `False`.
         """

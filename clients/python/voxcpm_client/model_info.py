@@ -96,6 +96,9 @@ class ModelInfo:
     """Preset of calls that give neither a voice nor a style. Empty if there is none; then the model chooses a
     voice."""
 
+    languages: tuple[str, ...]
+    """Languages that the model claims to speak, as BCP 47 tags. Empty if it makes no claim."""
+
     server_version: str
     """Version of voxcpm-grpc on the server."""
 

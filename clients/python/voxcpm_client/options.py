@@ -33,9 +33,9 @@ class SpeechOptions(TypedDict, total=False):
     """Options of `speak`, `say` and `session`. The server fills in every option that is left out."""
 
     voice: str | Sequence[str]
-    """The voice: the name of a preset of the model, the id of a stored voice (`prm_...`, `ref_...` or `hifi_...`), or
-    a sequence of one `prm_` id and one `ref_` id. Default: the server's default voice; if `style` is given or the
-    server has no default voice, the model chooses a voice from `style` and `seed`."""
+    """The voice: the name of a preset of the model, or the name or the id of a stored voice. The server finds it. To
+    combine a prompt and a reference, a sequence of the two, the prompt first. Default: the server's default voice; if
+    `style` is given or the server has no default voice, the model chooses a voice from `style` and `seed`."""
 
     no_voice: bool
     """True lets the model choose the voice from `seed`, even if the server has a default voice. Cannot be combined
@@ -133,8 +133,8 @@ class VoiceOptions(TypedDict, total=False):
     """
 
     name: str
-    """Display name of the voice, at most 200 characters without control characters. It does not have to be unique.
-    Default: none."""
+    """Name of the voice, for the option `voice`: at most 200 characters without control characters, and not the name of
+    a preset. It does not have to be unique, but a name of several voices chooses none of them. Default: none."""
 
     labels: Mapping[str, str]
     """Labels that `voices` can filter by: at most 32, with keys and values of at most 200 characters without

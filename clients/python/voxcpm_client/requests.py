@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Sequence
 from datetime import timedelta
 from numbers import Integral
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import numpy as np
 from google.protobuf.duration_pb2 import Duration
 
 from voxcpm_client.errors import InvalidArgument
-from voxcpm_client.options import Continuity, FirstSegment, Prompt, SegmentationMode, SpeechOptions, VoiceKind
+from voxcpm_client.options import Continuity, FirstSegment, Prompt, SegmentationMode, SpeechOptions
 from voxcpm_client.recordings import Recording, read
 from voxcpm_client.results import ENCODINGS, Latents
 from voxcpm_grpc.audio import Encoding
 from voxcpm_grpc.v1 import tts_pb2 as pb
 
-VOICE_PREFIXES: Mapping[str, VoiceKind] = {"prm_": "prompt", "ref_": "reference", "hifi_": "hifi"}
+PROMPT_ID, REFERENCE_ID = "prm_", "ref_"  # beginnings of ids
 
 
 def generate_config(options: SpeechOptions) -> pb.GenerateConfig:
@@ -87,45 +87,43 @@ def _sampling(options: SpeechOptions) -> pb.Sampling:
 
 
 def _conditioning(options: SpeechOptions) -> pb.Conditioning:
-    given: dict[str, Any] = {}  # by role: an id, or a recording sent with the call
-
-    def put(name: str, value: Any) -> None:
-        if name in given:
-            raise InvalidArgument(f"two voices give a {name}; keep one of them", field="voice")
-        given[name] = value
-
-    voices = options.get("voice") or ()
-    for voice in (voices,) if isinstance(voices, str) else voices:
-        put(voice_role(voice), voice)
+    names = _voices(options)
+    inline: dict[str, Any] = {}
     if (prompt := options.get("prompt")) is not None:
         if not isinstance(prompt, Prompt):  # pyright: ignore[reportUnnecessaryIsInstance]: not every caller checks types
             raise TypeError(f"prompt is {type(prompt).__name__}; it must be a Prompt, a recording and its transcript")
-        put("prompt", pb.InlinePrompt(transcript=prompt.transcript, **_source(prompt.audio)))
+        if options.get("style"):
+            raise InvalidArgument(
+                "a style cannot be combined with a prompt, because the model would read it aloud; remove one of them",
+                field="style",
+            )
+        inline["inline_prompt"] = pb.InlinePrompt(transcript=prompt.transcript, **_source(prompt.audio))
     if (reference := options.get("reference")) is not None:
-        put("reference", pb.InlineReference(**_source(reference)))
-    if "preset" in given and len(given) > 1:
-        raise InvalidArgument("a preset cannot be combined with other voices; use it alone", field="voice")
-    if "hifi" in given and len(given) > 1:
-        raise InvalidArgument("a hifi voice has a prompt and a reference already; use it alone", field="voice")
-    if given.keys() & {"prompt", "hifi"} and options.get("style"):
-        raise InvalidArgument(
-            "a style cannot be combined with a prompt, because the model would read it aloud; remove one of them",
-            field="style",
-        )
-    preset = given.pop("preset", "")
-    fields: dict[str, Any] = {
-        f"{role}_id" if isinstance(value, str) else f"inline_{role}": value for role, value in given.items()
-    }
-    if options.get("no_voice") and (fields or preset):
+        inline["inline_reference"] = pb.InlineReference(**_source(reference))
+    if (given := len(names) + len(inline)) > 2:
+        raise InvalidArgument(f"{given} voices are given; use one, or a prompt and a reference", field="voice")
+    if options.get("no_voice") and given:
         raise InvalidArgument("no_voice cannot be combined with a voice; remove one of them", field="no_voice")
-    return pb.Conditioning(preset=preset, no_voice=bool(options.get("no_voice")), **fields)
+    if len(names) == given == 1:
+        return pb.Conditioning(voice=names[0])
+    roles = [role for role in ("prompt", "reference") if f"inline_{role}" not in inline]
+    fields = {f"{role}_id": name for role, name in zip(roles, names, strict=False)}
+    return pb.Conditioning(no_voice=bool(options.get("no_voice")), **fields, **inline)
 
 
-def voice_role(voice: str) -> str:
-    """`prompt`, `reference` or `hifi` for an id, by its prefix; `preset` for any other name."""
-    if not voice:
-        raise InvalidArgument("a voice is empty; give the name of a preset or the id of a stored voice", field="voice")
-    return next((role for prefix, role in VOICE_PREFIXES.items() if voice.startswith(prefix)), "preset")
+def _voices(options: SpeechOptions) -> list[str]:
+    """The option `voice` as a list, of two voices the prompt first."""
+    voices = cast(object, options.get("voice") or ())
+    if not isinstance(voices, str | Sequence):
+        raise TypeError(f"voice is {type(voices).__name__}; it must be the name or the id of a voice, or two of them")
+    names: list[Any] = [voices] if isinstance(voices, str) else list(cast("Sequence[object]", voices))
+    if not all(isinstance(name, str) for name in names):
+        raise TypeError("voice has an item that is not a str; give the name or the id of each voice")
+    if not all(names):
+        raise InvalidArgument("a voice is empty; give the name or the id of a voice", field="voice")
+    if len(names) == 2 and (names[0].startswith(REFERENCE_ID) or names[1].startswith(PROMPT_ID)):
+        names.reverse()
+    return names
 
 
 def _source(source: Recording | Latents) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
@@ -13,7 +14,10 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from voxcpm_client import results
 from voxcpm_client.model_info import Limits, ModelInfo
 from voxcpm_grpc.audio import Encoding
+from voxcpm_grpc.control_characters import escaped
 from voxcpm_grpc.v1 import tts_pb2 as pb
+
+log = logging.getLogger("voxcpm_client")  # the name for programs
 
 
 def header(message: pb.StreamHeader) -> results.Header:
@@ -27,6 +31,14 @@ def header(message: pb.StreamHeader) -> results.Header:
         voice=message.voice,
         queue_seconds=_seconds(message.queue_time),
     )
+
+
+def warnings(messages: Iterable[pb.Warning], request_id: str) -> tuple[results.SpeechWarning, ...]:
+    """The warnings of a message, which are logged, too."""
+    found = tuple(results.SpeechWarning(kind=_name(pb.WarningKind, one.kind), message=one.message) for one in messages)
+    for one in found:
+        log.warning("%s (request %s)", escaped(one.message), request_id)
+    return found
 
 
 def chunk(message: pb.AudioChunk, header: results.Header) -> results.Chunk:
@@ -79,13 +91,24 @@ def summary(message: pb.StreamSummary) -> results.Summary:
     )
 
 
-def speech(chunks: Iterable[results.Chunk], header: results.Header, summary: results.Summary | None) -> results.Speech:
+def speech(
+    chunks: Iterable[results.Chunk],
+    header: results.Header,
+    summary: results.Summary | None,
+    warnings: tuple[results.SpeechWarning, ...] = (),
+) -> results.Speech:
     dtype = np.float32 if header.encoding == Encoding.PCM_F32LE else np.int16
     samples = np.concatenate([np.zeros(0, dtype), *(chunk.samples for chunk in chunks)])
-    return results.Speech(samples=samples, sample_rate=header.sample_rate, header=header, summary=summary)
+    return results.Speech(
+        samples=samples, sample_rate=header.sample_rate, header=header, summary=summary, warnings=warnings
+    )
 
 
-def voice(message: pb.VoiceHandle, preview: results.Speech | None = None) -> results.Voice:
+def voice(
+    message: pb.VoiceHandle,
+    preview: results.Speech | None = None,
+    warnings: tuple[results.SpeechWarning, ...] = (),
+) -> results.Voice:
     return results.Voice(
         id=message.id,
         kind=_name(pb.VoiceKind, message.kind),
@@ -102,15 +125,17 @@ def voice(message: pb.VoiceHandle, preview: results.Speech | None = None) -> res
         expires=_time(message.expire_time) if message.HasField("expire_time") else None,
         reused=message.reused,
         preview=preview,
+        warnings=warnings,
     )
 
 
-def latents(message: pb.EncodeLatentsResponse) -> results.Latents:
+def latents(message: pb.EncodeLatentsResponse, request_id: str) -> results.Latents:
     inner = message.latents
     return results.Latents(
         data=np.frombuffer(inner.data, "<f4").reshape(-1, inner.feat_dim),
         model_fingerprint=inner.model_fingerprint,
         seconds=_seconds(message.audio_duration),
+        warnings=warnings(message.warnings, request_id),
     )
 
 
@@ -137,6 +162,7 @@ def model_info(message: pb.GetModelInfoResponse) -> ModelInfo:
         codec_dtype=message.codec_dtype,
         presets=tuple(message.presets),
         default_voice=message.default_voice,
+        languages=tuple(message.languages),
         server_version=message.server_version,
         limits=Limits(
             max_request_message_bytes=limits.max_request_message_bytes,

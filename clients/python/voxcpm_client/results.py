@@ -58,6 +58,18 @@ class Header:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SpeechWarning:
+    """A doubt of the server about a call that it carries out. The client also logs it (logger `voxcpm_client`)."""
+
+    kind: str
+    """`short_recording`, `clipped_recording`, `noisy_recording`, or `language` for text in a language or a script that
+    the model does not claim to speak (`ModelInfo.languages`). A newer server may send others."""
+
+    message: str
+    """The cause with the measured value, the limit and the remedy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentEvent:
     """The start or the end of a segment, which is a piece of text that the model speaks at once."""
 
@@ -223,6 +235,9 @@ class Speech:
     summary: Summary | None = None
     """Totals and times of the stream. A preview has none. Default: `None`."""
 
+    warnings: tuple[SpeechWarning, ...] = ()
+    """Doubts of the server about the recordings and the text. Default: `()`."""
+
     @property
     def seconds(self) -> float:
         """Duration of the audio in seconds."""
@@ -255,7 +270,8 @@ class Voice:
     """A voice on the server: a stored one, or a preset of the model."""
 
     id: str
-    """Id of the voice, for the option `voice`. The same recording, transcript and model give the same id."""
+    """Id of the voice, for the option `voice`; unlike a name, it never means several voices. The same recording,
+    transcript and model give the same id."""
 
     kind: str
     """`prompt` (continued by the speech), `reference` (gives its timbre) or `hifi` (both)."""
@@ -300,6 +316,9 @@ class Voice:
     preview: Speech | None = None
     """The recording as the model reproduces it, if the option `preview` asked for it. Default: `None`."""
 
+    warnings: tuple[SpeechWarning, ...] = ()
+    """Doubts of the server about the recordings that were just uploaded. Default: `()`."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Latents:
@@ -314,6 +333,9 @@ class Latents:
 
     seconds: float = 0.0
     """Duration of the recording in seconds. Default: `0.0`."""
+
+    warnings: tuple[SpeechWarning, ...] = ()
+    """Doubts of the server about the recording. Default: `()`."""
 
 
 def audio_suffix(path: Path) -> str:

@@ -15,7 +15,7 @@ from voxcpm_client.arguments import check_string
 from voxcpm_client.connection import Connection
 from voxcpm_client.errors import SpeechError
 from voxcpm_client.request_queue import RequestQueue
-from voxcpm_client.results import Chunk, Header, Speech, Summary
+from voxcpm_client.results import Chunk, Header, Speech, SpeechWarning, Summary
 from voxcpm_client.retry import Attempts
 from voxcpm_client.status import CallStatus
 from voxcpm_client.text import Text, pieces
@@ -43,12 +43,16 @@ class AsyncStream:
     summary: Summary | None
     """Totals and times of the stream. Set after the last chunk."""
 
+    warnings: tuple[SpeechWarning, ...]
+    """Doubts of the server about the recordings and the text so far."""
+
     def __init__(
         self, connection: Connection, config: pb.GenerateConfig, text: Text | None, *, timeout: float | None
     ) -> None:
         self.request_id = config.request_id
         self.header = None
         self.summary = None
+        self.warnings = ()
         self._connection = connection
         self._text = text
         self._timeout = timeout
@@ -63,6 +67,7 @@ class AsyncStream:
         self._status: CallStatus | None = None
         self._answered = False
         self._reading: asyncio.Task[pb.AudioChunk | None] | None = None
+        self._warned: set[str] = set()
         self._entered = False
         self._ended = False
 
@@ -108,6 +113,9 @@ class AsyncStream:
                 self.header = responses.header(message.header)
             if message.HasField("summary"):
                 self.summary = responses.summary(message.summary)
+            if new := [one for one in message.warnings if one.message not in self._warned]:  # a retry repeats some
+                self._warned.update(one.message for one in new)
+                self.warnings += responses.warnings(new, self.request_id)
             answers = message.HasField("flush_done") or message.HasField("interrupted")
             if message.audio or answers:
                 self._requests.drop_sent()  # from here on a retry would repeat audio or an answer
@@ -123,7 +131,7 @@ class AsyncStream:
         chunks = [chunk async for chunk in self]
         if self.header is None:
             raise SpeechError("the server ended the stream without a header", request_id=self.request_id)
-        return responses.speech(chunks, self.header, self.summary)
+        return responses.speech(chunks, self.header, self.summary, self.warnings)
 
     async def _read(self) -> pb.AudioChunk | None:
         """The next message; None at the end."""

@@ -14,7 +14,7 @@ from voxcpm_client.client import DEFAULT_RETRY_SECONDS, DEFAULT_TARGET, DEFAULT_
 from voxcpm_client.model_info import ModelInfo
 from voxcpm_client.options import SpeechOptions, VoiceKind, VoiceOptions
 from voxcpm_client.recordings import Recording
-from voxcpm_client.results import Chunk, Header, Latents, Speech, Summary, Voice
+from voxcpm_client.results import Chunk, Header, Latents, Speech, SpeechWarning, Summary, Voice
 from voxcpm_client.stream import AsyncSession, AsyncStream
 from voxcpm_client.text import Text
 from voxcpm_grpc.audio import AudioFormat
@@ -47,6 +47,11 @@ class Stream:
     def summary(self) -> Summary | None:
         """Totals and times of the stream. Set after the last chunk."""
         return self._stream.summary
+
+    @property
+    def warnings(self) -> tuple[SpeechWarning, ...]:
+        """Doubts of the server about the recordings and the text so far."""
+        return self._stream.warnings
 
     def __enter__(self) -> Self:
         self._loop.run(self._stream.start())
@@ -160,7 +165,7 @@ class Client:
 
         The client retries a call after UNAVAILABLE, and after RESOURCE_EXHAUSTED if the server gives a time to try
         again, but never after the first audio of the call. A server that has never answered is retried for 5 s.
-        `voices`, `get_voice`, `delete_voice`, `model_info` and `health` have a timeout of at most 30 s.
+        `voices`, `get_voice`, `update_voice`, `delete_voice`, `model_info` and `health` have a timeout of at most 30 s.
 
         Raises InvalidArgument for an address or options that cannot be used.
 
@@ -306,20 +311,37 @@ class Client:
         return self._loop.run(self._client.voices(kind=kind, labels=labels))
 
     def get_voice(self, id: str) -> Voice:
-        """Describe one voice. Its time to live starts again. Raises NotFound.
+        """Describe one voice. Its time to live starts again.
+
+        Raises NotFound, and InvalidArgument for a name of several voices.
 
         Args:
-            id: Id of the voice, such as `ref_...`.
+            id: Id or name of the voice, or the name of a preset.
         """
         return self._loop.run(self._client.get_voice(id))
+
+    def update_voice(
+        self, id: str, *, name: str | None = None, labels: Mapping[str, str] | None = None, ttl: float | None = None
+    ) -> Voice:
+        """Change a stored voice and return it as it is now. The options that are given replace those of the voice.
+
+        Raises NotFound, InvalidArgument for a name of several voices, and FailedPrecondition for a preset of the model.
+
+        Args:
+            id: Id or name of the voice. The id stays.
+            name: New name, as in VoiceOptions; an empty string removes it. Default: `None`.
+            labels: New labels, which replace all labels, as in VoiceOptions. Default: `None`.
+            ttl: New time to live in seconds, as in VoiceOptions. Default: `None`.
+        """
+        return self._loop.run(self._client.update_voice(id, name=name, labels=labels, ttl=ttl))
 
     def delete_voice(self, id: str, *, missing_ok: bool = False, cascade: bool = False) -> None:
         """Delete a stored voice. Streams that use it continue.
 
-        Raises NotFound, and FailedPrecondition for a preset of the model.
+        Raises NotFound, InvalidArgument for a name of several voices, and FailedPrecondition for a preset of the model.
 
         Args:
-            id: Id of the voice, such as `ref_...`.
+            id: Id or name of the voice.
             missing_ok: True does not raise NotFound. Default: `False`.
             cascade: True also deletes the members of a hifi voice that no other voice uses. Default: `False`.
         """

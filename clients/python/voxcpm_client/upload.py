@@ -15,7 +15,7 @@ from voxcpm_client.connection import Connection
 from voxcpm_client.errors import SpeechError
 from voxcpm_client.options import VoiceOptions
 from voxcpm_client.requests import duration
-from voxcpm_client.results import ENCODINGS, Chunk, Header, Voice
+from voxcpm_client.results import ENCODINGS, Chunk, Header, SpeechWarning, Voice
 from voxcpm_client.retry import Attempts
 from voxcpm_client.status import CallStatus
 from voxcpm_grpc.v1 import tts_pb2 as pb
@@ -109,13 +109,16 @@ async def _collect(call: AsyncIterator[pb.AudioChunk], request_id: str) -> Voice
     header: Header | None = None
     handle: pb.VoiceHandle | None = None
     chunks: list[Chunk] = []
+    warnings: tuple[SpeechWarning, ...] = ()
     async for message in call:
         if message.HasField("header"):
             header = responses.header(message.header)
         if message.HasField("handle"):
             handle = message.handle
+        warnings += responses.warnings(message.warnings, request_id)
         if message.audio and header is not None:
             chunks.append(responses.chunk(message, header))
     if handle is None:
         raise SpeechError("the server ended the upload without a voice", request_id=request_id)
-    return responses.voice(handle, responses.speech(chunks, header, None) if header and chunks else None)
+    preview = responses.speech(chunks, header, None) if header and chunks else None
+    return responses.voice(handle, preview, warnings)

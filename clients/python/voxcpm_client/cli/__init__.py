@@ -5,6 +5,7 @@ Exit codes: 0 success, 1 failure (with one line on stderr), 2 wrong usage, 130 s
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import click
@@ -20,6 +21,8 @@ from voxcpm_grpc import __version__
 from voxcpm_grpc.control_characters import escaped
 
 INTERRUPTED = 130
+
+logging.getLogger("voxcpm_client").addHandler(logging.NullHandler())  # the commands print warnings themselves
 
 
 class Program(click.Group):

@@ -11,7 +11,7 @@ from voxcpm_client import Client, SpeechOptions, Voice, VoiceOptions
 from voxcpm_client.cli.connect import InputFile, labels, with_client
 from voxcpm_client.cli.layout import json_line
 from voxcpm_client.cli.output import Output
-from voxcpm_client.cli.speech import DELIVERY, print_report, speak_into, speech_options
+from voxcpm_client.cli.speech import DELIVERY, print_report, print_warnings, speak_into, speech_options
 from voxcpm_client.cli.voices import as_dict
 from voxcpm_client.results import audio_suffix
 from voxcpm_grpc.control_characters import escaped
@@ -22,7 +22,7 @@ from voxcpm_grpc.control_characters import escaped
 @click.option("--transcript", "-t", metavar="TEXT", help="The words of FILE, exactly as spoken.")
 @click.option("--reference-only", is_flag=True, help="Store the timbre only. Needs no transcript.")
 @click.option("--hifi", is_flag=True, help="Store the prompt and the timbre. Needs --transcript.")
-@click.option("--name", default="", help="Display name of the voice.")
+@click.option("--name", default="", help="Name of the voice, for --voice.")
 @click.option("--label", "label", multiple=True, callback=labels, metavar="KEY=VALUE", help="Label. Can be repeated.")
 @click.option(
     "--preview",
@@ -69,6 +69,7 @@ def clone(
         json_line(as_dict(voice)) if as_json else escaped(voice.id),
         err=output is not None and output.stdout,
     )
+    print_warnings(voice.warnings)
     if voice.reused:
         click.echo("the server had this recording already; this is the id of its voice", err=True)
         if name and voice.name != name:  # a preset

@@ -19,7 +19,9 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def fields(values: Mapping[str, object]) -> str:
     """One line for each value that is not empty: its name in words, then the value with control characters escaped."""
     shown = {
-        name.replace("_", " "): escaped(_plain(value)) for name, value in values.items() if value not in (None, "", {})
+        name.replace("_", " "): escaped(_plain(value))
+        for name, value in values.items()
+        if value not in (None, "", {}, ())
     }
     width = max(map(len, shown), default=0)
     return "\n".join(f"{name:{width}}  {value}" for name, value in shown.items())

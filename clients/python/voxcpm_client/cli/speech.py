@@ -6,14 +6,14 @@ import dataclasses
 import functools
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, cast, get_args
 
 import click
 
-from voxcpm_client import Client, Header, Prompt, SpeechOptions, Summary
+from voxcpm_client import Client, Header, Prompt, SpeechOptions, SpeechWarning, Summary
 from voxcpm_client.cli.connect import InputFile
 from voxcpm_client.cli.layout import json_line
 from voxcpm_client.cli.output import Output, Sink, choose
@@ -29,7 +29,8 @@ VOICE = (
         "--voice",
         multiple=True,
         metavar="NAME|ID",
-        help="Name of a preset (see `info`) or id of a stored voice. Repeat it to combine a prompt and a reference.",
+        help="Name of a preset, or name or id of a stored voice (see `voices list`). Repeat it to combine a prompt and "
+        "a reference.",
     ),
     click.option("--no-voice", is_flag=True, default=None, help="Let the model choose the voice; the seed decides."),
     click.option("--prompt", type=InputFile, help="Recording that the speech continues. Needs --prompt-text."),
@@ -164,6 +165,7 @@ class Report:
     wall_seconds: float
     header: Header
     summary: Summary | None
+    warnings: tuple[SpeechWarning, ...]
 
     @property
     def rtf(self) -> float:
@@ -184,7 +186,7 @@ class Report:
 def speak_into(output: Output, client: Client, text: Text, speech: SpeechOptions) -> Report:
     """Speak `text` into `output` as the audio arrives. After an error or Ctrl-C, a file is still playable."""
     started = time.perf_counter()
-    samples, first, sinks = 0, 0.0, list[Sink]()
+    samples, first, sinks, shown = 0, 0.0, list[Sink](), 0
     with ExitStack() as stack:
         stream = stack.enter_context(client.speak(text, **speech))
         progress = stack.enter_context(Progress())
@@ -195,8 +197,10 @@ def speak_into(output: Output, client: Client, text: Text, speech: SpeechOptions
             for sink in sinks:
                 sink.write(chunk.audio)
             samples += chunk.sample_count
+            shown = print_warnings(stream.warnings, shown, progress)
             progress.show(samples / chunk.sample_rate, first)
         wall = time.perf_counter() - started
+        print_warnings(stream.warnings, shown, progress)
         header, summary = stream.header, stream.summary
     if header is None or not samples:
         raise click.ClickException(f"the server sent no audio for this text (request {escaped(stream.request_id)})")
@@ -207,12 +211,22 @@ def speak_into(output: Output, client: Client, text: Text, speech: SpeechOptions
         wall_seconds=wall,
         header=header,
         summary=summary,
+        warnings=stream.warnings,
     )
 
 
 def print_report(report: Report, output: Output, *, as_json: bool) -> None:
     """Print the report to stdout, or to stderr if stdout has the audio."""
     click.echo(report.json() if as_json else report.line(), err=output.stdout)
+
+
+def print_warnings(warnings: Sequence[SpeechWarning], shown: int = 0, progress: Progress | None = None) -> int:
+    """Print the warnings from index `shown` on to stderr, and return their number."""
+    for warning in warnings[shown:]:
+        if progress is not None:
+            progress.clear()
+        click.echo(f"warning: {escaped(warning.message)}", err=True)
+    return len(warnings)
 
 
 class Progress:
@@ -230,6 +244,10 @@ class Progress:
             self._shown = True
             click.echo(f"\r\x1b[K{seconds:.1f} s of audio, the first after {1000 * first:.0f} ms", err=True, nl=False)
 
-    def __exit__(self, *_: object) -> None:
+    def clear(self) -> None:
         if self._shown:
+            self._shown = False
             click.echo("\r\x1b[K", err=True, nl=False)
+
+    def __exit__(self, *_: object) -> None:
+        self.clear()

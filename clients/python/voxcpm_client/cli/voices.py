@@ -13,6 +13,7 @@ from voxcpm_client import Client, Voice
 from voxcpm_client.cli.connect import labels, with_client
 from voxcpm_client.cli.layout import fields, json_line, table
 from voxcpm_client.options import VoiceKind
+from voxcpm_grpc.control_characters import escaped
 
 KINDS = ("prompt", "reference", "hifi")
 TRANSCRIPT_CHARS = 48
@@ -21,7 +22,7 @@ as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSO
 
 @click.group()
 def voices() -> None:
-    """List, show and delete voices."""
+    """List, show, rename and delete voices."""
 
 
 @voices.command("list")
@@ -51,25 +52,41 @@ def list_voices(client: Client, kind: VoiceKind | None, label: dict[str, str], a
 
 
 @voices.command()
-@click.argument("id")
+@click.argument("id", metavar="NAME|ID")
 @as_json_option
 @with_client
 def show(client: Client, id: str, as_json: bool) -> None:
-    """Show all fields of one voice."""
+    """Show all fields of one stored voice or preset."""
     found = as_dict(client.get_voice(id))
     click.echo(json_line(found) if as_json else fields(found))
 
 
 @voices.command()
-@click.argument("ids", nargs=-1, required=True, metavar="ID...")
-@click.option("--missing-ok", is_flag=True, help="Ignore ids that do not exist.")
+@click.argument("id", metavar="NAME|ID")
+@click.argument("name", metavar="NEW_NAME")
+@with_client
+def rename(client: Client, id: str, name: str) -> None:
+    """Give a stored voice another name. Its id stays.
+
+    An empty NEW_NAME removes the name.
+    """
+    renamed = client.update_voice(id, name=name)
+    click.echo(f"{escaped(renamed.id)} is named {escaped(renamed.name) or 'nothing'}", err=True)
+
+
+@voices.command()
+@click.argument("ids", nargs=-1, required=True, metavar="NAME|ID...")
+@click.option("--missing-ok", is_flag=True, help="Ignore voices that do not exist.")
 @click.option("--cascade", is_flag=True, help="Also delete the members of a hifi voice that no other voice uses.")
 @with_client
 def delete(client: Client, ids: tuple[str, ...], missing_ok: bool, cascade: bool) -> None:
-    """Delete stored voices by their ids."""
+    """Delete stored voices by their names or ids.
+
+    A name that several voices have deletes none of them.
+    """
     for id in ids:
         client.delete_voice(id, missing_ok=missing_ok, cascade=cascade)
-        click.echo(f"deleted {id}", err=True)
+        click.echo(f"deleted {escaped(id)}", err=True)
 
 
 def as_dict(voice: Voice) -> dict[str, Any]:
