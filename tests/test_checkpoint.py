@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from voxcpm_grpc.checkpoint import resolve
+from voxcpm_grpc.checkpoint import languages, resolve
 from voxcpm_grpc.errors import StartupError
 
 CHECKPOINT = {
@@ -318,3 +318,15 @@ def test_the_error_of_a_full_disk_has_a_remedy(hub, fetch):
     pytest.importorskip("resource", reason="file size limits stand for a full disk, and this system has none")
     hub.repositories["org/model"] = {"main": {**CHECKPOINT, "model.safetensors": bytes(1 << 20)}}
     assert "free some space, or choose another directory with --cache-dir" in refusal(fetch("org/model", limit=1 << 16))
+
+
+def test_a_model_names_the_languages_that_it_claims(tmp_path):
+    assert languages(resolve("demo")) == ("en",)
+    assert languages(tmp_path) == ()
+    assert len(languages(tmp_path, "openbmb/VoxCPM2")) == 30
+    (tmp_path / "languages.json").write_text('["en", "pt-BR"]')
+    assert languages(tmp_path, "openbmb/VoxCPM2") == ("en", "pt-BR")
+    for wrong in ('"en"', '["english!"]', "[1]", "nonsense"):
+        (tmp_path / "languages.json").write_text(wrong)
+        with pytest.raises(StartupError, match=r"^languages.json of the model "):
+            languages(tmp_path)

@@ -51,7 +51,8 @@ def test_every_module_and_the_voice_are_in_it(wheel):
     assert stubs <= shipped
     folder = ROOT / "voxcpm_grpc/demo"
     voice = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    needed = {"config.json", "tokenizer.json", "model.safetensors", "audiovae.safetensors", "presets/presets.json"}
+    needed = {"config.json", "tokenizer.json", "model.safetensors", "audiovae.safetensors", "languages.json"}
+    needed.add("presets/presets.json")
     assert voice.keys() >= {*needed, "README.md", "NOTICE"}
     assert sum(map(len, voice.values())) <= 30_000_000
     for name, data in voice.items():

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 from voxcpm_grpc.errors import StartupError
 
@@ -18,6 +20,7 @@ FILES = (
     "*.pth",
     "tokenizer*.json",
     "special_tokens_map.json",
+    "languages.json",
     "presets/presets.json",
     *(f"presets/*.{suffix}" for suffix in ("wav", "flac", "mp3", "ogg", "opus", "m4a")),
 )
@@ -29,6 +32,16 @@ MODEL_FILES = ("model.safetensors", "pytorch_model.bin", "pytorch_model.pth")
 CODEC_FILES = ("audiovae.safetensors", "audiovae.pth")
 """The names of the file with the weights of the codec, in the order of preference."""
 
+LANGUAGES_FILE = "languages.json"
+LANGUAGES = {
+    "openbmb/VoxCPM2": (
+        *("ar", "da", "de", "el", "en", "es", "fi", "fr", "he", "hi", "id", "it", "ja", "km", "ko"),
+        *("lo", "ms", "my", "nl", "no", "pl", "pt", "ru", "sv", "sw", "th", "tl", "tr", "vi", "zh"),
+    )
+}
+"""The languages that published models claim to speak, by repository; their checkpoints do not say."""
+
+_TAG = re.compile(r"[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8})*")
 _REQUIRED = (  # enough to recognize a checkpoint; the loader checks the content of the files
     ("config.json",),
     ("tokenizer.json",),
@@ -73,6 +86,23 @@ def fingerprint(directory: Path) -> str:
         with (directory / (present or names)[0]).open("rb") as file:
             combined.update(hashlib.file_digest(file, "sha256").digest())
     return combined.hexdigest()[:32]
+
+
+def languages(directory: Path, name: str = "") -> tuple[str, ...]:
+    """The languages that a model claims to speak, as BCP 47 tags; empty if it makes no claim. Raises StartupError.
+
+    They are the list in the directory's languages.json, or those known of the repository `name`.
+    """
+    try:
+        listed: object = json.loads((directory / LANGUAGES_FILE).read_text("utf-8"))
+    except FileNotFoundError:
+        return LANGUAGES.get(name, ())
+    except (OSError, ValueError) as error:
+        raise StartupError(f"{LANGUAGES_FILE} of the model cannot be read: {error}") from None
+    tags = cast("list[object]", listed) if isinstance(listed, list) else [None]
+    if not all(isinstance(tag, str) and _TAG.fullmatch(tag) for tag in tags):
+        raise StartupError(f'{LANGUAGES_FILE} of the model must be a list of BCP 47 tags, such as ["en", "pt-BR"]')
+    return tuple(map(str, tags))
 
 
 def _is_directory(path: Path) -> bool:

@@ -147,6 +147,7 @@ class ModelInfo:
     device: str
     dtype: str
     codec_dtype: str
+    languages: tuple[str, ...] = ()  # that the model claims to speak, as BCP 47 tags; empty: it makes no claim
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,6 +33,7 @@ def export(codec: Path, model: Path, out: Path) -> int:
     save_file(tensors, out / "model.safetensors")
     shutil.copyfile(codec / "audiovae.safetensors", out / "audiovae.safetensors")
     (out / "config.json").write_text(json.dumps(config, indent=1) + "\n")
+    (out / "languages.json").write_text('["en"]\n')
     tokens.write(out)
     return sum(path.stat().st_size for path in out.iterdir())
 

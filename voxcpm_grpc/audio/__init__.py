@@ -8,7 +8,7 @@ from voxcpm_grpc.audio.encode import Encoder, OutputPipeline, encoder
 from voxcpm_grpc.audio.formats import SAMPLE_RATES, AudioFormat, BadAudio, Encoding
 from voxcpm_grpc.audio.pool import DecodePool
 from voxcpm_grpc.audio.resample import StreamResampler, resample
-from voxcpm_grpc.audio.voice_check import check_voice
+from voxcpm_grpc.audio.voice_check import Flaw, FlawKind, check_voice, short_flaw
 from voxcpm_grpc.audio.wav import WavWriter, wav_bytes
 
 __all__ = [
@@ -19,6 +19,8 @@ __all__ = [
     "Decoded",
     "Encoder",
     "Encoding",
+    "Flaw",
+    "FlawKind",
     "OutputPipeline",
     "StreamResampler",
     "WavWriter",
@@ -26,5 +28,6 @@ __all__ = [
     "decode",
     "encoder",
     "resample",
+    "short_flaw",
     "wav_bytes",
 ]

@@ -12,6 +12,7 @@ import numpy as np
 from voxcpm_grpc.audio import pcm, wav
 from voxcpm_grpc.audio.formats import AudioFormat, BadAudio, Encoding
 from voxcpm_grpc.audio.resample import resample
+from voxcpm_grpc.audio.voice_check import FULL_SCALE, Flaw
 from voxcpm_grpc.errors import FailedPrecondition
 
 MIN_RATE, MAX_RATE = 4000, 192000
@@ -36,11 +37,15 @@ class Decoded:
     """A decoded recording.
 
     waveform: float32 mono [samples] at the target rate. source_rate: in Hz. seconds: the length at the source's rate.
+    flaws: set by the decode pool.
     """
 
     waveform: np.ndarray
     source_rate: int
     seconds: float
+    full_scale: float = 0.0
+    """The share of the samples at full scale, before resampling, 0 to 1."""
+    flaws: tuple[Flaw, ...] = ()
 
 
 def decode(
@@ -68,7 +73,8 @@ def decode(
         samples, rate = _container(data, max_seconds)
     _check_samples(samples)
     waveform = resample(samples, rate, target_rate)
-    return Decoded(waveform=waveform, source_rate=rate, seconds=len(samples) / rate)
+    full_scale = float(np.mean(np.abs(samples) >= FULL_SCALE))
+    return Decoded(waveform=waveform, source_rate=rate, seconds=len(samples) / rate, full_scale=full_scale)
 
 
 def _raw(data: bytes, format: AudioFormat, max_seconds: float) -> tuple[np.ndarray, int]:

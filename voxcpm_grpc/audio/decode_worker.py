@@ -20,7 +20,7 @@ import numpy as np
 
 from voxcpm_grpc.audio.decode import Decoded, decode
 from voxcpm_grpc.audio.formats import AudioFormat, BadAudio, Encoding
-from voxcpm_grpc.audio.voice_check import check_voice
+from voxcpm_grpc.audio.voice_check import Flaw, FlawKind, check_voice, flaws
 from voxcpm_grpc.audio.worker_limits import MIB, WorkerLimits, memory_for
 from voxcpm_grpc.errors import Internal, VoxCPMError, code_of, from_code
 
@@ -103,7 +103,8 @@ class DecodeWorker:
             reply = json.loads(self._pipe.recv_bytes())
             if "code" not in reply:
                 waveform = np.frombuffer(self._pipe.recv_bytes(), np.float32).copy()
-                return Decoded(waveform=waveform, **reply)
+                found = tuple(Flaw(FlawKind(kind), text) for kind, text in reply.pop("flaws"))
+                return Decoded(waveform=waveform, flaws=found, **reply)
         except (EOFError, OSError):
             self.stop()
             status = self._process.exitcode
@@ -156,8 +157,14 @@ def _reply(pipe: Connection, options: dict[str, Any], data: bytes, memory: int) 
         format_hint = AudioFormat(Encoding(hint["encoding"]), hint["sample_rate"]) if hint else None
         decoded = decode(data, format_hint=format_hint, **options)
         check_voice(decoded.waveform, options["target_rate"])
+        found = flaws(decoded.waveform, options["target_rate"], decoded.full_scale)
         waveform = np.ascontiguousarray(decoded.waveform, np.float32)
-        reply: dict[str, Any] = {"source_rate": decoded.source_rate, "seconds": decoded.seconds}
+        reply: dict[str, Any] = {
+            "source_rate": decoded.source_rate,
+            "seconds": decoded.seconds,
+            "full_scale": decoded.full_scale,
+            "flaws": [(flaw.kind.value, flaw.text) for flaw in found],
+        }
     except VoxCPMError as error:
         reply = {"code": code_of(error), "message": error.message}
     except MemoryError:

@@ -57,7 +57,9 @@ class DecodePool:
         max_bytes: int,
         caller: str = "",
     ) -> Decoded:
-        """Decode in a worker, with the arguments, the result and the errors of `audio.decode` and `check_voice`.
+        """Decode in a worker, with the arguments, the result and the errors of `audio.decode`.
+
+        The recording is also checked: raises the errors of `check_voice`, and sets `Decoded.flaws`.
 
         caller: those who send many recordings wait for each other, and others for one of each worker at most
         Raises Unavailable after `close`, and if workers are stopped from outside.

@@ -18,7 +18,7 @@ from voxcpm_server.rpc.handler import rpc
 from voxcpm_server.rpc.open_calls import OpenCalls
 from voxcpm_server.speech.chunk_writer import ChunkWriter
 from voxcpm_server.speech.session import Session
-from voxcpm_server.voices.builder import ChosenVoice, Created, VoiceBuilder
+from voxcpm_server.voices.builder import ChosenVoice, Created, VoiceBuilder, recording_warnings
 from voxcpm_server.voices.catalog import VoiceCatalog
 from voxcpm_server.voices.store.io_threads import IoThreads
 from voxcpm_server.voices.uploads import UploadBudget, nothing_after_commit, read_config, receive, reception
@@ -80,6 +80,7 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
             request_id=call.request_id,
             remaining=call.context.time_remaining,
             send=call.replies.write,
+            warnings=chosen.warnings,
         )
         try:
             await session.run(first, messages)
@@ -108,7 +109,8 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
             assert upload is not None and not isinstance(upload, str)
             decoded = await self._builder.decode(recordings[role], upload, role, call.peer.caller)
             latents = await self._builder.encode(decoded, role)
-        return replies.latents(latents, self._pool.info.fingerprint, decoded.seconds)
+        warnings = recording_warnings(decoded, role)
+        return replies.latents(latents, self._pool.info.fingerprint, decoded.seconds, warnings)
 
     @rpc(stream=False)
     async def GetVoice(self, request: pb.GetVoiceRequest, call: Call) -> pb.GetVoiceResponse:
@@ -213,6 +215,7 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
         format = config.preview or self._reader.default_output
         header = replies.header(info, format, call.request_id)
         chunks = ChunkWriter(call.replies.write, lambda: header, info.output_sample_rate, format)
+        chunks.warn(*created.warnings)
         await chunks.voice(created.stored.voice, created.reused)
         try:
             for latents in (created.stored.prompt, created.stored.reference) if config.preview else ():

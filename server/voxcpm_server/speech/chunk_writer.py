@@ -14,7 +14,7 @@ from voxcpm_grpc.audio import AudioFormat, OutputPipeline
 from voxcpm_grpc.request import FinishReason
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.wire import replies
-from voxcpm_server.wire.outputs import EndReason, Segment, Summary
+from voxcpm_server.wire.outputs import EndReason, RequestWarning, Segment, Summary
 from voxcpm_server.wire.voice import Voice
 
 with suppress(ImportError):  # only some streams need it, but loading it during one would block the others
@@ -51,6 +51,15 @@ class ChunkWriter:
         self._signal_samples = 0  # samples since then, at the native rate
         self._events: deque[tuple[int, pb.SegmentEvent]] = deque()  # an event may be sent once `offset` is that far
         self._turn = self._segment = 0
+        self._warned: set[RequestWarning] = set()
+        self._warnings: list[RequestWarning] = []  # for the next message
+
+    def warn(self, *warnings: RequestWarning) -> None:
+        """Send warnings with the next message, those that were not sent before."""
+        for warning in warnings:
+            if warning not in self._warned:
+                self._warned.add(warning)
+                self._warnings.append(warning)
 
     async def audio(self, samples: np.ndarray, turn: int = 0, segment: int = 0) -> None:
         """Send audio, float32 [n] at the native rate; nothing is sent while the resampler holds all of it."""
@@ -121,6 +130,9 @@ class ChunkWriter:
         end = self.offset + samples
         if not self._sequence:
             extras["header"] = self._header()
+        if self._warnings:
+            extras["warnings"] = [replies.warning(warning) for warning in self._warnings]
+            self._warnings.clear()
         if self._events:
             extras["segment_events"] = due = []
             while self._events and (all_events or self._events[0][0] <= end):

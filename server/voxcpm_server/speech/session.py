@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from typing import Any
 
 import numpy as np
@@ -22,13 +22,14 @@ from voxcpm_grpc.settings.schema import LimitSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.speech.chunk_writer import ChunkWriter
 from voxcpm_server.speech.idle_timeout import IdleTimeout
+from voxcpm_server.speech.language_claim import LanguageClaim
 from voxcpm_server.speech.lead import Lead
 from voxcpm_server.speech.queues import End, FlushDone, Generated, Interrupted, OutputQueue, Stop, Work
 from voxcpm_server.speech.speaker import Speaker
 from voxcpm_server.speech.turns import Turns
 from voxcpm_server.wire import replies
 from voxcpm_server.wire.inputs import Continuity, Finish, Flush, GenerateConfig, GenerateInput, Idle, Interrupt, Text
-from voxcpm_server.wire.outputs import EndReason, Segment, Summary
+from voxcpm_server.wire.outputs import EndReason, RequestWarning, Segment, Summary
 
 MERGED_SECONDS = 0.5  # longest audio of one message for a slow client
 MAX_UNANSWERED = 1000  # flushes and interrupts
@@ -39,6 +40,7 @@ class Session:
     """Runs once.
 
     voice, voice_name: conditioning of the stream, and its name for the header
+    warnings: doubts about the request that arose before
     encode: encodes audio of the model, float32 [n] at its output rate, to latents [patches, P, D]
     remaining: seconds until the caller's deadline; None without one
     send: sends a message to the caller
@@ -56,6 +58,7 @@ class Session:
         request_id: str,
         remaining: Callable[[], float | None],
         send: Callable[[pb.AudioChunk], Awaitable[None]],
+        warnings: Iterable[RequestWarning] = (),
     ) -> None:
         info = pool.info
         self._config = config
@@ -88,6 +91,8 @@ class Session:
             return replies.header(info, config.output, request_id, seed=seed, voice=voice_name, queue=queue)
 
         self._chunks = ChunkWriter(send, header, info.output_sample_rate, config.output)
+        self._claim = LanguageClaim(info.languages)
+        self._chunks.warn(*warnings, *self._claim.of_language(config.segmentation.language))
         self._outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._tasks: set[asyncio.Task[None]] = set()
         self._speaking: asyncio.Task[None] | None = None
@@ -233,6 +238,7 @@ class Session:
     def _submit(self, segment: Segment) -> None:
         if self._summary.first_segment is None:
             self._summary.first_segment = time.monotonic()
+        self._chunks.warn(*self._claim.of_text(segment.text))
         self._unfinished[segment.turn, segment.index] = segment
         self._work.put(segment)
 

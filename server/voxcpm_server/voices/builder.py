@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from voxcpm_grpc.audio import BadAudio, Decoded, DecodePool, resample
+from voxcpm_grpc.audio import BadAudio, Decoded, DecodePool, FlawKind, resample, short_flaw
 from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, NotFound, TooLong, VoxCPMError
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.request import Conditioning, ModelInfo, Prompt, Request
@@ -25,9 +25,16 @@ from voxcpm_server.wire.inputs import (
     VoiceChoice,
     VoiceOptions,
 )
+from voxcpm_server.wire.outputs import RequestWarning, WarningKind
 from voxcpm_server.wire.voice import Voice, VoiceKind
 
 KINDS = {AudioRole.PROMPT: VoiceKind.PROMPT, AudioRole.REFERENCE: VoiceKind.REFERENCE}
+USEFUL_SECONDS = {AudioRole.PROMPT: 1.0, AudioRole.REFERENCE: 2.0}  # less says little about a voice
+WARNING_KINDS = {
+    FlawKind.SHORT: WarningKind.SHORT_RECORDING,
+    FlawKind.CLIPPED: WarningKind.CLIPPED_RECORDING,
+    FlawKind.NOISY: WarningKind.NOISY_RECORDING,
+}
 FLOAT_BYTES = 4
 MAX_LATENT = 65504.0  # of float16, in which a GPU may decode; larger values make audio that is not finite
 SHORTEST_TEXT = "a"
@@ -37,10 +44,11 @@ MAX_OWN_SECONDS = 60.0  # for the operator's recordings; the limits in the setti
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """A stored voice; `reused` is True if it was stored before."""
+    """A stored voice; `reused` is True if it was stored before. `warnings` are doubts about its recordings."""
 
     stored: StoredVoice
     reused: bool
+    warnings: tuple[RequestWarning, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +57,7 @@ class ChosenVoice:
 
     conditioning: Conditioning
     name: str
+    warnings: tuple[RequestWarning, ...] = ()
 
 
 class VoiceBuilder:
@@ -77,13 +86,15 @@ class VoiceBuilder:
             return self._whole(await self._load(choice.hifi, VoiceKind.HIFI, "config.conditioning.hifi_id"))
         prompt = reference = None
         names: list[str] = []
+        warnings: list[RequestWarning] = []
         match choice.prompt:
             case str(id):
                 stored = await self._load(id, VoiceKind.PROMPT, "config.conditioning.prompt_id")
                 prompt = _prompt(stored)
                 names.append(stored.voice.id)
             case InlinePrompt(source=source, transcript=transcript):
-                prompt = Prompt(text=transcript, latents=await self._inline(source, AudioRole.PROMPT, caller))
+                latents = await self._inline(source, AudioRole.PROMPT, caller, warnings)
+                prompt = Prompt(text=transcript, latents=latents)
                 await self._check_length(Conditioning(prompt=prompt), source.name)
                 names.append(INLINE)
         match choice.reference:
@@ -92,9 +103,10 @@ class VoiceBuilder:
                 reference = stored.reference
                 names.append(stored.voice.id)
             case Recording() | RawLatents() as source:
-                reference = await self._inline(source, AudioRole.REFERENCE, caller)
+                reference = await self._inline(source, AudioRole.REFERENCE, caller, warnings)
                 names.append(INLINE)
-        return ChosenVoice(Conditioning(prompt=prompt, reference=reference), "+".join(dict.fromkeys(names)))
+        conditioning = Conditioning(prompt=prompt, reference=reference)
+        return ChosenVoice(conditioning, "+".join(dict.fromkeys(names)), tuple(warnings))
 
     def _whole(self, stored: StoredVoice) -> ChosenVoice:
         conditioning = Conditioning(prompt=_prompt(stored), reference=stored.reference)
@@ -126,7 +138,10 @@ class VoiceBuilder:
             )
         return stored
 
-    async def _inline(self, source: Recording | RawLatents, role: AudioRole, caller: str) -> np.ndarray:
+    async def _inline(
+        self, source: Recording | RawLatents, role: AudioRole, caller: str, warnings: list[RequestWarning]
+    ) -> np.ndarray:
+        """The latents of a recording inside a request; adds to `warnings`."""
         if isinstance(source, RawLatents):
             return parse_latents(source, self._pool.info, self._max_seconds(role))
         try:
@@ -134,6 +149,7 @@ class VoiceBuilder:
         except BadAudio as error:
             error.field = source.name
             raise
+        warnings += recording_warnings(decoded, role)
         return await self.encode(decoded, role)
 
     async def decode(self, data: bytes, upload: Upload, role: AudioRole, caller: str) -> Decoded:
@@ -159,6 +175,7 @@ class VoiceBuilder:
         members: dict[AudioRole, StoredVoice] = {}
         using: list[str] = []
         decoded: Decoded | None = None
+        warnings: tuple[RequestWarning, ...] = ()
         for role, source in ((AudioRole.PROMPT, config.prompt), (AudioRole.REFERENCE, config.reference)):
             match source:
                 case str(id):
@@ -167,6 +184,7 @@ class VoiceBuilder:
                 case Upload() as upload:
                     decoded = await self.decode(recordings[role], upload, role, caller)
                     members[role] = await self._member(decoded, role, upload.transcript, config.options)
+                    warnings += recording_warnings(decoded, AudioRole.REFERENCE if config.shared else role)
         if config.shared:
             assert decoded is not None
             members[AudioRole.REFERENCE] = await self._member(decoded, AudioRole.REFERENCE, "", config.options)
@@ -179,7 +197,7 @@ class VoiceBuilder:
         )
         voice, reused = (await self._catalog.add(*wanted, using=using, owner=caller, options=config.options))[-1]
         built = wanted[-1]
-        return Created(StoredVoice(voice=voice, prompt=built.prompt, reference=built.reference), reused)
+        return Created(StoredVoice(voice=voice, prompt=built.prompt, reference=built.reference), reused, warnings)
 
     async def build(
         self, kind: VoiceKind, recording: bytes, transcript: str, options: VoiceOptions
@@ -266,6 +284,13 @@ class VoiceBuilder:
     def _max_seconds(self, role: AudioRole) -> float:
         limits = self._limits
         return limits.max_prompt_seconds if role is AudioRole.PROMPT else limits.max_reference_seconds
+
+
+def recording_warnings(decoded: Decoded, role: AudioRole) -> tuple[RequestWarning, ...]:
+    """Doubts about a recording for a role."""
+    short = short_flaw(decoded.seconds, USEFUL_SECONDS[role])
+    found = (*([short] if short else []), *decoded.flaws)
+    return tuple(RequestWarning(WARNING_KINDS[flaw.kind], f"the {role.value} {flaw.text}") for flaw in found)
 
 
 def parse_latents(raw: RawLatents, info: ModelInfo, max_seconds: float) -> np.ndarray:

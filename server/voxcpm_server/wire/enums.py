@@ -6,7 +6,7 @@ from voxcpm_grpc.audio import Encoding
 from voxcpm_grpc.request import FinishReason
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.wire.inputs import AudioRole, Continuity, FirstSegment, SegmentationMode
-from voxcpm_server.wire.outputs import CutReason, EndReason
+from voxcpm_server.wire.outputs import CutReason, EndReason, WarningKind
 from voxcpm_server.wire.voice import VoiceKind
 
 ENCODINGS = {
@@ -53,6 +53,12 @@ CUT_VALUES = {
     CutReason.CLAUSE: pb.CUT_REASON_CLAUSE,
     CutReason.LIMIT: pb.CUT_REASON_LIMIT,
     CutReason.FLUSH: pb.CUT_REASON_FLUSH,
+}
+WARNING_VALUES = {
+    WarningKind.SHORT_RECORDING: pb.WARNING_KIND_SHORT_RECORDING,
+    WarningKind.CLIPPED_RECORDING: pb.WARNING_KIND_CLIPPED_RECORDING,
+    WarningKind.NOISY_RECORDING: pb.WARNING_KIND_NOISY_RECORDING,
+    WarningKind.LANGUAGE: pb.WARNING_KIND_LANGUAGE,
 }
 REASON_VALUES = {
     None: pb.FINISH_REASON_UNSPECIFIED,

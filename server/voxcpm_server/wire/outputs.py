@@ -37,6 +37,21 @@ class Segment:
     cut: CutReason
 
 
+class WarningKind(Enum):
+    SHORT_RECORDING = "short_recording"
+    CLIPPED_RECORDING = "clipped_recording"
+    NOISY_RECORDING = "noisy_recording"
+    LANGUAGE = "language"
+
+
+@dataclass(frozen=True, slots=True)
+class RequestWarning:
+    """A doubt about a request that is carried out."""
+
+    kind: WarningKind
+    message: str
+
+
 class EndReason(Enum):
     """The reason why a stream or a segment ended without the engine finishing it."""
 

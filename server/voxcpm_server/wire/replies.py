@@ -14,8 +14,8 @@ from voxcpm_grpc.audio import SAMPLE_RATES, AudioFormat
 from voxcpm_grpc.request import FinishReason, ModelInfo, Sampling
 from voxcpm_grpc.settings.schema import LimitSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
-from voxcpm_server.wire.enums import CUT_VALUES, ENCODING_VALUES, KIND_VALUES, REASON_VALUES
-from voxcpm_server.wire.outputs import EndReason, Segment, Summary
+from voxcpm_server.wire.enums import CUT_VALUES, ENCODING_VALUES, KIND_VALUES, REASON_VALUES, WARNING_VALUES
+from voxcpm_server.wire.outputs import EndReason, RequestWarning, Segment, Summary
 from voxcpm_server.wire.requests import default_timesteps
 from voxcpm_server.wire.voice import Voice
 
@@ -38,6 +38,10 @@ def chunk(
         segment_index=segment,
         **extras,
     )
+
+
+def warning(warning: RequestWarning) -> pb.Warning:
+    return pb.Warning(kind=WARNING_VALUES[warning.kind], message=warning.message)
 
 
 def flush_done(tag: str, at: int) -> pb.FlushDone:
@@ -79,12 +83,14 @@ def voice_page(voices: Iterable[Voice], token: str) -> pb.ListVoicesResponse:
     return pb.ListVoicesResponse(handles=[handle(voice) for voice in voices], next_page_token=token)
 
 
-def latents(array: np.ndarray, fingerprint: str, seconds: float) -> pb.EncodeLatentsResponse:
+def latents(
+    array: np.ndarray, fingerprint: str, seconds: float, warnings: Iterable[RequestWarning]
+) -> pb.EncodeLatentsResponse:
     """`array` is float32 [patches, P, D], `seconds` the length of the recording."""
     flat = pb.Latents(
         data=np.ascontiguousarray(array, "<f4").tobytes(), feat_dim=array.shape[-1], model_fingerprint=fingerprint
     )
-    return pb.EncodeLatentsResponse(latents=flat, audio_duration=_duration(seconds))
+    return pb.EncodeLatentsResponse(latents=flat, audio_duration=_duration(seconds), warnings=map(warning, warnings))
 
 
 def model_info(
@@ -126,6 +132,7 @@ def model_info(
         codec_dtype=info.codec_dtype,
         presets=presets,
         default_voice=default_voice,
+        languages=info.languages,
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from voxcpm_grpc.checkpoint import CODEC_FILES, MODEL_FILES, fingerprint
+from voxcpm_grpc.checkpoint import CODEC_FILES, MODEL_FILES, fingerprint, languages
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.layers.weights import Weights, check, read_tensors
 from voxcpm_grpc.models.base import LoadOptions
@@ -61,6 +61,7 @@ def load_voxcpm2(directory: Path, content: Any, options: LoadOptions) -> VoxCPM2
         device=str(device),
         dtype=str(options.dtype).removeprefix("torch."),
         codec_dtype=str(backend.codec_dtype).removeprefix("torch."),
+        languages=languages(directory, options.name or ""),
     )
     layout = PromptLayout(
         tokenize=tokenizer,

@@ -1,0 +1,92 @@
+"""The comparison of texts with the languages that a model claims to speak."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+
+from voxcpm_server.wire.outputs import RequestWarning, WarningKind
+
+LATIN = "LATIN"
+# Scripts are the first words of the Unicode names of letters.
+SCRIPTS = {
+    **dict.fromkeys(("ar", "fa", "ps", "ur"), ("ARABIC",)),
+    **dict.fromkeys(("be", "bg", "kk", "ky", "mk", "mn", "ru", "tg", "uk"), ("CYRILLIC",)),
+    **dict.fromkeys(("hi", "mr", "ne", "sa"), ("DEVANAGARI",)),
+    **dict.fromkeys(("he", "yi"), ("HEBREW",)),
+    **dict.fromkeys(("am", "ti"), ("ETHIOPIC",)),
+    "bn": ("BENGALI",),
+    "bo": ("TIBETAN",),
+    "el": ("GREEK",),
+    "gu": ("GUJARATI",),
+    "hy": ("ARMENIAN",),
+    "ja": ("CJK", "HIRAGANA", "KATAKANA"),
+    "ka": ("GEORGIAN",),
+    "km": ("KHMER",),
+    "kn": ("KANNADA",),
+    "ko": ("HANGUL", "CJK"),
+    "lo": ("LAO",),
+    "ml": ("MALAYALAM",),
+    "my": ("MYANMAR",),
+    "or": ("ORIYA",),
+    "pa": ("GURMUKHI",),
+    "si": ("SINHALA",),
+    "sr": ("CYRILLIC", LATIN),
+    "ta": ("TAMIL",),
+    "te": ("TELUGU",),
+    "th": ("THAI",),
+    "zh": ("CJK", "BOPOMOFO"),
+}
+"""The scripts of languages by primary subtag; all others have Latin letters."""
+KNOWN = {LATIN, *(script for scripts in SCRIPTS.values() for script in scripts)}
+NAMES = {"CJK": "Chinese"}  # of scripts in warnings, if the word is not a name
+SAME = {"cmn": "zh", "yue": "zh", "wuu": "zh", "nb": "no", "nn": "no", "fil": "tl", "iw": "he", "in": "id"}
+MAX_LISTED = 8
+SAMPLE_CHARS = 12
+
+
+class LanguageClaim:
+    """Finds what a model does not claim to speak, in the texts of one stream.
+
+    languages: the claim, BCP 47 tags; without any, nothing is found
+    """
+
+    def __init__(self, languages: Sequence[str]) -> None:
+        self._languages = languages
+        self._claimed = {_primary(tag) for tag in languages}
+        self._scripts = {script for tag in self._claimed for script in SCRIPTS.get(tag, (LATIN,))}
+
+    def of_language(self, language: str) -> Iterator[RequestWarning]:
+        """A warning if the language of the text, a primary subtag, is set and not claimed."""
+        if self._claimed and language and _primary(language) not in self._claimed:
+            yield self._warning(f"the language of the text is {language}")
+
+    def of_text(self, text: str) -> Iterator[RequestWarning]:
+        """A warning for each script that is not claimed, at its first text."""
+        if not self._claimed or (text.isascii() and LATIN in self._scripts):
+            return
+        for index, char in enumerate(text):
+            script = _script(char)
+            if script and script not in self._scripts:
+                self._scripts.add(script)  # it is known from now on
+                sample = text[index : index + SAMPLE_CHARS].split()[0]
+                yield self._warning(f"the text has {NAMES.get(script, script.title())} letters, such as {sample!r}")
+
+    def _warning(self, cause: str) -> RequestWarning:
+        more = len(self._languages) - MAX_LISTED
+        listed = ", ".join(self._languages[:MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
+        message = f"{cause}, and the model claims to speak {listed} only; parts may be left out or misread"
+        return RequestWarning(WarningKind.LANGUAGE, message)
+
+
+def _primary(tag: str) -> str:
+    language = tag.partition("-")[0].lower()
+    return SAME.get(language, language)
+
+
+@lru_cache(maxsize=4096)
+def _script(char: str) -> str:
+    """The script of a letter; empty for other characters and for scripts that no language here uses."""
+    word = unicodedata.name(char, "").partition(" ")[0] if char.isalpha() else ""
+    return word if word in KNOWN else ""
