@@ -276,17 +276,17 @@ async def test_names_follow_expiry_and_the_sweep_repairs_the_index(servers):
     assert len(index) == 2
     servers.objects[0].remove(*index)  # as after a crash, or from a server without an index
     assert await store.named("Ada") == []
-    await store.sweep()
+    await store.maintain()
     assert [found.id for found in await store.named("ada")] == [first.id]
     assert sorted(name for name in servers.objects[0].names() if name.startswith("name-")) == sorted(index)
     servers.objects[0].write(index[0].replace(index[0].partition("/")[0], "name-" + "a" * 32), b"x")  # stale
     servers.clock.now += 2 * HOUR / 1e6
-    await store.sweep()
+    await store.maintain()
     assert sorted(name for name in servers.objects[0].names() if name.startswith("name-")) == sorted(index)
     await store.update(other.id, VoiceChange(ttl=1.0))
     servers.clock.now += 2
     assert await store.named("Bea") == []
-    assert await store.sweep() == 1
+    await store.maintain()
     assert len([name for name in servers.objects[0].names() if name.startswith("name-")]) == 1
     assert await store.nearest("Aba", []) == "Ada"
     assert await servers.open().nearest("Aba", ["otto"]) == ""

@@ -44,6 +44,7 @@ NAMES = {"CJK": "Chinese"}  # of scripts in warnings, if the word is not a name
 SAME = {"cmn": "zh", "yue": "zh", "wuu": "zh", "nb": "no", "nn": "no", "fil": "tl", "iw": "he", "in": "id"}
 MAX_LISTED = 8
 SAMPLE_CHARS = 12
+PUNCTUATION = ".,;:!?。、，！？…"
 
 
 class LanguageClaim:
@@ -70,7 +71,7 @@ class LanguageClaim:
             script = _script(char)
             if script and script not in self._scripts:
                 self._scripts.add(script)  # it is known from now on
-                sample = text[index : index + SAMPLE_CHARS].split()[0]
+                sample = text[index : index + SAMPLE_CHARS].split()[0].rstrip(PUNCTUATION)
                 yield self._warning(f"the text has {NAMES.get(script, script.title())} letters, such as {sample!r}")
 
     def _warning(self, cause: str) -> RequestWarning:

@@ -225,6 +225,7 @@ def test_any_upload(stub, upload):
 @given(
     request=random_messages(pb.GetVoiceRequest)
     | random_messages(pb.ListVoicesRequest)
+    | random_messages(pb.UpdateVoiceRequest)
     | random_messages(pb.DeleteVoiceRequest)
 )
 def test_any_question_about_voices(stub, request):

@@ -42,6 +42,7 @@ from voxcpm_client import (
     Speech,
     SpeechError,
     SpeechOptions,
+    SpeechWarning,
     Stream,
     Summary,
     Unauthenticated,
@@ -132,6 +133,10 @@ def blocking() -> None:
         client.add_hifi(voice.id, reference=keep_latents(client), **stored)
         latents: Latents = client.encode_latents(recordings[0], role="prompt")
         client.say("Hello.", prompt=Prompt(latents, "The words. "), reference=recordings[1])
+        renamed: Voice = client.update_voice("Ada", name="Bea", labels={"team": "a"}, ttl=60.0)
+        warning: SpeechWarning
+        for warning in (*renamed.warnings, *client.say("Hello.").warnings, *stream.warnings, *latents.warnings):
+            print(warning.kind, warning.message)
         for found in client.voices(kind="reference", labels={"team": "a"}):
             client.delete_voice(client.get_voice(found.id).id, missing_ok=True, cascade=True)
         info: ModelInfo = client.model_info()
@@ -166,6 +171,7 @@ async def asynchronous() -> None:
             await client.add_reference(io.BytesIO(b"RIFF"), **stored)
             await client.add_hifi("a.wav", "The words. ", reference=voice.reference_id)
             await client.encode_latents("a.wav", role="reference")
+            print((await client.update_voice("Ada", name="")).name, stream.warnings)
         except permanent as error:
             print(error.code, error.message, error.field, error.request_id)
         except passing as error:

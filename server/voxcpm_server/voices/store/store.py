@@ -211,6 +211,20 @@ class VoiceStore:
 
     async def sweep(self) -> int:
         """Remove expired voices and unfinished writes; returns the number of voices. Any server may call it."""
+        await self._sweep()
+        return self._count or 0
+
+    async def maintain(self) -> None:
+        """Sweep, and repair the index of names. Reads the record of each voice once in the life of this object."""
+        voices = list((found := await self._sweep()).voices.values())
+        described: list[tuple[Generation, Voice]] = []
+        for at in range(0, len(voices), RECORDS_BATCH):
+            batch = voices[at : at + RECORDS_BATCH]
+            records = await self._content.records(batch)
+            described += [(one, record.voice) for one in batch if isinstance(record := records.get(one.key), Record)]
+        await self._names.repair(found.index, described, self._generations.now())
+
+    async def _sweep(self) -> Survey:
         stored = self._stored
         found = await self._generations.survey()
         for one in found.ended:
@@ -220,19 +234,9 @@ class VoiceStore:
                 await self._end([one])
         await self._threads.run(self._objects.remove, *map(str, found.garbage))
         self._content.keep({one.key for one in found.voices.values()})
-        await self._repair_names(found)
         self._count = len(found.voices) + self._stored - stored  # may count a voice twice, but never misses one
         self._owned = found.owners()
-        return self._count
-
-    async def _repair_names(self, found: Survey) -> None:
-        voices = list(found.voices.values())
-        described: list[tuple[Generation, Voice]] = []
-        for at in range(0, len(voices), RECORDS_BATCH):
-            batch = voices[at : at + RECORDS_BATCH]
-            records = await self._content.records(batch)
-            described += [(one, record.voice) for one in batch if isinstance(record := records.get(one.key), Record)]
-        await self._names.repair(found.index, described, self._generations.now())
+        return found
 
     async def _load(self, id: str) -> StoredVoice:
         for _ in range(READ_ATTEMPTS):
@@ -329,7 +333,7 @@ class VoiceStore:
     async def _sweep_forever(self) -> None:
         while True:
             with suppress(VoxCPMError):  # logged where it was raised
-                await self.sweep()
+                await self.maintain()
             await asyncio.sleep(self._settings.sweep_seconds * random.uniform(0.8, 1.2))  # spreads the servers' sweeps
 
     @asynccontextmanager
