@@ -181,6 +181,25 @@ async def test_the_default_covers_the_restart_of_an_engine_and_no_more(clock):
         assert 115 <= await seconds_of_retries(clock, error) <= 120
 
 
+async def test_a_server_that_starts_is_asked_again_every_second(clock):
+    """It asks for the time that it expects to need, and may be ready earlier."""
+    attempts = Attempts(timeout=None, retries=None, retry_seconds=10.0)
+    started = clock.now
+    for _ in range(5):
+        await attempts.pause(Unavailable("the model is loading", retry_after=40.0))
+    assert clock.now - started == 5.0
+    await attempts.pause(Unavailable("the server is shutting down", retry_after=0.0))
+    assert clock.now - started == 5.0
+
+
+async def test_a_limited_number_of_attempts_waits_as_long_as_the_server_asks(clock):
+    attempts = Attempts(timeout=None, retries=2, retry_seconds=DEFAULT_RETRY_SECONDS)
+    started = clock.now
+    for _ in range(2):
+        await attempts.pause(Unavailable("the model is loading", retry_after=40.0))
+    assert clock.now - started == 80.0
+
+
 async def test_a_server_that_never_answered_is_given_up_soon(clock):
     error = Unavailable("no server answers")
     assert 1 <= await seconds_of_retries(clock, error, reached=False) <= 5

@@ -9,6 +9,8 @@ import time
 from voxcpm_client.errors import Exhausted, SpeechError, Unavailable
 
 FIRST_BACKOFF, LONGEST_BACKOFF = 0.1, 3.0  # seconds
+POLL_SECONDS = 1.0  # longest wait for a server that is unavailable
+LONGEST_ESTIMATE = 60.0  # a server that asks for more time does not estimate its start
 UNREACHED_SECONDS = 5.0  # for a server that has never answered: its address may be wrong
 
 
@@ -31,6 +33,9 @@ class Attempts:
     async def pause(self, error: SpeechError, *, reached: bool = True) -> None:
         """Wait before the next attempt, as long as `error` asks for.
 
+        A server that starts asks for the time that it expects to need. It may be ready earlier, so unless the number of
+        retries is limited, the client asks again after POLL_SECONDS: a refusal costs little.
+
         Raises `error` if it does not allow a retry, or if the next attempt would start after the deadline, after
         `retry_seconds` from the first failure, or after the last retry.
 
@@ -38,6 +43,8 @@ class Attempts:
         """
         if isinstance(error, Unavailable):
             delay = self._backoff * random.uniform(0.5, 1.0) if error.retry_after is None else error.retry_after
+            if error.retry_after is not None and self._left is None and delay <= LONGEST_ESTIMATE:
+                delay = min(delay, POLL_SECONDS)
         elif isinstance(error, Exhausted) and error.retry_after is not None:
             delay = error.retry_after
         else:
