@@ -6,12 +6,17 @@ import errno
 import hashlib
 import json
 import re
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from voxcpm_grpc.errors import StartupError
+from voxcpm_grpc.progress import Progress, listener
+
+DOWNLOADING = "the model is being downloaded"
+"""The step of a start in which a download reports its progress."""
 
 FILES = (
     "config.json",
@@ -58,7 +63,8 @@ def resolve(model: str, revision: str | None = None, cache_dir: Path | None = No
 
     `model` is `demo`, a directory, or a repository id such as `openbmb/VoxCPM2`. `revision` is a branch, tag or commit
     of the repository. Without a network, a repository that was downloaded before is read from the cache. `progress`
-    shows progress bars on stderr. Raises StartupError, with the remedy, if there is no complete checkpoint.
+    shows progress bars on stderr; without it the download reports its progress, see `voxcpm_grpc.progress`. Raises
+    StartupError, with the remedy, if there is no complete checkpoint.
     """
     if model == "demo":
         return _local(Path(__file__).parent / "demo", revision)
@@ -139,7 +145,10 @@ def _fetch(model: str, revision: str | None, cache_dir: Path | None, progress: b
     for _ in range(_ATTEMPTS):
         try:
             with _progress_bars(progress):
-                return Path(snapshot_download(model, revision=revision, cache_dir=cache_dir, allow_patterns=[*FILES]))
+                bars = {} if progress else {"tqdm_class": _reporting_bars()}
+                return Path(
+                    snapshot_download(model, revision=revision, cache_dir=cache_dir, allow_patterns=[*FILES], **bars)
+                )
         except Exception as error:  # versions of huggingface_hub raise errors of different HTTP libraries
             if remedy := _remedy(error, model, revision):
                 raise StartupError(remedy) from error
@@ -178,6 +187,32 @@ def _remedy(error: Exception, model: str, revision: str | None) -> str | None:
                 "another directory with --cache-dir"
             )
     return None
+
+
+def _reporting_bars() -> type:
+    """A class of progress bars that print nothing and report the bytes of a download to this context.
+
+    Versions of huggingface_hub that count files only make no bar of bytes; then files are reported.
+    """
+    from tqdm.auto import tqdm
+
+    receive, lock = listener(), threading.Lock()
+    bars: list[Any] = []
+
+    class Bar(tqdm):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            self.in_bytes = options.get("unit") == "B"
+            options.pop("name", None)
+            super().__init__(*args, **{**options, "disable": True})
+            bars.append(self)
+
+        def update(self, n: float | None = 1) -> None:
+            with lock:
+                self.n += n or 0
+                most = max(bars, key=lambda bar: (bar.in_bytes and bar.n > 0, bar.n))
+                receive(Progress(DOWNLOADING, int(most.n), int(most.total or 0), in_bytes=most.in_bytes))
+
+    return Bar
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from voxcpm_grpc import checkpoint
+from voxcpm_grpc import checkpoint, progress
 from voxcpm_grpc.audio import DecodePool
 from voxcpm_grpc.checkpoint import is_repository
 from voxcpm_grpc.errors import StartupError, VoxCPMError
@@ -23,6 +23,7 @@ from voxcpm_server.download import download, find_model
 from voxcpm_server.rpc.call import AdmissionGate
 from voxcpm_server.rpc.server import RpcServer
 from voxcpm_server.rpc.service import VoxCPMService
+from voxcpm_server.start import Start
 from voxcpm_server.voices import presets
 from voxcpm_server.voices.builder import VoiceBuilder
 from voxcpm_server.voices.catalog import VoiceCatalog
@@ -54,32 +55,45 @@ class Running:
 
 @asynccontextmanager
 async def running_server(
-    settings: Settings, *, directory: Path | None = None, pool: EnginePool | None = None, open_early: bool = True
+    settings: Settings,
+    *,
+    directory: Path | None = None,
+    pool: EnginePool | None = None,
+    open_early: bool = True,
+    log_engines: bool = True,
 ) -> AsyncIterator[Running]:
     """Run a server inside the block and drain it at the end, unless the block is cancelled. Raises StartupError.
 
     directory: the checkpoint, with its presets; None finds it from the settings
     pool: engines to use instead of those that the settings describe, not yet started
     open_early: open the port at once, and refuse calls while the model loads; False opens it when the server is ready
+    log_engines: False if another process starts the engines, and logs their steps
     """
     async with AsyncExitStack() as stack:
+        start = Start(settings, engine_lines=log_engines)
+        stack.enter_context(start.reported())
         threads = IoThreads()
         stack.callback(threads.close)
         if pool is None and settings.pool == "ray":
             pool = _ray_pool(settings)
             directory = _local_model(settings)
             stack.push_async_callback(pool.close)
+            progress.report("the Ray cluster is joined")
             await pool.join()
-        rpc = RpcServer(settings)
+        rpc = RpcServer(settings, expected_seconds=start.remaining)
+        start.report = rpc.report_start
         stack.push_async_callback(rpc.stop)
-        address = await rpc.open() if open_early else ""
+        address = ""
+        if open_early:
+            address = await rpc.open()
+            log.info("start: the port %s is open; calls are refused until the server is ready", address)
         if pool is None:
-            directory = directory or await _found_model(settings, rpc)
+            directory = directory or await _found_model(settings)
             pool = EnginePool.of_processes(
                 directory, model_name(settings), engines(settings), settings.supervision, log_level=settings.log_level
             )
         stack.push_async_callback(pool.close)
-        rpc.report_start("the model is loading")
+        progress.report("the model is loading")
         decoder = DecodePool(settings.decode_workers)
         stack.push_async_callback(decoder.close)
         await pool.start()
@@ -87,7 +101,7 @@ async def running_server(
             await decoder.start()
         except VoxCPMError:
             raise StartupError("the processes that decode uploads did not start; the log may have the reason") from None
-        rpc.report_start("the voices are loading")
+        progress.report("the voices are loading")
         url = settings.voices.url or str(Path.home() / VOICES_FOLDER)
         objects = await threads.run(Objects, url, settings.voices.timeout_seconds)
         store = await stack.enter_async_context(VoiceStore(objects, settings.voices, pool.info.fingerprint))
@@ -110,17 +124,15 @@ async def running_server(
         rpc.serve(service)
         rpc.set_ready(pool.healthy)
         address = address or await rpc.open()
+        start.finish()
         stack.push_async_exit(partial(_drain, rpc))
         watch = keep_running(partial(_watch, pool, rpc), "the watch of the engines")
         stack.callback(watch.cancel)
         yield Running(address, pool, rpc)
 
 
-async def _found_model(settings: Settings, rpc: RpcServer) -> Path:
-    if not is_repository(settings.model):
-        return find_model(settings)
-    rpc.report_start("the model is being downloaded")
-    return await download(settings)
+async def _found_model(settings: Settings) -> Path:
+    return await download(settings) if is_repository(settings.model) else find_model(settings)
 
 
 async def _drain(rpc: RpcServer, kind: type[BaseException] | None, *_: object) -> None:

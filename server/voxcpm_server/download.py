@@ -7,32 +7,39 @@ import signal
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from voxcpm_grpc import checkpoint
+from voxcpm_grpc import checkpoint, progress
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.ipc.child_process import SPAWN, set_up
+from voxcpm_grpc.progress import Progress, paced
 from voxcpm_grpc.settings.schema import Settings
 
 
 def find_model(settings: Settings) -> Path:
     """The directory of the checkpoint, downloaded if it is not here. Blocks. Raises StartupError."""
-    return checkpoint.resolve(settings.model, settings.revision, settings.cache_dir)
+    return checkpoint.resolve(settings.model, settings.revision, settings.cache_dir, progress=False)
 
 
 async def download(settings: Settings) -> Path:
-    """As `find_model`, in another process, which ends if this is cancelled. Raises StartupError.
+    """As `find_model`, in another process, which ends if this is cancelled. Reports its progress. Raises StartupError.
 
     A thread could not be ended: the libraries for downloads start threads that the end of a process waits for.
     """
     receiver, sender = SPAWN.Pipe(duplex=False)
     process = SPAWN.Process(target=_find, args=(sender, settings), name="download", daemon=True)
-    arrived = asyncio.Event()
+    arrived, on_progress = asyncio.Event(), progress.listener()
+    on_progress(Progress(checkpoint.DOWNLOADING))
     loop = asyncio.get_running_loop()
     await asyncio.to_thread(process.start)  # blocks while it spawns
     sender.close()
-    loop.add_reader(receiver.fileno(), arrived.set)  # at the result, and at the end of the process
+    loop.add_reader(receiver.fileno(), arrived.set)  # at each message, and at the end of the process
     try:
-        await arrived.wait()
-        found = receiver.recv()
+        while True:
+            await arrived.wait()
+            arrived.clear()
+            found = receiver.recv()
+            if not isinstance(found, Progress):
+                break
+            on_progress(found)
     except EOFError:
         raise StartupError(
             f"the process that downloads {settings.model} ended without a result; its log may say why"
@@ -51,6 +58,7 @@ def _find(results: Connection, settings: Settings) -> None:
     set_up(settings.log_level)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the server ends this one
     try:
-        results.send(find_model(settings))
+        with progress.reported_to(paced(results.send)):
+            results.send(find_model(settings))
     except StartupError as error:
         results.send(error)

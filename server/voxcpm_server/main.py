@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 import socket
 import sys
@@ -13,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from voxcpm_grpc import logs, progress
 from voxcpm_grpc.checkpoint import is_repository
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.ipc.child_process import Addresses
@@ -23,6 +23,7 @@ from voxcpm_grpc.settings.schema import Settings, engines
 from voxcpm_server.app import model_name, running_server
 from voxcpm_server.download import download, find_model
 from voxcpm_server.signals import Signals
+from voxcpm_server.start import StartLog
 
 MAX_PORT = 65535
 
@@ -32,9 +33,7 @@ def serve(settings: Settings) -> None:
 
     Prints one line to stdout when the server is ready. Raises StartupError with one line for the operator.
     """
-    logging.basicConfig(
-        level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s", force=True
-    )
+    logs.set_up(settings.log_level)
     here = settings.pool == "processes" and not is_repository(settings.model)
     directory = find_model(settings) if here else None
     with suppress(asyncio.CancelledError), asyncio.Runner(loop_factory=loop_factory()) as runner:
@@ -74,7 +73,10 @@ async def _serve_fronts(settings: Settings, directory: Path | None, signals: Sig
         raise StartupError("fronts share the engines of their host; on Ray, run several servers on one cluster instead")
     if (settings.voices.url or "").startswith("memory:"):
         raise StartupError("voices.url is in memory, where fronts do not see each other's voices; name a folder")
-    with reserved(settings.listen, settings.fronts, shared=settings.fronts_share_port) as addresses:
+    with (
+        progress.reported_to(StartLog().write),
+        reserved(settings.listen, settings.fronts, shared=settings.fronts_share_port) as addresses,
+    ):
         directory = directory or await download(settings)
         host = EngineHost.of_processes(
             directory, model_name(settings), engines(settings), settings.supervision, log_level=settings.log_level
@@ -113,7 +115,9 @@ async def _serve_front(
         try:
             pool = AttachedPool(host, replicas)
             # While a front restarts, the others take its share of the connections.
-            server = running_server(settings, directory=directory, pool=pool, open_early=not restarted)
+            server = running_server(
+                settings, directory=directory, pool=pool, open_early=not restarted, log_engines=False
+            )
             async with server as running:
                 host.send_ready(running.pool.info)
                 await host.stopped.wait()

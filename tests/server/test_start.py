@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import IO, Any
 
 import grpc
 import psutil
@@ -19,24 +20,36 @@ from support.grpc_types import health_stub, message_of
 from support.servers import UNTIMED
 from support.waiting import HANG_SECONDS, NEVER_SECONDS, wait_until
 
+from voxcpm_grpc.checkpoint import DOWNLOADING
+from voxcpm_grpc.progress import Progress
 from voxcpm_grpc.settings.schema import Settings
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
+from voxcpm_server import start
 from voxcpm_server.rpc.server import RpcServer
+from voxcpm_server.start import Start
 
 SERVICE = "voxcpm_grpc.v1.VoxCPMService"
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
 
 
+@contextlib.asynccontextmanager
+async def loading(**options: Any) -> AsyncIterator[grpc.aio.Channel]:
+    """The channel to a server that loads its model."""
+    rpc = RpcServer(Settings(listen="127.0.0.1:0"), **options)
+    try:
+        address = await rpc.open()
+        rpc.report_start("the model is loading")
+        async with grpc.aio.insecure_channel(address) as channel:
+            yield channel
+    finally:
+        await rpc.stop()
+
+
 @pytest.fixture
 async def starting():
-    """The channel to a server that loads its model."""
-    rpc = RpcServer(Settings(listen="127.0.0.1:0"))
-    address = await rpc.open()
-    rpc.report_start("the model is loading")
-    async with grpc.aio.insecure_channel(address) as channel:
+    async with loading() as channel:
         yield channel
-    await rpc.stop()
 
 
 async def test_calls_are_refused_with_a_time_to_try_again(starting, details_of):
@@ -58,6 +71,86 @@ async def test_calls_are_refused_with_a_time_to_try_again(starting, details_of):
 
 
 STREAMING = (grpc.aio.StreamUnaryMultiCallable, grpc.aio.StreamStreamMultiCallable)
+
+
+class Clock:
+    """The clock of a start; a test sets the time."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(start, "time", clock)
+    return clock
+
+
+async def test_refusals_have_the_seconds_that_the_last_start_suggests(clock, tmp_path, details_of):
+    earlier = Start(Settings(), file=tmp_path / "cache" / "starts.json")
+    clock.now += 20.0
+    earlier.finish()
+    begun = Start(Settings(), file=tmp_path / "cache" / "starts.json")
+    async with loading(expected_seconds=begun.remaining) as channel:
+        stub = tts_pb2_grpc.VoxCPMServiceStub(channel)
+        for passed, seconds in ((4.0, 16.0), (18.0, 2.0), (19.9, 1.99), (60.0, 6.0), (10_000.0, 60.0)):
+            clock.now = 1020.0 + passed
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await stub.GetModelInfo(pb.GetModelInfoRequest())
+            details = details_of(caught.value)
+            assert details.retry_seconds == pytest.approx(seconds, abs=2e-3)
+            assert details.pushback_ms == pytest.approx(1000 * seconds, abs=2)
+            assert f"try again in about {seconds:.0f} s" in message_of(caught.value)
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"a": "b"}', None])
+def test_the_first_start_has_an_estimate_without_a_record(clock, tmp_path, content):
+    if content is not None:
+        (tmp_path / "starts.json").write_text(content)
+    begun = Start(Settings(), file=tmp_path / "starts.json")
+    assert begun.remaining() == start.UNKNOWN_SECONDS
+
+
+def test_a_start_of_other_engines_has_no_influence_on_the_estimate(clock, tmp_path):
+    earlier = Start(Settings(), file=tmp_path / "starts.json")
+    clock.now += 50.0
+    earlier.finish()
+    assert Start(Settings(devices=("cpu:2",)), file=tmp_path / "starts.json").remaining() == start.UNKNOWN_SECONDS
+    assert Start(Settings(listen="127.0.0.1:1"), file=tmp_path / "starts.json").remaining() == 50.0
+
+
+def test_counts_of_a_step_lengthen_the_estimate(clock, tmp_path):
+    begun = Start(Settings(), file=tmp_path / "starts.json")
+    begun.on_progress(Progress("kernels are being compiled", 0, 80, source="engine auto"))
+    clock.now += 20.0
+    begun.on_progress(Progress("kernels are being compiled", 40, 80, source="engine auto"))
+    assert begun.remaining() == 20.0
+    begun.on_progress(Progress("the engine is warming up", source="engine auto"))
+    assert begun.remaining() == 2.0  # a tenth of what it took so far
+
+
+def test_a_download_counts_its_bytes_and_not_as_part_of_a_start(clock, tmp_path):
+    file = tmp_path / "starts.json"
+    begun = Start(Settings(), file=file)
+    begun.on_progress(Progress(DOWNLOADING))
+    assert begun.remaining() == start.UNKNOWN_DOWNLOAD_SECONDS + start.UNKNOWN_SECONDS
+    clock.now += 10.0
+    begun.on_progress(Progress(DOWNLOADING, 10**9, 3 * 10**9, in_bytes=True))
+    assert begun.remaining() == 20.0 + start.UNKNOWN_SECONDS
+    clock.now += 20.0
+    begun.on_progress(Progress("the model is loading"))
+    clock.now += 7.0
+    begun.finish()
+    assert Start(Settings(), file=file).remaining() == 7.0
+
+
+def test_a_home_that_cannot_be_written_does_not_fail_the_start(clock, tmp_path):
+    (tmp_path / "file").touch()
+    Start(Settings(), file=tmp_path / "file" / "starts.json").finish()
 
 
 async def test_an_unknown_method_is_unimplemented(starting):
@@ -99,13 +192,13 @@ def silent_hub(monkeypatch):
 
 
 @contextlib.contextmanager
-def starting_process(*flags: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def starting_process(*flags: str, log: IO[str] | None = None) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A server that is not ready yet, and its address."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
     command = [sys.executable, "-m", "voxcpm_client", "serve", "--listen", address, *UNTIMED, *flags]
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
     try:
         yield server, address
     finally:
@@ -137,7 +230,7 @@ def refusal(stub) -> str:
 def test_a_server_is_alive_before_its_engine_is_ready(tmp_path, fronts):
     """The process of the engine is suspended while it loads the model."""
     flags = ("--model", str(TINY), "--decode-workers", "1", "--fronts", str(fronts), "--voices.url", str(tmp_path))
-    with starting_process(*flags) as (server, address):
+    with (tmp_path / "log").open("w") as log, starting_process(*flags, log=log) as (server, address):
         wait_until(lambda: engines(server))
         with suspended(*engines(server)) as resume, grpc.insecure_channel(address) as channel:
             health = health_stub(channel)
@@ -154,6 +247,29 @@ def test_a_server_is_alive_before_its_engine_is_ready(tmp_path, fronts):
             assert stub.GetModelInfo(pb.GetModelInfoRequest()).model == "tiny"
         server.terminate()
         assert server.wait(HANG_SECONDS) == 0
+    log_text = (tmp_path / "log").read_text("utf-8")
+    assert_in_order(
+        log_text,
+        r"start: engine auto: the model is loading: PyTorch",
+        r"start: engine auto: the model is loading: its tensors, (\d+) of \1$",
+        r"start: engine auto: the engine is warming up",
+    )
+    for front in ("front 0 ", "front 1 ") if fronts > 1 else ("",):
+        assert_in_order(
+            log_text,
+            r" start: voxcpm-grpc \S+, model=",
+            rf"INFO {front}\S+ start: the port {address} is open",
+            rf"INFO {front}\S+ start: the voices are loading",
+            rf"INFO {front}\S+ start: the server is ready after \d",
+        )
+
+
+def assert_in_order(text: str, *patterns: str) -> None:
+    at = 0
+    for pattern in patterns:
+        found = re.compile(pattern, re.MULTILINE).search(text, at)
+        assert found, (pattern, text)
+        at = found.end()
 
 
 @contextlib.contextmanager

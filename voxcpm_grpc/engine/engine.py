@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from msgspec.structs import replace as replace_event
 
+from voxcpm_grpc import progress
 from voxcpm_grpc.engine.blocks import BlockManager, page_keys
 from voxcpm_grpc.engine.codec_jobs import CodecJobs
 from voxcpm_grpc.engine.host_copy import HostCopy
@@ -95,6 +96,7 @@ class Engine:
 
         Call it before anything else. Returns the seconds of the longest step with all slots in use.
         """
+        progress.report("the engine is warming up")
         patches, counts = min(self.scheduler.budget.most, self.scheduler.max_len // 4), self.info.timesteps
         self._run_warm_up(counts, streams=1, patches=patches)
         self.scheduler.blocks.clear_cache()
@@ -235,9 +237,11 @@ class Engine:
         try:
             for sequence, slot in batch.swapped_out:
                 sequence.saved = self.runner.save(slot, sequence)
+                logger.debug("swapped out request=%s slot=%d chunks=%d", sequence.id, slot, sequence.delivered)
             self._in_flight = self._run(batch)
             for sequence in batch.restored:
                 sequence.saved = None
+                logger.debug("restored request=%s slot=%s chunks=%d", sequence.id, sequence.slot, sequence.delivered)
             self._consecutive_faults = 0
         except OUT_OF_MEMORY:
             raise

@@ -14,9 +14,15 @@ T = TypeVar("T")
 class StepGraph(Generic[T]):
     """A call captured for several sizes, largest first, in one pool. Another size uses the next larger one."""
 
-    def __init__(self, call: Callable[[int], T], sizes: Sequence[int], pool: GraphPool) -> None:
+    def __init__(
+        self, call: Callable[[int], T], sizes: Sequence[int], pool: GraphPool, on_captured: Callable[[], None]
+    ) -> None:
+        """`on_captured` is called after each capture."""
         self.sizes = sorted(sizes)
-        self._graphs = {size: Graph(lambda size=size: call(size), pool) for size in reversed(self.sizes)}
+        self._graphs: dict[int, Graph[T]] = {}
+        for size in reversed(self.sizes):
+            self._graphs[size] = Graph(lambda size=size: call(size), pool)
+            on_captured()
 
     def bucket(self, count: int) -> int:
         """The captured size for `count` rows."""

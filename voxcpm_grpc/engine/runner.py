@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from voxcpm_grpc import progress
 from voxcpm_grpc.attention import PagedKV
 from voxcpm_grpc.engine.graph import StepGraph, batch_buckets, token_buckets
 from voxcpm_grpc.engine.host_copy import HostCopy, SavedSlot
@@ -219,13 +220,17 @@ class _Graphs:
 
         steps, audio = GraphPool(Priority.STEP, device), GraphPool(Priority.AUDIO, device)
         sizes = batch_buckets(self.scratch)
-        self._prefill = StepGraph(prefill, list(self._flat), steps)
+        graphs = len(self._flat) + (len(model.info.timesteps) + 2) * len(sizes)
+        captured = progress.counting("CUDA graphs are being captured", graphs)
+        self._prefill = StepGraph(prefill, list(self._flat), steps, captured)
         self._generate = {
-            n: StepGraph(lambda count, n=n: model.generate_patch(slot[:count], n, state), sizes, steps)
+            n: StepGraph(lambda count, n=n: model.generate_patch(slot[:count], n, state), sizes, steps, captured)
             for n in model.info.timesteps
         }
-        self._decode = StepGraph(lambda count: pack_frame(model.decode_patch(slot[:count], state)), sizes, audio)
-        self._advance = StepGraph(advance, sizes, steps)
+        self._decode = StepGraph(
+            lambda count: pack_frame(model.decode_patch(slot[:count], state)), sizes, audio, captured
+        )
+        self._advance = StepGraph(advance, sizes, steps, captured)
         self._audio_stream = audio.stream
 
     def _sequences(self, tokens: int) -> int:

@@ -7,7 +7,6 @@ import contextlib
 import logging
 import multiprocessing
 import os
-import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable
@@ -18,9 +17,10 @@ from multiprocessing.context import SpawnProcess
 import zmq
 import zmq.asyncio
 
+from voxcpm_grpc import logs, progress
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.ipc.channel import Channel, listening
-from voxcpm_grpc.ipc.messages import Heartbeat, Ready, StartFailed, Stop
+from voxcpm_grpc.ipc.messages import Heartbeat, Ready, StartFailed, Starting, Stop
 from voxcpm_grpc.request import ModelInfo
 
 logger = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class ChildProcess(Channel):
     `main` receives the addresses to connect to; it and its arguments must be picklable. The process sends heartbeats,
     then Ready or StartFailed, and ends when it receives Stop. Messages use a Unix socket in a private directory, or the
     loopback interface where that is impossible. Heartbeats have a socket of their own, so that they never queue behind
-    audio. A `daemon` cannot have children.
+    audio. A `daemon` cannot have children. `start` reports the progress of the process; see `voxcpm_grpc.progress`.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class ChildProcess(Channel):
 
     async def _wait_until_ready(self) -> ModelInfo | None:
         """The model of the process, once both sockets are connected; None if the process ends before."""
-        info, has_heartbeat = None, False
+        info, has_heartbeat, on_progress = None, False, progress.forwarder(self.name)
         async with contextlib.aclosing(self.reports()) as batches:
             async for reports in batches:
                 match reports:
@@ -102,6 +102,8 @@ class ChildProcess(Channel):
                         has_heartbeat = True
                     case [Ready(info)]:
                         pass
+                    case [Starting(step)]:
+                        on_progress(step)
                     case [StartFailed(message)]:
                         raise StartupError(message)
                 if info and has_heartbeat:
@@ -163,11 +165,7 @@ def _release(context: zmq.asyncio.Context, sockets: Iterable[zmq.asyncio.Socket]
 def set_up(log_level: str) -> None:
     """Set up a child process: its title, its log, and its end when the parent ends."""
     name = multiprocessing.current_process().name
-    logging.basicConfig(
-        level=log_level.upper(),
-        stream=sys.stderr,
-        format=f"%(asctime)s %(levelname)s {name} %(name)s: %(message)s",
-    )
+    logs.set_up(log_level, name)
     set_title(name)
     _exit_with_parent()
 

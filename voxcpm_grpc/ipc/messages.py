@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 
 from voxcpm_grpc.errors import TooLong, VoxCPMError, code_of, from_code
+from voxcpm_grpc.progress import Progress
 from voxcpm_grpc.request import CodecChunk, Event, ModelInfo, Request
 
 HEARTBEAT_SECONDS = 0.25
@@ -93,13 +94,33 @@ class EngineReady(_Message, frozen=True):
     address: str
 
 
+class EngineStarting(_Message, frozen=True):
+    """The engine of a replica is not ready yet."""
+
+    replica: str
+    progress: Progress
+
+
 class EngineLost(_Message, frozen=True):
     """The engine of a replica is lost, with all its work."""
 
     replica: str
 
 
-Command = Submit | Check | Credit | Cancel | Encode | Decode | Stop | Attach | Detach | EngineReady | EngineLost
+Command = (
+    Submit
+    | Check
+    | Credit
+    | Cancel
+    | Encode
+    | Decode
+    | Stop
+    | Attach
+    | Detach
+    | EngineReady
+    | EngineStarting
+    | EngineLost
+)
 
 
 # ---- reports from an engine to a front, or from a front to the host
@@ -109,6 +130,12 @@ class Ready(_Message, frozen=True):
     """The process serves this model. The first report of an engine that has loaded it, and of a front that serves."""
 
     info: ModelInfo
+
+
+class Starting(_Message, frozen=True):
+    """The process is not ready yet. Sent for each step of its start, and for the progress of a step."""
+
+    progress: Progress
 
 
 class StartFailed(_Message, frozen=True):
@@ -171,7 +198,7 @@ class ExternalLoad(_Message, frozen=True):
 NO_LOAD = ExternalLoad(streams=0, steps=0.0)
 """The load that a front assumes until the first report."""
 
-Report = Ready | StartFailed | Heartbeat | CallEvent | Failed | ExternalLoad
+Report = Ready | Starting | StartFailed | Heartbeat | CallEvent | Failed | ExternalLoad
 
 
 # ---- encoding

@@ -20,6 +20,8 @@ from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import Any
 
+from voxcpm_grpc import progress
+
 logger = logging.getLogger(__name__)
 
 PACKAGE = Path(__file__).parents[1]
@@ -54,7 +56,9 @@ def precompile(run: Callable[[], object], key: str) -> None:
     if cache.get_file(DONE):
         return
     started = monotonic()
-    launches = record(run)
+    progress.report("kernels are being compiled")
+    with progress.unreported():
+        launches = record(run)
     processes = min(MAX_PROCESSES, os.cpu_count() or 1, len(launches))
     failed = compile_all(launches, processes)
     logger.info(
@@ -97,6 +101,7 @@ def compile_all(
     waiting: SimpleQueue[Launch] = SimpleQueue()
     for launch in launches:
         waiting.put(launch)
+    answered = progress.counting("kernels are being compiled", len(launches))
 
     def work(_: int) -> int:
         compiled = 0
@@ -111,6 +116,7 @@ def compile_all(
                     if not answer:
                         break
                     compiled += json.loads(answer)
+                    answered()
             except (Empty, OSError):  # everything is compiled, or the process ended
                 pass
             finally:

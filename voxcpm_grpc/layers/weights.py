@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -13,6 +13,10 @@ from torch import Tensor
 from voxcpm_grpc.errors import StartupError
 
 SHOWN = 10  # names listed for each kind of fault, with their count
+
+
+def _ignore() -> None:
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,7 @@ class Weights:
     dtype: torch.dtype
     table: torch.dtype
     prefix: str = ""
+    on_taken: Callable[[], None] = _ignore  # called for each tensor that is taken or dropped
     missing: list[str] = field(default_factory=list)
     misshapen: list[str] = field(default_factory=list)
 
@@ -47,13 +52,15 @@ class Weights:
             kind = str(tensor.dtype).removeprefix("torch.")
             self.misshapen.append(f"{full} is {kind} {list(tensor.shape)} instead of {list(shape)}")
         else:
+            self.on_taken()
             return tensor.to(self.table).to(self.device, self.dtype, copy=True)
         return torch.zeros((), device=self.device, dtype=self.dtype).expand(shape)
 
     def drop(self, *names: str) -> None:
         """Ignore tensors that the file may contain and the model does not use."""
         for name in names:
-            self.tensors.pop(self.prefix + name, None)
+            if self.tensors.pop(self.prefix + name, None) is not None:
+                self.on_taken()
 
 
 def read_tensors(directory: Path, names: Iterable[str]) -> tuple[Path, dict[str, Tensor]]:

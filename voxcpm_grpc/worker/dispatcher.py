@@ -26,6 +26,7 @@ from voxcpm_grpc.ipc.messages import (
     Encode,
     EngineLost,
     EngineReady,
+    EngineStarting,
     ExternalLoad,
     Failed,
     Ready,
@@ -180,7 +181,7 @@ class Dispatcher:
                 for id in [id for id, task in self._tasks.items() if task.front == detached]:
                     del self._tasks[id]
                     engine.cancel(id)
-            case EngineReady() | EngineLost():
+            case EngineReady() | EngineStarting() | EngineLost():
                 logger.error("an engine received %s, which is for fronts", type(command).__name__)
 
     def _route(self, id: str, result: Event | CodecChunk | VoxCPMError, reports: dict[str, list[Report]]) -> None:

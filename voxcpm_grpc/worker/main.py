@@ -15,11 +15,11 @@ from pathlib import Path
 
 import zmq
 
-from voxcpm_grpc import checkpoint
+from voxcpm_grpc import checkpoint, progress
 from voxcpm_grpc.errors import StartupError, VoxCPMError
 from voxcpm_grpc.ipc import child_process, messages
 from voxcpm_grpc.ipc.child_process import Addresses
-from voxcpm_grpc.ipc.messages import Ready, Report, StartFailed
+from voxcpm_grpc.ipc.messages import Ready, Report, StartFailed, Starting
 from voxcpm_grpc.settings.schema import EngineSettings
 from voxcpm_grpc.worker.dispatcher import OWNER, Dispatcher, EngineLike
 from voxcpm_grpc.worker.heartbeat import StepTimer, sending_heartbeats
@@ -44,6 +44,7 @@ class LoadEngine:
     def __call__(self) -> EngineLike:
         with ThreadPoolExecutor(1) as threads:
             fingerprint = threads.submit(checkpoint.fingerprint, self.directory).result
+            progress.report("the model is loading: PyTorch is being imported")
             # Imported here, because fronts import this module and must not import torch. The import takes seconds, and
             # so does the fingerprint.
             from voxcpm_grpc.engine.load import load_engine
@@ -62,7 +63,8 @@ def main(addresses: Addresses, make_engine: Callable[[], EngineLike], log_level:
     with zmq.Context() as context, Connections(context, addresses.messages) as connections:
         timer = StepTimer()
         with sending_heartbeats(timer, context, addresses.heartbeats):
-            engine, report = start_engine(make_engine, timer)
+            with progress.reported_to(progress.paced(lambda step: connections.send(OWNER, [Starting(step)]))):
+                engine, report = start_engine(make_engine, timer)
             connections.send(OWNER, [report])
             failed = engine is None or _serve(engine, timer, connections)
     if failed:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from voxcpm_grpc.errors import Unavailable
@@ -24,7 +24,7 @@ class OpenCalls:
         self._open: set[asyncio.Timeout] = set()
         self._idle = asyncio.Event()
         self._idle.set()
-        self._refusal: tuple[str, float] | None = None
+        self._refusal: Callable[[], Unavailable] | None = None
         self._seconds = 0.0
 
     def __len__(self) -> int:
@@ -37,7 +37,11 @@ class OpenCalls:
 
     def refuse(self, message: str, *, retry_after: float) -> None:
         """Refuse new calls from now on, with UNAVAILABLE and this text."""
-        self._refusal = message, retry_after
+        self.refuse_with(lambda: Unavailable(message, retry_after=retry_after))
+
+    def refuse_with(self, error: Callable[[], Unavailable]) -> None:
+        """Refuse new calls from now on, each with the result of a function."""
+        self._refusal = error
 
     def admit(self) -> None:
         """Admit new calls from now on."""
@@ -47,8 +51,7 @@ class OpenCalls:
     async def enter(self) -> AsyncIterator[None]:
         """A call that lasts as long as the block. Raises Unavailable, and EndedByShutdown if `end` ends the block."""
         if self._refusal is not None:
-            message, retry_after = self._refusal
-            raise Unavailable(message, retry_after=retry_after)
+            raise self._refusal()
         end = asyncio.timeout(None)  # without a timer: only `end` makes it expire
         self._open.add(end)
         self._idle.clear()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import suppress
 
 import grpc
 
-from voxcpm_grpc.errors import StartupError
+from voxcpm_grpc.errors import StartupError, Unavailable
 from voxcpm_grpc.settings.schema import Settings
 from voxcpm_grpc.v1 import tts_pb2_grpc
 from voxcpm_server.rpc.deferred import DeferredService
@@ -19,7 +20,7 @@ from voxcpm_server.rpc.reflection import Reflection
 
 log = logging.getLogger(__name__)
 
-START_RETRY_SECONDS = 1.0
+START_SECONDS = 1.0  # expected of a start that gives no estimate
 STOP_SECONDS = 1.0  # from the end of the last call to the end of its connection
 CLIENT_PING_SECONDS = 5.0  # many clients send a ping every 10 s; a client that sends them faster than this is cut off
 
@@ -29,11 +30,15 @@ class RpcServer:
 
     `open` opens the port. Calls are refused with UNAVAILABLE until `serve`, health is NOT_SERVING, reflection works.
     `withdraw` and then `drain` end it without failing a call; `stop` ends it at once.
+
+    expected_seconds: the expected time until `serve`, for the refusals
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, expected_seconds: Callable[[], float] = lambda: START_SECONDS) -> None:
         self.calls = OpenCalls()
         self._settings = settings
+        self._step = "the server is starting"
+        self._expected_seconds = expected_seconds
         self._reflections = OpenCalls()
         self._ends: float | None = None
         self._service = DeferredService(self.calls, settings.limits.write_seconds)
@@ -42,7 +47,7 @@ class RpcServer:
         self._server.add_generic_rpc_handlers((self._service,))
         self._health.register(self._server)
         Reflection(self._reflections).register(self._server)
-        self.report_start("the server is starting")
+        self.calls.refuse_with(self._not_ready)
 
     async def open(self) -> str:
         """Open the port, and return its address with the real port. Raises StartupError."""
@@ -52,7 +57,7 @@ class RpcServer:
 
     def report_start(self, step: str) -> None:
         """Name the step of the start in the refusals of calls."""
-        self.calls.refuse(f"{step}; the server is not ready yet, try again", retry_after=START_RETRY_SECONDS)
+        self._step = step
 
     def serve(self, service: tts_pb2_grpc.VoxCPMServiceServicer) -> None:
         """Serve calls from now on."""
@@ -93,6 +98,11 @@ class RpcServer:
     async def stop(self) -> None:
         """End all calls and connections at once."""
         await self._server.stop(None)
+
+    def _not_ready(self) -> Unavailable:
+        seconds = self._expected_seconds()
+        text = f"{self._step}; the server is not ready yet, try again in about {seconds:.0f} s"
+        return Unavailable(text, retry_after=seconds)
 
     def _begin_end(self) -> float:
         """Report NOT_SERVING. Returns the time of the event loop at which the calls in progress are ended."""

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from voxcpm_grpc.errors import StartupError, VoxCPMError
+from voxcpm_grpc.progress import counting
 from voxcpm_server.voices.builder import VoiceBuilder
 from voxcpm_server.voices.store.stored_voice import StoredVoice
 from voxcpm_server.wire.inputs import VoiceOptions
@@ -82,7 +83,7 @@ def default(presets: Sequence[tuple[Preset, bytes]], wanted: str) -> str:
 
 async def build(presets: Sequence[tuple[Preset, bytes]], builder: VoiceBuilder) -> Mapping[str, Sequence[StoredVoice]]:
     """The voices of each preset by name, as `VoiceCatalog.set_presets` takes them. Raises StartupError."""
-    built = {}
+    built, done = {}, counting("the presets are loading", len(presets))
     for preset, recording in presets:
         options = VoiceOptions(display_name=preset.name, labels=preset.labels)
         try:
@@ -91,6 +92,7 @@ async def build(presets: Sequence[tuple[Preset, bytes]], builder: VoiceBuilder) 
             )
         except VoxCPMError as error:
             raise _fault(Path(FOLDER) / preset.recording, f"cannot be the preset {preset.name}: {error}") from None
+        done()
     return built
 
 

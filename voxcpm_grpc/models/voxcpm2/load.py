@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from voxcpm_grpc import progress
 from voxcpm_grpc.checkpoint import CODEC_FILES, MODEL_FILES, fingerprint, languages
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.layers.weights import Weights, check, read_tensors
@@ -35,11 +36,13 @@ def load_voxcpm2(directory: Path, content: Any, options: LoadOptions) -> VoxCPM2
         raise StartupError(f"timesteps are {options.timesteps}; name one or more counts from 1 to 100")
     backend = choose_backend(options, config.patch_size, config.feat_dim)
     tokenizer = TextTokenizer(directory / "tokenizer.json", config.lm_config.vocab_size)
+    progress.report("the model is loading: its files are being read")
     model_path, model_tensors = read_tensors(directory, MODEL_FILES)
     codec_path, codec_tensors = read_tensors(directory, CODEC_FILES)
     device, table = options.device, config.table_dtype
-    weights = Weights(model_path.name, model_tensors, device, options.dtype, table)
-    codec_weights = Weights(codec_path.name, codec_tensors, device, torch.float32, torch.float32)
+    taken = progress.counting("the model is loading: its tensors", len(model_tensors) + len(codec_tensors))
+    weights = Weights(model_path.name, model_tensors, device, options.dtype, table, on_taken=taken)
+    codec_weights = Weights(codec_path.name, codec_tensors, device, torch.float32, torch.float32, on_taken=taken)
     encoder, decoder = build_encoder(config.vae, codec_weights), build_decoder(config.vae, codec_weights)
     networks = read_networks(config, weights, backend)
     check(weights, codec_weights)

@@ -12,14 +12,25 @@ from pathlib import Path
 import zmq
 import zmq.asyncio
 
+from voxcpm_grpc import progress
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.ipc import child_process, messages
 from voxcpm_grpc.ipc.channel import Channel, pair_socket
 from voxcpm_grpc.ipc.child_process import Addresses
-from voxcpm_grpc.ipc.messages import EngineLost, EngineReady, Heartbeat, Ready, Report, StartFailed, Stop
+from voxcpm_grpc.ipc.messages import (
+    EngineLost,
+    EngineReady,
+    EngineStarting,
+    Heartbeat,
+    Ready,
+    Report,
+    StartFailed,
+    Stop,
+)
 from voxcpm_grpc.pool.background import cancel_and_wait, keep_running
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.handle import HandleFactory
+from voxcpm_grpc.progress import Listener
 from voxcpm_grpc.request import ModelInfo
 from voxcpm_grpc.settings.schema import MAX_SECONDS, SupervisionSettings
 
@@ -67,6 +78,8 @@ class HostConnection:
             match messages.decode_command(await self._socket.recv()):
                 case EngineReady(replica, address):
                     self._attachments[replica].on_ready(address)
+                case EngineStarting(replica, step):
+                    self._attachments[replica].on_progress(step)
                 case EngineLost(replica):
                     self._attachments[replica].on_lost()
                 case Stop(skip_delay):
@@ -83,6 +96,7 @@ class _Attachment:
     def __init__(self) -> None:
         self._address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._lost = asyncio.Event()
+        self.on_progress: Listener = progress.ignore
 
     def on_ready(self, address: str) -> None:
         self._address.set_result(address)
@@ -107,6 +121,7 @@ class AttachedHandle(Channel):
         self._attachment = attachment
 
     async def start(self) -> ModelInfo:
+        self._attachment.on_progress = progress.forwarder(self.name)
         address, self._ended = await self._attachment.engine()
         with _listening(self._socket, address):
             async with contextlib.aclosing(self.reports()) as batches:

@@ -16,13 +16,15 @@ from typing import Any
 
 import zmq
 
+from voxcpm_grpc import progress
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.ipc.child_process import Addresses, ChildProcess
-from voxcpm_grpc.ipc.messages import Attach, Detach, EngineLost, EngineReady, Stop
+from voxcpm_grpc.ipc.messages import Attach, Detach, EngineLost, EngineReady, EngineStarting, Stop
 from voxcpm_grpc.ipc.socket_folder import SocketFolder
 from voxcpm_grpc.pool.background import close_all
 from voxcpm_grpc.pool.handle import START_SECONDS, Handle, HandleFactory, process_factories
 from voxcpm_grpc.pool.supervisor import Supervisor
+from voxcpm_grpc.progress import Progress
 from voxcpm_grpc.request import ModelInfo
 from voxcpm_grpc.settings.schema import EngineSettings, SupervisionSettings
 
@@ -89,8 +91,8 @@ class EngineHost:
         for name, main in fronts.items():
             make_front = partial(self._make_front, name, main, drain_seconds)
             self._front_supervisors.append(Supervisor(make_front, supervision, on_given_up=self.on_given_up))
-        engines = [engine.supervisor for engine in self._engines.values()]
-        await _await_all(supervisor.start() for supervisor in (*engines, *self._front_supervisors))
+        engines = [engine.start() for engine in self._engines.values()]
+        await _await_all((*engines, *(supervisor.start() for supervisor in self._front_supervisors)))
         self._started = True
 
     async def given_up(self) -> None:
@@ -125,6 +127,10 @@ class EngineHost:
     def on_engine_ready(self, engine: _EngineReplica) -> None:
         for front in self._fronts.values():
             self._connect(front, engine)
+
+    def on_engine_progress(self, engine: _EngineReplica, step: Progress) -> None:
+        for front in self._fronts.values():
+            front.post(EngineStarting(engine.name, step))
 
     def on_engine_lost(self, engine: _EngineReplica) -> None:
         for front in self._fronts.values():
@@ -200,6 +206,17 @@ class _EngineReplica:
             make_handle, supervision, on_ready=self._on_ready, on_lost=self._on_lost, on_given_up=host.on_given_up
         )
         self._host = host
+
+    async def start(self) -> None:
+        """Start the engine, also after a loss, with reports of its progress to this context and to all fronts."""
+        receive = progress.listener()
+
+        def on_progress(step: Progress) -> None:
+            receive(step)
+            self._host.on_engine_progress(self, step)
+
+        with progress.reported_to(on_progress):
+            await self.supervisor.start()
 
     def _on_ready(self, handle: Handle, info: ModelInfo) -> None:
         self._host.check(info)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import queue
-import sys
 from collections.abc import Callable, Iterator
 from time import monotonic
 
+from voxcpm_grpc import logs, progress
 from voxcpm_grpc.ipc import messages
-from voxcpm_grpc.ipc.messages import Report
+from voxcpm_grpc.ipc.messages import Report, Starting
 from voxcpm_grpc.worker.dispatcher import OWNER, Dispatcher, EngineLike
 from voxcpm_grpc.worker.heartbeat import StepTimer
 from voxcpm_grpc.worker.main import start_engine
@@ -25,12 +25,7 @@ class VoxCPMEngine:
     """
 
     def __init__(self, make_engine: Callable[[], EngineLike], name: str, log_level: str) -> None:
-        logging.basicConfig(
-            level=log_level.upper(),
-            stream=sys.stderr,
-            format=f"%(asctime)s %(levelname)s {name} %(name)s: %(message)s",
-            force=True,
-        )
+        logs.set_up(log_level, name)
         self._make_engine = make_engine
         self._timer = StepTimer()
         self._inbox: queue.SimpleQueue[bytes] = queue.SimpleQueue()
@@ -39,7 +34,8 @@ class VoxCPMEngine:
     def run(self) -> None:
         """Load the model, then run the engine until Stop. Raises what the engine raises."""
         try:
-            engine, report = start_engine(self._make_engine, self._timer)
+            with progress.reported_to(progress.paced(lambda step: self._send([Starting(step)]))):
+                engine, report = start_engine(self._make_engine, self._timer)
             self._send([report])
             if engine is not None:
                 self._serve(Dispatcher(engine, self._timer))

@@ -10,9 +10,10 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from typing import Any
 
+from voxcpm_grpc import progress
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.ipc import messages
-from voxcpm_grpc.ipc.messages import Command, Ready, Report, StartFailed, Stop
+from voxcpm_grpc.ipc.messages import Command, Ready, Report, StartFailed, Starting, Stop
 from voxcpm_grpc.pool.handle import START_SECONDS, STOP_SECONDS
 from voxcpm_grpc.pool.ray.actor import VoxCPMEngine
 from voxcpm_grpc.request import ModelInfo
@@ -154,11 +155,14 @@ class RayHandle:
             self._broken = True
 
     async def _wait_until_ready(self) -> ModelInfo:
+        on_progress = progress.forwarder(self.name)
         async with contextlib.aclosing(self.reports()) as batches:
             async for reports in batches:
                 match reports:
                     case [Ready(info)]:
                         return info
+                    case [Starting(step)]:
+                        on_progress(step)
                     case [StartFailed(message)]:
                         raise StartupError(message)
         raise StartupError(f"{self.name} ended before it was ready; Ray's log of its actor may say why")

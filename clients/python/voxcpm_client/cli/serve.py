@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import logging
 from pathlib import Path
 from types import ModuleType
 
 import click
 
+from voxcpm_grpc import __version__
 from voxcpm_grpc.errors import StartupError
+
+log = logging.getLogger("voxcpm_server")
 
 OUR_PACKAGES = ("voxcpm_grpc", "voxcpm_server")
 INSTALL_SERVER = "pip install 'voxcpm-grpc[server]'"
@@ -34,10 +38,12 @@ def serve(settings: tuple[str, ...]) -> None:
         if "--print-config" in settings:
             click.echo(config.to_toml(effective), nl=False)
             return
-        main = _import("voxcpm_server.main", INSTALL_SERVER)
         if importlib.util.find_spec("torch") is None:  # only the engine process imports it
             raise _missing(INSTALL_SERVER)
-        main.serve(effective)
+        _import("voxcpm_grpc.logs", INSTALL_SERVER).set_up(effective.log_level)
+        # Here, because the next import takes half a second.
+        log.info("start: voxcpm-grpc %s, model=%s listen=%s", __version__, effective.model, effective.listen)
+        _import("voxcpm_server.main", INSTALL_SERVER).serve(effective)
     except StartupError as error:
         raise click.ClickException(str(error)) from None
 
