@@ -145,9 +145,11 @@ def _fetch(model: str, revision: str | None, cache_dir: Path | None, progress: b
     for _ in range(_ATTEMPTS):
         try:
             with _progress_bars(progress):
-                bars = {} if progress else {"tqdm_class": _reporting_bars()}
+                bars = None if progress else _reporting_bars()
                 return Path(
-                    snapshot_download(model, revision=revision, cache_dir=cache_dir, allow_patterns=[*FILES], **bars)
+                    snapshot_download(
+                        model, revision=revision, cache_dir=cache_dir, allow_patterns=[*FILES], tqdm_class=bars
+                    )
                 )
         except Exception as error:  # versions of huggingface_hub raise errors of different HTTP libraries
             if remedy := _remedy(error, model, revision):
@@ -189,7 +191,7 @@ def _remedy(error: Exception, model: str, revision: str | None) -> str | None:
     return None
 
 
-def _reporting_bars() -> type:
+def _reporting_bars() -> type[Any]:
     """A class of progress bars that print nothing and report the bytes of a download to this context.
 
     Versions of huggingface_hub that count files only make no bar of bytes; then files are reported.

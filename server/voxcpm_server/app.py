@@ -101,6 +101,7 @@ async def running_server(
             await decoder.start()
         except VoxCPMError:
             raise StartupError("the processes that decode uploads did not start; the log may have the reason") from None
+        await pool.warm_up()
         progress.report("the voices are loading")
         url = settings.voices.url or str(Path.home() / VOICES_FOLDER)
         objects = await threads.run(Objects, url, settings.voices.timeout_seconds)

@@ -17,6 +17,7 @@ from support.waiting import HANG_SECONDS, NEVER_SECONDS, until
 
 from voxcpm_grpc.errors import Aborted, Exhausted, Internal, InvalidRequest, StartupError, Unavailable
 from voxcpm_grpc.ipc import messages
+from voxcpm_grpc.pool import engine_pool
 from voxcpm_grpc.pool.engine_call import EngineCall
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.replica import Replica
@@ -334,6 +335,20 @@ async def test_engines_of_different_models_do_not_start():
     pool = EnginePool([Launcher([MakeFake()]), Launcher([MakeFake(fingerprint="1" * 32)])])
     with pytest.raises(StartupError, match="different models"):
         await pool.start()
+
+
+async def test_a_warm_up_runs_a_request_on_every_engine():
+    async with pool_of(MakeFake(), MakeFake()) as pool:
+        await pool.warm_up()
+        await until(lambda: all(stats.steps for stats in pool.stats_by_engine().values()))
+
+
+@pytest.mark.parametrize(("text", "reason"), [("fail", "internal error"), ("exit", "no engine can serve this now")])
+async def test_a_warm_up_that_fails_is_an_error_of_the_start(monkeypatch, text, reason):
+    monkeypatch.setattr(engine_pool, "WARM_UP_TEXT", text)
+    async with pool_of(MakeFake()) as pool:
+        with pytest.raises(StartupError, match=f"the warm-up request of engine-0 failed .*{reason}"):
+            await pool.warm_up()
 
 
 async def test_a_pool_works_on_uvloop():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import re
 import socket
@@ -16,16 +17,23 @@ import pytest
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from support.checkpoints import TINY
+from support.fake_engine import MakeFake
 from support.grpc_types import health_stub, message_of
+from support.pools import patient
 from support.servers import UNTIMED
 from support.waiting import HANG_SECONDS, NEVER_SECONDS, wait_until
 
 from voxcpm_grpc.checkpoint import DOWNLOADING
+from voxcpm_grpc.errors import StartupError
+from voxcpm_grpc.pool import engine_pool
+from voxcpm_grpc.pool.engine_pool import EnginePool
+from voxcpm_grpc.pool.handle import ProcessHandle
 from voxcpm_grpc.progress import Progress
-from voxcpm_grpc.settings.schema import Settings
+from voxcpm_grpc.settings.schema import Settings, VoiceSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
 from voxcpm_server import start
+from voxcpm_server.app import running_server
 from voxcpm_server.rpc.server import RpcServer
 from voxcpm_server.start import Start
 
@@ -191,12 +199,17 @@ def silent_hub(monkeypatch):
         yield
 
 
+def free_address() -> str:
+    """The address of a port that nothing listens on."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{free.getsockname()[1]}"
+
+
 @contextlib.contextmanager
 def starting_process(*flags: str, log: IO[str] | None = None) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A server that is not ready yet, and its address."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = free_address()
     command = [sys.executable, "-m", "voxcpm_client", "serve", "--listen", address, *UNTIMED, *flags]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
     try:
@@ -259,6 +272,7 @@ def test_a_server_is_alive_before_its_engine_is_ready(tmp_path, fronts):
             log_text,
             r" start: voxcpm-grpc \S+, model=",
             rf"INFO {front}\S+ start: the port {address} is open",
+            rf"INFO {front}\S+ start: a first request runs on each engine",
             rf"INFO {front}\S+ start: the voices are loading",
             rf"INFO {front}\S+ start: the server is ready after \d",
         )
@@ -270,6 +284,46 @@ def assert_in_order(text: str, *patterns: str) -> None:
         found = re.compile(pattern, re.MULTILINE).search(text, at)
         assert found, (pattern, text)
         at = found.end()
+
+
+async def test_health_is_serving_after_a_request_went_through_an_engine(monkeypatch, tmp_path):
+    monkeypatch.setattr(engine_pool, "WARM_UP_TEXT", f"after {tmp_path / 'go'}")
+    may_stop = asyncio.Event()
+
+    async def serve() -> None:
+        async with running_server(settings, pool=EnginePool([lambda: ProcessHandle(MakeFake())], patient())):
+            await may_stop.wait()
+
+    address = free_address()
+    settings = Settings(
+        listen=address, decode_workers=1, drain_delay_seconds=0, voices=VoiceSettings(url=str(tmp_path))
+    )
+    server = asyncio.create_task(serve())
+    async with grpc.aio.insecure_channel(address) as channel:
+        stub, request = tts_pb2_grpc.VoxCPMServiceStub(channel), pb.GetModelInfoRequest()
+        while True:
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await stub.GetModelInfo(request, wait_for_ready=True, timeout=HANG_SECONDS)
+            if "a first request runs on each engine" in message_of(caught.value):
+                break
+            await asyncio.sleep(0.01)
+        watch: Any = health_stub(channel).Watch(health_pb2.HealthCheckRequest())
+        assert (await watch.read()).status == NOT_SERVING
+        (tmp_path / "go").touch()
+        assert (await watch.read()).status == SERVING
+        assert (await stub.GetModelInfo(request)).model == "fake"
+        watch.cancel()
+    may_stop.set()
+    await server
+
+
+async def test_a_first_request_that_fails_is_an_error_of_the_start(monkeypatch, tmp_path):
+    monkeypatch.setattr(engine_pool, "WARM_UP_TEXT", "fail")
+    settings = Settings(listen="127.0.0.1:0", decode_workers=1, voices=VoiceSettings(url=str(tmp_path)))
+    pool = EnginePool([lambda: ProcessHandle(MakeFake())], patient())
+    with pytest.raises(StartupError, match="the warm-up request of engine failed"):
+        async with running_server(settings, pool=pool):
+            raise AssertionError("the server is ready")
 
 
 @contextlib.contextmanager

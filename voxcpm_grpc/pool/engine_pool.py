@@ -12,17 +12,19 @@ from pathlib import Path
 
 import numpy as np
 
-from voxcpm_grpc.errors import Aborted, InvalidRequest, QueueFull, StartupError, Unavailable
+from voxcpm_grpc import progress
+from voxcpm_grpc.errors import Aborted, InvalidRequest, QueueFull, StartupError, Unavailable, VoxCPMError
 from voxcpm_grpc.ipc.messages import Check, Decode, Encode, Submit
 from voxcpm_grpc.pool.background import close_all
 from voxcpm_grpc.pool.balancer import Balancer, Room, prefix_of, work_of, work_of_coding
 from voxcpm_grpc.pool.engine_call import EngineCall
 from voxcpm_grpc.pool.handle import HandleFactory, process_factories
 from voxcpm_grpc.pool.replica import Replica
-from voxcpm_grpc.request import CodecChunk, Event, ModelInfo, Request
+from voxcpm_grpc.request import CodecChunk, Event, ModelInfo, Request, Sampling
 from voxcpm_grpc.settings.schema import EngineSettings, SupervisionSettings
 
 RETRY_SECONDS = 1.0
+WARM_UP_TEXT, WARM_UP_STEPS = "One, two.", 2
 LEAD_CHUNKS = 128  # about 20 s of speech
 
 
@@ -67,6 +69,39 @@ class EnginePool:
         except BaseException as error:
             await self.close()
             raise (error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error) from None
+
+    async def warm_up(self) -> None:
+        """Generate a short piece of speech on each replica that is ready. Raises StartupError if one fails."""
+        progress.report("a first request runs on each engine")
+        ready = [replica for replica in self._replicas if replica.ready]
+        try:
+            async with asyncio.TaskGroup() as group:
+                for replica in ready:
+                    group.create_task(self._try_out(replica))
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+
+    async def _try_out(self, replica: Replica) -> None:
+        if not replica.ready:  # it was lost just now
+            return
+        sampling = Sampling(inference_timesteps=self.info.timesteps[0], min_steps=0, max_steps=WARM_UP_STEPS)
+        request = Request(id="warm-up", text=WARM_UP_TEXT, sampling=sampling)
+        call: EngineCall[Event] = EngineCall(
+            request.id,
+            lambda id: Submit(replace(request, id=id), WARM_UP_STEPS, WARM_UP_STEPS),
+            work=WARM_UP_STEPS,
+            credit=WARM_UP_STEPS,
+        )
+        name = replica.name
+        replica.start(self._new_id(call), call)
+        try:
+            async with contextlib.aclosing(call) as events:
+                async for _ in events:
+                    pass
+        except VoxCPMError as error:
+            raise StartupError(
+                f"the warm-up request of {name} failed ({error.message}); the log of the engine may say why"
+            ) from None
 
     def add(self, make_handle: HandleFactory) -> Replica:
         """Add a replica. It takes calls when its engine is ready; a start that fails is tried again.
@@ -210,9 +245,11 @@ class EnginePool:
             # The engines would refuse it, too, but only after the step that runs.
             call.fail(QueueFull(min(replica.queued for replica in replicas), self.info.max_queue or 0))
             return
-        # The id is never used again, because an engine may still report on a call that was cancelled.
-        id = f"{call.name}.{self._name}.{next(self._numbers)}"
-        self._balancer.choose(replicas, call.prefix).start(id, call)
+        self._balancer.choose(replicas, call.prefix).start(self._new_id(call), call)
+
+    def _new_id(self, call: EngineCall) -> str:
+        """An id that is never used again, because an engine may still report on a call that was cancelled."""
+        return f"{call.name}.{self._name}.{next(self._numbers)}"
 
     def _check(self, info: ModelInfo) -> None:
         if self._info is None:
