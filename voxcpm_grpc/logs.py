@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 
 OURS = ("voxcpm_grpc", "voxcpm_server")
@@ -22,3 +23,8 @@ def set_up(level: str, process: str = "") -> None:
     )
     for package in OURS:
         logging.getLogger(package).setLevel(level.upper())
+
+
+def log_word(text: str) -> str:
+    """The text as one word of a key=value log line."""
+    return re.sub(r"[^\w.:/@+\[\]-]", "_", text) or "-"

@@ -11,7 +11,17 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from voxcpm_grpc.errors import VoxCPMError
-from voxcpm_grpc.request import Admitted, AudioChunk, CodecChunk, Event, Finished, FinishReason, ModelInfo, Request
+from voxcpm_grpc.request import (
+    Admitted,
+    AudioChunk,
+    CodecChunk,
+    Event,
+    Finished,
+    FinishReason,
+    ModelInfo,
+    Request,
+    Stats,
+)
 
 INFO = ModelInfo(
     name="paced",
@@ -82,6 +92,9 @@ class PacedEngine:
             now = time.perf_counter()
             self._due = max(self._due + self.step_seconds, now)
             time.sleep(self._due - now)
+
+    def stats(self) -> Stats:
+        return Stats(running=len(self._streams))
 
     def step(self) -> list[tuple[str, Event | CodecChunk | VoxCPMError]]:
         samples = timed_samples(self.info.samples_per_step)

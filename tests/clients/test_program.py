@@ -130,3 +130,66 @@ def test_say_without_text_on_a_terminal_is_wrong_usage(start, server):
     assert child.wait(HANG_SECONDS) == 2
     os.close(terminal)
     assert b"there is no text" in child.stderr.read()
+
+
+@pytest.mark.parametrize("command", [("say", "Hello."), ("demo",)])
+def test_audio_is_never_written_to_a_terminal(start, server, command):
+    terminal, theirs = pty.openpty()
+    child = start(*command, "--out", "-", stdout=theirs)
+    os.close(theirs)
+    assert child.wait(HANG_SECONDS) == 2
+    assert b"write a file with --out FILE.wav, or pipe it to a player" in child.stderr.read()
+    with pytest.raises(OSError):  # the end of what the program has written
+        os.read(terminal, 1)
+    os.close(terminal)
+    assert not server.calls
+
+
+@pytest.fixture
+def complete(tmp_path):
+    """Completes words with bash as a user does, and returns the suggestions and the packages that were imported."""
+    program, loaded = tmp_path / "voxcpm-grpc", tmp_path / "loaded.json"
+    program.write_text(
+        f"#!{sys.executable}\n"
+        "import atexit, json, pathlib, sys\n"
+        "names = lambda: sorted({name.partition('.')[0] for name in sys.modules})\n"
+        f"atexit.register(lambda: pathlib.Path({str(loaded)!r}).write_text(json.dumps(names())))\n"
+        "from voxcpm_client.cli import main\n"
+        "main(prog_name='voxcpm-grpc')\n"
+    )
+    program.chmod(0o755)
+    script = (
+        'eval "$(_VOXCPM_GRPC_COMPLETE=bash_source voxcpm-grpc)"; COMP_WORDS=(voxcpm-grpc "$@"); COMP_CWORD=$#; '
+        '_voxcpm_grpc_completion voxcpm-grpc; printf "%s\\n" "${COMPREPLY[@]}"'
+    )
+
+    def run(*words: str) -> tuple[list[str], set[str]]:
+        done = subprocess.run(
+            ["bash", "-c", script, "bash", *words],
+            env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+            capture_output=True,
+            text=True,
+            timeout=HANG_SECONDS,
+            check=True,
+        )
+        return done.stdout.split(), set(json.loads(loaded.read_text()))
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["s"], {"say", "serve"}),
+        (["say", "--cont"], {"--continuity"}),
+        (["serve", "--engine.max-s"], {"--engine.max-slots"}),
+        (["serve", "--print"], {"--print-config"}),
+        (["serve", "--model", "demo", "--log-level", ""], {"debug", "info", "warning", "error"}),
+        (["serve", "--engine.graphs", "--pool", "r"], {"ray"}),
+        (["serve", "--engine.graphs", "f"], {"false"}),
+    ],
+)
+def test_bash_completes_commands_and_flags_without_the_engine(complete, words, expected):
+    found, loaded = complete(*words)
+    assert set(found) == expected
+    assert not loaded & {"torch", "voxcpm_server", "av", "zmq"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from dataclasses import replace
 from time import monotonic
@@ -123,6 +124,20 @@ def test_a_stream_that_was_swapped_out_can_be_cancelled():
     assert not eng.busy
     eng.cancel("b")
     assert at_rest(eng)
+
+
+def test_a_stream_that_is_swapped_out_and_returns_has_two_debug_lines(caplog):
+    caplog.set_level(logging.DEBUG, "voxcpm_grpc.engine")
+    eng = engine(slots=1)
+    eng.add(brief("a", 3), credit=2)
+    outcomes = run(eng)
+    eng.add(brief("b", 1), credit=1)
+    run(eng)
+    resume(eng, outcomes, "a", 1)
+    assert [record.getMessage() for record in caplog.records] == [
+        "swapped out request=a slot=0 chunks=2",
+        "restored request=a slot=0 chunks=2",
+    ]
 
 
 def test_a_stream_of_which_audio_was_sent_comes_before_new_streams():

@@ -17,7 +17,7 @@ from voxcpm_grpc.errors import Exhausted, Internal, StartupError
 from voxcpm_grpc.ipc import messages as m
 from voxcpm_grpc.request import AudioChunk, Finished, Request, Sampling
 from voxcpm_grpc.settings.schema import EngineSettings
-from voxcpm_grpc.worker import main
+from voxcpm_grpc.worker import dispatcher, main
 from voxcpm_grpc.worker.dispatcher import OWNER, Dispatcher
 from voxcpm_grpc.worker.heartbeat import StepTimer
 
@@ -302,3 +302,28 @@ def test_a_detached_front_is_no_load_for_the_others(front, attached):
 def test_the_error_names_a_checkpoint_that_does_not_exist(tmp_path):
     with pytest.raises(StartupError, match="nowhere"):
         main.LoadEngine(Path(tmp_path / "nowhere"), "x", EngineSettings(device="cpu"))()
+
+
+def test_debug_lines_about_steps_come_once_a_second(monkeypatch, caplog):
+    now = [100.0]
+    monkeypatch.setattr(dispatcher, "monotonic", lambda: now[0])
+    caplog.set_level(logging.DEBUG, "voxcpm_grpc.worker")
+    engine = FakeEngine(step_seconds=0.0)
+    loop = Dispatcher(engine, StepTimer())
+    loop.run_once([(OWNER, m.encode_command(m.Submit(request("a", 1000), 1000)))])
+    for _ in range(31):
+        now[0] += 0.125
+        loop.run_once([])
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 3, lines
+    assert lines[1].startswith("steps=8 seconds=1.0 running=1 waiting=0 swapped=0 slots=1/"), lines
+
+
+def test_without_debug_the_statistics_of_the_engine_are_not_read(monkeypatch, caplog):
+    caplog.set_level(logging.INFO, "voxcpm_grpc.worker")
+    engine = FakeEngine(step_seconds=0.0)
+    monkeypatch.setattr(FakeEngine, "stats", lambda self: pytest.fail("they are read"))
+    monkeypatch.setattr(dispatcher, "LOG_SECONDS", 0.0)
+    loop = Dispatcher(engine, StepTimer())
+    loop.run_once([(OWNER, m.encode_command(m.Submit(request("a", 3), 3)))])
+    loop.run_once([])

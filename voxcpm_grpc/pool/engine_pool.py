@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from dataclasses import replace
@@ -22,6 +23,8 @@ from voxcpm_grpc.pool.handle import HandleFactory, process_factories
 from voxcpm_grpc.pool.replica import Replica
 from voxcpm_grpc.request import CodecChunk, Event, ModelInfo, Request, Sampling
 from voxcpm_grpc.settings.schema import EngineSettings, SupervisionSettings
+
+logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 1.0
 WARM_UP_TEXT, WARM_UP_STEPS = "One, two.", 2
@@ -243,9 +246,16 @@ class EnginePool:
             return
         if call.is_new and all(replica.load()[0] is Room.NONE for replica in replicas):
             # The engines would refuse it, too, but only after the step that runs.
+            logger.debug("refused call=%s: the queues of all %d engines are full", call.name, len(replicas))
             call.fail(QueueFull(min(replica.queued for replica in replicas), self.info.max_queue or 0))
             return
-        self._balancer.choose(replicas, call.prefix).start(self._new_id(call), call)
+        chosen, id = self._balancer.choose(replicas, call.prefix), self._new_id(call)
+        if logger.isEnabledFor(logging.DEBUG):
+            room, steps = chosen.load()
+            logger.debug(
+                "replica call=%s engine=%s room=%s steps=%.0f of=%d", id, chosen.name, room.name, steps, len(replicas)
+            )
+        chosen.start(id, call)
 
     def _new_id(self, call: EngineCall) -> str:
         """An id that is never used again, because an engine may still report on a call that was cancelled."""
@@ -274,6 +284,7 @@ class EnginePool:
                 )
             elif call.retries_left > 0:
                 call.retries_left -= 1
+                logger.debug("retried call=%s: %s is lost", call.name, replica.name)
                 self._start(call, lost=replica)
             else:
                 call.fail(_no_engine())

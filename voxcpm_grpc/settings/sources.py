@@ -88,6 +88,14 @@ def help_text() -> str:
     return "\n".join(lines).replace(NO_BREAK_SPACE, " ") + "\n"
 
 
+def flags() -> Iterator[Flag]:
+    """Every setting as a flag, in the order of the schema."""
+    for key, field in FIELDS.items():
+        kind = _kind(field)
+        choices = tuple(kind.split("|")) if "|" in kind else ()
+        yield Flag(_flag(key), field.description or "", choices, is_path=kind == "PATH")
+
+
 def describe() -> str:
     """Every setting as a Markdown table, for the documentation."""
     lines = ["| TOML key | Flag | Environment | Default | Meaning |", "|---|---|---|---|---|"]
@@ -96,6 +104,16 @@ def describe() -> str:
         names = " | ".join(f"`{name}`" for name in (key, _flag(key), _variable(key)))
         lines.append(f"| {names} | {default} | {field.description} |")
     return "\n".join(lines) + "\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """A flag, for the completion of command lines. `choices` is empty if it takes any value."""
+
+    name: str
+    description: str
+    choices: tuple[str, ...]
+    is_path: bool
 
 
 @dataclass(frozen=True, slots=True)

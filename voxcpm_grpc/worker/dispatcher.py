@@ -34,13 +34,14 @@ from voxcpm_grpc.ipc.messages import (
     Stop,
     Submit,
 )
-from voxcpm_grpc.request import Admitted, AudioChunk, CodecChunk, Event, Finished, ModelInfo, Request
+from voxcpm_grpc.request import Admitted, AudioChunk, CodecChunk, Event, Finished, ModelInfo, Request, Stats
 from voxcpm_grpc.worker.heartbeat import StepTimer
 
 logger = logging.getLogger(__name__)
 
 OWNER = ""
 """The name of the process that started the engine. Other fronts have names."""
+LOG_SECONDS = 1.0  # between two debug lines about steps
 LOAD_SECONDS = 0.1  # between two reports of the external load
 
 
@@ -63,6 +64,7 @@ class EngineLike(Protocol):
     def encode(self, id: str, waveform: np.ndarray, *, pad_left: bool) -> None: ...
     def decode(self, id: str, latents: np.ndarray) -> None: ...
     def collect(self) -> None: ...
+    def stats(self) -> Stats: ...
     def step(self) -> list[tuple[str, Event | CodecChunk | VoxCPMError]]: ...
 
 
@@ -106,6 +108,9 @@ class Dispatcher:
         self._fronts: set[str] = set()  # attached ones, without the owner
         self._load_reported = 0.0  # when the loads were computed last
         self._loads: dict[str, ExternalLoad] = {}  # the last one that each front has received
+        self._log_stats = logger.isEnabledFor(logging.DEBUG)
+        self._logged = monotonic()
+        self._logged_steps = 0
 
     @property
     def busy(self) -> bool:
@@ -130,7 +135,30 @@ class Dispatcher:
                     self._route(id, result, reports)
         if self._fronts:
             self._publish_load(reports)
+        if self._log_stats:
+            self._log_steps()
         return reports
+
+    def _log_steps(self) -> None:
+        """Log the steps since the last line, LOG_SECONDS after it at the earliest."""
+        seconds = monotonic() - self._logged
+        if seconds < LOG_SECONDS:
+            return
+        stats = self._engine.stats()
+        if stats.steps != self._logged_steps:
+            logger.debug(
+                "steps=%d seconds=%.1f running=%d waiting=%d swapped=%d slots=%d/%d pages=%d/%d",
+                stats.steps - self._logged_steps,
+                seconds,
+                stats.running,
+                stats.waiting,
+                stats.swapped,
+                stats.slots_used,
+                stats.slots_total,
+                stats.pages_used,
+                stats.pages_total,
+            )
+        self._logged, self._logged_steps = monotonic(), stats.steps
 
     def _receive(self, front: str, data: bytes | memoryview, reports: dict[str, list[Report]]) -> None:
         if front != OWNER and front not in self._fronts:

@@ -24,13 +24,23 @@ LINGER_SECONDS = 0.25
 
 @dataclass(slots=True)
 class Call:
-    """One RPC, as its status and its log line describe it. The caller's config may set `request_id`."""
+    """One RPC, as its status and its log line describe it. The caller's config may set `request_id`.
+
+    voice: name or id of the voice; empty for none
+    characters: length of the text so far; None for calls without text
+    queue_seconds: the wait of the first segment for a slot
+    first_audio_seconds: from the first segment to its audio
+    """
 
     method: str
     context: grpc.aio.ServicerContext
     peer: Peer
     replies: ReplyWriter
     request_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    voice: str = ""
+    characters: int | None = None
+    queue_seconds: float | None = None
+    first_audio_seconds: float | None = None
     audio_seconds: float = 0.0
     started: float = field(default_factory=time.monotonic)
 

@@ -6,7 +6,6 @@ import asyncio
 import functools
 import logging
 import math
-import re
 import time
 import unicodedata
 from collections.abc import Awaitable, Callable
@@ -19,6 +18,7 @@ from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
 from voxcpm_grpc.errors import Aborted, Exhausted, Internal, InvalidRequest, Unavailable, VoxCPMError, code_of
+from voxcpm_grpc.logs import log_word
 from voxcpm_grpc.v1 import tts_pb2
 from voxcpm_server.rpc.call import STREAMS_RETRY_SECONDS, Call, MalformedMessage, RequestStream
 from voxcpm_server.rpc.delivery import STATUS_SECONDS, ReplyWriter, reset_after
@@ -31,6 +31,7 @@ SERVICE = tts_pb2.DESCRIPTOR.services_by_name["VoxCPMService"].full_name
 
 MAX_MESSAGE_BYTES = 1000  # percent-encoded, base64 and repeated in a detail, a status stays under 8 kB
 MAX_FIELD_BYTES = 200
+MAX_VOICE_CHARS = 100  # of a voice in a log line
 
 
 def rpc(*, stream: bool) -> Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[Any]]]:
@@ -50,6 +51,7 @@ def rpc(*, stream: bool) -> Callable[[Callable[..., Awaitable[Any]]], Callable[.
                     raise request.error()
                 async with self.calls.enter():
                     with self.gate.enter(call.peer, stream=stream):
+                        log.debug("admitted method=%s peer=%s streams=%d", call.method, call.peer, self.gate.streams)
                         result = await method(self, messages or request, call)
                 _log_end(call, "OK")
                 if messages is not None:
@@ -62,7 +64,7 @@ def rpc(*, stream: bool) -> Callable[[Callable[..., Awaitable[Any]]], Callable[.
                     raise
                 # Without a status the caller would wait forever.
                 log.error(
-                    "rpc id=%s method=%s cancelled by the server's own code", _log_word(call.request_id), call.method
+                    "rpc id=%s method=%s cancelled by the server's own code", log_word(call.request_id), call.method
                 )
                 error: VoxCPMError = Internal()
             except EndedByShutdown as ended:
@@ -70,7 +72,7 @@ def rpc(*, stream: bool) -> Callable[[Callable[..., Awaitable[Any]]], Callable[.
             except VoxCPMError as caught:
                 error = caught
             except Exception:
-                log.exception("rpc id=%s method=%s failed", _log_word(call.request_id), call.method)
+                log.exception("rpc id=%s method=%s failed", log_word(call.request_id), call.method)
                 error = Internal()
             finally:
                 call.replies.close()
@@ -159,18 +161,23 @@ def clean(text: str, max_bytes: int) -> str:
     return kept if len(encoded) <= max_bytes else encoded[: max_bytes - 3].decode(errors="ignore") + "…"
 
 
-def _log_word(text: str) -> str:
-    """The text as one word of a key=value log line."""
-    return re.sub(r"[^\w.:/@+-]", "_", text) or "-"
+def _log_seconds(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds:.3f}"
 
 
 def _log_end(call: Call, code: str, error: VoxCPMError | None = None) -> None:
     log.info(
-        "rpc id=%s method=%s code=%s seconds=%.3f audio_seconds=%.3f%s",
-        _log_word(call.request_id),
+        "rpc id=%s method=%s code=%s seconds=%.3f peer=%s voice=%s characters=%s queue_seconds=%s "
+        "first_audio_seconds=%s audio_seconds=%.3f%s",
+        log_word(call.request_id),
         call.method,
         code,
         time.monotonic() - call.started,
+        log_word(str(call.peer)),
+        log_word(call.voice[:MAX_VOICE_CHARS]),
+        "-" if call.characters is None else call.characters,
+        _log_seconds(call.queue_seconds),
+        _log_seconds(call.first_audio_seconds),
         call.audio_seconds,
-        f" field={_log_word(error.field)} error={clean(error.message, 300)!r}" if error else "",
+        f" field={log_word(error.field)} error={clean(error.message, 300)!r}" if error else "",
     )

@@ -20,6 +20,9 @@ class Peer:
     caller: str
     connection: str
 
+    def __str__(self) -> str:
+        return self.connection or self.caller
+
     @classmethod
     def of(cls, address: str) -> Peer:
         """The peer at an address as gRPC writes it, such as `ipv4:192.0.2.1:50123`."""

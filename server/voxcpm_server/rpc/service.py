@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
 from voxcpm_grpc.errors import InvalidRequest, NotFound
+from voxcpm_grpc.logs import log_word
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.settings.schema import LimitSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
@@ -33,6 +35,8 @@ from voxcpm_server.wire.inputs import (
     VoiceChoice,
 )
 from voxcpm_server.wire.outputs import Summary
+
+log = logging.getLogger(__name__)
 
 
 class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
@@ -68,7 +72,10 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
             config, first = first, None
         else:
             config = self._reader.generate_config(pb.GenerateConfig())
+        call.voice = config.voice.name
         chosen = await self._voice(config, call.peer.caller)
+        call.voice = chosen.name
+        log.debug("voice id=%s voice=%s", log_word(call.request_id), log_word(chosen.name))
         config = replace(config, voice=VoiceChoice())  # frees the recordings inside: a stream may last for long
         session = Session(
             config,
@@ -85,7 +92,8 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
         try:
             await session.run(first, messages)
         finally:
-            call.audio_seconds = session.audio_seconds
+            call.characters, call.queue_seconds = session.characters, session.queue_seconds
+            call.first_audio_seconds, call.audio_seconds = session.first_audio_seconds, session.audio_seconds
 
     @rpc(stream=True)
     async def AddPrompt(self, stream: AsyncIterator[pb.AddPromptRequest], call: Call) -> None:
@@ -114,8 +122,8 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
 
     @rpc(stream=False)
     async def GetVoice(self, request: pb.GetVoiceRequest, call: Call) -> pb.GetVoiceResponse:
-        id = await self._id(requests.voice_id(request))
-        return replies.get_voice(await self._catalog.find(id))
+        call.voice = requests.voice_id(request)
+        return replies.get_voice(await self._catalog.find(await self._id(call.voice)))
 
     @rpc(stream=False)
     async def ListVoices(self, request: pb.ListVoicesRequest, call: Call) -> pb.ListVoicesResponse:
@@ -125,11 +133,13 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
     @rpc(stream=False)
     async def UpdateVoice(self, request: pb.UpdateVoiceRequest, call: Call) -> pb.UpdateVoiceResponse:
         name, change = requests.update(request)
+        call.voice = name
         return replies.update_voice(await self._catalog.update(await self._id(name), change))
 
     @rpc(stream=False)
     async def DeleteVoice(self, request: pb.DeleteVoiceRequest, call: Call) -> pb.DeleteVoiceResponse:
         name, cascade, allow_missing = requests.deletion(request)
+        call.voice = name
         try:
             await self._catalog.delete(await self._id(name), cascade=cascade)
         except NotFound:
@@ -207,6 +217,7 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
     async def _add(self, stream: AsyncIterator[Any], call: Call) -> None:
         async with self._received(stream, call) as (config, recordings):
             created = await self._builder.create(config, recordings, call.peer.caller)
+        call.voice = created.stored.voice.id
         await self._send_created(created, config, call)
 
     async def _send_created(self, created: Created, config: UploadConfig, call: Call) -> None:

@@ -8,6 +8,7 @@ queues between the tasks. When all three tasks have waited for the idle timeout,
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from voxcpm_grpc.errors import Aborted, Exhausted, Internal, InvalidRequest, Unavailable
+from voxcpm_grpc.logs import log_word
 from voxcpm_grpc.peekable_queue import PeekableQueue
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.request import Admitted, AudioChunk, Conditioning, Finished
@@ -30,6 +32,8 @@ from voxcpm_server.speech.turns import Turns
 from voxcpm_server.wire import replies
 from voxcpm_server.wire.inputs import Continuity, Finish, Flush, GenerateConfig, GenerateInput, Idle, Interrupt, Text
 from voxcpm_server.wire.outputs import EndReason, RequestWarning, Segment, Summary
+
+log = logging.getLogger(__name__)
 
 MERGED_SECONDS = 0.5  # longest audio of one message for a slow client
 MAX_UNANSWERED = 1000  # flushes and interrupts
@@ -90,6 +94,8 @@ class Session:
             queue, seed = self._summary.queue or 0.0, config.sampling.seed
             return replies.header(info, config.output, request_id, seed=seed, voice=voice_name, queue=queue)
 
+        self._log_id = log_word(request_id)
+        log.debug("stream id=%s requests=%s.TURN.SEGMENT", self._log_id, self._speaker.key)
         self._chunks = ChunkWriter(send, header, info.output_sample_rate, config.output)
         self._claim = LanguageClaim(info.languages)
         self._chunks.warn(*warnings, *self._claim.of_language(config.segmentation.language))
@@ -101,6 +107,25 @@ class Session:
     def audio_seconds(self) -> float:
         """Length of the audio sent so far."""
         return self._chunks.offset / self._config.output.sample_rate
+
+    @property
+    def characters(self) -> int:
+        """Length of the text so far, in code points."""
+        return self._turns.chars
+
+    @property
+    def queue_seconds(self) -> float | None:
+        """The wait of the first segment for a slot, which may go on; None without a segment."""
+        waits_since = self._summary.first_segment
+        if self._summary.queue is not None or waits_since is None:
+            return self._summary.queue
+        return time.monotonic() - waits_since
+
+    @property
+    def first_audio_seconds(self) -> float | None:
+        """The time from the first segment to its audio; None without audio."""
+        begin, end = self._summary.first_segment, self._summary.first_audio
+        return None if begin is None or end is None else end - begin
 
     async def run(self, first: GenerateInput | None, messages: AsyncIterator[GenerateInput]) -> None:
         """Handle the message `first`, if there is one, and those that follow. Returns when every reply was sent.
@@ -240,6 +265,14 @@ class Session:
             self._summary.first_segment = time.monotonic()
         self._chunks.warn(*self._claim.of_text(segment.text))
         self._unfinished[segment.turn, segment.index] = segment
+        log.debug(
+            "segment id=%s turn=%d segment=%d characters=%d cut=%s",
+            self._log_id,
+            segment.turn,
+            segment.index,
+            len(segment.text),
+            segment.cut.value,
+        )
         self._work.put(segment)
 
     async def _on_end(self) -> None:
@@ -275,10 +308,22 @@ class Session:
                 case Generated(segment, AudioChunk(samples=samples), merged):
                     await chunks.audio(samples, segment.turn, segment.index)
                     self._lead.release(merged)
-                case Generated(segment, Admitted()):
+                case Generated(segment, Admitted() as admitted):
+                    log.debug(
+                        "slot id=%s turn=%d segment=%d queue_seconds=%.3f prompt_tokens=%d cached_tokens=%d",
+                        self._log_id,
+                        segment.turn,
+                        segment.index,
+                        admitted.queue_seconds,
+                        admitted.prompt_tokens,
+                        admitted.cached_tokens,
+                    )
                     await chunks.segment_started(segment)
                 case Generated(segment, Finished(reason=reason)):
                     self._unfinished.pop((segment.turn, segment.index), None)
+                    log.debug(
+                        "spoken id=%s turn=%d segment=%d reason=%s", self._log_id, segment.turn, segment.index, reason
+                    )
                     await chunks.segment_finished(segment, reason)
                 case FlushDone(tag):
                     await chunks.flush(tag)

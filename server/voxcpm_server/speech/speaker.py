@@ -37,6 +37,8 @@ class Speaker:
     remaining: seconds until the caller's deadline; None without one
     lead: the credit of the stream
     max_carry_seconds: speech carried from segment to segment
+
+    The ids of its requests begin with `key`.
     """
 
     def __init__(
@@ -64,7 +66,7 @@ class Speaker:
         self._output = output
         self._summary = summary
         self._idle = idle
-        self._key = uuid.uuid4().hex  # callers may repeat their request ids
+        self.key = uuid.uuid4().hex  # callers may repeat their request ids
         self._context = Context(
             voice,
             style=config.style,
@@ -124,7 +126,7 @@ class Speaker:
     def _generate(self, segment: Segment) -> EngineCall[Event]:
         text, conditioning = self._context.conditioning_for(segment)
         request = Request(
-            id=f"{self._key}.{segment.turn}.{segment.index}",
+            id=f"{self.key}.{segment.turn}.{segment.index}",
             text=text,
             sampling=self._config.sampling,
             conditioning=conditioning,

@@ -44,8 +44,8 @@ STOP_SECONDS = 15.0
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def demo(out: Path, text: str, voice: str | None, model: str, as_json: bool) -> None:
     """Start a server, speak one text into a file, and stop the server."""
+    output = Output(path=out, raw=False, play=False)
     with local_server(model) as target, Client(target) as client:
-        output = Output(path=out, raw=False, play=False)
         speech: SpeechOptions = {"seed": SEED, "voice": voice} if voice else {"seed": SEED}
         report = speak_into(output, client, text, speech)
         print_report(report, output, as_json=as_json)

@@ -27,11 +27,21 @@ class Sink(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """The chosen outputs: at most one file or stdout, and perhaps the speakers. `open` opens them."""
+    """The chosen outputs: at most one file or stdout, and perhaps the speakers. `open` opens them.
+
+    Raises UsageError if audio would be written to a terminal.
+    """
 
     path: Path | None
     raw: bool
     play: bool
+
+    def __post_init__(self) -> None:
+        if self.stdout and sys.stdout.isatty():
+            raise click.UsageError(
+                "audio is binary and stdout is a terminal; write a file with --out FILE.wav, or pipe it to a player: "
+                "--out - | aplay"
+            )
 
     @property
     def stdout(self) -> bool:

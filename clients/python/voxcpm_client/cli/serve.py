@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -16,11 +17,35 @@ from voxcpm_grpc.errors import StartupError
 log = logging.getLogger("voxcpm_server")
 
 OUR_PACKAGES = ("voxcpm_grpc", "voxcpm_server")
+SERVER_PACKAGES = ("grpc_health", "msgspec", "pydantic", "torch", "zmq")  # those that every server needs
 INSTALL_SERVER = "pip install 'voxcpm-grpc[server]'"
 INSTALL_DOWNLOAD = "pip install 'voxcpm-grpc[download]'"
 
 
+class Serve(click.Command):
+    """A command whose flags are those of the settings schema. click sees them only to complete a command line."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        found = super().get_params(ctx)
+        return [*_flags(), *found] if ctx.resilient_parsing else found
+
+
+def _flags() -> Iterator[click.Option]:
+    """The flags for completion; none without the packages of the server."""
+    try:
+        sources = importlib.import_module("voxcpm_grpc.settings.sources")
+    except ImportError:
+        return
+    yield click.Option(["--config"], type=click.Path(), help="TOML file of settings")
+    yield click.Option(["--print-config"], is_flag=True, help="print the effective settings as TOML and exit")
+    for flag in sources.flags():
+        kind = click.Choice(flag.choices) if flag.choices else click.Path() if flag.is_path else click.STRING
+        variable = flag.name.strip("-").replace("-", "_").replace(".", "_")
+        yield click.Option([flag.name, variable], type=kind, help=flag.description)
+
+
 @click.command(
+    cls=Serve,
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
     options_metavar="[--SETTING VALUE]...",
     short_help="Run a server. `serve --help` lists its settings.",
@@ -38,7 +63,7 @@ def serve(settings: tuple[str, ...]) -> None:
         if "--print-config" in settings:
             click.echo(config.to_toml(effective), nl=False)
             return
-        if importlib.util.find_spec("torch") is None:  # only the engine process imports it
+        if any(importlib.util.find_spec(name) is None for name in SERVER_PACKAGES):
             raise _missing(INSTALL_SERVER)
         _import("voxcpm_grpc.logs", INSTALL_SERVER).set_up(effective.log_level)
         # Here, because the next import takes half a second.
