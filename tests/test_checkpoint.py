@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -128,15 +129,20 @@ def hub() -> Iterator[Hub]:
 def fetch(hub: Hub, tmp_path: Path):
     """Runs `resolve` in a process of its own that uses this hub only; it prints the path or the error."""
     script = """
-import json, sys
+import json, os, sys
 from voxcpm_grpc.checkpoint import resolve
+from voxcpm_grpc.progress import reported_to
 from voxcpm_grpc.errors import StartupError
 model, revision, cache, progress, limit = json.loads(sys.argv[1])
 if limit:
     import resource
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+steps = []
 try:
-    print(resolve(model, revision, cache, progress))
+    with reported_to(lambda step: steps.append(str(step))):
+        print(resolve(model, revision, cache, progress))
+    if "SHOW_STEPS" in os.environ:
+        print(*steps, sep="\\n")
 except StartupError as error:
     print("StartupError:", error)
 """
@@ -330,3 +336,13 @@ def test_a_model_names_the_languages_that_it_claims(tmp_path):
         (tmp_path / "languages.json").write_text(wrong)
         with pytest.raises(StartupError, match=r"^languages.json of the model "):
             languages(tmp_path)
+
+
+def test_a_download_reports_its_bytes(hub, fetch):
+    weights = bytes(range(256)) * 8192
+    hub.repositories["org/large"] = {"main": CHECKPOINT | {"model.safetensors": weights}}
+    run = fetch("org/large", SHOW_STEPS="1")
+    path, *steps = run.stdout.splitlines()
+    assert Path(path, "model.safetensors").read_bytes() == weights
+    assert all(step.startswith("the model is being downloaded, ") for step in steps)
+    assert re.fullmatch(r"the model is being downloaded, 2\.1 of 2\.\d MB", steps[-1]), steps

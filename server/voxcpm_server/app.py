@@ -70,7 +70,8 @@ async def running_server(
     log_engines: False if another process starts the engines, and logs their steps
     """
     async with AsyncExitStack() as stack:
-        start = Start(settings, engine_lines=log_engines)
+        # A pool that a program has made says nothing about later starts; that of a front is the host's.
+        start = Start(settings, engine_lines=log_engines, recorded=pool is None or not log_engines)
         stack.enter_context(start.reported())
         threads = IoThreads()
         stack.callback(threads.close)

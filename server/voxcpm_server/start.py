@@ -49,12 +49,15 @@ class Start:
     The estimate is the duration of the last start with the same model and engines, which `finish` records in a file.
 
     report: receives the text of each step
+    recorded: True if durations are read and written
     engine_lines: True if the steps of engines are logged here, and not by the process that starts them
     """
 
-    def __init__(self, settings: Settings, *, engine_lines: bool = True, file: Path | None = None) -> None:
+    def __init__(
+        self, settings: Settings, *, engine_lines: bool = True, recorded: bool = True, file: Path | None = None
+    ) -> None:
         self.report: Callable[[str], None] = _ignore
-        self._file = file or _cache_file()
+        self._file = (file or _cache_file()) if recorded else None
         self._key = _key(settings)
         self._expected = _read(self._file).get(self._key, UNKNOWN_SECONDS)
         self._began = time.monotonic()

@@ -253,7 +253,12 @@ class EnginePool:
         if logger.isEnabledFor(logging.DEBUG):
             room, steps = chosen.load()
             logger.debug(
-                "replica call=%s engine=%s room=%s steps=%.0f of=%d", id, chosen.name, room.name, steps, len(replicas)
+                "replica call=%s engine=%s room=%s steps=%.0f of=%d",
+                id,
+                chosen.name.removeprefix("engine "),
+                room.name.lower(),
+                steps,
+                len(replicas),
             )
         chosen.start(id, call)
 

@@ -72,7 +72,8 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
             config, first = first, None
         else:
             config = self._reader.generate_config(pb.GenerateConfig())
-        call.voice = config.voice.name
+        asked = config.voice
+        call.voice = asked.voice or asked.preset or asked.hifi
         chosen = await self._voice(config, call.peer.caller)
         call.voice = chosen.name
         log.debug("voice id=%s voice=%s", log_word(call.request_id), log_word(chosen.name))

@@ -30,7 +30,7 @@ from voxcpm_grpc.ipc.messages import (
 from voxcpm_grpc.pool.background import cancel_and_wait, keep_running
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.handle import HandleFactory
-from voxcpm_grpc.progress import Listener
+from voxcpm_grpc.progress import Listener, Progress
 from voxcpm_grpc.request import ModelInfo
 from voxcpm_grpc.settings.schema import MAX_SECONDS, SupervisionSettings
 
@@ -96,9 +96,21 @@ class _Attachment:
     def __init__(self) -> None:
         self._address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._lost = asyncio.Event()
-        self.on_progress: Listener = progress.ignore
+        self._listener: Listener = progress.ignore
+        self._step: Progress | None = None  # the last one; it may arrive before the first `report_to`
+
+    def report_to(self, listener: Listener) -> None:
+        """Pass the progress of the next engine to a function."""
+        self._listener = listener
+        if self._step:
+            listener(self._step)
+
+    def on_progress(self, step: Progress) -> None:
+        self._step = step
+        self._listener(step)
 
     def on_ready(self, address: str) -> None:
+        self._step = None
         self._address.set_result(address)
 
     def on_lost(self) -> None:
@@ -121,7 +133,7 @@ class AttachedHandle(Channel):
         self._attachment = attachment
 
     async def start(self) -> ModelInfo:
-        self._attachment.on_progress = progress.forwarder(self.name)
+        self._attachment.report_to(progress.forwarder(self.name))
         address, self._ended = await self._attachment.engine()
         with _listening(self._socket, address):
             async with contextlib.aclosing(self.reports()) as batches:
