@@ -5,6 +5,7 @@ import sys
 import pytest
 
 from voxcpm_grpc.kernels.precompile import Launch, compile_all, precompile, record
+from voxcpm_grpc.progress import Progress, reported_to
 
 LAUNCHES = [Launch("module", f"kernel_{number}", "{}") for number in range(20)]
 ANSWER = "import json, sys\nfor line in sys.stdin: print({}, flush=True)"
@@ -54,3 +55,14 @@ def test_a_kernel_is_in_the_cache_after_its_launch_was_recorded(tmp_path, monkey
     torch.testing.assert_close(rms_norm(x, None, 0.0), x)
     assert {path.name for path in tmp_path.rglob("*.cubin")} == before
     precompile(lambda: pytest.fail("compiled before"), "a test")
+
+
+def test_the_progress_counts_kernels_of_all_processes():
+    steps: list[Progress] = []
+    with reported_to(steps.append):
+        compile_all(LAUNCHES, 3, compiler("1"))
+    assert [str(steps[0]), str(steps[-1])] == [
+        "kernels are being compiled, 0 of 20",
+        "kernels are being compiled, 20 of 20",
+    ]
+    assert [step.done for step in steps] == list(range(21))
