@@ -15,7 +15,11 @@ class StepGraph(Generic[T]):
     """A call captured for several sizes, largest first, in one pool. Another size uses the next larger one."""
 
     def __init__(
-        self, call: Callable[[int], T], sizes: Sequence[int], pool: GraphPool, on_captured: Callable[[], None]
+        self,
+        call: Callable[[int], T],
+        sizes: Sequence[int],
+        pool: GraphPool,
+        on_captured: Callable[[], None] = lambda: None,
     ) -> None:
         """`on_captured` is called after each capture."""
         self.sizes = sorted(sizes)
