@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from voxcpm_grpc.audio import AudioFormat, Encoding, OutputPipeline, WavWriter, decode, encoder, resample, wav_bytes
+from voxcpm_grpc.audio.wav import header
 from voxcpm_grpc.errors import Internal, InvalidRequest
 
 LIMITS = {"target_rate": 16000, "max_seconds": 30.0, "max_bytes": 1 << 24}
@@ -60,11 +61,19 @@ def test_floats_are_not_changed():
     assert stream.push(NOISE * 3) + stream.flush() == (NOISE * 3).astype("<f4").tobytes()
 
 
+STREAMED = (0x7FFFF000 + 36, 0x7FFFF000)  # lengths of file and audio that players take as unknown
+
+
+def lengths(header: bytes) -> tuple[int, int]:
+    (riff,), (data,) = struct.unpack_from("<I", header, 4), struct.unpack_from("<I", header, 40)
+    return riff, data
+
+
 def test_wav_sends_one_open_header_with_the_first_audio():
     stream = encoder(AudioFormat(Encoding.WAV, 24000))
     assert stream.push(NOISE[:0]) == b""
     first = stream.push(NOISE[:100])
-    assert first[:4] == b"RIFF" and struct.unpack_from("<I", first, 40) == (0xFFFFFFFF,) and len(first) == 44 + 200
+    assert first[:4] == b"RIFF" and lengths(first) == STREAMED and len(first) == 44 + 200
     rest = stream.push(NOISE[100:300]) + stream.flush()
     assert len(rest) == 400
     decoded = decode(first + rest, **{**LIMITS, "target_rate": 24000})
@@ -83,8 +92,7 @@ def test_the_writer_sets_the_lengths_on_close(tmp_path, encoding, width):
         for at in range(0, len(pcm), 4000):
             writer.write(pcm[at : at + 4000])
     data = path.read_bytes()
-    assert struct.unpack_from("<I", data, 4) == (len(data) - 8,)
-    assert struct.unpack_from("<I", data, 40) == (len(pcm),)
+    assert lengths(data) == (len(data) - 8, len(pcm))
     np.testing.assert_allclose(decode(data, **LIMITS).waveform, NOISE, atol=0.51 / 32768)
     if width == 2:
         with wave.open(str(path)) as reader:
@@ -96,8 +104,14 @@ def test_a_written_file_is_valid_before_close_and_on_a_pipe():
     pipe = Pipe()
     with WavWriter(pipe, 16000) as writer:  # type: ignore[arg-type]
         writer.write(bytes(320))
+        assert lengths(pipe.received) == STREAMED
         assert len(decode(pipe.received, **LIMITS).waveform) == 160
     assert len(decode(pipe.received, **LIMITS).waveform) == 160
+
+
+def test_audio_longer_than_the_header_can_say_is_read_to_its_end():
+    assert lengths(header(16000, data_bytes=5_000_000_000)) == (0xFFFFFFFF, 0xFFFFFFFF)
+    assert len(decode(header(16000, data_bytes=5_000_000_000) + bytes(320), **LIMITS).waveform) == 160
 
 
 def run(pipeline: OutputPipeline, parts: list[np.ndarray]) -> tuple[bytes, int]:

@@ -11,7 +11,10 @@ import numpy as np
 from voxcpm_grpc.audio import pcm
 from voxcpm_grpc.audio.formats import BadAudio, Encoding
 
-OPEN = 0xFFFFFFFF  # length in the header of a file that is still written
+# The length of audio that is still written, as sox writes it to a pipe. sox and ffmpeg read such audio to its end
+# without a warning about the header. sox stops at once at a length of 0, and both warn about 0xFFFFFFFF.
+UNKNOWN_LENGTH = 0x7FFFF000
+TOO_LONG = 0xFFFFFFFF  # length of audio that 32 bits cannot hold; readers go on to the end of the file
 MAX_LENGTH = 0x7FFF0000  # programs that do not know the length write different numbers from here on
 PCM, FLOAT, EXTENSIBLE = 1, 3, 0xFFFE
 SUBFORMAT_TAIL = bytes.fromhex("000000001000800000aa00389b71")  # the end of a GUID that stands for a plain format tag
@@ -41,8 +44,9 @@ def is_wav(data: bytes) -> bool:
 def parse(data: bytes) -> Wave | None:
     """Parse a WAV file. Returns None if its codec is neither integer nor float PCM.
 
-    A payload that is shorter than declared is used up to its end. An open length (0xFFFFFFFF, or 0 by a writer that did
-    not close the file) stands for the rest of the file. Raises BadAudio for a file without format or payload.
+    A payload that is shorter than declared is used up to its end. An open length (UNKNOWN_LENGTH, 0xFFFFFFFF, or 0 by
+    a writer that did not close the file) stands for the rest of the file. Raises BadAudio for a file without format or
+    payload.
     """
     fmt = b""
     at = 12
@@ -89,10 +93,8 @@ def _wave(fmt: bytes, payload: memoryview, declared: int) -> Wave | None:
 def header(sample_rate: int, encoding: Encoding = Encoding.PCM_S16LE, data_bytes: int | None = None) -> bytes:
     """The 44 bytes before mono PCM of an encoding. Lengths are open if `data_bytes` is None or more than 4 GB."""
     tag, width = (FLOAT, 4) if encoding == Encoding.PCM_F32LE else (PCM, 2)
-    if data_bytes is None or data_bytes > OPEN - HEADER_BYTES:
-        riff_size = data_size = OPEN
-    else:
-        riff_size, data_size = data_bytes + HEADER_BYTES - 8, data_bytes
+    data_size = UNKNOWN_LENGTH if data_bytes is None else min(data_bytes, TOO_LONG)
+    riff_size = min(data_size + HEADER_BYTES - 8, TOO_LONG)
     fmt = struct.pack("<HHIIHH", tag, 1, sample_rate, sample_rate * width, width, width * 8)
     return (
         struct.pack("<4sI8sI", b"RIFF", riff_size, b"WAVEfmt ", len(fmt))
