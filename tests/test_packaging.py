@@ -1,5 +1,7 @@
-"""The wheel that `pip install voxcpm-grpc` installs, built here without network."""
+"""The wheels of the package and of the bundled voice, built here without network."""
 
+import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -12,36 +14,71 @@ import pytest
 from voxcpm_grpc import __version__
 
 ROOT = Path(__file__).parent.parent
+VOICE = ROOT / "voxcpm_grpc/demo"
 SOURCES = {
     "voxcpm_grpc": ROOT / "voxcpm_grpc",
     "voxcpm_server": ROOT / "server/voxcpm_server",
     "voxcpm_client": ROOT / "clients/python/voxcpm_client",
 }
+RESOLVE = "import sys; from voxcpm_grpc.checkpoint import resolve; print(resolve('demo'))"
+WITHOUT_VOICE = f"import sys; sys.modules['voxcpm_grpc_demo'] = None; {RESOLVE}"
+
+
+def build(project: Path, folder: Path) -> Path:
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(command, cwd=project, check=True, capture_output=True, timeout=300)
+    (path,) = folder.glob("*.whl")
+    return path
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[zipfile.ZipFile]:
-    folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=300)
-    (path,) = folder.glob("*.whl")
+    path = build(ROOT, tmp_path_factory.mktemp("wheel"))
     assert path.name == f"voxcpm_grpc-{__version__}-py3-none-any.whl"
-    assert path.stat().st_size < 32_000_000  # of which the voice may have 30
+    assert path.stat().st_size < 1_000_000
     with zipfile.ZipFile(path) as archive:
         yield archive
 
 
+@pytest.fixture(scope="module")
+def voice_wheel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[zipfile.ZipFile]:
+    with zipfile.ZipFile(build(VOICE, tmp_path_factory.mktemp("wheel"))) as archive:
+        yield archive
+
+
 def metadata(wheel: zipfile.ZipFile, name: str) -> str:
-    return wheel.read(f"voxcpm_grpc-{__version__}.dist-info/{name}").decode()
+    (path,) = [path for path in wheel.namelist() if path.endswith(f".dist-info/{name}")]
+    return wheel.read(path).decode()
+
+
+def requirements(wheel: zipfile.ZipFile, extra: str = "") -> dict[str, str]:
+    """Bounds of the required packages by their names: those of an extra, or those without one."""
+    lines = Parser().parsestr(metadata(wheel, "METADATA")).get_all("Requires-Dist", [])
+    parts = [line.partition(";") for line in lines]
+    chosen = [one for one, _, marker in parts if ("extra ==" not in marker if not extra else f"'{extra}'" in marker)]
+    return {found[1]: found[2] for one in chosen if (found := re.match(r"([\w.-]+)(.*)", one.strip()))}
+
+
+def run(program: str, *folders: Path) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join(map(str, folders))
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=folders[0],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
 
 
 def test_it_holds_three_packages_and_nothing_else(wheel):
     tops = {name.partition("/")[0] for name in wheel.namelist()}
     assert tops == {*SOURCES, f"voxcpm_grpc-{__version__}.dist-info"}
     assert not [name for name in wheel.namelist() if "__pycache__" in name or "/test_" in name]
+    assert not [name for name in wheel.namelist() if name.startswith("voxcpm_grpc/demo")]
 
 
-def test_every_module_and_the_voice_are_in_it(wheel):
+def test_every_module_and_the_contract_are_in_it(wheel):
     shipped = set(wheel.namelist())
     for package, folder in SOURCES.items():
         modules = {f"{package}/{path.relative_to(folder).as_posix()}" for path in folder.rglob("*.py")}
@@ -49,27 +86,66 @@ def test_every_module_and_the_voice_are_in_it(wheel):
         assert modules <= shipped
     stubs = {f"voxcpm_grpc/v1/{name}" for name in ("tts_pb2.py", "tts_pb2.pyi", "tts_pb2_grpc.py")}
     assert stubs <= shipped
-    folder = ROOT / "voxcpm_grpc/demo"
-    voice = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    needed = {"config.json", "tokenizer.json", "model.safetensors", "audiovae.safetensors", "languages.json"}
-    needed.add("presets/presets.json")
-    assert voice.keys() >= {*needed, "README.md", "NOTICE"}
-    assert sum(map(len, voice.values())) <= 30_000_000
-    for name, data in voice.items():
-        assert wheel.read(f"voxcpm_grpc/demo/{name}") == data
+    proto = "voxcpm_grpc/v1/tts.proto"
+    assert wheel.read(proto) == (ROOT / "protos" / proto).read_bytes()
     assert {"voxcpm_grpc/py.typed", "voxcpm_client/py.typed"} <= shipped
 
 
+def test_the_voice_is_a_wheel_of_its_own(voice_wheel):
+    files = {path.relative_to(VOICE).as_posix(): path.read_bytes() for path in VOICE.rglob("*") if path.is_file()}
+    needed = {"config.json", "tokenizer.json", "model.safetensors", "audiovae.safetensors", "languages.json"}
+    needed.add("presets/presets.json")
+    assert files.keys() >= {*needed, "README.md", "NOTICE"}
+    assert sum(map(len, files.values())) <= 30_000_000
+    del files["pyproject.toml"]
+    shipped = [name for name in voice_wheel.namelist() if ".dist-info/" not in name]
+    assert {name: voice_wheel.read(name) for name in shipped} == {
+        f"voxcpm_grpc_demo/{name}": data for name, data in files.items()
+    }
+    assert metadata(voice_wheel, "licenses/NOTICE") == (VOICE / "NOTICE").read_text("utf-8")
+
+
+def test_an_installed_server_finds_the_voice_in_its_wheel(wheel, voice_wheel, tmp_path):
+    wheel.extractall(tmp_path / "package")
+    voice_wheel.extractall(tmp_path / "voice")
+    found = run(RESOLVE, tmp_path / "package", tmp_path / "voice")
+    assert found.stdout.strip() == str(tmp_path / "voice/voxcpm_grpc_demo"), found.stderr
+    missing = run(WITHOUT_VOICE, tmp_path / "package")
+    assert "StartupError: the bundled voice is not installed" in missing.stderr
+    assert "pip install ./voxcpm_grpc/demo" in missing.stderr
+
+
+def test_a_checkout_needs_no_installed_voice():
+    assert run(WITHOUT_VOICE, ROOT).stdout.strip() == str(VOICE)
+
+
 def test_the_licence_and_the_notices_travel_along(wheel):
-    for name in ("LICENSE", "NOTICE", "voxcpm_grpc/demo/NOTICE"):
+    for name in ("LICENSE", "NOTICE"):
         assert metadata(wheel, f"licenses/{name}") == (ROOT / name).read_text("utf-8")
     assert Parser().parsestr(metadata(wheel, "METADATA"))["License-Expression"] == "Apache-2.0"
 
 
 def test_the_base_installation_is_a_client(wheel):
-    requirements = Parser().parsestr(metadata(wheel, "METADATA")).get_all("Requires-Dist", [])
-    base = {requirement.partition(">")[0] for requirement in requirements if "extra ==" not in requirement}
-    assert base == {"click", "googleapis-common-protos", "grpcio", "grpcio-status", "numpy", "protobuf"}
-    server = {requirement.partition(">")[0] for requirement in requirements if "extra == 'server'" in requirement}
-    assert {"torch", "safetensors", "tokenizers", "pydantic"} <= server
+    base = {"click", "googleapis-common-protos", "grpcio", "grpcio-status", "numpy", "protobuf"}
+    assert requirements(wheel).keys() == base
+    assert {"torch", "safetensors", "tokenizers", "pydantic"} <= requirements(wheel, "server").keys()
     assert "voxcpm-grpc = voxcpm_client.cli:main" in metadata(wheel, "entry_points.txt")
+
+
+def test_the_server_extra_names_the_voice(wheel, voice_wheel):
+    of_voice = Parser().parsestr(metadata(voice_wheel, "METADATA"))
+    assert requirements(wheel, "server")[of_voice["Name"]] == f"~={of_voice['Version']}"
+
+
+def test_the_server_admits_no_torch_above_the_one_that_the_tests_run_with(wheel):
+    [tested] = re.findall(r"^TORCH_VERSION \?= (\d+)\.(\d+)\.", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+    major, minor = map(int, tested)
+    bounds = requirements(wheel, "server")["torch"].split(",")
+    assert f"<{major}.{minor + 1}" in bounds
+    assert ">=2.11" in bounds
+
+
+def test_the_demo_installs_no_test_tools_and_nothing_that_compiles(wheel):
+    """Builds of torch for CUDA bring triton themselves; on a CPU nothing needs it."""
+    demo = requirements(wheel).keys() | requirements(wheel, "server").keys()
+    assert not demo & {"pytest", "ruff", "pyright", "hypothesis", "ray", "triton", "flash-attn", "hatchling"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import importlib.util
 import json
 import re
 import threading
@@ -67,7 +68,7 @@ def resolve(model: str, revision: str | None = None, cache_dir: Path | None = No
     StartupError, with the remedy, if there is no complete checkpoint.
     """
     if model == "demo":
-        return _local(Path(__file__).parent / "demo", revision)
+        return _local(_bundled_voice(), revision)
     path = Path.home() / model[2:] if model.startswith("~/") else Path(model)
     if model and _is_directory(path):
         return _local(path, revision)
@@ -109,6 +110,20 @@ def languages(directory: Path, name: str = "") -> tuple[str, ...]:
     if not all(isinstance(tag, str) and _TAG.fullmatch(tag) for tag in tags):
         raise StartupError(f'{LANGUAGES_FILE} of the model must be a list of BCP 47 tags, such as ["en", "pt-BR"]')
     return tuple(map(str, tags))
+
+
+def _bundled_voice() -> Path:
+    """The folder of the bundled voice: in a checkout, or of the distribution voxcpm-grpc-demo."""
+    checkout = Path(__file__).parent / "demo"
+    if (checkout / "config.json").is_file():
+        return checkout
+    spec = importlib.util.find_spec("voxcpm_grpc_demo")  # a folder of data, without a module
+    if spec is None or not spec.submodule_search_locations:
+        raise StartupError(
+            "the bundled voice is not installed; install it with `pip install voxcpm-grpc-demo` (in a checkout: "
+            "`pip install ./voxcpm_grpc/demo`), or choose another model with --model"
+        )
+    return Path(next(iter(spec.submodule_search_locations)))
 
 
 def _is_directory(path: Path) -> bool:
