@@ -3,15 +3,18 @@
 PYTHON ?= python3
 VENV ?= .venv
 TORCH_VERSION ?= 2.13.0
-# An index for torch alone, such as one of CPU builds; empty means the index that pip uses anyway.
+# An index for torch alone, such as one of CPU builds; empty means the index that pip uses anyway. Neither matters if
+# PYTHON or VENV has a torch that pyproject.toml admits.
 TORCH_INDEX ?=
 ARGS ?=
 SUITES ?=
 # Three on two cores: many tests wait for processes rather than compute.
 WORKERS ?= 3
 
-PIP = $(VENV)/bin/python -m pip --disable-pip-version-check
+# What make demo needs, and with it what make test needs.
 INSTALLED = $(VENV)/.installed
+TESTS_INSTALLED = $(VENV)/.installed-tests
+INSTALL = $(PYTHON) tools/install.py $(VENV) --torch $(TORCH_VERSION) $(if $(TORCH_INDEX),--torch-index $(TORCH_INDEX))
 PROTOC_VENV = .venv-protos
 # The oldest grpcio that pyproject.toml admits: stubs refuse a grpcio older than what generated them.
 GRPCIO_TOOLS = 1.71.2
@@ -27,16 +30,16 @@ help: ## list the verbs
 demo: $(INSTALLED) ## speak through a real server and client into demo.wav: make demo ARGS="--voice slt"
 	$(VENV)/bin/voxcpm-grpc demo --out demo.wav $(ARGS)
 
-test: $(INSTALLED) ## run the tests that need no GPU
+test: $(TESTS_INSTALLED) ## run the tests that need no GPU
 	$(VENV)/bin/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
-test-system: $(INSTALLED) ## run the tests that need other packages or more time: make test-system SUITES="ray fuzz"
+test-system: $(TESTS_INSTALLED) ## run the tests that need other packages or more time: make test-system SUITES="ray fuzz"
 	$(VENV)/bin/python tools/system_tests.py $(SUITES)
 
 serve: $(INSTALLED) ## serve, with flags in ARGS: make serve ARGS="--model DIRECTORY --listen 0.0.0.0:50051"
 	$(VENV)/bin/voxcpm-grpc serve $(ARGS)
 
-check: $(INSTALLED) $(PROTOC_VENV)/.installed ## format, lint, types, layers, and stubs that match the contract
+check: $(TESTS_INSTALLED) $(PROTOC_VENV)/.installed ## format, lint, types, layers, and stubs that match the contract
 	$(VENV)/bin/ruff format --check
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/pyright
@@ -59,14 +62,13 @@ clean: ## remove what these verbs made
 	rm -rf $(VENV) .venv-system $(PROTOC_VENV) build dist demo.wav .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# torch goes first and by exact version: a range would let pip choose a build that brings gigabytes of CUDA libraries.
-$(INSTALLED): pyproject.toml
+$(INSTALLED): pyproject.toml voxcpm_grpc/demo/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "$(PYTHON) is older than 3.11; name another with PYTHON=")'
-	@test -x $(VENV)/bin/python || { echo "creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
-	@echo "installing torch $(TORCH_VERSION)"
-	@$(PIP) install -q $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch==$(TORCH_VERSION)
-	@echo "installing voxcpm-grpc with its server and test tools"
-	@$(PIP) install -q torch==$(TORCH_VERSION) -e '.[server,test]'
+	@$(INSTALL)
+	@touch $@
+
+$(TESTS_INSTALLED): $(INSTALLED)
+	@$(INSTALL) --tests
 	@touch $@
 
 $(PROTOC_VENV)/.installed: Makefile
