@@ -22,7 +22,7 @@ PROTOC = $(PROTOC_VENV)/bin/python -m grpc_tools.protoc -I protos protos/voxcpm_
 
 export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 
-.PHONY: help demo test test-system serve check protos test-gpu clean
+.PHONY: help demo test test-system serve check protos image test-gpu clean
 
 help: ## list the verbs
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{ printf "make %-11s %s\n", $$1, $$2 }'
@@ -54,6 +54,9 @@ check: $(TESTS_INSTALLED) $(PROTOC_VENV)/.installed ## format, lint, types, laye
 protos: $(PROTOC_VENV)/.installed ## generate the stubs and the reference of the contract
 	$(PROTOC) --python_out=. --pyi_out=. --grpc_python_out=.
 	$(PROTOC_VENV)/bin/python tools/document_api.py
+
+image: $(PROTOC_VENV)/.installed ## record the contract of a release, which buf breaking compares with
+	$(PROTOC) --include_imports --descriptor_set_out=protos/published.binpb
 
 test-gpu: ## run the GPU tests with $PYTHON as it is; installs nothing
 	PYTHONPATH="$(CURDIR):$(CURDIR)/server:$(CURDIR)/clients/python$${PYTHONPATH:+:$$PYTHONPATH}" $(PYTHON) -m pytest -m gpu $(ARGS)

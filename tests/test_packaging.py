@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from voxcpm_grpc import __version__
+from voxcpm_grpc.v1 import tts_pb2 as pb
 
 ROOT = Path(__file__).parent.parent
 VOICE = ROOT / "voxcpm_grpc/demo"
@@ -89,6 +90,12 @@ def test_every_module_and_the_contract_are_in_it(wheel):
     proto = "voxcpm_grpc/v1/tts.proto"
     assert wheel.read(proto) == (ROOT / "protos" / proto).read_bytes()
     assert {"voxcpm_grpc/py.typed", "voxcpm_client/py.typed"} <= shipped
+
+
+def test_the_contract_claims_no_domain():
+    options = pb.DESCRIPTOR.GetOptions()
+    assert options.java_package == pb.DESCRIPTOR.package == "voxcpm_grpc.v1"
+    assert options.go_package == "voxcpm_grpc/v1;voxcpmv1"
 
 
 def test_the_voice_is_a_wheel_of_its_own(voice_wheel):

