@@ -111,7 +111,7 @@ def test_a_call_is_retried_until_the_server_is_back(client, serve):
         command = [client.venv / "bin/python", "-c", program]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         with subprocess.Popen(command, env=client.env, **pipes) as caller:
-            assert caller.stdout.readline() == "ready\n"
+            assert caller.stdout and caller.stdout.readline() == "ready\n"
             first.stop()
             with serve(port=port, wait=False):
                 output, _ = caller.communicate("\n", SECONDS)
@@ -122,7 +122,7 @@ def test_a_server_that_shuts_down_in_mid_stream_says_so(client, serve):
     with serve("--drain-seconds=0", "--drain-delay-seconds=0") as served:
         command = [client.venv / "bin/python", "-c", SHUTDOWN.format(target=served.address)]
         with subprocess.Popen(command, env=client.env, stdout=subprocess.PIPE, text=True) as caller:
-            assert caller.stdout.readline() == "speaking\n"
+            assert caller.stdout and caller.stdout.readline() == "speaking\n"
             served.process.terminate()
             error = caller.communicate(timeout=SECONDS)[0]
     assert re.match(r"UNAVAILABLE|ABORTED", error)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import re
 import socket
+from typing import Any
 
 import grpc
 import pytest
 from google.rpc import error_details_pb2
-from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2
 from grpc_status import rpc_status
+from support.grpc_types import health_stub
 from support.newcomer import ROOT
 from support.waiting import wait_until
 
@@ -29,8 +31,12 @@ def accepts(address: str) -> bool:
 
 
 def statuses(channel: grpc.Channel) -> dict[str, int]:
-    check = health_pb2_grpc.HealthStub(channel).Check
+    check = health_stub(channel).Check
     return {name: check(health_pb2.HealthCheckRequest(service=name)).status for name in ("", SERVICE, "liveness")}
+
+
+def details(error: Any) -> Any:
+    return rpc_status.from_call(error).details
 
 
 def refusal(call) -> grpc.RpcError:
@@ -53,7 +59,7 @@ def test_calls_and_probes_are_answered_while_the_model_loads(serve):
                 error = refusal(call)
                 assert error.code() is grpc.StatusCode.UNAVAILABLE
                 retry = error_details_pb2.RetryInfo()
-                assert [retry for detail in rpc_status.from_call(error).details if detail.Unpack(retry)]
+                assert [retry for detail in details(error) if detail.Unpack(retry)]
                 assert 0 < retry.retry_delay.ToTimedelta().total_seconds() < 100
             assert "listening on" not in served.output.read_text()  # all of this came before it
 
