@@ -50,6 +50,14 @@ class NotFound(VoxCPMError):
     """This caller has no such voice."""
 
 
+class Unauthenticated(VoxCPMError):
+    """The caller has not proved who it is."""
+
+
+class PermissionDenied(VoxCPMError):
+    """This caller is known, but may not do this."""
+
+
 class FailedPrecondition(VoxCPMError):
     """The request is valid, but this server is not configured for it."""
 
@@ -91,6 +99,8 @@ class StartupError(Exception):
 CODES: dict[type[VoxCPMError], str] = {
     InvalidRequest: "INVALID_ARGUMENT",
     NotFound: "NOT_FOUND",
+    Unauthenticated: "UNAUTHENTICATED",
+    PermissionDenied: "PERMISSION_DENIED",
     FailedPrecondition: "FAILED_PRECONDITION",
     Exhausted: "RESOURCE_EXHAUSTED",
     Unavailable: "UNAVAILABLE",

@@ -19,6 +19,7 @@ from voxcpm_grpc.pool.background import keep_running
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.ray.ray_pool import FindAndLoad, RayPool
 from voxcpm_grpc.settings.schema import Settings, engines
+from voxcpm_server.auth.authenticator import Authenticator
 from voxcpm_server.download import download, find_model
 from voxcpm_server.rpc.call import AdmissionGate
 from voxcpm_server.rpc.server import RpcServer
@@ -73,6 +74,8 @@ async def running_server(
         # A pool that a program has made says nothing about later starts; that of a front is the host's.
         start = Start(settings, engine_lines=log_engines, recorded=pool is None or not log_engines)
         stack.enter_context(start.reported())
+        authenticator = Authenticator(settings)
+        await authenticator.open()
         threads = IoThreads()
         stack.callback(threads.close)
         if pool is None and settings.pool == "ray":
@@ -116,6 +119,7 @@ async def running_server(
             builder=builder,
             catalog=catalog,
             threads=threads,
+            authenticator=authenticator,
             calls=rpc.calls,
             gate=AdmissionGate(settings.limits),
             limits=settings.limits,

@@ -26,6 +26,7 @@ from voxcpm_grpc.request import Admitted, AudioChunk, Event, Finished, FinishRea
 from voxcpm_grpc.settings.schema import LimitSettings, Settings, VoiceSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
+from voxcpm_server.auth.authenticator import Authenticator
 from voxcpm_server.rpc.call import AdmissionGate
 from voxcpm_server.rpc.server import RpcServer
 from voxcpm_server.rpc.service import VoxCPMService
@@ -264,6 +265,7 @@ def serve_front(tmp_path: Path, decode_pool: DecodePool) -> ServeFront:
             builder=builder,
             catalog=catalog,
             threads=threads,
+            authenticator=Authenticator(settings),
             calls=rpc.calls,
             gate=gate,
             limits=settings.limits,

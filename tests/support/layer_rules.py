@@ -44,6 +44,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
     "library": ("pool", "loop_thread", "audio", "checkpoint", "request", "settings", "errors"),
     "voxcpm_grpc": ("library", "errors"),
     "voxcpm_server.signals": ("errors",),
+    "voxcpm_server.auth": ("settings", "errors"),
     "voxcpm_server.wire": ("v1", "request", "audio", "settings", "control_characters", "errors"),
     "voxcpm_server.voices.store": ("voxcpm_server.wire", "pool.background", "settings", "errors"),
     "voxcpm_server.voices": (
@@ -69,6 +70,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
         "errors",
     ),
     "voxcpm_server.rpc": (
+        "voxcpm_server.auth",
         "voxcpm_server.speech",
         "voxcpm_server.voices",
         "voxcpm_server.voices.store",
@@ -84,6 +86,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
     "voxcpm_server.start": ("checkpoint", "progress", "settings"),
     "voxcpm_server.app": (
         "voxcpm_server.start",
+        "voxcpm_server.auth",
         "voxcpm_server.download",
         "voxcpm_server.rpc",
         "voxcpm_server.voices",
@@ -212,10 +215,11 @@ FOREIGN: Mapping[str, tuple[str, ...]] = {  # the only rows that may import thes
     ),
     "triton": ("kernels", "kernels.cuda", "attention", "tools.voice"),
     "huggingface_hub": ("checkpoint", "voxcpm_client.cli"),
+    "jwt": ("voxcpm_server.auth",),
     "fsspec": ("voxcpm_server.voices.store",),
 }
 # Not part of every installation, so imported in the function that needs them.
-LAZY = {"av", "huggingface_hub", "ray", "sounddevice"}
+LAZY = {"av", "jwt", "huggingface_hub", "ray", "sounddevice"}
 LAZY_IN_CLIENT = ("voxcpm_server", "settings.sources", "checkpoint")
 NEEDS_PACKAGES = ("figure", "figures", "__main__")  # names of files that need matplotlib, or run a command
 # core_log sets the level of gRPC's log, which is a variable, for the time of an import.

@@ -8,13 +8,14 @@ import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import grpc
 
 from voxcpm_grpc.errors import Exhausted, InvalidRequest
 from voxcpm_grpc.settings.schema import LimitSettings
+from voxcpm_server.auth.principal import Principal
 from voxcpm_server.rpc.delivery import ReplyWriter
 from voxcpm_server.rpc.peer import Peer
 
@@ -43,6 +44,12 @@ class Call:
     first_audio_seconds: float | None = None
     audio_seconds: float = 0.0
     started: float = field(default_factory=time.monotonic)
+    admin: bool = False
+
+    def identify(self, principal: Principal) -> None:
+        """Count the call as one of this principal, wherever it comes from."""
+        self.peer = replace(self.peer, caller=principal.name)
+        self.admin = principal.admin
 
 
 class MalformedMessage:

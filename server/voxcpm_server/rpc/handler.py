@@ -37,7 +37,8 @@ MAX_VOICE_CHARS = 100  # of a voice in a log line
 def rpc(*, stream: bool) -> Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[Any]]]:
     """Wraps a servicer method `(self, request or iterator, call)`.
 
-    `self.calls` and `self.gate` admit the call; `self.write_seconds` is the longest wait for a caller that does not
+    `self.authenticator` identifies the caller, before anything is read; `self.calls` and `self.gate` admit the call;
+    `self.write_seconds` is the longest wait for a caller that does not
     read.
     """
 
@@ -50,6 +51,9 @@ def rpc(*, stream: bool) -> Callable[[Callable[..., Awaitable[Any]]], Callable[.
                 if isinstance(request, MalformedMessage):
                     raise request.error()
                 async with self.calls.enter():
+                    metadata = context.invocation_metadata() or ()
+                    if (principal := await self.authenticator.principal(metadata, context.auth_context)) is not None:
+                        call.identify(principal)
                     with self.gate.enter(call.peer, stream=stream):
                         log.debug("admitted method=%s peer=%s streams=%d", call.method, call.peer, self.gate.streams)
                         result = await method(self, messages or request, call)

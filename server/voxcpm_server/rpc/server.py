@@ -12,6 +12,7 @@ import grpc
 from voxcpm_grpc.errors import StartupError, Unavailable
 from voxcpm_grpc.settings.schema import Settings
 from voxcpm_grpc.v1 import tts_pb2_grpc
+from voxcpm_server.rpc import tls
 from voxcpm_server.rpc.deferred import DeferredService
 from voxcpm_server.rpc.handler import ParseInterceptor
 from voxcpm_server.rpc.health import Health
@@ -51,7 +52,7 @@ class RpcServer:
 
     async def open(self) -> str:
         """Open the port, and return its address with the real port. Raises StartupError."""
-        address = _bind(self._server, self._settings.listen)
+        address = _bind(self._server, self._settings.listen, tls.credentials(self._settings.tls))
         await self._server.start()
         return address
 
@@ -137,9 +138,9 @@ def _milliseconds(seconds: float) -> int:
     return round(1000 * seconds)
 
 
-def _bind(server: grpc.aio.Server, listen: str) -> str:
+def _bind(server: grpc.aio.Server, listen: str, credentials: grpc.ServerCredentials | None) -> str:
     try:
-        port = server.add_insecure_port(listen)
+        port = server.add_secure_port(listen, credentials) if credentials else server.add_insecure_port(listen)
     except RuntimeError:
         port = 0
     if not port:

@@ -15,6 +15,7 @@ from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.settings.schema import LimitSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
+from voxcpm_server.auth.authenticator import Authenticator
 from voxcpm_server.rpc.call import AdmissionGate, Call
 from voxcpm_server.rpc.handler import rpc
 from voxcpm_server.rpc.open_calls import OpenCalls
@@ -49,10 +50,12 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
         builder: VoiceBuilder,
         catalog: VoiceCatalog,
         threads: IoThreads,
+        authenticator: Authenticator,
         calls: OpenCalls,
         gate: AdmissionGate,
         limits: LimitSettings,
     ) -> None:
+        self.authenticator = authenticator
         self.calls = calls
         self.gate = gate
         self.uploads = UploadBudget(limits.max_upload_bytes_total, limits.upload_bytes_per_caller)

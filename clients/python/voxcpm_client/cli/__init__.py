@@ -13,6 +13,7 @@ import click
 from voxcpm_client.cli.clone import clone
 from voxcpm_client.cli.demo import demo
 from voxcpm_client.cli.info import info
+from voxcpm_client.cli.keys import keys
 from voxcpm_client.cli.say import say
 from voxcpm_client.cli.serve import download, serve
 from voxcpm_client.cli.voices import voices
@@ -48,5 +49,5 @@ def main() -> None:
     """Speak text with VoxCPM, store voices, and run a server."""
 
 
-for command in (serve, say, clone, voices, info, download, demo):
+for command in (serve, keys, say, clone, voices, info, download, demo):
     main.add_command(command)

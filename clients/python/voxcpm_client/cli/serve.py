@@ -53,7 +53,7 @@ def _flags() -> Iterator[click.Option]:
 @click.argument("settings", nargs=-1, type=click.UNPROCESSED)
 def serve(settings: tuple[str, ...]) -> None:
     """Run a server. The settings schema defines the flags."""
-    config = _import("voxcpm_grpc.settings.sources", INSTALL_SERVER)
+    config = import_or_explain("voxcpm_grpc.settings.sources", INSTALL_SERVER)
     flags = [word for word in settings if word != "--print-config"]
     if {"-h", "--help"} & set(flags):
         click.echo(f"Usage: voxcpm-grpc serve [--SETTING VALUE]...\n\n{config.help_text()}", nl=False)
@@ -65,10 +65,10 @@ def serve(settings: tuple[str, ...]) -> None:
             return
         if any(importlib.util.find_spec(name) is None for name in SERVER_PACKAGES):
             raise _missing(INSTALL_SERVER)
-        _import("voxcpm_grpc.logs", INSTALL_SERVER).set_up(effective.log_level)
+        import_or_explain("voxcpm_grpc.logs", INSTALL_SERVER).set_up(effective.log_level)
         # Here, because the next import takes half a second.
         log.info("start: voxcpm-grpc %s, model=%s listen=%s", __version__, effective.model, effective.listen)
-        _import("voxcpm_server.main", INSTALL_SERVER).serve(effective)
+        import_or_explain("voxcpm_server.main", INSTALL_SERVER).serve(effective)
     except StartupError as error:
         raise click.ClickException(str(error)) from None
 
@@ -86,7 +86,7 @@ def download(model: str, revision: str | None, cache_dir: Path | None) -> None:
 
     MODEL is the id of a Hugging Face repository, such as openbmb/VoxCPM2.
     """
-    checkpoint = _import("voxcpm_grpc.checkpoint", INSTALL_DOWNLOAD)
+    checkpoint = import_or_explain("voxcpm_grpc.checkpoint", INSTALL_DOWNLOAD)
     try:
         click.echo(checkpoint.resolve(model, revision, cache_dir))
     except ModuleNotFoundError as error:
@@ -95,7 +95,8 @@ def download(model: str, revision: str | None, cache_dir: Path | None) -> None:
         raise click.ClickException(str(error)) from None
 
 
-def _import(name: str, remedy: str) -> ModuleType:
+def import_or_explain(name: str, remedy: str) -> ModuleType:
+    """Import a module of the server. Raises ClickException, with the remedy, if a package is missing."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

@@ -1,0 +1,1 @@
+"""The identity of callers: API keys, JSON web tokens and client certificates."""
