@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
 import trustme
 from cryptography.hazmat.primitives import serialization
-from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2
+from support.grpc_types import health_stub
 from support.waiting import HANG_SECONDS
 
 from voxcpm_grpc.errors import StartupError
@@ -66,16 +66,12 @@ async def server(files: Files, **more: Path) -> AsyncIterator[str]:
         await rpc.stop()
 
 
-def health(channel: grpc.aio.Channel) -> Any:
-    return health_pb2_grpc.HealthStub(channel)
-
-
 async def alive(address: str, credentials: grpc.ChannelCredentials) -> None:
     """Ask the server over a connection of its own. Raises AioRpcError."""
     options = (*OPTIONS, ("grpc.use_local_subchannel_pool", 1))
     async with grpc.aio.secure_channel(address, credentials, options) as channel:
         request = health_pb2.HealthCheckRequest(service="liveness")
-        await health(channel).Check(request, wait_for_ready=False)
+        await health_stub(channel).Check(request, wait_for_ready=False)
 
 
 async def refused(address: str, credentials: grpc.ChannelCredentials) -> bool:
@@ -93,7 +89,7 @@ async def test_a_client_that_trusts_the_authority_is_served(files):
         assert await refused(address, grpc.ssl_channel_credentials(trustme.CA().cert_pem.bytes()))
         async with grpc.aio.insecure_channel(address) as channel:
             with pytest.raises(grpc.aio.AioRpcError):
-                await health(channel).Check(health_pb2.HealthCheckRequest(service="liveness"))
+                await health_stub(channel).Check(health_pb2.HealthCheckRequest(service="liveness"))
 
 
 async def test_clients_need_a_certificate_of_their_authority(files, tmp_path):
@@ -110,7 +106,7 @@ async def test_a_replaced_certificate_serves_new_connections_and_open_ones_go_on
     caplog.set_level(logging.INFO)
     new = trustme.CA()
     async with server(files) as address, grpc.aio.secure_channel(address, files.credentials(), OPTIONS) as channel:
-        stub = health(channel)
+        stub = health_stub(channel)
         watch = stub.Watch(health_pb2.HealthCheckRequest(service="liveness"))
         await watch.read()
         files.write(new)
