@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import socket
 import sys
@@ -21,9 +22,12 @@ from voxcpm_grpc.pool.host.engine_host import EngineHost
 from voxcpm_grpc.request import ModelInfo
 from voxcpm_grpc.settings.schema import Settings, engines
 from voxcpm_server.app import model_name, running_server
+from voxcpm_server.auth.exposure import exposure
 from voxcpm_server.download import download, find_model
 from voxcpm_server.signals import Signals
 from voxcpm_server.start import StartLog
+
+log = logging.getLogger(__name__)
 
 MAX_PORT = 65535
 
@@ -34,6 +38,8 @@ def serve(settings: Settings) -> None:
     Prints one line to stdout when the server is ready. Raises StartupError with one line for the operator.
     """
     logs.set_up(settings.log_level)
+    if fault := exposure(settings):
+        log.warning("%s", fault)
     here = settings.pool == "processes" and not is_repository(settings.model)
     directory = find_model(settings) if here else None
     with suppress(asyncio.CancelledError), asyncio.Runner(loop_factory=loop_factory()) as runner:

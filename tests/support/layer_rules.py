@@ -103,6 +103,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
     ),
     "voxcpm_server.main": (
         "voxcpm_server.start",
+        "voxcpm_server.auth",
         "voxcpm_server.download",
         "voxcpm_server.app",
         "voxcpm_server.signals",

@@ -1,0 +1,32 @@
+"""A warning about servers that anybody on the network can use or overhear."""
+
+from __future__ import annotations
+
+import ipaddress
+
+from voxcpm_grpc.settings.schema import Settings
+
+
+def exposure(settings: Settings) -> str:
+    """The fault of a server that other hosts reach without TLS or without authentication; empty if there is none."""
+    if is_local(settings.listen):
+        return ""
+    missing = []
+    if settings.tls.cert is None:
+        missing.append("encryption (tls.cert and tls.key)")
+    if not (settings.auth.keys or settings.auth.jwks or settings.tls.client_ca):
+        missing.append("authentication (auth.keys, auth.jwks or tls.client_ca)")
+    if not missing:
+        return ""
+    return f"{settings.listen} is open to other hosts without {' and without '.join(missing)}"
+
+
+def is_local(listen: str) -> bool:
+    """True if only programs of this host can reach an address such as 127.0.0.1:50051, [::1]:0 or unix:/run/x."""
+    if listen.startswith(("unix:", "unix-abstract:")):
+        return True
+    host = listen.rpartition(":")[0].strip("[]")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
