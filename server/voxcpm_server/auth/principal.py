@@ -1,4 +1,4 @@
-"""The identity of a caller."""
+"""The identity of a caller, and what it may do with voices."""
 
 from __future__ import annotations
 
@@ -10,8 +10,40 @@ class Principal:
     """An authenticated caller, who owns voices and has quotas.
 
     name: its kind and its name, such as `key:billing`, `jwt:alice` or `cert:gateway`
-    admin: True if it may see and change the voices of all principals and call VoxCPMAdminService
+    admin: True if it may see and change the voices of all principals
     """
 
     name: str
     admin: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The sender of a call, as far as shares and voices are concerned.
+
+    Voices belong to the principal that stores them. Those of an admin, and those that were stored without
+    authentication, have no owner: everyone sees them.
+
+    key: stands for the caller in the shares of streams, uploads and voices: its principal, or its address
+    owner: principal that owns the voices that the caller stores; empty for an admin and without authentication
+    admin: True if the caller sees and may change all voices
+    """
+
+    key: str
+    owner: str = ""
+    admin: bool = False
+
+    @classmethod
+    def of(cls, principal: Principal | None, address: str) -> Caller:
+        """The caller of a principal, or the one at an address if callers have no identity."""
+        if principal is None:
+            return cls(address)
+        return cls(principal.name, "" if principal.admin else principal.name, principal.admin)
+
+    def sees(self, owner: str) -> bool:
+        """True if the caller may use the voices of this owner."""
+        return self.admin or owner in ("", self.owner)
+
+    def may_change(self, owner: str) -> bool:
+        """True if the caller may change and delete the voices of this owner."""
+        return self.admin or owner == self.owner
