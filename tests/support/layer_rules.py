@@ -49,6 +49,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
     "voxcpm_server.voices.store": ("voxcpm_server.wire", "pool.background", "settings", "errors"),
     "voxcpm_server.voices": (
         "progress",
+        "voxcpm_server.auth",
         "voxcpm_server.voices.store",
         "voxcpm_server.wire",
         "pool",

@@ -25,12 +25,12 @@ class Caller:
     authentication, have no owner: everyone sees them.
 
     key: stands for the caller in the shares of streams, uploads and voices: its principal, or its address
-    owner: principal that owns the voices that the caller stores; empty for an admin and without authentication
+    principal: owns the voices that the caller stores; empty for an admin and without authentication
     admin: True if the caller sees and may change all voices
     """
 
     key: str
-    owner: str = ""
+    principal: str = ""
     admin: bool = False
 
     @classmethod
@@ -42,8 +42,16 @@ class Caller:
 
     def sees(self, owner: str) -> bool:
         """True if the caller may use the voices of this owner."""
-        return self.admin or owner in ("", self.owner)
+        return self.admin or owner in ("", self.principal)
+
+    def owns(self, owner: str) -> bool:
+        """True if the voices of this owner are the caller's own."""
+        return owner == self.principal
 
     def may_change(self, owner: str) -> bool:
         """True if the caller may change and delete the voices of this owner."""
-        return self.admin or owner == self.owner
+        return self.admin or self.owns(owner)
+
+
+OPERATOR = Caller("operator", admin=True)
+"""The operator of the server, who adds the presets."""

@@ -8,14 +8,14 @@ import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
 
 from voxcpm_grpc.errors import Exhausted, InvalidRequest
 from voxcpm_grpc.settings.schema import LimitSettings
-from voxcpm_server.auth.principal import Principal
+from voxcpm_server.auth.principal import Caller
 from voxcpm_server.rpc.delivery import ReplyWriter
 from voxcpm_server.rpc.peer import Peer
 
@@ -44,12 +44,10 @@ class Call:
     first_audio_seconds: float | None = None
     audio_seconds: float = 0.0
     started: float = field(default_factory=time.monotonic)
-    admin: bool = False
+    caller: Caller = field(init=False)
 
-    def identify(self, principal: Principal) -> None:
-        """Count the call as one of this principal, wherever it comes from."""
-        self.peer = replace(self.peer, caller=principal.name)
-        self.admin = principal.admin
+    def __post_init__(self) -> None:
+        self.caller = Caller(self.peer.caller)
 
 
 class MalformedMessage:
@@ -125,33 +123,33 @@ class AdmissionGate:
         return self._streams
 
     @contextmanager
-    def enter(self, peer: Peer, *, stream: bool) -> Iterator[None]:
+    def enter(self, caller: str, connection: str, *, stream: bool) -> Iterator[None]:
         """Admit an RPC that lasts as long as the block. Raises Exhausted."""
         if stream:
-            self._check(peer)
-            self._of_connection[peer.connection] += 1
-            self._of_caller[peer.caller] += 1
+            self._check(caller, connection)
+            self._of_connection[connection] += 1
+            self._of_caller[caller] += 1
         self._streams += stream
         try:
             yield
         finally:
             if stream:
-                _subtract(self._of_connection, peer.connection)
-                _subtract(self._of_caller, peer.caller)
+                _subtract(self._of_connection, connection)
+                _subtract(self._of_caller, caller)
             self._streams -= stream
 
-    def _check(self, peer: Peer) -> None:
-        """Raise Exhausted if another stream of this peer does not fit."""
+    def _check(self, caller: str, connection: str) -> None:
+        """Raise Exhausted if another stream of this caller and connection does not fit."""
         if self._streams >= self._max_streams:
             text = f"{self._streams} streams are open and the limit is {self._max_streams}; retry later"
-        elif peer.connection and self._of_connection[peer.connection] >= self._max_of_connection:
+        elif connection and self._of_connection[connection] >= self._max_of_connection:
             text = (
-                f"this connection has {self._of_connection[peer.connection]} open streams and the limit is "
+                f"this connection has {self._of_connection[connection]} open streams and the limit is "
                 f"{self._max_of_connection}; end one of them, or open another connection"
             )
-        elif self._of_caller[peer.caller] >= self._max_of_caller:
+        elif self._of_caller[caller] >= self._max_of_caller:
             text = (
-                f"this caller has {self._of_caller[peer.caller]} open streams and the limit is {self._max_of_caller}; "
+                f"this caller has {self._of_caller[caller]} open streams and the limit is {self._max_of_caller}; "
                 "end one of them, or retry later"
             )
         else:

@@ -20,6 +20,7 @@ from google.rpc import error_details_pb2, status_pb2
 from voxcpm_grpc.errors import Aborted, Exhausted, Internal, InvalidRequest, Unavailable, VoxCPMError, code_of
 from voxcpm_grpc.logs import log_word
 from voxcpm_grpc.v1 import tts_pb2
+from voxcpm_server.auth.principal import Caller
 from voxcpm_server.rpc.call import STREAMS_RETRY_SECONDS, Call, MalformedMessage, RequestStream
 from voxcpm_server.rpc.delivery import STATUS_SECONDS, ReplyWriter, reset_after
 from voxcpm_server.rpc.open_calls import EndedByShutdown
@@ -52,9 +53,9 @@ def rpc(*, stream: bool) -> Callable[[Callable[..., Awaitable[Any]]], Callable[.
                     raise request.error()
                 async with self.calls.enter():
                     metadata = context.invocation_metadata() or ()
-                    if (principal := await self.authenticator.principal(metadata, context.auth_context)) is not None:
-                        call.identify(principal)
-                    with self.gate.enter(call.peer, stream=stream):
+                    principal = await self.authenticator.principal(metadata, context.auth_context)
+                    call.caller = Caller.of(principal, call.peer.caller)
+                    with self.gate.enter(call.caller.key, call.peer.connection, stream=stream):
                         log.debug("admitted method=%s peer=%s streams=%d", call.method, call.peer, self.gate.streams)
                         result = await method(self, messages or request, call)
                 _log_end(call, "OK")
@@ -171,13 +172,14 @@ def _log_seconds(seconds: float | None) -> str:
 
 def _log_end(call: Call, code: str, error: VoxCPMError | None = None) -> None:
     log.info(
-        "rpc id=%s method=%s code=%s seconds=%.3f peer=%s voice=%s characters=%s queue_seconds=%s "
+        "rpc id=%s method=%s code=%s seconds=%.3f peer=%s caller=%s voice=%s characters=%s queue_seconds=%s "
         "first_audio_seconds=%s audio_seconds=%.3f%s",
         log_word(call.request_id),
         call.method,
         code,
         time.monotonic() - call.started,
         log_word(str(call.peer)),
+        log_word(call.caller.key),
         log_word(call.voice[:MAX_VOICE_CHARS]),
         "-" if call.characters is None else call.characters,
         _log_seconds(call.queue_seconds),

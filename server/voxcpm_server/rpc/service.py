@@ -16,6 +16,7 @@ from voxcpm_grpc.settings.schema import LimitSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
 from voxcpm_server.auth.authenticator import Authenticator
+from voxcpm_server.auth.principal import Caller
 from voxcpm_server.rpc.call import AdmissionGate, Call
 from voxcpm_server.rpc.handler import rpc
 from voxcpm_server.rpc.open_calls import OpenCalls
@@ -77,7 +78,7 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
             config = self._reader.generate_config(pb.GenerateConfig())
         asked = config.voice
         call.voice = asked.voice or asked.preset or asked.hifi
-        chosen = await self._voice(config, call.peer.caller)
+        chosen = await self._voice(config, call.caller)
         call.voice = chosen.name
         log.debug("voice id=%s voice=%s", log_word(call.request_id), log_word(chosen.name))
         config = replace(config, voice=VoiceChoice())  # frees the recordings inside: a stream may last for long
@@ -119,7 +120,7 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
             (role,) = config.roles
             upload = config.prompt if role is AudioRole.PROMPT else config.reference
             assert upload is not None and not isinstance(upload, str)
-            decoded = await self._builder.decode(recordings[role], upload, role, call.peer.caller)
+            decoded = await self._builder.decode(recordings[role], upload, role, call.caller)
             latents = await self._builder.encode(decoded, role)
         warnings = recording_warnings(decoded, role)
         return replies.latents(latents, self._pool.info.fingerprint, decoded.seconds, warnings)
@@ -127,25 +128,26 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
     @rpc(stream=False)
     async def GetVoice(self, request: pb.GetVoiceRequest, call: Call) -> pb.GetVoiceResponse:
         call.voice = requests.voice_id(request)
-        return replies.get_voice(await self._catalog.find(await self._id(call.voice)))
+        return replies.get_voice(await self._catalog.find(await self._id(call.voice, call.caller), call.caller))
 
     @rpc(stream=False)
     async def ListVoices(self, request: pb.ListVoicesRequest, call: Call) -> pb.ListVoicesResponse:
         kind, labels, size, token = requests.listing(request)
-        return replies.voice_page(*await self._catalog.page(kind=kind, labels=labels, size=size, token=token))
+        page = await self._catalog.page(call.caller, kind=kind, labels=labels, size=size, token=token)
+        return replies.voice_page(*page)
 
     @rpc(stream=False)
     async def UpdateVoice(self, request: pb.UpdateVoiceRequest, call: Call) -> pb.UpdateVoiceResponse:
         name, change = requests.update(request)
         call.voice = name
-        return replies.update_voice(await self._catalog.update(await self._id(name), change))
+        return replies.update_voice(await self._catalog.update(await self._id(name, call.caller), change, call.caller))
 
     @rpc(stream=False)
     async def DeleteVoice(self, request: pb.DeleteVoiceRequest, call: Call) -> pb.DeleteVoiceResponse:
         name, cascade, allow_missing = requests.deletion(request)
         call.voice = name
         try:
-            await self._catalog.delete(await self._id(name), cascade=cascade)
+            await self._catalog.delete(await self._id(name, call.caller), call.caller, cascade=cascade)
         except NotFound:
             if not allow_missing:
                 raise
@@ -174,19 +176,19 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
             call.request_id = requests.request_id(message) or call.request_id
             yield self._reader.upload(message)
 
-    async def _id(self, name: str) -> str:
+    async def _id(self, name: str, caller: Caller) -> str:
         """The id of the voice of an id or a name in the field `id`."""
         try:
-            return await self._catalog.resolve(name)
+            return await self._catalog.resolve(name, caller)
         except (InvalidRequest, NotFound) as error:
             error.field = "id"
             raise
 
-    async def _voice(self, config: GenerateConfig, caller: str) -> ChosenVoice:
+    async def _voice(self, config: GenerateConfig, caller: Caller) -> ChosenVoice:
         choice = config.voice
         if choice == VoiceChoice() and not config.style:
             choice = VoiceChoice(preset=self._catalog.default)
-        with self.uploads.account(caller) as take:
+        with self.uploads.account(caller.key) as take:
             for inline in choice.inline:
                 take(len(inline.data), inline.name)
             chosen = await self._builder.choose(choice, caller)
@@ -201,7 +203,7 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
         """Receive a whole upload. The recordings exist, and count against the budget, until the end of the block."""
         messages = self._upload_inputs(stream, call)
         idle = self._limits.upload_idle_seconds
-        with self.uploads.account(call.peer.caller) as take:
+        with self.uploads.account(call.caller.key) as take:
             async with reception(self._limits.upload_seconds):
                 config = await read_config(messages, idle)
                 recordings = await receive(
@@ -220,7 +222,7 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
 
     async def _add(self, stream: AsyncIterator[Any], call: Call) -> None:
         async with self._received(stream, call) as (config, recordings):
-            created = await self._builder.create(config, recordings, call.peer.caller)
+            created = await self._builder.create(config, recordings, call.caller)
         call.voice = created.stored.voice.id
         await self._send_created(created, config, call)
 

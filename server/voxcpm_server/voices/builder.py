@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, NotFound, Too
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.request import Conditioning, ModelInfo, Prompt, Request
 from voxcpm_grpc.settings.schema import LimitSettings
+from voxcpm_server.auth.principal import OPERATOR, Caller
 from voxcpm_server.voices.catalog import VoiceCatalog
 from voxcpm_server.voices.store.io_threads import IoThreads
 from voxcpm_server.voices.store.stored_voice import Damaged, StoredVoice, voice_id
@@ -72,7 +74,7 @@ class VoiceBuilder:
         self._threads = threads
         self._limits = limits
 
-    async def choose(self, choice: VoiceChoice, caller: str) -> ChosenVoice:
+    async def choose(self, choice: VoiceChoice, caller: Caller) -> ChosenVoice:
         """The voice that a caller chose. Raises InvalidRequest, NotFound and FailedPrecondition."""
         if choice.preset:
             try:
@@ -81,15 +83,15 @@ class VoiceBuilder:
                 error.field = "config.conditioning.preset"
                 raise
         if choice.voice:
-            return self._whole(await self._load(choice.voice, None, "config.conditioning.voice"))
+            return self._whole(await self._load(choice.voice, None, "config.conditioning.voice", caller))
         if choice.hifi:
-            return self._whole(await self._load(choice.hifi, VoiceKind.HIFI, "config.conditioning.hifi_id"))
+            return self._whole(await self._load(choice.hifi, VoiceKind.HIFI, "config.conditioning.hifi_id", caller))
         prompt = reference = None
         names: list[str] = []
         warnings: list[RequestWarning] = []
         match choice.prompt:
             case str(id):
-                stored = await self._load(id, VoiceKind.PROMPT, "config.conditioning.prompt_id")
+                stored = await self._load(id, VoiceKind.PROMPT, "config.conditioning.prompt_id", caller)
                 prompt = _prompt(stored)
                 names.append(stored.voice.id)
             case InlinePrompt(source=source, transcript=transcript):
@@ -99,7 +101,7 @@ class VoiceBuilder:
                 names.append(INLINE)
         match choice.reference:
             case str(id):
-                stored = await self._load(id, VoiceKind.REFERENCE, "config.conditioning.reference_id")
+                stored = await self._load(id, VoiceKind.REFERENCE, "config.conditioning.reference_id", caller)
                 reference = stored.reference
                 names.append(stored.voice.id)
             case Recording() | RawLatents() as source:
@@ -123,10 +125,10 @@ class VoiceBuilder:
                 field=field,
             ) from None
 
-    async def _load(self, name: str, kind: VoiceKind | None, field: str) -> StoredVoice:
+    async def _load(self, name: str, kind: VoiceKind | None, field: str, caller: Caller) -> StoredVoice:
         """The voice of an id or a name; of any kind if `kind` is None."""
         try:
-            stored = await self._catalog.load(await self._catalog.resolve(name, kind))
+            stored = await self._catalog.load(await self._catalog.resolve(name, caller, kind), caller)
         except (InvalidRequest, NotFound, FailedPrecondition) as error:
             error.field = field
             raise
@@ -139,7 +141,7 @@ class VoiceBuilder:
         return stored
 
     async def _inline(
-        self, source: Recording | RawLatents, role: AudioRole, caller: str, warnings: list[RequestWarning]
+        self, source: Recording | RawLatents, role: AudioRole, caller: Caller, warnings: list[RequestWarning]
     ) -> np.ndarray:
         """The latents of a recording inside a request; adds to `warnings`."""
         if isinstance(source, RawLatents):
@@ -152,7 +154,7 @@ class VoiceBuilder:
         warnings += recording_warnings(decoded, role)
         return await self.encode(decoded, role)
 
-    async def decode(self, data: bytes, upload: Upload, role: AudioRole, caller: str) -> Decoded:
+    async def decode(self, data: bytes, upload: Upload, role: AudioRole, caller: Caller) -> Decoded:
         """The audio of a caller's recording at the model's input rate. Raises BadAudio and Unavailable."""
         return await self._decode(data, upload, role, caller, self._limits.max_upload_bytes)
 
@@ -166,7 +168,7 @@ class VoiceBuilder:
         waveform = await self._threads.run(resample, samples, info.output_sample_rate, info.input_sample_rate)
         return await self._pool.encode(waveform, pad_left=False)
 
-    async def create(self, config: UploadConfig, recordings: Mapping[AudioRole, bytes], caller: str) -> Created:
+    async def create(self, config: UploadConfig, recordings: Mapping[AudioRole, bytes], caller: Caller) -> Created:
         """Build the voice and store it durably for a caller.
 
         A voice of the same content that is stored already gets the options that the config sets, and is returned.
@@ -179,23 +181,23 @@ class VoiceBuilder:
         for role, source in ((AudioRole.PROMPT, config.prompt), (AudioRole.REFERENCE, config.reference)):
             match source:
                 case str(id):
-                    members[role] = await self._load(id, KINDS[role], f"config.{role.value}_id")
+                    members[role] = await self._load(id, KINDS[role], f"config.{role.value}_id", caller)
                     using.append(members[role].voice.id)
                 case Upload() as upload:
                     decoded = await self.decode(recordings[role], upload, role, caller)
-                    members[role] = await self._member(decoded, role, upload.transcript, config.options)
+                    members[role] = await self._member(decoded, role, upload.transcript, config.options, caller)
                     warnings += recording_warnings(decoded, AudioRole.REFERENCE if config.shared else role)
         if config.shared:
             assert decoded is not None
-            members[AudioRole.REFERENCE] = await self._member(decoded, AudioRole.REFERENCE, "", config.options)
+            members[AudioRole.REFERENCE] = await self._member(decoded, AudioRole.REFERENCE, "", config.options, caller)
         wanted = [stored for stored in members.values() if stored.voice.id not in using]
         if len(members) > 1:
-            wanted.append(self._hifi(members[AudioRole.PROMPT], members[AudioRole.REFERENCE], config.options))
+            wanted.append(self._hifi(members[AudioRole.PROMPT], members[AudioRole.REFERENCE], config.options, caller))
         prompt, reference = (members.get(role) for role in AudioRole)
         await self._check_length(
             Conditioning(prompt=prompt and _prompt(prompt), reference=reference and reference.reference), "audio"
         )
-        voice, reused = (await self._catalog.add(*wanted, using=using, owner=caller, options=config.options))[-1]
+        voice, reused = (await self._catalog.add(*wanted, using=using, owner=caller.key, options=config.options))[-1]
         built = wanted[-1]
         return Created(StoredVoice(voice=voice, prompt=built.prompt, reference=built.reference), reused, warnings)
 
@@ -216,26 +218,28 @@ class VoiceBuilder:
         for role, member in KINDS.items():
             if kind in (member, VoiceKind.HIFI):
                 text = transcript if role is AudioRole.PROMPT else ""
-                id = await self._member_id(decoded, role, text)
-                built.append(await self._new_member(id, decoded, role, text, options))
+                id = await self._member_id(decoded, role, text, OPERATOR)
+                built.append(await self._new_member(id, decoded, role, text, options, OPERATOR))
         if kind is VoiceKind.HIFI:
-            built.append(self._hifi(built[0], built[1], options))
+            built.append(self._hifi(built[0], built[1], options, OPERATOR))
         return built
 
-    async def _member(self, decoded: Decoded, role: AudioRole, transcript: str, options: VoiceOptions) -> StoredVoice:
+    async def _member(
+        self, decoded: Decoded, role: AudioRole, transcript: str, options: VoiceOptions, caller: Caller
+    ) -> StoredVoice:
         """A prompt or reference, with its latents from the catalog if it is stored already."""
-        id = await self._member_id(decoded, role, transcript)
+        id = await self._member_id(decoded, role, transcript, caller)
         try:
-            return await self._catalog.load(id)
+            return await self._catalog.load(id, caller)
         except (NotFound, Damaged):
-            return await self._new_member(id, decoded, role, transcript, options)
+            return await self._new_member(id, decoded, role, transcript, options, caller)
 
-    async def _member_id(self, decoded: Decoded, role: AudioRole, transcript: str) -> str:
-        fingerprint = self._pool.info.fingerprint
-        return await self._threads.run(voice_id, KINDS[role], fingerprint, transcript, decoded.waveform.data)
+    async def _member_id(self, decoded: Decoded, role: AudioRole, transcript: str, caller: Caller) -> str:
+        content = self._pool.info.fingerprint, transcript, decoded.waveform.data
+        return await self._threads.run(partial(voice_id, principal=caller.principal), KINDS[role], *content)
 
     async def _new_member(
-        self, id: str, decoded: Decoded, role: AudioRole, transcript: str, options: VoiceOptions
+        self, id: str, decoded: Decoded, role: AudioRole, transcript: str, options: VoiceOptions, caller: Caller
     ) -> StoredVoice:
         latents = await self.encode(decoded, role)
         prompt = role is AudioRole.PROMPT
@@ -249,13 +253,14 @@ class VoiceBuilder:
             ttl=options.ttl or 0.0,
             prompt_seconds=decoded.seconds if prompt else 0.0,
             reference_seconds=0.0 if prompt else decoded.seconds,
+            principal=caller.principal,
         )
         return StoredVoice(voice=voice, prompt=latents if prompt else None, reference=None if prompt else latents)
 
-    def _hifi(self, prompt: StoredVoice, reference: StoredVoice, options: VoiceOptions) -> StoredVoice:
+    def _hifi(self, prompt: StoredVoice, reference: StoredVoice, options: VoiceOptions, caller: Caller) -> StoredVoice:
         fingerprint = self._pool.info.fingerprint
         voice = Voice(
-            id=voice_id(VoiceKind.HIFI, fingerprint, prompt.voice.id, reference.voice.id),
+            id=voice_id(VoiceKind.HIFI, fingerprint, prompt.voice.id, reference.voice.id, principal=caller.principal),
             kind=VoiceKind.HIFI,
             fingerprint=fingerprint,
             transcript=prompt.voice.transcript,
@@ -266,11 +271,12 @@ class VoiceBuilder:
             reference_seconds=reference.voice.reference_seconds,
             prompt_id=prompt.voice.id,
             reference_id=reference.voice.id,
+            principal=caller.principal,
         )
         return StoredVoice(voice=voice, prompt=prompt.prompt, reference=reference.reference)
 
     async def _decode(
-        self, data: bytes, source: Upload | Recording, role: AudioRole, caller: str, max_bytes: int
+        self, data: bytes, source: Upload | Recording, role: AudioRole, caller: Caller, max_bytes: int
     ) -> Decoded:
         return await self._decoder.decode(
             data,
@@ -278,7 +284,7 @@ class VoiceBuilder:
             target_rate=self._pool.info.input_sample_rate,
             max_seconds=self._max_seconds(role),
             max_bytes=max_bytes,
-            caller=caller,
+            caller=caller.key,
         )
 
     def _max_seconds(self, role: AudioRole) -> float:

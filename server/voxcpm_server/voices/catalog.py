@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, NotFound
+from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, NotFound, PermissionDenied
+from voxcpm_server.auth.principal import Caller
 from voxcpm_server.voices.lookup import ambiguous, fitting, unknown
+from voxcpm_server.voices.store.generations import no_voice
 from voxcpm_server.voices.store.names import ID
 from voxcpm_server.voices.store.store import VoiceStore
-from voxcpm_server.voices.store.stored_voice import StoredVoice
+from voxcpm_server.voices.store.stored_voice import Damaged, StoredVoice
 from voxcpm_server.wire.inputs import MAX_NAME, VoiceChange, VoiceOptions
 from voxcpm_server.wire.voice import Voice, VoiceKind
 
@@ -18,7 +20,7 @@ class VoiceCatalog:
 
     A preset has a name, never expires and does not need the store. The same recording, model and kind have the same id
     as a preset and as a stored voice; where both exist, the id means the preset. Methods that VoiceStore has too may
-    raise the same errors.
+    raise the same errors. To a caller, voices that it may not see do not exist; only its own can it change.
     """
 
     def __init__(self, store: VoiceStore) -> None:
@@ -46,25 +48,27 @@ class VoiceCatalog:
             raise NotFound(f"there is no preset {name[:80]!r}; {there}; stored voices are named in the field voice")
         return self._presets[voice.id]
 
-    async def resolve(self, name: str, kind: VoiceKind | None = None) -> str:
+    async def resolve(self, name: str, caller: Caller, kind: VoiceKind | None = None) -> str:
         """The id of the voice that a caller means: a preset's name, an id or a display name, in this order.
 
-        Display names, and then presets, are compared once more without the case of letters. With `kind`, voices of that
-        kind precede others of the same name. Raises NotFound with the nearest name, and InvalidRequest with the voices
-        to choose from if there are several. An id is returned as it is, whether its voice exists or not.
+        Display names, and then presets, are compared once more without the case of letters. Of the same name, voices of
+        the caller precede those of everyone, and voices of `kind` those of other kinds. Raises NotFound with the
+        nearest name, and InvalidRequest with the voices to choose from if there are several. An id is returned as it
+        is, whether its voice exists or not.
         """
         if (preset := self._names.get(name)) is not None:
             return preset.id
         if ID.fullmatch(name):
             return name
-        stored = await self._store.named(name) if 0 < len(name) <= MAX_NAME else []
+        named = await self._store.named(name) if 0 < len(name) <= MAX_NAME else []
+        stored = [voice for voice in named if caller.sees(voice.principal)]
         found = [voice for voice in stored if voice.display_name == name]
         if not found:
             folded = name.casefold()
             found = [*stored, *(voice for preset, voice in self._names.items() if preset.casefold() == folded)]
-        found = fitting(found, kind)
+        found = fitting([voice for voice in found if caller.owns(voice.principal)] or found, kind)
         if not found:
-            raise unknown(name, self.presets, await self._store.nearest(name, self.presets))
+            raise unknown(name, self.presets, await self._store.nearest(name, self.presets, caller.sees))
         if len(found) > 1:
             raise ambiguous(name, found)
         return found[0].id
@@ -83,18 +87,29 @@ class VoiceCatalog:
         if ID.fullmatch(name):
             raise InvalidRequest("display_name has the form of an id, which comes first; choose another", field=field)
 
-    async def load(self, id: str) -> StoredVoice:
-        return self._presets.get(id) or await self._store.load(id)
+    async def load(self, id: str, caller: Caller) -> StoredVoice:
+        if (preset := self._presets.get(id)) is not None:
+            return preset
+        stored = await self._store.load(id)
+        if not caller.sees(stored.voice.principal):
+            raise no_voice(id)
+        return stored
 
-    async def update(self, id: str, change: VoiceChange) -> Voice:
+    async def update(self, id: str, change: VoiceChange, caller: Caller) -> Voice:
         """As `VoiceStore.update`. Raises FailedPrecondition for a preset, and the errors of `check_name`."""
         if (preset := self._presets.get(id)) is not None:
             raise _preset_error(preset, "changed")
         self.check_name(change.display_name or "", "display_name")
+        _check_owner(await self.find(id, caller), caller)
         return await self._store.update(id, change)
 
-    async def find(self, id: str) -> Voice:
-        return preset.voice if (preset := self._presets.get(id)) else await self._store.find(id)
+    async def find(self, id: str, caller: Caller) -> Voice:
+        if (preset := self._presets.get(id)) is not None:
+            return preset.voice
+        voice = await self._store.find(id)
+        if not caller.sees(voice.principal):
+            raise no_voice(id)
+        return voice
 
     async def add(
         self,
@@ -115,17 +130,35 @@ class VoiceCatalog:
         added = iter(stored)
         return [next(added) if preset is None else (preset.voice, True) for preset in presets]
 
-    async def delete(self, id: str, *, cascade: bool = False) -> None:
-        """Raises FailedPrecondition for a preset."""
+    async def delete(self, id: str, caller: Caller, *, cascade: bool = False) -> None:
+        """As `VoiceStore.delete`. Raises FailedPrecondition for a preset."""
         if (preset := self._presets.get(id)) is not None:
             raise _preset_error(preset, "deleted")
-        await self._store.delete(id, cascade=cascade)
+        try:
+            _check_owner(await self.find(id, caller), caller)
+        except (NotFound, Damaged):
+            if not caller.owns(""):  # otherwise the store completes a deletion, or removes what cannot be read
+                raise
+        await self._store.delete(id, cascade=cascade, may_delete=caller.may_change)
 
     async def page(
-        self, *, kind: VoiceKind | None = None, labels: dict[str, str] | None = None, size: int = 0, token: str = ""
+        self,
+        caller: Caller,
+        *,
+        kind: VoiceKind | None = None,
+        labels: dict[str, str] | None = None,
+        size: int = 0,
+        token: str = "",
     ) -> tuple[list[Voice], str]:
         """Stored voices newest first, then the presets; see `VoiceStore.page`."""
-        return await self._store.page(kind=kind, labels=labels, size=size, token=token, beside=self._names.values())
+        return await self._store.page(
+            kind=kind, labels=labels, size=size, token=token, beside=self._names.values(), sees=caller.sees
+        )
+
+
+def _check_owner(voice: Voice, caller: Caller) -> None:
+    if not caller.may_change(voice.principal):
+        raise PermissionDenied(f"voice {voice.id} is everyone's, and only an admin can change it", field="id")
 
 
 def _preset_error(preset: StoredVoice, verb: str) -> FailedPrecondition:

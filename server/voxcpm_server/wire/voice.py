@@ -23,6 +23,7 @@ class Voice:
     created, used: seconds since the epoch
     prompt_seconds, reference_seconds: length of the recordings
     prompt_id, reference_id: the members of a hifi voice
+    principal: the owner; empty if the voice is everyone's
     """
 
     id: str
@@ -38,6 +39,7 @@ class Voice:
     reference_seconds: float = 0.0
     prompt_id: str = ""
     reference_id: str = ""
+    principal: str = ""
 
     @property
     def expires(self) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from voxcpm_grpc.errors import InvalidRequest
 from voxcpm_server.voices.store.names import ID, Generation
@@ -16,11 +16,19 @@ PAGE, MAX_PAGE = 100, 1000
 class Listing:
     """Collects one page, the newest voices first. Raises InvalidRequest for a bad size or token."""
 
-    def __init__(self, kind: VoiceKind | None, labels: Mapping[str, str], size: int, token: str) -> None:
+    def __init__(
+        self,
+        kind: VoiceKind | None,
+        labels: Mapping[str, str],
+        size: int,
+        token: str,
+        sees: Callable[[str], bool],
+    ) -> None:
         if size < 0:
             raise InvalidRequest(f"page_size is {size}; it must be 0 or more", field="page_size")
         self._prefix = f"{kind.value}_" if kind else ""
         self._labels = labels
+        self._sees = sees
         self._size = min(size or PAGE, MAX_PAGE)
         self._after = _parse(token) if token else None
         self._found: list[tuple[Generation, Voice]] = []
@@ -35,8 +43,8 @@ class Listing:
         return [wanted[at : at + batch] for at in range(0, len(wanted), batch)]
 
     def offer(self, one: Generation, voice: Voice) -> None:
-        """Add a voice if its labels match."""
-        if self._labels.items() <= voice.labels.items():
+        """Add a voice if its principal is to be listed and its labels match."""
+        if self._sees(voice.principal) and self._labels.items() <= voice.labels.items():
             self._found.append((one, voice))
 
     @property

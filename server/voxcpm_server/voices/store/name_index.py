@@ -36,6 +36,13 @@ class Entry(NamedTuple):
         return f"{self.folder}/{self.id}.{self.generation}"
 
 
+class KnownName(NamedTuple):
+    """A display name, and the principal that owns its voice."""
+
+    name: str
+    principal: str
+
+
 def entry(voice: Voice, generation: str) -> Entry:
     """The entry of a voice that has a name."""
     return Entry(_folder(voice.display_name), voice.id, generation)
@@ -53,7 +60,7 @@ class NameIndex:
     def __init__(self, objects: Objects, threads: IoThreads) -> None:
         self._objects = objects
         self._threads = threads
-        self.known: dict[str, str] = {}
+        self.known: dict[str, KnownName] = {}
 
     async def ids(self, name: str) -> set[str]:
         """The ids of the voices that may have a name, in any case of its letters."""
@@ -63,7 +70,7 @@ class NameIndex:
     async def put(self, voice: Voice, generation: str) -> None:
         """Enter a generation of a voice under its name, if it has one."""
         if voice.display_name:
-            self.known[voice.id] = voice.display_name
+            self.known[voice.id] = KnownName(voice.display_name, voice.principal)
             await self._threads.run(self._objects.write, str(entry(voice, generation)), MARK)
         else:
             self.known.pop(voice.id, None)
@@ -85,7 +92,7 @@ class NameIndex:
             await self.put(voice, one.generation)
         stale = [name for name in there if name not in named and _is_abandoned(name, now)]
         await self._threads.run(self._objects.remove, *stale)
-        self.known = {voice.id: voice.display_name for _, voice in named.values()}
+        self.known = {voice.id: KnownName(voice.display_name, voice.principal) for _, voice in named.values()}
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

@@ -134,12 +134,14 @@ class VoiceStore:
         ]
         return sorted(voices, key=lambda voice: -voice.created)
 
-    async def nearest(self, name: str, others: Collection[str]) -> str:
+    async def nearest(self, name: str, others: Collection[str], sees: Callable[[str], bool]) -> str:
         """The display name, or the one of `others`, that a misspelt name may mean; "" if none is near.
 
-        Knows the names by the last sweep and by the changes of this server since.
+        Knows the names by the last sweep and by the changes of this server since. `sees` is true for the principals
+        whose voices the caller may see.
         """
-        return await self._threads.run(nearest, name, [*self._names.known.values(), *others])
+        known = [one.name for one in self._names.known.values() if sees(one.principal)]
+        return await self._threads.run(nearest, name, [*known, *others])
 
     async def find(self, id: str) -> Voice:
         """The voice; counts as a use. Raises NotFound and Damaged."""
@@ -161,9 +163,12 @@ class VoiceStore:
         async with self._time_limit():
             return await self._load(id)
 
-    async def delete(self, id: str, *, cascade: bool = False) -> None:
+    async def delete(
+        self, id: str, *, cascade: bool = False, may_delete: Callable[[str], bool] = lambda principal: True
+    ) -> None:
         """Delete a voice; with `cascade` also the members of a hifi voice that no other voice uses. Raises NotFound.
 
+        may_delete: true for the principals whose members may be deleted
         The voice is deleted for all servers once it is marked. If removing its objects fails, call again.
         """
         async with self._time_limit():
@@ -175,7 +180,10 @@ class VoiceStore:
             if members:
                 members -= await self._members((await self._generations.survey()).voices.values())
             for member in members:
-                await self._end(await self._generations.of(member))
+                generations = await self._generations.of(member)
+                records = (await self._content.records([one for one in generations if one.record])).values()
+                if all(may_delete(record.voice.principal) for record in records if isinstance(record, Record)):
+                    await self._end(generations)
 
     async def page(
         self,
@@ -185,6 +193,7 @@ class VoiceStore:
         size: int = 0,
         token: str = "",
         beside: Collection[Voice] = (),
+        sees: Callable[[str], bool] = lambda principal: True,
     ) -> tuple[list[Voice], str]:
         """A page of voices, newest first, and the token of the next page, "" on the last. Raises InvalidRequest.
 
@@ -192,8 +201,9 @@ class VoiceStore:
         size: most voices of a page; 0 takes the default
         token: of the previous page; empty for the first page
         beside: more voices, listed last and in their order; they replace stored voices of the same id
+        sees: true for the principals whose voices are listed
         """
-        listing = Listing(kind, labels or {}, size, token)
+        listing = Listing(kind, labels or {}, size, token, sees)
         others = {voice.id: voice for voice in beside}
         oldest = {id: Generation(id, "", created, created) for created, id in enumerate(reversed(others), 1)}
         async with self._time_limit():

@@ -33,10 +33,13 @@ class Damaged(FailedPrecondition):
         super().__init__(f"voice {id} is damaged in the store; upload the recording again, or delete the voice")
 
 
-def voice_id(kind: VoiceKind, *content: str | memoryview) -> str:
-    """The id of a voice of this content. The same kind and content always have the same id."""
+def voice_id(kind: VoiceKind, *content: str | memoryview, principal: str = "") -> str:
+    """The id of a principal's voice of this content. The same principal, kind and content always have the same id.
+
+    The ids of different principals differ, so that none of them learns which recordings the others have.
+    """
     digest = hashlib.blake2b(digest_size=20, person=kind.value.encode())
-    for part in content:
+    for part in (*content, *([principal] if principal else [])):
         data = memoryview(part.encode()) if isinstance(part, str) else part
         digest.update(data.nbytes.to_bytes(8, "little"))
         digest.update(data)
