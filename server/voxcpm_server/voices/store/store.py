@@ -134,7 +134,9 @@ class VoiceStore:
         ]
         return sorted(voices, key=lambda voice: -voice.created)
 
-    async def nearest(self, name: str, others: Collection[str], sees: Callable[[str], bool]) -> str:
+    async def nearest(
+        self, name: str, others: Collection[str], sees: Callable[[str], bool] = lambda principal: True
+    ) -> str:
         """The display name, or the one of `others`, that a misspelt name may mean; "" if none is near.
 
         Knows the names by the last sweep and by the changes of this server since. `sees` is true for the principals
