@@ -31,6 +31,7 @@ class Front:
         self.socket.linger = 0
         self.socket.bind("inproc://worker")
         self.error: Exception | None = None
+        self.stats: list[m.EngineStats] = []
         self.thread = threading.Thread(target=self._run, args=(engine, context), daemon=True)
         self.thread.start()
 
@@ -46,8 +47,12 @@ class Front:
             self.socket.send(m.encode_command(command))
 
     def batch(self) -> list[m.Report]:
-        """The reports of the next message."""
-        return m.decode_reports(self.socket.recv())
+        """The reports of the next message, without the statistics."""
+        while True:
+            reports = m.decode_reports(self.socket.recv())
+            self.stats += [report for report in reports if isinstance(report, m.EngineStats)]
+            if others := [report for report in reports if not isinstance(report, m.EngineStats)]:
+                return others
 
     def until_end_of(self, *ids: str) -> list[m.Report]:
         reports, open_ids = [], set(ids)
@@ -195,6 +200,7 @@ class AttachedFront:
         self.socket.rcvtimeo = int(1000 * HANG_SECONDS)
         self.socket.linger = 0
         self.socket.bind(f"inproc://{name}")
+        self.stats: list[m.EngineStats] = []
         owner.post(m.Attach(name, f"inproc://{name}"))
         [ready] = self.batch()
         assert isinstance(ready, m.Ready)
@@ -319,11 +325,10 @@ def test_debug_lines_about_steps_come_once_a_second(monkeypatch, caplog):
     assert lines[1].startswith("steps=8 seconds=1.0 running=1 waiting=0 swapped=0 slots=1/"), lines
 
 
-def test_without_debug_the_statistics_of_the_engine_are_not_read(monkeypatch, caplog):
-    caplog.set_level(logging.INFO, "voxcpm_grpc.worker")
-    engine = FakeEngine(step_seconds=0.0)
-    monkeypatch.setattr(FakeEngine, "stats", lambda self: pytest.fail("they are read"))
-    monkeypatch.setattr(dispatcher, "LOG_SECONDS", 0.0)
-    loop = Dispatcher(engine, StepTimer())
-    loop.run_once([(OWNER, m.encode_command(m.Submit(request("a", 3), 3)))])
-    loop.run_once([])
+def test_the_owner_receives_the_statistics_when_the_engine_becomes_idle(front):
+    front.post(m.Submit(request("a", 3), 10))
+    front.until_end_of("a")
+    front.post(m.Submit(request("refused", 1, "refuse"), 1))
+    front.until_end_of("refused")
+    assert front.stats[-1].stats.running == 0 and front.stats[-1].stats.steps >= 3
+    assert front.stats[-1].step_seconds > 0

@@ -7,7 +7,7 @@ import numpy as np
 
 from voxcpm_grpc.errors import TooLong, VoxCPMError, code_of, from_code
 from voxcpm_grpc.progress import Progress
-from voxcpm_grpc.request import CodecChunk, Event, ModelInfo, Request
+from voxcpm_grpc.request import CodecChunk, Event, ModelInfo, Request, Stats
 
 HEARTBEAT_SECONDS = 0.25
 """The interval between two heartbeats of a process."""
@@ -198,7 +198,18 @@ class ExternalLoad(_Message, frozen=True):
 NO_LOAD = ExternalLoad(streams=0, steps=0.0)
 """The load that a front assumes until the first report."""
 
-Report = Ready | Starting | StartFailed | Heartbeat | CallEvent | Failed | ExternalLoad
+
+class EngineStats(_Message, frozen=True):
+    """The statistics of an engine, for all fronts. Sent about once a second while it works, and when it becomes idle.
+
+    `step_seconds` is the time that all steps since its start have taken.
+    """
+
+    stats: Stats
+    step_seconds: float
+
+
+Report = Ready | Starting | StartFailed | Heartbeat | CallEvent | Failed | ExternalLoad | EngineStats
 
 
 # ---- encoding

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable
 
 from voxcpm_grpc.errors import Internal, Unavailable
-from voxcpm_grpc.ipc.messages import NO_LOAD, CallEvent, Cancel, Credit, ExternalLoad, Failed, Report
+from voxcpm_grpc.ipc.messages import NO_LOAD, CallEvent, Cancel, Credit, EngineStats, ExternalLoad, Failed, Report
 from voxcpm_grpc.pool.balancer import Room
 from voxcpm_grpc.pool.engine_call import EngineCall
 from voxcpm_grpc.pool.handle import Handle, HandleFactory
@@ -50,6 +50,7 @@ class Replica:
         self._handle: Handle | None = None
         self._info: ModelInfo | None = None
         self._external_load = NO_LOAD
+        self._stats: EngineStats | None = None
         self._check = check
         self._on_change = on_change
         self._reassign = reassign
@@ -70,6 +71,11 @@ class Replica:
     def calls(self) -> list[EngineCall]:
         """The calls in progress."""
         return [call for reference in self._calls.values() if (call := reference())]
+
+    @property
+    def stats(self) -> EngineStats | None:
+        """The latest statistics of the engine; None before the first ones, and while there is no engine."""
+        return self._stats
 
     @property
     def has_queue(self) -> bool:
@@ -147,6 +153,7 @@ class Replica:
     def _on_lost(self) -> None:
         self._handle = None
         self._external_load = NO_LOAD
+        self._stats = None
         calls = self.calls
         self._calls.clear()
         self._idle.set()
@@ -182,6 +189,8 @@ class Replica:
                         call.fail(error)
             case ExternalLoad():
                 self._external_load = report
+            case EngineStats():
+                self._stats = report
             case _:
                 logger.error("%s sent %s, which is valid only during its start", self.name, type(report).__name__)
 

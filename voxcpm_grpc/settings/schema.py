@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from voxcpm_grpc.errors import StartupError
@@ -314,6 +314,21 @@ class AuthSettings(_Frozen):
         if self.jwks is None and (self.issuer, self.audience, self.admin_scope) != (None, None, None):
             raise PydanticCustomError("auth", "auth.issuer, auth.audience and auth.admin_scope need auth.jwks")
         return self
+class MetricsSettings(_Frozen):
+    """Metrics for Prometheus."""
+
+    listen: str | None = Field(
+        default=None,
+        description="address and port of the page /metrics, such as 0.0.0.0:9464; of several fronts each listens on "
+        "the next port; default: no metrics",
+    )
+
+    @field_validator("listen")
+    @classmethod
+    def _check(cls, listen: str | None) -> str | None:
+        if listen is not None and not (listen.rpartition(":")[0] and listen.rpartition(":")[2].isdecimal()):
+            raise PydanticCustomError("listen", "it must be an address and a port, such as 127.0.0.1:9464")
+        return listen
 
 
 class Settings(_Frozen):
@@ -373,6 +388,7 @@ class Settings(_Frozen):
     voices: VoiceSettings = Field(default=VoiceSettings(), description="voices")
     tls: TlsSettings = Field(default=TlsSettings(), description="encryption of connections")
     auth: AuthSettings = Field(default=AuthSettings(), description="authentication of callers")
+    metrics: MetricsSettings = Field(default=MetricsSettings(), description="metrics for Prometheus")
 
     @property
     def fronts_share_port(self) -> bool:

@@ -27,6 +27,7 @@ from voxcpm_grpc.ipc.messages import (
     EngineLost,
     EngineReady,
     EngineStarting,
+    EngineStats,
     ExternalLoad,
     Failed,
     Ready,
@@ -43,6 +44,7 @@ OWNER = ""
 """The name of the process that started the engine. Other fronts have names."""
 LOG_SECONDS = 1.0  # between two debug lines about steps
 LOAD_SECONDS = 0.1  # between two reports of the external load
+STATS_SECONDS = 1.0  # between two reports of the statistics
 
 
 class EngineLike(Protocol):
@@ -57,6 +59,7 @@ class EngineLike(Protocol):
     @property
     def busy(self) -> bool: ...
     def warm_up(self) -> float: ...
+    def stats(self) -> Stats: ...
     def add(self, request: Request, credit: int) -> None: ...
     def check(self, request: Request) -> None: ...
     def grant(self, id: str, chunks: int) -> None: ...
@@ -111,6 +114,9 @@ class Dispatcher:
         self._log_stats = logger.isEnabledFor(logging.DEBUG)
         self._logged = monotonic()
         self._logged_steps = 0
+        self._stats_reported = 0.0  # when the statistics were reported last
+        self._stats: EngineStats | None = None  # the last ones
+        self._step_seconds = 0.0
 
     @property
     def busy(self) -> bool:
@@ -124,19 +130,24 @@ class Dispatcher:
         `step` raise are raised here.
         """
         reports: defaultdict[str, list[Report]] = defaultdict(list)
+        started = monotonic()
         with self._timer:
             self._engine.collect()
+        self._step_seconds += monotonic() - started
         for front, data in inbox:
             with self._timer:
                 self._receive(front, data, reports)
         with self._timer:
             if self._engine.busy:
+                started = monotonic()
                 for id, result in self._engine.step():
                     self._route(id, result, reports)
+                self._step_seconds += monotonic() - started
         if self._fronts:
             self._publish_load(reports)
         if self._log_stats:
             self._log_steps()
+        self._publish_stats(reports)
         return reports
 
     def _log_steps(self) -> None:
@@ -244,3 +255,15 @@ class Dispatcher:
             if load != self._loads.get(front, NO_LOAD):
                 self._loads[front] = load
                 reports[front].append(load)
+
+    def _publish_stats(self, reports: dict[str, list[Report]]) -> None:
+        """Report the statistics every `STATS_SECONDS`, and whenever the engine becomes idle, if they have changed."""
+        now = monotonic()
+        if now - self._stats_reported < STATS_SECONDS and self._engine.busy:
+            return
+        self._stats_reported = now
+        found = EngineStats(self._engine.stats(), self._step_seconds)
+        if self._stats is None or found.stats != self._stats.stats:
+            self._stats = found
+            for front in (OWNER, *self._fronts):
+                reports[front].append(found)

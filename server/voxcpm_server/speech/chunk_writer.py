@@ -13,6 +13,7 @@ import numpy as np
 from voxcpm_grpc.audio import AudioFormat, OutputPipeline
 from voxcpm_grpc.request import FinishReason
 from voxcpm_grpc.v1 import tts_pb2 as pb
+from voxcpm_server.speech.playback import Playback
 from voxcpm_server.wire import replies
 from voxcpm_server.wire.outputs import EndReason, RequestWarning, Segment, Summary
 from voxcpm_server.wire.voice import Voice
@@ -46,6 +47,7 @@ class ChunkWriter:
         self._rates = native_rate, format.sample_rate
         self._sequence = 0
         self.offset = 0  # samples sent so far
+        self.playback = Playback()
         self._bytes = 0
         self._signal_start = 0  # position at which the resampler started anew
         self._signal_samples = 0  # samples since then, at the native rate
@@ -146,6 +148,8 @@ class ChunkWriter:
             segment=self._segment,
             **extras,
         )
+        if samples:
+            self.playback.sent(samples / self._rates[1], (self._turn, self._segment), time.monotonic())
         self._sequence += 1
         self.offset = end
         self._bytes += len(audio)

@@ -1,0 +1,25 @@
+"""An estimate of what a listener hears of a stream."""
+
+from __future__ import annotations
+
+
+class Playback:
+    """Counts the gaps that a listener hears who plays audio as soon as it is sent.
+
+    Only gaps inside a segment count. Between segments the text may not have been there yet.
+    """
+
+    def __init__(self) -> None:
+        self.underruns = 0
+        self.underrun_seconds = 0.0
+        self._ends = 0.0  # when all audio so far has been played, as `now`
+        self._segment: tuple[int, int] | None = None
+
+    def sent(self, seconds: float, segment: tuple[int, int], now: float) -> None:
+        """Audio of this length, of this turn and segment, is sent."""
+        gap = now - self._ends
+        if gap > 0 and segment == self._segment:
+            self.underruns += 1
+            self.underrun_seconds += gap
+        self._ends = max(now, self._ends) + seconds
+        self._segment = segment
