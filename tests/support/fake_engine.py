@@ -94,9 +94,6 @@ class FakeEngine:
         self.busy_checks += 1
         return bool(self.jobs) or any(stream.runnable for stream in self.streams.values())
 
-    def stats(self) -> Stats:
-        return Stats(running=len(self.streams), slots_total=self.info.max_slots, steps=self.steps)
-
     def warm_up(self) -> float:
         return self.slowest_step
 
