@@ -86,9 +86,6 @@ class PacedEngine:
     def decode(self, id: str, latents: np.ndarray) -> None:
         raise NotImplementedError
 
-    def stats(self) -> Stats:
-        return Stats()
-
     def collect(self) -> None:
         """Wait until the next step is due; steps that were missed are skipped."""
         if self._streams:

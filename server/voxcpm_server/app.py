@@ -22,6 +22,7 @@ from voxcpm_grpc.settings.schema import Settings, engines
 from voxcpm_server.auth.authenticator import Authenticator
 from voxcpm_server.download import download, find_model
 from voxcpm_server.rpc.call import AdmissionGate
+from voxcpm_server.rpc.metrics import Metrics
 from voxcpm_server.rpc.server import RpcServer
 from voxcpm_server.rpc.service import VoxCPMService
 from voxcpm_server.start import Start
@@ -62,6 +63,7 @@ async def running_server(
     pool: EnginePool | None = None,
     open_early: bool = True,
     log_engines: bool = True,
+    engine_metrics: bool = True,
 ) -> AsyncIterator[Running]:
     """Run a server inside the block and drain it at the end, unless the block is cancelled. Raises StartupError.
 
@@ -69,6 +71,7 @@ async def running_server(
     pool: engines to use instead of those that the settings describe, not yet started
     open_early: open the port at once, and refuse calls while the model loads; False opens it when the server is ready
     log_engines: False if another process starts the engines, and logs their steps
+    engine_metrics: False if another process exports the metrics of the same engines
     """
     async with AsyncExitStack() as stack:
         # A pool that a program has made says nothing about later starts; that of a front is the host's.
@@ -84,7 +87,11 @@ async def running_server(
             stack.push_async_callback(pool.close)
             progress.report("the Ray cluster is joined")
             await pool.join()
-        rpc = RpcServer(settings, expected_seconds=start.remaining)
+        metrics = Metrics() if settings.metrics.listen else None
+        if metrics is not None:
+            where = stack.enter_context(metrics.served(settings.metrics.listen or ""))
+            log.info("metrics are at http://%s/metrics", where)
+        rpc = RpcServer(settings, expected_seconds=start.remaining, metrics=metrics)
         start.report = rpc.report_start
         stack.push_async_callback(rpc.stop)
         address = ""
@@ -114,6 +121,7 @@ async def running_server(
         builder = VoiceBuilder(pool, decoder, catalog, threads, settings.limits)
         listed = () if directory is None else await threads.run(presets.read, directory)
         catalog.set_presets(await presets.build(listed, builder), presets.default(listed, settings.voices.default))
+        gate = AdmissionGate(settings.limits)
         service = VoxCPMService(
             pool=pool,
             builder=builder,
@@ -121,9 +129,14 @@ async def running_server(
             threads=threads,
             authenticator=authenticator,
             calls=rpc.calls,
-            gate=AdmissionGate(settings.limits),
+            gate=gate,
             limits=settings.limits,
+            metrics=metrics,
         )
+        if metrics is not None:
+            metrics.gauge("open_streams", "Streams that are open.", lambda: gate.streams)
+            metrics.gauge("upload_bytes", "Recordings of uploads in memory.", lambda: service.uploads.held)
+            metrics.watch(pool, engines=engine_metrics)
         gc.collect()
         gc.freeze()  # the objects so far exist until the process ends; collecting them would block the event loop
         gc.set_threshold(GC_THRESHOLD)

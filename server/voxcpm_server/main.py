@@ -90,7 +90,10 @@ async def _serve_fronts(settings: Settings, directory: Path | None, signals: Sig
         fronts = {
             f"front {number}": partial(
                 _run_front,
-                settings=settings.model_copy(update={"listen": address}),
+                settings=settings.model_copy(
+                    update={"listen": address, "metrics": settings.metrics.of_front(number)},
+                ),
+                engine_metrics=number == 0,
                 directory=directory,
                 replicas=tuple(host.replicas),
             )
@@ -105,16 +108,26 @@ async def _serve_fronts(settings: Settings, directory: Path | None, signals: Sig
 
 
 def _run_front(
-    addresses: Addresses, restarted: bool, settings: Settings, directory: Path, replicas: tuple[str, ...]
+    addresses: Addresses,
+    restarted: bool,
+    settings: Settings,
+    directory: Path,
+    replicas: tuple[str, ...],
+    engine_metrics: bool,
 ) -> None:
     """The main function of a front's process: serve with the host's engines until the host stops this front."""
     set_up(settings.log_level)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(_serve_front(addresses, restarted, settings, directory, replicas))
+        runner.run(_serve_front(addresses, restarted, settings, directory, replicas, engine_metrics))
 
 
 async def _serve_front(
-    addresses: Addresses, restarted: bool, settings: Settings, directory: Path, replicas: tuple[str, ...]
+    addresses: Addresses,
+    restarted: bool,
+    settings: Settings,
+    directory: Path,
+    replicas: tuple[str, ...],
+    engine_metrics: bool,
 ) -> None:
     async with connected_to_host(addresses) as host:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, host.stopped.set)
@@ -122,7 +135,12 @@ async def _serve_front(
             pool = AttachedPool(host, replicas)
             # While a front restarts, the others take its share of the connections.
             server = running_server(
-                settings, directory=directory, pool=pool, open_early=not restarted, log_engines=False
+                settings,
+                directory=directory,
+                pool=pool,
+                open_early=not restarted,
+                log_engines=False,
+                engine_metrics=engine_metrics,
             )
             async with server as running:
                 host.send_ready(running.pool.info)

@@ -28,6 +28,7 @@ from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
 from voxcpm_server.auth.authenticator import Authenticator
 from voxcpm_server.rpc.call import AdmissionGate
+from voxcpm_server.rpc.metrics import Metrics
 from voxcpm_server.rpc.server import RpcServer
 from voxcpm_server.rpc.service import VoxCPMService
 from voxcpm_server.voices.builder import VoiceBuilder
@@ -245,6 +246,7 @@ def serve_front(tmp_path: Path, decode_pool: DecodePool) -> ServeFront:
         presets: Sequence[tuple[Preset, bytes]] = (),
         default_voice: str = "auto",
         server: Mapping[str, Any] = MappingProxyType({}),
+        metrics: Metrics | None = None,
         **limits: Any,
     ) -> AsyncIterator[Served]:
         pool = pool or FakePool()
@@ -258,7 +260,7 @@ def serve_front(tmp_path: Path, decode_pool: DecodePool) -> ServeFront:
         catalog = VoiceCatalog(store)
         builder = VoiceBuilder(pool, decode_pool, catalog, threads, settings.limits)  # type: ignore[arg-type]
         catalog.set_presets(await build(presets, builder), default(presets, default_voice))
-        rpc = RpcServer(settings)
+        rpc = RpcServer(settings, metrics=metrics)
         gate = AdmissionGate(settings.limits)
         service = VoxCPMService(
             pool=pool,  # type: ignore[arg-type]
@@ -269,6 +271,7 @@ def serve_front(tmp_path: Path, decode_pool: DecodePool) -> ServeFront:
             calls=rpc.calls,
             gate=gate,
             limits=settings.limits,
+            metrics=metrics,
         )
         rpc.serve(service)
         rpc.set_ready(True)

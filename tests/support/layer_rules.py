@@ -221,7 +221,7 @@ FOREIGN: Mapping[str, tuple[str, ...]] = {  # the only rows that may import thes
     "fsspec": ("voxcpm_server.voices.store",),
 }
 # Not part of every installation, so imported in the function that needs them.
-LAZY = {"av", "jwt", "huggingface_hub", "ray", "sounddevice"}
+LAZY = {"av", "huggingface_hub", "jwt", "prometheus_client", "ray", "sounddevice"}
 LAZY_IN_CLIENT = ("voxcpm_server", "settings.sources", "checkpoint")
 NEEDS_PACKAGES = ("figure", "figures", "__main__")  # names of files that need matplotlib, or run a command
 # core_log sets the level of gRPC's log, which is a variable, for the time of an import.

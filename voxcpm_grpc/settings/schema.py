@@ -314,6 +314,8 @@ class AuthSettings(_Frozen):
         if self.jwks is None and (self.issuer, self.audience, self.admin_scope) != (None, None, None):
             raise PydanticCustomError("auth", "auth.issuer, auth.audience and auth.admin_scope need auth.jwks")
         return self
+
+
 class MetricsSettings(_Frozen):
     """Metrics for Prometheus."""
 
@@ -329,6 +331,13 @@ class MetricsSettings(_Frozen):
         if listen is not None and not (listen.rpartition(":")[0] and listen.rpartition(":")[2].isdecimal()):
             raise PydanticCustomError("listen", "it must be an address and a port, such as 127.0.0.1:9464")
         return listen
+
+    def of_front(self, number: int) -> MetricsSettings:
+        """The settings of a front, counted from 0, of several."""
+        if self.listen is None:
+            return self
+        host, _, port = self.listen.rpartition(":")
+        return MetricsSettings(listen=f"{host}:{int(port) and int(port) + number}")
 
 
 class Settings(_Frozen):

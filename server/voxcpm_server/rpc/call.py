@@ -18,6 +18,7 @@ from voxcpm_grpc.settings.schema import LimitSettings
 from voxcpm_server.auth.principal import Caller
 from voxcpm_server.rpc.delivery import ReplyWriter
 from voxcpm_server.rpc.peer import Peer
+from voxcpm_server.speech.playback import Playback
 
 STREAMS_RETRY_SECONDS = 1.0
 LINGER_SECONDS = 0.25
@@ -31,6 +32,9 @@ class Call:
     characters: length of the text so far; None for calls without text
     queue_seconds: the wait of the first segment for a slot
     first_audio_seconds: from the first segment to its audio
+    arrival_to_audio_seconds: from the arrival of the call to its first audio
+    engine_seconds: time of the engine for all segments
+    playback: what a listener hears, by estimate; None for calls without audio
     """
 
     method: str
@@ -42,6 +46,9 @@ class Call:
     characters: int | None = None
     queue_seconds: float | None = None
     first_audio_seconds: float | None = None
+    arrival_to_audio_seconds: float | None = None
+    engine_seconds: float | None = None
+    playback: Playback | None = None
     audio_seconds: float = 0.0
     started: float = field(default_factory=time.monotonic)
     caller: Caller = field(init=False)

@@ -23,6 +23,7 @@ from voxcpm_grpc.v1 import tts_pb2
 from voxcpm_server.auth.principal import Caller
 from voxcpm_server.rpc.call import STREAMS_RETRY_SECONDS, Call, MalformedMessage, RequestStream
 from voxcpm_server.rpc.delivery import STATUS_SECONDS, ReplyWriter, reset_after
+from voxcpm_server.rpc.metrics import Metrics
 from voxcpm_server.rpc.open_calls import EndedByShutdown
 from voxcpm_server.rpc.peer import Peer
 
@@ -39,8 +40,8 @@ def rpc(*, stream: bool) -> Callable[[Callable[..., Awaitable[Any]]], Callable[.
     """Wraps a servicer method `(self, request or iterator, call)`.
 
     `self.authenticator` identifies the caller, before anything is read; `self.calls` and `self.gate` admit the call;
-    `self.write_seconds` is the longest wait for a caller that does not
-    read.
+    `self.write_seconds` is the longest wait for a caller that does not read; `self.metrics` counts the call, if it is
+    not None.
     """
 
     def decorate(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
@@ -58,14 +59,14 @@ def rpc(*, stream: bool) -> Callable[[Callable[..., Awaitable[Any]]], Callable[.
                     with self.gate.enter(call.caller.key, call.peer.connection, stream=stream):
                         log.debug("admitted method=%s peer=%s streams=%d", call.method, call.peer, self.gate.streams)
                         result = await method(self, messages or request, call)
-                _log_end(call, "OK")
+                _end(self.metrics, call, "OK")
                 if messages is not None:
                     messages.close()
                 reset_after(self.write_seconds)  # gRPC has yet to send the reply of a unary RPC
                 return result
             except asyncio.CancelledError:
                 if (task := asyncio.current_task()) is not None and task.cancelling():
-                    _log_end(call, "CANCELLED")  # by gRPC: a cancel, a deadline or a lost connection
+                    _end(self.metrics, call, "CANCELLED")  # by gRPC: a cancel, a deadline or a lost connection
                     raise
                 # Without a status the caller would wait forever.
                 log.error(
@@ -81,7 +82,7 @@ def rpc(*, stream: bool) -> Callable[[Callable[..., Awaitable[Any]]], Callable[.
                 error = Internal()
             finally:
                 call.replies.close()
-            _log_end(call, code_of(error), error)
+            _end(self.metrics, call, code_of(error), error)
             if messages is not None:
                 await messages.linger()
                 messages.close()
@@ -170,14 +171,18 @@ def _log_seconds(seconds: float | None) -> str:
     return "-" if seconds is None else f"{seconds:.3f}"
 
 
-def _log_end(call: Call, code: str, error: VoxCPMError | None = None) -> None:
+def _end(metrics: Metrics | None, call: Call, code: str, error: VoxCPMError | None = None) -> None:
+    """Count a call that has ended, and write its log line."""
+    seconds = time.monotonic() - call.started
+    if metrics is not None:
+        metrics.ended(call, code, seconds)
     log.info(
         "rpc id=%s method=%s code=%s seconds=%.3f peer=%s caller=%s voice=%s characters=%s queue_seconds=%s "
         "first_audio_seconds=%s audio_seconds=%.3f%s",
         log_word(call.request_id),
         call.method,
         code,
-        time.monotonic() - call.started,
+        seconds,
         log_word(str(call.peer)),
         log_word(call.caller.key),
         log_word(call.voice[:MAX_VOICE_CHARS]),

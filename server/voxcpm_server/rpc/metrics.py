@@ -83,11 +83,12 @@ class Metrics:
         self._smooth = counter("streams_without_underrun_total", "Streams with audio that had no such gap.")
         self._gauges: list[tuple[str, str, Callable[[], float]]] = []
         self._pool: EnginePool | None = None
+        self._engines = False
         self.registry.register(self)  # pyright: ignore[reportArgumentType]
 
-    def watch(self, pool: EnginePool) -> None:
-        """Export the statistics of the engines from now on."""
-        self._pool = pool
+    def watch(self, pool: EnginePool, *, engines: bool = True) -> None:
+        """Export the model, and the statistics of the `engines`, from now on."""
+        self._pool, self._engines = pool, engines
 
     def gauge(self, name: str, help: str, value: Callable[[], float]) -> None:
         """Export a value that is read for each scrape, by another thread."""
@@ -124,6 +125,8 @@ class Metrics:
         if self._pool is None:
             return
         yield InfoMetricFamily("voxcpm_model", "The model that is served.", value=_model(self._pool.info))
+        if not self._engines:
+            return
         up = GaugeMetricFamily("voxcpm_engine_up", "1 if the engine takes requests.", labels=("engine",))
         restarts = CounterMetricFamily("voxcpm_engine_restarts", "Restarts of a lost engine.", labels=("engine",))
         families: list[Any] = []

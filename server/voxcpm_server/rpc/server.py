@@ -16,6 +16,7 @@ from voxcpm_server.rpc import tls
 from voxcpm_server.rpc.deferred import DeferredService
 from voxcpm_server.rpc.handler import ParseInterceptor
 from voxcpm_server.rpc.health import Health
+from voxcpm_server.rpc.metrics import Metrics
 from voxcpm_server.rpc.open_calls import OpenCalls
 from voxcpm_server.rpc.reflection import Reflection
 
@@ -33,16 +34,23 @@ class RpcServer:
     `withdraw` and then `drain` end it without failing a call; `stop` ends it at once.
 
     expected_seconds: the expected time until `serve`, for the refusals
+    metrics: counts all calls
     """
 
-    def __init__(self, settings: Settings, *, expected_seconds: Callable[[], float] = lambda: START_SECONDS) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        expected_seconds: Callable[[], float] = lambda: START_SECONDS,
+        metrics: Metrics | None = None,
+    ) -> None:
         self.calls = OpenCalls()
         self._settings = settings
         self._step = "the server is starting"
         self._expected_seconds = expected_seconds
         self._reflections = OpenCalls()
         self._ends: float | None = None
-        self._service = DeferredService(self.calls, settings.limits.write_seconds)
+        self._service = DeferredService(self.calls, settings.limits.write_seconds, metrics)
         self._health = Health()
         self._server = grpc.aio.server(interceptors=(ParseInterceptor(),), options=options(settings))
         self._server.add_generic_rpc_handlers((self._service,))

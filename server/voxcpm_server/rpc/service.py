@@ -19,6 +19,7 @@ from voxcpm_server.auth.authenticator import Authenticator
 from voxcpm_server.auth.principal import Caller
 from voxcpm_server.rpc.call import AdmissionGate, Call
 from voxcpm_server.rpc.handler import rpc
+from voxcpm_server.rpc.metrics import Metrics
 from voxcpm_server.rpc.open_calls import OpenCalls
 from voxcpm_server.speech.chunk_writer import ChunkWriter
 from voxcpm_server.speech.session import Session
@@ -55,8 +56,10 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
         calls: OpenCalls,
         gate: AdmissionGate,
         limits: LimitSettings,
+        metrics: Metrics | None = None,
     ) -> None:
         self.authenticator = authenticator
+        self.metrics = metrics
         self.calls = calls
         self.gate = gate
         self.uploads = UploadBudget(limits.max_upload_bytes_total, limits.upload_bytes_per_caller)
@@ -99,6 +102,8 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
         finally:
             call.characters, call.queue_seconds = session.characters, session.queue_seconds
             call.first_audio_seconds, call.audio_seconds = session.first_audio_seconds, session.audio_seconds
+            call.arrival_to_audio_seconds = session.arrival_to_audio_seconds
+            call.engine_seconds, call.playback = session.engine_seconds, session.playback
 
     @rpc(stream=True)
     async def AddPrompt(self, stream: AsyncIterator[pb.AddPromptRequest], call: Call) -> None:

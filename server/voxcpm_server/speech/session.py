@@ -26,6 +26,7 @@ from voxcpm_server.speech.chunk_writer import ChunkWriter
 from voxcpm_server.speech.idle_timeout import IdleTimeout
 from voxcpm_server.speech.language_claim import LanguageClaim
 from voxcpm_server.speech.lead import Lead
+from voxcpm_server.speech.playback import Playback
 from voxcpm_server.speech.queues import End, FlushDone, Generated, Interrupted, OutputQueue, Stop, Work
 from voxcpm_server.speech.speaker import Speaker
 from voxcpm_server.speech.turns import Turns
@@ -126,6 +127,21 @@ class Session:
         """The time from the first segment to its audio; None without audio."""
         begin, end = self._summary.first_segment, self._summary.first_audio
         return None if begin is None or end is None else end - begin
+
+    @property
+    def arrival_to_audio_seconds(self) -> float | None:
+        """The time from the arrival of the stream to its first audio; None without audio."""
+        return None if self._summary.first_audio is None else self._summary.first_audio - self._summary.began
+
+    @property
+    def engine_seconds(self) -> float:
+        """The time of the engine for all segments so far."""
+        return self._summary.engine
+
+    @property
+    def playback(self) -> Playback:
+        """What a listener hears, by estimate."""
+        return self._chunks.playback
 
     async def run(self, first: GenerateInput | None, messages: AsyncIterator[GenerateInput]) -> None:
         """Handle the message `first`, if there is one, and those that follow. Returns when every reply was sent.
