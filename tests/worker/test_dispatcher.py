@@ -51,7 +51,8 @@ class Front:
         while True:
             reports = m.decode_reports(self.socket.recv())
             self.stats += [report for report in reports if isinstance(report, m.EngineStats)]
-            if others := [report for report in reports if not isinstance(report, m.EngineStats)]:
+            others: list[m.Report] = [report for report in reports if not isinstance(report, m.EngineStats)]
+            if others:
                 return others
 
     def until_end_of(self, *ids: str) -> list[m.Report]:

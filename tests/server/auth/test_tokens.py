@@ -45,7 +45,7 @@ def token(algorithm: str = "ES256", *, key: Any = None, kid: str | None = "", **
     return jwt.encode(content, key or PRIVATE[algorithm], algorithm=algorithm, headers=headers)
 
 
-def by_hand(key: str | None, algorithm: str) -> str:
+def by_hand(key: Any, algorithm: str) -> str:
     """A token that needs no private key to make."""
     return jwt.encode({"sub": "alice", "exp": 9e9}, key, algorithm=algorithm, headers={"kid": "ES256"})
 
