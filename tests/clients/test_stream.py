@@ -144,7 +144,7 @@ async def test_text_that_is_not_a_string_is_a_type_error(client):
 async def test_leaving_early_cancels_the_call(client, server):
     async with client.speak(itertools.repeat("on and on ")) as stream:
         await anext(stream)
-    assert await asyncio.to_thread(server.calls[-1].cancelled.wait, HANG_SECONDS)
+    assert await asyncio.to_thread(server.streams[-1].cancelled.wait, HANG_SECONDS)
     assert [chunk async for chunk in stream] == []
 
 

@@ -129,5 +129,5 @@ def test_presets_are_used_by_name_and_other_names_are_not_found(client, info):
     assert listed == set(info.presets)
     for name in info.presets:
         assert client.say("Hello.", voice=name, **SHORT).summary.total_samples
-    with pytest.raises(NotFound, match="there is no preset 'missing'"):
+    with pytest.raises(NotFound, match="there is no voice 'missing'"):
         client.say("Hello.", voice="missing")

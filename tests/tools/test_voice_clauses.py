@@ -185,7 +185,7 @@ def test_every_mode_is_recorded_once_with_the_same_seed(cutter, tmp_path):
     for _ in range(2):
         clauses.speak_all(cutter.target, [TEXT, OTHER], "rms", [1, 2], tmp_path, timesteps=4)
     assert len(cutter.requests) == 2 * 2 * len(MODES)
-    assert {config.conditioning.preset for config, _ in cutter.requests} == {"rms"}
+    assert {config.conditioning.voice for config, _ in cutter.requests} == {"rms"}
     assert {config.turn.sampling.inference_timesteps for config, _ in cutter.requests} == {4}
     seeds = [(config.turn.sampling.seed, text) for config, text in cutter.requests]
     assert {one: seeds.count(one) for one in seeds} == dict.fromkeys(
