@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 import subprocess
 import wave
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from grpclib.client import Channel
 from grpclib.const import Cardinality
+from support.servers import serving
 
+from voxcpm_client import Client
 from voxcpm_grpc.v1 import tts_pb2 as pb
 
 HERE = Path(__file__).parent
@@ -18,6 +22,7 @@ ROOT = HERE.parents[2]
 PROTOS = ROOT / "protos"
 FILE = "voxcpm_grpc/v1/tts.proto"
 SECONDS = 500
+ROUNDING = 4  # of 32768
 
 pytestmark = pytest.mark.timeout(600)  # a C++ program is built
 
@@ -42,15 +47,47 @@ def test_node_as_the_documentation_says(server, tmp_path):
         assert 16000 * 0.5 < len(file.readframes(16000 * 60)) / 2 < 16000 * 5
 
 
-def test_cpp(server, call, check, tmp_path):
+@pytest.fixture(scope="session")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Builds a program of this folder by its name."""
+    folder = tmp_path_factory.mktemp("cpp")
     plugin = run("which", "grpc_cpp_plugin").decode().strip()
-    outputs = (f"--cpp_out={tmp_path}", f"--grpc_out={tmp_path}", f"--plugin=protoc-gen-grpc={plugin}")
+    outputs = (f"--cpp_out={folder}", f"--grpc_out={folder}", f"--plugin=protoc-gen-grpc={plugin}")
     run("protoc", f"-I{PROTOS}", *outputs, FILE)
-    stem = tmp_path / "voxcpm_grpc/v1/tts"
-    sources = (HERE / "speak.cc", f"{stem}.pb.cc", f"{stem}.grpc.pb.cc")
-    libraries = ("-Wl,--copy-dt-needed-entries", "-lgrpc++", "-lprotobuf")
-    run("g++", "-std=c++17", "-O0", "-w", f"-I{tmp_path}", *sources, "-o", tmp_path / "speak", *libraries)
-    check(run(tmp_path / "speak", server.address, *call.words))
+    compiler = ("g++", "-std=c++17", "-O0", "-w", f"-I{folder}")
+    objects = []
+    for name in ("pb", "grpc.pb"):
+        objects.append(folder / f"{name}.o")
+        run(*compiler, "-c", folder / f"voxcpm_grpc/v1/tts.{name}.cc", "-o", objects[-1])
+
+    def program(name: str) -> Path:
+        libraries = ("-Wl,--copy-dt-needed-entries", "-lgrpc++", "-lprotobuf")
+        run(*compiler, HERE / f"{name}.cc", *objects, "-o", folder / name, *libraries)
+        return folder / name
+
+    return program
+
+
+def test_cpp(server, call, check, build):
+    check(run(build("speak"), server.address, *call.words))
+
+
+def test_cpp_streams_that_are_not_read_leave_the_others_their_slots(call, expected, build, tmp_path):
+    """More streams than the engine has slots, with the default pacing."""
+    lead = ("--limits.max-lead-seconds", "2")
+    with serving(tmp_path, *lead, model="demo") as server, Client(server.address) as client:
+        streams = 2 * client.model_info().max_slots
+        words = (build("stall"), server.address, str(streams), f"{call.text} " * 40)
+        stalled = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        try:
+            assert stalled.stdout and stalled.stdout.readline() == "open\n"
+            for _ in range(3):
+                samples = client.say(call.text, voice=call.voice, seed=call.seed).samples
+                assert np.abs(samples.astype(int) - expected).max() <= ROUNDING
+            assert stalled.poll() is None
+        finally:
+            stalled.communicate("\n", timeout=SECONDS)
+    assert stalled.returncode == 0
 
 
 async def test_grpclib(server, call, check):
