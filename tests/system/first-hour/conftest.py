@@ -63,7 +63,9 @@ def newcomer(checkout: Path) -> Newcomer:
     of_suite = [one for one in path if one.startswith(str(ROOT))]  # grpcurl, buf: behind everything else
     rest = [one for one in path if one not in of_suite]
     env["PATH"] = os.pathsep.join([str(folder / "venv/bin"), str(refused), str(tools), *rest, *of_suite])
-    env |= {"XDG_DATA_HOME": str(folder / "home"), "PIP_QUIET": "1", "COLUMNS": "100"}
+    (folder / "home").mkdir()
+    cache = Path.home() / ".cache/pip"
+    env |= {"HOME": str(folder / "home"), "PIP_CACHE_DIR": str(cache), "PIP_QUIET": "1", "COLUMNS": "100"}
     return Newcomer(checkout, folder / "venv", env, log)
 
 

@@ -3,6 +3,7 @@
 import wave
 from pathlib import Path
 
+import pytest
 from support.newcomer import readme
 
 
@@ -19,7 +20,9 @@ def test_grpcurl(newcomer, server):
     assert '"audio"' in newcomer.shell(readme("", "grpcurl"))
 
 
-def test_python(newcomer, server):
+@pytest.mark.parametrize("time", ["first", "second"])
+def test_python(newcomer, server, time):
+    """The program runs as often as one likes."""
     (newcomer.checkout / "program.py").write_text(readme("python", "Client"))
     chunks = newcomer.shell("python program.py").splitlines()
     assert len(chunks) > 3

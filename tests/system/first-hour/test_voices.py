@@ -57,13 +57,13 @@ def call(client, server: str, method: str, *messages: dict) -> str:
 
 
 @pytest.fixture(scope="module")
-def ada(store) -> str:
-    return store("Ada")
+def ann(store) -> str:
+    return store("Ann")
 
 
-@pytest.mark.parametrize("voice", ["Ada", "slt", "id"])
-def test_every_client_speaks_with_a_name_or_an_id(client, server, ada, voice):
-    name = ada if voice == "id" else voice
+@pytest.mark.parametrize("voice", ["Ann", "slt", "id"])
+def test_every_client_speaks_with_a_name_or_an_id(client, server, ann, voice):
+    name = ann if voice == "id" else voice
     done = client.run("voxcpm-grpc", "say", "Hello.", "--voice", name, "--out", "named.wav")
     assert done.code == 0, done.errors
     done = client.run("python", "-c", BY_NAME.format(target=server, name=name))
