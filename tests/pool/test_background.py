@@ -26,6 +26,7 @@ ALLOWED = {
     "server/voxcpm_server/rpc/server.py": "a TaskGroup",
     "server/voxcpm_server/speech/session.py": "a task that fails ends its stream",
     "server/voxcpm_server/voices/uploads.py": "a TaskGroup",
+    "server/voxcpm_server/auth/tokens.py": "the task logs its errors, and the calls that need its keys await it",
     "server/voxcpm_server/signals.py": "awaited there",
     "server/voxcpm_server/voices/store/content.py": "the callers that need the voice await its fetch",
 }

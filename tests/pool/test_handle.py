@@ -50,7 +50,7 @@ async def reports_of(handle):
     async with asyncio.timeout(HANG_SECONDS), contextlib.aclosing(handle.reports()) as batches:
         async for batch in batches:
             for report in batch:
-                if not isinstance(report, m.Heartbeat):
+                if not isinstance(report, m.Heartbeat | m.EngineStats):
                     yield report
 
 

@@ -19,6 +19,7 @@ ANNA = (Preset(name="anna", kind="prompt", recording="anna.wav", transcript="Hi 
 TEXT = "A secret. Told twice."
 SECONDS = r"\d+\.\d{3}"
 PEER = r"127\.0\.0\.1:\d+"
+CALLER = r"127\.0\.0\.1"
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ async def test_the_line_of_a_stream_has_its_peer_voice_characters_and_times(serv
         await served.generate(conditioned(preset="anna"), TEXT)
     [line] = logged()
     assert re.fullmatch(
-        rf"rpc id=\w+ method=Generate code=OK seconds={SECONDS} peer={PEER} voice=anna characters=21 "
+        rf"rpc id=\w+ method=Generate code=OK seconds={SECONDS} peer={PEER} caller={CALLER} voice=anna characters=21 "
         rf"queue_seconds=0\.010 first_audio_seconds={SECONDS} audio_seconds=0\.420",
         line,
     ), line
@@ -55,7 +56,9 @@ async def test_the_lines_of_other_calls_have_the_voice_and_no_characters(serve_f
     for line, method, name in zip(
         logged(), ("AddReference", "GetVoice", "DeleteVoice", "GetModelInfo"), (voice.id,) * 3 + ("-",), strict=True
     ):
-        expected = rf"rpc id=\w+ method={method} code=OK seconds={SECONDS} peer={PEER} voice={name} {nothing}"
+        expected = (
+            rf"rpc id=\w+ method={method} code=OK seconds={SECONDS} peer={PEER} caller={CALLER} voice={name} {nothing}"
+        )
         assert re.fullmatch(expected, line), line
 
 

@@ -19,11 +19,15 @@ int main(int argc, char** argv) {
   auto stub = VoxCPMService::NewStub(channel);
   std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
   std::vector<std::unique_ptr<grpc::ClientReaderWriter<GenerateRequest, AudioChunk>>> streams;
-  GenerateRequest request;
+  GenerateRequest config, request;
+  auto* output = config.mutable_config()->mutable_output();  // fills the buffers of the connection in a few seconds
+  output->set_encoding(voxcpm_grpc::v1::AUDIO_ENCODING_PCM_F32LE);
+  output->set_sample_rate_hz(192000);
   request.set_text(argv[3]);
   for (int n = std::stoi(argv[2]); n > 0; --n) {
     contexts.push_back(std::make_unique<grpc::ClientContext>());
     streams.push_back(stub->Generate(contexts.back().get()));
+    streams.back()->Write(config);
     streams.back()->Write(request);
     streams.back()->WritesDone();
   }
