@@ -19,9 +19,6 @@ settings.load_profile("any host")
 # These files take longest, so they start first: no worker is left with one of them while the others have ended.
 LONGEST = (
     "tests/pool/test_losses.py",
-    "tests/server/test_fronts.py",
-    "tests/tools/test_voice_judge.py",
-    "tests/server/test_app.py",
     "tests/engine/test_engine.py",
     "tests/test_served_parity.py",
     "tests/kernels/test_paged_attention.py",

@@ -1,4 +1,4 @@
-"""An engine of a host, as a front uses it. Whole fronts are tested in tests/server/test_fronts.py."""
+"""An engine of a host, as a front uses it. Whole fronts are tested in tests/system/processes/test_fronts.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The host of engines and fronts. Whole servers are tested in tests/server/test_fronts.py."""
+"""The host of engines and fronts. Whole servers are tested in tests/system/processes/test_fronts.py."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from tools.voice.voices import VOICES, find
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
 
-SPEECH = Path(__file__).parent / "speech"
+SPEECH = Path(__file__).parents[2] / "tools/speech"
 TEXT = "The train arrived ten minutes late."
 needs_recognizer = pytest.mark.skipif(
     importlib.util.find_spec("pocketsphinx") is None, reason="needs pocketsphinx, of the `test` extra"
