@@ -26,7 +26,6 @@ LONGEST = (
     "tests/pool/test_autoscale.py",
     "tests/pool/test_host.py",
     "tests/test_checkpoint.py",
-    "tests/pool/test_real_engines.py",
 )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -14,8 +13,7 @@ import pytest
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from support.grpc_types import EOF, health_stub, message_of
-from support.servers import serving
-from support.waiting import HANG_SECONDS, NEVER_SECONDS, until, wait_until
+from support.waiting import HANG_SECONDS, NEVER_SECONDS, until
 
 from voxcpm_client import Aborted, AsyncClient, Unavailable
 from voxcpm_grpc.v1 import tts_pb2 as pb
@@ -158,15 +156,3 @@ async def test_an_upload_that_is_cut_off_can_be_sent_again(serve_front, details_
             await call.read()
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
         assert details_of(caught.value).pushback_ms == 0
-
-
-@pytest.mark.parametrize("fronts", [1, 2])
-@pytest.mark.parametrize("signals", [(signal.SIGINT,), (signal.SIGTERM, signal.SIGTERM)])
-def test_neither_ctrl_c_nor_a_second_signal_waits_for_the_drain_delay(tmp_path, fronts, signals):
-    never = f"{NEVER_SECONDS:g}"
-    flags = ("--fronts", str(fronts), "--drain-seconds", never, "--drain-delay-seconds", never)
-    with serving(tmp_path, *flags) as server:
-        for number, after in zip(signals, ("", "new calls are served for another"), strict=False):
-            wait_until(lambda after=after: after in server.log)
-            server.process.send_signal(number)
-        assert server.process.wait(HANG_SECONDS) == 0
