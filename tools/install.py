@@ -13,6 +13,7 @@ import argparse
 import re
 import subprocess
 import sys
+import sysconfig
 import tomllib
 from importlib import metadata
 from pathlib import Path
@@ -21,7 +22,8 @@ ROOT = Path(__file__).resolve().parents[1]
 # Upper bounds in GB of what pip downloads for Python 3.11 on Linux. tests/system/first-hour compares them with its log.
 PACKAGES_GB, TORCH_GB, CUDA_TORCH_GB, TESTS_GB = 0.1, 0.2, 2.7, 0.5
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
-# Modules are compiled when they are first imported: few of those in torch ever are.
+# The demo compiles the modules that it imports, few of those in torch. The tests start so many processes, perhaps without
+# permission to keep what they compile, that all modules are compiled before.
 PIP = ("-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-compile", "--only-binary", ":all:")
 
 
@@ -98,6 +100,10 @@ def install(venv: Path, torch: str, index: str, tests: bool) -> None:
     if tests:
         print("installing the test tools", flush=True)
         run(python, *PIP, "--editable", f"{ROOT}[server,test]")
+        packages = sysconfig.get_path("purelib", vars={"base": str(venv)})
+        subprocess.run(
+            [python, "-m", "compileall", "-qq", "-j", "0", packages]
+        )  # fails for templates of other programs
     else:
         print("installing voxcpm-grpc with its server and the bundled voice", flush=True)
         run(python, *PIP, ROOT / "voxcpm_grpc" / "demo", "--editable", f"{ROOT}[server]")
