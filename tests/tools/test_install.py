@@ -77,9 +77,10 @@ def test_a_torch_that_the_package_does_not_admit_is_refused(install):
 
 
 def test_the_test_tools_come_on_top(install):
-    done, (call,) = install("--tests", torch="2.13.0")
+    done, (call, compilation) = install("--tests", torch="2.13.0")
     assert done.stdout.startswith("downloading up to 0.5 GB; ")
     assert call.endswith(f"--editable {ROOT}[server,test]")
+    assert "compileall" in compilation
 
 
 def test_a_failed_installation_says_what_to_change(install):
