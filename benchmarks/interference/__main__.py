@@ -63,8 +63,15 @@ async def refusals(target: str, count: int, timesteps: int) -> list[float]:
     """The seconds until a call is refused, of `count` calls one after the other."""
     took: list[float] = []
     async with AsyncClient(target, retries=0, timeout=600) as client:
-        # More streams than fit: those that are refused do not matter.
-        filling = [asyncio.create_task(stream(client, 200, timesteps)) for _ in range(2 * (SLOTS + QUEUE))]
+
+        async def fill() -> None:
+            while True:
+                with contextlib.suppress(Exhausted):
+                    await stream(client, 200, timesteps)
+                await asyncio.sleep(0.05)
+
+        # More streams than fit: those that are refused try again, so the queue stays full.
+        filling = [asyncio.create_task(fill()) for _ in range(2 * (SLOTS + QUEUE))]
         while len(took) < count:
             began = time.perf_counter()
             try:
