@@ -109,9 +109,9 @@ class Servicer(tts_pb2_grpc.VoxCPMServiceServicer):
         return np.repeat(np.array([100 + 7 * (ord(char) % 4000) for char in text], np.int16), RUN)
 
     def wait_for_text(self, text: str, seconds: float = HANG_SECONDS) -> bool:
-        """True once the newest call has received exactly `text`; False after `seconds`."""
+        """True once the newest stream has received exactly `text`; False after `seconds`."""
         with self.arrived:
-            return self.arrived.wait_for(lambda: bool(self.calls) and self.calls[-1].text == text, seconds)
+            return self.arrived.wait_for(lambda: bool(self.streams) and self.streams[-1].text == text, seconds)
 
     def wait_for_calls(self, number: int, seconds: float = HANG_SECONDS) -> bool:
         """True once that many calls were made; False after `seconds`."""

@@ -56,7 +56,7 @@ def test_say_reads_stdin(run, server, tmp_path, arguments):
 def test_say_reads_a_file(run, server, tmp_path):
     (tmp_path / "text.txt").write_text(TEXT, "utf-8")
     assert run("say", "--file", "text.txt").exit_code == 0
-    assert server.calls[-1].text == TEXT
+    assert server.streams[-1].text == TEXT
     assert run("say", "too", "--file", "text.txt").exit_code == 2
 
 
@@ -98,7 +98,7 @@ def test_say_sends_every_option(run, server, tmp_path):
     modes = "--segmentation manual --continuity independent --prompt p.wav --prompt-text said --reference r.wav"
     result = run("say", TEXT, *options.split(), *modes.split())
     assert result.exit_code == 0, result.output
-    config = server.calls[-1].config
+    config = server.streams[-1].config
     sampling = config.turn.sampling
     assert (sampling.seed, sampling.cfg_value, sampling.inference_timesteps) == (1, 3.0, 4)
     assert (sampling.temperature, sampling.min_steps, sampling.max_steps) == (0.5, 3, 30)
@@ -107,11 +107,11 @@ def test_say_sends_every_option(run, server, tmp_path):
     assert config.conditioning.inline_prompt.transcript == "said"
     assert config.conditioning.inline_reference.audio.data == b"reference"
     assert run("say", TEXT, "--voice", "prm_1", "--voice", "ref_1").exit_code == 0
-    assert server.calls[-1].config.conditioning.prompt_id == "prm_1"
+    assert server.streams[-1].config.conditioning.prompt_id == "prm_1"
     assert run("say", TEXT, "--voice", "Ada Lovelace").exit_code == 0
-    assert server.calls[-1].config.conditioning.voice == "Ada Lovelace"
+    assert server.streams[-1].config.conditioning.voice == "Ada Lovelace"
     assert run("say", TEXT, "--style", "calm").exit_code == 0
-    assert server.calls[-1].config.turn.style == "calm"
+    assert server.streams[-1].config.turn.style == "calm"
 
 
 @pytest.mark.parametrize(
@@ -245,8 +245,8 @@ def test_clone_speaks_with_the_new_voice(run, server, tmp_path):
     (tmp_path / "anna.wav").write_bytes(b"recording")
     result = run("clone", "anna.wav", "--reference-only", "--say", TEXT, "--out", "hello.wav", "--seed", "3")
     id, report = result.stdout.splitlines()
-    assert server.calls[-1].config.conditioning.voice == id
-    assert server.calls[-1].config.turn.sampling.seed == 3
+    assert server.streams[-1].config.conditioning.voice == id
+    assert server.streams[-1].config.turn.sampling.seed == 3
     assert report.startswith("hello.wav: ")
     np.testing.assert_array_equal(frames(tmp_path / "hello.wav"), server.samples(TEXT))
 

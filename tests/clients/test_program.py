@@ -87,7 +87,7 @@ def test_ctrl_c_cancels_the_call_and_closes_the_file(start, server, tmp_path):
     wait_until(lambda: file.exists() and file.stat().st_size > 44)
     child.send_signal(signal.SIGINT)
     assert child.wait(HANG_SECONDS) == 130
-    assert server.calls[-1].cancelled.wait(HANG_SECONDS)
+    assert server.streams[-1].cancelled.wait(HANG_SECONDS)
     assert child.stderr.read() == b""
     with wave.open(str(file)) as wav:
         assert np.array_equal(np.frombuffer(wav.readframes(wav.getnframes()), "<i2"), server.samples("Hello."))
@@ -99,7 +99,7 @@ def test_ctrl_c_works_before_the_first_audio(start, server):
     assert server.wait_for_calls(1)
     child.send_signal(signal.SIGINT)
     assert child.wait(HANG_SECONDS) == 130
-    assert server.calls[-1].cancelled.wait(HANG_SECONDS)
+    assert server.streams[-1].cancelled.wait(HANG_SECONDS)
 
 
 def test_a_closed_output_pipe_ends_the_program_without_a_traceback(start, server):

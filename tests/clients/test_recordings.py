@@ -56,7 +56,7 @@ async def test_samples_serve_everywhere(client, server):
     assert all(server.recordings[voice.id].startswith(b"RIFF") for voice in stored)
     assert (await client.encode_latents(wav, role="prompt")).data.shape == (4, 16)
     await client.say("a", prompt=Prompt(wav, "c"), reference=wav)
-    conditioning = server.calls[-1].config.conditioning
+    conditioning = server.streams[-1].config.conditioning
     np.testing.assert_array_equal(decoded(conditioning.inline_prompt.audio.data) * 32768, PCM)
     np.testing.assert_array_equal(decoded(conditioning.inline_reference.audio.data) * 32768, PCM)
 

@@ -76,7 +76,7 @@ async def _async_pieces():
 async def test_text_can_be_pieces_of_any_kind(client, server, text):
     speech = await client.say(text())
     np.testing.assert_array_equal(speech.samples, server.samples(TEXT))
-    assert server.calls[-1].text == TEXT
+    assert server.streams[-1].text == TEXT
 
 
 async def test_a_long_string_is_sent_in_several_messages(client, server):
@@ -133,7 +133,7 @@ async def test_the_error_of_a_text_iterator_is_raised_and_ends_the_call(client, 
 
     with pytest.raises(LookupError, match="no more words"):
         await client.say(broken_async() if asynchronous else broken())
-    assert await asyncio.to_thread(server.calls[-1].cancelled.wait, HANG_SECONDS)
+    assert await asyncio.to_thread(server.streams[-1].cancelled.wait, HANG_SECONDS)
 
 
 async def test_text_that_is_not_a_string_is_a_type_error(client):
@@ -155,7 +155,7 @@ async def test_cancelling_the_task_cancels_the_call(client, server):
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert await asyncio.to_thread(server.calls[-1].cancelled.wait, HANG_SECONDS)
+    assert await asyncio.to_thread(server.streams[-1].cancelled.wait, HANG_SECONDS)
 
 
 async def test_a_stream_works_without_a_with_block_and_ends_once(client, server):
@@ -182,7 +182,7 @@ async def test_a_session_sends_text_between_chunks(client, server):
     np.testing.assert_array_equal(first.samples, server.samples("one"))
     assert flushed is not None and (flushed.tag, flushed.at_samples) == ("f", 480)
     assert interrupted is not None and (interrupted.tag, interrupted.sent_samples) == ("i", 960)
-    assert server.calls[-1].config.conditioning.voice == "ref_1"
+    assert server.streams[-1].config.conditioning.voice == "ref_1"
 
 
 async def test_a_wait_for_a_chunk_can_time_out_and_be_repeated(client, server):
@@ -194,7 +194,7 @@ async def test_a_wait_for_a_chunk_can_time_out_and_be_repeated(client, server):
             np.testing.assert_array_equal((await anext(session)).samples, server.samples(piece))
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(anext(session), 0.1)
-    assert await asyncio.to_thread(server.calls[-1].cancelled.wait, HANG_SECONDS)
+    assert await asyncio.to_thread(server.streams[-1].cancelled.wait, HANG_SECONDS)
 
 
 async def test_a_wait_can_time_out_between_two_attempts(client, server):
@@ -212,7 +212,7 @@ async def test_a_timeout_outside_of_a_with_block_cancels_the_call(client, server
     assert await asyncio.to_thread(server.wait_for_calls, 1)
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(waiting, 0.1)
-    assert await asyncio.to_thread(server.calls[-1].cancelled.wait, HANG_SECONDS)
+    assert await asyncio.to_thread(server.streams[-1].cancelled.wait, HANG_SECONDS)
 
 
 async def test_a_finished_session_takes_no_more_text(client):
@@ -227,7 +227,7 @@ async def test_text_sent_before_a_session_starts_follows_its_config(client, serv
     await session.send_text("early")
     await session.finish()
     assert len((await session.speech()).samples) == 800
-    assert server.calls[-1].config.turn.sampling.seed == 3
+    assert server.streams[-1].config.turn.sampling.seed == 3
 
 
 async def test_many_streams_share_a_client(client, server):
@@ -295,7 +295,7 @@ def test_closing_a_blocking_client_ends_streams_that_were_left_open(server, capl
     with Client(server.target) as client:
         stream = client.speak(itertools.repeat("on and on "))
         next(stream)
-    assert server.calls[-1].cancelled.wait(HANG_SECONDS)
+    assert server.streams[-1].cancelled.wait(HANG_SECONDS)
     gc.collect()
     assert not caplog.records and not recwarn.list
 

@@ -95,7 +95,7 @@ async def test_latents_are_received_and_sent(client, server):
     assert latents.data.shape == (4, 16)
     assert server.calls[-1].received[0].config.role == pb.AUDIO_ROLE_REFERENCE
     await client.say("a", reference=latents, prompt=Prompt(latents, "said"))
-    conditioning = server.calls[-1].config.conditioning
+    conditioning = server.streams[-1].config.conditioning
     sent = conditioning.inline_reference.latents
     assert (sent.feat_dim, sent.model_fingerprint) == (16, "fake-1")
     np.testing.assert_array_equal(np.frombuffer(sent.data, "<f4").reshape(4, 16), latents.data)
@@ -107,7 +107,10 @@ async def test_latents_are_received_and_sent(client, server):
 @pytest.mark.parametrize("voice", ["anna", "prm_1", "ref_1", "hifi_1", ["Ada Lovelace"], ("ref_1",)])
 async def test_the_server_finds_the_voice(client, server, voice):
     await client.say("a", voice=voice, style="calm")  # the server decides if they can be combined
-    assert server.calls[-1].config.conditioning == pb.Conditioning(voice=voice if isinstance(voice, str) else voice[0])
+    expected = pb.Conditioning(voice=voice if isinstance(voice, str) else voice[0])
+    assert server.streams[-1].config.conditioning == expected
+        voice=voice if isinstance(voice, str) else voice[0]
+    )
     assert (await client.model_info()).presets == ("anna", "otto")
 
 
@@ -123,15 +126,15 @@ async def test_the_server_finds_the_voice(client, server, voice):
 )
 async def test_two_voices_are_a_prompt_and_a_reference(client, server, voices, prompt, reference):
     await client.say("a", voice=voices)
-    assert server.calls[-1].config.conditioning == pb.Conditioning(prompt_id=prompt, reference_id=reference)
+    assert server.streams[-1].config.conditioning == pb.Conditioning(prompt_id=prompt, reference_id=reference)
 
 
 async def test_a_voice_goes_with_a_recording_of_the_other_role(client, server):
     await client.say("a", voice="Ada", reference=b"recording")
-    conditioning = server.calls[-1].config.conditioning
+    conditioning = server.streams[-1].config.conditioning
     assert (conditioning.prompt_id, conditioning.WhichOneof("reference")) == ("Ada", "inline_reference")
     await client.say("a", voice="Ada", prompt=Prompt(b"recording", "said"))
-    conditioning = server.calls[-1].config.conditioning
+    conditioning = server.streams[-1].config.conditioning
     assert (conditioning.reference_id, conditioning.WhichOneof("prompt")) == ("Ada", "inline_prompt")
 
 
@@ -173,7 +176,7 @@ async def test_recordings_can_be_sent_with_the_call(client, server, tmp_path):
     path = tmp_path / "voice.wav"
     path.write_bytes(b"prompt bytes")
     await client.say("a", prompt=Prompt(path, "said"), reference=b"reference bytes")
-    conditioning = server.calls[-1].config.conditioning
+    conditioning = server.streams[-1].config.conditioning
     assert conditioning.inline_prompt.audio.data == b"prompt bytes"
     assert conditioning.inline_reference.audio.data == b"reference bytes"
     with pytest.raises(FileNotFoundError):
