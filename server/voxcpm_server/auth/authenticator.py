@@ -36,11 +36,6 @@ class Authenticator:
         if self._tokens is not None:
             await self._tokens.open()
 
-    @property
-    def required(self) -> bool:
-        """True if every caller must prove who it is."""
-        return self._keys is not None or self._tokens is not None or self._certificates
-
     async def principal(self, metadata: Metadata, certificate: Callable[[], Certificate]) -> Principal | None:
         """The principal of a call; None if callers have no identity. Raises Unauthenticated.
 

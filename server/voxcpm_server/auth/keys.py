@@ -61,9 +61,6 @@ class Keys:
             entries[fields["id"]] = _Entry(fields["hash"], principal)
         return cls(entries)
 
-    def __len__(self) -> int:
-        return len(self._entries)
-
     def principal(self, key: str) -> Principal | None:
         """The principal of a key, or None if there is no such key. Takes the same time for every wrong secret."""
         found = KEY.fullmatch(key)
