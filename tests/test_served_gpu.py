@@ -13,7 +13,9 @@ from voxcpm_client.results import Latents
 from voxcpm_grpc.audio import wav_bytes
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.handle import ProcessHandle
-from voxcpm_grpc.settings.schema import EngineSettings, Settings, VoiceSettings
+from voxcpm_grpc.settings.engine import EngineSettings
+from voxcpm_grpc.settings.schema import Settings
+from voxcpm_grpc.settings.voices import VoiceSettings
 from voxcpm_grpc.worker.main import LoadEngine
 from voxcpm_server.app import running_server
 

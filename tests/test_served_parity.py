@@ -11,7 +11,9 @@ from support.waiting import HANG_SECONDS
 
 from voxcpm_client import AsyncClient, Prompt
 from voxcpm_client.results import Latents
-from voxcpm_grpc.settings.schema import EngineSettings, Settings, VoiceSettings
+from voxcpm_grpc.settings.engine import EngineSettings
+from voxcpm_grpc.settings.schema import Settings
+from voxcpm_grpc.settings.voices import VoiceSettings
 from voxcpm_server.app import running_server
 
 

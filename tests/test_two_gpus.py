@@ -26,7 +26,7 @@ from voxcpm_client import Client
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.handle import ProcessHandle
 from voxcpm_grpc.request import AudioChunk, Conditioning, Request, Sampling
-from voxcpm_grpc.settings.schema import EngineSettings
+from voxcpm_grpc.settings.engine import EngineSettings
 from voxcpm_grpc.worker.main import LoadEngine
 
 GPUS = torch.cuda.device_count()

@@ -27,7 +27,7 @@ from voxcpm_grpc.checkpoint import resolve
 from voxcpm_grpc.engine.engine import Engine
 from voxcpm_grpc.engine.load import load_engine
 from voxcpm_grpc.request import Admitted, AudioChunk, CodecChunk, Finished, Request
-from voxcpm_grpc.settings.schema import EngineSettings
+from voxcpm_grpc.settings.engine import EngineSettings
 
 UPLOAD = "upload"  # id of the codec job beside the streams
 

@@ -32,7 +32,9 @@ from voxcpm_grpc.pool.engine_call import EngineCall
 from voxcpm_grpc.pool.engine_pool import LEAD_CHUNKS, EnginePool
 from voxcpm_grpc.pool.handle import ProcessHandle
 from voxcpm_grpc.request import Event, Request
-from voxcpm_grpc.settings.schema import LimitSettings, Settings, VoiceSettings
+from voxcpm_grpc.settings.limits import LimitSettings
+from voxcpm_grpc.settings.schema import Settings
+from voxcpm_grpc.settings.voices import VoiceSettings
 from voxcpm_server.app import running_server
 from voxcpm_server.main import loop_factory
 

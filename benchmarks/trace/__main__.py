@@ -38,7 +38,7 @@ from voxcpm_grpc.engine.engine import Engine
 from voxcpm_grpc.engine.graph import batch_buckets
 from voxcpm_grpc.engine.load import load_engine
 from voxcpm_grpc.request import AudioChunk
-from voxcpm_grpc.settings.schema import EngineSettings
+from voxcpm_grpc.settings.engine import EngineSettings
 
 SETTLE, TIMED, WARM, TRACED = 4, 30, 3, 10  # steps: before any measurement, timed, while the profiler starts, traced
 SPARE = 40  # steps by which the first stream of a burst may be ahead of the last

@@ -13,7 +13,9 @@ import voxcpm_client
 from voxcpm_client.cli.say import say
 from voxcpm_grpc.audio import Encoding
 from voxcpm_grpc.request import MAX_SEED, Sampling
-from voxcpm_grpc.settings.schema import MAX_SECONDS, LimitSettings, VoiceSettings
+from voxcpm_grpc.settings.limits import LimitSettings
+from voxcpm_grpc.settings.types import MAX_SECONDS
+from voxcpm_grpc.settings.voices import VoiceSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.wire import inputs, requests
 from voxcpm_server.wire.enums import CONTINUITIES, FIRST_SEGMENTS, MODES

@@ -18,7 +18,7 @@ from voxcpm_grpc.models.base import LoadOptions
 from voxcpm_grpc.models.families import load_model
 from voxcpm_grpc.models.voxcpm2.codec import VoxCPM2Codec
 from voxcpm_grpc.request import AudioChunk, Request, Sampling
-from voxcpm_grpc.settings.schema import EngineSettings
+from voxcpm_grpc.settings.engine import EngineSettings
 
 pytestmark = pytest.mark.gpu
 

@@ -15,7 +15,7 @@ from voxcpm_grpc.engine.engine import Engine
 from voxcpm_grpc.engine.load import default_slots, load_engine
 from voxcpm_grpc.errors import StartupError, TooLong
 from voxcpm_grpc.request import Request
-from voxcpm_grpc.settings.schema import EngineSettings
+from voxcpm_grpc.settings.engine import EngineSettings
 
 
 def load(**settings: Any) -> Engine:

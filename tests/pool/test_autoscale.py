@@ -17,7 +17,7 @@ from voxcpm_grpc.pool.handle import ProcessHandle
 from voxcpm_grpc.pool.ray.autoscale import autoscale
 from voxcpm_grpc.pool.ray.scaler import Bounds, Scaler
 from voxcpm_grpc.request import AudioChunk
-from voxcpm_grpc.settings.schema import SupervisionSettings
+from voxcpm_grpc.settings.engine import SupervisionSettings
 
 BOUNDS = Bounds(min_engines=1, max_engines=2, grow_seconds=0.5, shrink_seconds=1.0)
 BUSY = MakeFake(step_seconds=0.02, slots=2)

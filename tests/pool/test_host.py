@@ -17,7 +17,7 @@ from voxcpm_grpc.ipc.child_process import Addresses
 from voxcpm_grpc.pool.host import engine_host
 from voxcpm_grpc.pool.host.attached import connected_to_host, set_up
 from voxcpm_grpc.pool.host.engine_host import EngineHost
-from voxcpm_grpc.settings.schema import SupervisionSettings
+from voxcpm_grpc.settings.engine import SupervisionSettings
 
 BLOCKED_SECONDS = 2.5  # longer than the silence that an engine is allowed
 SILENCE_SECONDS = 10.0  # the silence that a front is allowed here; a busy machine never exceeds it

@@ -13,7 +13,7 @@ from support.made_up_time import pass_time, run
 from voxcpm_grpc.ipc.messages import HEARTBEAT_SECONDS, Command, Heartbeat, Report
 from voxcpm_grpc.pool.supervisor import Supervisor
 from voxcpm_grpc.request import ModelInfo
-from voxcpm_grpc.settings.schema import SupervisionSettings
+from voxcpm_grpc.settings.engine import SupervisionSettings
 
 MAX_DELAY = 2.0  # seconds until a lost engine is noticed
 DEFAULTS = SupervisionSettings()

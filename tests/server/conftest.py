@@ -23,7 +23,9 @@ from support.waiting import HANG_SECONDS, until
 from voxcpm_grpc.audio import DecodePool
 from voxcpm_grpc.errors import TooLong
 from voxcpm_grpc.request import Admitted, AudioChunk, Event, Finished, FinishReason, ModelInfo, Request
-from voxcpm_grpc.settings.schema import LimitSettings, Settings, VoiceSettings
+from voxcpm_grpc.settings.limits import LimitSettings
+from voxcpm_grpc.settings.schema import Settings
+from voxcpm_grpc.settings.voices import VoiceSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
 from voxcpm_server.auth.authenticator import Authenticator

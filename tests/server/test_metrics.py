@@ -19,7 +19,9 @@ from support.waiting import until
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.handle import ProcessHandle
-from voxcpm_grpc.settings.schema import MetricsSettings, Settings, VoiceSettings
+from voxcpm_grpc.settings.operation import MetricsSettings
+from voxcpm_grpc.settings.schema import Settings
+from voxcpm_grpc.settings.voices import VoiceSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
 from voxcpm_server.app import running_server

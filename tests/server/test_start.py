@@ -29,7 +29,8 @@ from voxcpm_grpc.pool import engine_pool
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.handle import ProcessHandle
 from voxcpm_grpc.progress import Progress
-from voxcpm_grpc.settings.schema import Settings, VoiceSettings
+from voxcpm_grpc.settings.schema import Settings
+from voxcpm_grpc.settings.voices import VoiceSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
 from voxcpm_server import start

@@ -8,8 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from voxcpm_grpc.errors import StartupError
-from voxcpm_grpc.settings.schema import MAX_SECONDS, EngineSettings, Settings, VoiceSettings, engines
+from voxcpm_grpc.settings.engine import EngineSettings
+from voxcpm_grpc.settings.schema import Settings, engines
 from voxcpm_grpc.settings.sources import FIELDS, describe, help_text, load, to_toml
+from voxcpm_grpc.settings.types import MAX_SECONDS
+from voxcpm_grpc.settings.voices import VoiceSettings
 
 
 def write(folder: Path, text: str) -> str:

@@ -13,7 +13,7 @@ from voxcpm_grpc.errors import VoxCPMError
 from voxcpm_grpc.models.base import LoadOptions
 from voxcpm_grpc.models.families import load_model
 from voxcpm_grpc.request import Admitted, AudioChunk, Conditioning, Finished, Prompt, Request, Sampling
-from voxcpm_grpc.settings.schema import EngineSettings
+from voxcpm_grpc.settings.engine import EngineSettings
 
 CPU = torch.device("cpu")
 

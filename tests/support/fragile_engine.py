@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from voxcpm_grpc.request import Conditioning
-from voxcpm_grpc.settings.schema import EngineSettings
+from voxcpm_grpc.settings.engine import EngineSettings
 from voxcpm_grpc.worker.dispatcher import EngineLike
 from voxcpm_grpc.worker.main import LoadEngine
 

@@ -137,7 +137,7 @@ class _Pointer:
 def _start_engine(start: Start) -> None:
     from voxcpm_grpc.engine.load import load_engine
     from voxcpm_grpc.kernels.graph import Graph
-    from voxcpm_grpc.settings.schema import EngineSettings
+    from voxcpm_grpc.settings.engine import EngineSettings
 
     def call_once(graph: Any, call: Any, pool: Any) -> None:
         graph.output = call()

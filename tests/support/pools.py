@@ -18,7 +18,7 @@ from support.waiting import HANG_SECONDS, NEVER_SECONDS, until
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.handle import ProcessHandle
 from voxcpm_grpc.request import Stats
-from voxcpm_grpc.settings.schema import SupervisionSettings
+from voxcpm_grpc.settings.engine import SupervisionSettings
 
 
 def patient(**settings: float | None) -> SupervisionSettings:

@@ -11,7 +11,7 @@ from support.made_up_time import run
 
 from voxcpm_grpc.audio import AudioFormat, Encoding
 from voxcpm_grpc.request import Conditioning, Sampling
-from voxcpm_grpc.settings.schema import LimitSettings
+from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.speech.session import Session
 from voxcpm_server.wire.inputs import (

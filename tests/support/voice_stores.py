@@ -11,7 +11,7 @@ import numpy as np
 from support.waiting import HANG_SECONDS
 
 from voxcpm_grpc.errors import Unavailable
-from voxcpm_grpc.settings.schema import VoiceSettings
+from voxcpm_grpc.settings.voices import VoiceSettings
 from voxcpm_server.voices.store.objects import Objects
 from voxcpm_server.voices.store.store import VoiceStore
 from voxcpm_server.voices.store.stored_voice import StoredVoice, voice_id

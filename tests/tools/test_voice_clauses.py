@@ -4,12 +4,11 @@ import importlib.util
 import json
 import sys
 import wave
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import grpc
 import numpy as np
 import pytest
+from support.servicers import serving
 
 from tools.voice import clauses, judge, text
 from tools.voice.clauses import EAGER, INDEPENDENT, MODES, WHOLE, Verdict, cases, checked, difference, folder_of, rows
@@ -173,12 +172,8 @@ class Cutter(tts_pb2_grpc.VoxCPMServiceServicer):
 @pytest.fixture
 def cutter():
     servicer = Cutter()
-    server = grpc.server(ThreadPoolExecutor(8))
-    tts_pb2_grpc.add_VoxCPMServiceServicer_to_server(servicer, server)
-    servicer.target = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
-    server.start()
-    yield servicer
-    server.stop(0)
+    with serving(servicer) as servicer.target:
+        yield servicer
 
 
 def test_every_mode_is_recorded_once_with_the_same_seed(cutter, tmp_path):

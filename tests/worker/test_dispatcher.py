@@ -16,7 +16,7 @@ from support.waiting import HANG_SECONDS, wait_until
 from voxcpm_grpc.errors import Exhausted, Internal, StartupError
 from voxcpm_grpc.ipc import messages as m
 from voxcpm_grpc.request import AudioChunk, Finished, Request, Sampling
-from voxcpm_grpc.settings.schema import EngineSettings
+from voxcpm_grpc.settings.engine import EngineSettings
 from voxcpm_grpc.worker import dispatcher, main
 from voxcpm_grpc.worker.dispatcher import OWNER, Dispatcher
 from voxcpm_grpc.worker.heartbeat import StepTimer

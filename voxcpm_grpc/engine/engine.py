@@ -27,7 +27,7 @@ from voxcpm_grpc.errors import FailedPrecondition, Internal, InvalidRequest, Una
 from voxcpm_grpc.kernels.precompile import precompile
 from voxcpm_grpc.models.base import SpeechModel
 from voxcpm_grpc.request import Admitted, AudioChunk, CodecChunk, Event, Finished, FinishReason, Request, Stats
-from voxcpm_grpc.settings.schema import EngineSettings
+from voxcpm_grpc.settings.engine import EngineSettings
 
 logger = logging.getLogger(__name__)
 

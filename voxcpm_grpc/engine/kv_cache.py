@@ -7,7 +7,7 @@ import torch
 from voxcpm_grpc.attention import PagedKV
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.models.base import KVLayout
-from voxcpm_grpc.settings.schema import EngineSettings
+from voxcpm_grpc.settings.engine import EngineSettings
 
 CPU_BUDGET = 2 << 30  # bytes
 

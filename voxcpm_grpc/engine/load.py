@@ -12,7 +12,7 @@ from voxcpm_grpc.engine.engine import Engine
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.models.base import LoadOptions
 from voxcpm_grpc.models.families import load_model
-from voxcpm_grpc.settings.schema import EngineSettings
+from voxcpm_grpc.settings.engine import EngineSettings
 
 SMALL_MODEL = 64 << 20  # bytes of weights
 WEIGHTS = {".safetensors", ".bin", ".pth"}

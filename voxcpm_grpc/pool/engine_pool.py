@@ -22,7 +22,7 @@ from voxcpm_grpc.pool.engine_call import EngineCall
 from voxcpm_grpc.pool.handle import HandleFactory, process_factories
 from voxcpm_grpc.pool.replica import Replica
 from voxcpm_grpc.request import CodecChunk, Event, ModelInfo, Request, Sampling
-from voxcpm_grpc.settings.schema import EngineSettings, SupervisionSettings
+from voxcpm_grpc.settings.engine import EngineSettings, SupervisionSettings
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from typing import Protocol
 from voxcpm_grpc.ipc.child_process import ChildProcess
 from voxcpm_grpc.ipc.messages import Command, Report
 from voxcpm_grpc.request import ModelInfo
-from voxcpm_grpc.settings.schema import EngineSettings
+from voxcpm_grpc.settings.engine import EngineSettings
 from voxcpm_grpc.worker import main
 from voxcpm_grpc.worker.dispatcher import EngineLike
 

@@ -14,7 +14,7 @@ from voxcpm_grpc.pool.engine_call import EngineCall
 from voxcpm_grpc.pool.handle import Handle, HandleFactory
 from voxcpm_grpc.pool.supervisor import Supervisor
 from voxcpm_grpc.request import Admitted, AudioChunk, CodecChunk, Finished, ModelInfo
-from voxcpm_grpc.settings.schema import SupervisionSettings
+from voxcpm_grpc.settings.engine import SupervisionSettings
 
 logger = logging.getLogger(__name__)
 

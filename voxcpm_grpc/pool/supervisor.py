@@ -12,7 +12,7 @@ from voxcpm_grpc.ipc.messages import Heartbeat, Report
 from voxcpm_grpc.pool.background import cancel_and_wait, keep_running
 from voxcpm_grpc.pool.handle import Handle, HandleFactory
 from voxcpm_grpc.request import ModelInfo
-from voxcpm_grpc.settings.schema import SupervisionSettings
+from voxcpm_grpc.settings.engine import SupervisionSettings
 
 logger = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from voxcpm_grpc.errors import StartupError, VoxCPMError
 from voxcpm_grpc.ipc import child_process, messages
 from voxcpm_grpc.ipc.child_process import Addresses
 from voxcpm_grpc.ipc.messages import Ready, Report, StartFailed, Starting
-from voxcpm_grpc.settings.schema import EngineSettings
+from voxcpm_grpc.settings.engine import EngineSettings
 from voxcpm_grpc.worker.dispatcher import OWNER, Dispatcher, EngineLike
 from voxcpm_grpc.worker.heartbeat import StepTimer, sending_heartbeats
 

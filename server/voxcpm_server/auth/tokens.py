@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from voxcpm_grpc.errors import StartupError, Unauthenticated
-from voxcpm_grpc.settings.schema import AuthSettings
+from voxcpm_grpc.settings.security import AuthSettings
 from voxcpm_server.auth.principal import Principal
 
 log = logging.getLogger(__name__)
@@ -132,5 +132,6 @@ class Tokens:
         wanted = self._settings.admin_scope
         if wanted is None:
             return False
-        found = [claims.get(name, ()) for name in ("scope", "scp", "roles")]
-        return any(wanted in (value.split() if isinstance(value, str) else value or ()) for value in found)
+        found = [claims.get(name) for name in ("scope", "scp", "roles")]
+        lists = [value.split() if isinstance(value, str) else value for value in found]
+        return any(isinstance(value, list) and wanted in value for value in lists)

@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 
 from voxcpm_grpc.errors import Exhausted, InvalidRequest
-from voxcpm_grpc.settings.schema import LimitSettings
+from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_server.auth.principal import Caller
 from voxcpm_server.rpc.delivery import ReplyWriter
 from voxcpm_server.rpc.peer import Peer
@@ -34,7 +34,7 @@ class Call:
     first_audio_seconds: from the first segment to its audio
     arrival_to_audio_seconds: from the arrival of the call to its first audio
     engine_seconds: time of the engine for all segments
-    playback: what a listener hears, by estimate; None for calls without audio
+    playback: the estimate of the gaps that a listener hears; None for calls without audio
     """
 
     method: str

@@ -12,7 +12,7 @@ from typing import Any
 from voxcpm_grpc.errors import InvalidRequest, NotFound
 from voxcpm_grpc.logs import log_word
 from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.settings.schema import LimitSettings
+from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
 from voxcpm_server.auth.authenticator import Authenticator

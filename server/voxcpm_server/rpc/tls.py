@@ -8,7 +8,7 @@ from pathlib import Path
 import grpc
 
 from voxcpm_grpc.errors import StartupError
-from voxcpm_grpc.settings.schema import TlsSettings
+from voxcpm_grpc.settings.security import TlsSettings
 from voxcpm_server.auth.watched_file import WatchedFiles
 
 

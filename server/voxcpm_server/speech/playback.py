@@ -1,4 +1,4 @@
-"""An estimate of what a listener hears of a stream."""
+"""An estimate of the gaps that a listener of a stream hears."""
 
 from __future__ import annotations
 

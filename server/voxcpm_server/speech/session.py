@@ -20,7 +20,7 @@ from voxcpm_grpc.logs import log_word
 from voxcpm_grpc.peekable_queue import PeekableQueue
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.request import Admitted, AudioChunk, Conditioning, Finished
-from voxcpm_grpc.settings.schema import LimitSettings
+from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.speech.chunk_writer import ChunkWriter
 from voxcpm_server.speech.idle_timeout import IdleTimeout
@@ -140,7 +140,7 @@ class Session:
 
     @property
     def playback(self) -> Playback:
-        """What a listener hears, by estimate."""
+        """The estimate of the gaps that a listener hears."""
         return self._chunks.playback
 
     async def run(self, first: GenerateInput | None, messages: AsyncIterator[GenerateInput]) -> None:

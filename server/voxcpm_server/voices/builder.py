@@ -12,7 +12,7 @@ from voxcpm_grpc.audio import BadAudio, Decoded, DecodePool, FlawKind, resample,
 from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, NotFound, TooLong, VoxCPMError
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.request import Conditioning, ModelInfo, Prompt, Request
-from voxcpm_grpc.settings.schema import LimitSettings
+from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_server.auth.principal import OPERATOR, Caller
 from voxcpm_server.voices.catalog import VoiceCatalog
 from voxcpm_server.voices.store.io_threads import IoThreads

@@ -12,7 +12,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from voxcpm_grpc import __version__
 from voxcpm_grpc.audio import SAMPLE_RATES, AudioFormat
 from voxcpm_grpc.request import FinishReason, ModelInfo, Sampling
-from voxcpm_grpc.settings.schema import LimitSettings
+from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.wire.enums import CUT_VALUES, ENCODING_VALUES, KIND_VALUES, REASON_VALUES, WARNING_VALUES
 from voxcpm_server.wire.outputs import EndReason, RequestWarning, Segment, Summary

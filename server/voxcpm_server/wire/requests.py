@@ -10,7 +10,8 @@ from typing import Any
 from voxcpm_grpc.audio import AudioFormat
 from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest
 from voxcpm_grpc.request import MAX_SEED, ModelInfo, Sampling
-from voxcpm_grpc.settings.schema import MAX_SECONDS, LimitSettings
+from voxcpm_grpc.settings.limits import LimitSettings
+from voxcpm_grpc.settings.types import MAX_SECONDS
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.wire import inputs
 from voxcpm_server.wire.enums import CONTINUITIES, FIRST_SEGMENTS, KINDS, MODES, PREVIEWS, ROLES

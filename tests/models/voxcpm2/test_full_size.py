@@ -23,7 +23,7 @@ from voxcpm_grpc.kernels.graph import GraphPool, Priority
 from voxcpm_grpc.models.base import LoadOptions
 from voxcpm_grpc.models.families import load_model
 from voxcpm_grpc.models.voxcpm2.model import VoxCPM2
-from voxcpm_grpc.settings.schema import EngineSettings
+from voxcpm_grpc.settings.engine import EngineSettings
 
 pytestmark = pytest.mark.gpu
 ROWS, STREAMS, COSINE = 70, 4, 0.999

@@ -2,7 +2,8 @@
 
 import pytest
 
-from voxcpm_grpc.settings.schema import AuthSettings, Settings, TlsSettings
+from voxcpm_grpc.settings.schema import Settings
+from voxcpm_grpc.settings.security import AuthSettings, TlsSettings
 from voxcpm_server.auth.exposure import exposure
 
 TLS = TlsSettings(cert="cert.pem", key="key.pem")  # type: ignore[arg-type]

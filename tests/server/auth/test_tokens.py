@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
 from voxcpm_grpc.errors import StartupError, Unauthenticated
-from voxcpm_grpc.settings.schema import AuthSettings
+from voxcpm_grpc.settings.security import AuthSettings
 from voxcpm_server.auth import tokens
 from voxcpm_server.auth.principal import Principal
 from voxcpm_server.auth.tokens import Tokens
@@ -131,7 +131,10 @@ def test_a_claim_names_the_bearer_and_a_scope_makes_an_admin(file):
     ]
     for claims in some:
         assert principal(file, token(email="a@example.com", **claims), **rules).admin
-    assert not principal(file, token(scope="voxcpm:admin roles", roles=7)).admin
+    assert not principal(file, token(scope="voxcpm:admin")).admin
+    others: list[dict[str, Any]] = [{"roles": 7}, {"scp": {"voxcpm:admin": True}}]
+    for other in others:
+        assert not principal(file, token(email="a@example.com", **other), **rules).admin
 
 
 @dataclass

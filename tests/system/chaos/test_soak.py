@@ -35,7 +35,10 @@ from support.waiting import HANG_SECONDS, until
 
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.handle import ProcessHandle
-from voxcpm_grpc.settings.schema import EngineSettings, LimitSettings, Settings, VoiceSettings
+from voxcpm_grpc.settings.engine import EngineSettings
+from voxcpm_grpc.settings.limits import LimitSettings
+from voxcpm_grpc.settings.schema import Settings
+from voxcpm_grpc.settings.voices import VoiceSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
 from voxcpm_grpc.worker.main import LoadEngine

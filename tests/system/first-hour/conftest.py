@@ -40,7 +40,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def checkout() -> Iterator[Path]:
-    """What git would check out, with the changes that are not committed."""
+    """The files that git would check out, with the changes that are not committed."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
     with tempfile.TemporaryDirectory(prefix="first-hour-") as home:  # gigabytes, which pytest would keep

@@ -81,7 +81,7 @@ def test_audio_is_never_written_to_a_terminal(client, server):
 
 
 def complete(newcomer, *words: str) -> list[str]:
-    """What the shell would offer for the last word."""
+    """The words that the shell would offer for the last one."""
     env = {
         "_VOXCPM_GRPC_COMPLETE": "bash_complete",
         "COMP_WORDS": " ".join(("voxcpm-grpc", *words)),

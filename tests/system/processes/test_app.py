@@ -33,7 +33,9 @@ from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.handle import ProcessHandle
 from voxcpm_grpc.request import Stats
-from voxcpm_grpc.settings.schema import EngineSettings, Settings, VoiceSettings
+from voxcpm_grpc.settings.engine import EngineSettings
+from voxcpm_grpc.settings.schema import Settings
+from voxcpm_grpc.settings.voices import VoiceSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
 from voxcpm_grpc.worker.main import LoadEngine

@@ -26,7 +26,7 @@ from support.waiting import HANG_SECONDS, NEVER_SECONDS, wait_until
 from voxcpm_grpc.audio import wav_bytes
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.pool.host.engine_host import EngineHost
-from voxcpm_grpc.settings.schema import SupervisionSettings
+from voxcpm_grpc.settings.engine import SupervisionSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
 from voxcpm_server.main import reserved

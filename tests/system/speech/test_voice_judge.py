@@ -5,13 +5,12 @@ import importlib.util
 import json
 import sys
 import wave
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-import grpc
 import numpy as np
 import pytest
+from support.servicers import serving
 
 from tools.voice import evaluate, judge
 from tools.voice.dataset import RATE, Plan, Speech, Utterance, write_plan, write_shard
@@ -196,12 +195,8 @@ class Parrot(tts_pb2_grpc.VoxCPMServiceServicer):
 @pytest.fixture
 def parrot():
     servicer = Parrot()
-    server = grpc.server(ThreadPoolExecutor(8))
-    tts_pb2_grpc.add_VoxCPMServiceServicer_to_server(servicer, server)
-    servicer.target = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
-    server.start()
-    yield servicer
-    server.stop(0)
+    with serving(servicer) as servicer.target:
+        yield servicer
 
 
 def test_every_case_is_recorded_once(parrot, teacher, tmp_path):

@@ -17,7 +17,7 @@ from support.waiting import NEVER_SECONDS, until
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.handle import ProcessHandle
 from voxcpm_grpc.request import AudioChunk, Event, Finished, Stats
-from voxcpm_grpc.settings.schema import EngineSettings
+from voxcpm_grpc.settings.engine import EngineSettings
 from voxcpm_grpc.worker.dispatcher import EngineLike
 from voxcpm_grpc.worker.main import LoadEngine
 

@@ -32,7 +32,8 @@ from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.handle import HandleFactory
 from voxcpm_grpc.progress import Listener, Progress
 from voxcpm_grpc.request import ModelInfo
-from voxcpm_grpc.settings.schema import MAX_SECONDS, SupervisionSettings
+from voxcpm_grpc.settings.engine import SupervisionSettings
+from voxcpm_grpc.settings.types import MAX_SECONDS
 
 PAUSE_SECONDS = 0.05  # short, because the start of a handle waits for the next engine
 LINGER_MS = 1000

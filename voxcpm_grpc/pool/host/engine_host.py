@@ -26,7 +26,7 @@ from voxcpm_grpc.pool.handle import START_SECONDS, Handle, HandleFactory, proces
 from voxcpm_grpc.pool.supervisor import Supervisor
 from voxcpm_grpc.progress import Progress
 from voxcpm_grpc.request import ModelInfo
-from voxcpm_grpc.settings.schema import EngineSettings, SupervisionSettings
+from voxcpm_grpc.settings.engine import EngineSettings, SupervisionSettings
 
 FRONT_START_SECONDS = 120.0
 # The event loop of a front sends its heartbeats, and one large call can block it. An engine has a thread for them. A

@@ -16,7 +16,8 @@ from voxcpm_grpc.pool.ray.autoscale import autoscale
 from voxcpm_grpc.pool.ray.cluster import Membership
 from voxcpm_grpc.pool.ray.handle import RayHandle, Share
 from voxcpm_grpc.pool.ray.scaler import Bounds
-from voxcpm_grpc.settings.schema import EngineSettings, RaySettings, Settings
+from voxcpm_grpc.settings.engine import EngineSettings, RaySettings
+from voxcpm_grpc.settings.schema import Settings
 from voxcpm_grpc.worker.dispatcher import EngineLike
 from voxcpm_grpc.worker.main import LoadEngine
 

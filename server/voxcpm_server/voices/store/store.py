@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from voxcpm_grpc.errors import Exhausted, FailedPrecondition, NotFound, Unavailable, VoxCPMError
 from voxcpm_grpc.pool.background import cancel_and_wait, keep_running
-from voxcpm_grpc.settings.schema import VoiceSettings
+from voxcpm_grpc.settings.voices import VoiceSettings
 from voxcpm_server.voices.store.content import Content
 from voxcpm_server.voices.store.generations import SECOND, Generations, no_voice
 from voxcpm_server.voices.store.io_threads import IoThreads
