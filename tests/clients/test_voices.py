@@ -109,8 +109,6 @@ async def test_the_server_finds_the_voice(client, server, voice):
     await client.say("a", voice=voice, style="calm")  # the server decides if they can be combined
     expected = pb.Conditioning(voice=voice if isinstance(voice, str) else voice[0])
     assert server.streams[-1].config.conditioning == expected
-        voice=voice if isinstance(voice, str) else voice[0]
-    )
     assert (await client.model_info()).presets == ("anna", "otto")
 
 
