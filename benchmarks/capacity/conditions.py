@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 from benchmarks.capacity.search import Plan
 from benchmarks.measuring.environment import command, versions
+from benchmarks.measuring.flags import add_output_flags
 from benchmarks.serving import rows
 from benchmarks.serving.rows import Row
 from voxcpm_client import Client, ModelInfo
@@ -19,8 +19,7 @@ NO_LIMIT = ("--limits.max-streams", "100000")  # flags of the server: its engine
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags of the trials and of the files."""
-    parser.add_argument("--name", default="here", help="name of the files to write")
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"), help="folder of the files to write")
+    add_output_flags(parser)
     parser.add_argument("--settle", type=float, default=2.0, help="seconds of a trial before requests count")
     parser.add_argument(
         "--seconds", type=float, default=6.0, help="seconds of a trial in which requests count, at least"

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measuring.environment import ROOT, command
-from benchmarks.measuring.flags import command_parser
+from benchmarks.measuring.flags import add_output_flags, command_parser
 from benchmarks.pages.files import write_json
 from benchmarks.report import page
 from benchmarks.report.table import launches, table
@@ -82,8 +82,7 @@ def main() -> None:
     parser.add_argument(
         "--model", required=True, help="a checkpoint that never stops: a directory or a hub repository id"
     )
-    parser.add_argument("--name", default="h200", help="name of the files to write")
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"), help="folder of the files to write")
+    add_output_flags(parser, name="h200")
     parser.add_argument("--parts", default=",".join(PARTS), help="parts to measure, separated by commas")
     parser.add_argument("--streams", default="1,8,16,32,64", help="streams of each burst")
     parser.add_argument("--steps", type=int, default=100, help="steps of each stream of a burst")

@@ -42,12 +42,15 @@ class ClientProcesses:
     """Client processes that stay connected while the block runs, for one load after another.
 
     targets: addresses, which the processes take in turn. run_user: sends the requests of one user; by default each
-    request is a `PlannedRequest`, the parameters are a `RequestShape`, and each outcome is a `Call`.
-    Raises RuntimeError if a process fails.
+    request is a `PlannedRequest`, the parameters are a `RequestShape`, and each outcome is a `Call`. api_key: the key
+    of all clients. Raises RuntimeError if a process fails.
     """
 
-    def __init__(self, targets: Sequence[str], processes: int, run_user: RunUser | None = None) -> None:
+    def __init__(
+        self, targets: Sequence[str], processes: int, run_user: RunUser | None = None, *, api_key: str | None = None
+    ) -> None:
         self._run_user = run_user or _run_user
+        self._api_key = api_key
         self._targets = [targets[index % len(targets)] for index in range(processes)]
         self._pipes: list[Connection] = []
         self._children: list[Any] = []
@@ -57,7 +60,9 @@ class ClientProcesses:
         try:
             for target in self._targets:
                 ours, theirs = context.Pipe()
-                child = context.Process(target=_client, args=(theirs, target, self._run_user), daemon=True)
+                child = context.Process(
+                    target=_client, args=(theirs, target, self._api_key, self._run_user), daemon=True
+                )
                 child.start()
                 theirs.close()
                 self._pipes.append(ours)
@@ -106,12 +111,12 @@ def _receive(pipe: Connection, seconds: float) -> list[Any]:
         raise RuntimeError("a client process failed; its traceback is above") from None
 
 
-def _client(pipe: Connection, target: str, run_user: RunUser) -> None:
-    asyncio.run(_serve(pipe, target, run_user))
+def _client(pipe: Connection, target: str, api_key: str | None, run_user: RunUser) -> None:
+    asyncio.run(_serve(pipe, target, api_key, run_user))
 
 
-async def _serve(pipe: Connection, target: str, run_user: RunUser) -> None:
-    async with AsyncClient(target, timeout=CONNECT_SECONDS, retries=0) as client:
+async def _serve(pipe: Connection, target: str, api_key: str | None, run_user: RunUser) -> None:
+    async with AsyncClient(target, timeout=CONNECT_SECONDS, retries=0, api_key=api_key) as client:
         await client.model_info()  # connects
         pipe.send([])
         gc.freeze()  # a collection over all modules would delay every user of this process

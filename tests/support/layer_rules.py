@@ -163,7 +163,9 @@ RULES: Mapping[str, tuple[str, ...]] = {
     "benchmarks.front": (
         "benchmarks.serving",
         "benchmarks.measuring",
+        "benchmarks.pages",
         "voxcpm_client",
+        "voxcpm_server.auth",
         "voxcpm_server.app",
         "voxcpm_server.main",
         "pool",

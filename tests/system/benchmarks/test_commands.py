@@ -54,9 +54,13 @@ TRIALS = ("--ttfb-ms", "20000", "--settle", "0.2", "--seconds", "1", "--requests
 
 
 def publish(tmp_path, module: str, *words: str) -> dict:
+    """Run a command with a model and return its table, as `published` does."""
+    return published(tmp_path, module, "--model", str(TINY), *words, *SMALL, *TRIALS, *UNTIMED)
+
+
+def published(tmp_path, module: str, *words: str) -> dict:
     """Run a command, check its page and its picture, and return its table. A picture needs matplotlib."""
-    command = [sys.executable, "-m", f"benchmarks.{module}", "--model", str(TINY), *words, *SMALL, *TRIALS, *UNTIMED]
-    command += ["--out", str(tmp_path)]
+    command = [sys.executable, "-m", f"benchmarks.{module}", *words, "--out", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LONGEST)
     assert done.returncode == 0, done.stdout + done.stderr
     name = f"{module}-here"
@@ -72,6 +76,16 @@ def test_capacity(tmp_path):
     (found,) = table["capacities"]
     assert found["ttfb_ms"] == 20000 and found["listeners"] in {0, *(row["level"] for row in table["trials"])}
     assert all(row["loop"] == "listening" and row["requests"] for row in table["trials"])
+
+
+def test_front(tmp_path):
+    short = ("--streams", "4", "--steps", "10", "--step-ms", "20", "--repeats", "1", "--clients", "1")
+    (alone,) = published(tmp_path, "front", *short)["rows"]
+    assert (alone["server"], alone["streams"]) == ("plain", 4) and alone["stream_kb"] >= 0
+    plain, both = published(tmp_path, "front", *short, "--variants", "plain,keys+metrics")["rows"]
+    assert (plain["server"], both["server"]) == ("plain", "keys+metrics")
+    for row in (alone, plain, both):
+        assert row["thread_share"] > 0 and 0 < row["chunk_p50_ms"] <= row["chunk_p99_ms"] and row["rpc_p99_ms"] > 0
 
 
 def test_scaling(tmp_path):
