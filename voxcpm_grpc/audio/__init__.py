@@ -4,8 +4,9 @@ Importing this package loads numpy only. PyAV and soxr are imported when a forma
 """
 
 from voxcpm_grpc.audio.decode import Decoded, decode
-from voxcpm_grpc.audio.encode import Encoder, OutputPipeline, encoder
-from voxcpm_grpc.audio.formats import SAMPLE_RATES, AudioFormat, BadAudio, Encoding
+from voxcpm_grpc.audio.encode import OutputPipeline, encoder
+from voxcpm_grpc.audio.encoder import Encoded, Encoder
+from voxcpm_grpc.audio.formats import SAMPLE_RATES, AudioFormat, BadAudio, Encoding, usual_rate
 from voxcpm_grpc.audio.pool import DecodePool
 from voxcpm_grpc.audio.resample import StreamResampler, resample
 from voxcpm_grpc.audio.voice_check import Flaw, FlawKind, check_voice, short_flaw
@@ -17,6 +18,7 @@ __all__ = [
     "BadAudio",
     "DecodePool",
     "Decoded",
+    "Encoded",
     "Encoder",
     "Encoding",
     "Flaw",
@@ -29,5 +31,6 @@ __all__ = [
     "encoder",
     "resample",
     "short_flaw",
+    "usual_rate",
     "wav_bytes",
 ]

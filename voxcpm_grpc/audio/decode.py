@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from voxcpm_grpc.audio import pcm, wav
+from voxcpm_grpc.audio import codecs, pcm, wav
 from voxcpm_grpc.audio.formats import AudioFormat, BadAudio, Encoding
 from voxcpm_grpc.audio.resample import resample
 from voxcpm_grpc.audio.voice_check import FULL_SCALE, Flaw
@@ -21,7 +21,7 @@ MIN_PART = 0.25  # of the declared length; a recording that lacks more is anothe
 MAX_PEAK = 16.0  # 24 dB over full scale; larger float samples are probably integers
 MICROSECONDS = 1e6  # unit of the duration of a container
 ESTIMATED = ("mp3", "aac", "amr")  # demuxers that guess the duration from the bit rate of the first packets
-RAW_WIDTHS = {Encoding.PCM_S16LE: 2, Encoding.PCM_F32LE: 4}
+RAW_WIDTHS = {Encoding.PCM_S16LE: 2, Encoding.PCM_F32LE: 4, Encoding.MULAW: 1, Encoding.ALAW: 1}
 # The demuxers and decoders for uploads. Others are not allowed: playlists would open files and addresses that the
 # upload names, and image codecs would decode cover art.
 DEMUXERS = "aac,aiff,amr,au,caf,flac,mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,mp3,ogg,w64,wav"
@@ -82,6 +82,8 @@ def _raw(data: bytes, format: AudioFormat, max_seconds: float) -> tuple[np.ndarr
     if len(data) % width:
         raise BadAudio(f"{len(data)} bytes are not a whole number of {format.encoding} samples of {width} bytes")
     _check_length(len(data) // width, format.sample_rate, max_seconds)
+    if format.encoding in (Encoding.MULAW, Encoding.ALAW):
+        return codecs.decode_g711(data, f"pcm_{format.encoding}"), format.sample_rate
     return pcm.decode_pcm(data, width=width, floating=format.encoding == Encoding.PCM_F32LE), format.sample_rate
 
 

@@ -2,89 +2,114 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from voxcpm_grpc.audio import pcm, wav
+from voxcpm_grpc.audio.codecs import BarePackets, Codec, Container, FrameEncoder, G711Encoder, OggOpus
+from voxcpm_grpc.audio.encoder import Encoded, Encoder, PcmEncoder
 from voxcpm_grpc.audio.formats import AudioFormat, Encoding
 from voxcpm_grpc.audio.resample import StreamResampler
 from voxcpm_grpc.errors import Internal
 
-
-class Encoder(Protocol):
-    """Encodes the samples of one stream."""
-
-    def push(self, samples: np.ndarray) -> bytes:
-        """The bytes of float32 samples [n] in -1..1."""
-        ...
-
-    def flush(self) -> bytes:
-        """End the stream, and return its last bytes."""
-        ...
+FRAME_SECONDS = 0.02
+"""Longest frame of Opus and FLAC, so that the audio of a step is sent with the step."""
+OPUS_BITRATE, OPUS_COMPLEXITY = 64_000, 5
+MP3_BITRATES = {48000: 128_000, 44100: 128_000, 32000: 96_000, 24000: 64_000, 22050: 64_000, 16000: 48_000}
+MP3_LOW_BITRATE = 32_000  # at lower rates
+MP3_LEVEL, FLAC_LEVEL = 5, 5
+MP3_LOOKAHEAD = 1105  # of LAME and its decoders, at every rate: 576 + 529
+OPUS_LOOKAHEAD = 312  # of libopus, at 48 kHz
 
 
-class PcmEncoder:
-    """Encodes each sample on its own. The first bytes follow the header, if there is one."""
-
-    def __init__(self, convert: Callable[[np.ndarray], bytes], header: bytes = b"") -> None:
-        self._convert = convert
-        self._header = header
-
-    def push(self, samples: np.ndarray) -> bytes:
-        if not len(samples):
-            return b""
-        header, self._header = self._header, b""
-        return header + self._convert(samples)
-
-    def flush(self) -> bytes:
-        """The header if there was no audio, so that an empty stream is a valid file."""
-        header, self._header = self._header, b""
-        return header
+def _mp3(format: AudioFormat) -> Encoder:
+    rate = format.sample_rate
+    bitrate = format.bitrate or MP3_BITRATES.get(rate, MP3_LOW_BITRATE)
+    options = {"b": str(bitrate), "compression_level": str(_level(format, MP3_LEVEL))}
+    return FrameEncoder(Codec("libmp3lame", rate, "fltp", MP3_LOOKAHEAD, options), BarePackets())
 
 
-ENCODERS: dict[Encoding, Callable[[int], Encoder]] = {  # each takes a sample rate; a new encoding is one more line
-    Encoding.PCM_S16LE: lambda rate: PcmEncoder(pcm.s16_bytes),
-    Encoding.PCM_F32LE: lambda rate: PcmEncoder(pcm.f32_bytes),
-    Encoding.WAV: lambda rate: PcmEncoder(pcm.s16_bytes, wav.header(rate)),
+def _opus(format: AudioFormat) -> Encoder:
+    rate = format.sample_rate
+    options = {
+        "b": str(format.bitrate or OPUS_BITRATE),
+        "frame_duration": f"{FRAME_SECONDS * 1e3:g}",
+        "compression_level": str(_level(format, OPUS_COMPLEXITY)),
+    }
+    return FrameEncoder(Codec("libopus", rate, "flt", OPUS_LOOKAHEAD * rate // 48000, options), OggOpus())
+
+
+def _flac(format: AudioFormat) -> Encoder:
+    rate = format.sample_rate
+    options = {"frame_size": str(int(FRAME_SECONDS * rate)), "compression_level": str(_level(format, FLAC_LEVEL))}
+    return FrameEncoder(Codec("flac", rate, "s16", options=options), Container("flac"))
+
+
+def _level(format: AudioFormat, default: int) -> int:
+    return default if format.compression_level is None else format.compression_level
+
+
+ENCODERS: Mapping[Encoding, Callable[[AudioFormat], Encoder]] = {  # a new encoding is one more line
+    Encoding.PCM_S16LE: lambda format: PcmEncoder(pcm.s16_bytes),
+    Encoding.PCM_F32LE: lambda format: PcmEncoder(pcm.f32_bytes),
+    Encoding.WAV: lambda format: PcmEncoder(pcm.s16_bytes, wav.header(format.sample_rate)),
+    Encoding.MULAW: lambda format: G711Encoder("pcm_mulaw", format.sample_rate),
+    Encoding.ALAW: lambda format: G711Encoder("pcm_alaw", format.sample_rate),
+    Encoding.MP3: _mp3,
+    Encoding.OGG_OPUS: _opus,
+    Encoding.FLAC: _flac,
 }
 
 
 def encoder(format: AudioFormat) -> Encoder:
-    """A new encoder for one stream."""
-    return ENCODERS[format.encoding](format.sample_rate)
+    """A new encoder for one stream. Raises FailedPrecondition if a package is missing."""
+    return ENCODERS[format.encoding](format)
 
 
 class OutputPipeline:
     """Resamples and encodes one stream with all its segments and turns.
 
-    Every call returns the bytes and the number of their samples at the output rate; the sum of these numbers is the
-    exact offset. Within a turn the signal is continuous. The resampler keeps its last milliseconds until `end_turn`.
+    The samples of all parts together are the exact offset. Within a turn the signal is continuous. The resampler and
+    the encoder keep their last milliseconds until `end_turn`.
     """
 
     def __init__(self, native_rate: int, format: AudioFormat) -> None:
         self._resampler = StreamResampler(native_rate, format.sample_rate)
         self._encoder = encoder(format)
 
-    def push(self, samples: np.ndarray) -> tuple[bytes, int]:
+    @property
+    def delay(self) -> int:
+        """Samples before the first one that a decoder makes and does not remove."""
+        return self._encoder.delay
+
+    @property
+    def position(self) -> int:
+        """Position of the next sample of the encoder, after the delay."""
+        return self._encoder.position
+
+    @property
+    def slow(self) -> bool:
+        """True if the methods take long enough to be run in a thread."""
+        return self._encoder.slow
+
+    def push(self, samples: np.ndarray) -> Encoded:
         """Encode float32 samples [n] at the native rate. Raises Internal for samples that are not finite."""
         if not np.isfinite(samples).all():  # the resampler would spread them over all samples that follow
             raise Internal
-        return self._encode(self._resampler.push(samples))
+        return self._encoder.push(self._resampler.push(samples))
 
-    def end_turn(self) -> tuple[bytes, int]:
-        """Encode the samples that the resampler still holds. The next turn is a new signal in the same stream."""
-        return self._encode(self._resampler.flush())
+    def end_turn(self) -> Encoded:
+        """Encode the samples that are still held. The next turn is a new signal in the same stream."""
+        rest, end = self._encoder.push(self._resampler.flush()), self._encoder.end_signal()
+        return Encoded(rest.data + end.data, rest.samples + end.samples)
 
     def discard(self) -> None:
-        """Drop the samples that the resampler still holds, because no audio of a turn may follow its interrupt."""
+        """Drop the samples that are still held, because no audio of a turn may follow its interrupt."""
         self._resampler.reset()
+        self._encoder.discard()
 
-    def flush(self) -> tuple[bytes, int]:
-        """End the stream, and return its last bytes."""
-        encoded, samples = self.end_turn()
-        return encoded + self._encoder.flush(), samples
-
-    def _encode(self, samples: np.ndarray) -> tuple[bytes, int]:
-        return self._encoder.push(samples), len(samples)
+    def flush(self) -> Encoded:
+        """End the stream, and return its last part."""
+        rest, end = self._encoder.push(self._resampler.flush()), self._encoder.flush()
+        return Encoded(rest.data + end.data, rest.samples + end.samples, end.padding)

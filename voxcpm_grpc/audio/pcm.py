@@ -28,12 +28,17 @@ def decode_pcm(raw: bytes | memoryview, *, width: int, floating: bool = False) -
     return to_float(widened.reshape(-1).view("<i4"))
 
 
-def s16_bytes(samples: np.ndarray) -> bytes:
-    """Float samples as 16-bit little-endian PCM: times 32768, rounded half to even, clipped."""
+def s16(samples: np.ndarray) -> np.ndarray:
+    """Float samples as 16-bit little-endian integers: times 32768, rounded half to even, clipped."""
     scaled = samples * np.float32(32768)
     np.rint(scaled, out=scaled)
     scaled.clip(-32768, 32767, out=scaled)
-    return scaled.astype("<i2").tobytes()
+    return scaled.astype("<i2")
+
+
+def s16_bytes(samples: np.ndarray) -> bytes:
+    """The bytes of `s16`."""
+    return s16(samples).tobytes()
 
 
 def f32_bytes(samples: np.ndarray) -> bytes:

@@ -14,6 +14,11 @@ class AudioEncoding(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     AUDIO_ENCODING_PCM_S16LE: _ClassVar[AudioEncoding]
     AUDIO_ENCODING_PCM_F32LE: _ClassVar[AudioEncoding]
     AUDIO_ENCODING_WAV: _ClassVar[AudioEncoding]
+    AUDIO_ENCODING_MULAW: _ClassVar[AudioEncoding]
+    AUDIO_ENCODING_ALAW: _ClassVar[AudioEncoding]
+    AUDIO_ENCODING_MP3: _ClassVar[AudioEncoding]
+    AUDIO_ENCODING_OGG_OPUS: _ClassVar[AudioEncoding]
+    AUDIO_ENCODING_FLAC: _ClassVar[AudioEncoding]
 
 class SegmentationMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -87,6 +92,11 @@ AUDIO_ENCODING_UNSPECIFIED: AudioEncoding
 AUDIO_ENCODING_PCM_S16LE: AudioEncoding
 AUDIO_ENCODING_PCM_F32LE: AudioEncoding
 AUDIO_ENCODING_WAV: AudioEncoding
+AUDIO_ENCODING_MULAW: AudioEncoding
+AUDIO_ENCODING_ALAW: AudioEncoding
+AUDIO_ENCODING_MP3: AudioEncoding
+AUDIO_ENCODING_OGG_OPUS: AudioEncoding
+AUDIO_ENCODING_FLAC: AudioEncoding
 SEGMENTATION_MODE_UNSPECIFIED: SegmentationMode
 SEGMENTATION_MODE_MANUAL: SegmentationMode
 SEGMENTATION_MODE_SENTENCE: SegmentationMode
@@ -280,12 +290,16 @@ class Latents(_message.Message):
     def __init__(self, data: _Optional[bytes] = ..., feat_dim: _Optional[int] = ..., model_fingerprint: _Optional[str] = ...) -> None: ...
 
 class AudioFormat(_message.Message):
-    __slots__ = ("encoding", "sample_rate_hz")
+    __slots__ = ("encoding", "sample_rate_hz", "bitrate", "compression_level")
     ENCODING_FIELD_NUMBER: _ClassVar[int]
     SAMPLE_RATE_HZ_FIELD_NUMBER: _ClassVar[int]
+    BITRATE_FIELD_NUMBER: _ClassVar[int]
+    COMPRESSION_LEVEL_FIELD_NUMBER: _ClassVar[int]
     encoding: AudioEncoding
     sample_rate_hz: int
-    def __init__(self, encoding: _Optional[_Union[AudioEncoding, str]] = ..., sample_rate_hz: _Optional[int] = ...) -> None: ...
+    bitrate: int
+    compression_level: int
+    def __init__(self, encoding: _Optional[_Union[AudioEncoding, str]] = ..., sample_rate_hz: _Optional[int] = ..., bitrate: _Optional[int] = ..., compression_level: _Optional[int] = ...) -> None: ...
 
 class AudioChunk(_message.Message):
     __slots__ = ("audio", "sequence", "offset_samples", "sample_count", "turn_index", "segment_index", "header", "segment_events", "flush_done", "interrupted", "handle", "summary", "warnings")
@@ -326,7 +340,7 @@ class Warning(_message.Message):
     def __init__(self, kind: _Optional[_Union[WarningKind, str]] = ..., message: _Optional[str] = ...) -> None: ...
 
 class StreamHeader(_message.Message):
-    __slots__ = ("request_id", "format", "model", "model_fingerprint", "seed", "queue_time", "voice")
+    __slots__ = ("request_id", "format", "model", "model_fingerprint", "seed", "queue_time", "voice", "codec_delay_samples")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     FORMAT_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
@@ -334,6 +348,7 @@ class StreamHeader(_message.Message):
     SEED_FIELD_NUMBER: _ClassVar[int]
     QUEUE_TIME_FIELD_NUMBER: _ClassVar[int]
     VOICE_FIELD_NUMBER: _ClassVar[int]
+    CODEC_DELAY_SAMPLES_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     format: AudioFormat
     model: str
@@ -341,7 +356,8 @@ class StreamHeader(_message.Message):
     seed: int
     queue_time: _duration_pb2.Duration
     voice: str
-    def __init__(self, request_id: _Optional[str] = ..., format: _Optional[_Union[AudioFormat, _Mapping]] = ..., model: _Optional[str] = ..., model_fingerprint: _Optional[str] = ..., seed: _Optional[int] = ..., queue_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., voice: _Optional[str] = ...) -> None: ...
+    codec_delay_samples: int
+    def __init__(self, request_id: _Optional[str] = ..., format: _Optional[_Union[AudioFormat, _Mapping]] = ..., model: _Optional[str] = ..., model_fingerprint: _Optional[str] = ..., seed: _Optional[int] = ..., queue_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., voice: _Optional[str] = ..., codec_delay_samples: _Optional[int] = ...) -> None: ...
 
 class SegmentEvent(_message.Message):
     __slots__ = ("kind", "turn_index", "segment_index", "at_samples", "text", "input_start", "input_end", "finish_reason", "cut_reason")
@@ -382,7 +398,7 @@ class Interrupted(_message.Message):
     def __init__(self, tag: _Optional[str] = ..., sent_samples: _Optional[int] = ...) -> None: ...
 
 class StreamSummary(_message.Message):
-    __slots__ = ("finish_reason", "total_samples", "total_bytes", "turns", "segments", "input_chars", "generated_steps", "queue_time", "time_to_first_audio", "engine_time", "wall_time", "cached_prefix_tokens", "text_to_first_audio")
+    __slots__ = ("finish_reason", "total_samples", "total_bytes", "turns", "segments", "input_chars", "generated_steps", "queue_time", "time_to_first_audio", "engine_time", "wall_time", "cached_prefix_tokens", "text_to_first_audio", "codec_padding_samples")
     FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
     TOTAL_SAMPLES_FIELD_NUMBER: _ClassVar[int]
     TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -396,6 +412,7 @@ class StreamSummary(_message.Message):
     WALL_TIME_FIELD_NUMBER: _ClassVar[int]
     CACHED_PREFIX_TOKENS_FIELD_NUMBER: _ClassVar[int]
     TEXT_TO_FIRST_AUDIO_FIELD_NUMBER: _ClassVar[int]
+    CODEC_PADDING_SAMPLES_FIELD_NUMBER: _ClassVar[int]
     finish_reason: FinishReason
     total_samples: int
     total_bytes: int
@@ -409,7 +426,8 @@ class StreamSummary(_message.Message):
     wall_time: _duration_pb2.Duration
     cached_prefix_tokens: int
     text_to_first_audio: _duration_pb2.Duration
-    def __init__(self, finish_reason: _Optional[_Union[FinishReason, str]] = ..., total_samples: _Optional[int] = ..., total_bytes: _Optional[int] = ..., turns: _Optional[int] = ..., segments: _Optional[int] = ..., input_chars: _Optional[int] = ..., generated_steps: _Optional[int] = ..., queue_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., time_to_first_audio: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., engine_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., wall_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., cached_prefix_tokens: _Optional[int] = ..., text_to_first_audio: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    codec_padding_samples: int
+    def __init__(self, finish_reason: _Optional[_Union[FinishReason, str]] = ..., total_samples: _Optional[int] = ..., total_bytes: _Optional[int] = ..., turns: _Optional[int] = ..., segments: _Optional[int] = ..., input_chars: _Optional[int] = ..., generated_steps: _Optional[int] = ..., queue_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., time_to_first_audio: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., engine_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., wall_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., cached_prefix_tokens: _Optional[int] = ..., text_to_first_audio: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., codec_padding_samples: _Optional[int] = ...) -> None: ...
 
 class AddPromptRequest(_message.Message):
     __slots__ = ("config", "audio", "commit")

@@ -235,8 +235,11 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
         """Send the handle and, for a preview, the audio that the model reconstructs from the latents."""
         info = self._pool.info
         format = config.preview or self._reader.default_output
-        header = replies.header(info, format, call.request_id)
-        chunks = ChunkWriter(call.replies.write, lambda: header, info.output_sample_rate, format)
+
+        def header(delay: int) -> pb.StreamHeader:
+            return replies.header(info, format, call.request_id, delay=delay)
+
+        chunks = ChunkWriter(call.replies.write, header, info.output_sample_rate, format)
         chunks.warn(*created.warnings)
         await chunks.voice(created.stored.voice, created.reused)
         try:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from voxcpm_grpc.audio import AudioFormat, OutputPipeline
+from voxcpm_grpc.audio import AudioFormat, Encoded, OutputPipeline
 from voxcpm_grpc.request import FinishReason
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.speech.playback import Playback
@@ -21,15 +22,18 @@ from voxcpm_server.wire.voice import Voice
 with suppress(ImportError):  # only some streams need it, but loading it during one would block the others
     import soxr  # noqa: F401
 
+T = TypeVar("T")
+NOTHING = Encoded(b"", 0)
+
 
 class ChunkWriter:
     """Sends the messages of one RPC in order. For one task, because gRPC does not allow two writes at once.
 
-    Segment events have their exact position in the signal. A resampler delays audio, so an event may wait for the
-    message that contains its position.
+    Segment events have their exact position in the signal. A resampler and an encoder delay audio, so an event may wait
+    for the message that contains its position. Compressed audio is encoded in a thread.
 
     send: sends a message
-    header: builds the header when the first message is sent
+    header: builds the header when the first message is sent, from the codec delay in samples
     native_rate: sample rate of the input
     format: encoding and sample rate of the output
     """
@@ -37,7 +41,7 @@ class ChunkWriter:
     def __init__(
         self,
         send: Callable[[pb.AudioChunk], Awaitable[None]],
-        header: Callable[[], pb.StreamHeader],
+        header: Callable[[int], pb.StreamHeader],
         native_rate: int,
         format: AudioFormat,
     ) -> None:
@@ -67,9 +71,9 @@ class ChunkWriter:
         """Send audio, float32 [n] at the native rate; nothing is sent while the resampler holds all of it."""
         self._turn, self._segment = turn, segment
         self._signal_samples += len(samples)
-        data, count = self._pipeline.push(samples)
-        if count:
-            await self._send(data, count)
+        part = await self._run(lambda: self._pipeline.push(samples))
+        if part.data:
+            await self._send(part)
 
     async def segment_started(self, segment: Segment) -> None:
         """The next audio belongs to this segment. Sends the header if nothing was sent yet."""
@@ -90,18 +94,17 @@ class ChunkWriter:
 
     async def flush(self, tag: str | None) -> None:
         """Send all audio so far, and the reply to a flush unless the tag is None."""
-        data, count = self._pipeline.end_turn()
-        at = self.offset + count
-        reply = {} if tag is None else {"flush_done": replies.flush_done(tag, at)}
-        self._restart_signal(at)
-        if count or reply or self._events:
-            await self._send(data, count, all_events=True, **reply)
+        part = await self._run(self._pipeline.end_turn)
+        reply = {} if tag is None else {"flush_done": replies.flush_done(tag, self.offset + part.samples)}
+        self._restart_signal()
+        if part.data or reply or self._events:
+            await self._send(part, all_events=True, **reply)
 
     async def interrupted(self, tag: str, dropped: Iterable[Segment]) -> None:
         """Drop audio that was not sent, and send the reply to an interrupt."""
-        self._pipeline.discard()
+        await self._run(self._pipeline.discard)
         at = self.offset
-        self._restart_signal(at)
+        self._restart_signal()
         self._events.clear()
         for segment in dropped:
             event = replies.segment_event(pb.SEGMENT_EVENT_KIND_DROPPED, segment, at, EndReason.INTERRUPTED)
@@ -114,24 +117,34 @@ class ChunkWriter:
 
     async def finish(self, summary: Summary) -> None:
         """Send the last message."""
-        data, count = self._pipeline.flush()
-        samples, size = self.offset + count, self._bytes + len(data)
-        message = replies.summary(summary, samples=samples, bytes=size, now=time.monotonic())
-        await self._send(data, count, all_events=True, summary=message)
+        part = await self._run(self._pipeline.flush)
+        message = replies.summary(
+            summary,
+            samples=self.offset + part.samples,
+            padding=part.padding,
+            bytes=self._bytes + len(part.data),
+            now=time.monotonic(),
+        )
+        await self._send(part, all_events=True, summary=message)
 
     def _position(self) -> int:
         """The position in the reply of the last sample of the input."""
         source, target = self._rates
         return self._signal_start + (2 * self._signal_samples * target + source) // (2 * source)
 
-    def _restart_signal(self, at: int) -> None:
-        self._signal_start, self._signal_samples = at, 0
+    def _restart_signal(self) -> None:
+        self._signal_start, self._signal_samples = self._pipeline.position, 0
 
-    async def _send(self, audio: bytes = b"", samples: int = 0, *, all_events: bool = False, **extras: Any) -> None:
+    async def _run(self, step: Callable[[], T]) -> T:
+        """Run a step of the pipeline."""
+        return await asyncio.to_thread(step) if self._pipeline.slow else step()
+
+    async def _send(self, part: Encoded = NOTHING, *, all_events: bool = False, **extras: Any) -> None:
         """Send a message with the events that it reaches, or with all events if the signal ends here."""
+        samples = part.samples
         end = self.offset + samples
         if not self._sequence:
-            extras["header"] = self._header()
+            extras["header"] = self._header(self._pipeline.delay)
         if self._warnings:
             extras["warnings"] = [replies.warning(warning) for warning in self._warnings]
             self._warnings.clear()
@@ -140,7 +153,7 @@ class ChunkWriter:
             while self._events and (all_events or self._events[0][0] <= end):
                 due.append(self._events.popleft()[1])
         message = replies.chunk(
-            audio,
+            part.data,
             sequence=self._sequence,
             offset=self.offset,
             samples=samples,
@@ -152,5 +165,5 @@ class ChunkWriter:
             self.playback.sent(samples / self._rates[1], (self._turn, self._segment), time.monotonic())
         self._sequence += 1
         self.offset = end
-        self._bytes += len(audio)
+        self._bytes += len(part.data)
         await self._send_message(message)

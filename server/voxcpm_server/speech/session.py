@@ -91,9 +91,11 @@ class Session:
             idle=self._idle,
         )
 
-        def header() -> pb.StreamHeader:
+        def header(delay: int) -> pb.StreamHeader:
             queue, seed = self._summary.queue or 0.0, config.sampling.seed
-            return replies.header(info, config.output, request_id, seed=seed, voice=voice_name, queue=queue)
+            return replies.header(
+                info, config.output, request_id, delay=delay, seed=seed, voice=voice_name, queue=queue
+            )
 
         self._log_id = log_word(request_id)
         log.debug("stream id=%s requests=%s.TURN.SEGMENT", self._log_id, self._speaker.key)

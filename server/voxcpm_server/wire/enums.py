@@ -13,6 +13,11 @@ ENCODINGS = {
     pb.AUDIO_ENCODING_PCM_S16LE: Encoding.PCM_S16LE,
     pb.AUDIO_ENCODING_PCM_F32LE: Encoding.PCM_F32LE,
     pb.AUDIO_ENCODING_WAV: Encoding.WAV,
+    pb.AUDIO_ENCODING_MULAW: Encoding.MULAW,
+    pb.AUDIO_ENCODING_ALAW: Encoding.ALAW,
+    pb.AUDIO_ENCODING_MP3: Encoding.MP3,
+    pb.AUDIO_ENCODING_OGG_OPUS: Encoding.OGG_OPUS,
+    pb.AUDIO_ENCODING_FLAC: Encoding.FLAC,
 }
 ENCODING_VALUES = {encoding: value for value, encoding in ENCODINGS.items()}
 MODES = {

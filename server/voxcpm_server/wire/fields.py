@@ -6,7 +6,7 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from voxcpm_grpc.audio import AudioFormat
+from voxcpm_grpc.audio import AudioFormat, usual_rate
 from voxcpm_grpc.control_characters import CONTROL
 from voxcpm_grpc.errors import InvalidRequest, VoxCPMError
 from voxcpm_grpc.v1 import tts_pb2 as pb
@@ -34,7 +34,12 @@ def refuse_control_characters(name: str, text: str, field: str) -> None:
 def read_format(format: pb.AudioFormat, default_encoding: int, default_rate: int, name: str) -> AudioFormat:
     try:
         encoding = read_enum(ENCODINGS, format.encoding or default_encoding, "encoding")
-        return AudioFormat(encoding, format.sample_rate_hz or default_rate)
+        return AudioFormat(
+            encoding,
+            format.sample_rate_hz or usual_rate(encoding, default_rate),
+            bitrate=format.bitrate if format.HasField("bitrate") else None,
+            compression_level=format.compression_level if format.HasField("compression_level") else None,
+        )
     except InvalidRequest as error:
         error.field = f"{name}.{error.field.replace('sample_rate', 'sample_rate_hz')}"
         raise

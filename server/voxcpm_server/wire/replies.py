@@ -137,10 +137,18 @@ def model_info(
 
 
 def header(
-    info: ModelInfo, format: AudioFormat, request_id: str, *, seed: int = 0, voice: str = "", queue: float = 0.0
+    info: ModelInfo,
+    format: AudioFormat,
+    request_id: str,
+    *,
+    delay: int = 0,
+    seed: int = 0,
+    voice: str = "",
+    queue: float = 0.0,
 ) -> pb.StreamHeader:
     """The header of a stream.
 
+    delay: samples that a decoder makes before the first one
     voice: name of the voice; empty if the model chooses it
     queue: seconds that the first segment waited for a slot
     """
@@ -152,11 +160,17 @@ def header(
         seed=seed,
         voice=voice,
         queue_time=_duration(queue),
+        codec_delay_samples=delay,
     )
 
 
 def _format(format: AudioFormat) -> pb.AudioFormat:
-    return pb.AudioFormat(encoding=ENCODING_VALUES[format.encoding], sample_rate_hz=format.sample_rate)
+    return pb.AudioFormat(
+        encoding=ENCODING_VALUES[format.encoding],
+        sample_rate_hz=format.sample_rate,
+        bitrate=format.bitrate,
+        compression_level=format.compression_level,
+    )
 
 
 def segment_event(
@@ -176,8 +190,8 @@ def segment_event(
     )
 
 
-def summary(summary: Summary, *, samples: int, bytes: int, now: float) -> pb.StreamSummary:
-    """The summary of a stream that ends at `now`, seconds of time.monotonic()."""
+def summary(summary: Summary, *, samples: int, padding: int, bytes: int, now: float) -> pb.StreamSummary:
+    """The summary of a stream that ends at `now`, seconds of time.monotonic(). padding: samples after the last one."""
     return pb.StreamSummary(
         finish_reason=REASON_VALUES[summary.reason],
         total_samples=samples,
@@ -192,6 +206,7 @@ def summary(summary: Summary, *, samples: int, bytes: int, now: float) -> pb.Str
         wall_time=_between(summary.began, now),
         cached_prefix_tokens=summary.cached_tokens,
         text_to_first_audio=_between(summary.first_text, summary.first_audio),
+        codec_padding_samples=padding,
     )
 
 

@@ -23,6 +23,13 @@ MAX_REQUEST_ID = 128
 ALONE = ("no_voice", "preset", "voice")  # fields of a conditioning that exclude all others
 MAX_LABELS, MAX_LABEL = 32, 200
 MAX_LANGUAGE = 35
+DETECTED = {  # recordings that name their format themselves
+    pb.AUDIO_ENCODING_UNSPECIFIED,
+    pb.AUDIO_ENCODING_WAV,
+    pb.AUDIO_ENCODING_MP3,
+    pb.AUDIO_ENCODING_OGG_OPUS,
+    pb.AUDIO_ENCODING_FLAC,
+}
 LANGUAGE_TAG = re.compile(rf"(?=.{{0,{MAX_LANGUAGE}}}$)([A-Za-z]{{2,8}}(-[A-Za-z0-9]{{1,8}})*)?")
 
 
@@ -191,7 +198,7 @@ class RequestReader:
 
     def _upload_format(self, format: pb.AudioFormat, name: str) -> AudioFormat | None:
         """The format of raw PCM; None for a file, which has a header with its format."""
-        if format.encoding in (pb.AUDIO_ENCODING_UNSPECIFIED, pb.AUDIO_ENCODING_WAV):
+        if format.encoding in DETECTED:
             return None
         return read_format(format, format.encoding, self._info.input_sample_rate, name)
 
