@@ -108,6 +108,10 @@ class Servicer(tts_pb2_grpc.VoxCPMServiceServicer):
         """int16 [160 * len(text)]"""
         return np.repeat(np.array([100 + 7 * (ord(char) % 4000) for char in text], np.int16), RUN)
 
+    def compressed(self, text: str) -> bytes:
+        """Stands for compressed audio, which the client does not decode."""
+        return text.encode()
+
     def wait_for_text(self, text: str, seconds: float = HANG_SECONDS) -> bool:
         """True once the newest stream has received exactly `text`; False after `seconds`."""
         with self.arrived:
@@ -189,6 +193,8 @@ class Servicer(tts_pb2_grpc.VoxCPMServiceServicer):
         samples = self.samples(text)
         if encoding == pb.AUDIO_ENCODING_PCM_F32LE:
             return (samples / np.float32(32768)).astype("<f4").tobytes()
+        if encoding not in (pb.AUDIO_ENCODING_PCM_S16LE, pb.AUDIO_ENCODING_WAV):
+            return self.compressed(text)
         header = wav_header(RATE) if first and encoding == pb.AUDIO_ENCODING_WAV else b""
         return header + samples.astype("<i2").tobytes()
 

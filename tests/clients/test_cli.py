@@ -67,6 +67,26 @@ def test_say_writes_raw_samples(run, server, tmp_path):
     assert (tmp_path / "hello.wav").read_bytes() == server.samples(TEXT).tobytes()
 
 
+@pytest.mark.parametrize(
+    ("suffix", "encoding"),
+    [("mp3", "MP3"), ("opus", "OGG_OPUS"), ("ogg", "OGG_OPUS"), ("flac", "FLAC"), ("ulaw", "MULAW"), ("alaw", "ALAW")],
+)
+def test_the_suffix_of_the_file_decides_the_encoding(run, server, tmp_path, suffix, encoding):
+    assert run("say", TEXT, "--out", f"hello.{suffix}", "--rate", "8000").exit_code == 0
+    output = server.streams[-1].config.output
+    assert (output.encoding, output.sample_rate_hz) == (pb.AudioEncoding.Value(f"AUDIO_ENCODING_{encoding}"), 8000)
+    assert (tmp_path / f"hello.{suffix}").read_bytes() == server.compressed(TEXT)
+
+
+def test_compressed_audio_goes_to_stdout_and_to_a_file_of_its_own(run, server, tmp_path):
+    said = run("say", TEXT, "--out", "-", "--encoding", "mp3", "--bitrate", "32000", "--compression-level", "0")
+    assert said.stdout_bytes == server.compressed(TEXT)
+    output = server.streams[-1].config.output
+    assert (output.bitrate, output.compression_level) == (32000, 0) and output.HasField("compression_level")
+    assert run("say", TEXT, "--encoding", "ogg_opus").exit_code == 0
+    assert (tmp_path / "speech.opus").read_bytes() == server.compressed(TEXT)
+
+
 def test_say_writes_to_stdout_and_reports_on_stderr(run, server):
     result = run("say", TEXT, "--out", "-")
     assert result.stdout_bytes[:4] == b"RIFF"
@@ -117,7 +137,9 @@ def test_say_sends_every_option(run, server, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["say", TEXT, "--out", "hello.mp3"], "must end in .wav, .pcm or .raw"),
+        (["say", TEXT, "--out", "hello.aac"], "must end in .wav, .pcm, .raw, .mp3"),
+        (["say", TEXT, "--out", "hello.wav", "--encoding", "mp3"], "must end in .mp3"),
+        (["say", TEXT, "--play", "--encoding", "flac"], "cannot play flac"),
         (["say", TEXT, "--prompt-text", "said"], "need each other"),
         (["say", TEXT, "--cfg", "much"], "not a valid float"),
         (["say", TEXT, "--no-such"], "No such option"),

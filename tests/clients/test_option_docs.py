@@ -12,6 +12,7 @@ import pytest
 import voxcpm_client
 from voxcpm_client.cli.say import say
 from voxcpm_grpc.audio import Encoding
+from voxcpm_grpc.audio.encode import COMPRESSION_LEVEL
 from voxcpm_grpc.request import MAX_SEED, Sampling
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.settings.types import MAX_SECONDS
@@ -29,6 +30,7 @@ SERVER_DEFAULTS = {
     "temperature": Sampling().temperature,
     "min_steps": Sampling().min_steps,
     "format": Encoding.PCM_S16LE.value,
+    "compression_level": COMPRESSION_LEVEL,
     "segmentation": MODES[pb.SEGMENTATION_MODE_UNSPECIFIED].value,
     "max_wait": inputs.DEFAULT_MAX_WAIT,
     "first_segment": FIRST_SEGMENTS[pb.FIRST_SEGMENT_UNSPECIFIED].value,

@@ -133,11 +133,30 @@ def test_speech_saves_to_paths_and_open_files(server, tmp_path, format):
             assert (parsed.getframerate(), parsed.getnframes()) == (16000, 480)
 
 
+@pytest.mark.parametrize(("format", "suffix"), [("mp3", "mp3"), ("ogg_opus", "opus"), ("flac", "flac")])
+def test_compressed_speech_is_saved_as_it_arrived(server, tmp_path, format, suffix):
+    with Client(server.target, timeout=HANG_SECONDS) as client:
+        speech = client.say("abc", format=format, bitrate=64_000 if format != "flac" else None)
+    assert not len(speech.samples) and speech.sample_count == len(server.samples("abc"))
+    assert speech.seconds == speech.sample_count / speech.sample_rate
+    memory = io.BytesIO()
+    speech.save(memory)
+    speech.save(tmp_path / f"a.{suffix}")
+    assert memory.getvalue() == (tmp_path / f"a.{suffix}").read_bytes() == speech.audio == server.compressed("abc")
+
+
 def test_speech_saves_to_no_other_format(server, tmp_path):
     with Client(server.target, timeout=HANG_SECONDS) as client:
         speech = client.say("abc")
+        compressed = client.say("abc", format="mp3")
+        with client.speak("abc", format="mp3") as stream:
+            chunk = next(chunk for chunk in stream if chunk.audio)
     with pytest.raises(InvalidArgument, match=r"a\.mp3 must end in \.wav, \.pcm or \.raw"):
         speech.save(tmp_path / "a.mp3")
+    with pytest.raises(InvalidArgument, match=r"a\.wav must end in \.mp3"):
+        compressed.save(tmp_path / "a.wav")
+    with pytest.raises(InvalidArgument, match="mp3, which the client does not decode"):
+        _ = chunk.samples
     with pytest.raises(TypeError, match="binary writing"):
         speech.save(io.StringIO())  # pyright: ignore[reportArgumentType]
     with pytest.raises(TypeError, match="binary writing"):

@@ -225,7 +225,7 @@ async def test_every_option_is_sent_in_its_field(client, server):
         ({"voice": ["a", "b"], "reference": b"x"}, "3 voices are given"),
         ({"voice": "a", "no_voice": True}, "no_voice cannot be combined"),
         ({"prompt": Prompt(b"x", "y"), "style": "calm"}, "read it aloud"),
-        ({"format": "mp3"}, "pcm_s16le"),
+        ({"format": "aac"}, "pcm_s16le"),
         ({"segmentation": "never"}, "sentence, manual"),
         ({"continuity": "some"}, "carry"),
         ({"seed": -1}, "seed=-1"),

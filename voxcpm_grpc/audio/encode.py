@@ -15,10 +15,10 @@ from voxcpm_grpc.errors import Internal
 
 FRAME_SECONDS = 0.02
 """Longest frame of Opus and FLAC, so that the audio of a step is sent with the step."""
-OPUS_BITRATE, OPUS_COMPLEXITY = 64_000, 5
+OPUS_BITRATE = 64_000
 MP3_BITRATES = {48000: 128_000, 44100: 128_000, 32000: 96_000, 24000: 64_000, 22050: 64_000, 16000: 48_000}
 MP3_LOW_BITRATE = 32_000  # at lower rates
-MP3_LEVEL, FLAC_LEVEL = 5, 5
+COMPRESSION_LEVEL = 5
 MP3_LOOKAHEAD = 1105  # of LAME and its decoders, at every rate: 576 + 529
 OPUS_LOOKAHEAD = 312  # of libopus, at 48 kHz
 
@@ -26,7 +26,7 @@ OPUS_LOOKAHEAD = 312  # of libopus, at 48 kHz
 def _mp3(format: AudioFormat) -> Encoder:
     rate = format.sample_rate
     bitrate = format.bitrate or MP3_BITRATES.get(rate, MP3_LOW_BITRATE)
-    options = {"b": str(bitrate), "compression_level": str(_level(format, MP3_LEVEL))}
+    options = {"b": str(bitrate), "compression_level": str(_level(format))}
     return FrameEncoder(Codec("libmp3lame", rate, "fltp", MP3_LOOKAHEAD, options), BarePackets())
 
 
@@ -35,19 +35,19 @@ def _opus(format: AudioFormat) -> Encoder:
     options = {
         "b": str(format.bitrate or OPUS_BITRATE),
         "frame_duration": f"{FRAME_SECONDS * 1e3:g}",
-        "compression_level": str(_level(format, OPUS_COMPLEXITY)),
+        "compression_level": str(_level(format)),
     }
     return FrameEncoder(Codec("libopus", rate, "flt", OPUS_LOOKAHEAD * rate // 48000, options), OggOpus())
 
 
 def _flac(format: AudioFormat) -> Encoder:
     rate = format.sample_rate
-    options = {"frame_size": str(int(FRAME_SECONDS * rate)), "compression_level": str(_level(format, FLAC_LEVEL))}
+    options = {"frame_size": str(int(FRAME_SECONDS * rate)), "compression_level": str(_level(format))}
     return FrameEncoder(Codec("flac", rate, "s16", options=options), Container("flac"))
 
 
-def _level(format: AudioFormat, default: int) -> int:
-    return default if format.compression_level is None else format.compression_level
+def _level(format: AudioFormat) -> int:
+    return COMPRESSION_LEVEL if format.compression_level is None else format.compression_level
 
 
 ENCODERS: Mapping[Encoding, Callable[[AudioFormat], Encoder]] = {  # a new encoding is one more line

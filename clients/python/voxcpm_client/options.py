@@ -77,12 +77,21 @@ class SpeechOptions(TypedDict, total=False):
     the text and always applies."""
 
     format: str
-    """Encoding of the audio: `pcm_s16le` (16-bit integers), `pcm_f32le` (32-bit floats) or `wav` (16-bit integers
-    after a WAV header). All are mono. Default: `pcm_s16le`."""
+    """Encoding of the audio: `pcm_s16le` (16-bit integers), `pcm_f32le` (32-bit floats), `wav` (16-bit integers
+    after a WAV header), `mulaw`, `alaw`, `mp3`, `ogg_opus` or `flac`. All are mono. Default: `pcm_s16le`."""
 
     sample_rate: int
-    """Sample rate of the audio in Hz, one of `ModelInfo.sample_rates`. Default: the rate of the model,
-    `ModelInfo.output_sample_rate`."""
+    """Sample rate of the audio in Hz, one of `ModelInfo.sample_rates`. `mulaw` and `alaw` have 8000 and 16000,
+    `ogg_opus` 8000, 12000, 16000, 24000 and 48000, `mp3` up to 48000. Default: 8000 for `mulaw` and `alaw`, else the
+    rate of the model, `ModelInfo.output_sample_rate`, or the nearest one that the format has."""
+
+    bitrate: int
+    """Bits per second: 8000 to 320000 for `mp3`, 6000 to 256000 for `ogg_opus`. Other formats have none. Default:
+    128000 for `mp3` at 44.1 and 48 kHz and less at lower rates, 64000 for `ogg_opus`."""
+
+    compression_level: int
+    """Effort of the encoder, from 0, the fastest, to 9 for `mp3`, 10 for `ogg_opus` and 12 for `flac`. Other formats
+    have none. Default: `5`."""
 
     segmentation: SegmentationMode
     """When text is spoken. `sentence`: each sentence as soon as it is complete. `manual`: only at a flush or at the

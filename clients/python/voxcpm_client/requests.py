@@ -31,7 +31,10 @@ def generate_config(options: SpeechOptions) -> pb.GenerateConfig:
         conditioning=_conditioning(options),
         turn=pb.TurnConfig(sampling=_sampling(options), style=options.get("style") or ""),
         output=pb.AudioFormat(
-            encoding=_encoding(options.get("format")), sample_rate_hz=_count(options, "sample_rate") or 0
+            encoding=_encoding(options.get("format")),
+            sample_rate_hz=_count(options, "sample_rate") or 0,
+            bitrate=_count(options, "bitrate"),
+            compression_level=_count(options, "compression_level"),
         ),
         segmentation=pb.Segmentation(
             mode=segmentation

@@ -30,6 +30,7 @@ def header(message: pb.StreamHeader) -> results.Header:
         seed=message.seed,
         voice=message.voice,
         queue_seconds=_seconds(message.queue_time),
+        codec_delay_samples=message.codec_delay_samples,
     )
 
 
@@ -88,6 +89,7 @@ def summary(message: pb.StreamSummary) -> results.Summary:
         engine_seconds=_seconds(message.engine_time),
         wall_seconds=_seconds(message.wall_time),
         cached_prefix_tokens=message.cached_prefix_tokens,
+        codec_padding_samples=message.codec_padding_samples,
     )
 
 
@@ -97,10 +99,17 @@ def speech(
     summary: results.Summary | None,
     warnings: tuple[results.SpeechWarning, ...] = (),
 ) -> results.Speech:
+    chunks = list(chunks)
     dtype = np.float32 if header.encoding == Encoding.PCM_F32LE else np.int16
-    samples = np.concatenate([np.zeros(0, dtype), *(chunk.samples for chunk in chunks)])
+    pcm = chunks if header.encoding in results.PCM else []
     return results.Speech(
-        samples=samples, sample_rate=header.sample_rate, header=header, summary=summary, warnings=warnings
+        samples=np.concatenate([np.zeros(0, dtype), *(chunk.samples for chunk in pcm)]),
+        sample_rate=header.sample_rate,
+        header=header,
+        summary=summary,
+        warnings=warnings,
+        audio=b"".join(chunk.audio for chunk in chunks),
+        sample_count=sum(chunk.sample_count for chunk in chunks),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -22,8 +22,23 @@ ENCODINGS: Mapping[Encoding, Any] = {
     Encoding.PCM_S16LE: pb.AUDIO_ENCODING_PCM_S16LE,
     Encoding.PCM_F32LE: pb.AUDIO_ENCODING_PCM_F32LE,
     Encoding.WAV: pb.AUDIO_ENCODING_WAV,
+    Encoding.MULAW: pb.AUDIO_ENCODING_MULAW,
+    Encoding.ALAW: pb.AUDIO_ENCODING_ALAW,
+    Encoding.MP3: pb.AUDIO_ENCODING_MP3,
+    Encoding.OGG_OPUS: pb.AUDIO_ENCODING_OGG_OPUS,
+    Encoding.FLAC: pb.AUDIO_ENCODING_FLAC,
 }
+PCM = (Encoding.PCM_S16LE, Encoding.PCM_F32LE, Encoding.WAV)
+"""Encodings whose samples the client gives as arrays."""
 RAW_SUFFIXES = (".pcm", ".raw")
+COMPRESSED_SUFFIXES: Mapping[str, Encoding] = {
+    ".mp3": Encoding.MP3,
+    ".opus": Encoding.OGG_OPUS,
+    ".ogg": Encoding.OGG_OPUS,
+    ".flac": Encoding.FLAC,
+    ".ulaw": Encoding.MULAW,
+    ".alaw": Encoding.ALAW,
+}
 BY_NUMBER: Mapping[int, Encoding] = {number: encoding for encoding, number in ENCODINGS.items()}
 
 
@@ -55,6 +70,10 @@ class Header:
 
     queue_seconds: float
     """Time that the first segment waited for a slot, in seconds."""
+
+    codec_delay_samples: int = 0
+    """Samples that a decoder makes before the first sample of the stream. Only MP3 has them, and positions do not
+    include them. Default: `0`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +159,7 @@ class Chunk:
     """Position of the first sample of `audio`, in samples since the start of the stream."""
 
     sample_count: int
-    """Number of samples in `audio`."""
+    """Number of samples that can be decoded with `audio` and not before."""
 
     sample_rate: int
     """Sample rate in Hz."""
@@ -165,7 +184,15 @@ class Chunk:
 
     @property
     def samples(self) -> npt.NDArray[Any]:
-        """The audio as an array [sample_count]: float32 for `pcm_f32le`, int16 for the other encodings."""
+        """The audio as an array [sample_count]: float32 for `pcm_f32le`, int16 for `pcm_s16le` and `wav`.
+
+        Raises InvalidArgument for compressed audio.
+        """
+        if self.encoding not in PCM:
+            raise InvalidArgument(
+                f"the audio is {self.encoding}, which the client does not decode; use `audio`, or the format pcm_s16le",
+                field="format",
+            )
         return samples_of(self.audio, self.encoding, self.sample_count)
 
     @property
@@ -218,13 +245,17 @@ class Summary:
     cached_prefix_tokens: int
     """Prompt positions that were not computed because the prefix cache had them."""
 
+    codec_padding_samples: int = 0
+    """Samples that a decoder makes after the last sample of the stream. Only MP3 has them. Default: `0`."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Speech:
     """All the audio of a call."""
 
     samples: npt.NDArray[Any]
-    """The audio as an array [samples], mono: float32 if the encoding is `pcm_f32le`, otherwise int16."""
+    """The audio as an array [samples], mono: float32 if the encoding is `pcm_f32le`, otherwise int16. Empty for
+    compressed audio."""
 
     sample_rate: int
     """Sample rate in Hz."""
@@ -238,31 +269,41 @@ class Speech:
     warnings: tuple[SpeechWarning, ...] = ()
     """Doubts of the server about the recordings and the text. Default: `()`."""
 
+    audio: bytes = b""
+    """The encoded audio as it arrived. Default: `b""`."""
+
+    sample_count: int = 0
+    """Number of samples, of compressed audio too. Default: `0`."""
+
     @property
     def seconds(self) -> float:
         """Duration of the audio in seconds."""
-        return len(self.samples) / self.sample_rate
+        return (self.sample_count or len(self.samples)) / self.sample_rate
 
     def save(self, file: str | os.PathLike[str] | IO[bytes]) -> None:
-        """Write the audio, 16-bit integers or 32-bit floats as the samples are.
+        """Write the audio as it is encoded: compressed, 16-bit integers or 32-bit floats.
 
-        The suffix of the name decides: a WAV file for `.wav` and for files without a suffix or a name, such as BytesIO;
-        samples alone for `.pcm` and `.raw`. Raises InvalidArgument for any other suffix.
+        The suffix of the name decides for integers and floats: a WAV file for `.wav` and for files without a suffix or
+        a name, such as BytesIO; samples alone for `.pcm` and `.raw`. Compressed audio is written for its own suffix:
+        `.mp3`, `.opus` or `.ogg`, `.flac`, `.ulaw`, `.alaw`. Raises InvalidArgument for any other suffix.
 
         Args:
             file: Path of the file to write, or a file that is open for binary writing. An existing file is replaced.
         """
         path = Path(file) if isinstance(file, str | os.PathLike) else None
-        raw = audio_suffix(path or Path(str(getattr(file, "name", "")))) in RAW_SUFFIXES
-        body = self.samples.astype(self.samples.dtype.newbyteorder("<")).tobytes()
-        encoding = Encoding.PCM_F32LE if self.samples.dtype == np.float32 else Encoding.PCM_S16LE
-        data = body if raw else header(self.sample_rate, encoding, len(body)) + body
+        suffix = audio_suffix(path or Path(str(getattr(file, "name", ""))), self.header.encoding)
+        data = self.audio if self.header.encoding not in PCM else self._pcm_file(raw=suffix in RAW_SUFFIXES)
         if path is not None:
             path.write_bytes(data)
         elif isinstance(file, io.TextIOBase) or not hasattr(file, "write"):
             raise TypeError("file must be a path or a file that is open for binary writing, such as open(path, 'wb')")
         else:
             cast(IO[bytes], file).write(data)
+
+    def _pcm_file(self, *, raw: bool) -> bytes:
+        body = self.samples.astype(self.samples.dtype.newbyteorder("<")).tobytes()
+        encoding = Encoding.PCM_F32LE if self.samples.dtype == np.float32 else Encoding.PCM_S16LE
+        return body if raw else header(self.sample_rate, encoding, len(body)) + body
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -338,11 +379,28 @@ class Latents:
     """Doubts of the server about the recording. Default: `()`."""
 
 
-def audio_suffix(path: Path) -> str:
-    """The suffix of a file for audio, in lower case. Raises InvalidArgument for a format that is not written."""
+def suffixes(encoding: Encoding) -> tuple[str, ...]:
+    """The suffixes of files with this encoding."""
+    if encoding in PCM:
+        return (".wav", *RAW_SUFFIXES)
+    return tuple(suffix for suffix, of in COMPRESSED_SUFFIXES.items() if of == encoding)
+
+
+def alternatives(words: Sequence[str]) -> str:
+    """The words as a list in English, such as "a, b or c"."""
+    *first, last = words
+    return f"{', '.join(first)} or {last}" if first else last
+
+
+def audio_suffix(path: Path, encoding: Encoding = Encoding.PCM_S16LE) -> str:
+    """The suffix of a file for audio, in lower case. Raises InvalidArgument for one of another encoding."""
     suffix = path.suffix.lower()
-    if suffix not in ("", ".wav", *RAW_SUFFIXES):
-        raise InvalidArgument(f"{path} must end in .wav, .pcm or .raw; convert a WAV file for {suffix}", field="file")
+    if suffix and suffix not in suffixes(encoding):
+        other = COMPRESSED_SUFFIXES.get(suffix)
+        remedy = f"request the format {other} for {suffix}" if other else "use one of them"
+        raise InvalidArgument(
+            f"{path} must end in {alternatives(suffixes(encoding))} for audio in {encoding}; {remedy}", field="file"
+        )
     return suffix
 
 

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Protocol
 import click
 
 from voxcpm_client import Header
-from voxcpm_client.results import RAW_SUFFIXES
+from voxcpm_client.results import COMPRESSED_SUFFIXES, PCM, RAW_SUFFIXES, alternatives, suffixes
 from voxcpm_grpc.audio import Encoding, WavWriter
 
 DEFAULT_FILE = Path("speech.wav")
@@ -35,6 +35,7 @@ class Output:
     path: Path | None
     raw: bool
     play: bool
+    encoding: Encoding = Encoding.PCM_S16LE
 
     def __post_init__(self) -> None:
         if self.stdout and sys.stdout.isatty():
@@ -54,12 +55,16 @@ class Output:
 
     @contextmanager
     def open(self, header: Header) -> Generator[list[Sink]]:
-        """Open the outputs for PCM with the rate and encoding of `header`. After an error, a file is still playable."""
+        """Open the outputs for audio as `header` describes it. After an error, a file is still playable."""
         with ExitStack() as stack:
             sinks: list[Sink] = []
             if self.path is not None:
                 file: BinaryIO = sys.stdout.buffer if self.stdout else stack.enter_context(self.path.open("wb"))
-                wav = None if self.raw else WavWriter(file, header.sample_rate, header.encoding)
+                wav = (
+                    None
+                    if self.raw or self.encoding not in PCM
+                    else WavWriter(file, header.sample_rate, header.encoding)
+                )
                 sinks.append(_FlushedFile(file, stack.enter_context(wav) if wav else file))
             if self.play:
                 sinks.append(stack.enter_context(_speakers(header)))
@@ -78,18 +83,26 @@ class _FlushedFile:
         self.file.flush()
 
 
-def choose(out: Path | None, *, play: bool, raw: bool) -> Output:
-    """The outputs for the flags. Without flags: the speakers, or a file if there are none."""
+def choose(out: Path | None, *, play: bool, raw: bool, encoding: str | None = None) -> Output:
+    """The outputs for the flags. Without flags: the speakers, or a file if there are none.
+
+    encoding: the one that was asked for; None lets the suffix of `out` decide
+    """
+    suffix = out.suffix.lower() if out and out != STDOUT else None
+    chosen = Encoding(encoding) if encoding else COMPRESSED_SUFFIXES.get(suffix or "", Encoding.PCM_S16LE)
     if play:
+        if chosen not in PCM:
+            raise click.UsageError(
+                f"--play cannot play {chosen}; play a file that --out writes, or leave --encoding out"
+            )
         _sound_library()  # reports a missing library before the call
     if out is None and not play:
-        play = _can_play()
-        out = None if play else DEFAULT_FILE
-    if out is not None and out != STDOUT:
-        if out.suffix.lower() not in (".wav", *RAW_SUFFIXES):
-            raise click.BadParameter(f"{out} must end in .wav, .pcm or .raw; use - for stdout", param_hint="--out")
-        raw = raw or out.suffix.lower() in RAW_SUFFIXES
-    return Output(path=out, raw=raw, play=play)
+        play = chosen in PCM and _can_play()
+        out = None if play else DEFAULT_FILE.with_suffix(suffixes(chosen)[0])
+    elif suffix is not None and suffix not in suffixes(chosen):
+        known = (".wav", *RAW_SUFFIXES, *COMPRESSED_SUFFIXES) if encoding is None else suffixes(chosen)
+        raise click.BadParameter(f"{out} must end in {alternatives(known)}; use - for stdout", param_hint="--out")
+    return Output(path=out, raw=raw or suffix in RAW_SUFFIXES, play=play, encoding=chosen)
 
 
 def _sound_library() -> Any:

@@ -22,7 +22,7 @@ from voxcpm_client.text import Text
 from voxcpm_grpc.audio import Encoding
 from voxcpm_grpc.control_characters import escaped
 
-PCM = [str(Encoding.PCM_S16LE), str(Encoding.PCM_F32LE)]  # the outputs write the WAV header themselves
+ENCODINGS = [str(one) for one in Encoding if one != Encoding.WAV]  # the outputs write the WAV header themselves
 
 VOICE = (
     click.option(
@@ -79,7 +79,21 @@ DELIVERY = (
         show_default="the rate of the model",
         help="Sample rate of the audio.",
     ),
-    click.option("--encoding", "format", type=click.Choice(PCM), show_default="pcm_s16le", help="Type of the samples."),
+    click.option(
+        "--encoding",
+        "format",
+        type=click.Choice(ENCODINGS),
+        show_default="pcm_s16le",
+        help="Encoding of the audio, unless the suffix of --out names one.",
+    ),
+    click.option("--bitrate", type=click.IntRange(min=1), metavar="BPS", help="Bits per second of mp3 and ogg_opus."),
+    click.option(
+        "--compression-level",
+        type=click.IntRange(min=0),
+        metavar="N",
+        show_default="5",
+        help="Effort of the encoder: up to 9 for mp3, 10 for ogg_opus, 12 for flac.",
+    ),
     click.option(
         "--segmentation",
         type=click.Choice(get_args(SegmentationMode)),
@@ -118,7 +132,8 @@ OUTPUT = (
         "-o",
         type=click.Path(dir_okay=False, path_type=Path),
         metavar="FILE",
-        help="FILE.wav, FILE.pcm, FILE.raw, or - for stdout. Default: the speakers, or speech.wav if there are none.",
+        help="FILE.wav, .pcm, .raw, .mp3, .opus, .ogg, .flac, .ulaw, .alaw, or - for stdout. Default: the speakers, or "
+        "speech.wav if there are none.",
     ),
     click.option("--play", is_flag=True, help="Play the audio on the speakers as it arrives."),
     click.option("--raw", is_flag=True, help="Write samples without a WAV header."),
@@ -133,7 +148,7 @@ def speech_options(*groups: tuple[Callable[..., Any], ...]) -> Callable[[Callabl
         @functools.wraps(command)
         def with_speech(*args: Any, out: Path | None, play: bool, raw: bool, **options: Any) -> Any:
             speech = _pop_speech_options(options)
-            choose_output = functools.partial(choose, out, play=play, raw=raw)
+            choose_output = functools.partial(choose, out, play=play, raw=raw, encoding=speech.get("format"))
             return command(*args, speech=speech, choose_output=choose_output, **options)
 
         for option in reversed([option for group in (*groups, OUTPUT) for option in group]):
@@ -188,7 +203,7 @@ def speak_into(output: Output, client: Client, text: Text, speech: SpeechOptions
     started = time.perf_counter()
     samples, first, sinks, shown = 0, 0.0, list[Sink](), 0
     with ExitStack() as stack:
-        stream = stack.enter_context(client.speak(text, **speech))
+        stream = stack.enter_context(client.speak(text, **speech | {"format": output.encoding}))
         progress = stack.enter_context(Progress())
         for chunk in stream:
             if not sinks and stream.header is not None:
