@@ -27,7 +27,7 @@ formats = pytest.mark.parametrize(
 )
 
 
-def config(number: int, rate: int, **fields: int) -> pb.GenerateConfig:
+def config(number: pb.AudioEncoding, rate: int, **fields: int) -> pb.GenerateConfig:
     format = pb.AudioFormat(encoding=number, sample_rate_hz=rate, **fields)
     return pb.GenerateConfig(output=format, turn=pb.TurnConfig(sampling=pb.Sampling(seed=7)))
 

@@ -16,7 +16,7 @@ def decoded(data: bytes, format: AudioFormat, *, truncated: bool = False) -> tup
     raw = format.encoding in (Encoding.MULAW, Encoding.ALAW)
     options = {"sample_rate": str(format.sample_rate)} if raw else {}
     parts: list[np.ndarray] = []
-    with av.open(io.BytesIO(data), format=str(format.encoding) if raw else None, options=options) as container:
+    with av.open(io.BytesIO(data), "r", format=str(format.encoding) if raw else None, options=options) as container:
         stream = container.streams.audio[0]
         try:
             for frame in container.decode(stream):

@@ -35,12 +35,12 @@ class OpusPages:
         sizes = b"\xff" * (len(packet) // 255) + bytes([len(packet) % 255])
         fields = (b"OggS", 0, flags, position, self._serial, self._number, 0, len(sizes))
         page = bytearray(struct.pack("<4sBBqIIIB", *fields) + sizes + packet)
-        struct.pack_into("<I", page, 22, _checksum(page))
+        struct.pack_into("<I", page, 22, _checksum(bytes(page)))
         self._number += 1
         return bytes(page)
 
 
 def _checksum(data: bytes) -> int:
     """CRC-32 of Ogg: the polynomial of zlib, most significant bit first, from 0 and without a final inversion."""
-    mirrored = ~zlib.crc32(bytes(data).translate(REVERSED), 0xFFFFFFFF) & 0xFFFFFFFF
+    mirrored = ~zlib.crc32(data.translate(REVERSED), 0xFFFFFFFF) & 0xFFFFFFFF
     return int(f"{mirrored:032b}"[::-1], 2)
