@@ -70,7 +70,7 @@ class Request:
     The noise depends on seed, `turn` and `segment`, so that segments differ and a repeated request gives the same
     speech. `keep_latents` requests the generated latents at the end, with which the next segment can continue.
     `continues` means that audio of an earlier segment was sent: the request is queued before new streams, and a full
-    queue accepts it.
+    queue accepts it. `log_id` is the request id of the RPC, for the log of the engine.
     """
 
     id: str
@@ -81,6 +81,7 @@ class Request:
     segment: int = 0
     keep_latents: bool = False
     continues: bool = False
+    log_id: str = ""
 
 
 class FinishReason(StrEnum):

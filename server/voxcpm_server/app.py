@@ -101,11 +101,11 @@ async def running_server(
         if pool is None:
             directory = directory or await _found_model(settings)
             pool = EnginePool.of_processes(
-                directory, model_name(settings), engines(settings), settings.supervision, log_level=settings.log_level
+                directory, model_name(settings), engines(settings), settings.supervision, log=settings.log
             )
         stack.push_async_callback(pool.close)
         progress.report("the model is loading")
-        decoder = DecodePool(settings.decode_workers)
+        decoder = DecodePool(settings.decode_workers, log=settings.log)
         stack.push_async_callback(decoder.close)
         await pool.start()
         try:

@@ -55,7 +55,7 @@ async def download(settings: Settings) -> Path:
 
 
 def _find(results: Connection, settings: Settings) -> None:
-    set_up(settings.log_level)
+    set_up(settings.log)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the server ends this one
     try:
         with progress.reported_to(paced(results.send)):

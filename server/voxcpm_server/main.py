@@ -37,7 +37,7 @@ def serve(settings: Settings) -> None:
 
     Prints one line to stdout when the server is ready. Raises StartupError with one line for the operator.
     """
-    logs.set_up(settings.log_level)
+    logs.set_up(settings.log)
     if fault := exposure(settings):
         log.warning("%s", fault)
     here = settings.pool == "processes" and not is_repository(settings.model)
@@ -85,7 +85,7 @@ async def _serve_fronts(settings: Settings, directory: Path | None, signals: Sig
     ):
         directory = directory or await download(settings)
         host = EngineHost.of_processes(
-            directory, model_name(settings), engines(settings), settings.supervision, log_level=settings.log_level
+            directory, model_name(settings), engines(settings), settings.supervision, log=settings.log
         )
         fronts = {
             f"front {number}": partial(
@@ -116,7 +116,7 @@ def _run_front(
     engine_metrics: bool,
 ) -> None:
     """The main function of a front's process: serve with the host's engines until the host stops this front."""
-    set_up(settings.log_level)
+    set_up(settings.log)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(_serve_front(addresses, restarted, settings, directory, replicas, engine_metrics))
 

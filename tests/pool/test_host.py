@@ -14,6 +14,7 @@ from support.fake_engine import INFO
 from support.waiting import HANG_SECONDS, until
 
 from voxcpm_grpc.ipc.child_process import Addresses
+from voxcpm_grpc.logs import LogOptions
 from voxcpm_grpc.pool.host import engine_host
 from voxcpm_grpc.pool.host.attached import connected_to_host, set_up
 from voxcpm_grpc.pool.host.engine_host import EngineHost
@@ -25,7 +26,7 @@ SILENCE_SECONDS = 10.0  # the silence that a front is allowed here; a busy machi
 
 def blocked_front(addresses: Addresses, folder: Path, restarted: bool) -> None:
     """The main function of a front whose event loop is blocked once. It creates files when it starts and goes on."""
-    set_up("warning")
+    set_up(LogOptions("warning"))
     (folder / f"{os.getpid()}.started").touch()
 
     async def serve() -> None:

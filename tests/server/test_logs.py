@@ -119,7 +119,7 @@ async def test_without_debug_there_are_no_such_lines(serve_front, lines):
 @pytest.mark.parametrize("process", ["", "engine cuda:0"])
 def test_debug_is_for_our_packages_alone(process):
     script = (
-        "import logging; from voxcpm_grpc import logs; logs.set_up('debug', sys.argv[1])\n"
+        "import logging; from voxcpm_grpc import logs; logs.set_up(logs.LogOptions('debug'), sys.argv[1])\n"
         "for name in ('grpc._cython', 'asyncio', 'urllib3.connectionpool', 'numba.core'):\n"
         "    logging.getLogger(name).debug('hidden'); logging.getLogger(name).warning('shown %s', name)\n"
         "logging.getLogger('voxcpm_grpc.engine').debug('ours')\n"

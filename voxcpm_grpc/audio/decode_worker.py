@@ -18,11 +18,13 @@ from typing import Any
 
 import numpy as np
 
+from voxcpm_grpc import logs
 from voxcpm_grpc.audio.decode import Decoded, decode
 from voxcpm_grpc.audio.formats import AudioFormat, BadAudio, Encoding
 from voxcpm_grpc.audio.voice_check import Flaw, FlawKind, check_voice, flaws
 from voxcpm_grpc.audio.worker_limits import MIB, WorkerLimits, memory_for
 from voxcpm_grpc.errors import Internal, VoxCPMError, code_of, from_code
+from voxcpm_grpc.logs import LogOptions
 
 log = logging.getLogger(__name__)
 STARTUP_SECONDS = 60.0
@@ -65,8 +67,9 @@ class DecodeWorker:
     cpu_seconds: longest computing time of a job
     """
 
-    def __init__(self, timeout: float, cpu_seconds: float) -> None:
+    def __init__(self, timeout: float, cpu_seconds: float, log_options: LogOptions) -> None:
         self._timeout = timeout
+        self._log_options = log_options
         self._cpu_seconds = cpu_seconds
         self._process: Any = None
         self._pipe: Any = None
@@ -81,7 +84,7 @@ class DecodeWorker:
             return
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        process = context.Process(target=_serve, args=(theirs,), name="decode", daemon=True)
+        process = context.Process(target=_serve, args=(theirs, self._log_options), name="decode", daemon=True)
         process.start()
         self._process = process  # after its start, because `stop` in another thread needs a running process
         theirs.close()  # only the worker holds it, so that the pipe ends when the worker dies
@@ -131,8 +134,9 @@ class DecodeWorker:
             self._process.join()
 
 
-def _serve(pipe: Connection) -> None:
+def _serve(pipe: Connection, log_options: LogOptions) -> None:
     """Run a worker until the parent closes the pipe."""
+    logs.set_up(log_options, "decode")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     with suppress(ImportError):  # loads them before the first job
         import av

@@ -6,11 +6,13 @@ import asyncio
 import queue
 from concurrent.futures import Future, ThreadPoolExecutor
 
+from voxcpm_grpc import logs
 from voxcpm_grpc.audio.decode import Decoded
 from voxcpm_grpc.audio.decode_worker import DecodeWorker, Job, WorkerStopped
 from voxcpm_grpc.audio.fair_queue import FairQueue
 from voxcpm_grpc.audio.formats import AudioFormat
 from voxcpm_grpc.errors import Unavailable, VoxCPMError
+from voxcpm_grpc.logs import LogOptions
 
 TIMEOUT = 30.0
 CPU_SECONDS = 10.0  # a minute of audio takes 0.1 s, and 1.2 s with six channels at 192 kHz
@@ -27,10 +29,17 @@ class DecodePool:
     dropped and a running one continues. Workers start with `start`, or with the first job.
     """
 
-    def __init__(self, workers: int, *, timeout: float = TIMEOUT, cpu_seconds: float = CPU_SECONDS) -> None:
+    def __init__(
+        self,
+        workers: int,
+        *,
+        timeout: float = TIMEOUT,
+        cpu_seconds: float = CPU_SECONDS,
+        log: LogOptions = logs.DEFAULT,
+    ) -> None:
         self._timeout = timeout
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="decode")  # a thread waits for each worker
-        self._workers = [DecodeWorker(timeout, cpu_seconds) for _ in range(workers)]
+        self._workers = [DecodeWorker(timeout, cpu_seconds, log) for _ in range(workers)]
         self._idle: queue.SimpleQueue[DecodeWorker] = queue.SimpleQueue()
         for worker in self._workers:
             self._idle.put(worker)

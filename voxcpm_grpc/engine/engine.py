@@ -25,6 +25,7 @@ from voxcpm_grpc.engine.slots import Slots
 from voxcpm_grpc.engine.warm_up import STEPS, codec_inputs, warm_up_requests
 from voxcpm_grpc.errors import FailedPrecondition, Internal, InvalidRequest, Unavailable, VoxCPMError
 from voxcpm_grpc.kernels.precompile import precompile
+from voxcpm_grpc.logs import LogLine
 from voxcpm_grpc.models.base import SpeechModel
 from voxcpm_grpc.request import Admitted, AudioChunk, CodecChunk, Event, Finished, FinishReason, Request, Stats
 from voxcpm_grpc.settings.engine import EngineSettings
@@ -237,11 +238,11 @@ class Engine:
         try:
             for sequence, slot in batch.swapped_out:
                 sequence.saved = self.runner.save(slot, sequence)
-                logger.debug("swapped out request=%s slot=%d chunks=%d", sequence.id, slot, sequence.delivered)
+                logger.debug(LogLine("swapped out", **sequence.names, slot=slot, chunks=sequence.delivered))
             self._in_flight = self._run(batch)
             for sequence in batch.restored:
                 sequence.saved = None
-                logger.debug("restored request=%s slot=%s chunks=%d", sequence.id, sequence.slot, sequence.delivered)
+                logger.debug(LogLine("restored", **sequence.names, slot=sequence.slot, chunks=sequence.delivered))
             self._consecutive_faults = 0
         except OUT_OF_MEMORY:
             raise
@@ -249,7 +250,7 @@ class Engine:
             self._consecutive_faults += 1
             unsaved = {sequence for sequence, _ in batch.swapped_out if sequence.saved is None}
             affected = [sequence for sequence in batch.sequences | unsaved if not sequence.ended]
-            logger.exception("a step failed and ends the requests %s", ", ".join(one.id for one in affected))
+            logger.exception("a step failed and ends %d requests", len(affected))
             for sequence in affected:
                 self._fail(sequence, Unavailable("the engine failed in a step that served this request; try again"))
             self.scheduler.blocks.clear_cache()
@@ -277,7 +278,7 @@ class Engine:
         except OUT_OF_MEMORY:
             raise
         except Exception:
-            logger.exception("the prefill of request %s failed", sequence.id)
+            logger.exception(LogLine("the prefill failed", **sequence.names))
             self._fail(sequence, Internal())
 
     def _read_frames(self, in_flight: InFlight) -> None:
@@ -288,7 +289,7 @@ class Engine:
                 if sequence.ended:
                     continue
                 if not finite[row]:
-                    logger.error("the audio of request %s is not finite at step %d", sequence.id, sequence.delivered)
+                    logger.error(LogLine("the audio is not finite", **sequence.names, step=sequence.delivered))
                     self._fail(sequence, Internal())
                     continue
                 index = sequence.delivered

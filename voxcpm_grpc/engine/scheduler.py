@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -12,6 +13,9 @@ from time import monotonic
 from voxcpm_grpc.engine.blocks import BlockManager
 from voxcpm_grpc.engine.sequence import Sequence
 from voxcpm_grpc.errors import QueueFull, TooLong
+from voxcpm_grpc.logs import LogLine
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +232,7 @@ class Scheduler:
 
     def _preempt(self, sequence: Sequence) -> None:
         self.preemptions += 1
+        logger.debug(LogLine("preempted", **sequence.names, chunks=sequence.delivered))
         self.running.remove(sequence)
         self._drop_pages(sequence)
         self.waiting.appendleft(sequence)

@@ -45,6 +45,11 @@ class Sequence:
         return self.request.id
 
     @property
+    def names(self) -> dict[str, str]:
+        """The fields of its log lines."""
+        return {"request": self.id, **({"request_id": self.request.log_id} if self.request.log_id else {})}
+
+    @property
     def admitted(self) -> bool:
         """It has, or has had, a slot."""
         return self.admitted_at > 0.0

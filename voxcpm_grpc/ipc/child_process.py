@@ -21,6 +21,7 @@ from voxcpm_grpc import logs, progress
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.ipc.channel import Channel, listening
 from voxcpm_grpc.ipc.messages import Heartbeat, Ready, StartFailed, Starting, Stop
+from voxcpm_grpc.logs import LogOptions
 from voxcpm_grpc.request import ModelInfo
 
 logger = logging.getLogger(__name__)
@@ -162,10 +163,10 @@ def _release(context: zmq.asyncio.Context, sockets: Iterable[zmq.asyncio.Socket]
 # ---- in the child
 
 
-def set_up(log_level: str) -> None:
+def set_up(log: LogOptions) -> None:
     """Set up a child process: its title, its log, and its end when the parent ends."""
     name = multiprocessing.current_process().name
-    logs.set_up(log_level, name)
+    logs.set_up(log, name)
     set_title(name)
     _exit_with_parent()
 

@@ -51,18 +51,20 @@ class Cancel(_Message, frozen=True):
 
 
 class Encode(_Message, frozen=True):
-    """Encode a waveform, float32 [samples] at the model's input rate, into latents."""
+    """Encode a waveform, float32 [samples] at the model's input rate, into latents. For `log_id` see `Request`."""
 
     id: str
     waveform: np.ndarray
     pad_left: bool
+    log_id: str = ""
 
 
 class Decode(_Message, frozen=True):
-    """Decode latents, float32 [patches, P, D], into audio."""
+    """Decode latents, float32 [patches, P, D], into audio. For `log_id` see `Request`."""
 
     id: str
     latents: np.ndarray
+    log_id: str = ""
 
 
 class Stop(_Message, frozen=True):
@@ -227,9 +229,10 @@ def _unpack(kind: type, value: object) -> object:
 
 
 class _Envelope(msgspec.Struct):
-    """The fields of a command that hold the id of its request."""
+    """The fields of a command that hold the ids of its request."""
 
     id: str = ""
+    log_id: str = ""
     request: _Envelope | None = None
 
 
@@ -251,11 +254,20 @@ def decode_command(data: bytes | memoryview) -> Command:
 
 def command_id(data: bytes | memoryview) -> str:
     """The id of the request or codec job of a command, even if the rest does not decode; empty if there is none."""
+    return _envelope(data).id
+
+
+def command_log_id(data: bytes | memoryview) -> str:
+    """The request id of the RPC of a command, as `command_id` finds its id."""
+    return _envelope(data).log_id
+
+
+def _envelope(data: bytes | memoryview) -> _Envelope:
     try:
         envelope = _envelopes.decode(data)
     except msgspec.DecodeError:
-        return ""
-    return envelope.request.id if envelope.request else envelope.id
+        return _Envelope()
+    return envelope.request or envelope
 
 
 def encode_reports(reports: list[Report]) -> bytes:

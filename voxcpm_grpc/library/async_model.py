@@ -170,9 +170,7 @@ def _check_main_module() -> None:
 
 def _pool(settings: Settings, directory: Path) -> EnginePool:
     name = settings.model if settings.model == "demo" else directory.name
-    return EnginePool.of_processes(
-        directory, name, engines(settings), settings.supervision, log_level=settings.log_level
-    )
+    return EnginePool.of_processes(directory, name, engines(settings), settings.supervision, log=settings.log)
 
 
 def _waveform(recording: Recording, rate: int, max_seconds: float) -> np.ndarray:

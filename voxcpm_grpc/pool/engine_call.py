@@ -10,6 +10,7 @@ from typing import Generic, TypeVar, cast
 
 from voxcpm_grpc.errors import VoxCPMError
 from voxcpm_grpc.ipc.messages import Cancel, Command, Credit
+from voxcpm_grpc.logs import request_id
 from voxcpm_grpc.peekable_queue import PeekableQueue
 from voxcpm_grpc.request import Admitted, AudioChunk, CodecChunk, Event, Finished
 
@@ -26,14 +27,14 @@ class EngineCall(Generic[T]):
     Closing the call, cancelling its reader and dropping the last reference to the call all cancel the work. Replicas
     therefore hold weak references to their calls; a task that reads one must be referenced elsewhere, as all tasks.
 
-    `command` makes the command that starts the work on an engine, for an id. `work` is the expected number of steps.
-    Up to `credit` chunks wait for the reader; codec jobs have none. Reading a chunk grants another one, unless
-    `grant_on_read` is false; then the reader calls `grant`. If `whole` is true, no piece is delivered before the last.
-    With `is_new` the call starts a stream, which a full queue refuses.
+    `command` makes the command that starts the work on an engine, for an id and the request id of the log. `work` is
+    the expected number of steps. Up to `credit` chunks wait for the reader; codec jobs have none. Reading a chunk
+    grants another one, unless `grant_on_read` is false; then the reader calls `grant`. If `whole` is true, no piece is
+    delivered before the last. With `is_new` the call starts a stream, which a full queue refuses.
     """
 
     name: str
-    command: Callable[[str], Command]
+    command: Callable[[str, str], Command]
     work: float = 1.0
     credit: int = 0
     grant_on_read: bool = True
@@ -42,6 +43,8 @@ class EngineCall(Generic[T]):
     is_new: bool = False
     retries_left: int = RETRIES
     id: str = field(init=False, default="")
+    engine: str = field(init=False, default="")  # the name of the latest one
+    log_id: str = field(init=False, default_factory=request_id.get)
     admitted: bool = field(init=False, default=False)
     has_output: bool = field(init=False, default=False)
     events: PeekableQueue[Event | CodecChunk | VoxCPMError | None] = field(init=False, default_factory=PeekableQueue)
@@ -128,13 +131,13 @@ class EngineCall(Generic[T]):
         """The estimated steps until the end."""
         return max(self.work - self._steps_made, self.work * MIN_SHARE_LEFT)
 
-    def start(self, id: str, post: Callable[[Credit | Cancel], None]) -> Command:
+    def start(self, id: str, engine: str, post: Callable[[Credit | Cancel], None]) -> Command:
         """Start on an engine, the first or another one, which takes commands through `post`; returns the first."""
-        self.id, self._post = id, post
+        self.id, self.engine, self._post = id, engine, post
         self._steps_made = 0
         self._credit_left = self.credit
         self._held.clear()
-        return self.command(id)
+        return self.command(id, self.log_id)
 
     def deliver(self, event: Event | CodecChunk) -> None:
         """Queue an event for the reader."""

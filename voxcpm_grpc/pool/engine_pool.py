@@ -13,9 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-from voxcpm_grpc import progress
+from voxcpm_grpc import logs, progress
 from voxcpm_grpc.errors import Aborted, InvalidRequest, QueueFull, StartupError, Unavailable, VoxCPMError
 from voxcpm_grpc.ipc.messages import Check, Decode, Encode, Submit
+from voxcpm_grpc.logs import LogLine, LogOptions
 from voxcpm_grpc.pool.background import close_all
 from voxcpm_grpc.pool.balancer import Balancer, Room, prefix_of, work_of, work_of_coding
 from voxcpm_grpc.pool.engine_call import EngineCall
@@ -58,10 +59,10 @@ class EnginePool:
         engines: Mapping[str, EngineSettings],
         supervision: SupervisionSettings | None = None,
         *,
-        log_level: str = "info",
+        log: LogOptions = logs.DEFAULT,
     ) -> EnginePool:
         """A pool of engines in processes of their own, for the checkpoint in `directory`. `start` starts them."""
-        return cls(process_factories(directory, name, engines, log_level).values(), supervision)
+        return cls(process_factories(directory, name, engines, log).values(), supervision)
 
     async def start(self) -> None:
         """Wait until every engine is ready. If one cannot start, stops all and raises StartupError."""
@@ -91,7 +92,7 @@ class EnginePool:
         request = Request(id="warm-up", text=WARM_UP_TEXT, sampling=sampling)
         call: EngineCall[Event] = EngineCall(
             request.id,
-            lambda id: Submit(replace(request, id=id), WARM_UP_STEPS, WARM_UP_STEPS),
+            lambda id, _: Submit(replace(request, id=id), WARM_UP_STEPS, WARM_UP_STEPS),
             work=WARM_UP_STEPS,
             credit=WARM_UP_STEPS,
         )
@@ -175,7 +176,7 @@ class EnginePool:
         work = work_of(request, self.info)
         call: EngineCall[Event] = EngineCall(
             request.id,
-            lambda id: Submit(replace(request, id=id), credit, work),
+            lambda id, log_id: Submit(replace(request, id=id, log_id=log_id), credit, work),
             work=work,
             credit=credit,
             grant_on_read=grant_on_read,
@@ -194,7 +195,9 @@ class EnginePool:
 
     async def check(self, request: Request) -> None:
         """Raise InvalidRequest or TooLong if no engine could run a request, however long it waits."""
-        call: EngineCall[CodecChunk] = EngineCall("check", lambda id: Check(replace(request, id=id)), whole=True)
+        call: EngineCall[CodecChunk] = EngineCall(
+            "check", lambda id, log_id: Check(replace(request, id=id, log_id=log_id)), whole=True
+        )
         self._start(call)
         async with contextlib.aclosing(call) as pieces:
             async for _ in pieces:
@@ -207,7 +210,7 @@ class EnginePool:
         """
         work = work_of_coding(len(waveform) // self.info.samples_per_patch)
         call: EngineCall[CodecChunk] = EngineCall(
-            "encode", lambda id: Encode(id, waveform, pad_left), work=work, whole=True
+            "encode", lambda id, log_id: Encode(id, waveform, pad_left, log_id), work=work, whole=True
         )
         self._start(call)
         async with contextlib.aclosing(call) as pieces:
@@ -218,7 +221,7 @@ class EnginePool:
     async def decode(self, latents: np.ndarray) -> AsyncGenerator[np.ndarray]:
         """Decode latents [patches, P, D], and yield pieces of audio, float32 [samples] at the output rate."""
         call: EngineCall[CodecChunk] = EngineCall(
-            "decode", lambda id: Decode(id, latents), work=work_of_coding(len(latents))
+            "decode", lambda id, log_id: Decode(id, latents, log_id), work=work_of_coding(len(latents))
         )
         self._start(call)
         async with contextlib.aclosing(call) as pieces:
@@ -246,19 +249,29 @@ class EnginePool:
             return
         if call.is_new and all(replica.load()[0] is Room.NONE for replica in replicas):
             # The engines would refuse it, too, but only after the step that runs.
-            logger.debug("refused call=%s: the queues of all %d engines are full", call.name, len(replicas))
+            logger.debug(
+                LogLine(
+                    "refused: the queues of all engines are full",
+                    request_id=call.log_id,
+                    call=call.name,
+                    engines=len(replicas),
+                )
+            )
             call.fail(QueueFull(min(replica.queued for replica in replicas), self.info.max_queue or 0))
             return
         chosen, id = self._balancer.choose(replicas, call.prefix), self._new_id(call)
         if logger.isEnabledFor(logging.DEBUG):
             room, steps = chosen.load()
             logger.debug(
-                "replica call=%s engine=%s room=%s steps=%.0f of=%d",
-                id,
-                chosen.name.removeprefix("engine "),
-                room.name.lower(),
-                steps,
-                len(replicas),
+                LogLine(
+                    "replica",
+                    request_id=call.log_id,
+                    call=id,
+                    engine=chosen.name.removeprefix("engine "),
+                    room=room.name.lower(),
+                    steps=round(steps),
+                    of=len(replicas),
+                )
             )
         chosen.start(id, call)
 
@@ -289,7 +302,9 @@ class EnginePool:
                 )
             elif call.retries_left > 0:
                 call.retries_left -= 1
-                logger.debug("retried call=%s: %s is lost", call.name, replica.name)
+                logger.debug(
+                    LogLine("retried: its engine is lost", request_id=call.log_id, call=call.name, engine=replica.name)
+                )
                 self._start(call, lost=replica)
             else:
                 call.fail(_no_engine())

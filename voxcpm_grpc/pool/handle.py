@@ -7,8 +7,10 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+from voxcpm_grpc import logs
 from voxcpm_grpc.ipc.child_process import ChildProcess
 from voxcpm_grpc.ipc.messages import Command, Report
+from voxcpm_grpc.logs import LogOptions
 from voxcpm_grpc.request import ModelInfo
 from voxcpm_grpc.settings.engine import EngineSettings
 from voxcpm_grpc.worker import main
@@ -61,12 +63,12 @@ class ProcessHandle(ChildProcess):
         make_engine: Callable[[], EngineLike],
         *,
         name: str = "engine",
-        log_level: str = "info",
+        log: LogOptions = logs.DEFAULT,
         start_seconds: float = START_SECONDS,
         stop_seconds: float = STOP_SECONDS,
     ) -> None:
         super().__init__(
-            partial(main.main, make_engine=make_engine, log_level=log_level),
+            partial(main.main, make_engine=make_engine, log=log),
             name=name,
             start_seconds=start_seconds,
             stop_seconds=stop_seconds,
@@ -74,12 +76,12 @@ class ProcessHandle(ChildProcess):
 
 
 def process_factories(
-    directory: Path, name: str, engines: Mapping[str, EngineSettings], log_level: str
+    directory: Path, name: str, engines: Mapping[str, EngineSettings], log: LogOptions
 ) -> dict[str, HandleFactory]:
     """The factory of each engine's process, by the name of its replica, for the checkpoint in `directory`."""
 
     def make_handle(replica: str, settings: EngineSettings) -> Handle:
         load = main.LoadEngine(directory, name, settings, len(engines))
-        return ProcessHandle(load, name=f"engine {replica}", log_level=log_level)
+        return ProcessHandle(load, name=f"engine {replica}", log=log)
 
     return {replica: partial(make_handle, replica, settings) for replica, settings in engines.items()}

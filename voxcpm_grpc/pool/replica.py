@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from voxcpm_grpc.errors import Internal, Unavailable
 from voxcpm_grpc.ipc.messages import NO_LOAD, CallEvent, Cancel, Credit, EngineStats, ExternalLoad, Failed, Report
+from voxcpm_grpc.logs import LogLine
 from voxcpm_grpc.pool.balancer import Room
 from voxcpm_grpc.pool.engine_call import EngineCall
 from voxcpm_grpc.pool.handle import Handle, HandleFactory
@@ -118,9 +119,9 @@ class Replica:
         self._calls[id] = weakref.ref(call)
         self._idle.clear()
         try:
-            self._handle.post(call.start(id, self._post))
+            self._handle.post(call.start(id, self.name.removeprefix("engine "), self._post))
         except Exception:
-            logger.exception("request %s cannot be sent to %s", id, self.name)
+            logger.exception(LogLine("a request cannot be sent", request=id, request_id=call.log_id, engine=self.name))
             self._remove(id)
             call.fail(Internal())
 

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
 from voxcpm_grpc.errors import StartupError
+from voxcpm_grpc.logs import LogOptions
 from voxcpm_grpc.settings.engine import EngineSettings, RaySettings, SupervisionSettings
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.settings.operation import MetricsSettings
@@ -42,6 +43,9 @@ class Settings(Frozen):
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="lowest level of log lines that are printed"
+    )
+    log_format: Literal["text", "json"] = Field(
+        default="text", description="format of log lines: text, or json with one object a line"
     )
     devices: tuple[Annotated[str, AfterValidator(_device)], ...] = Field(
         default=("auto",),
@@ -86,6 +90,11 @@ class Settings(Frozen):
     tls: TlsSettings = Field(default=TlsSettings(), description="encryption of connections")
     auth: AuthSettings = Field(default=AuthSettings(), description="authentication of callers")
     metrics: MetricsSettings = Field(default=MetricsSettings(), description="metrics for Prometheus")
+
+    @property
+    def log(self) -> LogOptions:
+        """The log of each process."""
+        return LogOptions(self.log_level, self.log_format)
 
     @property
     def fronts_share_port(self) -> bool:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from voxcpm_grpc.errors import Internal, VoxCPMError
+from voxcpm_grpc.errors import Internal, TooLong, VoxCPMError, code_of
 from voxcpm_grpc.ipc import messages
 from voxcpm_grpc.ipc.messages import (
     NO_LOAD,
@@ -35,6 +35,7 @@ from voxcpm_grpc.ipc.messages import (
     Stop,
     Submit,
 )
+from voxcpm_grpc.logs import LogLine
 from voxcpm_grpc.request import Admitted, AudioChunk, CodecChunk, Event, Finished, ModelInfo, Request, Stats
 from voxcpm_grpc.worker.heartbeat import StepTimer
 
@@ -75,6 +76,7 @@ class _Task:
     """A request or a codec job of a front."""
 
     front: str
+    log_id: str = ""
     is_stream: bool = False
     steps_left: float = 0.0  # an estimate
     credit: int = 0  # chunks that it may still make
@@ -176,10 +178,14 @@ class Dispatcher:
         try:
             self._handle(front, messages.decode_command(data), reports)
         except VoxCPMError as error:
+            # A context that is too long is shortened and sent again.
+            level = logging.DEBUG if isinstance(error, TooLong) else logging.WARNING
+            self._log(level, "refused", messages.command_id(data), messages.command_log_id(data), code=code_of(error))
             reports[front].append(Failed.of(messages.command_id(data), error))
         except Exception as error:
             id = messages.command_id(data)
-            logger.error("request %s failed", id, exc_info=error)
+            names = {"request": id, "request_id": messages.command_log_id(data)}
+            logger.error(LogLine("a command failed", **names), exc_info=error)
             self._tasks.pop(id, None)
             self._engine.cancel(id)  # a request that failed halfway must not keep its slot
             reports[front].append(Failed.of(id, Internal()))
@@ -189,7 +195,7 @@ class Dispatcher:
         match command:
             case Submit(request, credit, work):
                 engine.add(request, credit)
-                self._tasks[request.id] = _Task(front, is_stream=True, steps_left=work, credit=credit)
+                self._tasks[request.id] = _Task(front, request.log_id, is_stream=True, steps_left=work, credit=credit)
             case Check(request):
                 engine.check(request)
                 reports[front].append(CallEvent(request.id, CodecChunk(np.zeros(0, np.float32), last=True)))
@@ -200,12 +206,12 @@ class Dispatcher:
             case Cancel(id):
                 self._tasks.pop(id, None)
                 engine.cancel(id)
-            case Encode(id, waveform, pad_left):
+            case Encode(id, waveform, pad_left, log_id):
                 engine.encode(id, waveform, pad_left=pad_left)
-                self._tasks[id] = _Task(front)
-            case Decode(id, latents):
+                self._tasks[id] = _Task(front, log_id)
+            case Decode(id, latents, log_id):
                 engine.decode(id, latents)
-                self._tasks[id] = _Task(front)
+                self._tasks[id] = _Task(front, log_id)
             case Stop():
                 self.stopped = True
             case Attach(attached, address):
@@ -229,13 +235,25 @@ class Dispatcher:
         match result:
             case Admitted():
                 task.admitted = True
+                self._log(logging.DEBUG, "admitted", id, task.log_id, queue_seconds=result.queue_seconds)
             case AudioChunk():
                 task.steps_left = max(0.0, task.steps_left - 1)
                 task.credit -= 1
-            case Finished() | CodecChunk(last=True) | VoxCPMError():
+            case Finished():
                 del self._tasks[id]
+                self._log(logging.DEBUG, "finished", id, task.log_id, steps=result.steps, reason=result.reason)
+            case CodecChunk(last=True):
+                del self._tasks[id]
+                self._log(logging.DEBUG, "finished", id, task.log_id)
+            case VoxCPMError():
+                del self._tasks[id]
+                self._log(logging.WARNING, "failed", id, task.log_id, code=code_of(result))
         report = Failed.of(id, result) if isinstance(result, VoxCPMError) else CallEvent(id, result)
         reports[task.front].append(report)
+
+    def _log(self, level: int, event: str, id: str, log_id: str, **fields: str | int | float) -> None:
+        if logger.isEnabledFor(level):
+            logger.log(level, LogLine(event, request=id, request_id=log_id, **fields))
 
     def _publish_load(self, reports: dict[str, list[Report]]) -> None:
         """Report to each front the work of the engine for the others, if it has changed.

@@ -20,6 +20,7 @@ from voxcpm_grpc.errors import StartupError, VoxCPMError
 from voxcpm_grpc.ipc import child_process, messages
 from voxcpm_grpc.ipc.child_process import Addresses
 from voxcpm_grpc.ipc.messages import Ready, Report, StartFailed, Starting
+from voxcpm_grpc.logs import LogOptions
 from voxcpm_grpc.settings.engine import EngineSettings
 from voxcpm_grpc.worker.dispatcher import OWNER, Dispatcher, EngineLike
 from voxcpm_grpc.worker.heartbeat import StepTimer, sending_heartbeats
@@ -52,12 +53,12 @@ class LoadEngine:
             return load_engine(self.directory, self.name, self.settings, engines=self.engines, fingerprint=fingerprint)
 
 
-def main(addresses: Addresses, make_engine: Callable[[], EngineLike], log_level: str) -> None:
+def main(addresses: Addresses, make_engine: Callable[[], EngineLike], log: LogOptions) -> None:
     """Serve one engine to the process that listens at `addresses`, until Stop, SIGTERM or the end of that process.
 
     Runs in a process of its own, which exits with a status other than 0 after an error.
     """
-    child_process.set_up(log_level)
+    child_process.set_up(log)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the front stops the engine
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with zmq.Context() as context, Connections(context, addresses.messages) as connections:

@@ -13,6 +13,7 @@ from typing import Any
 
 import grpc
 
+from voxcpm_grpc import logs
 from voxcpm_grpc.errors import Exhausted, InvalidRequest
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_server.auth.principal import Caller
@@ -26,7 +27,7 @@ LINGER_SECONDS = 0.25
 
 @dataclass(slots=True)
 class Call:
-    """One RPC, as its status and its log line describe it. The caller's config may set `request_id`.
+    """One RPC, as its status and its log line describe it.
 
     voice: name or id of the voice; empty for none
     characters: length of the text so far; None for calls without text
@@ -55,6 +56,13 @@ class Call:
 
     def __post_init__(self) -> None:
         self.caller = Caller(self.peer.caller)
+        logs.request_id.set(self.request_id)
+
+    def identify(self, request_id: str) -> None:
+        """Use the request id of the caller's config from now on, unless it is empty."""
+        if request_id:
+            self.request_id = request_id
+            logs.request_id.set(request_id)
 
 
 class MalformedMessage:

@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
 from voxcpm_grpc.errors import Aborted, Exhausted, Internal, InvalidRequest, Unavailable, VoxCPMError, code_of
-from voxcpm_grpc.logs import log_word
+from voxcpm_grpc.logs import LogLine
 from voxcpm_grpc.v1 import tts_pb2
 from voxcpm_server.auth.principal import Caller
 from voxcpm_server.rpc.call import STREAMS_RETRY_SECONDS, Call, MalformedMessage, RequestStream
@@ -57,7 +57,9 @@ def rpc(*, stream: bool) -> Callable[[Callable[..., Awaitable[Any]]], Callable[.
                     principal = await self.authenticator.principal(metadata, context.auth_context)
                     call.caller = Caller.of(principal, call.peer.caller)
                     with self.gate.enter(call.caller.key, call.peer.connection, stream=stream):
-                        log.debug("admitted method=%s peer=%s streams=%d", call.method, call.peer, self.gate.streams)
+                        log.debug(
+                            LogLine("admitted", method=call.method, peer=str(call.peer), streams=self.gate.streams)
+                        )
                         result = await method(self, messages or request, call)
                 _end(self.metrics, call, "OK")
                 if messages is not None:
@@ -69,16 +71,14 @@ def rpc(*, stream: bool) -> Callable[[Callable[..., Awaitable[Any]]], Callable[.
                     _end(self.metrics, call, "CANCELLED")  # by gRPC: a cancel, a deadline or a lost connection
                     raise
                 # Without a status the caller would wait forever.
-                log.error(
-                    "rpc id=%s method=%s cancelled by the server's own code", log_word(call.request_id), call.method
-                )
+                log.error(LogLine("cancelled by the server's own code", request_id=call.request_id, method=call.method))
                 error: VoxCPMError = Internal()
             except EndedByShutdown as ended:
                 error = _shutdown_error(ended.seconds, after_audio=call.audio_seconds > 0)
             except VoxCPMError as caught:
                 error = caught
             except Exception:
-                log.exception("rpc id=%s method=%s failed", log_word(call.request_id), call.method)
+                log.exception(LogLine("rpc failed", request_id=call.request_id, method=call.method))
                 error = Internal()
             finally:
                 call.replies.close()
@@ -167,28 +167,26 @@ def clean(text: str, max_bytes: int) -> str:
     return kept if len(encoded) <= max_bytes else encoded[: max_bytes - 3].decode(errors="ignore") + "…"
 
 
-def _log_seconds(seconds: float | None) -> str:
-    return "-" if seconds is None else f"{seconds:.3f}"
-
-
 def _end(metrics: Metrics | None, call: Call, code: str, error: VoxCPMError | None = None) -> None:
     """Count a call that has ended, and write its log line."""
     seconds = time.monotonic() - call.started
     if metrics is not None:
         metrics.ended(call, code, seconds)
+    failure: dict[str, str] = {"field": error.field, "error": clean(error.message, 300)} if error else {}
     log.info(
-        "rpc id=%s method=%s code=%s seconds=%.3f peer=%s caller=%s voice=%s characters=%s queue_seconds=%s "
-        "first_audio_seconds=%s audio_seconds=%.3f%s",
-        log_word(call.request_id),
-        call.method,
-        code,
-        seconds,
-        log_word(str(call.peer)),
-        log_word(call.caller.key),
-        log_word(call.voice[:MAX_VOICE_CHARS]),
-        "-" if call.characters is None else call.characters,
-        _log_seconds(call.queue_seconds),
-        _log_seconds(call.first_audio_seconds),
-        call.audio_seconds,
-        f" field={log_word(error.field)} error={clean(error.message, 300)!r}" if error else "",
+        LogLine(
+            "rpc",
+            request_id=call.request_id,
+            method=call.method,
+            code=code,
+            seconds=seconds,
+            peer=str(call.peer),
+            caller=call.caller.key,
+            voice=call.voice[:MAX_VOICE_CHARS],
+            characters=call.characters,
+            queue_seconds=call.queue_seconds,
+            first_audio_seconds=call.first_audio_seconds,
+            audio_seconds=call.audio_seconds,
+            **failure,
+        )
     )

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from voxcpm_grpc.errors import InvalidRequest, NotFound
-from voxcpm_grpc.logs import log_word
+from voxcpm_grpc.logs import LogLine
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
@@ -83,7 +83,7 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
         call.voice = asked.voice or asked.preset or asked.hifi
         chosen = await self._voice(config, call.caller)
         call.voice = chosen.name
-        log.debug("voice id=%s voice=%s", log_word(call.request_id), log_word(chosen.name))
+        log.debug(LogLine("voice", request_id=call.request_id, voice=chosen.name))
         config = replace(config, voice=VoiceChoice())  # frees the recordings inside: a stream may last for long
         session = Session(
             config,
@@ -166,7 +166,7 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
 
     async def _generate_inputs(self, stream: AsyncIterator[Any], call: Call) -> AsyncIterator[GenerateInput]:
         async for message in stream:
-            call.request_id = requests.request_id(message) or call.request_id
+            call.identify(requests.request_id(message))
             yield self._reader.generate(message)
 
     async def _first(self, messages: AsyncIterator[GenerateInput]) -> GenerateInput | None:
@@ -178,7 +178,7 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
 
     async def _upload_inputs(self, stream: AsyncIterator[Any], call: Call) -> AsyncIterator[UploadInput]:
         async for message in stream:
-            call.request_id = requests.request_id(message) or call.request_id
+            call.identify(requests.request_id(message))
             yield self._reader.upload(message)
 
     async def _id(self, name: str, caller: Caller) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from voxcpm_grpc.errors import Aborted, Exhausted, Internal, InvalidRequest, Unavailable
-from voxcpm_grpc.logs import log_word
+from voxcpm_grpc.logs import LogLine
 from voxcpm_grpc.peekable_queue import PeekableQueue
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.request import Admitted, AudioChunk, Conditioning, Finished
@@ -97,8 +97,8 @@ class Session:
                 info, config.output, request_id, delay=delay, seed=seed, voice=voice_name, queue=queue
             )
 
-        self._log_id = log_word(request_id)
-        log.debug("stream id=%s requests=%s.TURN.SEGMENT", self._log_id, self._speaker.key)
+        self._request_id = request_id
+        log.debug(LogLine("stream", request_id=request_id, requests=f"{self._speaker.key}.TURN.SEGMENT"))
         self._chunks = ChunkWriter(send, header, info.output_sample_rate, config.output)
         self._claim = LanguageClaim(info.languages)
         self._chunks.warn(*warnings, *self._claim.of_language(config.segmentation.language))
@@ -283,14 +283,7 @@ class Session:
             self._summary.first_segment = time.monotonic()
         self._chunks.warn(*self._claim.of_text(segment.text))
         self._unfinished[segment.turn, segment.index] = segment
-        log.debug(
-            "segment id=%s turn=%d segment=%d characters=%d cut=%s",
-            self._log_id,
-            segment.turn,
-            segment.index,
-            len(segment.text),
-            segment.cut.value,
-        )
+        self._log_segment("segment", segment, characters=len(segment.text), cut=segment.cut.value)
         self._work.put(segment)
 
     async def _on_end(self) -> None:
@@ -317,6 +310,9 @@ class Session:
         self._unfinished.clear()
         self._speaking = self._spawn(self._speaker.run())
 
+    def _log_segment(self, event: str, segment: Segment, **fields: str | int | float) -> None:
+        log.debug(LogLine(event, request_id=self._request_id, turn=segment.turn, segment=segment.index, **fields))
+
     # ---- the writer
 
     async def _write(self) -> None:
@@ -327,21 +323,17 @@ class Session:
                     await chunks.audio(samples, segment.turn, segment.index)
                     self._lead.release(merged)
                 case Generated(segment, Admitted() as admitted):
-                    log.debug(
-                        "slot id=%s turn=%d segment=%d queue_seconds=%.3f prompt_tokens=%d cached_tokens=%d",
-                        self._log_id,
-                        segment.turn,
-                        segment.index,
-                        admitted.queue_seconds,
-                        admitted.prompt_tokens,
-                        admitted.cached_tokens,
+                    self._log_segment(
+                        "slot",
+                        segment,
+                        queue_seconds=admitted.queue_seconds,
+                        prompt_tokens=admitted.prompt_tokens,
+                        cached_tokens=admitted.cached_tokens,
                     )
                     await chunks.segment_started(segment)
                 case Generated(segment, Finished(reason=reason)):
                     self._unfinished.pop((segment.turn, segment.index), None)
-                    log.debug(
-                        "spoken id=%s turn=%d segment=%d reason=%s", self._log_id, segment.turn, segment.index, reason
-                    )
+                    self._log_segment("spoken", segment, reason=reason)
                     await chunks.segment_finished(segment, reason)
                 case FlushDone(tag):
                     await chunks.flush(tag)

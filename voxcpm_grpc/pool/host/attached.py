@@ -27,6 +27,7 @@ from voxcpm_grpc.ipc.messages import (
     StartFailed,
     Stop,
 )
+from voxcpm_grpc.logs import LogOptions
 from voxcpm_grpc.pool.background import cancel_and_wait, keep_running
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.handle import HandleFactory
@@ -172,9 +173,9 @@ class AttachedPool(EnginePool):
                 return
 
 
-def set_up(log_level: str) -> None:
+def set_up(log: LogOptions) -> None:
     """Set up the process of a front. Must run before anything else in it."""
-    child_process.set_up(log_level)
+    child_process.set_up(log)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the host stops the front
 
 

@@ -21,6 +21,7 @@ from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.ipc.child_process import Addresses, ChildProcess
 from voxcpm_grpc.ipc.messages import Attach, Detach, EngineLost, EngineReady, EngineStarting, Stop
 from voxcpm_grpc.ipc.socket_folder import SocketFolder
+from voxcpm_grpc.logs import LogOptions
 from voxcpm_grpc.pool.background import close_all
 from voxcpm_grpc.pool.handle import START_SECONDS, Handle, HandleFactory, process_factories
 from voxcpm_grpc.pool.supervisor import Supervisor
@@ -66,10 +67,10 @@ class EngineHost:
         engines: Mapping[str, EngineSettings],
         supervision: SupervisionSettings,
         *,
-        log_level: str,
+        log: LogOptions,
     ) -> EngineHost:
         """A host of engines for the checkpoint in `directory`. `start` starts them."""
-        return cls(process_factories(directory, name, engines, log_level), supervision)
+        return cls(process_factories(directory, name, engines, log), supervision)
 
     @property
     def replicas(self) -> list[str]:

@@ -11,6 +11,7 @@ from time import monotonic
 from voxcpm_grpc import logs, progress
 from voxcpm_grpc.ipc import messages
 from voxcpm_grpc.ipc.messages import Report, Starting
+from voxcpm_grpc.logs import LogOptions
 from voxcpm_grpc.worker.dispatcher import OWNER, Dispatcher, EngineLike
 from voxcpm_grpc.worker.heartbeat import StepTimer
 from voxcpm_grpc.worker.main import start_engine
@@ -24,8 +25,8 @@ class VoxCPMEngine:
     The actor calls `make_engine`. Arguments and results are encoded messages of `ipc.messages`.
     """
 
-    def __init__(self, make_engine: Callable[[], EngineLike], name: str, log_level: str) -> None:
-        logs.set_up(log_level, name)
+    def __init__(self, make_engine: Callable[[], EngineLike], name: str, log: LogOptions) -> None:
+        logs.set_up(log, name)
         self._make_engine = make_engine
         self._timer = StepTimer()
         self._inbox: queue.SimpleQueue[bytes] = queue.SimpleQueue()

@@ -14,6 +14,7 @@ from voxcpm_grpc import progress
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.ipc import messages
 from voxcpm_grpc.ipc.messages import Command, Ready, Report, StartFailed, Starting, Stop
+from voxcpm_grpc.logs import DEFAULT, LogOptions
 from voxcpm_grpc.pool.handle import START_SECONDS, STOP_SECONDS
 from voxcpm_grpc.pool.ray.actor import VoxCPMEngine
 from voxcpm_grpc.request import ModelInfo
@@ -52,12 +53,12 @@ class RayHandle:
         share: Share,
         *,
         name: str = "engine",
-        log_level: str = "info",
+        log: LogOptions = DEFAULT,
         start_seconds: float = START_SECONDS,
         stop_seconds: float = STOP_SECONDS,
     ) -> None:
         self.name = name
-        self._arguments = make_engine, name, log_level
+        self._arguments = make_engine, name, log
         self._share = share
         self._start_seconds = start_seconds
         self._stop_seconds = stop_seconds

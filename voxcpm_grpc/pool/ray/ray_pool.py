@@ -78,7 +78,7 @@ class RayPool(EnginePool):
         name = f"ray:{next(self._replica_numbers)}"
 
         def make_handle() -> Handle:
-            return RayHandle(self._make_engine, self._share, name=name, log_level=self._settings.log_level)
+            return RayHandle(self._make_engine, self._share, name=name, log=self._settings.log)
 
         return make_handle
 

@@ -58,6 +58,7 @@ def serve(settings: tuple[str, ...]) -> None:
     if {"-h", "--help"} & set(flags):
         click.echo(f"Usage: voxcpm-grpc serve [--SETTING VALUE]...\n\n{config.help_text()}", nl=False)
         return
+    effective = None
     try:
         effective = config.load(flags)
         if "--print-config" in settings:
@@ -65,11 +66,14 @@ def serve(settings: tuple[str, ...]) -> None:
             return
         if any(importlib.util.find_spec(name) is None for name in SERVER_PACKAGES):
             raise _missing(INSTALL_SERVER)
-        import_or_explain("voxcpm_grpc.logs", INSTALL_SERVER).set_up(effective.log_level)
+        import_or_explain("voxcpm_grpc.logs", INSTALL_SERVER).set_up(effective.log)
         # Here, because the next import takes half a second.
         log.info("start: voxcpm-grpc %s, model=%s listen=%s", __version__, effective.model, effective.listen)
         import_or_explain("voxcpm_server.main", INSTALL_SERVER).serve(effective)
     except StartupError as error:
+        if effective is not None and effective.log_format == "json":
+            log.error("%s", error)
+            raise SystemExit(1) from None
         raise click.ClickException(str(error)) from None
 
 

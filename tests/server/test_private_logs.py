@@ -1,0 +1,128 @@
+"""No line of the log has the text or the audio of a user, and as JSON each line is an object with typed fields."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import logging
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from support import marked_calls
+from support.servers import serving
+
+from voxcpm_client import Client, InvalidArgument
+from voxcpm_grpc import logs
+from voxcpm_grpc.logs import JsonFormatter, LogLine
+
+
+@pytest.fixture
+def json_lines() -> Iterator[io.StringIO]:
+    """The log of this process as JSON, of all packages at the level debug."""
+    written = io.StringIO()
+    handler, root = logging.StreamHandler(written), logging.getLogger()
+    handler.setFormatter(JsonFormatter())
+    before = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG)
+    yield written
+    root.removeHandler(handler)
+    root.setLevel(before)
+
+
+@pytest.mark.parametrize("level", [logging.INFO, logging.DEBUG])
+async def test_a_front_logs_no_text_and_no_audio_in_any_call_or_error(serve_front, caplog, json_lines, level):
+    caplog.set_level(level, "voxcpm_server")
+    caplog.set_level(level, "voxcpm_grpc")
+    async with serve_front(max_message_bytes=1 << 20) as served:
+        codes = await asyncio.to_thread(marked_calls.call_all, served.address)
+        await served.idle()
+    assert {"OK", "INVALID_ARGUMENT", "NOT_FOUND", "RESOURCE_EXHAUSTED"} <= set(codes)
+    for output in (caplog.text, json_lines.getvalue()):
+        assert output.count(marked_calls.REQUEST_ID) >= 3
+        assert [mark for mark in marked_calls.MARKS if mark in output] == []
+    for line in json_lines.getvalue().splitlines():
+        json.loads(line)
+
+
+@pytest.fixture(scope="module")
+def log_of_a_server(tmp_path_factory) -> list[str]:
+    """The lines of a server after all calls, of which one had a request id of its own."""
+    flags = ("--log-format", "json", "--log-level", "debug")
+    with serving(tmp_path_factory.mktemp("voices"), *flags) as server:
+        marked_calls.call_all(server.address)
+        with Client(server.address, retries=0) as client, pytest.raises(InvalidArgument) as error:
+            client.say("Hi.", request_id="mine-7", cfg_value=99.0)
+        assert error.value.request_id == "mine-7"
+        server.terminate()
+        server.process.wait()
+        return server.log.splitlines()
+
+
+def test_every_line_of_every_process_is_an_object_with_time_level_logger_and_message(log_of_a_server):
+    found = [json.loads(line) for line in log_of_a_server]
+    for line in found:
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line["time"])
+        assert line["level"] in ("debug", "info", "warning", "error")
+        assert line["logger"] and line["message"]
+    assert {line.get("process") for line in found} >= {None, "engine auto"}
+
+
+def test_a_server_logs_no_text_and_no_audio(log_of_a_server):
+    output = "\n".join(log_of_a_server)
+    assert [mark for mark in marked_calls.MARKS if mark in output] == []
+
+
+def test_the_object_of_an_rpc_has_typed_fields(log_of_a_server):
+    rpcs = [line for line in map(json.loads, log_of_a_server) if line["message"] == "rpc"]
+    spoken = next(line for line in rpcs if line["request_id"] == marked_calls.REQUEST_ID)
+    assert (spoken["method"], spoken["code"], spoken["caller"]) == ("Generate", "OK", "127.0.0.1")
+    assert spoken["characters"] == 2 * len(f"{marked_calls.TEXT}. ")
+    assert all(isinstance(spoken[key], float) for key in ("seconds", "queue_seconds", "first_audio_seconds"))
+    assert spoken["audio_seconds"] > 0
+    refused = next(line for line in rpcs if line["request_id"] == "mine-7")
+    assert refused["code"] == "INVALID_ARGUMENT" and "cfg_value" in refused["field"] and "99" in refused["error"]
+    assert "characters" not in next(line for line in rpcs if line["method"] == "GetModelInfo")
+
+
+def test_the_request_id_of_the_caller_is_in_the_lines_of_the_front_and_of_the_engine(log_of_a_server):
+    mine = [line for line in map(json.loads, log_of_a_server) if line.get("request_id") == marked_calls.REQUEST_ID]
+    events = {line["message"] for line in mine if line.get("process", "").startswith("engine")}
+    assert events >= {"admitted", "finished"}
+    assert {line["message"] for line in mine if "process" not in line} >= {"rpc", "stream", "slot", "replica"}
+
+
+def test_control_characters_are_escaped_and_a_line_stays_one_line():
+    record = logging.LogRecord(
+        "x", logging.INFO, "", 0, LogLine("rpc", voice='a\n"\x1b[2J\u2028\u202e\x9b\x7fé'), (), None
+    )
+    line = JsonFormatter("engine").format(record)
+    assert not re.search("[\x00-\x1f\x7f-\x9f\u2028\u202e]", line)
+    assert json.loads(line)["voice"] == 'a\n"\x1b[2J\u2028\u202e\x9b\x7fé'
+
+
+def test_an_exception_is_a_field_of_its_line():
+    try:
+        raise ValueError("broken")
+    except ValueError as error:
+        info = (type(error), error, error.__traceback__)
+    line = json.loads(JsonFormatter().format(logging.LogRecord("x", logging.ERROR, "", 0, "failed", (), info)))
+    assert line["message"] == "failed" and line["error_trace"].endswith("ValueError: broken")
+
+
+def test_a_line_outside_a_request_has_no_request_id():
+    assert logs.request_id.get() == ""
+    line = json.loads(JsonFormatter().format(logging.LogRecord("x", logging.INFO, "", 0, "a %s", ("word",), None)))
+    assert line.keys() == {"time", "level", "logger", "message"} and line["message"] == "a word"
+
+
+def test_a_start_that_fails_ends_with_an_object_and_status_1():
+    command = [sys.executable, "-m", "voxcpm_client", "serve", "--log-format", "json", "--model", "/nowhere"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1
+    last = json.loads(done.stderr.splitlines()[-1])
+    assert last["level"] == "error" and "/nowhere" in last["message"]
