@@ -22,9 +22,11 @@ from voxcpm_grpc.settings.schema import Settings, engines
 from voxcpm_server.auth.authenticator import Authenticator
 from voxcpm_server.download import download, find_model
 from voxcpm_server.rpc.call import AdmissionGate
+from voxcpm_server.rpc.handler import SERVICE
 from voxcpm_server.rpc.metrics import Metrics
 from voxcpm_server.rpc.server import RpcServer
 from voxcpm_server.rpc.service import VoxCPMService
+from voxcpm_server.rpc.tracing import Tracing
 from voxcpm_server.start import Start
 from voxcpm_server.voices import presets
 from voxcpm_server.voices.builder import VoiceBuilder
@@ -91,7 +93,11 @@ async def running_server(
         if metrics is not None:
             where = stack.enter_context(metrics.served(settings.metrics.listen or ""))
             log.info("metrics are at http://%s/metrics", where)
-        rpc = RpcServer(settings, expected_seconds=start.remaining, metrics=metrics)
+        tracing = None
+        if settings.tracing.endpoint:
+            tracing = Tracing(settings.tracing, SERVICE)
+            stack.push_async_callback(tracing.close)
+        rpc = RpcServer(settings, expected_seconds=start.remaining, metrics=metrics, tracing=tracing)
         start.report = rpc.report_start
         stack.push_async_callback(rpc.stop)
         address = ""
@@ -132,6 +138,7 @@ async def running_server(
             gate=gate,
             limits=settings.limits,
             metrics=metrics,
+            tracing=tracing,
         )
         if metrics is not None:
             metrics.gauge("open_streams", "Streams that are open.", lambda: gate.streams)

@@ -33,6 +33,7 @@ from voxcpm_server.rpc.call import AdmissionGate
 from voxcpm_server.rpc.metrics import Metrics
 from voxcpm_server.rpc.server import RpcServer
 from voxcpm_server.rpc.service import VoxCPMService
+from voxcpm_server.rpc.tracing import Tracing
 from voxcpm_server.voices.builder import VoiceBuilder
 from voxcpm_server.voices.catalog import VoiceCatalog
 from voxcpm_server.voices.presets import Preset, build, default
@@ -144,6 +145,7 @@ class _Stream:
     def __init__(self, pool: FakePool, request: Request, credit: int) -> None:
         self.pool = pool
         self.request = request
+        self.engine = "fake"
         self.credit = self.unused = credit
         self.granted = asyncio.Event()
         self.events = self._run()
@@ -249,6 +251,7 @@ def serve_front(tmp_path: Path, decode_pool: DecodePool) -> ServeFront:
         default_voice: str = "auto",
         server: Mapping[str, Any] = MappingProxyType({}),
         metrics: Metrics | None = None,
+        tracing: Tracing | None = None,
         **limits: Any,
     ) -> AsyncIterator[Served]:
         pool = pool or FakePool()
@@ -262,7 +265,7 @@ def serve_front(tmp_path: Path, decode_pool: DecodePool) -> ServeFront:
         catalog = VoiceCatalog(store)
         builder = VoiceBuilder(pool, decode_pool, catalog, threads, settings.limits)  # type: ignore[arg-type]
         catalog.set_presets(await build(presets, builder), default(presets, default_voice))
-        rpc = RpcServer(settings, metrics=metrics)
+        rpc = RpcServer(settings, metrics=metrics, tracing=tracing)
         gate = AdmissionGate(settings.limits)
         service = VoxCPMService(
             pool=pool,  # type: ignore[arg-type]
@@ -274,6 +277,7 @@ def serve_front(tmp_path: Path, decode_pool: DecodePool) -> ServeFront:
             gate=gate,
             limits=settings.limits,
             metrics=metrics,
+            tracing=tracing,
         )
         rpc.serve(service)
         rpc.set_ready(True)

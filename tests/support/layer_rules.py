@@ -220,10 +220,11 @@ FOREIGN: Mapping[str, tuple[str, ...]] = {  # the only rows that may import thes
     "triton": ("kernels", "kernels.cuda", "attention", "tools.voice"),
     "huggingface_hub": ("checkpoint", "voxcpm_client.cli"),
     "jwt": ("voxcpm_server.auth",),
+    "opentelemetry": ("voxcpm_server.rpc", "voxcpm_client"),
     "fsspec": ("voxcpm_server.voices.store",),
 }
 # Not part of every installation, so imported in the function that needs them.
-LAZY = {"av", "huggingface_hub", "jwt", "prometheus_client", "ray", "sounddevice"}
+LAZY = {"av", "huggingface_hub", "jwt", "opentelemetry", "prometheus_client", "ray", "sounddevice"}
 LAZY_IN_CLIENT = ("voxcpm_server", "settings.sources", "checkpoint")
 NEEDS_PACKAGES = ("figure", "figures", "__main__")  # names of files that need matplotlib, or run a command
 # core_log sets the level of gRPC's log, which is a variable, for the time of an import.

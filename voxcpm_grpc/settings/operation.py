@@ -1,6 +1,8 @@
-"""Settings of metrics."""
+"""Settings of metrics and traces."""
 
 from __future__ import annotations
+
+import re
 
 from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
@@ -30,3 +32,26 @@ class MetricsSettings(Frozen):
             return self
         host, _, port = self.listen.rpartition(":")
         return MetricsSettings(listen=f"{host}:{int(port) and int(port) + number}")
+
+
+class TracingSettings(Frozen):
+    """Traces for OpenTelemetry."""
+
+    endpoint: str | None = Field(
+        default=None,
+        description="collector that receives traces in OTLP over gRPC, such as http://127.0.0.1:4317; https:// for "
+        "TLS; default: no traces",
+    )
+    sample_ratio: float = Field(
+        default=1.0,
+        ge=0,
+        le=1,
+        description="share of the calls that are traced, of those whose caller has not decided it",
+    )
+
+    @field_validator("endpoint")
+    @classmethod
+    def _check(cls, endpoint: str | None) -> str | None:
+        if endpoint is not None and not re.fullmatch(r"https?://[^/\s]+/?", endpoint):
+            raise PydanticCustomError("endpoint", "it must be http:// or https:// with a host and a port")
+        return endpoint

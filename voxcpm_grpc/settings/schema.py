@@ -13,7 +13,7 @@ from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.logs import LogOptions
 from voxcpm_grpc.settings.engine import EngineSettings, RaySettings, SupervisionSettings
 from voxcpm_grpc.settings.limits import LimitSettings
-from voxcpm_grpc.settings.operation import MetricsSettings
+from voxcpm_grpc.settings.operation import MetricsSettings, TracingSettings
 from voxcpm_grpc.settings.security import AuthSettings, TlsSettings
 from voxcpm_grpc.settings.types import Frozen, Interval, Positive
 from voxcpm_grpc.settings.voices import VoiceSettings
@@ -90,6 +90,7 @@ class Settings(Frozen):
     tls: TlsSettings = Field(default=TlsSettings(), description="encryption of connections")
     auth: AuthSettings = Field(default=AuthSettings(), description="authentication of callers")
     metrics: MetricsSettings = Field(default=MetricsSettings(), description="metrics for Prometheus")
+    tracing: TracingSettings = Field(default=TracingSettings(), description="traces for OpenTelemetry")
 
     @property
     def log(self) -> LogOptions:

@@ -15,6 +15,7 @@ from voxcpm_client.retry import Attempts
 from voxcpm_client.security import Security
 from voxcpm_client.target import parse
 from voxcpm_client.text_window import BLOCK_CHARS, UNLIMITED
+from voxcpm_client.tracing import Metadata, with_trace
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
 
@@ -49,7 +50,7 @@ class Connection:
         self._parsed = parse(target)
         self._security = security
         self._security.check(self._parsed)
-        self.metadata = security.metadata(metadata)
+        self._metadata = security.metadata(metadata)
         self._credentials = security.credentials()
         self._retries = retries
         self._retry_seconds = retry_seconds
@@ -57,6 +58,11 @@ class Connection:
         self._text_limit: int | None = None
         self._channel: Any = None
         self._stub: Any = None
+
+    @property
+    def metadata(self) -> Metadata:
+        """The metadata of a call that starts now."""
+        return with_trace(self._metadata)
 
     @property
     def channel(self) -> Any:

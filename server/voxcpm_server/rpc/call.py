@@ -19,6 +19,7 @@ from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_server.auth.principal import Caller
 from voxcpm_server.rpc.delivery import ReplyWriter
 from voxcpm_server.rpc.peer import Peer
+from voxcpm_server.rpc.tracing import RpcTrace
 from voxcpm_server.speech.playback import Playback
 
 STREAMS_RETRY_SECONDS = 1.0
@@ -36,6 +37,7 @@ class Call:
     arrival_to_audio_seconds: from the arrival of the call to its first audio
     engine_seconds: time of the engine for all segments
     playback: the estimate of the gaps that a listener hears; None for calls without audio
+    trace: None if the call is not traced
     """
 
     method: str
@@ -50,6 +52,7 @@ class Call:
     arrival_to_audio_seconds: float | None = None
     engine_seconds: float | None = None
     playback: Playback | None = None
+    trace: RpcTrace | None = None
     audio_seconds: float = 0.0
     started: float = field(default_factory=time.monotonic)
     caller: Caller = field(init=False)

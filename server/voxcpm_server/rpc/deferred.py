@@ -11,15 +11,19 @@ from voxcpm_grpc.v1 import tts_pb2, tts_pb2_grpc
 from voxcpm_server.rpc.handler import SERVICE, rpc
 from voxcpm_server.rpc.metrics import Metrics
 from voxcpm_server.rpc.open_calls import OpenCalls
+from voxcpm_server.rpc.tracing import Tracing
 
 
 class DeferredService(grpc.GenericRpcHandler):
     """The RPCs of VoxCPMService. `serve` sets their implementation; until then, `calls` must refuse every call."""
 
-    def __init__(self, calls: OpenCalls, write_seconds: float, metrics: Metrics | None) -> None:
+    def __init__(
+        self, calls: OpenCalls, write_seconds: float, metrics: Metrics | None, tracing: Tracing | None
+    ) -> None:
         self.calls = calls
         self.write_seconds = write_seconds
         self.metrics = metrics
+        self.tracing = tracing
         methods = tts_pb2.DESCRIPTOR.services_by_name["VoxCPMService"].methods
         self._handlers = {f"/{SERVICE}/{method.name}": self._refusal(method.name) for method in methods}
 

@@ -40,14 +40,16 @@ def rpc(*, stream: bool) -> Callable[[Callable[..., Awaitable[Any]]], Callable[.
     """Wraps a servicer method `(self, request or iterator, call)`.
 
     `self.authenticator` identifies the caller, before anything is read; `self.calls` and `self.gate` admit the call;
-    `self.write_seconds` is the longest wait for a caller that does not read; `self.metrics` counts the call, if it is
-    not None.
+    `self.write_seconds` is the longest wait for a caller that does not read; `self.metrics` counts the call, and
+    `self.tracing` traces it, if they are not None.
     """
 
     def decorate(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         @functools.wraps(method)
         async def handler(self: Any, request: Any, context: grpc.aio.ServicerContext) -> Any:
             call = Call(method.__name__, context, Peer.of(context.peer()), ReplyWriter(context, self.write_seconds))
+            if self.tracing is not None:
+                call.trace = self.tracing.begin(call.method, context.invocation_metadata() or ())
             messages = RequestStream(request) if stream else None
             try:
                 if isinstance(request, MalformedMessage):
@@ -168,11 +170,22 @@ def clean(text: str, max_bytes: int) -> str:
 
 
 def _end(metrics: Metrics | None, call: Call, code: str, error: VoxCPMError | None = None) -> None:
-    """Count a call that has ended, and write its log line."""
+    """Count a call that has ended, end its trace, and write its log line."""
     seconds = time.monotonic() - call.started
     if metrics is not None:
         metrics.ended(call, code, seconds)
+    if call.trace is not None:
+        call.trace.end(
+            code,
+            error,
+            request_id=call.request_id,
+            characters=call.characters,
+            queue_seconds=call.queue_seconds,
+            first_audio_seconds=call.first_audio_seconds,
+            audio_seconds=call.audio_seconds,
+        )
     failure: dict[str, str] = {"field": error.field, "error": clean(error.message, 300)} if error else {}
+    trace = {"trace_id": call.trace.id} if call.trace else {}
     log.info(
         LogLine(
             "rpc",
@@ -187,6 +200,7 @@ def _end(metrics: Metrics | None, call: Call, code: str, error: VoxCPMError | No
             queue_seconds=call.queue_seconds,
             first_audio_seconds=call.first_audio_seconds,
             audio_seconds=call.audio_seconds,
+            **trace,
             **failure,
         )
     )

@@ -19,6 +19,7 @@ from voxcpm_server.rpc.health import Health
 from voxcpm_server.rpc.metrics import Metrics
 from voxcpm_server.rpc.open_calls import OpenCalls
 from voxcpm_server.rpc.reflection import Reflection
+from voxcpm_server.rpc.tracing import Tracing
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +36,7 @@ class RpcServer:
 
     expected_seconds: the expected time until `serve`, for the refusals
     metrics: counts all calls
+    tracing: traces all calls
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class RpcServer:
         *,
         expected_seconds: Callable[[], float] = lambda: START_SECONDS,
         metrics: Metrics | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         self.calls = OpenCalls()
         self._settings = settings
@@ -50,7 +53,7 @@ class RpcServer:
         self._expected_seconds = expected_seconds
         self._reflections = OpenCalls()
         self._ends: float | None = None
-        self._service = DeferredService(self.calls, settings.limits.write_seconds, metrics)
+        self._service = DeferredService(self.calls, settings.limits.write_seconds, metrics, tracing)
         self._health = Health()
         self._server = grpc.aio.server(interceptors=(ParseInterceptor(),), options=options(settings))
         self._server.add_generic_rpc_handlers((self._service,))

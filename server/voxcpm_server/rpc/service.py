@@ -21,6 +21,7 @@ from voxcpm_server.rpc.call import AdmissionGate, Call
 from voxcpm_server.rpc.handler import rpc
 from voxcpm_server.rpc.metrics import Metrics
 from voxcpm_server.rpc.open_calls import OpenCalls
+from voxcpm_server.rpc.tracing import Tracing
 from voxcpm_server.speech.chunk_writer import ChunkWriter
 from voxcpm_server.speech.session import Session
 from voxcpm_server.voices.builder import ChosenVoice, Created, VoiceBuilder, recording_warnings
@@ -57,9 +58,11 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
         gate: AdmissionGate,
         limits: LimitSettings,
         metrics: Metrics | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         self.authenticator = authenticator
         self.metrics = metrics
+        self.tracing = tracing
         self.calls = calls
         self.gate = gate
         self.uploads = UploadBudget(limits.max_upload_bytes_total, limits.upload_bytes_per_caller)
@@ -96,6 +99,7 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
             remaining=call.context.time_remaining,
             send=call.replies.write,
             warnings=chosen.warnings,
+            on_segment=call.trace and call.trace.add_segment,
         )
         try:
             await session.run(first, messages)

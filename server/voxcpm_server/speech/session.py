@@ -29,6 +29,7 @@ from voxcpm_server.speech.lead import Lead
 from voxcpm_server.speech.playback import Playback
 from voxcpm_server.speech.queues import End, FlushDone, Generated, Interrupted, OutputQueue, Stop, Work
 from voxcpm_server.speech.speaker import Speaker
+from voxcpm_server.speech.timing import SegmentTiming
 from voxcpm_server.speech.turns import Turns
 from voxcpm_server.wire import replies
 from voxcpm_server.wire.inputs import Continuity, Finish, Flush, GenerateConfig, GenerateInput, Idle, Interrupt, Text
@@ -49,6 +50,7 @@ class Session:
     encode: encodes audio of the model, float32 [n] at its output rate, to latents [patches, P, D]
     remaining: seconds until the caller's deadline; None without one
     send: sends a message to the caller
+    on_segment: receives the times of each segment when it ends
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class Session:
         remaining: Callable[[], float | None],
         send: Callable[[pb.AudioChunk], Awaitable[None]],
         warnings: Iterable[RequestWarning] = (),
+        on_segment: Callable[[SegmentTiming], None] | None = None,
     ) -> None:
         info = pool.info
         self._config = config
@@ -89,6 +92,7 @@ class Session:
             output=self._output,
             summary=self._summary,
             idle=self._idle,
+            on_segment=on_segment,
         )
 
         def header(delay: int) -> pb.StreamHeader:

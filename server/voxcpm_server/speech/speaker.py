@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 import uuid
 from collections.abc import Awaitable, Callable
@@ -18,6 +19,7 @@ from voxcpm_server.speech.continuity import Context
 from voxcpm_server.speech.idle_timeout import IdleTimeout
 from voxcpm_server.speech.lead import Lead
 from voxcpm_server.speech.queues import Generated, OutputQueue, Work
+from voxcpm_server.speech.timing import SegmentTiming
 from voxcpm_server.wire.inputs import Continuity, GenerateConfig
 from voxcpm_server.wire.outputs import Segment, Summary
 
@@ -37,6 +39,7 @@ class Speaker:
     remaining: seconds until the caller's deadline; None without one
     lead: the credit of the stream
     max_carry_seconds: speech carried from segment to segment
+    on_segment: receives the times of each segment when it ends
 
     The ids of its requests begin with `key`.
     """
@@ -55,6 +58,7 @@ class Speaker:
         output: OutputQueue,
         summary: Summary,
         idle: IdleTimeout,
+        on_segment: Callable[[SegmentTiming], None] | None = None,
     ) -> None:
         info = pool.info
         self._config = config
@@ -66,6 +70,8 @@ class Speaker:
         self._output = output
         self._summary = summary
         self._idle = idle
+        self._on_segment = on_segment
+        self._timings: dict[EngineCall[Event], SegmentTiming] = {}
         self.key = uuid.uuid4().hex  # callers may repeat their request ids
         self._context = Context(
             voice,
@@ -90,6 +96,7 @@ class Speaker:
                 call, ahead = ahead or self._generate(work), None
                 try:
                     while (first := await self._admission(call)) is None:
+                        self._timings.pop(call, None)  # the attempt that follows is the segment's
                         await self._close(call)
                         call = self._generate(work)
                     self._on_event(work, call, first)
@@ -107,6 +114,9 @@ class Speaker:
     async def _close(self, call: EngineCall[Event]) -> None:
         await call.aclose()
         self._lead.close(call)
+        if self._on_segment is not None and (timing := self._timings.pop(call, None)):
+            timing.engine, timing.ended, timing.error = call.engine, time.monotonic(), sys.exception()
+            self._on_segment(timing)
 
     @property
     def _may_go_ahead(self) -> bool:
@@ -137,6 +147,8 @@ class Speaker:
         )
         call = self._pool.generate(request, lead_chunks=self._lead.share, grant_on_read=False)
         self._lead.open(call)
+        if self._on_segment is not None:
+            self._timings[call] = SegmentTiming(segment)
         return call
 
     async def _admission(self, call: EngineCall[Event]) -> Event | None:
@@ -177,6 +189,8 @@ class Speaker:
 
     def _on_event(self, segment: Segment, call: EngineCall[Event], event: Event) -> None:
         summary = self._summary
+        if self._timings and not (isinstance(event, AudioChunk) and event.index):
+            self._timings[call].on_event(event)
         match event:
             case AudioChunk(samples=samples):
                 self._lead.on_chunk(call)
