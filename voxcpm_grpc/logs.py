@@ -14,8 +14,6 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Literal
 
-from voxcpm_grpc.control_characters import escaped_json
-
 OURS = ("voxcpm_grpc", "voxcpm_server")
 
 request_id: ContextVar[str] = ContextVar("request_id", default="")
@@ -106,7 +104,7 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info:
             values["error_trace"] = self.formatException(record.exc_info)
         kept = {key: _rounded(value) for key, value in values.items() if value not in (None, "")}
-        return escaped_json(json.dumps(kept, ensure_ascii=False))
+        return json.dumps(kept).replace("\x7f", "\\u007f")  # all other control characters are escaped
 
 
 def _rounded(value: Any) -> Any:

@@ -12,7 +12,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
     "v1": (),
     "peekable_queue": (),
     "loop_thread": (),
-    "logs": ("control_characters",),
+    "logs": (),
     "progress": (),
     "request": ("errors",),
     "checkpoint": ("progress", "errors"),
