@@ -1,5 +1,7 @@
 import gc
+import logging
 import random
+import re
 import weakref
 from collections import defaultdict
 from dataclasses import replace
@@ -76,14 +78,17 @@ def test_batched_equals_alone(alone, order, options):
         assert stats.prefix_hit_tokens > 0
 
 
-def test_preemption_changes_nothing(alone):
+def test_preemption_changes_nothing(alone, caplog):
+    caplog.set_level(logging.DEBUG, "voxcpm_grpc.engine")
     eng = engine(kv_positions=128, prefill_tokens=64)
     for request in mixed_requests():
-        eng.add(request)
+        eng.add(replace(request, log_id=f"rpc-{request.id}"))
     outcomes = run(eng)
     for name, expected in alone.items():
         assert_same(outcomes[name], expected)
-    assert eng.stats().preemptions > 0
+    lines = [line for record in caplog.records if (line := record.getMessage()).startswith("preempted ")]
+    assert len(lines) == eng.stats().preemptions > 0
+    assert all(re.fullmatch(r"preempted request=(\S+) id=rpc-\1 chunks=\d+", line) for line in lines), lines
     assert at_rest(eng)
 
 

@@ -175,6 +175,17 @@ async def test_the_caller_decides_about_the_sample_and_else_the_ratio(serve_fron
     assert bool(await traced.spans()) is expected
 
 
+@pytest.mark.parametrize("state", ["=,=;", "a=1,a=2", "A B=1", 100 * "a=b,", 600 * "x"])
+async def test_a_wrong_tracestate_costs_neither_the_trace_nor_a_line_of_the_log(serve_front, traced, caplog, state):
+    caplog.set_level("WARNING")
+    async with serve_front(tracing=traced.tracing) as served:
+        metadata = (SAMPLED[0], ("tracestate", state))
+        await served.stub.GetModelInfo(pb.GetModelInfoRequest(), metadata=metadata)
+    [span] = await traced.spans()
+    assert f"{span.context.trace_id:032x}" == TRACE
+    assert not caplog.records
+
+
 @pytest.mark.parametrize("header", ["", "00-0-0-01", "00-" + "g" * 32 + "-" + "0" * 16 + "-01", "x" * 2000])
 async def test_a_wrong_traceparent_begins_a_new_trace(serve_front, traced, header):
     async with serve_front(tracing=traced.tracing) as served:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -149,6 +150,27 @@ def test_a_refused_request_fails_with_the_error_of_the_engine(front):
     [failed] = front.until_end_of("a")
     assert isinstance(failed.error(), Exhausted)
     assert failed.error().retry_after == 2.5
+
+
+def test_the_lines_about_a_request_have_the_request_id_of_its_rpc(caplog):
+    caplog.set_level(logging.DEBUG, "voxcpm_grpc.worker")
+    loop = Dispatcher(FakeEngine(step_seconds=0.0), StepTimer())
+    texts = {"a": "Hello.", "b": "refuse", "c": "fault", "d": "fail"}
+    inbox = [m.Submit(replace(request(id, 1, text), log_id=f"rpc-{id}"), 10) for id, text in texts.items()]
+    inbox += [m.Encode("e", np.zeros(320, np.float32), False, "rpc-e")]
+    loop.run_once([(OWNER, m.encode_command(one)) for one in inbox])
+    while loop.busy:
+        loop.run_once([])
+    lines = [(record.levelno, record.getMessage()) for record in caplog.records]
+    for expected in (
+        (logging.DEBUG, "admitted request=a id=rpc-a queue_seconds=0.000"),
+        (logging.DEBUG, "finished request=a id=rpc-a steps=1 reason=max_steps"),
+        (logging.WARNING, "refused request=b id=rpc-b code=RESOURCE_EXHAUSTED"),
+        (logging.ERROR, "a command failed request=c id=rpc-c"),
+        (logging.WARNING, "failed request=d id=rpc-d code=INTERNAL"),
+        (logging.DEBUG, "finished request=e id=rpc-e"),
+    ):
+        assert expected in lines, lines
 
 
 def test_an_error_in_a_command_ends_that_request_only(front, engine, caplog):

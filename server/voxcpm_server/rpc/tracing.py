@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 import uuid
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 SERVICE_NAME = "voxcpm-grpc"
 FLUSH_SECONDS = 2.0  # at the end, for the spans that wait
 NANOSECONDS = 1e9
+# These loggers warn of wrong metadata of callers, and quote it.
+CALLERS_FAULTS = ("opentelemetry.trace.span", "opentelemetry.trace.propagation.tracecontext")
 # Codes that are faults of a server, by the conventions of OpenTelemetry. Others leave the status of its span unset.
 FAULTS = {"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"}
 
@@ -50,6 +53,8 @@ class Tracing:
             from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
         except ImportError:
             raise StartupError("tracing.endpoint needs packages: pip install 'voxcpm-grpc[tracing]'") from None
+        for name in CALLERS_FAULTS:
+            logging.getLogger(name).setLevel(logging.ERROR)
         resource = Resource(
             {
                 "service.name": SERVICE_NAME,
