@@ -18,7 +18,7 @@ INSTALL = $(PYTHON) tools/install.py $(VENV) --torch $(TORCH_VERSION) $(if $(TOR
 PROTOC_VENV = .venv-protos
 # The oldest grpcio that pyproject.toml admits: stubs refuse a grpcio older than what generated them.
 GRPCIO_TOOLS = 1.71.2
-PROTOC = $(PROTOC_VENV)/bin/python -m grpc_tools.protoc -I protos protos/voxcpm_grpc/v1/tts.proto
+PROTOC = $(PROTOC_VENV)/bin/python -m grpc_tools.protoc -I protos $(wildcard protos/voxcpm_grpc/v1/*.proto)
 
 export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 
@@ -46,7 +46,7 @@ check: $(TESTS_INSTALLED) $(PROTOC_VENV)/.installed ## format, lint, types, laye
 	$(VENV)/bin/python -m pytest tests/test_layers.py
 	@new=$$(mktemp -d) && trap 'rm -r "$$new"' EXIT && \
 	$(PROTOC) --python_out="$$new" --pyi_out="$$new" --grpc_python_out="$$new" && \
-	for stub in tts_pb2.py tts_pb2.pyi tts_pb2_grpc.py; do \
+	for stub in $$(ls "$$new/voxcpm_grpc/v1"); do \
 		diff -u voxcpm_grpc/v1/$$stub "$$new/voxcpm_grpc/v1/$$stub" || { echo "stale stub: run make protos"; exit 1; }; \
 	done
 	$(PROTOC_VENV)/bin/python tools/document_api.py --check

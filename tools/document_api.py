@@ -1,10 +1,10 @@
-"""Write docs/api.md from the comments of the proto.
+"""Write docs/api.md and docs/admin-api.md from the comments of the protos.
 
     .venv-protos/bin/python tools/document_api.py            (part of `make protos`)
     .venv-protos/bin/python tools/document_api.py --check    (part of `make check`)
 
-Needs grpcio-tools, which `make` installs into .venv-protos. It fails if an element of the proto has no comment. With
---check it writes nothing, and fails if the page is out of date.
+Needs grpcio-tools, which `make` installs into .venv-protos. It fails if an element of a proto has no comment. With
+--check it writes nothing, and fails if a page is out of date.
 """
 
 from __future__ import annotations
@@ -27,13 +27,8 @@ from google.protobuf.descriptor_pb2 import (
 )
 
 ROOT = Path(__file__).parent.parent
-PROTO = "voxcpm_grpc/v1/tts.proto"
-PAGE = ROOT / "docs" / "api.md"
-HEAD = f"""# API reference
-
-Written by `tools/document_api.py` from the comments of [tts.proto](../protos/{PROTO}).
-
-"""
+FOLDER = "voxcpm_grpc/v1"
+PAGES = {"tts.proto": ("api.md", "API reference"), "admin.proto": ("admin-api.md", "Admin API reference")}
 # Field numbers of descriptor.proto. The path of a comment consists of them and of indices.
 SYNTAX, SERVICE, MESSAGE, ENUM = 12, 6, 4, 5
 METHOD, FIELD, ONEOF, VALUE = 2, 2, 8, 2
@@ -50,8 +45,8 @@ class MissingComment(Exception):
     """An element of the proto has no comment."""
 
 
-def compiled() -> FileDescriptorProto:
-    """The proto with its comments. Raises CalledProcessError if it does not compile."""
+def compiled(name: str) -> FileDescriptorProto:
+    """The proto of this name with its comments. Raises CalledProcessError if it does not compile."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "set"
         command = [
@@ -62,18 +57,20 @@ def compiled() -> FileDescriptorProto:
             "protos",
             "--include_source_info",
             f"-o{out}",
-            PROTO,
+            f"{FOLDER}/{name}",
         ]
         subprocess.run(command, cwd=ROOT, check=True)
         return FileDescriptorSet.FromString(out.read_bytes()).file[0]
 
 
-def page(proto: FileDescriptorProto) -> str:
+def page(proto: FileDescriptorProto, title: str = "API reference") -> str:
     """The whole page. Raises MissingComment with the names of all elements without one."""
     writer = _Writer(proto)
-    text = HEAD + "\n".join(writer.lines())
+    name = Path(proto.name).name
+    source = f"Written by `tools/document_api.py` from the comments of [{name}](../protos/{FOLDER}/{name})."
+    text = "\n".join((f"# {title}", "", source, "", *writer.lines()))
     if writer.missing:
-        raise MissingComment(f"these elements of {PROTO} have no comment: {', '.join(writer.missing)}")
+        raise MissingComment(f"these elements of {name} have no comment: {', '.join(writer.missing)}")
     return text + "\n"
 
 
@@ -197,17 +194,19 @@ def _heading(detached: Sequence[str]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Write docs/api.md from the comments of the proto.")
-    parser.add_argument("--check", action="store_true", help="write nothing; fail if the page is out of date")
+    parser = argparse.ArgumentParser(description="Write the reference pages from the comments of the protos.")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a page is out of date")
     arguments = parser.parse_args()
-    try:
-        text = page(compiled())
-    except MissingComment as error:
-        sys.exit(str(error))
-    if not arguments.check:
-        PAGE.write_text(text, encoding="utf-8")
-    elif not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text:
-        sys.exit("docs/api.md is out of date: run make protos")
+    for name, (file, title) in PAGES.items():
+        path = ROOT / "docs" / file
+        try:
+            text = page(compiled(name), title)
+        except MissingComment as error:
+            sys.exit(str(error))
+        if not arguments.check:
+            path.write_text(text, encoding="utf-8")
+        elif not path.exists() or path.read_text(encoding="utf-8") != text:
+            sys.exit(f"docs/{file} is out of date: run make protos")
 
 
 if __name__ == "__main__":

@@ -162,7 +162,9 @@ class Stats:
     slots_total: int = 0
     pages_used: int = 0
     pages_total: int = 0
+    page_size: int = 0  # positions of a page
     steps: int = 0
+    chunks: int = 0  # of audio that were made
     preemptions: int = 0
     swaps: int = 0  # of streams that have given their slot up
     prefix_hit_tokens: int = 0

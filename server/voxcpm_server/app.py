@@ -21,6 +21,7 @@ from voxcpm_grpc.pool.ray.ray_pool import FindAndLoad, RayPool
 from voxcpm_grpc.settings.schema import Settings, engines
 from voxcpm_server.auth.authenticator import Authenticator
 from voxcpm_server.download import download, find_model
+from voxcpm_server.rpc.admin import AdminServer
 from voxcpm_server.rpc.call import AdmissionGate
 from voxcpm_server.rpc.handler import SERVICE
 from voxcpm_server.rpc.metrics import Metrics
@@ -99,6 +100,11 @@ async def running_server(
             stack.push_async_callback(tracing.close)
         rpc = RpcServer(settings, expected_seconds=start.remaining, metrics=metrics, tracing=tracing)
         start.report = rpc.report_start
+        admin = None
+        if settings.admin.listen:
+            admin = AdminServer(settings, rpc, authenticator)
+            log.info("the admin service listens on %s", await admin.open())
+            stack.push_async_callback(admin.stop)
         stack.push_async_callback(rpc.stop)
         address = ""
         if open_early:
@@ -137,9 +143,11 @@ async def running_server(
             calls=rpc.calls,
             gate=gate,
             limits=settings.limits,
-            metrics=metrics,
+            metrics=rpc.recent,
             tracing=tracing,
         )
+        if admin is not None:
+            admin.stats.watch(pool, gate, service.uploads, lambda: store.count)
         if metrics is not None:
             metrics.gauge("open_streams", "Streams that are open.", lambda: gate.streams)
             metrics.gauge("upload_bytes", "Recordings of uploads in memory.", lambda: service.uploads.held)

@@ -91,7 +91,11 @@ async def _serve_fronts(settings: Settings, directory: Path | None, signals: Sig
             f"front {number}": partial(
                 _run_front,
                 settings=settings.model_copy(
-                    update={"listen": address, "metrics": settings.metrics.of_front(number)},
+                    update={
+                        "listen": address,
+                        "metrics": settings.metrics.of_front(number),
+                        "admin": settings.admin.of_front(number),
+                    },
                 ),
                 engine_metrics=number == 0,
                 directory=directory,

@@ -276,7 +276,7 @@ def serve_front(tmp_path: Path, decode_pool: DecodePool) -> ServeFront:
             calls=rpc.calls,
             gate=gate,
             limits=settings.limits,
-            metrics=metrics,
+            metrics=rpc.recent,
             tracing=tracing,
         )
         rpc.serve(service)

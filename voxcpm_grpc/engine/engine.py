@@ -89,7 +89,7 @@ class Engine:
         self._results: list[Result] = []
         self._consecutive_faults = 0
         self._counts = dict.fromkeys(
-            ("steps", "prefix_hit_tokens", "prefill_tokens", "finished", "cancelled", "failed"), 0
+            ("steps", "chunks", "prefix_hit_tokens", "prefill_tokens", "finished", "cancelled", "failed"), 0
         )
 
     def warm_up(self) -> float:
@@ -204,6 +204,7 @@ class Engine:
             slots_total=self.info.max_slots,
             pages_used=scheduler.blocks.used,
             pages_total=scheduler.blocks.total,
+            page_size=scheduler.page_size,
             preemptions=scheduler.preemptions,
             swaps=scheduler.swaps,
             **self._counts,
@@ -295,6 +296,7 @@ class Engine:
                 index = sequence.delivered
                 sequence.first_audio_at = sequence.first_audio_at or monotonic()
                 sequence.delivered += 1
+                self._counts["chunks"] += 1
                 self._results.append((sequence.id, AudioChunk(index=index, samples=audio[row])))
                 if stop[row] and index > sequence.request.sampling.min_steps:
                     self._finish(sequence, FinishReason.STOP)

@@ -67,6 +67,12 @@ class Decode(_Message, frozen=True):
     log_id: str = ""
 
 
+class AskStats(_Message, frozen=True):
+    """Report the statistics after the current step, as an EngineStats with this number."""
+
+    number: int
+
+
 class Stop(_Message, frozen=True):
     """End the process after the current step. A front drains first, without the drain delay if `skip_delay` is true."""
 
@@ -116,6 +122,7 @@ Command = (
     | Cancel
     | Encode
     | Decode
+    | AskStats
     | Stop
     | Attach
     | Detach
@@ -204,11 +211,14 @@ NO_LOAD = ExternalLoad(streams=0, steps=0.0)
 class EngineStats(_Message, frozen=True):
     """The statistics of an engine, for all fronts. Sent about once a second while it works, and when it becomes idle.
 
-    `step_seconds` is the time that all steps since its start have taken.
+    `step_seconds` is the time that all steps since its start have taken. `answers` is the number of the AskStats that
+    this report answers, 0 for none.
     """
 
     stats: Stats
     step_seconds: float
+    process_id: int = 0
+    answers: int = 0
 
 
 Report = Ready | Starting | StartFailed | Heartbeat | CallEvent | Failed | ExternalLoad | EngineStats

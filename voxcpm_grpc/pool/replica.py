@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import weakref
 from collections.abc import Callable
+from itertools import count
 
 from voxcpm_grpc.errors import Internal, Unavailable
-from voxcpm_grpc.ipc.messages import NO_LOAD, CallEvent, Cancel, Credit, EngineStats, ExternalLoad, Failed, Report
+from voxcpm_grpc.ipc.messages import (
+    NO_LOAD,
+    AskStats,
+    CallEvent,
+    Cancel,
+    Credit,
+    EngineStats,
+    ExternalLoad,
+    Failed,
+    Report,
+)
 from voxcpm_grpc.logs import LogLine
 from voxcpm_grpc.pool.balancer import Room
 from voxcpm_grpc.pool.engine_call import EngineCall
@@ -52,6 +64,9 @@ class Replica:
         self._info: ModelInfo | None = None
         self._external_load = NO_LOAD
         self._stats: EngineStats | None = None
+        self._stats_at = 0.0  # when they arrived, by the clock of the event loop
+        self._answers: dict[int, asyncio.Future[None]] = {}  # of AskStats, by number
+        self._numbers = count(1)
         self._check = check
         self._on_change = on_change
         self._reassign = reassign
@@ -77,6 +92,33 @@ class Replica:
     def stats(self) -> EngineStats | None:
         """The latest statistics of the engine; None before the first ones, and while there is no engine."""
         return self._stats
+
+    @property
+    def stats_age(self) -> float:
+        """Seconds since `stats` arrived."""
+        return asyncio.get_running_loop().time() - self._stats_at
+
+    @property
+    def info(self) -> ModelInfo | None:
+        """The model of the latest engine; None before the first one is ready."""
+        return self._info
+
+    async def refresh_stats(self, seconds: float) -> None:
+        """Ask the engine for `stats` of this moment, and wait up to `seconds` for them.
+
+        The engine answers after its current step, and after all commands that were sent before.
+        """
+        if self._handle is None:
+            return
+        number = next(self._numbers)
+        answer = self._answers[number] = asyncio.get_running_loop().create_future()
+        try:
+            self._handle.post(AskStats(number))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await answer
+        finally:
+            del self._answers[number]
 
     @property
     def has_queue(self) -> bool:
@@ -155,6 +197,9 @@ class Replica:
         self._handle = None
         self._external_load = NO_LOAD
         self._stats = None
+        for answer in self._answers.values():
+            if not answer.done():
+                answer.set_result(None)
         calls = self.calls
         self._calls.clear()
         self._idle.set()
@@ -191,7 +236,9 @@ class Replica:
             case ExternalLoad():
                 self._external_load = report
             case EngineStats():
-                self._stats = report
+                self._stats, self._stats_at = report, asyncio.get_running_loop().time()
+                if (answer := self._answers.get(report.answers)) and not answer.done():
+                    answer.set_result(None)
             case _:
                 logger.error("%s sent %s, which is valid only during its start", self.name, type(report).__name__)
 

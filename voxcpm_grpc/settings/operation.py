@@ -1,8 +1,9 @@
-"""Settings of metrics and traces."""
+"""Settings of metrics, of traces and of the admin service."""
 
 from __future__ import annotations
 
 import re
+from typing import Self
 
 from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
@@ -10,14 +11,10 @@ from pydantic_core import PydanticCustomError
 from voxcpm_grpc.settings.types import Frozen
 
 
-class MetricsSettings(Frozen):
-    """Metrics for Prometheus."""
+class _OwnPort(Frozen):
+    """A service on a port of its own, if `listen` is set."""
 
-    listen: str | None = Field(
-        default=None,
-        description="address and port of the page /metrics, such as 0.0.0.0:9464; of several fronts each listens on "
-        "the next port; default: no metrics",
-    )
+    listen: str | None = None
 
     @field_validator("listen")
     @classmethod
@@ -26,12 +23,32 @@ class MetricsSettings(Frozen):
             raise PydanticCustomError("listen", "it must be an address and a port, such as 127.0.0.1:9464")
         return listen
 
-    def of_front(self, number: int) -> MetricsSettings:
+    def of_front(self, number: int) -> Self:
         """The settings of a front, counted from 0, of several."""
         if self.listen is None:
             return self
         host, _, port = self.listen.rpartition(":")
-        return MetricsSettings(listen=f"{host}:{int(port) and int(port) + number}")
+        return type(self)(listen=f"{host}:{int(port) and int(port) + number}")
+
+
+class MetricsSettings(_OwnPort):
+    """Metrics for Prometheus."""
+
+    listen: str | None = Field(
+        default=None,
+        description="address and port of the page /metrics, such as 0.0.0.0:9464; of several fronts each listens on "
+        "the next port; default: no metrics",
+    )
+
+
+class AdminSettings(_OwnPort):
+    """Statistics for operators."""
+
+    listen: str | None = Field(
+        default=None,
+        description="address and port of VoxCPMAdminService, which `voxcpm-grpc top` uses, such as 127.0.0.1:50052; "
+        "tls and auth apply to it; of several fronts each listens on the next port; default: no admin service",
+    )
 
 
 class TracingSettings(Frozen):

@@ -13,7 +13,7 @@ from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.logs import LogOptions
 from voxcpm_grpc.settings.engine import EngineSettings, RaySettings, SupervisionSettings
 from voxcpm_grpc.settings.limits import LimitSettings
-from voxcpm_grpc.settings.operation import MetricsSettings, TracingSettings
+from voxcpm_grpc.settings.operation import AdminSettings, MetricsSettings, TracingSettings
 from voxcpm_grpc.settings.security import AuthSettings, TlsSettings
 from voxcpm_grpc.settings.types import Frozen, Interval, Positive
 from voxcpm_grpc.settings.voices import VoiceSettings
@@ -91,6 +91,7 @@ class Settings(Frozen):
     auth: AuthSettings = Field(default=AuthSettings(), description="authentication of callers")
     metrics: MetricsSettings = Field(default=MetricsSettings(), description="metrics for Prometheus")
     tracing: TracingSettings = Field(default=TracingSettings(), description="traces for OpenTelemetry")
+    admin: AdminSettings = Field(default=AdminSettings(), description="statistics for operators")
 
     @property
     def log(self) -> LogOptions:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -10,11 +11,13 @@ from time import monotonic
 from typing import Protocol
 
 import numpy as np
+from msgspec.structs import replace
 
 from voxcpm_grpc.errors import Internal, TooLong, VoxCPMError, code_of
 from voxcpm_grpc.ipc import messages
 from voxcpm_grpc.ipc.messages import (
     NO_LOAD,
+    AskStats,
     Attach,
     CallEvent,
     Cancel,
@@ -117,6 +120,7 @@ class Dispatcher:
         self._logged_steps = 0
         self._stats_reported = 0.0  # when the statistics were reported last
         self._stats: EngineStats | None = None  # the last ones
+        self._stats_asked: list[tuple[str, int]] = []  # the front and the number of each AskStats
         self._step_seconds = 0.0
 
     @property
@@ -212,6 +216,8 @@ class Dispatcher:
             case Decode(id, latents, log_id):
                 engine.decode(id, latents)
                 self._tasks[id] = _Task(front, log_id)
+            case AskStats(number):
+                self._stats_asked.append((front, number))
             case Stop():
                 self.stopped = True
             case Attach(attached, address):
@@ -274,12 +280,21 @@ class Dispatcher:
                 reports[front].append(load)
 
     def _publish_stats(self, reports: dict[str, list[Report]]) -> None:
-        """Report the statistics every `STATS_SECONDS`, and whenever the engine becomes idle, if they have changed."""
+        """Report the statistics every `STATS_SECONDS`, and whenever the engine becomes idle, if they have changed.
+
+        A front that asks for them gets them at once.
+        """
         now = monotonic()
-        if now - self._stats_reported < STATS_SECONDS and self._engine.busy:
+        due = now - self._stats_reported >= STATS_SECONDS or not self._engine.busy
+        if not (due or self._stats_asked):
+            return
+        found = EngineStats(self._engine.stats(), self._step_seconds, os.getpid())
+        for front, number in self._stats_asked:
+            reports[front].append(replace(found, answers=number))
+        self._stats_asked.clear()
+        if not due:
             return
         self._stats_reported = now
-        found = EngineStats(self._engine.stats(), self._step_seconds)
         if self._stats is None or found.stats != self._stats.stats:
             self._stats = found
             for front in (OWNER, *self._fronts):

@@ -8,8 +8,15 @@ from voxcpm_grpc.settings.schema import Settings
 
 
 def exposure(settings: Settings) -> str:
-    """The fault of a server that other hosts reach without TLS or without authentication; empty if there is none."""
-    if is_local(settings.listen):
+    """The fault of a server that other hosts reach without TLS or without authentication; empty if there is none.
+
+    It covers the port of the service and that of the admin service.
+    """
+    admin = settings.admin.listen
+    exposed = [] if is_local(settings.listen) else [settings.listen]
+    if admin is not None and not is_local(admin):
+        exposed.append(f"{admin} (admin.listen)")
+    if not exposed:
         return ""
     missing = []
     if settings.tls.cert is None:
@@ -18,7 +25,8 @@ def exposure(settings: Settings) -> str:
         missing.append("authentication (auth.keys, auth.jwks or tls.client_ca)")
     if not missing:
         return ""
-    return f"{settings.listen} is open to other hosts without {' and without '.join(missing)}"
+    verb = "are" if len(exposed) > 1 else "is"
+    return f"{' and '.join(exposed)} {verb} open to other hosts without {' and without '.join(missing)}"
 
 
 def is_local(listen: str) -> bool:

@@ -40,6 +40,11 @@ class Caller:
             return cls(address)
         return cls(principal.name, "" if principal.admin else principal.name, principal.admin)
 
+    @property
+    def may_administer(self) -> bool:
+        """True for admins, and for everyone if callers have no identity."""
+        return self.admin or not self.principal
+
     def sees(self, owner: str) -> bool:
         """True if the caller may use the voices of this owner."""
         return self.admin or owner in ("", self.principal)

@@ -11,6 +11,7 @@ from voxcpm_grpc.v1 import tts_pb2, tts_pb2_grpc
 from voxcpm_server.rpc.handler import SERVICE, rpc
 from voxcpm_server.rpc.metrics import Metrics
 from voxcpm_server.rpc.open_calls import OpenCalls
+from voxcpm_server.rpc.recent import RecentCalls
 from voxcpm_server.rpc.tracing import Tracing
 
 
@@ -18,7 +19,7 @@ class DeferredService(grpc.GenericRpcHandler):
     """The RPCs of VoxCPMService. `serve` sets their implementation; until then, `calls` must refuse every call."""
 
     def __init__(
-        self, calls: OpenCalls, write_seconds: float, metrics: Metrics | None, tracing: Tracing | None
+        self, calls: OpenCalls, write_seconds: float, metrics: Metrics | RecentCalls | None, tracing: Tracing | None
     ) -> None:
         self.calls = calls
         self.write_seconds = write_seconds

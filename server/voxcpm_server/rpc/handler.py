@@ -26,9 +26,11 @@ from voxcpm_server.rpc.delivery import STATUS_SECONDS, ReplyWriter, reset_after
 from voxcpm_server.rpc.metrics import Metrics
 from voxcpm_server.rpc.open_calls import EndedByShutdown
 from voxcpm_server.rpc.peer import Peer
+from voxcpm_server.rpc.recent import RecentCalls
 
 log = logging.getLogger(__name__)
 
+PACKAGE = tts_pb2.DESCRIPTOR.package
 SERVICE = tts_pb2.DESCRIPTOR.services_by_name["VoxCPMService"].full_name
 
 MAX_MESSAGE_BYTES = 1000  # percent-encoded, base64 and repeated in a detail, a status stays under 8 kB
@@ -54,7 +56,7 @@ def rpc(*, stream: bool) -> Callable[[Callable[..., Awaitable[Any]]], Callable[.
             try:
                 if isinstance(request, MalformedMessage):
                     raise request.error()
-                async with self.calls.enter():
+                async with self.calls.enter(call.method):
                     metadata = context.invocation_metadata() or ()
                     principal = await self.authenticator.principal(metadata, context.auth_context)
                     call.caller = Caller.of(principal, call.peer.caller)
@@ -121,7 +123,7 @@ class ParseInterceptor(grpc.aio.ServerInterceptor):
 
     async def intercept_service(self, continuation: Any, handler_call_details: grpc.HandlerCallDetails) -> Any:
         handler = await continuation(handler_call_details)
-        if handler is None or not handler_call_details.method.startswith(f"/{SERVICE}/"):
+        if handler is None or not handler_call_details.method.startswith(f"/{PACKAGE}."):
             return handler
         parse = handler.request_deserializer
 
@@ -169,7 +171,7 @@ def clean(text: str, max_bytes: int) -> str:
     return kept if len(encoded) <= max_bytes else encoded[: max_bytes - 3].decode(errors="ignore") + "…"
 
 
-def _end(metrics: Metrics | None, call: Call, code: str, error: VoxCPMError | None = None) -> None:
+def _end(metrics: Metrics | RecentCalls | None, call: Call, code: str, error: VoxCPMError | None = None) -> None:
     """Count a call that has ended, end its trace, and write its log line."""
     seconds = time.monotonic() - call.started
     if metrics is not None:

@@ -37,6 +37,11 @@ class Health(health_pb2_grpc.HealthServicer):
         self._ready = ready and not self._shutting_down
         self._wake()
 
+    @property
+    def ready(self) -> bool:
+        """True if the server is reported as ready."""
+        return self._ready
+
     def shut_down(self) -> None:
         """Report that the server is not ready, whatever `set` reports later."""
         self._shutting_down = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -21,6 +22,8 @@ class OpenCalls:
     """Counts calls, refuses new ones on request, and can end those in progress."""
 
     def __init__(self) -> None:
+        self.methods: Counter[str] = Counter()
+        """The number of open calls by method, which may be 0."""
         self._open: set[asyncio.Timeout] = set()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -48,12 +51,13 @@ class OpenCalls:
         self._refusal = None
 
     @asynccontextmanager
-    async def enter(self) -> AsyncIterator[None]:
+    async def enter(self, method: str = "") -> AsyncIterator[None]:
         """A call that lasts as long as the block. Raises Unavailable, and EndedByShutdown if `end` ends the block."""
         if self._refusal is not None:
             raise self._refusal()
         end = asyncio.timeout(None)  # without a timer: only `end` makes it expire
         self._open.add(end)
+        self.methods[method] += 1
         self._idle.clear()
         try:
             async with end:
@@ -64,6 +68,7 @@ class OpenCalls:
             raise
         finally:
             self._open.discard(end)
+            self.methods[method] -= 1
             if not self._open:
                 self._idle.set()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -64,10 +64,10 @@ class Descriptors:
 
 
 class Reflection(reflection.aio.ReflectionServicer):  # pyright: ignore[reportAttributeAccessIssue]
-    """The reflection service. `streams` are its open calls; each can be ended."""
+    """The reflection service. `streams` are its open calls; each can be ended. `services` are those of the port."""
 
-    def __init__(self, streams: OpenCalls) -> None:
-        super().__init__((SERVICE, health.SERVICE_NAME, V1, V1ALPHA), pool=Descriptors())
+    def __init__(self, streams: OpenCalls, services: Iterable[str] = (SERVICE,)) -> None:
+        super().__init__((*services, health.SERVICE_NAME, V1, V1ALPHA), pool=Descriptors())
         self._streams = streams
 
     def register(self, server: grpc.aio.Server) -> None:

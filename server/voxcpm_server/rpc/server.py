@@ -18,8 +18,10 @@ from voxcpm_server.rpc.handler import ParseInterceptor
 from voxcpm_server.rpc.health import Health
 from voxcpm_server.rpc.metrics import Metrics
 from voxcpm_server.rpc.open_calls import OpenCalls
+from voxcpm_server.rpc.recent import RecentCalls
 from voxcpm_server.rpc.reflection import Reflection
 from voxcpm_server.rpc.tracing import Tracing
+from voxcpm_server.wire.stats import Phase
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +39,8 @@ class RpcServer:
     expected_seconds: the expected time until `serve`, for the refusals
     metrics: counts all calls
     tracing: traces all calls
+
+    `calls` are the open ones, `recent` those that have ended, `step` is the step of the start.
     """
 
     def __init__(
@@ -48,37 +52,49 @@ class RpcServer:
         tracing: Tracing | None = None,
     ) -> None:
         self.calls = OpenCalls()
+        self.recent = RecentCalls(metrics)
+        self.health = Health()
+        self.step = "the server is starting"
+        self.max_streams = settings.limits.max_streams
         self._settings = settings
-        self._step = "the server is starting"
         self._expected_seconds = expected_seconds
         self._reflections = OpenCalls()
         self._ends: float | None = None
-        self._service = DeferredService(self.calls, settings.limits.write_seconds, metrics, tracing)
-        self._health = Health()
+        self._served = False
+        self._service = DeferredService(self.calls, settings.limits.write_seconds, self.recent, tracing)
         self._server = grpc.aio.server(interceptors=(ParseInterceptor(),), options=options(settings))
         self._server.add_generic_rpc_handlers((self._service,))
-        self._health.register(self._server)
+        self.health.register(self._server)
         Reflection(self._reflections).register(self._server)
         self.calls.refuse_with(self._not_ready)
 
     async def open(self) -> str:
         """Open the port, and return its address with the real port. Raises StartupError."""
-        address = _bind(self._server, self._settings.listen, tls.credentials(self._settings.tls))
+        address = bind(self._server, self._settings.listen, tls.credentials(self._settings.tls))
         await self._server.start()
         return address
 
+    @property
+    def phase(self) -> Phase:
+        if self._ends is not None:
+            return Phase.DRAINING
+        if not self._served:
+            return Phase.STARTING
+        return Phase.SERVING if self.health.ready else Phase.NO_ENGINE
+
     def report_start(self, step: str) -> None:
         """Name the step of the start in the refusals of calls."""
-        self._step = step
+        self.step = step
 
     def serve(self, service: tts_pb2_grpc.VoxCPMServiceServicer) -> None:
         """Serve calls from now on."""
         self._service.serve(service)
+        self._served = True
         self.calls.admit()
 
     def set_ready(self, ready: bool) -> None:
         """Report to load balancers whether the server is ready for calls."""
-        self._health.set(ready=ready)
+        self.health.set(ready=ready)
 
     async def withdraw(self) -> None:
         """Report NOT_SERVING, and serve new calls for `drain_delay_seconds`, in which load balancers react."""
@@ -98,7 +114,7 @@ class RpcServer:
                 # Closes the listener and sends GOAWAY, after which clients send new calls on other connections.
                 group.create_task(self._server.stop(seconds + STOP_SECONDS))
                 await asyncio.sleep(0)  # until it is done
-                self._health.end_watches()  # these and reflection streams would stay open until `ends`
+                self.health.end_watches()  # these and reflection streams would stay open until `ends`
                 self._reflections.end(seconds)
                 with suppress(TimeoutError):
                     async with asyncio.timeout_at(ends):
@@ -113,13 +129,13 @@ class RpcServer:
 
     def _not_ready(self) -> Unavailable:
         seconds = self._expected_seconds()
-        text = f"{self._step}; the server is not ready yet, try again in about {seconds:.0f} s"
+        text = f"{self.step}; the server is not ready yet, try again in about {seconds:.0f} s"
         return Unavailable(text, retry_after=seconds)
 
     def _begin_end(self) -> float:
         """Report NOT_SERVING. Returns the time of the event loop at which the calls in progress are ended."""
         if self._ends is None:
-            self._health.shut_down()
+            self.health.shut_down()
             self._ends = _now() + self._settings.drain_seconds
         return self._ends
 
@@ -149,7 +165,8 @@ def _milliseconds(seconds: float) -> int:
     return round(1000 * seconds)
 
 
-def _bind(server: grpc.aio.Server, listen: str, credentials: grpc.ServerCredentials | None) -> str:
+def bind(server: grpc.aio.Server, listen: str, credentials: grpc.ServerCredentials | None) -> str:
+    """Bind a server to an address, and return it with the real port. Raises StartupError."""
     try:
         port = server.add_secure_port(listen, credentials) if credentials else server.add_insecure_port(listen)
     except RuntimeError:

@@ -21,6 +21,7 @@ from voxcpm_server.rpc.call import AdmissionGate, Call
 from voxcpm_server.rpc.handler import rpc
 from voxcpm_server.rpc.metrics import Metrics
 from voxcpm_server.rpc.open_calls import OpenCalls
+from voxcpm_server.rpc.recent import RecentCalls
 from voxcpm_server.rpc.tracing import Tracing
 from voxcpm_server.speech.chunk_writer import ChunkWriter
 from voxcpm_server.speech.session import Session
@@ -57,7 +58,7 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
         calls: OpenCalls,
         gate: AdmissionGate,
         limits: LimitSettings,
-        metrics: Metrics | None = None,
+        metrics: Metrics | RecentCalls | None = None,
         tracing: Tracing | None = None,
     ) -> None:
         self.authenticator = authenticator

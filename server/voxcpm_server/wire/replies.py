@@ -68,12 +68,12 @@ def handle(voice: Voice, reused: bool = False) -> pb.VoiceHandle:
         content_digest=voice.id.partition("_")[2],
         model_fingerprint=voice.fingerprint,
         transcript=voice.transcript,
-        prompt_duration=_duration(voice.prompt_seconds) if voice.prompt_seconds else None,
-        reference_duration=_duration(voice.reference_seconds) if voice.reference_seconds else None,
+        prompt_duration=duration(voice.prompt_seconds) if voice.prompt_seconds else None,
+        reference_duration=duration(voice.reference_seconds) if voice.reference_seconds else None,
         prompt_id=voice.prompt_id,
         reference_id=voice.reference_id,
-        create_time=_timestamp(voice.created) if voice.created else None,
-        expire_time=_timestamp(voice.expires) if voice.ttl else None,
+        create_time=timestamp(voice.created) if voice.created else None,
+        expire_time=timestamp(voice.expires) if voice.ttl else None,
         labels=voice.labels,
         reused=reused,
     )
@@ -90,7 +90,7 @@ def latents(
     flat = pb.Latents(
         data=np.ascontiguousarray(array, "<f4").tobytes(), feat_dim=array.shape[-1], model_fingerprint=fingerprint
     )
-    return pb.EncodeLatentsResponse(latents=flat, audio_duration=_duration(seconds), warnings=map(warning, warnings))
+    return pb.EncodeLatentsResponse(latents=flat, audio_duration=duration(seconds), warnings=map(warning, warnings))
 
 
 def model_info(
@@ -111,8 +111,8 @@ def model_info(
             max_request_message_bytes=limits.max_message_bytes,
             max_buffered_text_chars=limits.max_text_chars,
             max_segment_chars=limits.max_segment_chars,
-            max_prompt_duration=_duration(limits.max_prompt_seconds),
-            max_reference_duration=_duration(limits.max_reference_seconds),
+            max_prompt_duration=duration(limits.max_prompt_seconds),
+            max_reference_duration=duration(limits.max_reference_seconds),
             max_upload_bytes=limits.max_upload_bytes,
             max_inline_audio_bytes=limits.max_inline_audio_bytes,
         ),
@@ -159,7 +159,7 @@ def header(
         model_fingerprint=info.fingerprint,
         seed=seed,
         voice=voice,
-        queue_time=_duration(queue),
+        queue_time=duration(queue),
         codec_delay_samples=delay,
     )
 
@@ -200,9 +200,9 @@ def summary(summary: Summary, *, samples: int, padding: int, bytes: int, now: fl
         segments=summary.segments,
         input_chars=summary.chars,
         generated_steps=summary.steps,
-        queue_time=_duration(summary.queue),
+        queue_time=duration(summary.queue),
         time_to_first_audio=_between(summary.first_segment, summary.first_audio),
-        engine_time=_duration(summary.engine),
+        engine_time=duration(summary.engine),
         wall_time=_between(summary.began, now),
         cached_prefix_tokens=summary.cached_tokens,
         text_to_first_audio=_between(summary.first_text, summary.first_audio),
@@ -211,10 +211,10 @@ def summary(summary: Summary, *, samples: int, padding: int, bytes: int, now: fl
 
 
 def _between(begin: float | None, end: float | None) -> Duration | None:
-    return None if begin is None or end is None else _duration(end - begin)
+    return None if begin is None or end is None else duration(end - begin)
 
 
-def _duration(seconds: float | None) -> Duration | None:
+def duration(seconds: float | None) -> Duration | None:
     if seconds is None:
         return None
     duration = Duration()
@@ -222,7 +222,7 @@ def _duration(seconds: float | None) -> Duration | None:
     return duration
 
 
-def _timestamp(seconds: float) -> Timestamp:
+def timestamp(seconds: float) -> Timestamp:
     stamp = Timestamp()
     stamp.FromMilliseconds(round(seconds * 1e3))
     return stamp

@@ -64,6 +64,11 @@ class VoiceStore:
         self._stored = 0  # voices stored by this object so far
         self._sweeper: asyncio.Task[None] | None = None
 
+    @property
+    def count(self) -> int | None:
+        """The number of voices, by the last sweep and the changes of this server since; None before the first."""
+        return self._count
+
     async def __aenter__(self) -> VoiceStore:
         """Sweep at intervals from now on."""
         self._sweeper = keep_running(

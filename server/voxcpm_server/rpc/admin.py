@@ -1,0 +1,96 @@
+"""VoxCPMAdminService: statistics for operators, on a port of its own."""
+
+from __future__ import annotations
+
+import asyncio
+
+import grpc
+
+from voxcpm_grpc.errors import PermissionDenied
+from voxcpm_grpc.settings.schema import Settings
+from voxcpm_grpc.v1 import admin_pb2 as pb
+from voxcpm_grpc.v1 import admin_pb2_grpc
+from voxcpm_server.auth.authenticator import Authenticator
+from voxcpm_server.auth.principal import Caller
+from voxcpm_server.rpc import tls
+from voxcpm_server.rpc.call import AdmissionGate, Call
+from voxcpm_server.rpc.handler import ParseInterceptor, rpc
+from voxcpm_server.rpc.open_calls import OpenCalls
+from voxcpm_server.rpc.reflection import Reflection
+from voxcpm_server.rpc.server import RpcServer, bind, options
+from voxcpm_server.rpc.stats import ServerStatistics
+from voxcpm_server.wire import stats as wire
+
+SERVICE = pb.DESCRIPTOR.services_by_name["VoxCPMAdminService"].full_name
+STOP_SECONDS = 1.0
+
+
+class AdminService(admin_pb2_grpc.VoxCPMAdminServiceServicer):
+    """The RPCs. Admins may call them, and everyone if callers have no identity."""
+
+    def __init__(self, stats: ServerStatistics, authenticator: Authenticator, settings: Settings) -> None:
+        self.authenticator = authenticator
+        self.calls = OpenCalls()
+        self.gate = AdmissionGate(settings.limits)
+        self.write_seconds = settings.limits.write_seconds
+        self.metrics = None
+        self._stats = stats
+        self._stopped = asyncio.Event()
+
+    @rpc(stream=False)
+    async def GetStats(self, request: pb.GetStatsRequest, call: Call) -> pb.GetStatsResponse:
+        require_admin(call.caller)
+        return wire.answer(await self._stats.read())
+
+    @rpc(stream=False)
+    async def WatchStats(self, request: pb.WatchStatsRequest, call: Call) -> None:
+        require_admin(call.caller)
+        seconds = wire.interval(request)
+        while not self._stopped.is_set():
+            await call.replies.write(wire.update(await self._stats.read()))
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._stopped.wait()
+            except TimeoutError:
+                continue
+
+    def stop(self) -> None:
+        """End each WatchStats call, open or new."""
+        self._stopped.set()
+
+
+def require_admin(caller: Caller) -> None:
+    """Raises PermissionDenied."""
+    if not caller.may_administer:
+        raise PermissionDenied(
+            "only admins may call VoxCPMAdminService; use a key that was made with --admin, or a token with the scope "
+            "of auth.admin_scope"
+        )
+
+
+class AdminServer:
+    """The port of the admin service, with health and reflection. It is open from the start to the end of the drain."""
+
+    def __init__(self, settings: Settings, server: RpcServer, authenticator: Authenticator) -> None:
+        self.stats = ServerStatistics(server)
+        self._listen = settings.admin.listen or ""
+        self._tls = settings.tls
+        self._service = AdminService(self.stats, authenticator, settings)
+        self._reflections = OpenCalls()
+        own_port = [*options(settings), ("grpc.so_reuseport", 0)]
+        self._server = grpc.aio.server(interceptors=(ParseInterceptor(),), options=own_port)
+        admin_pb2_grpc.add_VoxCPMAdminServiceServicer_to_server(self._service, self._server)
+        server.health.register(self._server)
+        Reflection(self._reflections, (SERVICE,)).register(self._server)
+
+    async def open(self) -> str:
+        """Open the port, and return its address with the real port. Raises StartupError."""
+        address = bind(self._server, self._listen, tls.credentials(self._tls))
+        await self._server.start()
+        return address
+
+    async def stop(self) -> None:
+        """End all calls."""
+        self._service.stop()
+        self._reflections.end(STOP_SECONDS)
+        await self._server.stop(STOP_SECONDS)

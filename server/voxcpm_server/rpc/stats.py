@@ -1,0 +1,112 @@
+"""The statistics of a server process and of its engines, as the admin service returns them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from voxcpm_grpc.pool.engine_pool import EnginePool
+from voxcpm_grpc.pool.replica import Replica
+from voxcpm_grpc.request import Stats
+from voxcpm_grpc.v1 import admin_pb2 as pb
+from voxcpm_server.rpc.call import AdmissionGate
+from voxcpm_server.rpc.server import RpcServer
+from voxcpm_server.voices.uploads import UploadBudget
+from voxcpm_server.wire import stats as wire
+from voxcpm_server.wire.stats import EnginePhase
+
+ANSWER_SECONDS = 1.0  # for the answer of an engine, which follows its current step
+UPLOADS = ("AddPrompt", "AddReference", "AddHifi", "EncodeLatents")
+PROCESS = Path("/proc/self")  # of Linux
+
+
+class ServerStatistics:
+    """Reads the statistics of a server process. Engines and streams are part of them after `watch`."""
+
+    def __init__(self, rpc: RpcServer) -> None:
+        self._rpc = rpc
+        self._started = time.time()
+        self._pool: EnginePool | None = None
+        self._gate: AdmissionGate | None = None
+        self._uploads: UploadBudget | None = None
+        self._voices: Callable[[], int | None] = lambda: None
+
+    def watch(
+        self, pool: EnginePool, gate: AdmissionGate, uploads: UploadBudget, voices: Callable[[], int | None]
+    ) -> None:
+        """Include these from now on. `voices` returns the number of stored voices, if it is known."""
+        self._pool, self._gate, self._uploads, self._voices = pool, gate, uploads, voices
+
+    async def read(self) -> pb.ServerStats:
+        """The statistics of this moment. Engines are asked for theirs; an engine that is busy too long is not."""
+        replicas = () if self._pool is None else self._pool.replicas
+        await asyncio.gather(*(replica.refresh_stats(ANSWER_SECONDS) for replica in replicas))
+        return wire.server(
+            started=self._started,
+            now=time.time(),
+            phase=self._rpc.phase,
+            step=self._rpc.step,
+            model="" if self._pool is None else self._pool.info.name,
+            front=self._front(),
+            engines=map(_engine, replicas),
+            recent=self._rpc.recent.figures(),
+        )
+
+    def _front(self) -> pb.FrontStats:
+        open_calls = {method: count for method, count in self._rpc.calls.methods.items() if count}
+        return wire.front(
+            open_calls=open_calls,
+            uploads=sum(open_calls.get(method, 0) for method in UPLOADS),
+            cpu_seconds=time.process_time(),
+            audio_seconds=self._rpc.recent.audio_seconds,
+            process_id=os.getpid(),
+            streams=0 if self._gate is None else self._gate.streams,
+            max_streams=self._rpc.max_streams,
+            upload_bytes=0 if self._uploads is None else self._uploads.held,
+            stored_voices=self._voices(),
+            tasks=len(asyncio.all_tasks()),
+            open_files=_open_files(),
+            resident_bytes=_resident_bytes(),
+            calls_ended=self._rpc.recent.ended_calls,
+            calls_failed=self._rpc.recent.failed_calls,
+        )
+
+
+def _engine(replica: Replica) -> pb.EngineStats:
+    found, info = replica.stats, replica.info
+    return wire.engine(
+        replica.name,
+        _phase(replica),
+        device="" if info is None else info.device,
+        restarts=replica.supervisor.restarts,
+        process_id=0 if found is None else found.process_id,
+        age=None if found is None else replica.stats_age,
+        stats=Stats() if found is None else found.stats,
+        step_seconds=0.0 if found is None else found.step_seconds,
+        chunk_seconds=0.0 if info is None else info.samples_per_step / info.output_sample_rate,
+    )
+
+
+def _phase(replica: Replica) -> EnginePhase:
+    if replica.given_up:
+        return EnginePhase.GIVEN_UP
+    if replica.draining:
+        return EnginePhase.DRAINING
+    return EnginePhase.READY if replica.ready else EnginePhase.STARTING
+
+
+def _open_files() -> int | None:
+    try:
+        return sum(1 for _ in (PROCESS / "fd").iterdir()) - 1  # the folder itself is open, too
+    except OSError:
+        return None
+
+
+def _resident_bytes() -> int | None:
+    try:
+        return int((PROCESS / "statm").read_text("ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return None

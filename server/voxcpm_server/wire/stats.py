@@ -1,0 +1,164 @@
+"""The admin service: from requests to values, and from statistics to messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from voxcpm_grpc import __version__
+from voxcpm_grpc.errors import InvalidRequest
+from voxcpm_grpc.request import Stats
+from voxcpm_grpc.v1 import admin_pb2 as pb
+from voxcpm_server.wire.fields import read_seconds
+from voxcpm_server.wire.replies import duration, timestamp
+
+DEFAULT_INTERVAL, MIN_INTERVAL, MAX_INTERVAL = 1.0, 0.1, 3600.0  # seconds
+
+
+class Phase(Enum):
+    """A part of the life of a server."""
+
+    STARTING = pb.SERVER_STATE_STARTING
+    SERVING = pb.SERVER_STATE_SERVING
+    NO_ENGINE = pb.SERVER_STATE_NO_ENGINE
+    DRAINING = pb.SERVER_STATE_DRAINING
+
+
+class EnginePhase(Enum):
+    """A part of the life of an engine."""
+
+    STARTING = pb.ENGINE_STATE_STARTING
+    READY = pb.ENGINE_STATE_READY
+    DRAINING = pb.ENGINE_STATE_DRAINING
+    GIVEN_UP = pb.ENGINE_STATE_GIVEN_UP
+
+
+@dataclass(frozen=True, slots=True)
+class Recent:
+    """Figures of the calls that ended during the last `seconds`. Quantiles by their percentage; empty without data.
+
+    audio: seconds
+    first_audio, queue: seconds, at 50, 95 and 99 %
+    """
+
+    seconds: float
+    calls: int
+    failed: int
+    audio: float
+    first_audio: Mapping[int, float]
+    queue: Mapping[int, float]
+    underruns: int
+
+
+def interval(request: pb.WatchStatsRequest) -> float:
+    """The seconds between two messages. Raises InvalidRequest."""
+    seconds = read_seconds(request, "interval")
+    if seconds is not None and not MIN_INTERVAL <= seconds <= MAX_INTERVAL:
+        rule = f"it must be from {MIN_INTERVAL:g} to {MAX_INTERVAL:g} s"
+        raise InvalidRequest(f"interval is {seconds:g} s; {rule}", field="interval")
+    return DEFAULT_INTERVAL if seconds is None else seconds
+
+
+def answer(stats: pb.ServerStats) -> pb.GetStatsResponse:
+    return pb.GetStatsResponse(stats=stats)
+
+
+def update(stats: pb.ServerStats) -> pb.WatchStatsResponse:
+    return pb.WatchStatsResponse(stats=stats)
+
+
+def server(
+    *,
+    started: float,
+    now: float,
+    phase: Phase,
+    step: str,
+    model: str,
+    front: pb.FrontStats,
+    engines: Iterable[pb.EngineStats],
+    recent: Recent,
+) -> pb.ServerStats:
+    """The statistics of a server process. `started` and `now` are in seconds since the epoch."""
+    return pb.ServerStats(
+        version=__version__,
+        start_time=timestamp(started),
+        read_time=timestamp(now),
+        state=phase.value,
+        start_step=step if phase is Phase.STARTING else "",
+        model=model,
+        front=front,
+        engines=engines,
+        recent=pb.RecentStats(
+            period=duration(recent.seconds),
+            calls=recent.calls,
+            failed=recent.failed,
+            audio_sent=duration(recent.audio),
+            first_audio_p50=duration(recent.first_audio.get(50)),
+            first_audio_p95=duration(recent.first_audio.get(95)),
+            first_audio_p99=duration(recent.first_audio.get(99)),
+            queue_p50=duration(recent.queue.get(50)),
+            queue_p95=duration(recent.queue.get(95)),
+            underruns=recent.underruns,
+        ),
+    )
+
+
+def front(
+    *,
+    open_calls: Mapping[str, int],
+    uploads: int,
+    cpu_seconds: float,
+    audio_seconds: float,
+    **numbers: int | None,
+) -> pb.FrontStats:
+    """The statistics of a front. `numbers` are fields of the message; None leaves one unset."""
+    return pb.FrontStats(
+        open_calls=open_calls,
+        uploads=uploads,
+        cpu_time=duration(cpu_seconds),
+        audio_sent=duration(audio_seconds),
+        **numbers,
+    )
+
+
+def engine(
+    name: str,
+    phase: EnginePhase,
+    *,
+    device: str,
+    restarts: int,
+    process_id: int,
+    age: float | None,
+    stats: Stats,
+    step_seconds: float,
+    chunk_seconds: float,
+) -> pb.EngineStats:
+    """The statistics of an engine, which are `age` seconds old; None: there are none."""
+    return pb.EngineStats(
+        name=name,
+        state=phase.value,
+        device=device,
+        process_id=process_id,
+        restarts=restarts,
+        age=duration(age),
+        slots_used=stats.slots_used,
+        slots_total=stats.slots_total,
+        requests_running=stats.running,
+        requests_waiting=stats.waiting,
+        requests_resting=stats.swapped,
+        pages_used=stats.pages_used,
+        pages_free=stats.pages_total - stats.pages_used,
+        pages_total=stats.pages_total,
+        kv_positions=stats.pages_total * stats.page_size,
+        prefix_hit_positions=stats.prefix_hit_tokens,
+        prefill_positions=stats.prefill_tokens,
+        steps=stats.steps,
+        step_time=duration(step_seconds),
+        preemptions=stats.preemptions,
+        swaps=stats.swaps,
+        audio_made=duration(stats.chunks * chunk_seconds),
+        requests_finished=stats.finished,
+        requests_cancelled=stats.cancelled,
+        requests_failed=stats.failed,
+    )

@@ -1,0 +1,242 @@
+"""The statistics of a running server, over gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import trustme
+from google.protobuf.duration_pb2 import Duration
+from grpc_health.v1 import health_pb2
+from support.fake_engine import MakeFake
+from support.grpc_types import health_stub
+from support.pools import Launcher, patient
+from support.waiting import HANG_SECONDS
+
+from voxcpm_grpc.errors import StartupError
+from voxcpm_grpc.pool.engine_pool import EnginePool
+from voxcpm_grpc.settings.operation import AdminSettings
+from voxcpm_grpc.settings.schema import Settings
+from voxcpm_grpc.settings.security import TlsSettings
+from voxcpm_grpc.settings.voices import VoiceSettings
+from voxcpm_grpc.v1 import admin_pb2, admin_pb2_grpc, tts_pb2_grpc
+from voxcpm_grpc.v1 import tts_pb2 as pb
+from voxcpm_server.app import Running, running_server
+from voxcpm_server.auth.exposure import exposure
+from voxcpm_server.auth.keys import create
+
+MAX_STEPS = 1000
+SLOTS = 3
+
+
+@dataclass
+class Operated:
+    """A running server, its admin service, and its engine."""
+
+    stub: Any
+    admin: Any
+    channel: grpc.aio.Channel
+    launcher: Launcher
+    running: Running
+    admin_address: str
+
+    async def stats(self, **options: Any) -> admin_pb2.ServerStats:
+        return (await self.admin.GetStats(admin_pb2.GetStatsRequest(), **options)).stats
+
+    async def stats_when(self, condition: Any) -> admin_pb2.ServerStats:
+        """The first statistics for which a condition holds."""
+        async with asyncio.timeout(HANG_SECONDS):
+            while True:
+                if condition(found := await self.stats()):
+                    return found
+
+    def speak(self, text: str, steps: int = MAX_STEPS, **options: Any) -> Any:
+        turn = pb.TurnConfig(sampling=pb.Sampling(max_steps=steps))
+        messages = [pb.GenerateRequest(config=pb.GenerateConfig(turn=turn)), pb.GenerateRequest(text=text)]
+        return self.stub.Generate(iter(messages), **options)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@asynccontextmanager
+async def operated(folder: Path, **settings: Any) -> AsyncIterator[Operated]:
+    """A server with one engine of SLOTS slots, which makes audio without a model."""
+    launcher = Launcher([MakeFake(slots=SLOTS)], name="engine 0")
+    admin = f"127.0.0.1:{free_port()}"
+    made = Settings(
+        listen="127.0.0.1:0",
+        admin=AdminSettings(listen=admin),
+        voices=VoiceSettings(url=str(folder)),
+        drain_seconds=0.0,
+        **settings,
+    )
+    async with (
+        running_server(made, pool=EnginePool([launcher], patient())) as running,
+        grpc.aio.insecure_channel(running.address) as channel,
+        grpc.aio.insecure_channel(admin) as admin_channel,
+    ):
+        yield Operated(
+            tts_pb2_grpc.VoxCPMServiceStub(channel),
+            admin_pb2_grpc.VoxCPMAdminServiceStub(admin_channel),
+            admin_channel,
+            launcher,
+            running,
+            admin,
+        )
+
+
+async def test_the_statistics_describe_the_server_and_its_engine(tmp_path):
+    async with operated(tmp_path) as server:
+        async for _ in server.speak("Hello there.", steps=20):
+            pass
+        found = await server.stats_when(lambda stats: stats.recent.calls)
+    assert (found.state, found.model) == (admin_pb2.SERVER_STATE_SERVING, "fake")
+    assert found.version and found.start_time.seconds <= found.read_time.seconds
+    front = found.front
+    assert (front.process_id, front.streams, dict(front.open_calls)) == (os.getpid(), 0, {})
+    assert (front.calls_ended, front.calls_failed, front.upload_bytes) == (1, 0, 0)
+    assert front.tasks and front.resident_bytes > 1e6 and front.open_files > 2
+    assert front.audio_sent.ToNanoseconds() == found.recent.audio_sent.ToNanoseconds() == 20 * 20_000_000
+    assert 0 < found.recent.first_audio_p50.ToNanoseconds() <= found.recent.first_audio_p99.ToNanoseconds()
+    [engine] = found.engines
+    assert (engine.name, engine.state, engine.device) == ("engine 0", admin_pb2.ENGINE_STATE_READY, "cpu")
+    assert (engine.process_id, engine.restarts) == (server.launcher.pid, 0)
+    assert engine.steps >= 20 and engine.step_time.ToNanoseconds() > 0
+    assert engine.HasField("age") and not engine.requests_running
+
+
+async def test_the_next_statistics_after_a_cancel_show_its_slot_free(tmp_path):
+    async with operated(tmp_path) as server:
+        call = server.speak("Hello there.")
+        while not (await call.read()).audio:
+            pass
+        found = await server.stats()
+        assert (found.front.streams, dict(found.front.open_calls)) == (1, {"Generate": 1})
+        assert (found.engines[0].slots_used, found.engines[0].requests_cancelled) == (1, 0)
+        call.cancel()
+        found = await server.stats_when(lambda stats: not stats.front.streams)
+        # The front has cancelled the request, and the engine handles that before it answers.
+        assert (found.engines[0].slots_used, found.engines[0].requests_cancelled) == (0, 1)
+        assert (found.front.calls_ended, found.front.calls_failed) == (1, 0)
+
+
+async def test_a_watch_sends_statistics_at_intervals(tmp_path):
+    async with operated(tmp_path) as server:
+        call = server.admin.WatchStats(admin_pb2.WatchStatsRequest(interval=Duration(nanos=100_000_000)))
+        first, second = await call.read(), await call.read()
+        times = [message.stats.read_time.ToMilliseconds() for message in (first, second)]
+        assert times[1] - times[0] >= 99
+        for seconds in (0.01, 4000):
+            duration = Duration()
+            duration.FromMilliseconds(int(1000 * seconds))
+            with pytest.raises(grpc.aio.AioRpcError, match=r"from 0\.1 to 3600 s") as raised:
+                await server.admin.WatchStats(admin_pb2.WatchStatsRequest(interval=duration)).read()
+            assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_a_watch_sees_the_drain_and_ends_with_the_server(tmp_path):
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(operated(tmp_path))
+        async with grpc.aio.insecure_channel(server.admin_address) as channel:
+            stub: Any = admin_pb2_grpc.VoxCPMAdminServiceStub(channel)
+            watch = stub.WatchStats(admin_pb2.WatchStatsRequest(interval=Duration(nanos=100_000_000)))
+            assert (await watch.read()).stats.state == admin_pb2.SERVER_STATE_SERVING
+            await server.running.withdraw()
+            async with asyncio.timeout(HANG_SECONDS):
+                while (await watch.read()).stats.state != admin_pb2.SERVER_STATE_DRAINING:
+                    pass
+                await stack.aclose()
+                while isinstance(await watch.read(), admin_pb2.WatchStatsResponse):
+                    pass
+            assert await watch.code() is grpc.StatusCode.OK
+
+
+async def test_an_engine_that_restarts_is_reported(tmp_path):
+    async with operated(tmp_path) as server:
+        before = (await server.stats()).engines[0]
+        server.launcher.kill()
+        found = await server.stats_when(lambda stats: stats.engines[0].restarts == 1 and stats.engines[0].process_id)
+        assert found.engines[0].process_id not in (0, before.process_id)
+        assert found.state == admin_pb2.SERVER_STATE_SERVING
+
+
+async def test_with_authentication_only_admins_see_the_statistics(tmp_path):
+    file = tmp_path / "keys.toml"
+    keys = {name: create(name, file, admin=name == "operator") for name in ("operator", "billing")}
+    async with operated(tmp_path / "voices", auth={"keys": file}) as server:
+        for method, request in (("GetStats", "GetStatsRequest"), ("WatchStats", "WatchStatsRequest")):
+            for name, code in (
+                ("", "UNAUTHENTICATED"),
+                ("billing", "PERMISSION_DENIED"),
+                ("operator", "OK"),
+            ):
+                metadata = (("authorization", f"Bearer {keys[name]}"),) if name else ()
+                call = getattr(server.admin, method)(getattr(admin_pb2, request)(), metadata=metadata)
+                try:
+                    assert (await (call.read() if hasattr(call, "read") else call)).stats.version
+                    found = "OK"
+                    call.cancel()
+                except grpc.aio.AioRpcError as error:
+                    found = error.code().name
+                assert found == code, (method, name)
+        answer = await health_stub(server.channel).Check(health_pb2.HealthCheckRequest())
+        assert answer.status == health_pb2.HealthCheckResponse.SERVING
+
+
+async def test_the_admin_port_uses_the_certificate_of_the_server(tmp_path):
+    ca = trustme.CA()
+    made = ca.issue_cert("localhost", "127.0.0.1")
+    made.private_key_pem.write_to_path(tmp_path / "key.pem")
+    made.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
+    admin = f"127.0.0.1:{free_port()}"
+    settings = Settings(
+        listen="127.0.0.1:0",
+        admin=AdminSettings(listen=admin),
+        voices=VoiceSettings(url=str(tmp_path / "voices")),
+        tls=TlsSettings(cert=tmp_path / "cert.pem", key=tmp_path / "key.pem"),
+    )
+    pool = EnginePool([Launcher([MakeFake()])], patient())
+    credentials = grpc.ssl_channel_credentials(ca.cert_pem.bytes())
+    async with running_server(settings, pool=pool), grpc.aio.secure_channel(admin, credentials) as channel:
+        stub: Any = admin_pb2_grpc.VoxCPMAdminServiceStub(channel)
+        assert (await stub.GetStats(admin_pb2.GetStatsRequest())).stats.version
+        async with grpc.aio.insecure_channel(admin) as plain:
+            other: Any = admin_pb2_grpc.VoxCPMAdminServiceStub(plain)
+            with pytest.raises(grpc.aio.AioRpcError):
+                await other.GetStats(admin_pb2.GetStatsRequest())
+
+
+async def test_an_admin_port_that_is_taken_is_an_error():
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        taken = AdminSettings(listen=f"127.0.0.1:{holder.getsockname()[1]}")
+        pool = EnginePool([Launcher([MakeFake()])], patient())
+        with pytest.raises(StartupError, match="the port is taken"):
+            async with running_server(Settings(listen="127.0.0.1:0", admin=taken), pool=pool):
+                pass
+
+
+def test_the_warning_about_exposure_covers_the_admin_port():
+    local = Settings(listen="127.0.0.1:1", admin=AdminSettings(listen="127.0.0.1:2"))
+    assert not exposure(local)
+    admin = Settings(listen="127.0.0.1:1", admin=AdminSettings(listen="0.0.0.0:2"))
+    assert exposure(admin).startswith("0.0.0.0:2 (admin.listen) is open to other hosts without encryption")
+    both = Settings(listen="0.0.0.0:1", admin=AdminSettings(listen="0.0.0.0:2"))
+    assert exposure(both).startswith("0.0.0.0:1 and 0.0.0.0:2 (admin.listen) are open to other hosts")
+
+
+def test_each_front_has_an_admin_port_of_its_own():
+    assert AdminSettings(listen="0.0.0.0:9465").of_front(2).listen == "0.0.0.0:9467"
