@@ -15,6 +15,7 @@ import grpc
 import pytest
 import trustme
 from google.protobuf.duration_pb2 import Duration
+from grpc_channelz.v1 import channelz_pb2, channelz_pb2_grpc
 from grpc_health.v1 import health_pb2
 from support.fake_engine import MakeFake
 from support.grpc_types import health_stub
@@ -193,6 +194,39 @@ async def test_with_authentication_only_admins_see_the_statistics(tmp_path):
                 assert found == code, (method, name)
         answer = await health_stub(server.channel).Check(health_pb2.HealthCheckRequest())
         assert answer.status == health_pb2.HealthCheckResponse.SERVING
+
+
+async def test_channelz_counts_the_calls_of_the_serving_port(tmp_path):
+    async with operated(tmp_path) as server:
+        for _ in range(3):
+            await server.stub.GetModelInfo(pb.GetModelInfoRequest())
+        channelz: Any = channelz_pb2_grpc.ChannelzStub(server.channel)  # pyright: ignore[reportArgumentType]
+        found = (await channelz.GetServers(channelz_pb2.GetServersRequest())).server
+        # channelz names the port of the setting. Servers of other tests may not have been freed yet.
+        serving = max(
+            (one for one in found if one.listen_socket and one.listen_socket[0].name.endswith(":0")),
+            key=lambda one: one.ref.server_id,
+        )
+        assert serving.data.calls_started == 3
+        sockets = await channelz.GetServerSockets(channelz_pb2.GetServerSocketsRequest(server_id=serving.ref.server_id))
+        assert len(sockets.socket_ref) == 1
+
+
+async def test_with_authentication_only_admins_call_channelz(tmp_path):
+    file = tmp_path / "keys.toml"
+    keys = {name: create(name, file, admin=name == "operator") for name in ("operator", "billing")}
+    async with operated(tmp_path / "voices", auth={"keys": file}) as server:
+        channelz: Any = channelz_pb2_grpc.ChannelzStub(server.channel)  # pyright: ignore[reportArgumentType]
+
+        async def servers(*metadata: tuple[str, str]) -> Any:
+            return await channelz.GetServers(channelz_pb2.GetServersRequest(), metadata=metadata)
+
+        assert (await servers(("authorization", f"Bearer {keys['operator']}"))).server
+        with pytest.raises(grpc.aio.AioRpcError, match="only admins") as raised:
+            await servers(("authorization", f"Bearer {keys['billing']}"))
+        assert raised.value.code() is grpc.StatusCode.PERMISSION_DENIED
+        with pytest.raises(grpc.aio.AioRpcError, match="has no credential"):
+            await servers()
 
 
 async def test_the_admin_port_uses_the_certificate_of_the_server(tmp_path):

@@ -1,12 +1,14 @@
-"""VoxCPMAdminService: statistics for operators, on a port of its own."""
+"""The admin port: VoxCPMAdminService and channelz, for operators."""
 
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import grpc
+from grpc_channelz.v1 import channelz, channelz_pb2, channelz_pb2_grpc
 
-from voxcpm_grpc.errors import PermissionDenied
+from voxcpm_grpc.errors import PermissionDenied, VoxCPMError
 from voxcpm_grpc.settings.schema import Settings
 from voxcpm_grpc.v1 import admin_pb2 as pb
 from voxcpm_grpc.v1 import admin_pb2_grpc
@@ -14,7 +16,7 @@ from voxcpm_server.auth.authenticator import Authenticator
 from voxcpm_server.auth.principal import Caller
 from voxcpm_server.rpc import tls
 from voxcpm_server.rpc.call import AdmissionGate, Call
-from voxcpm_server.rpc.handler import ParseInterceptor, rpc
+from voxcpm_server.rpc.handler import ParseInterceptor, rpc, status_of
 from voxcpm_server.rpc.open_calls import OpenCalls
 from voxcpm_server.rpc.reflection import Reflection
 from voxcpm_server.rpc.server import RpcServer, bind, options
@@ -22,6 +24,7 @@ from voxcpm_server.rpc.stats import ServerStatistics
 from voxcpm_server.wire import stats as wire
 
 SERVICE = pb.DESCRIPTOR.services_by_name["VoxCPMAdminService"].full_name
+CHANNELZ = channelz_pb2.DESCRIPTOR.services_by_name["Channelz"].full_name
 STOP_SECONDS = 1.0
 
 
@@ -63,13 +66,35 @@ def require_admin(caller: Caller) -> None:
     """Raises PermissionDenied."""
     if not caller.may_administer:
         raise PermissionDenied(
-            "only admins may call VoxCPMAdminService; use a key that was made with --admin, or a token with the scope "
-            "of auth.admin_scope"
+            "only admins may call VoxCPMAdminService and channelz; use a key that was made with --admin, or a token "
+            "with the scope of auth.admin_scope"
         )
 
 
+class AdminsOnly(grpc.aio.ServerInterceptor):
+    """Lets only admins call channelz, whose service has no authentication of its own."""
+
+    def __init__(self, authenticator: Authenticator) -> None:
+        self._authenticator = authenticator
+
+    async def intercept_service(self, continuation: Any, handler_call_details: grpc.HandlerCallDetails) -> Any:
+        handler = await continuation(handler_call_details)
+        if handler is None or not handler_call_details.method.startswith(f"/{CHANNELZ}/"):
+            return handler
+
+        async def guarded(request: Any, context: grpc.aio.ServicerContext) -> Any:
+            try:
+                metadata = context.invocation_metadata() or ()
+                require_admin(Caller.of(await self._authenticator.principal(metadata, context.auth_context), ""))
+            except VoxCPMError as error:
+                await context.abort(*status_of(error, ""))
+            return await handler.unary_unary(request, context)
+
+        return handler._replace(unary_unary=guarded)
+
+
 class AdminServer:
-    """The port of the admin service, with health and reflection. It is open from the start to the end of the drain."""
+    """The admin port, with health and reflection, too. It is open from the start to the end of the drain."""
 
     def __init__(self, settings: Settings, server: RpcServer, authenticator: Authenticator) -> None:
         self.stats = ServerStatistics(server)
@@ -78,10 +103,11 @@ class AdminServer:
         self._service = AdminService(self.stats, authenticator, settings)
         self._reflections = OpenCalls()
         own_port = [*options(settings), ("grpc.so_reuseport", 0)]
-        self._server = grpc.aio.server(interceptors=(ParseInterceptor(),), options=own_port)
+        self._server = grpc.aio.server(interceptors=(ParseInterceptor(), AdminsOnly(authenticator)), options=own_port)
         admin_pb2_grpc.add_VoxCPMAdminServiceServicer_to_server(self._service, self._server)
+        channelz_pb2_grpc.add_ChannelzServicer_to_server(channelz.aio.ChannelzServicer(), self._server)
         server.health.register(self._server)
-        Reflection(self._reflections, (SERVICE,)).register(self._server)
+        Reflection(self._reflections, (SERVICE, CHANNELZ)).register(self._server)
 
     async def open(self) -> str:
         """Open the port, and return its address with the real port. Raises StartupError."""
