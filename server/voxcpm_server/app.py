@@ -148,6 +148,8 @@ async def running_server(
         )
         if admin is not None:
             admin.stats.watch(pool, gate, service.uploads, lambda: store.count)
+        if rpc.load_reports is not None:
+            rpc.load_reports.watch(pool)
         if metrics is not None:
             metrics.gauge("open_streams", "Streams that are open.", lambda: gate.streams)
             metrics.gauge("upload_bytes", "Recordings of uploads in memory.", lambda: service.uploads.held)

@@ -22,7 +22,7 @@ RECORDING = wav_bytes(TONE, 48000)
 
 
 @asynccontextmanager
-async def pool_of(workers: int, **options: float):
+async def pool_of(workers: int, **options: Any):
     pool = DecodePool(workers, **{"timeout": NEVER_SECONDS, **options})
     try:
         yield pool

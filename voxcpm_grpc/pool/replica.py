@@ -138,6 +138,11 @@ class Replica:
         return Room.QUEUE if limit is None or queued < limit else Room.NONE, steps
 
     @property
+    def running(self) -> int:
+        """Streams with credit that have a slot, or a free slot to take, those of other fronts included."""
+        return self._count()[0]
+
+    @property
     def queued(self) -> int:
         """Streams that wait for their first slot while no slot is free, those of other fronts included."""
         return self._count()[1]

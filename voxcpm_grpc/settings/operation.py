@@ -28,7 +28,7 @@ class _OwnPort(Frozen):
         if self.listen is None:
             return self
         host, _, port = self.listen.rpartition(":")
-        return type(self)(listen=f"{host}:{int(port) and int(port) + number}")
+        return self.model_copy(update={"listen": f"{host}:{int(port) and int(port) + number}"})
 
 
 class MetricsSettings(_OwnPort):
@@ -38,6 +38,11 @@ class MetricsSettings(_OwnPort):
         default=None,
         description="address and port of the page /metrics, such as 0.0.0.0:9464; of several fronts each listens on "
         "the next port; default: no metrics",
+    )
+    orca: bool = Field(
+        default=False,
+        description="send load reports (xds.service.orca.v3.OpenRcaService) on the port of the service to every client "
+        "that asks, also without credentials; load balancers weigh servers with them",
     )
 
 

@@ -15,7 +15,7 @@ from voxcpm_grpc.settings.engine import EngineSettings, RaySettings, Supervision
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.settings.operation import AdminSettings, MetricsSettings, TracingSettings
 from voxcpm_grpc.settings.security import AuthSettings, TlsSettings
-from voxcpm_grpc.settings.types import Frozen, Interval, Positive
+from voxcpm_grpc.settings.types import Frozen, Interval, Positive, Seconds
 from voxcpm_grpc.settings.voices import VoiceSettings
 
 DEVICES = re.compile(r"auto|cpu(:[1-9]\d*)?|(cuda:)?\d+")
@@ -79,6 +79,16 @@ class Settings(Frozen):
     )
     keepalive_timeout_seconds: Interval = Field(
         default=10.0, description="time without an answer to the ping after which the connection and its calls end"
+    )
+    max_connection_age_seconds: Seconds | None = Field(
+        default=None,
+        description="age at which a connection takes no new calls, so that clients open another one, perhaps to "
+        "another server; its open calls go on; varies by 10 %; default: no limit",
+    )
+    max_connection_age_grace_seconds: Seconds | None = Field(
+        default=None,
+        description="time from max_connection_age_seconds after which the open calls of the connection are cut off, "
+        "which should be longer than any stream; default: no limit",
     )
     engine: EngineSettings = Field(default=EngineSettings(), description="engine")
     supervision: SupervisionSettings = Field(

@@ -18,6 +18,7 @@ from voxcpm_server.rpc.handler import ParseInterceptor
 from voxcpm_server.rpc.health import Health
 from voxcpm_server.rpc.metrics import Metrics
 from voxcpm_server.rpc.open_calls import OpenCalls
+from voxcpm_server.rpc.orca import LoadReports
 from voxcpm_server.rpc.recent import RecentCalls
 from voxcpm_server.rpc.reflection import Reflection
 from voxcpm_server.rpc.tracing import Tracing
@@ -27,6 +28,7 @@ log = logging.getLogger(__name__)
 
 START_SECONDS = 1.0  # expected of a start that gives no estimate
 STOP_SECONDS = 1.0  # from the end of the last call to the end of its connection
+MAX_MILLISECONDS = 2**31 - 1  # of an option of gRPC, which then means no limit
 CLIENT_PING_SECONDS = 5.0  # many clients send a ping every 10 s; a client that sends them faster than this is cut off
 
 
@@ -40,7 +42,8 @@ class RpcServer:
     metrics: counts all calls
     tracing: traces all calls
 
-    `calls` are the open ones, `recent` those that have ended, `step` is the step of the start.
+    `calls` are the open ones, `recent` those that have ended, `step` is the step of the start,
+    `load_reports` those of ORCA, None without them.
     """
 
     def __init__(
@@ -65,6 +68,9 @@ class RpcServer:
         self._server = grpc.aio.server(interceptors=(ParseInterceptor(),), options=options(settings))
         self._server.add_generic_rpc_handlers((self._service,))
         self.health.register(self._server)
+        self.load_reports = LoadReports(self.recent) if settings.metrics.orca else None
+        if self.load_reports is not None:
+            self.load_reports.register(self._server)
         Reflection(self._reflections).register(self._server)
         self.calls.refuse_with(self._not_ready)
 
@@ -116,6 +122,8 @@ class RpcServer:
                 await asyncio.sleep(0)  # until it is done
                 self.health.end_watches()  # these and reflection streams would stay open until `ends`
                 self._reflections.end(seconds)
+                if self.load_reports is not None:
+                    self.load_reports.end()
                 with suppress(TimeoutError):
                     async with asyncio.timeout_at(ends):
                         await self.calls.idle()
@@ -147,7 +155,12 @@ def _now() -> float:
 def options(settings: Settings) -> list[tuple[str, int]]:
     """The options of gRPC that follow from the settings."""
     keepalive, timeout = _milliseconds(settings.keepalive_seconds), _milliseconds(settings.keepalive_timeout_seconds)
+    age, grace = settings.max_connection_age_seconds, settings.max_connection_age_grace_seconds
+    ages = [] if age is None else [("grpc.max_connection_age_ms", _milliseconds(age))]
+    graces = [] if grace is None else [("grpc.max_connection_age_grace_ms", _milliseconds(grace))]
     return [
+        *ages,
+        *graces,
         ("grpc.max_receive_message_length", settings.limits.max_message_bytes),
         ("grpc.max_send_message_length", -1),
         # Without fronts, two servers on one port would share its calls.
@@ -162,7 +175,7 @@ def options(settings: Settings) -> list[tuple[str, int]]:
 
 
 def _milliseconds(seconds: float) -> int:
-    return round(1000 * seconds)
+    return min(round(1000 * seconds), MAX_MILLISECONDS)
 
 
 def bind(server: grpc.aio.Server, listen: str, credentials: grpc.ServerCredentials | None) -> str:

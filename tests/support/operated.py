@@ -1,0 +1,89 @@
+"""A running server with its admin service, and one engine that makes audio without a model."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+from support.fake_engine import MakeFake
+from support.pools import Launcher, patient
+from support.waiting import HANG_SECONDS
+
+from voxcpm_grpc.pool.engine_pool import EnginePool
+from voxcpm_grpc.settings.operation import AdminSettings
+from voxcpm_grpc.settings.schema import Settings
+from voxcpm_grpc.settings.voices import VoiceSettings
+from voxcpm_grpc.v1 import admin_pb2, admin_pb2_grpc, tts_pb2_grpc
+from voxcpm_grpc.v1 import tts_pb2 as pb
+from voxcpm_server.app import Running, running_server
+
+MAX_STEPS = 1000
+SLOTS = 3
+
+
+@dataclass
+class Operated:
+    """A running server, its admin service, and its engine. `channel` is that of the admin port."""
+
+    stub: Any
+    admin: Any
+    serving: grpc.aio.Channel
+    channel: grpc.aio.Channel
+    launcher: Launcher
+    running: Running
+    admin_address: str
+
+    async def stats(self, **options: Any) -> admin_pb2.ServerStats:
+        return (await self.admin.GetStats(admin_pb2.GetStatsRequest(), **options)).stats
+
+    async def stats_when(self, condition: Any) -> admin_pb2.ServerStats:
+        """The first statistics for which a condition holds."""
+        async with asyncio.timeout(HANG_SECONDS):
+            while True:
+                if condition(found := await self.stats()):
+                    return found
+
+    def speak(self, text: str, steps: int = MAX_STEPS, **options: Any) -> Any:
+        turn = pb.TurnConfig(sampling=pb.Sampling(max_steps=steps))
+        messages = [pb.GenerateRequest(config=pb.GenerateConfig(turn=turn)), pb.GenerateRequest(text=text)]
+        return self.stub.Generate(iter(messages), **options)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@asynccontextmanager
+async def operated(folder: Path, **settings: Any) -> AsyncIterator[Operated]:
+    """A server with one engine of SLOTS slots, which makes audio without a model."""
+    launcher = Launcher([MakeFake(slots=SLOTS)], name="engine 0")
+    admin = f"127.0.0.1:{free_port()}"
+    made = Settings(
+        listen="127.0.0.1:0",
+        admin=AdminSettings(listen=admin),
+        voices=VoiceSettings(url=str(folder)),
+        drain_seconds=0.0,
+        **settings,
+    )
+    async with (
+        running_server(made, pool=EnginePool([launcher], patient())) as running,
+        grpc.aio.insecure_channel(running.address) as channel,
+        grpc.aio.insecure_channel(admin) as admin_channel,
+    ):
+        yield Operated(
+            tts_pb2_grpc.VoxCPMServiceStub(channel),
+            admin_pb2_grpc.VoxCPMAdminServiceStub(admin_channel),
+            channel,
+            admin_channel,
+            launcher,
+            running,
+            admin,
+        )
