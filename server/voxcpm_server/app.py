@@ -29,6 +29,7 @@ from voxcpm_server.rpc.server import RpcServer
 from voxcpm_server.rpc.service import VoxCPMService
 from voxcpm_server.rpc.tracing import Tracing
 from voxcpm_server.start import Start
+from voxcpm_server.summary import summary
 from voxcpm_server.voices import presets
 from voxcpm_server.voices.builder import VoiceBuilder
 from voxcpm_server.voices.catalog import VoiceCatalog
@@ -67,6 +68,7 @@ async def running_server(
     open_early: bool = True,
     log_engines: bool = True,
     engine_metrics: bool = True,
+    summarized: bool = True,
 ) -> AsyncIterator[Running]:
     """Run a server inside the block and drain it at the end, unless the block is cancelled. Raises StartupError.
 
@@ -75,6 +77,7 @@ async def running_server(
     open_early: open the port at once, and refuse calls while the model loads; False opens it when the server is ready
     log_engines: False if another process starts the engines, and logs their steps
     engine_metrics: False if another process exports the metrics of the same engines
+    summarized: True if the log shows a summary of the server when it is ready
     """
     async with AsyncExitStack() as stack:
         # A pool that a program has made says nothing about later starts; that of a front is the host's.
@@ -90,20 +93,22 @@ async def running_server(
             stack.push_async_callback(pool.close)
             progress.report("the Ray cluster is joined")
             await pool.join()
+        metrics_address: str | None = None
         metrics = Metrics() if settings.metrics.listen else None
         if metrics is not None:
-            where = stack.enter_context(metrics.served(settings.metrics.listen or ""))
-            log.info("metrics are at http://%s/metrics", where)
+            metrics_address = stack.enter_context(metrics.served(settings.metrics.listen or ""))
+            log.info("metrics are at http://%s/metrics", metrics_address)
         tracing = None
         if settings.tracing.endpoint:
             tracing = Tracing(settings.tracing, SERVICE)
             stack.push_async_callback(tracing.close)
         rpc = RpcServer(settings, expected_seconds=start.remaining, metrics=metrics, tracing=tracing)
         start.report = rpc.report_start
-        admin = None
+        admin, admin_address = None, None
         if settings.admin.listen:
             admin = AdminServer(settings, rpc, authenticator)
-            log.info("the admin service listens on %s", await admin.open())
+            admin_address = await admin.open()
+            log.info("the admin service listens on %s", admin_address)
             stack.push_async_callback(admin.stop)
         stack.push_async_callback(rpc.stop)
         address = ""
@@ -161,6 +166,19 @@ async def running_server(
         rpc.set_ready(pool.healthy)
         address = address or await rpc.open()
         start.finish()
+        if summarized:
+            log.info(
+                await summary(
+                    settings,
+                    pool,
+                    address=address,
+                    metrics=metrics_address,
+                    admin=admin_address,
+                    voices=url,
+                    presets=catalog.presets,
+                    default=catalog.default,
+                )
+            )
         stack.push_async_exit(partial(_drain, rpc))
         watch = keep_running(partial(_watch, pool, rpc), "the watch of the engines")
         stack.callback(watch.cancel)

@@ -145,6 +145,7 @@ async def _serve_front(
                 open_early=not restarted,
                 log_engines=False,
                 engine_metrics=engine_metrics,
+                summarized=engine_metrics and not restarted,
             )
             async with server as running:
                 host.send_ready(running.pool.info)

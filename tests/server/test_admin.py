@@ -49,6 +49,7 @@ async def test_the_statistics_describe_the_server_and_its_engine(tmp_path):
     [engine] = found.engines
     assert (engine.name, engine.state, engine.device) == ("engine 0", admin_pb2.ENGINE_STATE_READY, "cpu")
     assert (engine.process_id, engine.restarts) == (server.launcher.pid, 0)
+    assert engine.audio_made.ToNanoseconds() >= 20 * 20_000_000 and engine.kv_positions == 4096
     assert engine.steps >= 20 and engine.step_time.ToNanoseconds() > 0
     assert engine.HasField("age") and not engine.requests_running
 

@@ -86,6 +86,7 @@ class FakeEngine:
     jobs: dict[str, list[np.ndarray]] = field(default_factory=dict)
     started: set[str] = field(default_factory=set)  # codec jobs
     steps: int = 0
+    chunks: int = 0
     cancelled: int = 0
     busy_checks: int = 0  # by the loop of the process
 
@@ -155,7 +156,13 @@ class FakeEngine:
 
     def stats(self) -> Stats:
         return Stats(
-            running=len(self.streams), slots_used=len(self.streams), steps=self.steps, cancelled=self.cancelled
+            running=len(self.streams),
+            slots_used=len(self.streams),
+            pages_total=64,
+            page_size=64,
+            steps=self.steps,
+            chunks=self.chunks,
+            cancelled=self.cancelled,
         )
 
     def _speak(self, id: str, stream: _Stream) -> list[tuple[str, Event | CodecChunk | VoxCPMError]]:
@@ -181,6 +188,7 @@ class FakeEngine:
         samples = np.full(self.info.samples_per_step, stream.made, np.float32)
         stream.credit -= 1
         stream.made += 1
+        self.chunks += 1
         results: list[tuple[str, Event | CodecChunk | VoxCPMError]] = [
             (id, AudioChunk(index=stream.made - 1, samples=samples))
         ]

@@ -85,7 +85,9 @@ RULES: Mapping[str, tuple[str, ...]] = {
     ),
     "voxcpm_server.download": ("ipc", "checkpoint", "progress", "settings", "errors"),
     "voxcpm_server.start": ("checkpoint", "progress", "settings"),
+    "voxcpm_server.summary": ("pool", "settings"),
     "voxcpm_server.app": (
+        "voxcpm_server.summary",
         "voxcpm_server.start",
         "voxcpm_server.auth",
         "voxcpm_server.download",

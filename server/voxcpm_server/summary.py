@@ -1,0 +1,104 @@
+"""The summary of a server that its log shows when it is ready."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from urllib.parse import urlsplit, urlunsplit
+
+from voxcpm_grpc import __version__
+from voxcpm_grpc.pool.engine_pool import EnginePool
+from voxcpm_grpc.settings.schema import Settings
+
+ANSWER_SECONDS = 1.0  # for the sizes of an engine
+
+
+class Summary:
+    """A log message of several lines, one for each of its fields. It has no secrets.
+
+    event: the first line
+    fields: the names and values of the others, for logs in other formats than text
+    """
+
+    def __init__(self, event: str, **fields: str | int | None) -> None:
+        self.event = event
+        self.fields = fields
+
+    def __str__(self) -> str:
+        width = max(map(len, self.fields))
+        lines = (
+            f"  {name.replace('_', ' '):{width}}  {value:,}" if isinstance(value, int) else f"  {name:{width}}  {value}"
+            for name, value in self.fields.items()
+            if value is not None
+        )
+        return "\n".join((self.event, *lines))
+
+
+async def summary(
+    settings: Settings,
+    pool: EnginePool,
+    *,
+    address: str,
+    metrics: str | None,
+    admin: str | None,
+    voices: str,
+    presets: Sequence[str],
+    default: str,
+) -> Summary:
+    """The summary of a server that is ready.
+
+    address, metrics, admin: of the service, the metrics and the admin service; None for those that are off
+    voices: the URL of the voice store
+    presets, default: the names of the presets, and the one that streams without a voice use
+    """
+    replicas = [replica for replica in pool.replicas if replica.ready]
+    for replica in replicas:
+        await replica.refresh_stats(ANSWER_SECONDS)
+    found = [replica.stats.stats for replica in replicas if replica.stats]
+    positions = sum(stats.pages_total * stats.page_size for stats in found)
+    info = pool.info
+    return Summary(
+        f"voxcpm-grpc {__version__} is ready",
+        address=address + _fronts(settings),
+        tls=_tls(settings),
+        authentication=_authentication(settings),
+        model=f"{info.name}, {info.architecture}, {info.dtype}",
+        devices=", ".join(replica.info.device for replica in replicas if replica.info),
+        slots=sum(replica.info.max_slots for replica in replicas if replica.info),
+        kv_positions=positions or None,
+        voices=public(voices),
+        presets=", ".join(f"{name} (default)" if name == default else name for name in presets) or "none",
+        metrics="off" if metrics is None else f"http://{metrics}/metrics",
+        admin="off" if admin is None else admin,
+    )
+
+
+def _fronts(settings: Settings) -> str:
+    if settings.fronts == 1:
+        return ""
+    return f", {settings.fronts} processes on {'this port' if settings.fronts_share_port else 'consecutive ports'}"
+
+
+def _tls(settings: Settings) -> str:
+    if settings.tls.cert is None:
+        return "off"
+    return "certificates of both sides" if settings.tls.client_ca else "certificate of the server"
+
+
+def _authentication(settings: Settings) -> str:
+    auth = settings.auth
+    kinds = []
+    if auth.keys:
+        kinds.append(f"API keys of {auth.keys}")
+    if auth.jwks:
+        kinds.append(f"JSON web tokens, keys of {public(auth.jwks)}")
+    if settings.tls.client_ca and not kinds:
+        kinds.append("client certificates")
+    return " and ".join(kinds) or "off"
+
+
+def public(url: str) -> str:
+    """A URL without what may be secret: its user, password, query and fragment."""
+    if "://" not in url:
+        return url
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
