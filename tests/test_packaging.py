@@ -87,8 +87,8 @@ def test_every_module_and_the_contract_are_in_it(wheel):
         assert modules <= shipped
     stubs = {f"voxcpm_grpc/v1/{name}" for name in ("tts_pb2.py", "tts_pb2.pyi", "tts_pb2_grpc.py")}
     assert stubs <= shipped
-    proto = "voxcpm_grpc/v1/tts.proto"
-    assert wheel.read(proto) == (ROOT / "protos" / proto).read_bytes()
+    for proto in ("voxcpm_grpc/v1/tts.proto", "voxcpm_grpc/v1/admin.proto"):
+        assert wheel.read(proto) == (ROOT / "protos" / proto).read_bytes()
     assert {"voxcpm_grpc/py.typed", "voxcpm_client/py.typed"} <= shipped
 
 

@@ -11,15 +11,17 @@ from typing import Any
 import grpc
 import pytest
 import trustme
+from click.testing import CliRunner
 from google.protobuf.duration_pb2 import Duration
 from grpc_channelz.v1 import channelz_pb2, channelz_pb2_grpc
 from grpc_health.v1 import health_pb2
 from support.fake_engine import MakeFake
 from support.grpc_types import health_stub
-from support.operated import free_port, operated
+from support.operated import SLOTS, free_port, operated
 from support.pools import Launcher, patient
 from support.waiting import HANG_SECONDS
 
+from voxcpm_client.cli import main
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.settings.operation import AdminSettings
@@ -210,3 +212,16 @@ def test_the_warning_about_exposure_covers_the_admin_port():
 
 def test_each_front_has_an_admin_port_of_its_own():
     assert AdminSettings(listen="0.0.0.0:9465").of_front(2).listen == "0.0.0.0:9467"
+
+
+async def test_top_shows_a_running_server(tmp_path):
+    async with operated(tmp_path) as server:
+        call = server.speak("Hello there.")
+        while not (await call.read()).audio:
+            pass
+        command = ["top", "--once", "--interval", "0.1", "--target", server.admin_address]
+        result = await asyncio.to_thread(CliRunner().invoke, main, command)
+        call.cancel()
+    page = " ".join(result.stdout.split())
+    assert result.exit_code == 0, result.output
+    assert "● serving fake" in page and "1 of 256" in page and f"1/{SLOTS}" in page

@@ -158,6 +158,7 @@ class FakeEngine:
         return Stats(
             running=len(self.streams),
             slots_used=len(self.streams),
+            slots_total=self.info.max_slots,
             pages_total=64,
             page_size=64,
             steps=self.steps,

@@ -43,6 +43,7 @@ from voxcpm_client.results import (
     Voice,
 )
 from voxcpm_client.security import tls_credentials
+from voxcpm_client.server_stats import ServerStats
 from voxcpm_client.stream import AsyncSession, AsyncStream
 from voxcpm_client.sync import Client, Session, Stream
 from voxcpm_grpc import __version__
@@ -76,6 +77,7 @@ __all__ = [
     "Prompt",
     "Recording",
     "SegmentEvent",
+    "ServerStats",
     "Session",
     "Speech",
     "SpeechError",

@@ -22,10 +22,12 @@ from voxcpm_client.requests import PROMPT_ID, REFERENCE_ID, duration, generate_c
 from voxcpm_client.results import Latents, Speech, Voice
 from voxcpm_client.retry import Attempts
 from voxcpm_client.security import Security
+from voxcpm_client.server_stats import ServerStats, server_stats
 from voxcpm_client.stream import AsyncSession, AsyncStream
 from voxcpm_client.text import Text
 from voxcpm_client.upload import Upload
 from voxcpm_grpc.audio import AudioFormat
+from voxcpm_grpc.v1 import admin_pb2
 from voxcpm_grpc.v1 import tts_pb2 as pb
 
 DEFAULT_TARGET = "127.0.0.1:50051"
@@ -37,6 +39,7 @@ DEFAULT_TIMEOUT = 300.0
 DEFAULT_RETRY_SECONDS = 120.0
 """Longest time from the first failure of a call to a retry, in seconds. The restart of an engine takes less."""
 
+STATS_TIMEOUT = 10.0
 SHORT_TIMEOUT = 30.0  # seconds, for calls that do not use the model
 MAX_PAGES = 1000
 
@@ -326,6 +329,13 @@ class AsyncClient:
     async def health(self) -> bool:
         """True if the server accepts calls, False if not. Raises Unavailable if no server answers."""
         return await self._connection.health(self._short())
+
+    async def server_stats(self) -> ServerStats:
+        """Read the statistics of a server whose admin port is the target of this client. Is not repeated."""
+        attempts = Attempts(timeout=min(STATS_TIMEOUT, self._timeout or STATS_TIMEOUT), retries=0, retry_seconds=0.0)
+        stub = self._connection.admin_stub
+        answer = await self._connection.unary("GetStats", admin_pb2.GetStatsRequest(), attempts, stub=stub)
+        return server_stats(answer.stats)
 
     async def _unary(self, method: str, request: Any) -> Any:
         return await self._connection.unary(method, request, self._short())

@@ -16,8 +16,8 @@ from voxcpm_client.security import Security
 from voxcpm_client.target import parse
 from voxcpm_client.text_window import BLOCK_CHARS, UNLIMITED
 from voxcpm_client.tracing import Metadata, with_trace
+from voxcpm_grpc.v1 import admin_pb2_grpc, tts_pb2_grpc
 from voxcpm_grpc.v1 import tts_pb2 as pb
-from voxcpm_grpc.v1 import tts_pb2_grpc
 
 OPTIONS = (
     ("grpc.enable_retries", 0),  # the client retries by itself: it knows which calls can be repeated
@@ -79,6 +79,10 @@ class Connection:
             self._stub = tts_pb2_grpc.VoxCPMServiceStub(self.channel)
         return self._stub
 
+    @property
+    def admin_stub(self) -> Any:
+        return admin_pb2_grpc.VoxCPMAdminServiceStub(self.channel)
+
     async def close(self) -> None:
         """Cancel the running calls and close the channel."""
         if self._channel is not None:
@@ -131,8 +135,9 @@ class Connection:
                 return result
             await self.recover(failed, attempts, request_id)
 
-    async def unary(self, method: str, request: Any, attempts: Attempts) -> Any:
-        call = getattr(self.stub, method)
+    async def unary(self, method: str, request: Any, attempts: Attempts, *, stub: Any = None) -> Any:
+        """The response of a unary RPC of the speech service, or of the service of another stub."""
+        call = getattr(stub or self.stub, method)
         return await self.repeat(lambda remaining: call(request, timeout=remaining, metadata=self.metadata), attempts)
 
     async def text_limit(self, attempts: Attempts) -> int:

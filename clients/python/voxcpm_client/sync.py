@@ -15,6 +15,7 @@ from voxcpm_client.model_info import ModelInfo
 from voxcpm_client.options import SpeechOptions, VoiceKind, VoiceOptions
 from voxcpm_client.recordings import Recording
 from voxcpm_client.results import Chunk, Header, Latents, Speech, SpeechWarning, Summary, Voice
+from voxcpm_client.server_stats import ServerStats
 from voxcpm_client.stream import AsyncSession, AsyncStream
 from voxcpm_client.text import Text
 from voxcpm_grpc.audio import AudioFormat
@@ -350,6 +351,10 @@ class Client:
     def model_info(self) -> ModelInfo:
         """Describe the model of the server, its audio formats and its limits."""
         return self._loop.run(self._client.model_info())
+
+    def server_stats(self) -> ServerStats:
+        """Read the statistics of a server whose admin port is the target of this client. Is not repeated."""
+        return self._loop.run(self._client.server_stats())
 
     def health(self) -> bool:
         """True if the server accepts calls, False if not. Raises Unavailable if no server answers."""

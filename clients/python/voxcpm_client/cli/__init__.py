@@ -16,6 +16,7 @@ from voxcpm_client.cli.info import info
 from voxcpm_client.cli.keys import keys
 from voxcpm_client.cli.say import say
 from voxcpm_client.cli.serve import download, serve
+from voxcpm_client.cli.top import top
 from voxcpm_client.cli.voices import voices
 from voxcpm_client.errors import SpeechError
 from voxcpm_grpc import __version__
@@ -49,5 +50,5 @@ def main() -> None:
     """Speak text with VoxCPM, store voices, and run a server."""
 
 
-for command in (serve, keys, say, clone, voices, info, download, demo):
+for command in (serve, keys, say, clone, voices, info, top, download, demo):
     main.add_command(command)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,14 +81,22 @@ OPTIONS = (
 NAMES = ("target", "tls", "ca", "cert", "key", "api_key", "metadata", "timeout", "retry_seconds")
 
 
+def with_client_of(target: Callable[[Any], Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """As `with_client`, with another option for the target."""
+    return functools.partial(_connected, (target, *OPTIONS[1:]))
+
+
 def with_client(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the connection options to `command` and pass it a Client as its first argument."""
+    return _connected(OPTIONS, command)
 
+
+def _connected(connection: Sequence[Callable[[Any], Any]], command: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(command)
     def connected(*args: Any, **options: Any) -> Any:
         with Client(**{name: options.pop(name) for name in NAMES}) as client:
             return command(client, *args, **options)
 
-    for option in reversed(OPTIONS):
+    for option in reversed(connection):
         connected = option(connected)
     return connected
