@@ -7,6 +7,7 @@ import signal
 import time
 from contextlib import asynccontextmanager
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import psutil
