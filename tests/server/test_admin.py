@@ -26,7 +26,7 @@ from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.settings.operation import AdminSettings
 from voxcpm_grpc.settings.schema import Settings
-from voxcpm_grpc.settings.security import TlsSettings
+from voxcpm_grpc.settings.security import AuthSettings, TlsSettings
 from voxcpm_grpc.settings.voices import VoiceSettings
 from voxcpm_grpc.v1 import admin_pb2, admin_pb2_grpc
 from voxcpm_grpc.v1 import tts_pb2 as pb
@@ -188,6 +188,32 @@ async def test_the_admin_port_uses_the_certificate_of_the_server(tmp_path):
             other: Any = admin_pb2_grpc.VoxCPMAdminServiceStub(plain)
             with pytest.raises(grpc.aio.AioRpcError):
                 await other.GetStats(admin_pb2.GetStatsRequest())
+
+
+async def test_certificates_of_admins_are_named_in_the_settings(tmp_path):
+    ca = trustme.CA()
+    made = ca.issue_cert("localhost", "127.0.0.1")
+    made.private_key_pem.write_to_path(tmp_path / "key.pem")
+    made.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
+    ca.cert_pem.write_to_path(tmp_path / "ca.pem")
+    admin = f"127.0.0.1:{free_port()}"
+    settings = Settings(
+        listen="127.0.0.1:0",
+        admin=AdminSettings(listen=admin),
+        voices=VoiceSettings(url=str(tmp_path / "voices")),
+        tls=TlsSettings(cert=tmp_path / "cert.pem", key=tmp_path / "key.pem", client_ca=tmp_path / "ca.pem"),
+        auth=AuthSettings(admin_certificates=("operator.test",)),
+    )
+    async with running_server(settings, pool=EnginePool([Launcher([MakeFake()])], patient())):
+        for name, code in (("operator.test", "OK"), ("billing.test", "PERMISSION_DENIED")):
+            client = ca.issue_cert(name)
+            credentials = grpc.ssl_channel_credentials(
+                ca.cert_pem.bytes(), client.private_key_pem.bytes(), client.cert_chain_pems[0].bytes()
+            )
+            async with grpc.aio.secure_channel(admin, credentials) as channel:
+                stub: Any = admin_pb2_grpc.VoxCPMAdminServiceStub(channel)
+                call = stub.GetStats(admin_pb2.GetStatsRequest())
+                assert (await call.code()).name == code
 
 
 async def test_an_admin_port_that_is_taken_is_an_error():

@@ -54,6 +54,11 @@ class AuthSettings(Frozen):
         description="scope or role of tokens whose bearers may call VoxCPMAdminService and manage all voices; default: "
         "no token may",
     )
+    admin_certificates: tuple[str, ...] = Field(
+        default=(),
+        description="names of client certificates (the first URI or DNS name, or the common name) whose bearers may do "
+        "the same, with tls.client_ca and without keys and tokens",
+    )
 
     @model_validator(mode="after")
     def _complete(self) -> AuthSettings:

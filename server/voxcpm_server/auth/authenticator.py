@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from voxcpm_grpc.errors import Unauthenticated
 from voxcpm_grpc.settings.schema import Settings
@@ -30,6 +30,7 @@ class Authenticator:
         self._keys = WatchedFiles((path,), lambda: Keys.read(path)) if (path := auth.keys) else None
         self._tokens = Tokens(auth) if auth.jwks else None
         self._certificates = settings.tls.client_ca is not None
+        self._admins = frozenset(auth.admin_certificates)
 
     async def open(self) -> None:
         """Read the public keys of tokens. Raises StartupError."""
@@ -42,7 +43,7 @@ class Authenticator:
         certificate: returns the properties of the client's certificate
         """
         if self._keys is None and self._tokens is None:
-            return certificate_principal(certificate()) if self._certificates else None
+            return certificate_principal(certificate(), self._admins) if self._certificates else None
         credential = bearer(metadata)
         if credential.startswith(PREFIX):
             if self._keys is None:
@@ -68,10 +69,13 @@ def bearer(metadata: Metadata) -> str:
     return credential.strip()
 
 
-def certificate_principal(certificate: Certificate) -> Principal:
-    """The principal of a client certificate: its first URI or DNS name (SAN), or its common name."""
+def certificate_principal(certificate: Certificate, admins: Collection[str] = ()) -> Principal:
+    """The principal of a client certificate: its first URI or DNS name (SAN), or its common name.
+
+    admins: names of admins
+    """
     for field in ("peer_spiffe_id", "x509_subject_alternative_name", "x509_common_name"):
         for value in certificate.get(field, ()):
             if name := value.decode(errors="replace").strip():
-                return Principal(f"cert:{name}")
+                return Principal(f"cert:{name}", admin=name in admins)
     raise Unauthenticated("the client's certificate has no name")

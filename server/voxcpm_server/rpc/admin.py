@@ -66,8 +66,8 @@ def require_admin(caller: Caller) -> None:
     """Raises PermissionDenied."""
     if not caller.may_administer:
         raise PermissionDenied(
-            "only admins may call VoxCPMAdminService and channelz; use a key that was made with --admin, or a token "
-            "with the scope of auth.admin_scope"
+            "only admins may call VoxCPMAdminService and channelz; use a key that was made with --admin, a token with "
+            "the scope of auth.admin_scope, or a certificate of auth.admin_certificates"
         )
 
 
