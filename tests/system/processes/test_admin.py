@@ -1,0 +1,68 @@
+"""The admin service of several fronts, and of engines of a model."""
+
+from __future__ import annotations
+
+import re
+import socket
+from pathlib import Path
+from typing import Any
+
+import grpc
+import psutil
+import pytest
+from support.servers import serving
+from support.waiting import wait_until
+
+from voxcpm_grpc.v1 import admin_pb2, admin_pb2_grpc, tts_pb2_grpc
+from voxcpm_grpc.v1 import tts_pb2 as pb
+
+pytestmark = pytest.mark.timeout(400)  # engines and fronts start
+
+
+def consecutive_ports() -> int:
+    """The first of two free ports."""
+    while True:
+        with socket.socket() as first, socket.socket() as second:
+            first.bind(("127.0.0.1", 0))
+            try:
+                second.bind(("127.0.0.1", first.getsockname()[1] + 1))
+            except OSError:
+                continue
+            return first.getsockname()[1]
+
+
+def stats(port: int) -> admin_pb2.ServerStats:
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        stub: Any = admin_pb2_grpc.VoxCPMAdminServiceStub(channel)
+        return stub.GetStats(admin_pb2.GetStatsRequest()).stats
+
+
+def test_each_front_reports_itself_and_the_engines_that_all_share(tmp_path: Path):
+    port = consecutive_ports()
+    with serving(tmp_path, "--fronts", "2", "--admin.listen", f"127.0.0.1:{port}") as server:
+        first, second = stats(port), stats(port + 1)
+        children = {child.pid for child in psutil.Process(server.process.pid).children()}
+        fronts = {first.front.process_id, second.front.process_id}
+        assert len(fronts) == 2 and fronts < children
+        assert first.engines[0].process_id == second.engines[0].process_id
+        assert first.engines[0].process_id in children - fronts
+        assert len(re.findall(r" is ready\n  address", server.log)) == 1
+
+
+def test_a_cancelled_stream_leaves_no_slot_and_no_page(tmp_path: Path):
+    port = consecutive_ports()
+    flags = ("--admin.listen", f"127.0.0.1:{port}", "--engine.prefix-caching", "false")
+    with serving(tmp_path, *flags) as server, grpc.insecure_channel(server.address) as channel:
+        before = stats(port).engines[0]
+        assert before.slots_used == before.pages_used == 0 and before.pages_free == before.pages_total
+        stub: Any = tts_pb2_grpc.VoxCPMServiceStub(channel)
+        call = stub.Generate(iter([pb.GenerateRequest(text="Hello there, this is a long sentence.")]))
+        while not next(call).audio:
+            pass
+        during = stats(port).engines[0]
+        assert during.slots_used == 1 and during.pages_used > 0
+        call.cancel()
+        wait_until(lambda: not stats(port).front.streams)
+        after = stats(port).engines[0]
+        assert after.slots_used == after.pages_used == 0
+        assert after.requests_cancelled == 1
