@@ -35,8 +35,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_addoption(parser):
-    help = "HOST:PORT of the server that tests/e2e shall test; without it they start one"
+    help = "HOST:PORT of the server that tests/e2e and tests/conformance shall test; without it they start one"
     parser.addoption("--target", default="", metavar="HOST:PORT", help=help)
+    help = "PEM file of the authority of the server at --target, which uses TLS; for tests/conformance"
+    parser.addoption("--ca", default="", metavar="FILE", help=help)
+    help = "API key or token for the server at --target; for tests/conformance"
+    parser.addoption("--api-key", default="", metavar="KEY", help=help)
+    help = "HOST:PORT of the admin service of the server at --target; for tests/conformance"
+    parser.addoption("--admin", default="", metavar="HOST:PORT", help=help)
     help = (
         "kinds of voice stores that tests/server shall test: folder, memory, s3; the last needs s3fs and moto[server]"
     )

@@ -9,12 +9,10 @@ import grpc
 import numpy as np
 import pytest
 from support.servers import serving
+from support.uploads import tone
 
 from voxcpm_client import Client, ModelInfo
-from voxcpm_grpc.audio import wav_bytes
 from voxcpm_grpc.v1 import tts_pb2_grpc
-
-RATE = 16000
 
 
 @pytest.fixture(scope="session")
@@ -63,7 +61,4 @@ def same_audio(info: ModelInfo) -> Callable[[np.ndarray, np.ndarray], None]:
 
 @pytest.fixture
 def recording() -> bytes:
-    """A second of a noisy tone. It is different every time, so no stored voice of another test has its id."""
-    seconds = np.arange(RATE) / RATE
-    noise = np.random.default_rng().uniform(-0.05, 0.05, RATE)
-    return wav_bytes((0.3 * np.sin(2 * np.pi * 220 * seconds) + noise).astype(np.float32), RATE)
+    return tone()

@@ -15,9 +15,8 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
-from google.rpc import status_pb2
-from google.rpc.error_details_pb2 import BadRequest, RequestInfo, RetryInfo
-from support import fake_engine, voice_stores
+from support import fake_engine, status_details, voice_stores
+from support.status_details import Details
 from support.waiting import HANG_SECONDS, until
 
 from voxcpm_grpc.audio import DecodePool
@@ -347,44 +346,6 @@ def spoken_by() -> Callable[[Request, int], np.ndarray]:
     return speech
 
 
-@dataclass
-class Details:
-    """The details in the status of a failed RPC."""
-
-    request_id: str = ""
-    field: str = ""
-    retry_seconds: float | None = None
-    pushback_ms: int | None = None
-    size: int = 0
-
-
 @pytest.fixture
 def details_of() -> Callable[[grpc.aio.AioRpcError], Details]:
-    def read(error: grpc.aio.AioRpcError) -> Details:
-        details = Details()
-        for key, value in error.trailing_metadata() or ():
-            if key == "grpc-retry-pushback-ms":
-                details.pushback_ms = int(value)
-            if key == "grpc-status-details-bin":
-                assert isinstance(value, bytes)
-                details.size = len(value)
-                status = status_pb2.Status.FromString(value)
-                assert (status.code, status.message) == (error.code().value[0], error.details())
-                for packed in status.details:
-                    for kind in (RequestInfo, BadRequest, RetryInfo):
-                        message = kind()
-                        if packed.Unpack(message):
-                            _add(message, details)
-        return details
-
-    return read
-
-
-def _add(message: RequestInfo | BadRequest | RetryInfo, details: Details) -> None:
-    match message:
-        case RequestInfo():
-            details.request_id = message.request_id
-        case BadRequest():
-            details.field = message.field_violations[0].field
-        case RetryInfo():
-            details.retry_seconds = message.retry_delay.ToMilliseconds() / 1000
+    return status_details.details_of

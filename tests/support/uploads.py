@@ -18,6 +18,13 @@ def recording(seed: int = 0, samples: int = 4000) -> bytes:
     return wav_bytes(np.random.default_rng(seed).uniform(-0.5, 0.5, samples).astype(np.float32), 16000)
 
 
+def tone() -> bytes:
+    """A second of a noisy tone. It is different every time, so no stored voice of another test has its id."""
+    seconds = np.arange(16000) / 16000
+    noise = np.random.default_rng().uniform(-0.05, 0.05, 16000)
+    return wav_bytes((0.3 * np.sin(2 * np.pi * 220 * seconds) + noise).astype(np.float32), 16000)
+
+
 def upload(kind: Any, config: Any, *recordings: tuple[int, bytes], sha: bool = True, size: int = 1000) -> Iterator[Any]:
     """The messages of an upload: config, parts and commit."""
     yield kind(config=config)

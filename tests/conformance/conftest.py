@@ -1,0 +1,91 @@
+"""The server under test: the one at `--target`, or one that the tests start and stop."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from support.checkpoints import TINY
+from support.servers import serving
+from support.targets import RUN_LABEL, Service, Target
+from support.uploads import tone
+
+from voxcpm_grpc.v1 import tts_pb2 as pb
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny checkpoint with the presets of the bundled voice."""
+    folder = tmp_path_factory.mktemp("model") / "tiny"
+    shutil.copytree(TINY, folder)
+    shutil.copytree(ROOT / "voxcpm_grpc/demo/presets", folder / "presets")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    option = request.config.getoption
+    if address := str(option("--target")):
+        ca = Path(str(option("--ca"))) if option("--ca") else None
+        given = Target(address, ca, str(option("--api-key")), str(option("--admin")))
+        yield given
+        asyncio.run(remove_voices(given))
+        return
+    model = request.getfixturevalue("model")
+    with serving(tmp_path_factory.mktemp("voices"), model=model) as server:
+        made = Target(server.address, server=server)
+        yield made
+        asyncio.run(remove_voices(made))
+
+
+async def remove_voices(target: Target) -> None:
+    """Delete the voices that this run has stored."""
+    async with target.service() as service:
+        while True:
+            page = await service.ListVoices(pb.ListVoicesRequest(labels={RUN_LABEL: target.run}))
+            for handle in page.handles:
+                await service.DeleteVoice(pb.DeleteVoiceRequest(id=handle.id, allow_missing=True))
+            if not page.handles:
+                return
+
+
+@pytest.fixture(scope="session")
+def own(request: pytest.FixtureRequest) -> None:
+    """Skips a test that stops or configures its server, if the server is somebody else's."""
+    if request.config.getoption("--target"):
+        pytest.skip("needs a server of its own, which it configures or stops")
+
+
+@pytest.fixture
+async def service(target: Target) -> AsyncIterator[Service]:
+    async with target.service() as connected:
+        yield connected
+
+
+@pytest.fixture
+async def info(service: Service) -> pb.GetModelInfoResponse:
+    return await service.GetModelInfo(pb.GetModelInfoRequest())
+
+
+@pytest.fixture(autouse=True)
+async def still_serving(target: Target) -> AsyncIterator[None]:
+    """After every test the server is healthy and speaks."""
+    yield
+    async with target.service() as service:
+        health = service.channel.unary_unary("/grpc.health.v1.Health/Check")
+        assert await health(b"", timeout=60, wait_for_ready=True) == b"\x08\x01"
+        assert (await service.speak(short(), "Still here."))[-1].summary.total_samples
+
+
+def short() -> pb.GenerateConfig:
+    return pb.GenerateConfig(turn=pb.TurnConfig(sampling=pb.Sampling(max_steps=2)))
+
+
+@pytest.fixture
+def recording() -> bytes:
+    return tone()
