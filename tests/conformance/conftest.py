@@ -61,6 +61,14 @@ def own(request: pytest.FixtureRequest) -> None:
         pytest.skip("needs a server of its own, which it configures or stops")
 
 
+@pytest.fixture(scope="session")
+def strict(own: None, model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    """A server with little room in its engine, and little time for uploads."""
+    flags = ("--engine.max-model-len", "200", "--limits.upload-seconds", "0.5")
+    with serving(tmp_path_factory.mktemp("voices"), *flags, model=model) as server:
+        yield Target(server.address, server=server)
+
+
 @pytest.fixture
 async def service(target: Target) -> AsyncIterator[Service]:
     async with target.service() as connected:

@@ -83,7 +83,8 @@ async def reception(seconds: float) -> AsyncIterator[None]:
             yield
     except TimeoutError:
         raise InvalidRequest(
-            f"the upload took longer than {seconds:g} s; send a compressed recording, or use a faster connection"
+            f"the upload took longer than {seconds:g} s; send a compressed recording, or use a faster connection",
+            field="commit",
         ) from None
 
 

@@ -1,0 +1,263 @@
+"""Every row of the table of failed calls in docs/troubleshooting.md: the status, the text, and details to parse."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import struct
+import uuid
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from support.error_rows import ELSEWHERE, Row, missing, rows
+from support.targets import Service, Target, config, refusal
+from support.uploads import upload
+
+from voxcpm_grpc.audio import wav_bytes
+from voxcpm_grpc.v1 import tts_pb2 as pb
+
+SERVICE = "voxcpm_grpc.v1.VoxCPMService"
+MANUAL = pb.Segmentation(mode=pb.SEGMENTATION_MODE_MANUAL)
+MISSING = "ref_" + "a" * 32
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A server, and material for mistakes."""
+
+    target: Target
+    service: Service
+    info: pb.GetModelInfoResponse
+    recording: bytes
+
+    @property
+    def name(self) -> str:
+        """A name that no voice has."""
+        return f"conformance {uuid.uuid4().hex}"
+
+    def latents(self, frames: np.ndarray | None = None, **fields: Any) -> pb.InlineReference:
+        """A reference of latents, in one patch unless `frames` are given."""
+        made = np.zeros((self.info.patch_size, self.info.feat_dim), "<f4") if frames is None else frames
+        latents = pb.Latents(data=made.astype("<f4").tobytes(), feat_dim=self.info.feat_dim, **fields)
+        return pb.InlineReference(latents=latents)
+
+    async def speak(self, *, text: str = "Hello.", **fields: Any) -> Any:
+        return await self.service.speak(config(**fields), text)
+
+    async def store(self, data: bytes | None = None, **options: Any) -> str:
+        """The id of a stored reference."""
+        settings = pb.AddReferenceConfig(options=self.target.options_of_voice(**options))
+        messages = upload(pb.AddReferenceRequest, settings, (0, self.recording if data is None else data))
+        return (await self.service.stream("AddReference", messages))[0].handle.id
+
+
+def voice(**fields: Any) -> dict[str, Any]:
+    return {"conditioning": pb.Conditioning(**fields)}
+
+
+async def same_names(scene: Scene) -> None:
+    name = scene.name
+    for _ in range(2):
+        tone = np.random.default_rng().uniform(-0.5, 0.5, 16000).astype(np.float32)
+        await scene.store(wav_bytes(tone, 16000), display_name=name)
+    await scene.speak(**voice(voice=name))
+
+
+async def without_commit(scene: Scene) -> None:
+    *messages, _ = upload(pb.AddReferenceRequest, pb.AddReferenceConfig(), (0, scene.recording))
+    await scene.service.stream("AddReference", messages)
+
+
+async def after_commit(scene: Scene) -> None:
+    messages = list(upload(pb.AddReferenceRequest, pb.AddReferenceConfig(), (0, scene.recording)))
+    await scene.service.stream("AddReference", [*messages, messages[-1]])
+
+
+async def preset_change(scene: Scene) -> None:
+    if not scene.info.presets:
+        pytest.skip("the model has no presets")
+    await scene.service.DeleteVoice(pb.DeleteVoiceRequest(id=scene.info.presets[0]))
+
+
+async def preset_name(scene: Scene) -> None:
+    if not scene.info.presets:
+        pytest.skip("the model has no presets")
+    await scene.store(display_name=scene.info.presets[0])
+
+
+async def nothing_to_change(scene: Scene) -> None:
+    await scene.service.UpdateVoice(pb.UpdateVoiceRequest(id=await scene.store()))
+
+
+async def styled_prompt(scene: Scene) -> None:
+    prompt = pb.InlinePrompt(transcript="A tone. ", audio=pb.EncodedAudio(data=scene.recording))
+    request = config(conditioning=pb.Conditioning(inline_prompt=prompt))
+    request.turn.style = "sad"
+    await scene.service.speak(request, "Hello.")
+
+
+async def too_long_text(scene: Scene) -> None:
+    size = scene.info.limits.max_buffered_text_chars // 20
+    await scene.service.speak(config(segmentation=MANUAL), *["x" * size] * 21)
+
+
+def damaged_wav(scene: Scene) -> bytes:
+    """A WAV that declares ten times the samples that it has."""
+    data = bytearray(scene.recording)
+    at = data.index(b"data") + 4
+    (size,) = struct.unpack_from("<I", data, at)
+    struct.pack_into("<I", data, at, 10 * size)
+    return bytes(data)
+
+
+def silence(seconds: float) -> bytes:
+    return wav_bytes(np.zeros(int(16000 * seconds), np.float32), 16000)
+
+
+def unlisted(scene: Scene) -> int:
+    return max(scene.info.inference_timesteps) + 1
+
+
+ANYWHERE: dict[str, Callable[[Scene], Any]] = {
+    "inference_timesteps": lambda s: s.speak(timesteps=unlisted(s)),
+    "the latents are of model": lambda s: s.speak(**voice(inline_reference=s.latents(model_fingerprint="e" * 32))),
+    "of the model and cannot be": preset_change,
+    "there is no voice": lambda s: s.service.GetVoice(pb.GetVoiceRequest(id=MISSING)),
+    "no preset, id or display name": lambda s: s.speak(**voice(voice=s.name)),
+    "there is no preset": lambda s: s.speak(**voice(preset=s.name)),
+    "voices are named": same_names,
+    "is the name of a preset": preset_name,
+    "has the form of an id": lambda s: s.store(display_name=MISSING),
+    "there is nothing to change": nothing_to_change,
+    "excludes every other voice": lambda s: s.speak(**voice(voice=MISSING, reference_id=MISSING)),
+    "nothing to speak": lambda s: s.speak(text="?! ..."),
+    "characters wait to be spoken": too_long_text,
+    "style cannot": styled_prompt,
+    "have a value of size": lambda s: s.speak(
+        **voice(inline_reference=s.latents(np.full((s.info.patch_size, s.info.feat_dim), -1e30)))
+    ),
+    "without a commit": without_commit,
+    "arrived after the commit": after_commit,
+    "the audio is silent": lambda s: s.store(silence(1)),
+    "has the control character": lambda s: s.store(display_name="a\x1b[2Jb"),
+    "could not be decoded": lambda s: s.store(b"RIFF not audio at all"),
+    "that the file declares could be decoded": lambda s: s.store(damaged_wav(s)),
+    "valid protobuf": lambda s: s.service.channel.unary_unary(f"/{SERVICE}/GetVoice")(
+        b"\xff\xff\xff\x12", metadata=s.target.metadata
+    ),
+    "UNIMPLEMENTED": lambda s: s.service.channel.unary_unary(f"/{SERVICE}/Sing")(b"", metadata=s.target.metadata),
+}
+
+
+async def slow_upload(scene: Scene) -> None:
+    async def messages() -> AsyncIterator[pb.AddReferenceRequest]:
+        yield pb.AddReferenceRequest(config=pb.AddReferenceConfig())
+        for offset in itertools.count():
+            yield pb.AddReferenceRequest(audio=pb.AudioPart(data=b"x", offset_bytes=offset))
+            await asyncio.sleep(0.05)
+
+    async for _ in scene.service.AddReference(messages()):
+        pass
+
+
+def long_voice(scene: Scene) -> pb.InlineReference:
+    return scene.latents(np.zeros((SMALL_MODEL * scene.info.patch_size, scene.info.feat_dim)))
+
+
+def long_prompt(scene: Scene) -> pb.InlinePrompt:
+    return pb.InlinePrompt(transcript="A tone. ", latents=long_voice(scene).latents)
+
+
+SMALL_MODEL = 200  # positions
+STRICT: dict[str, Callable[[Scene], Any]] = {  # these need a server with small limits
+    "positions": lambda s: s.speak(**voice(inline_reference=long_voice(s))),
+    "the shortest text need": lambda s: s.speak(**voice(inline_prompt=long_prompt(s))),
+    "the upload took longer than": slow_upload,
+}
+CLIENTS = {"voices are given"}  # the second text of a row, which the Python client writes
+SHOWN = {**ANYWHERE, **STRICT}
+
+
+def test_every_row_of_the_table_is_shown_by_a_test() -> None:
+    """A new row needs a call in this file that provokes it, or a test that `ELSEWHERE` names."""
+    listed = rows()
+    assert len(listed) > 50
+    unshown = [row.key for row in listed if not any(phrase in SHOWN for phrase in (*row.phrases, row.key))]
+    assert sorted(set(unshown) - ELSEWHERE.keys()) == []
+    assert sorted((ELSEWHERE.keys() | SHOWN.keys()) - {text for row in listed for text in (*row.phrases, row.key)}) == []
+    assert missing() == []
+
+
+def row_with(phrase: str) -> Row:
+    return next(row for row in rows() if phrase in (*row.phrases, row.key))
+
+
+def check(row: Row, phrase: str, outcome: tuple[grpc.StatusCode, str, Any]) -> None:
+    """The status is that of the row, and has the details that the contract promises."""
+    code, text, details = outcome
+    assert code.name == row.status, text
+    if code is grpc.StatusCode.UNIMPLEMENTED:  # gRPC's own answer
+        return
+    assert phrase in text
+    assert text.isprintable()
+    assert details.request_id
+    assert details.bad_request == (code is grpc.StatusCode.INVALID_ARGUMENT)
+    if details.bad_request:
+        assert details.field or phrase == "valid protobuf"
+    assert (details.retry_seconds, details.pushback_ms) == (None, None), "a retry would fail again"
+
+
+@pytest.mark.parametrize("phrase", ANYWHERE)
+async def test_an_error_has_its_status_and_details(
+    target: Target, service: Service, info: pb.GetModelInfoResponse, recording: bytes, phrase: str
+) -> None:
+    scene = Scene(target, service, info, recording)
+    check(row_with(phrase), phrase, await refusal(ANYWHERE[phrase](scene)))
+
+
+@pytest.mark.parametrize("phrase", STRICT)
+async def test_an_error_of_a_server_with_small_limits(strict: Target, recording: bytes, phrase: str) -> None:
+    async with strict.service() as service:
+        scene = Scene(strict, service, await service.GetModelInfo(pb.GetModelInfoRequest()), recording)
+        check(row_with(phrase), phrase, await refusal(STRICT[phrase](scene)))
+
+
+@pytest.mark.parametrize("seconds", [0.05, 0.0999])
+async def test_a_recording_that_is_too_short_is_refused_with_the_figures(
+    target: Target, service: Service, info: pb.GetModelInfoResponse, recording: bytes, seconds: float
+) -> None:
+    tone = np.random.default_rng().uniform(-0.5, 0.5, int(16000 * seconds)).astype(np.float32)
+    outcome = await refusal(Scene(target, service, info, recording).store(wav_bytes(tone, 16000)))
+    check(row_with("s and the minimum is"), "s and the minimum is", outcome)
+
+
+async def test_the_status_of_every_call_has_the_request_id_of_its_caller(service: Service) -> None:
+    for method, kind, settings in (
+        ("Generate", pb.GenerateRequest, pb.GenerateConfig(request_id="fault-7", max_queue_time=Duration(seconds=-1))),
+        ("AddPrompt", pb.AddPromptRequest, pb.AddPromptConfig(options=pb.VoiceOptions(request_id="fault-7"))),
+        (
+            "AddReference",
+            pb.AddReferenceRequest,
+            pb.AddReferenceConfig(options=pb.VoiceOptions(request_id="fault-7", display_name="a\nb")),
+        ),
+        ("AddHifi", pb.AddHifiRequest, pb.AddHifiConfig(options=pb.VoiceOptions(request_id="fault-7"))),
+        ("EncodeLatents", pb.EncodeLatentsRequest, pb.EncodeLatentsConfig(request_id="fault-7")),
+    ):
+        code, text, details = await refusal(getattr(service, method)(iter([kind(config=settings)])))
+        assert code is grpc.StatusCode.INVALID_ARGUMENT, (method, text)
+        assert details.request_id == "fault-7", method
+        assert details.field.startswith("config."), method
+
+
+async def test_a_message_over_the_limit_is_refused(service: Service, info: pb.GetModelInfoResponse) -> None:
+    """gRPC refuses it, which parses no more than its length."""
+    size = info.limits.max_request_message_bytes + 1
+    code, _, _ = await refusal(service.stream("Generate", [pb.GenerateRequest(text="x" * size)]))
+    assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    code, _, _ = await refusal(service.GetVoice(pb.GetVoiceRequest(id="x" * size)))
+    assert code is grpc.StatusCode.RESOURCE_EXHAUSTED

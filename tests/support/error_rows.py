@@ -1,0 +1,88 @@
+"""The rows of the table of failed calls in docs/troubleshooting.md, and the tests that show each of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A status, and the texts by which its row is found; no text if the row is for all messages of the status."""
+
+    status: str
+    phrases: tuple[str, ...]
+
+    @property
+    def key(self) -> str:
+        return self.phrases[0] if self.phrases else self.status
+
+
+def rows() -> list[Row]:
+    page = (ROOT / "docs/troubleshooting.md").read_text("utf-8")
+    table = page.partition("## A call fails")[2].partition("\n## ")[0]
+    cells = re.findall(r"^\| ([A-Z_]+) \|([^|]*)\|", table, re.MULTILINE)
+    return [Row(status, tuple(re.findall(r"`([^`]+)`", texts))) for status, texts in cells]
+
+
+# A row that tests/conformance/test_error_table.py does not show: it needs a server in a state of its own, or is written
+# by the Python client and not by the server. The key is the first text of the row, the value a test.
+ELSEWHERE: Mapping[str, str] = {
+    # servers with small limits, with keys, at their start and at their end
+    "has no credential": "conformance/test_credentials.py::test_wrong_credentials_are_refused_before_anything_is_read",
+    "API key is not valid": "conformance/test_credentials.py::test_wrong_credentials_are_refused_before_anything_is_read",
+    "the token": "conformance/test_credentials.py::test_wrong_tokens_are_refused_before_anything_is_read",
+    "only an admin can change it": "conformance/test_credentials.py::test_a_voice_of_an_operator_is_not_changed",
+    "the server is not ready yet": "conformance/test_stop.py::test_calls_during_the_start_get_the_time_to_wait",
+    "the server is shutting down; retry elsewhere": "server/test_bad_input.py::test_a_server_that_shuts_down",
+    "no audio was sent, retry elsewhere": "conformance/test_stop.py::test_a_stream_that_outlasts_the_drain_is_cut_off",
+    "did not end within its drain_seconds": "conformance/test_stop.py::test_a_stream_that_outlasts_the_drain_is_cut_off",
+    "streams are open": "conformance/test_full.py::test_streams_beyond_the_limits_are_refused",
+    "this connection has": "conformance/test_full.py::test_streams_beyond_the_limits_are_refused",
+    "no slot became free": "conformance/test_full.py::test_requests_beyond_slots_and_queue_are_refused",
+    "requests wait": "conformance/test_full.py::test_requests_beyond_slots_and_queue_are_refused",
+    "uploads": "conformance/test_full.py::test_recordings_beyond_the_limits_are_refused",
+    "uploads of this caller hold": "conformance/test_full.py::test_recordings_beyond_the_limits_are_refused",
+    "this caller has": "conformance/test_full.py::test_voices_beyond_the_limits_are_refused",
+    "the store has room for": "conformance/test_full.py::test_voices_beyond_the_limits_are_refused",
+    "DEADLINE_EXCEEDED": "conformance/test_cancellation.py::test_a_stream_that_ends_early_frees_its_slot",
+    # faults of engines, stores, decode workers and installations
+    "no engine": "system/processes/test_app.py::test_a_lost_engine_is_reported_to_callers_and_balancers_and_restarted",
+    "after audio was sent": "server/test_claims.py::test_after_audio_no_error_asks_for_a_retry",
+    "voice store": "server/test_voice_faults.py::test_a_lost_store_is_unavailable_until_it_returns",
+    "that decodes the recording was stopped": "audio/test_pool.py::test_a_job_whose_workers_are_all_killed",
+    "took no message for": "server/test_unread_replies.py::test_a_client_that_reads_again_soon_gets_the_status",
+    "CANCELLED": "server/test_unread_replies.py::test_a_stream_that_is_not_read_ends_and_frees_everything",
+    "is damaged in the store": "server/test_voice_faults.py::test_a_damaged_voice_is_reported",
+    "PyAV is missing": "audio/test_decode.py::test_wav_and_raw_pcm_need_neither_pyav_nor_soxr",
+    "frames that the file lists": "audio/test_worker_limits.py::test_an_index_of_millions_of_samples",
+    "of memory to decode": "audio/test_worker_limits.py::test_a_recording_that_needs_too_much_memory_is_refused",
+    "crashes its decoder": "audio/test_worker_limits.py::test_a_decoder_that_crashes_is_the_fault_of_the_recording",
+    "internal error": "server/test_bad_input.py::test_a_bug_is_logged_and_its_text_is_not_sent",
+    # the Python client's own
+    "no server answers": "clients/test_retry.py::test_an_unreachable_server_is_an_error_with_its_address",
+    "uses TLS, and this client does not": "clients/test_tls.py::test_every_mistake_is_an_error_at_once_that_names_it",
+    "is not trusted": "clients/test_tls.py::test_every_mistake_is_an_error_at_once_that_names_it",
+    "may ask for a client certificate": "clients/test_tls.py::test_every_mistake_is_an_error_at_once_that_names_it",
+    "not a gRPC server": "clients/test_tls.py::test_a_web_server_is_no_speech_server",
+    "it ended the connection": "clients/test_lost.py::test_a_connection_that_ends_in_mid_stream_was_lost",
+    "cut off": "clients/test_retry.py::test_a_stream_cut_by_a_proxy_is_retried_before_its_first_audio",
+    "nothing reads the audio": "clients/test_long_text.py::test_a_session_that_nothing_reads_takes_no_endless_text",
+    "which is not HOST:PORT": "clients/test_target.py::test_a_wrong_address_is_an_error_with_the_right_one",
+    "unencrypted": "clients/test_tls.py::test_an_api_key_never_leaves_this_host_unencrypted",
+}
+
+
+def missing() -> list[str]:
+    """The tests of `ELSEWHERE` that do not exist."""
+    lost = []
+    for place in set(ELSEWHERE.values()):
+        file, _, name = place.partition("::")
+        path = ROOT / "tests" / file
+        if not (path.exists() and f"def {name}" in path.read_text("utf-8")):
+            lost.append(place)
+    return sorted(lost)
