@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.checkpoints import TINY
+from support.guarded_servers import Guarded, guarded_server
 from support.servers import serving
 from support.targets import RUN_LABEL, Service, Target
 from support.uploads import tone
@@ -67,6 +68,26 @@ def strict(own: None, model: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     flags = ("--engine.max-model-len", "200", "--limits.upload-seconds", "0.5")
     with serving(tmp_path_factory.mktemp("voices"), *flags, model=model) as server:
         yield Target(server.address, server=server)
+
+
+@pytest.fixture(scope="session")
+def guarded_and_callers(
+    own: None, model: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Guarded, dict[str, Target]]]:
+    with guarded_server(tmp_path_factory.mktemp("guarded"), model) as made:
+        yield made
+
+
+@pytest.fixture
+def guarded(guarded_and_callers: tuple[Guarded, dict[str, Target]]) -> Guarded:
+    """A server with small limits that needs credentials."""
+    return guarded_and_callers[0]
+
+
+@pytest.fixture
+def callers(guarded_and_callers: tuple[Guarded, dict[str, Target]]) -> dict[str, Target]:
+    """The callers a, b and operator of the guarded server."""
+    return guarded_and_callers[1]
 
 
 @pytest.fixture

@@ -189,7 +189,9 @@ def test_every_row_of_the_table_is_shown_by_a_test() -> None:
     assert len(listed) > 50
     unshown = [row.key for row in listed if not any(phrase in SHOWN for phrase in (*row.phrases, row.key))]
     assert sorted(set(unshown) - ELSEWHERE.keys()) == []
-    assert sorted((ELSEWHERE.keys() | SHOWN.keys()) - {text for row in listed for text in (*row.phrases, row.key)}) == []
+    assert (
+        sorted((ELSEWHERE.keys() | SHOWN.keys()) - {text for row in listed for text in (*row.phrases, row.key)}) == []
+    )
     assert missing() == []
 
 

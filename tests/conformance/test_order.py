@@ -196,9 +196,7 @@ async def test_the_handle_of_a_voice_comes_before_its_preview(
     target, service: Service, recording: bytes, method: str
 ) -> None:
     kind, settings = UPLOADS[method]
-    asked = type(settings)(
-        options=target.options_of_voice(), preview=pb.Preview(mode=pb.PREVIEW_MODE_RECONSTRUCTION)
-    )
+    asked = type(settings)(options=target.options_of_voice(), preview=pb.Preview(mode=pb.PREVIEW_MODE_RECONSTRUCTION))
     asked.MergeFrom(settings)
     chunks = await service.stream(method, upload(kind, asked, (0, recording), size=500))
     check_replies(chunks)

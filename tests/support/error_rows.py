@@ -33,14 +33,14 @@ def rows() -> list[Row]:
 # by the Python client and not by the server. The key is the first text of the row, the value a test.
 ELSEWHERE: Mapping[str, str] = {
     # servers with small limits, with keys, at their start and at their end
-    "has no credential": "conformance/test_credentials.py::test_wrong_credentials_are_refused_before_anything_is_read",
-    "API key is not valid": "conformance/test_credentials.py::test_wrong_credentials_are_refused_before_anything_is_read",
-    "the token": "conformance/test_credentials.py::test_wrong_tokens_are_refused_before_anything_is_read",
+    "has no credential": "conformance/test_credentials.py::test_wrong_keys_are_refused_unread",
+    "API key is not valid": "conformance/test_credentials.py::test_wrong_keys_are_refused_unread",
+    "the token": "conformance/test_credentials.py::test_wrong_tokens_are_refused_unread",
     "only an admin can change it": "conformance/test_credentials.py::test_a_voice_of_an_operator_is_not_changed",
     "the server is not ready yet": "conformance/test_stop.py::test_calls_during_the_start_get_the_time_to_wait",
     "the server is shutting down; retry elsewhere": "server/test_bad_input.py::test_a_server_that_shuts_down",
-    "no audio was sent, retry elsewhere": "conformance/test_stop.py::test_a_stream_that_outlasts_the_drain_is_cut_off",
-    "did not end within its drain_seconds": "conformance/test_stop.py::test_a_stream_that_outlasts_the_drain_is_cut_off",
+    "no audio was sent, retry elsewhere": "conformance/test_stop.py::test_a_stream_that_outlasts_the_drain",
+    "did not end within its drain_seconds": "conformance/test_stop.py::test_a_stream_that_outlasts_the_drain",
     "streams are open": "conformance/test_full.py::test_streams_beyond_the_limits_are_refused",
     "this connection has": "conformance/test_full.py::test_streams_beyond_the_limits_are_refused",
     "no slot became free": "conformance/test_full.py::test_requests_beyond_slots_and_queue_are_refused",
