@@ -42,13 +42,13 @@ class Target:
         return (("authorization", f"Bearer {self.api_key}"),) if self.api_key else ()
 
     @asynccontextmanager
-    async def channel(self, *options: tuple[str, Any]) -> AsyncIterator[grpc.aio.Channel]:
-        """A connection of its own."""
-        every = [ALONE, *self.options, *options]
+    async def channel(self, *options: tuple[str, Any], address: str = "") -> AsyncIterator[grpc.aio.Channel]:
+        """A connection of its own, to the server or to another address of it."""
+        every, to = [ALONE, *self.options, *options], address or self.address
         if self.ca is None:
-            made = grpc.aio.insecure_channel(self.address, every)
+            made = grpc.aio.insecure_channel(to, every)
         else:
-            made = grpc.aio.secure_channel(self.address, grpc.ssl_channel_credentials(self.ca.read_bytes()), every)
+            made = grpc.aio.secure_channel(to, grpc.ssl_channel_credentials(self.ca.read_bytes()), every)
         async with made as channel:
             yield channel
 
@@ -88,6 +88,7 @@ class Service:
         self._stub = tts_pb2_grpc.VoxCPMServiceStub(channel)
 
     def __getattr__(self, method: str) -> Any:
+        """A method; `timeout` can be given to its calls."""
         return functools.partial(getattr(self._stub, method), metadata=self._metadata, timeout=HANG_SECONDS)
 
     async def stream(self, method: str, messages: Iterable[Any]) -> list[pb.AudioChunk]:

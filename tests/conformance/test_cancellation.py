@@ -1,0 +1,210 @@
+"""A stream that ends early frees its slot and its pages at the next step, and a thousand of them leave nothing behind.
+
+The figures are those of the admin service (`--admin`), on a server that nobody else uses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import pytest
+from support.abrupt_client import abrupt_client
+from support.targets import Service, Target, config, message
+from support.waiting import HANG_SECONDS
+
+from voxcpm_grpc.v1 import admin_pb2, admin_pb2_grpc
+from voxcpm_grpc.v1 import tts_pb2 as pb
+
+TEXT = "A sentence that goes on and on, as it has nothing better to do, and tells of this and that. " * 20
+CANCELS, AT_ONCE = 1000, 16
+MEMORY_BYTES = 24 << 20  # of noise: buffers that gRPC and the allocator keep
+
+
+@dataclass(frozen=True)
+class Usage:
+    """All that calls hold in a server."""
+
+    calls: int
+    uploads: int
+    upload_bytes: int
+    tasks: int
+    slots: int
+    requests: int
+    pages: int
+
+
+class Admin:
+    """The statistics of the server under test."""
+
+    def __init__(self, channel: grpc.aio.Channel, metadata: Any) -> None:
+        self._stub: Any = admin_pb2_grpc.VoxCPMAdminServiceStub(channel)
+        self._metadata = metadata
+
+    async def stats(self) -> admin_pb2.ServerStats:
+        answer = await self._stub.GetStats(
+            admin_pb2.GetStatsRequest(), metadata=self._metadata, timeout=HANG_SECONDS, wait_for_ready=True
+        )
+        return answer.stats
+
+    async def usage(self) -> Usage:
+        stats = await self.stats()
+        front, engines = stats.front, stats.engines
+        return Usage(
+            calls=sum(front.open_calls.values()),
+            uploads=front.uploads,
+            upload_bytes=front.upload_bytes,
+            tasks=front.tasks,
+            slots=sum(engine.slots_used for engine in engines),
+            requests=sum(e.requests_running + e.requests_waiting + e.requests_resting for e in engines),
+            pages=sum(engine.pages_used for engine in engines),
+        )
+
+    async def until(self, condition: Callable[[Usage], bool]) -> Usage:
+        """The first usage for which the condition holds."""
+        async with asyncio.timeout(HANG_SECONDS):
+            while not condition(found := await self.usage()):
+                await asyncio.sleep(0.01)
+            return found
+
+    async def open_files(self) -> int:
+        return (await self.stats()).front.open_files
+
+    async def resident_bytes(self) -> int:
+        return (await self.stats()).front.resident_bytes
+
+
+@pytest.fixture
+async def admin(target: Target) -> AsyncIterator[Admin]:
+    if not target.admin:
+        pytest.skip("the address of the admin service is not known; give it with --admin HOST:PORT")
+    async with target.channel(address=target.admin) as channel:
+        made = Admin(channel, target.metadata)
+        await made.until(lambda usage: not usage.calls and not usage.slots)
+        yield made
+
+
+async def cancel(call: Any, target: Target) -> None:
+    call.cancel()
+
+
+async def expire(call: Any, target: Target) -> None:
+    """Read until the deadline."""
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        while isinstance(await call.read(), pb.AudioChunk):
+            pass
+    assert raised.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+async def speaking(service: Service, seconds: float = HANG_SECONDS) -> Any:
+    """A stream that has sent audio and goes on for long."""
+    call = service.Generate(timeout=seconds)
+    for body in (config(500), TEXT):
+        await call.write(message(body))
+    while not (await call.read()).sample_count:
+        pass
+    return call
+
+
+@pytest.mark.parametrize("end", [cancel, expire])
+async def test_a_stream_that_ends_early_frees_its_slot(
+    target: Target, service: Service, admin: Admin, end: Callable[[Any, Target], Awaitable[None]]
+) -> None:
+    before = await admin.usage()
+    call = await speaking(service, 5.0 if end is expire else HANG_SECONDS)
+    busy = await admin.usage()
+    assert (busy.calls, busy.slots) == (1, 1) and busy.pages > before.pages
+    await end(call, target)
+    await check_free(admin, before)
+
+
+async def check_free(admin: Admin, before: Usage) -> None:
+    """As soon as the call has ended, the statistics that an engine gives after its current step show no trace of it."""
+    await admin.until(lambda usage: not usage.calls)
+    after = await admin.usage()
+    assert (after.slots, after.requests, after.pages) == (before.slots, before.requests, before.pages)
+
+
+@pytest.mark.parametrize("how", ["closed", "killed"])
+async def test_a_stream_whose_client_is_lost_frees_its_slot(target: Target, admin: Admin, how: str) -> None:
+    before = await admin.usage()
+    if how == "killed":
+        with abrupt_client("speak", target, uuid.uuid4().hex):
+            await admin.until(lambda usage: usage.slots == 1)
+    else:
+        async with target.service() as service:
+            await speaking(service)
+    await check_free(admin, before)
+
+
+async def test_an_upload_whose_client_is_killed_frees_its_memory(target: Target, admin: Admin) -> None:
+    with abrupt_client("upload", target, uuid.uuid4().hex):
+        assert (await admin.until(lambda usage: usage.upload_bytes > 0)).uploads == 1
+    await admin.until(lambda usage: not usage.calls)
+    assert (await admin.usage()).upload_bytes == 0
+
+
+async def test_an_interrupt_frees_the_slot_of_its_stream(service: Service, admin: Admin) -> None:
+    before = await admin.usage()
+    call = await speaking(service)
+    await call.write(message(pb.Interrupt(tag="stop")))
+    while (await call.read()).interrupted.tag != "stop":
+        pass
+    after = await admin.usage()
+    assert (after.calls, after.slots, after.requests, after.pages) == (1, 0, 0, before.pages)
+    for body in ("Hello.", pb.Finish()):
+        await call.write(message(body))
+    while not (chunk := await call.read()).HasField("summary"):
+        pass
+    assert chunk.summary.turns == 2
+
+
+async def cancel_somewhere(service: Service, rng: random.Random) -> None:
+    """Open a stream or an upload, get some way, and cancel it."""
+    if rng.random() < 0.2:
+        call = service.AddReference()
+        await call.write(pb.AddReferenceRequest(config=pb.AddReferenceConfig()))
+        if rng.random() < 0.5:
+            await call.write(pb.AddReferenceRequest(audio=pb.AudioPart(data=bytes(20_000))))
+    else:
+        call = service.Generate()
+        bodies = [config(rng.choice([4, 20, 200]), seed=rng.randrange(1000)), TEXT[: rng.randrange(1, 600)]]
+        bodies += rng.sample([pb.Flush(), pb.Interrupt(), "More text. "], rng.randrange(3))
+        for body in bodies[: rng.randrange(1, 6)]:
+            await call.write(message(body))
+        if len(bodies) > 1 and rng.random() < 0.3:
+            await asyncio.wait({asyncio.ensure_future(call.read())}, timeout=rng.random() / 10)
+    await asyncio.sleep(rng.choice([0, 0, rng.random() / 20]))
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call.read()
+
+
+async def cancel_many(target: Target, count: int, seed: int) -> None:
+    """Cancel this many calls, `AT_ONCE` of them at the same time, each of these on a connection of its own."""
+
+    async def some(number: int) -> None:
+        rng = random.Random(f"{seed} {number}")
+        async with target.service() as service:
+            for _ in range(number, count, AT_ONCE):
+                await cancel_somewhere(service, rng)
+
+    await asyncio.gather(*(some(number) for number in range(AT_ONCE)))
+
+
+@pytest.mark.timeout(600)
+async def test_a_thousand_cancelled_calls_leave_nothing_behind(target: Target, admin: Admin) -> None:
+    await cancel_many(target, CANCELS // 5, seed=1)  # fills caches, and pools of threads and memory
+    before = await admin.until(lambda usage: not (usage.calls or usage.slots or usage.pages))
+    files, memory = await admin.open_files(), await admin.resident_bytes()
+    await cancel_many(target, CANCELS, seed=2)
+    await admin.until(lambda usage: usage == before)
+    async with asyncio.timeout(HANG_SECONDS):
+        while await admin.open_files() > files:  # connections that the clients have closed
+            await asyncio.sleep(0.1)
+    assert await admin.resident_bytes() - memory < MEMORY_BYTES
