@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -38,8 +39,9 @@ def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         asyncio.run(remove_voices(given))
         return
     model = request.getfixturevalue("model")
-    with serving(tmp_path_factory.mktemp("voices"), model=model) as server:
-        made = Target(server.address, server=server)
+    with serving(tmp_path_factory.mktemp("voices"), "--admin.listen", "127.0.0.1:0", model=model) as server:
+        [admin] = re.findall(r"the admin service listens on (\S+)", server.log)
+        made = Target(server.address, admin=admin, server=server)
         yield made
         asyncio.run(remove_voices(made))
 
