@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from support.admin_stats import Admin
 from support.checkpoints import TINY
 from support.guarded_servers import Guarded, guarded_server
 from support.servers import serving
@@ -44,6 +45,7 @@ def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         made = Target(server.address, admin=admin, server=server)
         yield made
         asyncio.run(remove_voices(made))
+        assert not server.fault(), server.fault()
 
 
 async def remove_voices(target: Target) -> None:
@@ -101,6 +103,17 @@ async def service(target: Target) -> AsyncIterator[Service]:
 @pytest.fixture
 async def info(service: Service) -> pb.GetModelInfoResponse:
     return await service.GetModelInfo(pb.GetModelInfoRequest())
+
+
+@pytest.fixture
+async def admin(target: Target) -> AsyncIterator[Admin]:
+    """The statistics of the server, which serves no call at the begin of the test."""
+    if not target.admin:
+        pytest.skip("the address of the admin service is not known; give it with --admin HOST:PORT")
+    async with target.channel(address=target.admin) as channel:
+        made = Admin(channel, target.metadata)
+        await made.until(lambda usage: not usage.calls and not usage.slots)
+        yield made
 
 
 @pytest.fixture(autouse=True)

@@ -26,6 +26,7 @@ UNTIMED = (
     "--drain-delay-seconds",
     "0",
 )
+FAULTS = re.compile(r" ERROR |Traceback|never retrieved|never awaited|Exception ignored|code=(INTERNAL|UNKNOWN) ")
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,12 @@ class Server:
     def calls(self, method: str = r"\w+") -> int:
         """The number of finished RPCs of a method, or of all methods."""
         return len(re.findall(rf" rpc id=\S+ method={method} ", self.log))
+
+    def fault(self) -> str:
+        """The first error or traceback in the log, with the lines around it. Whatever a caller does, there is none."""
+        log = self.log
+        found = FAULTS.search(log)
+        return log[max(0, found.start() - 1000) : found.end() + 3000] if found else ""
 
     def terminate(self) -> None:
         self.process.send_signal(signal.SIGTERM)

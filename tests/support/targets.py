@@ -84,12 +84,12 @@ class Service:
 
     def __init__(self, channel: grpc.aio.Channel, metadata: Sequence[tuple[str, str]] = ()) -> None:
         self.channel = channel
-        self._metadata = tuple(metadata)
+        self.metadata = tuple(metadata)
         self._stub = tts_pb2_grpc.VoxCPMServiceStub(channel)
 
     def __getattr__(self, method: str) -> Any:
         """A method; `timeout` can be given to its calls."""
-        return functools.partial(getattr(self._stub, method), metadata=self._metadata, timeout=HANG_SECONDS)
+        return functools.partial(getattr(self._stub, method), metadata=self.metadata, timeout=HANG_SECONDS)
 
     async def stream(self, method: str, messages: Iterable[Any]) -> list[pb.AudioChunk]:
         """All replies to these messages, after which the client half-closes. Raises AioRpcError."""
