@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from typing import Any
 
 import grpc
 import pytest
@@ -28,7 +29,7 @@ async def stored(service: Service, request_id: str) -> list[str]:
     return [handle.id for handle in listed.handles]
 
 
-async def half(service: Service, target: Target, recording: bytes, request_id: str) -> pb.AddReferenceRequest:
+async def half(service: Service, target: Target, recording: bytes, request_id: str) -> Any:
     """An upload of which half was sent."""
     options = target.options_of_voice(request_id=request_id, labels={"abrupt": request_id})
     call = service.AddReference()

@@ -164,9 +164,11 @@ HOSTILE: dict[str, bytes] = {
     "no path": HELLO + frame(HEADERS, headers([(":method", "POST"), (":scheme", "http")]), flags=END_HEADERS, stream=1),
     "GET": HELLO
     + frame(HEADERS, headers([(":method", "GET"), (":path", GENERATE)]), flags=END_HEADERS | END_STREAM, stream=1),
-    "a timeout that is none": HELLO + call(**{"grpc-timeout": "99999999999999999999H"}),
-    "metadata that is none": HELLO + call(**{"x-bin": "%%%", "authorization": "\x01\x02"}),
-    "an encoding that is none": HELLO + call(**{"grpc-encoding": "rot13"}) + frame(DATA, b"\x01" + TEXT[1:], stream=1),
+    "a timeout that is none": HELLO + call(GENERATE, ("grpc-timeout", "99999999999999999999H")),
+    "metadata that is none": HELLO + call(GENERATE, ("x-bin", "%%%"), ("authorization", "\x01\x02")),
+    "an encoding that is none": HELLO
+    + call(GENERATE, ("grpc-encoding", "rot13"))
+    + frame(DATA, b"\x01" + TEXT[1:], stream=1),
     "compressed without an encoding": HELLO + call() + frame(DATA, b"\x01" + TEXT[1:], stream=1),
     "a message of 4 GB": HELLO + call() + frame(DATA, grpc_message(b"x", length=0xFFFFFFFF), stream=1),
     "half a message": HELLO + call() + frame(DATA, TEXT[:-2], flags=END_STREAM, stream=1),

@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
@@ -15,6 +14,7 @@ import trustme
 from cryptography.hazmat.primitives import serialization
 from grpc_health.v1 import health_pb2
 from support.grpc_types import health_stub
+from support.tls_files import NAME, OPTIONS, Files
 from support.waiting import HANG_SECONDS
 
 from voxcpm_grpc.errors import StartupError
@@ -22,38 +22,10 @@ from voxcpm_grpc.settings.schema import Settings
 from voxcpm_server.rpc import tls
 from voxcpm_server.rpc.server import RpcServer
 
-NAME = "voxcpm.test"
-OPTIONS = (("grpc.ssl_target_name_override", NAME),)
-
-
-@dataclass(frozen=True)
-class Files:
-    """The files of a server, in a folder."""
-
-    folder: Path
-    ca: trustme.CA
-
-    @property
-    def settings(self) -> dict[str, Path]:
-        return {"cert": self.folder / "cert.pem", "key": self.folder / "key.pem"}
-
-    def write(self, ca: trustme.CA | None = None) -> None:
-        """Write a new certificate and its key, of the authority or of another one."""
-        made = (ca or self.ca).issue_cert(NAME)
-        self.settings["key"].write_bytes(made.private_key_pem.bytes())
-        self.settings["cert"].write_bytes(b"".join(pem.bytes() for pem in made.cert_chain_pems))
-
-    def credentials(self, client: trustme.LeafCert | None = None) -> grpc.ChannelCredentials:
-        """The credentials of a client that trusts the authority."""
-        key, chain = (client.private_key_pem.bytes(), client.cert_chain_pems[0].bytes()) if client else (None, None)
-        return grpc.ssl_channel_credentials(self.ca.cert_pem.bytes(), key, chain)
-
 
 @pytest.fixture
 def files(tmp_path: Path) -> Files:
-    made = Files(tmp_path, trustme.CA())
-    made.write()
-    return made
+    return Files.new(tmp_path)
 
 
 @asynccontextmanager

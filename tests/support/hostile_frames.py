@@ -35,15 +35,15 @@ def _text(text: str) -> bytes:
     return bytes([*length, size]) + text.encode()
 
 
-def call_headers(path: str = GENERATE, **more: str) -> bytes:
+def call_headers(path: str = GENERATE, *more: tuple[str, str]) -> bytes:
     """The header block of a gRPC call."""
     fields = {":method": "POST", ":scheme": "http", ":path": path, ":authority": "voxcpm.test"}
-    return headers([*fields.items(), ("te", "trailers"), ("content-type", "application/grpc"), *more.items()])
+    return headers([*fields.items(), ("te", "trailers"), ("content-type", "application/grpc"), *more])
 
 
-def call(path: str = GENERATE, *, stream: int = 1, flags: int = END_HEADERS, **more: str) -> bytes:
-    """The frame that opens a gRPC call."""
-    return frame(HEADERS, call_headers(path, **more), flags=flags, stream=stream)
+def call(path: str = GENERATE, *more: tuple[str, str], stream: int = 1) -> bytes:
+    """The frame that opens a gRPC call, with more headers."""
+    return frame(HEADERS, call_headers(path, *more), flags=END_HEADERS, stream=stream)
 
 
 def grpc_message(data: bytes, *, length: int | None = None, compressed: int = 0) -> bytes:
