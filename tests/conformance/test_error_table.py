@@ -239,7 +239,7 @@ async def test_a_recording_that_is_too_short_is_refused_with_the_figures(
 
 
 async def test_the_status_of_every_call_has_the_request_id_of_its_caller(service: Service) -> None:
-    calls: tuple[tuple[str, Any, Any], ...] = (
+    calls: list[tuple[str, Any, Any]] = [
         ("Generate", pb.GenerateRequest, pb.GenerateConfig(request_id="fault-7", max_queue_time=Duration(seconds=-1))),
         ("AddPrompt", pb.AddPromptRequest, pb.AddPromptConfig(options=pb.VoiceOptions(request_id="fault-7"))),
         (
@@ -249,7 +249,7 @@ async def test_the_status_of_every_call_has_the_request_id_of_its_caller(service
         ),
         ("AddHifi", pb.AddHifiRequest, pb.AddHifiConfig(options=pb.VoiceOptions(request_id="fault-7"))),
         ("EncodeLatents", pb.EncodeLatentsRequest, pb.EncodeLatentsConfig(request_id="fault-7")),
-    )
+    ]
     for method, kind, settings in calls:
         code, text, details = await refusal(getattr(service, method)(iter([kind(config=settings)])))
         assert code is grpc.StatusCode.INVALID_ARGUMENT, (method, text)

@@ -41,7 +41,7 @@ async def test_calls_during_the_start_get_the_time_to_wait(model: Path, tmp_path
             assert code is grpc.StatusCode.UNAVAILABLE and "the server is not ready yet" in text
             assert details.request_id and details.retry_seconds is not None and details.retry_seconds >= 1
             assert details.pushback_ms == round(1000 * details.retry_seconds)
-            health = health_stub(service.channel)
+            health: Any = health_stub(service.channel)
             watch = health.Watch(health_pb2.HealthCheckRequest())
             assert (await watch.read()).status == NOT_SERVING
             alive = await health.Check(health_pb2.HealthCheckRequest(service="liveness"))
@@ -68,7 +68,7 @@ async def test_a_stream_that_outlasts_the_drain(model: Path, tmp_path: Path) -> 
     with serving(tmp_path, "--drain-seconds", str(DRAIN_SECONDS), model=model) as server:
         target = Target(server.address, server=server)
         async with target.service() as service, target.service() as other:
-            health = health_stub(other.channel)
+            health: Any = health_stub(other.channel)
             watches = [health.Watch(health_pb2.HealthCheckRequest(service=name)) for name in ("", "liveness")]
             for watch in watches:
                 assert (await watch.read()).status == SERVING
