@@ -68,6 +68,7 @@ SUITES = (
     ),
     Suite("s3", "voices in a bucket", 5, ("tests/server", "--stores=s3", "-k=s3"), pypi=("s3fs", "moto[server]>=5")),
     Suite("processes", "whole servers that lose engines and fronts, drain, restart and share voices", 8),
+    Suite("conformance", "what a platform team asks of a server before it takes it in", 12, ("tests/conformance",)),
     Suite("chaos", "engines of a model that are killed, stopped and out of memory, under load", 10),
     Suite("benchmarks", "the commands that measure, and the pictures they draw", 12, extras=("bench",)),
     Suite("uploads", "recordings that cost too much, and callers that send many of them", 8),

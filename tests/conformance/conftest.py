@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import shutil
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 from support.admin_stats import Admin
 from support.checkpoints import TINY
 from support.guarded_servers import Guarded, guarded_server
-from support.servers import serving
+from support.servers import ADMIN, serving
 from support.targets import RUN_LABEL, Service, Target
 from support.uploads import tone
 
@@ -41,7 +40,7 @@ def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         return
     model = request.getfixturevalue("model")
     with serving(tmp_path_factory.mktemp("voices"), "--admin.listen", "127.0.0.1:0", model=model) as server:
-        [admin] = re.findall(r"the admin service listens on (\S+)", server.log)
+        [admin] = ADMIN.findall(server.log)
         made = Target(server.address, admin=admin, server=server)
         yield made
         asyncio.run(remove_voices(made))

@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
+from support.admin_stats import Admin
 from support.guarded_servers import Guarded
 from support.json_tokens import by_hand, token
 from support.targets import Service, Target, config, message, refusal, rest
@@ -138,6 +139,21 @@ async def test_a_voice_of_an_operator_is_not_changed(callers: dict[str, Target])
                 assert details.request_id and not details.bad_request
         finally:
             await operator.DeleteVoice(pb.DeleteVoiceRequest(id=id))
+
+
+async def test_statistics_are_for_operators(guarded: Guarded, callers: dict[str, Target]) -> None:
+    reasons = {
+        "a": (grpc.StatusCode.PERMISSION_DENIED, "only admins may call VoxCPMAdminService"),
+        "": (DENIED, "has no credential"),
+    }
+    for name, (expected, reason) in reasons.items():
+        metadata = callers[name].metadata if name else ()
+        async with callers["a"].channel(address=callers["a"].admin) as channel:
+            code, text, details = await refusal(Admin(channel, metadata).stats())
+            assert code is expected and reason in text
+            assert details.request_id and not details.bad_request
+    async with callers["operator"].channel(address=callers["operator"].admin) as channel:
+        assert (await Admin(channel, callers["operator"].metadata).usage()).calls == 0
 
 
 async def test_a_voice_of_another_caller_does_not_exist(callers: dict[str, Target]) -> None:

@@ -12,6 +12,7 @@ from support.uploads import PROMPT, REFERENCE, upload
 from voxcpm_grpc.v1 import tts_pb2 as pb
 
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
+LONG = "A sentence that goes on and on, as it has nothing better to do. " * 20
 MANUAL = pb.Segmentation(mode=pb.SEGMENTATION_MODE_MANUAL)
 
 
@@ -60,9 +61,9 @@ async def test_a_config_is_not_needed_and_a_stream_without_text_ends_with_ok(ser
         ([pb.Flush(), config()], "config"),
         ([pb.GenerateRequest()], "request"),
         (["Hello.", pb.GenerateRequest()], "request"),
-        (["Hello.", pb.Finish(), "More."], "finish"),
-        ([pb.Finish(), pb.Finish()], "finish"),
-        ([pb.Finish(), pb.Interrupt()], "finish"),
+        ([LONG, pb.Finish(), "More."], "finish"),
+        ([LONG, pb.Finish(), pb.Finish()], "finish"),
+        ([LONG, pb.Finish(), pb.Interrupt()], "finish"),
     ],
 )
 async def test_messages_out_of_order_are_refused(service: Service, messages: list[Any], field: str) -> None:

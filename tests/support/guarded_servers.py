@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from support.json_tokens import document
-from support.servers import serving
+from support.servers import ADMIN, serving
 from support.targets import Target
 
 from voxcpm_server.auth.keys import create
@@ -50,7 +50,9 @@ def guarded_server(folder: Path, model: Path) -> Iterator[tuple[Guarded, dict[st
     keys, tokens = folder / "keys.toml", folder / "jwks.json"
     made = {name: create(name, keys, admin=name == "operator") for name in ("a", "b", "operator")}
     tokens.write_text(document("ES256"))
-    flags = [text for name, value in FLAGS.items() for text in (f"--{name}", str(value))]
+    flags = ["--admin.listen", "127.0.0.1:0"]
+    flags += [text for name, value in FLAGS.items() for text in (f"--{name}", str(value))]
     with serving(folder / "voices", "--auth.keys", str(keys), "--auth.jwks", str(tokens), *flags, model=model) as one:
         guarded = Guarded(one.address, keys)
-        yield guarded, {name: replace(guarded.caller(key), server=one) for name, key in made.items()}
+        [admin] = ADMIN.findall(one.log)
+        yield guarded, {name: replace(guarded.caller(key), admin=admin, server=one) for name, key in made.items()}

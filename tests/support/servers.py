@@ -26,6 +26,7 @@ UNTIMED = (
     "--drain-delay-seconds",
     "0",
 )
+ADMIN = re.compile(r"the admin service listens on (\S+)")
 FAULTS = re.compile(r" ERROR |Traceback|never retrieved|never awaited|Exception ignored|code=(INTERNAL|UNKNOWN) ")
 
 
