@@ -257,10 +257,17 @@ async def test_the_status_of_every_call_has_the_request_id_of_its_caller(service
         assert details.field.startswith("config."), method
 
 
-async def test_a_message_over_the_limit_is_refused(service: Service, info: pb.GetModelInfoResponse) -> None:
-    """gRPC refuses it, which parses no more than its length."""
+async def test_a_message_over_the_limit_is_refused(
+    target: Target, service: Service, info: pb.GetModelInfoResponse
+) -> None:
+    """gRPC refuses it by its length. A proxy between may cancel the call instead, because the client still sends."""
     size = info.limits.max_request_message_bytes + 1
-    code, _, _ = await refusal(service.stream("Generate", [pb.GenerateRequest(text="x" * size)]))
-    assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
-    code, _, _ = await refusal(service.GetVoice(pb.GetVoiceRequest(id="x" * size)))
-    assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    expected = {grpc.StatusCode.RESOURCE_EXHAUSTED}
+    if target.server is None:
+        expected.add(grpc.StatusCode.CANCELLED)
+    for call in (
+        service.stream("Generate", [pb.GenerateRequest(text="x" * size)]),
+        service.GetVoice(pb.GetVoiceRequest(id="x" * size)),
+    ):
+        code, _, _ = await refusal(call)
+        assert code in expected

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
@@ -66,6 +67,20 @@ async def test_an_upload_whose_client_is_killed_stores_nothing(target, service, 
         pass
     await target.ended("AddPrompt", request_id)
     assert await stored(service, request_id) == []
+
+
+async def test_an_error_reaches_a_client_that_is_still_sending(service, request_id) -> None:
+    """The client sends megabytes after the message that causes the error."""
+
+    async def endless() -> AsyncIterator[pb.AddPromptRequest]:
+        options = pb.VoiceOptions(request_id=request_id)
+        yield pb.AddPromptRequest(config=pb.AddPromptConfig(transcript="Hi.", options=options))
+        for index in range(200):
+            yield pb.AddPromptRequest(audio=pb.AudioPart(data=bytes(100_000), offset_bytes=7 + 100_000 * index))
+
+    code, _, details = await refusal(service.AddPrompt(endless()))
+    assert (code, details.field) == (grpc.StatusCode.INVALID_ARGUMENT, "audio.offset_bytes")
+    assert details.request_id == request_id
 
 
 async def add(service: Service, target: Target, data: bytes, **options) -> pb.VoiceHandle:

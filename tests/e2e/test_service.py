@@ -1,18 +1,15 @@
-"""Health, reflection, model info and errors of a real server."""
+"""Health, reflection and model info of a real server. Its errors are tested in tests/conformance."""
 
 from __future__ import annotations
 
 import grpc
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
-from google.rpc.error_details_pb2 import BadRequest, RequestInfo
-from google.rpc.status_pb2 import Status
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 from support.grpc_types import health_stub
 
-from voxcpm_client import InvalidArgument, NotFound
-from voxcpm_grpc.v1 import tts_pb2 as pb
+from voxcpm_client import InvalidArgument
 
 SERVICE = "voxcpm_grpc.v1.VoxCPMService"
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -91,58 +88,3 @@ def test_an_error_names_its_field_and_its_request(client):
         client.say("Hello.", cfg_value=99.0, request_id="my-call")
     assert "cfg_value" in raised.value.field
     assert raised.value.request_id == "my-call"
-
-
-def test_every_error_has_details(stub):
-    """Details are in trailers, which proxies must forward."""
-    config = pb.GenerateConfig(request_id="fault-7", turn=pb.TurnConfig(sampling=pb.Sampling(cfg_value=99.0)))
-    with pytest.raises(grpc.RpcError) as raised:
-        list(stub.Generate(iter([pb.GenerateRequest(config=config)]), timeout=300))
-    assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-    trailers = {entry.key: entry.value for entry in raised.value.trailing_metadata()}
-    status = Status.FromString(trailers["grpc-status-details-bin"])
-    assert status.message == raised.value.details()
-    request, fault = RequestInfo(), BadRequest()
-    assert any(detail.Unpack(request) for detail in status.details) and request.request_id == "fault-7"
-    assert any(detail.Unpack(fault) for detail in status.details)
-    assert fault.field_violations[0].field == "config.turn.sampling.cfg_value"
-
-
-def test_errors_of_every_call_have_their_own_codes(client, stub, recording):
-    missing = "ref_" + "a" * 32
-    for call in (
-        lambda: client.get_voice(missing),
-        lambda: client.delete_voice(missing),
-        lambda: client.say("Hello.", voice=missing),
-    ):
-        with pytest.raises(NotFound):
-            call()
-    for kind in (pb.AddPromptRequest, pb.AddReferenceRequest, pb.AddHifiRequest, pb.EncodeLatentsRequest):
-        name = kind.__name__.removesuffix("Request")
-        with pytest.raises(grpc.RpcError) as raised:  # audio before the config
-            answer = getattr(stub, name)(iter([kind(audio=pb.AudioPart(data=recording))]), timeout=300)
-            list(answer)
-        assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT, name
-    with pytest.raises(grpc.RpcError) as raised:
-        list(stub.Generate(iter([pb.GenerateRequest(text="...")]), timeout=300))
-    assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-
-
-def test_an_error_reaches_a_client_that_is_still_sending(stub, recording):
-    """The client sends megabytes after the message that causes the error."""
-    config = pb.AddPromptConfig(transcript="Hi.")
-
-    def endless():
-        yield pb.AddPromptRequest(config=config)
-        for index in range(200):
-            yield pb.AddPromptRequest(audio=pb.AudioPart(data=bytes(100_000), offset_bytes=7 + 100_000 * index))
-
-    with pytest.raises(grpc.RpcError) as raised:
-        list(stub.AddPrompt(endless(), timeout=300))
-    assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT, raised.value
-
-
-def test_an_unknown_method_is_unimplemented(channel):
-    with pytest.raises(grpc.RpcError) as raised:
-        channel.unary_unary(f"/{SERVICE}/Sing")(b"", timeout=300)
-    assert raised.value.code() is grpc.StatusCode.UNIMPLEMENTED

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import uuid
 
-import grpc
 import numpy as np
 import pytest
 from support.short_speech import SHORT
 from support.uploads import upload
 
-from voxcpm_client import Client, InvalidArgument, NotFound, Prompt
+from voxcpm_client import Client, NotFound, Prompt
 from voxcpm_grpc.audio import wav_bytes
 from voxcpm_grpc.v1 import tts_pb2 as pb
 
@@ -108,20 +107,6 @@ def test_large_messages_pass(client, info):
     voice = client.add_reference(recording)
     assert voice.reference_seconds == pytest.approx(seconds, abs=0.1)
     client.delete_voice(voice.id)
-
-
-def test_a_broken_upload_stores_nothing(client, stub, recording):
-    run = uuid.uuid4().hex
-    config = pb.AddPromptConfig(transcript="Hi.", options=pb.VoiceOptions(labels={"run": run}))
-    *parts, _ = upload(pb.AddPromptRequest, config, (0, recording))
-    bad = pb.UploadCommit(digests=[pb.UploadDigest(total_bytes=len(recording), sha256=bytes(32))])
-    for messages in (parts, [*parts, pb.AddPromptRequest(commit=bad)]):
-        with pytest.raises(grpc.RpcError) as raised:
-            list(stub.AddPrompt(iter(messages), timeout=300))
-        assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert client.voices(labels={"run": run}) == []
-    with pytest.raises(InvalidArgument):
-        client.add_prompt(b"not audio at all", "Hi.")
 
 
 def test_presets_are_used_by_name_and_other_names_are_not_found(client, info):

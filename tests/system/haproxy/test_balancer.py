@@ -24,6 +24,7 @@ from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
 
 ROOT = Path(__file__).parents[3]
+TESTS = ("tests/e2e", *(f"tests/conformance/test_{name}.py" for name in ("error_table", "order", "uploads")))
 CONFIG = ROOT / "server/deploy/haproxy.cfg"
 LONG = "A sentence that takes its time to be spoken, as it is long, and longer than anyone would want to listen. "
 
@@ -68,8 +69,8 @@ def shared(tmp_path: Path) -> Iterator[Site]:
         yield running
 
 
-def test_the_end_to_end_tests_pass_and_both_servers_take_part(shared):
-    command = [sys.executable, "-m", "pytest", "tests/e2e", "--target", shared.address, "-p", "no:cacheprovider"]
+def test_the_tests_of_any_server_pass_and_both_servers_take_part(shared):
+    command = [sys.executable, "-m", "pytest", *TESTS, "--target", shared.address, "-p", "no:cacheprovider"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=580)
     assert done.returncode == 0, done.stdout
     calls = [server.calls("Generate") for server in shared.servers]
