@@ -94,8 +94,8 @@ async def test_an_interrupt_frees_the_slot_of_its_stream(service: Service, admin
         pass
     after = await admin.usage()
     assert (after.calls, after.slots, after.requests, after.pages) == (1, 0, 0, before.pages)
-    for body in ("Hello.", pb.Finish()):
-        await call.write(message(body))
+    await call.write(message("Hello."))
+    await call.done_writing()
     while not (chunk := await call.read()).HasField("summary"):
         pass
     assert chunk.summary.turns == 2

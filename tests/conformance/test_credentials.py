@@ -109,8 +109,8 @@ async def test_a_revoked_key_is_refused_and_its_open_stream_goes_on(guarded: Gua
         revoke("c", guarded.keys)
         await until_accepted(revoked, False)
         await check_refused(guarded.caller(""), revoked.metadata, "API key is not valid")
-        for body in ("How are you?", pb.Finish()):
-            await call.write(message(body))
+        await call.write(message("How are you?"))
+        await call.done_writing()
         assert (await rest(call))[-1].summary.segments == 2
 
 

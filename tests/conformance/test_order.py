@@ -110,7 +110,7 @@ async def test_no_audio_of_an_interrupted_turn_follows_the_answer(service: Servi
         chunks.append(await call.read())
     await call.write(message(pb.Interrupt(tag="stop")))
     await call.write(message("Two."))
-    await call.write(message(pb.Finish()))
+    await call.done_writing()
     chunks += await rest(call)
     check_replies(chunks)
     [at] = [index for index, chunk in enumerate(chunks) if chunk.HasField("interrupted")]

@@ -78,8 +78,8 @@ async def test_a_stream_that_outlasts_the_drain(model: Path, tmp_path: Path) -> 
             await other.GetModelInfo(pb.GetModelInfoRequest())  # sent later, so the upload has arrived, too
             server.terminate()
             assert (await watches[0].read()).status == NOT_SERVING
-            for body in ("There is more to come.", pb.Finish()):
-                await finishing.write(message(body))
+            await finishing.write(message("There is more to come."))
+            await finishing.done_writing()
             assert (await rest(finishing))[-1].summary.segments == 2
 
             code, text, details = await refusal(rest(idle))

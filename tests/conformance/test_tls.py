@@ -52,8 +52,8 @@ async def test_open_streams_outlive_the_replacement_of_the_certificate(model: Pa
                     pass
             assert not await accepted(old)
             for call in calls:
-                for body in ("How are you?", pb.Finish()):
-                    await call.write(message(body))
+                await call.write(message("How are you?"))
+                await call.done_writing()
                 assert (await rest(call))[-1].summary.segments == 2
             assert (await service.speak(config(), "A new call on the old connection."))[-1].summary.total_samples
 

@@ -56,8 +56,8 @@ async def bystander(service: Service) -> AsyncIterator[None]:
         await stream.write(message(body))
     assert (await stream.read()).HasField("header")
     yield
-    for body in ("How are you?", pb.Finish()):
-        await stream.write(message(body))
+    await stream.write(message("How are you?"))
+    await stream.done_writing()
     assert (await rest(stream))[-1].summary.segments == 2
 
 

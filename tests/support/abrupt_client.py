@@ -1,6 +1,6 @@
 """A client that is killed: `python abrupt_client.py upload|speak HOST:PORT [CA] [KEY] [REQUEST_ID]`.
 
-It prints "open" when the server has a part of the recording, or has sent audio, and then waits for its end.
+It prints "open" when the server has the call, or has sent audio, and then waits for its end.
 """
 
 from __future__ import annotations
@@ -47,7 +47,10 @@ def main(work: str, address: str, ca: str, key: str, request_id: str, run: str) 
     )
     stub = tts_pb2_grpc.VoxCPMServiceStub(channel)
     if work == "upload":
-        for _ in stub.AddPrompt(upload(request_id, run), metadata=metadata):
+        call = stub.AddPrompt(upload(request_id, run), metadata=metadata)
+        stub.ListVoices(pb.ListVoicesRequest(), metadata=metadata)  # sent later on the same connection
+        print("open", flush=True)
+        for _ in call:
             pass
         return
     for chunk in stub.Generate(speech(request_id), metadata=metadata):
@@ -60,7 +63,6 @@ def upload(request_id: str, run: str) -> Iterator[Any]:
     options = pb.VoiceOptions(request_id=request_id, labels={"conformance": run, "abrupt": request_id})
     yield pb.AddPromptRequest(config=pb.AddPromptConfig(transcript="Hi.", options=options))
     yield pb.AddPromptRequest(audio=pb.AudioPart(data=bytes(1000)))
-    print("open", flush=True)  # the library asks for the next message when it has sent the last one
     time.sleep(600)
 
 

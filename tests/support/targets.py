@@ -72,11 +72,14 @@ class Target:
         """Options of a voice, with a label by which the tests find and delete it at their end."""
         return pb.VoiceOptions(labels={RUN_LABEL: self.run, **fields.pop("labels", {})}, **fields)
 
-    async def ended(self, method: str, request_id: str) -> None:
-        """Return when a server of the tests has logged the end of a call. The end of a call of others is not known."""
+    def calls(self, method: str) -> int:
+        """The number of calls of a method that have ended; 0 of a server that the tests have not started."""
+        return self.server.calls(method) if self.server is not None else 0
+
+    async def ended(self, method: str, count: int) -> None:
+        """Return when this many calls have ended. Nothing is known of a server that the tests have not started."""
         if self.server is not None:
-            server = self.server
-            await until(lambda: f" rpc id={request_id} method={method} " in server.log)
+            await until(lambda: self.calls(method) >= count)
 
 
 class Service:
