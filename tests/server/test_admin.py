@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from google.protobuf.duration_pb2 import Duration
 from grpc_channelz.v1 import channelz_pb2, channelz_pb2_grpc
 from grpc_health.v1 import health_pb2
-from support.fake_engine import MakeFake
+from support.fake_engine import LoadForever, MakeFake
 from support.grpc_types import health_stub
 from support.operated import SLOTS, free_port, operated
 from support.pools import Launcher, patient
@@ -100,6 +100,29 @@ async def test_a_watch_sees_the_drain_and_ends_with_the_server(tmp_path):
                 while isinstance(await watch.read(), admin_pb2.WatchStatsResponse):
                     pass
             assert await watch.code() is grpc.StatusCode.OK
+
+
+async def test_the_statistics_show_the_step_of_a_start(tmp_path):
+    admin = f"127.0.0.1:{free_port()}"
+    settings = Settings(
+        listen="127.0.0.1:0", admin=AdminSettings(listen=admin), voices=VoiceSettings(url=str(tmp_path / "voices"))
+    )
+    make = MakeFake(before=LoadForever(tmp_path))
+
+    async def start() -> None:
+        async with running_server(settings, pool=EnginePool([Launcher([make])], patient())):
+            pass
+
+    starting = asyncio.create_task(start())
+    async with grpc.aio.insecure_channel(admin) as channel:
+        stub: Any = admin_pb2_grpc.VoxCPMAdminServiceStub(channel)
+        async with asyncio.timeout(HANG_SECONDS):
+            found = (await stub.GetStats(admin_pb2.GetStatsRequest(), wait_for_ready=True)).stats
+            while "model is loading" not in found.start_step:
+                found = (await stub.GetStats(admin_pb2.GetStatsRequest())).stats
+    assert (found.state, found.model, len(found.engines)) == (admin_pb2.SERVER_STATE_STARTING, "", 0)
+    starting.cancel()
+    await asyncio.wait([starting])
 
 
 async def test_an_engine_that_restarts_is_reported(tmp_path):
