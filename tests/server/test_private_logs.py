@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 from support import marked_calls
+from support.collector import Collector, collecting
 from support.servers import serving
 
 from voxcpm_client import Client, InvalidArgument
@@ -50,17 +51,35 @@ async def test_a_front_logs_no_text_and_no_audio_in_any_call_or_error(serve_fron
 
 
 @pytest.fixture(scope="module")
-def log_of_a_server(tmp_path_factory) -> list[str]:
-    """The lines of a server after all calls, of which one had a request id of its own."""
-    flags = ("--log-format", "json", "--log-level", "debug")
-    with serving(tmp_path_factory.mktemp("voices"), *flags) as server:
-        marked_calls.call_all(server.address)
-        with Client(server.address, retries=0) as client, pytest.raises(InvalidArgument) as error:
-            client.say("Hi.", request_id="mine-7", cfg_value=99.0)
-        assert error.value.request_id == "mine-7"
-        server.terminate()
-        server.process.wait()
-        return server.log.splitlines()
+def ended_server(tmp_path_factory) -> tuple[list[str], Collector]:
+    """The lines of a server after all calls, one of them with a request id of its own, and the collector of its traces."""
+    with collecting() as collector:
+        flags = ("--log-format", "json", "--log-level", "debug", "--tracing.endpoint", collector.endpoint)
+        with serving(tmp_path_factory.mktemp("voices"), *flags) as server:
+            marked_calls.call_all(server.address)
+            with Client(server.address, retries=0) as client, pytest.raises(InvalidArgument) as error:
+                client.say("Hi.", request_id="mine-7", cfg_value=99.0)
+            assert error.value.request_id == "mine-7"
+            server.terminate()
+            server.process.wait()
+            return server.log.splitlines(), collector
+
+
+@pytest.fixture
+def log_of_a_server(ended_server) -> list[str]:
+    return ended_server[0]
+
+
+def test_a_server_that_ends_has_sent_the_spans_of_all_calls_without_text_or_audio(ended_server):
+    lines, collector = ended_server
+    rpcs = [line for line in map(json.loads, lines) if line["message"] == "rpc"]
+    sent = {span.trace_id.hex() for span in collector.spans if span.name.startswith("voxcpm_grpc.v1.VoxCPMService/")}
+    assert sent == {line["trace_id"] for line in rpcs}
+    [segment] = [span for span in collector.spans if span.name == "segment"][:1]
+    attributes = {pair.key: pair.value for pair in segment.attributes}
+    assert attributes["voxcpm.engine"].string_value == "auto" and attributes["voxcpm.steps"].int_value == 3
+    output = "".join(map(str, collector.received))
+    assert [mark for mark in marked_calls.MARKS if mark in output] == []
 
 
 def test_every_line_of_every_process_is_an_object_with_time_level_logger_and_message(log_of_a_server):

@@ -89,7 +89,7 @@ class Tracing:
         return RpcTrace(self._tracer, span, self._in_context(span), now - time.monotonic_ns())
 
     async def close(self) -> None:
-        """Send the spans that wait, for at most FLUSH_SECONDS, and drop the others. May be called more than once."""
+        """Send the spans that wait, for at most FLUSH_SECONDS, and drop the others."""
         loop, flushed = asyncio.get_running_loop(), asyncio.Event()
 
         def flush() -> None:
