@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 
-from support.waiting import until
+from support.waiting import HANG_SECONDS, until
 
 from voxcpm_grpc.v1 import tts_pb2 as pb
 
@@ -17,9 +18,10 @@ async def test_new_calls_use_another_connection_while_an_open_stream_finishes(se
         while not (await call.read()).audio:
             pass
         connections: set[str] = set()
-        while len(connections) < 3:
-            await served.stub.GetModelInfo(pb.GetModelInfoRequest())
-            connections = set(re.findall(r"method=GetModelInfo .* peer=(\S+)", caplog.text))
+        async with asyncio.timeout(HANG_SECONDS):
+            while len(connections) < 3:
+                await served.stub.GetModelInfo(pb.GetModelInfoRequest())
+                connections = set(re.findall(r"method=GetModelInfo .* peer=(\S+)", caplog.text))
         pool.release()
         rest = [chunk async for chunk in _rest(call)]
         assert rest[-1].HasField("summary")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from dataclasses import replace
@@ -355,3 +356,21 @@ def test_the_owner_receives_the_statistics_when_the_engine_becomes_idle(front):
     front.until_end_of("refused")
     assert front.stats[-1].stats.running == 0 and front.stats[-1].stats.steps >= 3
     assert front.stats[-1].step_seconds > 0
+
+
+def test_statistics_that_are_asked_for_follow_all_earlier_commands_in_the_same_round(monkeypatch):
+    """Even if the engine is busy with other work, and has reported its statistics just now."""
+    monkeypatch.setattr(dispatcher, "monotonic", lambda: 100.0)
+    engine = FakeEngine(step_seconds=0.0)
+    served = Dispatcher(engine, StepTimer())
+
+    def run(*commands: m.Command) -> list[m.EngineStats]:
+        reports = served.run_once([(OWNER, m.encode_command(command)) for command in commands])
+        return [report for report in reports[OWNER] if isinstance(report, m.EngineStats)]
+
+    run(m.Submit(request("a", 1000), 1000), m.Submit(request("b", 1000), 1000))
+    assert run() == []
+    [asked] = run(m.Cancel("a"), m.AskStats(7))
+    assert (asked.answers, asked.stats.running, asked.stats.cancelled) == (7, 1, 1)
+    assert asked.process_id == os.getpid()
+    assert run() == []
