@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from voxcpm_grpc import checkpoint, progress
-from voxcpm_grpc.audio import DecodePool
+from voxcpm_grpc.audio import DecodePool, codecs
 from voxcpm_grpc.checkpoint import is_repository
 from voxcpm_grpc.errors import StartupError, VoxCPMError
 from voxcpm_grpc.pool.background import keep_running
@@ -124,7 +124,7 @@ async def running_server(
         progress.report("the model is loading")
         decoder = DecodePool(settings.decode_workers, log=settings.log)
         stack.push_async_callback(decoder.close)
-        await pool.start()
+        await asyncio.gather(pool.start(), asyncio.to_thread(codecs.preload))
         try:
             await decoder.start()
         except VoxCPMError:

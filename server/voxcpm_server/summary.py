@@ -6,22 +6,15 @@ from collections.abc import Sequence
 from urllib.parse import urlsplit, urlunsplit
 
 from voxcpm_grpc import __version__
+from voxcpm_grpc.logs import LogLine
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.settings.schema import Settings
 
 ANSWER_SECONDS = 1.0  # for the sizes of an engine
 
 
-class Summary:
-    """A log message of several lines, one for each of its fields. It has no secrets.
-
-    event: the first line
-    fields: the names and values of the others, for logs in other formats than text
-    """
-
-    def __init__(self, event: str, **fields: str | int | None) -> None:
-        self.event = event
-        self.fields = fields
+class ServerSummary(LogLine):
+    """A message of several lines as text, one for each of its fields. It has no secrets."""
 
     def __str__(self) -> str:
         width = max(map(len, self.fields))
@@ -43,7 +36,7 @@ async def summary(
     voices: str,
     presets: Sequence[str],
     default: str,
-) -> Summary:
+) -> ServerSummary:
     """The summary of a server that is ready.
 
     address, metrics, admin: of the service, the metrics and the admin service; None for those that are off
@@ -56,7 +49,7 @@ async def summary(
     found = [replica.stats.stats for replica in replicas if replica.stats]
     positions = sum(stats.pages_total * stats.page_size for stats in found)
     info = pool.info
-    return Summary(
+    return ServerSummary(
         f"voxcpm-grpc {__version__} is ready",
         address=address + _fronts(settings),
         tls=_tls(settings),
@@ -69,6 +62,7 @@ async def summary(
         presets=", ".join(f"{name} (default)" if name == default else name for name in presets) or "none",
         metrics="off" if metrics is None else f"http://{metrics}/metrics",
         admin="off" if admin is None else admin,
+        traces=public(settings.tracing.endpoint or "off"),
     )
 
 

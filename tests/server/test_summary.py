@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import trustme
 from support.operated import operated
 
 from voxcpm_grpc import __version__
+from voxcpm_grpc.logs import JsonFormatter
 from voxcpm_grpc.settings.security import TlsSettings
 from voxcpm_server.auth.keys import create
 from voxcpm_server.summary import public
@@ -36,7 +38,12 @@ async def test_one_record_describes_a_server_that_is_ready(tmp_path, caplog):
             "presets": "none",
             "metrics": "off",
             "admin": server.admin_address,
+            "traces": "off",
         }
+        [record] = [record for record in caplog.records if " is ready\n" in record.getMessage()]
+        fields = json.loads(JsonFormatter().format(record))
+        assert fields["message"] == f"voxcpm-grpc {__version__} is ready"
+        assert (fields["slots"], fields["kv_positions"], fields["address"]) == (3, 4096, server.running.address)
 
 
 async def test_it_names_the_means_of_authentication_and_no_key(tmp_path, caplog):

@@ -85,7 +85,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
     ),
     "voxcpm_server.download": ("ipc", "checkpoint", "progress", "settings", "errors"),
     "voxcpm_server.start": ("checkpoint", "progress", "settings"),
-    "voxcpm_server.summary": ("pool", "settings"),
+    "voxcpm_server.summary": ("pool", "logs", "settings"),
     "voxcpm_server.app": (
         "voxcpm_server.summary",
         "voxcpm_server.start",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
@@ -285,6 +286,12 @@ def frame(samples: np.ndarray, codec: Codec) -> Any:
     made = _av().AudioFrame.from_ndarray(convert(samples)[None], format=codec.sample_format, layout="mono")
     made.sample_rate = codec.rate
     return made
+
+
+def preload() -> None:
+    """Load PyAV if it is installed, so that the first compressed stream does not wait for it."""
+    with suppress(ImportError):
+        _av()
 
 
 def check() -> None:

@@ -19,8 +19,7 @@ from voxcpm_server.wire import replies
 from voxcpm_server.wire.outputs import EndReason, RequestWarning, Segment, Summary
 from voxcpm_server.wire.voice import Voice
 
-with suppress(ImportError):  # only some streams need them, but loading them during one would delay it and others
-    import av  # noqa: F401
+with suppress(ImportError):  # only some streams need it, but loading it during one would block the others
     import soxr  # noqa: F401
 
 T = TypeVar("T")
