@@ -52,7 +52,7 @@ async def test_a_front_logs_no_text_and_no_audio_in_any_call_or_error(serve_fron
 
 @pytest.fixture(scope="module")
 def ended_server(tmp_path_factory) -> tuple[list[str], Collector]:
-    """The lines of a server after all calls, one of them with a request id of its own, and the collector of traces."""
+    """The lines of a server after all calls, and the collector of its traces."""
     with collecting() as collector:
         flags = ("--log-format", "json", "--log-level", "debug", "--tracing.endpoint", collector.endpoint)
         with serving(tmp_path_factory.mktemp("voices"), *flags) as server:
