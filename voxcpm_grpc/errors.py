@@ -76,6 +76,17 @@ class QueueFull(Exhausted):
         )
 
 
+class QueueTooLong(Exhausted):
+    """A request would not get a slot before its deadline."""
+
+    def __init__(self, wait: float, remaining: float) -> None:
+        super().__init__(
+            f"the estimated wait for a slot is {wait:.1f} s and the deadline is in {max(0.0, remaining):.1f} s; "
+            "retry later, or with a longer deadline",
+            retry_after=max(1.0, wait - remaining),
+        )
+
+
 class Unavailable(VoxCPMError):
     """The server drains, or the engine was lost before the first audio. A retry is safe."""
 

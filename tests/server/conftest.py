@@ -69,7 +69,12 @@ class FakePool:
     max_positions: int = 10**9  # of a request: its patches, all of its text, and the characters to speak
 
     def generate(
-        self, request: Request, *, lead_chunks: int = 128, grant_on_read: bool = True
+        self,
+        request: Request,
+        *,
+        lead_chunks: int = 128,
+        grant_on_read: bool = True,
+        seconds_left: float | None = None,
     ) -> AsyncGenerator[Event]:
         assert not grant_on_read, "the front grants credit when it has sent audio"
         self.requests.append(request)

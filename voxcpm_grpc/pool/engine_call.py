@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Generic, TypeVar, cast
 
 from voxcpm_grpc.errors import VoxCPMError
@@ -30,7 +31,8 @@ class EngineCall(Generic[T]):
     `command` makes the command that starts the work on an engine, for an id and the request id of the log. `work` is
     the expected number of steps. Up to `credit` chunks wait for the reader; codec jobs have none. Reading a chunk
     grants another one, unless `grant_on_read` is false; then the reader calls `grant`. If `whole` is true, no piece is
-    delivered before the last. With `is_new` the call starts a stream, which a full queue refuses.
+    delivered before the last. With `is_new` the call starts a stream, which a full queue refuses. It is also refused if
+    it would not get a slot before `deadline`, a monotonic time.
     """
 
     name: str
@@ -41,6 +43,7 @@ class EngineCall(Generic[T]):
     prefix: int | None = None
     whole: bool = False
     is_new: bool = False
+    deadline: float | None = None
     retries_left: int = RETRIES
     id: str = field(init=False, default="")
     engine: str = field(init=False, default="")  # the name of the latest one
@@ -52,6 +55,9 @@ class EngineCall(Generic[T]):
     _post: Callable[[Credit | Cancel], None] | None = field(init=False, default=None)
     _steps_made: int = field(init=False, default=0)
     _credit_left: int = field(init=False, default=0)
+    _admitted_at: float = field(init=False, default=0.0)
+    _paused_at: float = field(init=False, default=0.0)
+    _paused_seconds: float = field(init=False, default=0.0)
     _held: list[CodecChunk] = field(init=False, default_factory=list)
     _to_grant: int = field(init=False, default=0)
     _ended: bool = field(init=False, default=False)
@@ -91,6 +97,8 @@ class EngineCall(Generic[T]):
         self._to_grant += chunks
         if self._to_grant * 2 >= self.credit:
             if self._post:
+                if self.paused:
+                    self._paused_seconds += monotonic() - self._paused_at
                 self._credit_left += self._to_grant
                 self._post(Credit(self.id, self._to_grant))
             self._to_grant = 0
@@ -131,11 +139,20 @@ class EngineCall(Generic[T]):
         """The estimated steps until the end."""
         return max(self.work - self._steps_made, self.work * MIN_SHARE_LEFT)
 
+    @property
+    def slot_seconds(self) -> float | None:
+        """The time since its engine gave it a slot, without pauses; None without a slot."""
+        if not self._admitted_at:
+            return None
+        end = self._paused_at if self.paused else monotonic()
+        return end - self._admitted_at - self._paused_seconds
+
     def start(self, id: str, engine: str, post: Callable[[Credit | Cancel], None]) -> Command:
         """Start on an engine, the first or another one, which takes commands through `post`; returns the first."""
         self.id, self.engine, self._post = id, engine, post
         self._steps_made = 0
         self._credit_left = self.credit
+        self._admitted_at = self._paused_seconds = 0.0
         self._held.clear()
         return self.command(id, self.log_id)
 
@@ -145,12 +162,15 @@ class EngineCall(Generic[T]):
             case AudioChunk():
                 self._steps_made += 1
                 self._credit_left -= 1
+                if self._credit_left == 0:
+                    self._paused_at = monotonic()
                 self.has_output = True
                 self.events.put(event)
             case Admitted():
                 if not self.admitted:  # by an engine that was lost
                     self.events.put(event)
                 self.admitted = True
+                self._admitted_at = monotonic()
             case Finished():
                 self.events.put(event)
             case CodecChunk(last=last):

@@ -10,11 +10,12 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from time import monotonic
 
 import numpy as np
 
 from voxcpm_grpc import logs, progress
-from voxcpm_grpc.errors import Aborted, InvalidRequest, QueueFull, StartupError, Unavailable, VoxCPMError
+from voxcpm_grpc.errors import Aborted, InvalidRequest, QueueFull, QueueTooLong, StartupError, Unavailable, VoxCPMError
 from voxcpm_grpc.ipc.messages import Check, Decode, Encode, Submit
 from voxcpm_grpc.logs import LogLine, LogOptions
 from voxcpm_grpc.pool.background import close_all
@@ -164,13 +165,20 @@ class EnginePool:
         await self._over.wait()
 
     def generate(
-        self, request: Request, *, lead_chunks: int = LEAD_CHUNKS, grant_on_read: bool = True
+        self,
+        request: Request,
+        *,
+        lead_chunks: int = LEAD_CHUNKS,
+        grant_on_read: bool = True,
+        seconds_left: float | None = None,
     ) -> EngineCall[Event]:
         """Start a request. Its events are Admitted, then AudioChunks in order, then Finished.
 
         The request is sent to an engine at once; iteration raises its errors. The engine makes up to `lead_chunks`
         chunks ahead of the reader. Reading a chunk lets it make another one, unless `grant_on_read` is false; then only
-        `EngineCall.grant` does. Closing the call (see contextlib.aclosing) or dropping it cancels the request.
+        `EngineCall.grant` does. A new stream that would wait for a slot for longer than `seconds_left`, the time until
+        its caller's deadline, ends with QueueTooLong at once. Closing the call (see contextlib.aclosing) or dropping it
+        cancels the request.
         """
         credit = max(1, lead_chunks)
         work = work_of(request, self.info)
@@ -182,6 +190,7 @@ class EnginePool:
             grant_on_read=grant_on_read,
             prefix=prefix_of(request),
             is_new=not request.continues,
+            deadline=None if seconds_left is None else monotonic() + seconds_left,
         )
         if any(one.name == call.name and one.is_stream for replica in self._replicas for one in replica.calls):
             call.fail(InvalidRequest(f"request id {request.id!r} is in use; choose another", field="request_id"))
@@ -259,7 +268,22 @@ class EnginePool:
             )
             call.fail(QueueFull(min(replica.queued for replica in replicas), self.info.max_queue or 0))
             return
-        chosen, id = self._balancer.choose(replicas, call.prefix), self._new_id(call)
+        chosen = self._balancer.choose(replicas, call.prefix)
+        if call.is_new and call.deadline is not None and (wait := chosen.queue_seconds()):
+            remaining = call.deadline - monotonic()
+            if remaining < wait:
+                logger.debug(
+                    LogLine(
+                        "refused: the deadline ends before a slot is free",
+                        request_id=call.log_id,
+                        call=call.name,
+                        wait=wait,
+                        remaining=remaining,
+                    )
+                )
+                call.fail(QueueTooLong(wait, remaining))
+                return
+        id = self._new_id(call)
         if logger.isEnabledFor(logging.DEBUG):
             room, steps = chosen.load()
             logger.debug(

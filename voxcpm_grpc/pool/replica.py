@@ -25,6 +25,7 @@ from voxcpm_grpc.logs import LogLine
 from voxcpm_grpc.pool.balancer import Room
 from voxcpm_grpc.pool.engine_call import EngineCall
 from voxcpm_grpc.pool.handle import Handle, HandleFactory
+from voxcpm_grpc.pool.queue_estimate import StepTime, steps_until_slot
 from voxcpm_grpc.pool.supervisor import Supervisor
 from voxcpm_grpc.request import Admitted, AudioChunk, CodecChunk, Finished, ModelInfo
 from voxcpm_grpc.settings.engine import SupervisionSettings
@@ -67,6 +68,7 @@ class Replica:
         self._stats_at = 0.0  # when they arrived, by the clock of the event loop
         self._answers: dict[int, asyncio.Future[None]] = {}  # of AskStats, by number
         self._numbers = count(1)
+        self._step_time = StepTime()
         self._check = check
         self._on_change = on_change
         self._reassign = reassign
@@ -147,6 +149,18 @@ class Replica:
         """Streams that wait for their first slot while no slot is free, those of other fronts included."""
         return self._count()[1]
 
+    def queue_seconds(self) -> float | None:
+        """The estimated wait of a new stream for its slot; None while nothing is known about the time of streams."""
+        seconds, external = self._step_time.seconds, self._external_load
+        if self._info is None or seconds is None:
+            return None
+        each = external.steps / max(1, external.streams)
+        running, waiting = [each] * (external.streams - external.waiting), [each] * external.waiting
+        for call in self.calls:
+            if call.is_stream and not call.paused:
+                (running if call.admitted else waiting).append(call.steps_left)
+        return seconds * steps_until_slot(running, waiting, self._info.max_slots)
+
     def _count(self) -> tuple[int, int, float]:
         """The streams with a slot or a free slot to take, those that wait, and the outstanding steps."""
         external = self._external_load
@@ -205,6 +219,7 @@ class Replica:
         for answer in self._answers.values():
             if not answer.done():
                 answer.set_result(None)
+        self._step_time = StepTime()
         calls = self.calls
         self._calls.clear()
         self._idle.set()
@@ -248,7 +263,9 @@ class Replica:
                 logger.error("%s sent %s, which is valid only during its start", self.name, type(report).__name__)
 
     def _remove(self, id: str) -> None:
-        self._calls.pop(id, None)
+        call = self._calls.pop(id, _no_call)()
+        if call is not None and call.is_stream and (seconds := call.slot_seconds) is not None:
+            self._step_time.observe(seconds, call.work)
         if not self._calls:
             self._idle.set()
 

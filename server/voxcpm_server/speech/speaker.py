@@ -145,7 +145,9 @@ class Speaker:
             keep_latents=self._context.needs_latents,
             continues=self._summary.segments > 0,
         )
-        call = self._pool.generate(request, lead_chunks=self._lead.share, grant_on_read=False)
+        call = self._pool.generate(
+            request, lead_chunks=self._lead.share, grant_on_read=False, seconds_left=self._remaining()
+        )
         self._lead.open(call)
         if self._on_segment is not None:
             self._timings[call] = SegmentTiming(segment)

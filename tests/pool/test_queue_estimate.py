@@ -1,0 +1,96 @@
+"""A new stream whose deadline is shorter than the estimated wait for a slot is refused at once."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from support.fake_engine import MakeFake, request
+from support.pools import everything, patient, pool_of
+
+from voxcpm_grpc.errors import QueueTooLong
+from voxcpm_grpc.pool.queue_estimate import StepTime, steps_until_slot
+from voxcpm_grpc.request import Admitted, AudioChunk
+
+BOOK = "A long story that takes its time. " * 200  # 24,000 steps, or 48 s and more
+ONE_SLOT = MakeFake(slots=1, step_seconds=0.002)
+
+
+async def refused(pool, name: str, seconds_left: float) -> QueueTooLong:
+    with pytest.raises(QueueTooLong) as raised:
+        await anext(pool.generate(request(name, 3), seconds_left=seconds_left))
+    return raised.value
+
+
+async def test_a_deadline_shorter_than_the_wait_for_a_slot_is_refused_with_both_figures():
+    async with pool_of(ONE_SLOT, settings=patient()) as pool:
+        await everything(pool.generate(request("known", 40)))
+        book = pool.generate(request("book", 10**6, BOOK), lead_chunks=10**6)
+        assert isinstance(await anext(book), Admitted)
+        error = await refused(pool, "refused", 5.0)
+        figures = re.search(r"wait for a slot is ([\d.]+) s and the deadline is in ([\d.]+) s; retry", error.message)
+        assert figures
+        wait, remaining = map(float, figures.groups())
+        assert wait > 30.0 and 0.0 < remaining <= 5.0
+        assert error.retry_after == pytest.approx(wait - remaining, abs=0.2)
+        patient_one = pool.generate(request("patient", 3, BOOK), seconds_left=1e6)
+        no_deadline = pool.generate(request("no deadline", 3))
+        heard = pool.generate(replace(request("heard", 3), continues=True), seconds_left=1.0)
+        assert not any(call.events.peek() for call in (patient_one, no_deadline, heard))
+        for call in (book, patient_one, no_deadline, heard):
+            await call.aclose()
+
+
+async def test_nothing_is_refused_while_the_time_of_streams_is_unknown():
+    async with pool_of(ONE_SLOT, settings=patient()) as pool:
+        book = pool.generate(request("book", 10**6, BOOK), lead_chunks=10**6)
+        assert isinstance(await anext(book), Admitted)
+        unknown = pool.generate(request("unknown", 3), seconds_left=0.5)
+        assert not unknown.events.peek()
+        await book.aclose()
+        assert isinstance(await anext(unknown), Admitted)
+
+
+async def test_a_free_slot_is_enough_for_any_deadline():
+    async with pool_of(replace(ONE_SLOT, slots=2), settings=patient()) as pool:
+        await everything(pool.generate(request("known", 40)))
+        book = pool.generate(request("book", 10**6, BOOK), lead_chunks=10**6)
+        assert len(await everything(pool.generate(request("short", 3), seconds_left=0.001))) == 5
+        await book.aclose()
+
+
+async def test_streams_without_credit_and_those_that_end_early_shorten_the_wait():
+    async with pool_of(ONE_SLOT, settings=patient()) as pool:
+        await everything(pool.generate(request("known", 40)))
+        stalled = pool.generate(request("stalled", 10**6, BOOK), lead_chunks=1, grant_on_read=False)
+        assert [type(await anext(stalled)) for _ in range(2)] == [Admitted, AudioChunk]
+        assert stalled.paused
+        assert len(await everything(pool.generate(request("first", 3), seconds_left=1e3))) == 5
+        await stalled.aclose()
+
+
+@pytest.mark.parametrize(
+    ("running", "waiting", "slots", "steps"),
+    [
+        ([], [], 1, 0.0),
+        ([50.0], [], 2, 0.0),
+        ([50.0, 20.0], [], 2, 20.0),
+        ([50.0, 20.0], [10.0], 2, 30.0),
+        ([50.0, 20.0], [10.0, 100.0], 2, 50.0),
+        ([5.0, 6.0, 7.0], [], 2, 6.0),  # one is swapped out and comes before a new stream
+    ],
+)
+def test_a_slot_is_free_when_the_streams_ahead_have_ended(running, waiting, slots, steps):
+    assert steps_until_slot(running, waiting, slots) == steps
+
+
+def test_the_time_of_a_step_follows_the_streams_that_ended_last():
+    time = StepTime()
+    time.observe(1.0, 2.0)
+    assert time.seconds is None
+    time.observe(2.0, 100.0)
+    assert time.seconds == pytest.approx(0.029, abs=0.001)
+    for _ in range(100):
+        time.observe(10.0, 100.0)
+    assert time.seconds == pytest.approx(0.1, abs=0.001)
