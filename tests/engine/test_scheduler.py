@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from voxcpm_grpc.engine.blocks import BlockManager
-from voxcpm_grpc.engine.scheduler import SWAP_MARGIN, PrefillBudget, Scheduler
+from voxcpm_grpc.engine.prefill_budget import PrefillBudget
+from voxcpm_grpc.engine.scheduler import SWAP_MARGIN, Scheduler
 from voxcpm_grpc.engine.sequence import Sequence
 from voxcpm_grpc.errors import Exhausted, TooLong
 from voxcpm_grpc.models.base import PromptRows

@@ -18,8 +18,9 @@ from voxcpm_grpc.engine.blocks import BlockManager, page_keys
 from voxcpm_grpc.engine.codec_jobs import CodecJobs
 from voxcpm_grpc.engine.host_copy import HostCopy
 from voxcpm_grpc.engine.kv_cache import allocate_kv, count_pages
+from voxcpm_grpc.engine.prefill_budget import PrefillBudget
 from voxcpm_grpc.engine.runner import OUT_OF_MEMORY, InFlight, PrefillError, Runner, working_memory
-from voxcpm_grpc.engine.scheduler import Batch, PrefillBudget, Scheduler
+from voxcpm_grpc.engine.scheduler import Batch, Scheduler
 from voxcpm_grpc.engine.sequence import Sequence
 from voxcpm_grpc.engine.slots import Slots
 from voxcpm_grpc.engine.warm_up import STEPS, codec_inputs, warm_up_requests
