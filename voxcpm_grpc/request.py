@@ -63,6 +63,13 @@ class Conditioning:
     reference: np.ndarray | None = None  # latents, float32 [patches, P, D]
 
 
+class Priority(StrEnum):
+    """The priority of a request for the slots and the memory of an engine."""
+
+    INTERACTIVE = "interactive"  # somebody listens
+    BATCH = "batch"  # runs when no interactive request needs its slot or its memory
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """A segment of text to speak.
@@ -70,7 +77,8 @@ class Request:
     The noise depends on seed, `turn` and `segment`, so that segments differ and a repeated request gives the same
     speech. `keep_latents` requests the generated latents at the end, with which the next segment can continue.
     `continues` means that audio of an earlier segment was sent: the request is queued before new streams, and a full
-    queue accepts it. `log_id` is the request id of the RPC, for the log of the engine.
+    queue accepts it. A batch request gets a slot after all interactive ones, and gives it up to them. `log_id` is the
+    request id of the RPC, for the log of the engine.
     """
 
     id: str
@@ -82,6 +90,11 @@ class Request:
     keep_latents: bool = False
     continues: bool = False
     log_id: str = ""
+    priority: Priority = Priority.INTERACTIVE
+
+    @property
+    def is_batch(self) -> bool:
+        return self.priority is Priority.BATCH
 
 
 class FinishReason(StrEnum):

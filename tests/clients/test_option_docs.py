@@ -19,7 +19,7 @@ from voxcpm_grpc.settings.types import MAX_SECONDS
 from voxcpm_grpc.settings.voices import VoiceSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.wire import inputs, requests
-from voxcpm_server.wire.enums import CONTINUITIES, FIRST_SEGMENTS, MODES
+from voxcpm_server.wire.enums import CONTINUITIES, FIRST_SEGMENTS, MODES, PRIORITIES
 
 FOLDER = Path(inspect.getfile(voxcpm_client)).parent
 TREES = [ast.parse(path.read_text("utf-8")) for path in FOLDER.glob("*.py")]
@@ -38,6 +38,7 @@ SERVER_DEFAULTS = {
     "continuity": CONTINUITIES[pb.CONTINUITY_MODE_UNSPECIFIED].value,
     "max_lead": LimitSettings().max_lead_seconds,
     "max_queue_time": LimitSettings().max_queue_seconds,
+    "priority": PRIORITIES[pb.PRIORITY_UNSPECIFIED].value,
     "ttl": VoiceSettings().ttl_seconds,
     "preview": False,
 }

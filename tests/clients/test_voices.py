@@ -198,6 +198,7 @@ async def test_every_option_is_sent_in_its_field(client, server):
         continuity="independent",
         max_lead=1.5,
         max_queue_time=2.5,
+        priority="batch",
     )
     config = server.calls[-1].config
     sampling = config.turn.sampling
@@ -212,6 +213,7 @@ async def test_every_option_is_sent_in_its_field(client, server):
     )
     assert config.pacing.max_lead.ToMilliseconds() == 1500
     assert config.max_queue_time.ToMilliseconds() == 2500
+    assert config.priority == pb.PRIORITY_BATCH
     await client.say("a")
     config = server.calls[-1].config
     assert config.request_id and not config.turn.sampling.ListFields() and not config.segmentation.ListFields()

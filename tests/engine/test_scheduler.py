@@ -14,7 +14,7 @@ from voxcpm_grpc.engine.scheduler import SWAP_MARGIN, Scheduler
 from voxcpm_grpc.engine.sequence import Sequence
 from voxcpm_grpc.errors import Exhausted, TooLong
 from voxcpm_grpc.models.base import PromptRows
-from voxcpm_grpc.request import Request
+from voxcpm_grpc.request import Priority, Request
 
 PAGE = 4
 PLAYED = 1e9  # a time when all audio has been played
@@ -32,8 +32,9 @@ def rows(length: int, max_steps: int) -> PromptRows:
     )
 
 
-def sequence(name, length, steps, credit=10**6, continues=False):
-    request = Request(id=name, text="x", continues=continues)
+def sequence(name, length, steps, credit=10**6, continues=False, batch=False):
+    priority = Priority.BATCH if batch else Priority.INTERACTIVE
+    request = Request(id=name, text="x", continues=continues, priority=priority)
     prompt = rows(length, steps)
     return Sequence(request=request, prompt=prompt, keys=[], credit=credit, max_steps=steps, queued_at=0.0)
 
@@ -80,7 +81,7 @@ def run(sched, rounds=10_000, each=lambda batch: None):
 
 @settings(max_examples=60)
 @given(
-    st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=12),
+    st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30), st.booleans()), min_size=1, max_size=12),
     st.integers(1, 5),
     st.integers(8, 24),
     st.integers(1, 40),
@@ -88,8 +89,8 @@ def run(sched, rounds=10_000, each=lambda batch: None):
 def test_every_request_gets_all_its_steps_under_any_pressure(requests, slots, pages, budget):
     sched = scheduler(slots=slots, pages=pages, budget=budget, max_queue=100)
     expected = {}
-    for index, (length, steps) in enumerate(requests):
-        seq = sequence(str(index), length, steps)
+    for index, (length, steps, is_batch) in enumerate(requests):
+        seq = sequence(str(index), length, steps, batch=is_batch)
         try:
             sched.add(seq)
         except TooLong:
@@ -242,7 +243,7 @@ def test_a_removed_sequence_frees_its_slot_and_pages():
 
 @settings(max_examples=60)
 @given(
-    st.lists(st.tuples(st.integers(1, 30), st.integers(1, 20), st.booleans()), min_size=1, max_size=10),
+    st.lists(st.tuples(st.integers(1, 30), st.integers(1, 20), st.booleans(), st.booleans()), min_size=1, max_size=10),
     st.integers(1, 3),
     st.integers(8, 24),
     st.integers(1, 40),
@@ -252,8 +253,8 @@ def test_streams_that_share_slots_get_all_their_steps_under_any_pressure(request
     """Credit comes in small parts to some streams at a time, and every stream is heard at once."""
     sched = scheduler(slots=slots, pages=pages, budget=budget, max_queue=100)
     expected, made, now = {}, {}, 0.0
-    for index, (length, steps, continues) in enumerate(requests):
-        seq = sequence(str(index), length, steps, credit=rng.randint(1, 5), continues=continues)
+    for index, (length, steps, continues, is_batch) in enumerate(requests):
+        seq = sequence(str(index), length, steps, rng.randint(1, 5), continues, is_batch)
         with contextlib.suppress(TooLong):
             sched.add(seq)
             expected[seq.id], made[seq.id] = seq, 0
@@ -271,6 +272,8 @@ def test_streams_that_share_slots_get_all_their_steps_under_any_pressure(request
         assert len(owned) == len(set(owned)) == sched.blocks.used
         taken = [seq.slot for seq in expected.values() if seq.slot is not None]
         assert sorted(taken + sched.free_slots) == list(range(slots))
+        for queue in (sched.running, sched.waiting):
+            assert [seq.is_batch for seq in queue] == sorted(seq.is_batch for seq in queue)
         assert not {seq for seq, _ in batch.swapped_out} & batch.sequences
         for seq in batch.steps:
             assert seq.slot is not None and seq.filled == seq.length

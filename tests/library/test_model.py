@@ -59,6 +59,20 @@ def test_a_closed_generator_frees_its_slot(model):
     assert len(spoken(model))
 
 
+def test_an_interactive_call_takes_the_slot_of_a_batch_call_which_goes_on_afterwards(model):
+    text = "A long story that takes its time. " * 4
+    expected = list(model.generate(text, sampling=LONG))
+    batch = model.generate(text, sampling=LONG, priority="batch")
+    heard = [next(batch)]
+    assert len(spoken(model))
+    assert model._model.pool.replicas[0].calls, "the batch call still has steps to make"
+    heard += batch
+    assert len(heard) == len(expected)
+    np.testing.assert_allclose(np.concatenate(heard), np.concatenate(expected), atol=1e-5)
+    with pytest.raises(InvalidRequest, match="priority is 'low'; it must be interactive or batch"):
+        spoken(model, priority="low")
+
+
 def test_a_dropped_generator_frees_its_slot(model):
     unfinished = model.generate("Hello.", sampling=LONG)
     next(unfinished)

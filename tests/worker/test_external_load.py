@@ -8,6 +8,7 @@ import pytest
 from support.fake_engine import INFO, FakeEngine, request
 
 from voxcpm_grpc.ipc import messages as m
+from voxcpm_grpc.request import Priority
 from voxcpm_grpc.worker import dispatcher as dispatcher_module
 from voxcpm_grpc.worker.dispatcher import OWNER, Dispatcher
 from voxcpm_grpc.worker.heartbeat import StepTimer
@@ -63,3 +64,11 @@ def test_a_report_is_sent_only_if_it_differs_from_the_last(dispatcher, engine, m
     loads = run(dispatcher, "a", m.Submit(request("1", 3), 3))
     assert loads[0].streams == 1 and loads[-1] == m.NO_LOAD
     assert len(loads) == len(set(loads))
+
+
+def test_the_report_tells_batch_streams_apart(dispatcher, monkeypatch):
+    monkeypatch.setattr(dispatcher_module, "LOAD_SECONDS", 0.0)
+    requests = [replace(request("1", 6), priority=Priority.BATCH), request("2", 6)]
+    loads = run(dispatcher, "a", *(m.Submit(one, 3, work=6.0) for one in requests))
+    assert loads[0] == m.ExternalLoad(2, 12.0, waiting=1, batch=1, batch_waiting=0)
+    assert loads[-1] == m.NO_LOAD

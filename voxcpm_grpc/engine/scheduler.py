@@ -66,6 +66,10 @@ class Scheduler:
     on the host. When it gets credit again it waits for a slot, in the order in which the audio of such streams runs
     dry, before new streams. A stream of which audio was sent may also take the slot of a stream that is far ahead of
     its playback.
+
+    Interactive requests come before batch requests in everything: slots, pages and the prefill budget. A batch stream
+    that runs gives its pages to an interactive one when they run out, and is swapped out if an interactive request
+    waits and no slot is free. Among themselves, batch requests follow the same rules.
     """
 
     def __init__(
@@ -87,9 +91,11 @@ class Scheduler:
         self.max_len = min(max_len, blocks.total * page_size)
         self.slots = slots
         self.free_slots = list(reversed(range(slots)))
-        self.waiting: deque[Sequence] = deque()  # for their first slot, or for pages; those with a slot come first
-        self.running: list[Sequence] = []  # oldest first
+        # For their first slot, or for pages. Interactive ones come first; of each priority, those with a slot.
+        self.waiting: deque[Sequence] = deque()
+        self.running: list[Sequence] = []  # interactive ones first; of each priority, the oldest first
         self.swapped: list[Sequence] = []  # swapped out
+        self.batch = 0  # batch requests, waiting, running or swapped out
         self.preemptions = 0
         self.swaps = 0
 
@@ -105,22 +111,32 @@ class Scheduler:
     def add(self, sequence: Sequence) -> None:
         """Queue a sequence. Raises TooLong if it can never run, Exhausted for a new stream if the queue is full.
 
-        Steps that do not fit into the KV cache are cut off.
+        Batch requests take no room from interactive ones. Steps that do not fit into the KV cache are cut off.
         """
         self.check(len(sequence.prompt), sequence.max_steps)
+        if not sequence.request.continues:  # a new stream can be retried later, a stream with audio sent cannot
+            self._check_queue(is_batch=sequence.is_batch)
         sequence.max_steps = min(sequence.max_steps, self.max_len - len(sequence.prompt))
-        if sequence.request.continues:  # a new stream can be retried later, a stream with audio sent cannot
-            self.waiting.insert(sum(not other.is_new for other in self.waiting), sequence)
+        self.batch += sequence.is_batch
+        if not sequence.request.continues and (sequence.is_batch or not self.batch):
+            self.waiting.append(sequence)
             return
-        waiting = sum(not other.admitted for other in self.waiting)
-        waiting -= max(0, self._available_slots - len(self._returning))
+        ahead = sum(_goes_ahead(other, sequence) for other in self.waiting)
+        self.waiting.insert(ahead, sequence)
+
+    def _check_queue(self, *, is_batch: bool) -> None:
+        """Raise QueueFull if the queue has no room for another new stream of this priority."""
+        waiting = sum(not other.admitted and (is_batch or not other.is_batch) for other in self.waiting)
+        returning = sum(is_batch or not other.is_batch for other in self._returning)
+        slots = self._free_or_paused_slots + (0 if is_batch else len(self._batch_in_slots))
+        waiting -= max(0, slots - returning)
         if waiting >= self.max_queue:
             raise QueueFull(waiting, self.max_queue)
-        self.waiting.append(sequence)
 
     def remove(self, sequence: Sequence) -> None:
         """Remove a sequence, waiting, running or swapped out, and free its slot and pages."""
         self._queue_of(sequence).remove(sequence)
+        self.batch -= sequence.is_batch
         self._drop_pages(sequence)
         if sequence.slot is not None:
             self.free_slots.append(sequence.slot)
@@ -213,7 +229,8 @@ class Scheduler:
         logger.debug(LogLine("preempted", **sequence.names, chunks=sequence.delivered))
         self.running.remove(sequence)
         self._drop_pages(sequence)
-        self.waiting.appendleft(sequence)
+        interactive = sum(not other.is_batch for other in self.waiting) if sequence.is_batch else 0
+        self.waiting.insert(interactive, sequence)
 
     def _drop_pages(self, sequence: Sequence) -> None:
         self.blocks.release(sequence.pages)
@@ -229,12 +246,19 @@ class Scheduler:
     def _candidate(self) -> Sequence | None:
         """The next sequence to admit.
 
-        Sequences with a slot come first, then streams of which audio was sent, then new streams.
+        Sequences with a slot come first, then streams of which audio was sent, then new streams. A batch sequence is
+        next only if no interactive one can be.
         """
         first = next((sequence for sequence in self.waiting if not sequence.paused), None)
+        heard = self._returning
+        if self.batch and heard:
+            interactive = [sequence for sequence in heard if not sequence.is_batch]
+            if first is not None and not first.is_batch:
+                heard = interactive
+            elif interactive:
+                heard, first = interactive, None
         if first is not None and first.slot is not None:
             return first
-        heard = self._returning
         if first is not None and not first.is_new:
             heard.append(first)
         return min(heard, key=self._dry_at) if heard else first
@@ -251,20 +275,48 @@ class Scheduler:
         return [sequence for sequence in holders if sequence.paused and sequence.delivered == sequence.launched]
 
     @property
-    def _available_slots(self) -> int:
+    def _batch_in_slots(self) -> list[Sequence]:
+        """Batch sequences with credit whose slot an interactive sequence may take."""
+        if not self.batch:
+            return []
+        holders = chain(self.running, (sequence for sequence in self.waiting if sequence.slot is not None))
+        return [s for s in holders if s.is_batch and not s.paused and s.delivered == s.launched]
+
+    @property
+    def _free_or_paused_slots(self) -> int:
         """Slots that are free, or become free when a stream without credit is swapped out."""
         return len(self.free_slots) + len(self._paused_in_slots)
 
-    def _victim(self, candidate: Sequence, now: float) -> Sequence | None:
-        """The sequence whose slot a candidate takes: the one paused longest, or the one most ahead of its playback.
+    @property
+    def _available_slots(self) -> int:
+        """Slots that the sequences in the queue may take, also from batch sequences if interactive ones wait."""
+        slots = self._free_or_paused_slots
+        if holders := self._batch_in_slots:
+            others = chain(self.waiting, self.swapped)
+            slots += min(len(holders), sum(not (s.is_batch or s.paused or s.slot is not None) for s in others))
+        return slots
 
-        A new stream takes no slot of a stream that can run.
+    def _victim(self, candidate: Sequence, now: float) -> Sequence | None:
+        """The sequence whose slot a candidate takes.
+
+        It is the one paused longest, for an interactive candidate then the shortest batch sequence, which is the
+        cheapest to compute again, and at last the one most ahead of its playback. A new stream takes no slot of a
+        stream of its own priority that can run, and a batch stream none of an interactive one.
         """
         if paused := self._paused_in_slots:
             return min(paused, key=lambda sequence: sequence.stepped_at)
+        if not candidate.is_batch and (holders := self._batch_in_slots):
+            return min(holders, key=lambda sequence: sequence.length)
         if candidate.is_new:
             return None
-        heard = (s for s in self.running if s.prefilled and s.first_audio_at is not None and s.delivered == s.launched)
+        heard = (
+            s
+            for s in self.running
+            if s.prefilled
+            and s.first_audio_at is not None
+            and s.delivered == s.launched
+            and s.is_batch >= candidate.is_batch
+        )
         victim = max(heard, key=self._dry_at, default=None)
         least = max(now, self._dry_at(candidate)) + SWAP_MARGIN
         return victim if victim is not None and self._dry_at(victim) > least else None
@@ -286,11 +338,12 @@ class Scheduler:
         return next(queue for queue in (self.running, self.swapped, self.waiting) if sequence in queue)
 
     def _has_room(self, sequence: Sequence) -> bool:
-        """True if the pages of a sequence are free, at least after the preemption of all paused streams.
+        """True if the pages of a sequence are free, at least after the preemption of all streams that give way to it.
 
-        A spare page for each active stream prevents a preemption right after the admission.
+        These are paused and, for an interactive sequence, batch streams. A spare page for each other stream prevents a
+        preemption right after the admission.
         """
-        active = [other for other in self.running if not other.paused]
+        active = [other for other in self.running if not other.paused and other.is_batch <= sequence.is_batch]
         held = len({page for other in active for page in other.pages})
         return not active or self._pages_for(sequence) + len(active) <= self.blocks.total - held
 
@@ -304,9 +357,13 @@ class Scheduler:
             known = self.blocks.match(sequence.keys[: (len(sequence.prompt) - 1) // self.page_size])
             missing = self._pages_for(sequence) - len(known)
             while (pages := self.blocks.allocate(missing)) is None:
-                paused = self._youngest_paused()
-                assert paused, "an admissible sequence fits after the preemption of all paused streams"
-                self._preempt(paused)
+                victim = self._youngest_paused() or self.running[-1]
+                assert victim.paused or victim.is_batch > sequence.is_batch, (
+                    "an admissible sequence fits without others"
+                )
+                self._preempt(victim)
+                if victim in batch.steps:
+                    batch.steps.remove(victim)
             self._queue_of(sequence).remove(sequence)
             sequence.pages = known + pages
             sequence.filled = len(known) * self.page_size
@@ -319,7 +376,8 @@ class Scheduler:
                     sequence.admitted_at = monotonic()
                     sequence.cached = sequence.filled
                     batch.opened.append(sequence)
-            self.running.append(sequence)
+            interactive = sum(not other.is_batch for other in self.running) if self.batch else len(self.running)
+            self.running.insert(len(self.running) if sequence.is_batch else interactive, sequence)
             pending += sequence.length - sequence.filled
 
     def _prefill(self, batch: Batch, budget: int) -> None:
@@ -338,3 +396,10 @@ class Scheduler:
                 self.blocks.register(sequence.pages[index], sequence.keys[index])
             if sequence.prefilled and sequence.can_step:
                 batch.steps.append(sequence)
+
+
+def _goes_ahead(other: Sequence, sequence: Sequence) -> bool:
+    """True if a waiting sequence stays before one that is queued now."""
+    if other.is_batch != sequence.is_batch:
+        return sequence.is_batch
+    return not other.is_new or not sequence.request.continues

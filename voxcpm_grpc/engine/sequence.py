@@ -39,6 +39,10 @@ class Sequence:
     stepped_at: float = 0.0  # when its last step was launched
     first_audio_at: float | None = None  # when the first audio reached the host
     ended: bool = False
+    is_batch: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.is_batch = self.request.is_batch
 
     @property
     def id(self) -> str:

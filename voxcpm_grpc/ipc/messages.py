@@ -196,12 +196,14 @@ class ExternalLoad(_Message, frozen=True):
     """The work of an engine for other fronts.
 
     `streams` counts their streams, but not those without credit, `steps` is what these still need, and `waiting` of
-    them have had no slot so far.
+    them have had no slot so far. `batch` and `batch_waiting` of these are batch streams.
     """
 
     streams: int
     steps: float
     waiting: int = 0
+    batch: int = 0
+    batch_waiting: int = 0
 
 
 NO_LOAD = ExternalLoad(streams=0, steps=0.0)

@@ -10,7 +10,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self, get_args
 
 import numpy as np
 
@@ -18,11 +18,12 @@ from voxcpm_grpc.audio import AudioFormat, Encoding, check_voice, decode
 from voxcpm_grpc.checkpoint import resolve
 from voxcpm_grpc.errors import InvalidRequest, StartupError
 from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.request import AudioChunk, Conditioning, ModelInfo, Prompt, Request, Sampling
+from voxcpm_grpc.request import AudioChunk, Conditioning, ModelInfo, Priority, Prompt, Request, Sampling
 from voxcpm_grpc.settings.schema import Settings, engines
 from voxcpm_grpc.settings.sources import from_values
 
 Device = int | str
+PriorityName = Literal["interactive", "batch"]
 MAX_RECORDING_BYTES = 1 << 30
 
 
@@ -90,7 +91,13 @@ class AsyncModel:
         return self.pool.info
 
     async def generate(
-        self, text: str, *, voice: Conditioning | None = None, style: str = "", sampling: Sampling | None = None
+        self,
+        text: str,
+        *,
+        voice: Conditioning | None = None,
+        style: str = "",
+        sampling: Sampling | None = None,
+        priority: PriorityName = "interactive",
     ) -> AsyncGenerator[np.ndarray]:
         """Generate speech for one segment of text, float32 [samples] a step, as the engine makes it.
 
@@ -102,13 +109,17 @@ class AsyncModel:
             voice: From `encode_voice`. Default: the model chooses a voice.
             style: Description of the voice, such as "a calm old man", for voices without a prompt.
             sampling: Seed, guidance and limits. Default: `Sampling()`.
+            priority: `batch` lets interactive calls go first, also in the middle of the speech, which goes on later
+                with the same audio. Default: `interactive`.
 
         Raises:
-            InvalidRequest: The text is empty, text and voice need more positions than the engine has, or a style goes
-                with a prompt.
+            InvalidRequest: The text is empty, text and voice need more positions than the engine has, a style goes
+                with a prompt, or there is no such priority.
             Exhausted: All slots are in use and the queue is full.
         """
         voice = voice or Conditioning()
+        if priority not in get_args(PriorityName):
+            raise InvalidRequest(f"priority is {priority!r}; it must be interactive or batch", field="priority")
         if not text.strip():
             raise InvalidRequest("the text is empty; give it a letter or a digit", field="text")
         if style and voice.prompt is not None:
@@ -121,6 +132,7 @@ class AsyncModel:
             text=f"({style}){text}" if style else text,
             sampling=sampling or Sampling(),
             conditioning=voice,
+            priority=Priority(priority),
         )
         async with aclosing(self.pool.generate(request)) as call:
             async for event in call:

@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from voxcpm_grpc.errors import Unavailable
-from voxcpm_grpc.library.async_model import AsyncModel, Device, Recording
+from voxcpm_grpc.library.async_model import AsyncModel, Device, PriorityName, Recording
 from voxcpm_grpc.loop_thread import LoopThread
 from voxcpm_grpc.request import Conditioning, ModelInfo, Sampling
 
@@ -66,13 +66,19 @@ class Model:
         return self._model.info
 
     def generate(
-        self, text: str, *, voice: Conditioning | None = None, style: str = "", sampling: Sampling | None = None
+        self,
+        text: str,
+        *,
+        voice: Conditioning | None = None,
+        style: str = "",
+        sampling: Sampling | None = None,
+        priority: PriorityName = "interactive",
     ) -> Generator[np.ndarray]:
         """Generate speech for one segment of text, float32 [samples] a step. See `AsyncModel.generate`.
 
         Closing the generator and dropping it free the slot.
         """
-        audio = self._model.generate(text, voice=voice, style=style, sampling=sampling)
+        audio = self._model.generate(text, voice=voice, style=style, sampling=sampling, priority=priority)
 
         async def following() -> np.ndarray | None:
             return await anext(audio, None)

@@ -28,8 +28,9 @@ class Room(IntEnum):
     """The room of a replica for a new stream. The more there is, the lower the number."""
 
     SLOT = 0  # a slot is free
-    QUEUE = 1
-    NONE = 2  # the queue is full
+    BATCH = 1  # a batch stream gives its slot up
+    QUEUE = 2
+    NONE = 3  # the queue is full
 
 
 def work_of(request: Request, info: ModelInfo) -> float:
@@ -74,12 +75,18 @@ class Balancer(Generic[T]):
         self._turns: dict[T, int] = {}  # the number of the choice that took each replica last
         self._choices = 0
 
-    def choose(self, replicas: Sequence[T], prefix: int | None) -> T:
-        """Choose a replica with the most room, and of these one with the least work. Equal replicas take turns."""
+    def choose(
+        self, replicas: Sequence[T], prefix: int | None, load: Callable[[T], tuple[Room, float]] | None = None
+    ) -> T:
+        """Choose a replica with the most room, and of these one with the least work. Equal replicas take turns.
+
+        `load` replaces the function of the balancer for this choice.
+        """
+        load = load or self._load
         cached = self._cached.get(prefix, set()) if prefix is not None else set()
 
         def rank(replica: T) -> tuple[Room, float, int]:
-            room, work = self._load(replica)
+            room, work = load(replica)
             return room, work - (CACHE_BONUS_STEPS if replica in cached else 0.0), self._turns.get(replica, 0)
 
         chosen = min(replicas, key=rank)

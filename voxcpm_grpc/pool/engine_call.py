@@ -32,7 +32,7 @@ class EngineCall(Generic[T]):
     the expected number of steps. Up to `credit` chunks wait for the reader; codec jobs have none. Reading a chunk
     grants another one, unless `grant_on_read` is false; then the reader calls `grant`. If `whole` is true, no piece is
     delivered before the last. With `is_new` the call starts a stream, which a full queue refuses. It is also refused if
-    it would not get a slot before `deadline`, a monotonic time.
+    it would not get a slot before `deadline`, a monotonic time. With `is_batch` it gives its slot to calls without.
     """
 
     name: str
@@ -43,6 +43,7 @@ class EngineCall(Generic[T]):
     prefix: int | None = None
     whole: bool = False
     is_new: bool = False
+    is_batch: bool = False
     deadline: float | None = None
     retries_left: int = RETRIES
     id: str = field(init=False, default="")

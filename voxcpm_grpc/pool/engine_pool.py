@@ -8,6 +8,7 @@ import logging
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from time import monotonic
@@ -190,6 +191,7 @@ class EnginePool:
             grant_on_read=grant_on_read,
             prefix=prefix_of(request),
             is_new=not request.continues,
+            is_batch=request.is_batch,
             deadline=None if seconds_left is None else monotonic() + seconds_left,
         )
         if any(one.name == call.name and one.is_stream for replica in self._replicas for one in replica.calls):
@@ -200,7 +202,7 @@ class EnginePool:
 
     def waits_for_slot(self, call: EngineCall[Event]) -> bool:
         """True if the engine of a request has more requests than slots. Only then a slot can be what it waits for."""
-        return any(replica.has_queue for replica in self._replicas if call in replica.calls)
+        return any(replica.has_queue(is_batch=call.is_batch) for replica in self._replicas if call in replica.calls)
 
     async def check(self, request: Request) -> None:
         """Raise InvalidRequest or TooLong if no engine could run a request, however long it waits."""
@@ -256,7 +258,7 @@ class EnginePool:
         if not replicas:
             call.fail(_no_engine())
             return
-        if call.is_new and all(replica.load()[0] is Room.NONE for replica in replicas):
+        if call.is_new and all(replica.load(is_batch=call.is_batch)[0] is Room.NONE for replica in replicas):
             # The engines would refuse it, too, but only after the step that runs.
             logger.debug(
                 LogLine(
@@ -266,10 +268,11 @@ class EnginePool:
                     engines=len(replicas),
                 )
             )
-            call.fail(QueueFull(min(replica.queued for replica in replicas), self.info.max_queue or 0))
+            queued = min(replica.queued(is_batch=call.is_batch) for replica in replicas)
+            call.fail(QueueFull(queued, self.info.max_queue or 0))
             return
-        chosen = self._balancer.choose(replicas, call.prefix)
-        if call.is_new and call.deadline is not None and (wait := chosen.queue_seconds()):
+        chosen = self._balancer.choose(replicas, call.prefix, partial(Replica.load, is_batch=call.is_batch))
+        if call.is_new and call.deadline is not None and (wait := chosen.queue_seconds(is_batch=call.is_batch)):
             remaining = call.deadline - monotonic()
             if remaining < wait:
                 logger.debug(
@@ -285,7 +288,7 @@ class EnginePool:
                 return
         id = self._new_id(call)
         if logger.isEnabledFor(logging.DEBUG):
-            room, steps = chosen.load()
+            room, steps = chosen.load(is_batch=call.is_batch)
             logger.debug(
                 LogLine(
                     "replica",

@@ -8,6 +8,7 @@ import logging
 import weakref
 from collections.abc import Callable
 from itertools import count
+from typing import NamedTuple
 
 from voxcpm_grpc.errors import Internal, Unavailable
 from voxcpm_grpc.ipc.messages import (
@@ -31,6 +32,14 @@ from voxcpm_grpc.request import Admitted, AudioChunk, CodecChunk, Finished, Mode
 from voxcpm_grpc.settings.engine import SupervisionSettings
 
 logger = logging.getLogger(__name__)
+
+
+class _Work(NamedTuple):
+    """Streams with credit, those of them without a slot so far, and the outstanding steps."""
+
+    streams: int
+    waiting: int
+    steps: float
 
 
 class Replica:
@@ -122,57 +131,68 @@ class Replica:
         finally:
             del self._answers[number]
 
-    @property
-    def has_queue(self) -> bool:
-        """True if more streams with credit are here than there are slots, those of other fronts included."""
-        streams = self._external_load.streams + sum(call.is_stream and not call.paused for call in self.calls)
-        return self._info is not None and streams > self._info.max_slots
+    def has_queue(self, *, is_batch: bool = False) -> bool:
+        """True if more streams are here than there are slots.
 
-    def load(self) -> tuple[Room, float]:
+        Streams without credit do not count and, unless `is_batch` is true, batch streams.
+        """
+        return self._info is not None and self._count(with_batch=is_batch).streams > self._info.max_slots
+
+    def load(self, *, is_batch: bool = False) -> tuple[Room, float]:
         """The room for a new stream, and the outstanding steps. Both include the work for other fronts.
 
-        Streams without credit do not count: they need no steps, and give their slots to others.
+        Streams without credit do not count: they need no steps, and give their slots to others. So do batch streams, if
+        the new stream is interactive.
         """
-        running, queued, steps = self._count()
-        if self._info is None or running < self._info.max_slots:
-            return Room.SLOT, steps
+        work = self._count(with_batch=True)
+        if self._info is None or work.streams < self._info.max_slots:
+            return Room.SLOT, work.steps
+        if not is_batch and self._count(with_batch=False).streams < self._info.max_slots:
+            return Room.BATCH, work.steps
         limit = self._info.max_queue
-        return Room.QUEUE if limit is None or queued < limit else Room.NONE, steps
+        return Room.QUEUE if limit is None or self.queued(is_batch=is_batch) < limit else Room.NONE, work.steps
 
     @property
     def running(self) -> int:
         """Streams with credit that have a slot, or a free slot to take, those of other fronts included."""
-        return self._count()[0]
+        return self._count(with_batch=True).streams - self.queued(is_batch=True)
 
-    @property
-    def queued(self) -> int:
-        """Streams that wait for their first slot while no slot is free, those of other fronts included."""
-        return self._count()[1]
+    def queued(self, *, is_batch: bool = False) -> int:
+        """Streams that wait for their first slot while no slot is free, those of other fronts included.
 
-    def queue_seconds(self) -> float | None:
+        Batch streams count only if `is_batch` is true.
+        """
+        work = self._count(with_batch=is_batch)
+        free = max(0, self._info.max_slots - work.streams + work.waiting) if self._info else 0
+        return max(0, work.waiting - free)
+
+    def queue_seconds(self, *, is_batch: bool = False) -> float | None:
         """The estimated wait of a new stream for its slot; None while nothing is known about the time of streams."""
         seconds, external = self._step_time.seconds, self._external_load
         if self._info is None or seconds is None:
             return None
+        streams = external.streams - (0 if is_batch else external.batch)
+        others_wait = external.waiting - (0 if is_batch else external.batch_waiting)
         each = external.steps / max(1, external.streams)
-        running, waiting = [each] * (external.streams - external.waiting), [each] * external.waiting
+        running, waiting = [each] * (streams - others_wait), [each] * others_wait
         for call in self.calls:
-            if call.is_stream and not call.paused:
+            if call.is_stream and not call.paused and (is_batch or not call.is_batch):
                 (running if call.admitted else waiting).append(call.steps_left)
         return seconds * steps_until_slot(running, waiting, self._info.max_slots)
 
-    def _count(self) -> tuple[int, int, float]:
-        """The streams with a slot or a free slot to take, those that wait, and the outstanding steps."""
+    def _count(self, *, with_batch: bool) -> _Work:
+        """The work of the engine for all fronts. The steps are always those of all streams."""
         external = self._external_load
         streams, waiting, steps = external.streams, external.waiting, external.steps
+        if not with_batch:
+            streams, waiting = streams - external.batch, waiting - external.batch_waiting
         for call in self.calls:
             if not call.paused:
-                streams += call.is_stream
-                waiting += call.is_stream and not call.admitted
+                if call.is_stream and (with_batch or not call.is_batch):
+                    streams += 1
+                    waiting += not call.admitted
                 steps += call.steps_left
-        free = max(0, self._info.max_slots - streams + waiting) if self._info else 0
-        queued = max(0, waiting - free)
-        return streams - queued, queued, steps
+        return _Work(streams, waiting, steps)
 
     def start(self, id: str, call: EngineCall) -> None:
         """Start a call on the engine. The id must never have been used here."""

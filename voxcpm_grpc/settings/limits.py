@@ -38,7 +38,11 @@ class LimitSettings(Frozen):
     max_lead_seconds: Seconds = Field(
         default=30.0, description="audio that the server may hold for a client that does not read"
     )
-    max_queue_seconds: Seconds = Field(default=30.0, description="longest wait for a slot")
+    max_queue_seconds: Seconds = Field(default=30.0, description="longest wait of an interactive stream for a slot")
+    max_batch_queue_seconds: Seconds = Field(
+        default=600.0,
+        description="longest wait of a batch stream for its first slot, after which it ends with RESOURCE_EXHAUSTED",
+    )
     max_carry_seconds: Seconds = Field(
         default=20.0, description="earlier speech of a stream that conditions the next segment"
     )

@@ -47,6 +47,12 @@ class ContinuityMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     CONTINUITY_MODE_INDEPENDENT: _ClassVar[ContinuityMode]
     CONTINUITY_MODE_CARRY: _ClassVar[ContinuityMode]
 
+class Priority(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    PRIORITY_UNSPECIFIED: _ClassVar[Priority]
+    PRIORITY_INTERACTIVE: _ClassVar[Priority]
+    PRIORITY_BATCH: _ClassVar[Priority]
+
 class AudioRole(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     AUDIO_ROLE_UNSPECIFIED: _ClassVar[AudioRole]
@@ -112,6 +118,9 @@ CUT_REASON_FLUSH: CutReason
 CONTINUITY_MODE_UNSPECIFIED: ContinuityMode
 CONTINUITY_MODE_INDEPENDENT: ContinuityMode
 CONTINUITY_MODE_CARRY: ContinuityMode
+PRIORITY_UNSPECIFIED: Priority
+PRIORITY_INTERACTIVE: Priority
+PRIORITY_BATCH: Priority
 AUDIO_ROLE_UNSPECIFIED: AudioRole
 AUDIO_ROLE_PROMPT: AudioRole
 AUDIO_ROLE_REFERENCE: AudioRole
@@ -152,7 +161,7 @@ class GenerateRequest(_message.Message):
     def __init__(self, config: _Optional[_Union[GenerateConfig, _Mapping]] = ..., text: _Optional[str] = ..., flush: _Optional[_Union[Flush, _Mapping]] = ..., interrupt: _Optional[_Union[Interrupt, _Mapping]] = ..., finish: _Optional[_Union[Finish, _Mapping]] = ...) -> None: ...
 
 class GenerateConfig(_message.Message):
-    __slots__ = ("request_id", "conditioning", "turn", "output", "segmentation", "pacing", "max_queue_time")
+    __slots__ = ("request_id", "conditioning", "turn", "output", "segmentation", "pacing", "max_queue_time", "priority")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     CONDITIONING_FIELD_NUMBER: _ClassVar[int]
     TURN_FIELD_NUMBER: _ClassVar[int]
@@ -160,6 +169,7 @@ class GenerateConfig(_message.Message):
     SEGMENTATION_FIELD_NUMBER: _ClassVar[int]
     PACING_FIELD_NUMBER: _ClassVar[int]
     MAX_QUEUE_TIME_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     conditioning: Conditioning
     turn: TurnConfig
@@ -167,7 +177,8 @@ class GenerateConfig(_message.Message):
     segmentation: Segmentation
     pacing: Pacing
     max_queue_time: _duration_pb2.Duration
-    def __init__(self, request_id: _Optional[str] = ..., conditioning: _Optional[_Union[Conditioning, _Mapping]] = ..., turn: _Optional[_Union[TurnConfig, _Mapping]] = ..., output: _Optional[_Union[AudioFormat, _Mapping]] = ..., segmentation: _Optional[_Union[Segmentation, _Mapping]] = ..., pacing: _Optional[_Union[Pacing, _Mapping]] = ..., max_queue_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    priority: Priority
+    def __init__(self, request_id: _Optional[str] = ..., conditioning: _Optional[_Union[Conditioning, _Mapping]] = ..., turn: _Optional[_Union[TurnConfig, _Mapping]] = ..., output: _Optional[_Union[AudioFormat, _Mapping]] = ..., segmentation: _Optional[_Union[Segmentation, _Mapping]] = ..., pacing: _Optional[_Union[Pacing, _Mapping]] = ..., max_queue_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., priority: _Optional[_Union[Priority, str]] = ...) -> None: ...
 
 class TurnConfig(_message.Message):
     __slots__ = ("sampling", "style")
@@ -571,7 +582,7 @@ class Preview(_message.Message):
     def __init__(self, mode: _Optional[_Union[PreviewMode, str]] = ..., output: _Optional[_Union[AudioFormat, _Mapping]] = ...) -> None: ...
 
 class VoiceHandle(_message.Message):
-    __slots__ = ("id", "kind", "display_name", "content_digest", "model_fingerprint", "transcript", "prompt_duration", "reference_duration", "prompt_id", "reference_id", "create_time", "expire_time", "labels", "reused")
+    __slots__ = ("id", "kind", "display_name", "content_digest", "model_fingerprint", "transcript", "prompt_duration", "reference_duration", "prompt_id", "reference_id", "create_time", "expire_time", "labels", "reused", "principal")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -593,6 +604,7 @@ class VoiceHandle(_message.Message):
     EXPIRE_TIME_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
     REUSED_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
     id: str
     kind: VoiceKind
     display_name: str
@@ -607,7 +619,8 @@ class VoiceHandle(_message.Message):
     expire_time: _timestamp_pb2.Timestamp
     labels: _containers.ScalarMap[str, str]
     reused: bool
-    def __init__(self, id: _Optional[str] = ..., kind: _Optional[_Union[VoiceKind, str]] = ..., display_name: _Optional[str] = ..., content_digest: _Optional[str] = ..., model_fingerprint: _Optional[str] = ..., transcript: _Optional[str] = ..., prompt_duration: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., reference_duration: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., prompt_id: _Optional[str] = ..., reference_id: _Optional[str] = ..., create_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., expire_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., reused: bool = ...) -> None: ...
+    principal: str
+    def __init__(self, id: _Optional[str] = ..., kind: _Optional[_Union[VoiceKind, str]] = ..., display_name: _Optional[str] = ..., content_digest: _Optional[str] = ..., model_fingerprint: _Optional[str] = ..., transcript: _Optional[str] = ..., prompt_duration: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., reference_duration: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., prompt_id: _Optional[str] = ..., reference_id: _Optional[str] = ..., create_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., expire_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., reused: bool = ..., principal: _Optional[str] = ...) -> None: ...
 
 class GetVoiceRequest(_message.Message):
     __slots__ = ("id",)

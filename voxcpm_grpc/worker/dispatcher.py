@@ -81,6 +81,7 @@ class _Task:
     front: str
     log_id: str = ""
     is_stream: bool = False
+    is_batch: bool = False
     steps_left: float = 0.0  # an estimate
     credit: int = 0  # chunks that it may still make
     admitted: bool = False
@@ -199,7 +200,14 @@ class Dispatcher:
         match command:
             case Submit(request, credit, work):
                 engine.add(request, credit)
-                self._tasks[request.id] = _Task(front, request.log_id, is_stream=True, steps_left=work, credit=credit)
+                self._tasks[request.id] = _Task(
+                    front,
+                    request.log_id,
+                    is_stream=True,
+                    is_batch=request.is_batch,
+                    steps_left=work,
+                    credit=credit,
+                )
             case Check(request):
                 engine.check(request)
                 reports[front].append(CallEvent(request.id, CodecChunk(np.zeros(0, np.float32), last=True)))
@@ -273,8 +281,14 @@ class Dispatcher:
         active = [task for task in self._tasks.values() if task.is_stream and task.credit > 0]
         for front in self._fronts:
             others = [task for task in active if task.front != front]
-            waiting = sum(not task.admitted for task in others)
-            load = ExternalLoad(len(others), sum(task.steps_left for task in others), waiting)
+            batch = [task for task in others if task.is_batch]
+            load = ExternalLoad(
+                len(others),
+                sum(task.steps_left for task in others),
+                waiting=sum(not task.admitted for task in others),
+                batch=len(batch),
+                batch_waiting=sum(not task.admitted for task in batch),
+            )
             if load != self._loads.get(front, NO_LOAD):
                 self._loads[front] = load
                 reports[front].append(load)

@@ -14,6 +14,7 @@ SegmentationMode = Literal["sentence", "manual"]
 FirstSegment = Literal["sentence", "eager"]
 Continuity = Literal["carry", "independent"]
 VoiceKind = Literal["prompt", "reference", "hifi"]
+Priority = Literal["interactive", "batch"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +125,12 @@ class SpeechOptions(TypedDict, total=False):
     max_queue_time: float
     """Longest wait for a free slot of an engine in seconds, more than 0. After it, the server refuses the call with
     RESOURCE_EXHAUSTED, and the client retries as long as its `retry_seconds` and `timeout` allow. The server lowers
-    values above its own limit. Default: `30.0` unless the server sets another limit."""
+    values above its own limit. Default: `30.0`, with `priority="batch"` 600, unless the server sets other limits."""
+
+    priority: Priority
+    """`interactive`: somebody listens. `batch`: nobody waits for the audio, as with a book. A batch call gets a slot
+    when no interactive call waits for one. It gives its slot and its memory to interactive calls that need them, and
+    goes on later with the same audio. Default: `interactive`."""
 
     request_id: str
     """Id of the call in the server's log and in errors, at most 128 printable characters. Default: a random id."""

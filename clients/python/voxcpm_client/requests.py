@@ -12,7 +12,7 @@ import numpy as np
 from google.protobuf.duration_pb2 import Duration
 
 from voxcpm_client.errors import InvalidArgument
-from voxcpm_client.options import Continuity, FirstSegment, Prompt, SegmentationMode, SpeechOptions
+from voxcpm_client.options import Continuity, FirstSegment, Priority, Prompt, SegmentationMode, SpeechOptions
 from voxcpm_client.recordings import Recording, read
 from voxcpm_client.results import ENCODINGS, Latents
 from voxcpm_grpc.audio import Encoding
@@ -26,6 +26,7 @@ def generate_config(options: SpeechOptions) -> pb.GenerateConfig:
     segmentation = options.get("segmentation")
     first = options.get("first_segment")
     continuity = options.get("continuity")
+    priority = options.get("priority")
     config = pb.GenerateConfig(
         request_id=options.get("request_id") or uuid.uuid4().hex,
         conditioning=_conditioning(options),
@@ -44,6 +45,7 @@ def generate_config(options: SpeechOptions) -> pb.GenerateConfig:
             language=options.get("language") or "",
             max_chars=_count(options, "max_segment_chars"),
         ),
+        priority=priority and _choice(pb.Priority, priority, get_args(Priority), "priority"),
     )
     if (pause := options.get("max_wait")) is not None:
         config.segmentation.max_wait.CopyFrom(duration("max_wait", pause))

@@ -69,7 +69,8 @@ class LoadReports:
         if self._pool is not None:
             ready = [replica for replica in self._pool.replicas if replica.ready]
             slots = sum(replica.info.max_slots for replica in ready if replica.info)
-            running, queued = sum(replica.running for replica in ready), sum(replica.queued for replica in ready)
+            running = sum(replica.running for replica in ready)
+            queued = sum(replica.queued(is_batch=True) for replica in ready)
             if slots:
                 report.application_utilization = (running + queued) / slots
                 report.utilization["slots"] = min(1.0, running / slots)

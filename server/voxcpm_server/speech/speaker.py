@@ -144,6 +144,7 @@ class Speaker:
             segment=segment.index,
             keep_latents=self._context.needs_latents,
             continues=self._summary.segments > 0,
+            priority=self._config.priority,
         )
         call = self._pool.generate(
             request, lead_chunks=self._lead.share, grant_on_read=False, seconds_left=self._remaining()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from voxcpm_grpc.audio import Encoding
-from voxcpm_grpc.request import FinishReason
+from voxcpm_grpc.request import FinishReason, Priority
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.wire.inputs import AudioRole, Continuity, FirstSegment, SegmentationMode
 from voxcpm_server.wire.outputs import CutReason, EndReason, WarningKind
@@ -34,6 +34,11 @@ CONTINUITIES = {
     pb.CONTINUITY_MODE_UNSPECIFIED: Continuity.CARRY,
     pb.CONTINUITY_MODE_CARRY: Continuity.CARRY,
     pb.CONTINUITY_MODE_INDEPENDENT: Continuity.INDEPENDENT,
+}
+PRIORITIES = {
+    pb.PRIORITY_UNSPECIFIED: Priority.INTERACTIVE,
+    pb.PRIORITY_INTERACTIVE: Priority.INTERACTIVE,
+    pb.PRIORITY_BATCH: Priority.BATCH,
 }
 ROLES = {
     pb.AUDIO_ROLE_UNSPECIFIED: None,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from voxcpm_grpc.audio import AudioFormat
-from voxcpm_grpc.request import Sampling
+from voxcpm_grpc.request import Priority, Sampling
 from voxcpm_server.wire.voice import Voice
 
 
@@ -122,6 +122,7 @@ class GenerateConfig:
     continuity: Continuity
     max_lead: float
     max_queue: float
+    priority: Priority = Priority.INTERACTIVE
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,12 @@ from typing import Any
 
 from voxcpm_grpc.audio import AudioFormat
 from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest
-from voxcpm_grpc.request import MAX_SEED, ModelInfo, Sampling
+from voxcpm_grpc.request import MAX_SEED, ModelInfo, Priority, Sampling
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.settings.types import MAX_SECONDS
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.wire import inputs
-from voxcpm_server.wire.enums import CONTINUITIES, FIRST_SEGMENTS, KINDS, MODES, PREVIEWS, ROLES
+from voxcpm_server.wire.enums import CONTINUITIES, FIRST_SEGMENTS, KINDS, MODES, PREVIEWS, PRIORITIES, ROLES
 from voxcpm_server.wire.fields import inside, read_enum, read_format, read_seconds, read_tag, refuse_control_characters
 from voxcpm_server.wire.inputs import MAX_NAME, AudioRole
 from voxcpm_server.wire.voice import VoiceKind
@@ -64,7 +64,10 @@ class RequestReader:
             style = self._style(config.turn.style)
             if style and (voice.hifi or voice.prompt):
                 raise style_with_prompt_error("turn.style")
+            priority = read_enum(PRIORITIES, config.priority, "priority")
             lead, queue = self._limits.max_lead_seconds, self._limits.max_queue_seconds
+            if priority is Priority.BATCH:
+                queue = self._limits.max_batch_queue_seconds
             return inputs.GenerateConfig(
                 voice=voice,
                 sampling=self._sampling(config.turn.sampling),
@@ -74,6 +77,7 @@ class RequestReader:
                 continuity=read_enum(CONTINUITIES, config.segmentation.continuity, "segmentation.continuity"),
                 max_lead=min(read_seconds(config.pacing, "max_lead", "pacing.max_lead") or lead, lead),
                 max_queue=min(read_seconds(config, "max_queue_time") or queue, queue),
+                priority=priority,
             )
 
     def _segmentation(self, segmentation: pb.Segmentation) -> inputs.Segmentation:

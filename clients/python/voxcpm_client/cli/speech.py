@@ -17,7 +17,7 @@ from voxcpm_client import Client, Header, Prompt, SpeechOptions, SpeechWarning, 
 from voxcpm_client.cli.connect import InputFile
 from voxcpm_client.cli.layout import json_line
 from voxcpm_client.cli.output import Output, Sink, choose
-from voxcpm_client.options import Continuity, FirstSegment, SegmentationMode
+from voxcpm_client.options import Continuity, FirstSegment, Priority, SegmentationMode
 from voxcpm_client.text import Text
 from voxcpm_grpc.audio import Encoding
 from voxcpm_grpc.control_characters import escaped
@@ -124,6 +124,12 @@ DELIVERY = (
         type=click.Choice(get_args(Continuity)),
         show_default="carry",
         help="Each segment continues the one before it, or depends on the voice alone (independent).",
+    ),
+    click.option(
+        "--priority",
+        type=click.Choice(get_args(Priority)),
+        show_default="interactive",
+        help="batch: nobody waits for the audio; interactive calls come first.",
     ),
 )
 OUTPUT = (
