@@ -61,10 +61,17 @@ class RecordingPool(EnginePool):
         self.called: dict[int, float] = {}
 
     def generate(
-        self, request: Request, *, lead_chunks: int = LEAD_CHUNKS, grant_on_read: bool = True
+        self,
+        request: Request,
+        *,
+        lead_chunks: int = LEAD_CHUNKS,
+        grant_on_read: bool = True,
+        seconds_left: float | None = None,
     ) -> EngineCall[Event]:
         self.called[request.sampling.seed] = time.perf_counter()
-        return super().generate(request, lead_chunks=lead_chunks, grant_on_read=grant_on_read)
+        return super().generate(
+            request, lead_chunks=lead_chunks, grant_on_read=grant_on_read, seconds_left=seconds_left
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,10 @@ async def with_stream(served: Any) -> None:
     await until(lambda: served.gate.streams == before + 1)
 
 
+async def with_speech(served: Any) -> None:
+    await served.generate("Hello, all of you.")
+
+
 async def with_upload(served: Any) -> None:
     call = served.open_call = served.stub.AddPrompt()
     await call.write(pb.AddPromptRequest(config=pb.AddPromptConfig(transcript="Hi.")))
@@ -65,6 +69,12 @@ TABLE: dict[str, tuple[dict[str, Any], Step, Step, str]] = {
         with_stream,
         speak,
         r"this caller has 1 open streams and the limit is 1",
+    ),
+    "characters of a caller": (
+        {"max_chars_per_minute_per_caller": 10},
+        with_speech,
+        speak,
+        r"limit is 10 characters a minute; retry in \d+\.\d s",
     ),
     "wait in the queue": ({"max_queue_seconds": 0.1}, with_busy_slots, speak, r"no slot became free within 0\.1 s"),
     "uploads": (

@@ -13,6 +13,7 @@ from voxcpm_grpc.audio import AudioFormat, Encoding
 from voxcpm_grpc.request import Conditioning, Sampling
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
+from voxcpm_server.speech.character_quota import CharacterQuota
 from voxcpm_server.speech.session import Session
 from voxcpm_server.wire.inputs import (
     Continuity,
@@ -79,17 +80,24 @@ def session(
     voice: Conditioning | None = None,
     sampling: Sampling | None = None,
     ends: bool = True,
+    quota: CharacterQuota | None = None,
 ) -> list[pb.AudioChunk]:
     """Run a session and return its messages. At the end of the script the stream ends, or stays open and silent.
 
     A pause longer than any wait of the session lasts until all of its tasks wait for the client.
     """
     config = generate_config(sampling, mode=mode, continuity=continuity, max_lead=max_lead, max_queue=max_queue)
-    return run(_run(pool, script, client or SlowClient(10**9), config, voice or Conditioning(), ends))
+    return run(_run(pool, script, client or SlowClient(10**9), config, voice or Conditioning(), ends, quota))
 
 
 async def _run(
-    pool: Any, script: Script, client: SlowClient, config: GenerateConfig, voice: Conditioning, ends: bool
+    pool: Any,
+    script: Script,
+    client: SlowClient,
+    config: GenerateConfig,
+    voice: Conditioning,
+    ends: bool,
+    quota: CharacterQuota | None,
 ) -> list[pb.AudioChunk]:
     async def encode(samples: np.ndarray) -> np.ndarray:
         return np.zeros((1, 4, 8), np.float32)
@@ -104,6 +112,7 @@ async def _run(
         request_id="",
         remaining=lambda: None,
         send=client.send,
+        quota=quota,
     )
     asyncio.get_running_loop().call_later(100 * IDLE_SECONDS, lambda: None)  # keeps the clock running
     async with asyncio.timeout(90 * IDLE_SECONDS):

@@ -32,6 +32,11 @@ class LimitSettings(Frozen):
     max_prompt_seconds: Seconds = Field(default=60.0, description="longest prompt recording")
     max_reference_seconds: Seconds = Field(default=60.0, description="longest reference recording")
     max_text_chars: Positive = Field(default=20_000, description="text of one stream that may wait to be spoken")
+    max_chars_per_minute_per_caller: Quota = Field(
+        default=0,
+        description="text of one caller, a principal or an IP address, that is spoken in a minute, in characters; 0: "
+        "no such limit",
+    )
     max_segment_chars: Positive = Field(default=400, description="longest segment; longer sentences are split")
     max_transcript_chars: Positive = Field(default=2_000, description="longest transcript of a prompt")
     max_style_chars: Positive = Field(default=500, description="longest style, the description of a voice")

@@ -23,6 +23,7 @@ from voxcpm_server.rpc.metrics import Metrics
 from voxcpm_server.rpc.open_calls import OpenCalls
 from voxcpm_server.rpc.recent import RecentCalls
 from voxcpm_server.rpc.tracing import Tracing
+from voxcpm_server.speech.character_quota import CharacterQuota, CharacterQuotas
 from voxcpm_server.speech.chunk_writer import ChunkWriter
 from voxcpm_server.speech.session import Session
 from voxcpm_server.voices.builder import ChosenVoice, Created, VoiceBuilder, recording_warnings
@@ -68,6 +69,8 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
         self.gate = gate
         self.uploads = UploadBudget(limits.max_upload_bytes_total, limits.upload_bytes_per_caller)
         self.write_seconds = limits.write_seconds
+        per_minute = limits.max_chars_per_minute_per_caller
+        self._quotas = CharacterQuotas(per_minute) if per_minute else None
         self._pool = pool
         self._builder = builder
         self._catalog = catalog
@@ -101,6 +104,7 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
             send=call.replies.write,
             warnings=chosen.warnings,
             on_segment=call.trace and call.trace.add_segment,
+            quota=CharacterQuota(self._quotas, call.caller.key) if self._quotas else None,
         )
         try:
             await session.run(first, messages)

@@ -22,6 +22,7 @@ from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.request import Admitted, AudioChunk, Conditioning, Finished
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
+from voxcpm_server.speech.character_quota import CharacterQuota
 from voxcpm_server.speech.chunk_writer import ChunkWriter
 from voxcpm_server.speech.idle_timeout import IdleTimeout
 from voxcpm_server.speech.language_claim import LanguageClaim
@@ -51,6 +52,7 @@ class Session:
     remaining: seconds until the caller's deadline; None without one
     send: sends a message to the caller
     on_segment: receives the times of each segment when it ends
+    quota: the text that the caller may have spoken; None for any
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class Session:
         send: Callable[[pb.AudioChunk], Awaitable[None]],
         warnings: Iterable[RequestWarning] = (),
         on_segment: Callable[[SegmentTiming], None] | None = None,
+        quota: CharacterQuota | None = None,
     ) -> None:
         info = pool.info
         self._config = config
@@ -93,6 +96,7 @@ class Session:
             summary=self._summary,
             idle=self._idle,
             on_segment=on_segment,
+            quota=quota,
         )
 
         def header(delay: int) -> pb.StreamHeader:

@@ -6,7 +6,8 @@ import asyncio
 import sys
 import time
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from voxcpm_grpc.peekable_queue import PeekableQueue
 from voxcpm_grpc.pool.engine_call import EngineCall
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.request import Admitted, AudioChunk, Conditioning, Event, Finished, Request
+from voxcpm_server.speech.character_quota import CharacterQuota
 from voxcpm_server.speech.continuity import Context
 from voxcpm_server.speech.idle_timeout import IdleTimeout
 from voxcpm_server.speech.lead import Lead
@@ -40,6 +42,7 @@ class Speaker:
     lead: the credit of the stream
     max_carry_seconds: speech carried from segment to segment
     on_segment: receives the times of each segment when it ends
+    quota: the text that the caller may have spoken; None for any
 
     The ids of its requests begin with `key`.
     """
@@ -58,6 +61,7 @@ class Speaker:
         output: OutputQueue,
         summary: Summary,
         idle: IdleTimeout,
+        quota: CharacterQuota | None,
         on_segment: Callable[[SegmentTiming], None] | None = None,
     ) -> None:
         info = pool.info
@@ -72,6 +76,7 @@ class Speaker:
         self._idle = idle
         self._on_segment = on_segment
         self._timings: dict[EngineCall[Event], SegmentTiming] = {}
+        self._quota = quota
         self.key = uuid.uuid4().hex  # callers may repeat their request ids
         self._context = Context(
             voice,
@@ -93,12 +98,14 @@ class Speaker:
                     continue
                 if ahead is None:
                     await self._lead.wait()
+                    await self._wait_for_quota()
                 call, ahead = ahead or self._generate(work), None
                 try:
-                    while (first := await self._admission(call)) is None:
-                        self._timings.pop(call, None)  # the attempt that follows is the segment's
-                        await self._close(call)
-                        call = self._generate(work)
+                    with self._spent(work):
+                        while (first := await self._admission(call)) is None:
+                            self._timings.pop(call, None)  # the attempt that follows is the segment's
+                            await self._close(call)
+                            call = self._generate(work)
                     self._on_event(work, call, first)
                     async for event in call:
                         self._on_event(work, call, event)
@@ -120,7 +127,34 @@ class Speaker:
 
     @property
     def _may_go_ahead(self) -> bool:
-        return self._lead.free > 0 and not self._context.needs_latents
+        return self._lead.free > 0 and not self._context.needs_latents and not (self._quota and self._quota.wait())
+
+    async def _wait_for_quota(self) -> None:
+        """Wait until the quota of the caller allows another segment.
+
+        Raises Exhausted instead if the stream has not begun. A stream that has begun cannot be retried.
+        """
+        while self._quota and (seconds := self._quota.wait()):
+            if not self._summary.segments:
+                raise Exhausted(
+                    f"this caller has used up its quota of text, and the limit is {self._quota.per_minute} characters "
+                    f"a minute; retry in {seconds:.1f} s",
+                    retry_after=seconds,
+                )
+            await asyncio.sleep(seconds)
+
+    @contextmanager
+    def _spent(self, segment: Segment) -> Iterator[None]:
+        """Count a segment against the quota of the caller, unless the block fails: then it gets no slot."""
+        characters = segment.end - segment.start
+        if self._quota:
+            self._quota.spend(characters)
+        try:
+            yield
+        except BaseException:
+            if self._quota:
+                self._quota.spend(-characters)
+            raise
 
     def reset(self) -> None:
         """Forget the speech before an interrupt."""

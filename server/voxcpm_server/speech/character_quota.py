@@ -1,0 +1,77 @@
+"""The quota of text that each caller may have spoken in a minute."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+WINDOW_SECONDS = 60.0
+
+
+@dataclass(slots=True)
+class _Account:
+    left: float  # characters; negative if the last segment was longer than what was left
+    at: float  # when `left` was computed, in the time of the event loop
+
+
+class CharacterQuotas:
+    """A token bucket for each caller, which holds the characters of a minute and fills steadily.
+
+    A segment needs one character in the bucket and takes all of its own, so that segments of any length get through.
+    The average stays within the quota, because the next segment waits until the bucket is no longer empty.
+    """
+
+    def __init__(self, per_minute: int) -> None:
+        self.per_minute = per_minute
+        self._accounts: dict[str, _Account] = {}  # of callers whose bucket is not full
+        self._pruned = 0.0
+
+    @property
+    def callers(self) -> int:
+        """The number of callers whose account is in memory."""
+        return len(self._accounts)
+
+    def wait(self, caller: str) -> float:
+        """The seconds until a caller may have a segment spoken; 0 if it may now."""
+        account = self._account(caller)
+        return max(0.0, (1.0 - account.left) * WINDOW_SECONDS / self.per_minute)
+
+    def spend(self, caller: str, characters: int) -> None:
+        """Take characters from the bucket of a caller; give back a negative number."""
+        account = self._account(caller)
+        account.left = min(account.left - characters, self.per_minute)
+        self._accounts[caller] = account
+        if account.at - self._pruned >= WINDOW_SECONDS:
+            self._pruned = account.at
+            for other in [key for key in self._accounts if self._account(key).left >= self.per_minute]:
+                del self._accounts[other]
+
+    def _account(self, caller: str) -> _Account:
+        """The account of a caller, up to date."""
+        now = asyncio.get_running_loop().time()
+        account = self._accounts.get(caller)
+        if account is None:
+            return _Account(self.per_minute, now)
+        account.left = min(account.left + (now - account.at) * self.per_minute / WINDOW_SECONDS, self.per_minute)
+        account.at = now
+        return account
+
+
+@dataclass(frozen=True, slots=True)
+class CharacterQuota:
+    """The quota of one caller."""
+
+    quotas: CharacterQuotas
+    caller: str
+
+    @property
+    def per_minute(self) -> int:
+        return self.quotas.per_minute
+
+    def wait(self) -> float:
+        """See CharacterQuotas."""
+        return self.quotas.wait(self.caller)
+
+    def spend(self, characters: int) -> None:
+        """See CharacterQuotas."""
+        self.quotas.spend(self.caller, characters)
