@@ -293,6 +293,17 @@ def test_voices_are_listed_in_columns_shown_and_deleted(run, server, tmp_path):
     assert run("voices", "delete", prompt, "--missing-ok").exit_code == 0
 
 
+def test_the_owners_of_voices_are_listed_if_the_server_tells_them(run, server, tmp_path):
+    (tmp_path / "anna.wav").write_bytes(b"recording")
+    owned = run("clone", "anna.wav", "--reference-only", "--name", "anna").stdout.strip()
+    run("clone", "anna.wav", "-t", "Said.")
+    server.handles[owned].principal = "key:billing"
+    lines = [line.split() for line in run("voices", "list").stdout.splitlines()]
+    assert lines[0] == ["ID", "KIND", "NAME", "OWNER", "SECONDS", "EXPIRES", "TRANSCRIPT"]
+    assert {line[3] for line in lines[1:]} == {"key:billing", "-"}
+    assert json.loads(run("voices", "show", owned, "--json").stdout)["principal"] == "key:billing"
+
+
 def test_voices_are_shown_renamed_and_deleted_by_their_names(run, server, tmp_path):
     (tmp_path / "ada.wav").write_bytes(b"recording")
     id = run("clone", "ada.wav", "--reference-only", "--name", "Ada").stdout.strip()

@@ -133,6 +133,7 @@ def voice(
         created=_time(message.create_time) if message.HasField("create_time") else None,
         expires=_time(message.expire_time) if message.HasField("expire_time") else None,
         reused=message.reused,
+        principal=message.principal,
         preview=preview,
         warnings=warnings,
     )

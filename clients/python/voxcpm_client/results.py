@@ -354,6 +354,9 @@ class Voice:
     reused: bool = False
     """True if the server had this voice already. Default: `False`."""
 
+    principal: str = ""
+    """Owner of the voice, such as `key:billing`; only admins see it. Default: `""`."""
+
     preview: Speech | None = None
     """The recording as the model reproduces it, if the option `preview` asked for it. Default: `None`."""
 

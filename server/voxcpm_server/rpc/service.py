@@ -142,19 +142,21 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
     @rpc(stream=False)
     async def GetVoice(self, request: pb.GetVoiceRequest, call: Call) -> pb.GetVoiceResponse:
         call.voice = requests.voice_id(request)
-        return replies.get_voice(await self._catalog.find(await self._id(call.voice, call.caller), call.caller))
+        voice = await self._catalog.find(await self._id(call.voice, call.caller), call.caller)
+        return replies.get_voice(voice, with_owner=call.caller.admin)
 
     @rpc(stream=False)
     async def ListVoices(self, request: pb.ListVoicesRequest, call: Call) -> pb.ListVoicesResponse:
         kind, labels, size, token = requests.listing(request)
         page = await self._catalog.page(call.caller, kind=kind, labels=labels, size=size, token=token)
-        return replies.voice_page(*page)
+        return replies.voice_page(*page, with_owner=call.caller.admin)
 
     @rpc(stream=False)
     async def UpdateVoice(self, request: pb.UpdateVoiceRequest, call: Call) -> pb.UpdateVoiceResponse:
         name, change = requests.update(request)
         call.voice = name
-        return replies.update_voice(await self._catalog.update(await self._id(name, call.caller), change, call.caller))
+        voice = await self._catalog.update(await self._id(name, call.caller), change, call.caller)
+        return replies.update_voice(voice, with_owner=call.caller.admin)
 
     @rpc(stream=False)
     async def DeleteVoice(self, request: pb.DeleteVoiceRequest, call: Call) -> pb.DeleteVoiceResponse:

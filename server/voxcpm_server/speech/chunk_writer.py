@@ -113,7 +113,7 @@ class ChunkWriter:
 
     async def voice(self, voice: Voice, reused: bool) -> None:
         """Send the handle of a stored voice."""
-        await self._send(handle=replies.handle(voice, reused))
+        await self._send(handle=replies.handle(voice, reused=reused))
 
     async def finish(self, summary: Summary) -> None:
         """Send the last message."""

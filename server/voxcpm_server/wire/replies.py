@@ -52,15 +52,16 @@ def interrupted(tag: str, sent: int) -> pb.Interrupted:
     return pb.Interrupted(tag=tag, sent_samples=sent)
 
 
-def get_voice(voice: Voice) -> pb.GetVoiceResponse:
-    return pb.GetVoiceResponse(handle=handle(voice))
+def get_voice(voice: Voice, *, with_owner: bool) -> pb.GetVoiceResponse:
+    return pb.GetVoiceResponse(handle=handle(voice, with_owner=with_owner))
 
 
-def update_voice(voice: Voice) -> pb.UpdateVoiceResponse:
-    return pb.UpdateVoiceResponse(handle=handle(voice))
+def update_voice(voice: Voice, *, with_owner: bool) -> pb.UpdateVoiceResponse:
+    return pb.UpdateVoiceResponse(handle=handle(voice, with_owner=with_owner))
 
 
-def handle(voice: Voice, reused: bool = False) -> pb.VoiceHandle:
+def handle(voice: Voice, *, reused: bool = False, with_owner: bool = False) -> pb.VoiceHandle:
+    """The description of a voice, `with_owner` for admins only."""
     return pb.VoiceHandle(
         id=voice.id,
         kind=KIND_VALUES[voice.kind],
@@ -76,11 +77,13 @@ def handle(voice: Voice, reused: bool = False) -> pb.VoiceHandle:
         expire_time=timestamp(voice.expires) if voice.ttl else None,
         labels=voice.labels,
         reused=reused,
+        principal=voice.principal if with_owner else "",
     )
 
 
-def voice_page(voices: Iterable[Voice], token: str) -> pb.ListVoicesResponse:
-    return pb.ListVoicesResponse(handles=[handle(voice) for voice in voices], next_page_token=token)
+def voice_page(voices: Iterable[Voice], token: str, *, with_owner: bool) -> pb.ListVoicesResponse:
+    handles = [handle(voice, with_owner=with_owner) for voice in voices]
+    return pb.ListVoicesResponse(handles=handles, next_page_token=token)
 
 
 def latents(

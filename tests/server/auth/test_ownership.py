@@ -50,8 +50,13 @@ class Client:
     async def delete(self, id: str, *, cascade: bool = False) -> None:
         await self.stub.DeleteVoice(pb.DeleteVoiceRequest(id=id, cascade=cascade), metadata=self.metadata)
 
-    async def rename(self, id: str, name: str) -> None:
-        await self.stub.UpdateVoice(pb.UpdateVoiceRequest(id=id, display_name=name), metadata=self.metadata)
+    async def owners(self) -> dict[str, str]:
+        page = await self.stub.ListVoices(pb.ListVoicesRequest(page_size=1000), metadata=self.metadata)
+        return {handle.id: handle.principal for handle in page.handles}
+
+    async def rename(self, id: str, name: str) -> pb.VoiceHandle:
+        request = pb.UpdateVoiceRequest(id=id, display_name=name)
+        return (await self.stub.UpdateVoice(request, metadata=self.metadata)).handle
 
     async def speak(self, voice: str) -> str:
         """The voice of the stream, by its header."""
@@ -132,6 +137,20 @@ async def test_an_admin_sees_and_changes_all_voices(clients):
         assert (await alice.get("C")).id == hers.id
         await admin.delete(his.id)
         assert await bob.ids() == set()
+
+
+async def test_only_an_admin_sees_the_owner_of_a_voice(clients):
+    preset = Preset(name="rms", kind="reference", recording="a.wav")
+    async with clients(presets=[(preset, recording(5))]) as (alice, bob, admin):
+        hers, everyones = await alice.add(name="A"), await admin.add(seed=2, name="House")
+        owners = {hers.id: "key:alice", everyones.id: "", (await admin.get("rms")).id: ""}
+        assert await admin.owners() == owners
+        assert {id: (await admin.get(id)).principal for id in owners} == owners
+        assert (await admin.rename(hers.id, "B")).principal == "key:alice"
+        for caller in (alice, bob):
+            assert set((await caller.owners()).values()) == {""}
+        assert not hers.principal and not (await alice.get(hers.id)).principal
+        assert not (await alice.rename(hers.id, "C")).principal
 
 
 async def test_a_hifi_voice_and_its_members_have_one_owner(clients):

@@ -40,7 +40,7 @@ def voices() -> None:
 def list_voices(client: Client, kind: VoiceKind | None, label: dict[str, str], as_json: bool) -> None:
     """List all voices, the newest first.
 
-    The presets of the model come last.
+    The presets of the model come last. Admins see the owner of each voice.
     """
     found = client.voices(kind=kind, labels=label)
     if as_json:
@@ -48,7 +48,9 @@ def list_voices(client: Client, kind: VoiceKind | None, label: dict[str, str], a
     elif not found:
         click.echo("there are no voices; `voxcpm-grpc clone` stores one", err=True)
     else:
-        click.echo(table(("ID", "KIND", "NAME", "SECONDS", "EXPIRES", "TRANSCRIPT"), map(_row, found)))
+        owned = any(voice.principal for voice in found)
+        headings = ("ID", "KIND", "NAME", *(("OWNER",) if owned else ()), "SECONDS", "EXPIRES", "TRANSCRIPT")
+        click.echo(table(headings, [_row(voice, owned=owned) for voice in found]))
 
 
 @voices.command()
@@ -96,8 +98,9 @@ def as_dict(voice: Voice) -> dict[str, Any]:
     return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in found.items()}
 
 
-def _row(voice: Voice) -> tuple[str, ...]:
+def _row(voice: Voice, *, owned: bool) -> tuple[str, ...]:
     seconds = voice.prompt_seconds or voice.reference_seconds
     expires = voice.expires.strftime("%Y-%m-%d") if voice.expires else "-"
     transcript = textwrap.shorten(voice.transcript, TRANSCRIPT_CHARS, placeholder="...")
-    return (voice.id, voice.kind, voice.name or "-", f"{seconds:.1f}", expires, transcript)
+    owner = (voice.principal or "-",) if owned else ()
+    return (voice.id, voice.kind, voice.name or "-", *owner, f"{seconds:.1f}", expires, transcript)
