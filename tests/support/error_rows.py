@@ -45,6 +45,8 @@ ELSEWHERE: Mapping[str, str] = {
     "streams are open": "conformance/test_full.py::test_streams_beyond_the_limits_are_refused",
     "this connection has": "conformance/test_full.py::test_streams_beyond_the_limits_are_refused",
     "no slot became free": "conformance/test_full.py::test_requests_beyond_slots_and_queue_are_refused",
+    "the estimated wait for a slot": "server/test_refusals.py::test_a_full_queue_and_a_deadline_before_the_next_slot",
+    "has used up its quota of text": "server/test_character_quota.py::test_a_stream_that_has_not_begun_is_refused",
     "requests wait": "conformance/test_full.py::test_requests_beyond_slots_and_queue_are_refused",
     "uploads": "conformance/test_full.py::test_recordings_beyond_the_limits_are_refused",
     "uploads of this caller hold": "conformance/test_full.py::test_recordings_beyond_the_limits_are_refused",
