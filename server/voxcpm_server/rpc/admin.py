@@ -37,6 +37,7 @@ class AdminService(admin_pb2_grpc.VoxCPMAdminServiceServicer):
         self.gate = AdmissionGate(settings.limits)
         self.write_seconds = settings.limits.write_seconds
         self.metrics = None
+        self.tracing = None  # statistics are not worth a trace
         self._stats = stats
         self._stopped = asyncio.Event()
 
