@@ -309,14 +309,8 @@ class Scheduler:
             return min(holders, key=lambda sequence: sequence.length)
         if candidate.is_new:
             return None
-        heard = (
-            s
-            for s in self.running
-            if s.prefilled
-            and s.first_audio_at is not None
-            and s.delivered == s.launched
-            and s.is_batch >= candidate.is_batch
-        )
+        others = (s for s in self.running if s.prefilled and s.is_batch >= candidate.is_batch)
+        heard = (s for s in others if s.first_audio_at is not None and s.delivered == s.launched)
         victim = max(heard, key=self._dry_at, default=None)
         least = max(now, self._dry_at(candidate)) + SWAP_MARGIN
         return victim if victim is not None and self._dry_at(victim) > least else None
@@ -343,7 +337,9 @@ class Scheduler:
         These are paused and, for an interactive sequence, batch streams. A spare page for each other stream prevents a
         preemption right after the admission.
         """
-        active = [other for other in self.running if not other.paused and other.is_batch <= sequence.is_batch]
+        active = [other for other in self.running if not other.paused]
+        if self.batch and not sequence.is_batch:
+            active = [other for other in active if not other.is_batch]
         held = len({page for other in active for page in other.pages})
         return not active or self._pages_for(sequence) + len(active) <= self.blocks.total - held
 
