@@ -38,6 +38,7 @@ ELSEWHERE: Mapping[str, str] = {
     "the token": "conformance/test_credentials.py::test_wrong_tokens_are_refused_unread",
     "only an admin can change it": "conformance/test_credentials.py::test_a_voice_of_an_operator_is_not_changed",
     "only admins may call VoxCPMAdminService": "conformance/test_credentials.py::test_statistics_are_for_operators",
+    "interval is": "server/test_admin.py::test_a_watch_sends_statistics_at_intervals",
     "the server is not ready yet": "conformance/test_stop.py::test_calls_during_the_start_get_the_time_to_wait",
     "the server is shutting down; retry elsewhere": "server/test_bad_input.py::test_a_server_that_shuts_down",
     "no audio was sent, retry elsewhere": "conformance/test_stop.py::test_a_stream_that_outlasts_the_drain",
