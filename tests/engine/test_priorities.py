@@ -68,7 +68,7 @@ def test_a_batch_stream_that_speaks_gives_its_slot_to_an_interactive_request_at_
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"prefill_tokens": 7}, {"prefix_caching": False}, {"kv_positions": 160, "prefill_tokens": 64}]
+    "options", [{"prefill_tokens": 7, "prefix_caching": False}, {"kv_positions": 160, "prefill_tokens": 64}]
 )
 def test_a_batch_stream_that_gave_way_again_and_again_makes_the_same_audio(options):
     """At every moment: in the queue, during the prefill, and after each step."""
@@ -83,7 +83,7 @@ def test_a_batch_stream_that_gave_way_again_and_again_makes_the_same_audio(optio
             calls += 1
             for _ in range(2 + calls % 3):
                 collect(outcomes, eng.step())
-            if calls < 30:
+            if calls < 15:
                 eng.add(brief(f"call {calls}", 1))
                 steps_until(eng, outcomes, f"call {calls}")
         outcome = outcomes[request.id]
