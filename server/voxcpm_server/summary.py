@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from urllib.parse import urlsplit, urlunsplit
 
@@ -44,8 +45,7 @@ async def summary(
     presets, default: the names of the presets, and the one that streams without a voice use
     """
     replicas = [replica for replica in pool.replicas if replica.ready]
-    for replica in replicas:
-        await replica.refresh_stats(ANSWER_SECONDS)
+    await asyncio.gather(*(replica.refresh_stats(ANSWER_SECONDS) for replica in replicas))
     found = [replica.stats.stats for replica in replicas if replica.stats]
     positions = sum(stats.pages_total * stats.page_size for stats in found)
     info = pool.info

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,6 +15,8 @@ from voxcpm_grpc.audio import pcm
 from voxcpm_grpc.audio.encoder import Encoded, PcmEncoder
 from voxcpm_grpc.audio.ogg import RATE, OpusPages
 from voxcpm_grpc.errors import FailedPrecondition
+
+FLAC_HEADER = b"fLaC\x80\0\0\x22"  # the last metadata block, STREAMINFO, which has 34 bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,7 @@ class FrameEncoder:
         self._given = 0  # samples that the present context was given
         self._packets = 0
         self._counted = 0  # samples that were returned
+        self._ended = 0  # position of the latest end of a signal
 
     @cached_property
     def _context(self) -> Any:  # not earlier, because it loads PyAV, and only the steps of the encoder run in a thread
@@ -96,10 +98,14 @@ class FrameEncoder:
         return self._encoded(self._packets - self._codec.lookahead)
 
     def end_signal(self) -> Encoded:
-        end, encoded = self.position, self.push(np.zeros(0, np.float32))
+        end = self.position
+        if end == self._ended:  # nothing was pushed since
+            return Encoded(b"", 0)
+        encoded = self.push(np.zeros(0, np.float32))
         while self._packets - self._codec.lookahead < end:
             more = self.push(np.zeros(self._context.frame_size - len(self._rest), np.float32))
             encoded = Encoded(encoded.data + more.data, encoded.samples + more.samples)
+        self._ended = self.position
         return encoded
 
     def discard(self) -> None:
@@ -109,6 +115,7 @@ class FrameEncoder:
             self._context = context(self._codec)
             # A frame of silence resets what a decoder predicts from earlier frames, which the new context cannot know.
             self._give(np.zeros(self._context.frame_size, np.float32))
+        self._ended = self.position
 
     def flush(self) -> Encoded:
         end = self.position
@@ -160,17 +167,17 @@ class BarePackets:
         return data
 
 
-class OggOpus:
+class OggOpus(BarePackets):
     """Opus packets in pages of their own."""
 
     removes_lookahead = True
 
     def __init__(self) -> None:
-        self._data = bytearray()
+        super().__init__()
         self._end = 0  # of the last packet, at 48 kHz
 
     def open(self, codec: Codec) -> Any:
-        opened = context(codec)
+        opened = super().open(codec)
         self._lookahead, self._scale = codec.lookahead, RATE // codec.rate
         self._packet = opened.frame_size * self._scale
         self._pages = OpusPages(bytes(opened.extradata))
@@ -188,66 +195,20 @@ class OggOpus:
             length = (end + self._lookahead) * self._scale
             self._data += self._pages.page(bytes(packets[-1]), length, last=True)
 
-    def take(self) -> bytes:
-        data, self._data = bytes(self._data), bytearray()
-        return data
 
+class Flac(BarePackets):
+    """FLAC frames after a header whose length is left open."""
 
-class Container:
-    """A container of FFmpeg for a codec without a lookahead. format: its name."""
-
-    removes_lookahead = True
-
-    def __init__(self, format: str) -> None:
-        self._format = format
-        self._sink = _Sink()
+    removes_lookahead = True  # there is none
 
     def open(self, codec: Codec) -> Any:
-        self._container = _av().open(
-            self._sink, "w", format=self._format, options={"flush_packets": "1"}, buffer_size=4096
-        )
-        self._stream = self._container.add_stream(
-            codec.name, rate=codec.rate, layout="mono", format=codec.sample_format, options=dict(codec.options)
-        )
-        self._container.start_encoding()  # writes the header
-        return self._stream.codec_context
-
-    def write(self, packets: Iterable[Any]) -> None:
-        for packet in packets:
-            packet.stream = self._stream
-            self._container.mux(packet)
-
-    def close(self, packets: Sequence[Any], end: int) -> None:
-        self.write(packets)
-        self._container.close()
-
-    def take(self) -> bytes:
-        return self._sink.take()
-
-
-class _Sink(io.RawIOBase):
-    """Collects what a container writes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._data = bytearray()
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        self._data += data
-        return len(data)
-
-    def take(self) -> bytes:
-        data, self._data = bytes(self._data), bytearray()
-        return data
+        opened = super().open(codec)
+        self._data += FLAC_HEADER + bytes(opened.extradata)
+        return opened
 
 
 class G711Encoder(PcmEncoder):
     """Encodes each sample as a byte. name: FFmpeg's, pcm_mulaw or pcm_alaw."""
-
-    slow = True  # the first push loads PyAV
 
     def __init__(self, name: str, rate: int) -> None:
         check()

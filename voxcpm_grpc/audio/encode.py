@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from voxcpm_grpc.audio import pcm, wav
-from voxcpm_grpc.audio.codecs import BarePackets, Codec, Container, FrameEncoder, G711Encoder, OggOpus
+from voxcpm_grpc.audio.codecs import BarePackets, Codec, Flac, FrameEncoder, G711Encoder, OggOpus
 from voxcpm_grpc.audio.encoder import Encoded, Encoder, PcmEncoder
 from voxcpm_grpc.audio.formats import AudioFormat, Encoding
 from voxcpm_grpc.audio.resample import StreamResampler
@@ -19,6 +19,7 @@ OPUS_BITRATE = 64_000
 MP3_BITRATES = {48000: 128_000, 44100: 128_000, 32000: 96_000, 24000: 64_000, 22050: 64_000, 16000: 48_000}
 MP3_LOW_BITRATE = 32_000  # at lower rates
 COMPRESSION_LEVEL = 5
+LAME_FASTEST = 9  # LAME counts the other way round; its slowest two levels take ten times longer than the others
 MP3_LOOKAHEAD = 1105  # of LAME and its decoders, at every rate: 576 + 529
 OPUS_LOOKAHEAD = 312  # of libopus, at 48 kHz
 
@@ -26,7 +27,7 @@ OPUS_LOOKAHEAD = 312  # of libopus, at 48 kHz
 def _mp3(format: AudioFormat) -> Encoder:
     rate = format.sample_rate
     bitrate = format.bitrate or MP3_BITRATES.get(rate, MP3_LOW_BITRATE)
-    options = {"b": str(bitrate), "compression_level": str(_level(format))}
+    options = {"b": str(bitrate), "compression_level": str(LAME_FASTEST - _level(format))}
     return FrameEncoder(Codec("libmp3lame", rate, "fltp", MP3_LOOKAHEAD, options), BarePackets())
 
 
@@ -43,7 +44,7 @@ def _opus(format: AudioFormat) -> Encoder:
 def _flac(format: AudioFormat) -> Encoder:
     rate = format.sample_rate
     options = {"frame_size": str(int(FRAME_SECONDS * rate)), "compression_level": str(_level(format))}
-    return FrameEncoder(Codec("flac", rate, "s16", options=options), Container("flac"))
+    return FrameEncoder(Codec("flac", rate, "s16", options=options), Flac())
 
 
 def _level(format: AudioFormat) -> int:

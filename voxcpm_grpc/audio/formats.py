@@ -42,7 +42,7 @@ BITRATES: Mapping[Encoding, tuple[int, int]] = {  # least and most bits per seco
     Encoding.MP3: (8_000, 320_000),
     Encoding.OGG_OPUS: (6_000, 256_000),
 }
-COMPRESSION_LEVELS: Mapping[Encoding, int] = {Encoding.MP3: 9, Encoding.OGG_OPUS: 10, Encoding.FLAC: 12}
+COMPRESSION_LEVELS: Mapping[Encoding, int] = {Encoding.MP3: 7, Encoding.OGG_OPUS: 10, Encoding.FLAC: 12}
 """The largest compression level of each encoding that has one; the smallest is 0."""
 
 

@@ -202,6 +202,12 @@ class Scheduler:
         """Positions of running sequences that are not prefilled."""
         return sum(sequence.length - sequence.filled for sequence in self.running)
 
+    def _pending_before(self, sequence: Sequence) -> int:
+        """Those that are prefilled before a sequence that is admitted now."""
+        if sequence.is_batch or not self.batch:
+            return self._pending
+        return sum(other.length - other.filled for other in self.running if not other.is_batch)
+
     def _is_ahead(self, sequence: Sequence, now: float) -> bool:
         """True if the playback of its audio does not run dry when the sequence skips a round."""
         return sequence.first_audio_at is not None and self._dry_at(sequence) > now + PLAYBACK_MARGIN
@@ -344,8 +350,9 @@ class Scheduler:
         return not active or self._pages_for(sequence) + len(active) <= self.blocks.total - held
 
     def _admit(self, batch: Batch, budget: int, now: float) -> None:
-        pending = self._pending
-        while pending < budget and (sequence := self._candidate()) and self._has_room(sequence):
+        while (sequence := self._candidate()) and self._has_room(sequence):
+            if self._pending_before(sequence) >= budget:
+                return
             if sequence.slot is None and not self.free_slots:
                 if (victim := self._victim(sequence, now)) is None:
                     return
@@ -374,7 +381,6 @@ class Scheduler:
                     batch.opened.append(sequence)
             interactive = sum(not other.is_batch for other in self.running) if self.batch else len(self.running)
             self.running.insert(len(self.running) if sequence.is_batch else interactive, sequence)
-            pending += sequence.length - sequence.filled
 
     def _prefill(self, batch: Batch, budget: int) -> None:
         for sequence in self.running:

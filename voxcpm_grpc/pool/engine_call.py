@@ -49,7 +49,8 @@ class EngineCall(Generic[T]):
     id: str = field(init=False, default="")
     engine: str = field(init=False, default="")  # the name of the latest one
     log_id: str = field(init=False, default_factory=request_id.get)
-    admitted: bool = field(init=False, default=False)
+    admitted: bool = field(init=False, default=False)  # by an engine, perhaps one that was lost
+    has_slot: bool = field(init=False, default=False)  # given by the present engine, which may take it away for a time
     has_output: bool = field(init=False, default=False)
     events: PeekableQueue[Event | CodecChunk | VoxCPMError | None] = field(init=False, default_factory=PeekableQueue)
     _loop: asyncio.AbstractEventLoop = field(init=False, default_factory=asyncio.get_running_loop)
@@ -154,6 +155,7 @@ class EngineCall(Generic[T]):
         self._steps_made = 0
         self._credit_left = self.credit
         self._admitted_at = self._paused_seconds = 0.0
+        self.has_slot = False
         self._held.clear()
         return self.command(id, self.log_id)
 
@@ -170,7 +172,7 @@ class EngineCall(Generic[T]):
             case Admitted():
                 if not self.admitted:  # by an engine that was lost
                     self.events.put(event)
-                self.admitted = True
+                self.admitted = self.has_slot = True
                 self._admitted_at = monotonic()
             case Finished():
                 self.events.put(event)

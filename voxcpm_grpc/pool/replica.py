@@ -177,7 +177,7 @@ class Replica:
         running, waiting = [each] * (streams - others_wait), [each] * others_wait
         for call in self.calls:
             if call.is_stream and not call.paused and (is_batch or not call.is_batch):
-                (running if call.admitted else waiting).append(call.steps_left)
+                (running if call.has_slot else waiting).append(call.steps_left)
         return seconds * steps_until_slot(running, waiting, self._info.max_slots)
 
     def _count(self, *, with_batch: bool) -> _Work:
@@ -190,7 +190,7 @@ class Replica:
             if not call.paused:
                 if call.is_stream and (with_batch or not call.is_batch):
                     streams += 1
-                    waiting += not call.admitted
+                    waiting += not call.has_slot
                 steps += call.steps_left
         return _Work(streams, waiting, steps)
 
@@ -284,7 +284,8 @@ class Replica:
 
     def _remove(self, id: str) -> None:
         call = self._calls.pop(id, _no_call)()
-        if call is not None and call.is_stream and (seconds := call.slot_seconds) is not None:
+        # The slot of a batch stream may have been given away meanwhile, which the front does not know.
+        if call is not None and call.is_stream and not call.is_batch and (seconds := call.slot_seconds) is not None:
             self._step_time.observe(seconds, call.work)
         if not self._calls:
             self._idle.set()

@@ -91,7 +91,7 @@ class SpeechOptions(TypedDict, total=False):
     128000 for `mp3` at 44.1 and 48 kHz and less at lower rates, 64000 for `ogg_opus`."""
 
     compression_level: int
-    """Effort of the encoder, from 0, the fastest, to 9 for `mp3`, 10 for `ogg_opus` and 12 for `flac`. Other formats
+    """Effort of the encoder, from 0, the fastest, to 7 for `mp3`, 10 for `ogg_opus` and 12 for `flac`. Other formats
     have none. Default: `5`."""
 
     segmentation: SegmentationMode

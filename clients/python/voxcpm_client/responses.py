@@ -108,7 +108,7 @@ def speech(
         header=header,
         summary=summary,
         warnings=warnings,
-        audio=b"".join(chunk.audio for chunk in chunks),
+        audio=b"" if pcm else b"".join(chunk.audio for chunk in chunks),
         sample_count=sum(chunk.sample_count for chunk in chunks),
     )
 

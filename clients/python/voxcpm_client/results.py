@@ -270,7 +270,7 @@ class Speech:
     """Doubts of the server about the recordings and the text. Default: `()`."""
 
     audio: bytes = b""
-    """The encoded audio as it arrived. Default: `b""`."""
+    """Compressed audio as it arrived; empty for other formats. Default: `b""`."""
 
     sample_count: int = 0
     """Number of samples, of compressed audio too. Default: `0`."""

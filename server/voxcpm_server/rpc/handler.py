@@ -50,10 +50,10 @@ def rpc(*, stream: bool) -> Callable[[Callable[..., Awaitable[Any]]], Callable[.
         @functools.wraps(method)
         async def handler(self: Any, request: Any, context: grpc.aio.ServicerContext) -> Any:
             call = Call(method.__name__, context, Peer.of(context.peer()), ReplyWriter(context, self.write_seconds))
-            if self.tracing is not None:
-                call.trace = self.tracing.begin(call.method, context.invocation_metadata() or ())
             messages = RequestStream(request) if stream else None
             try:
+                if self.tracing is not None:
+                    call.trace = self.tracing.begin(call.method, context.invocation_metadata() or ())
                 if isinstance(request, MalformedMessage):
                     raise request.error()
                 async with self.calls.enter(call.method):

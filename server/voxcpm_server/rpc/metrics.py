@@ -27,7 +27,11 @@ FACTOR_BUCKETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 1, 1.2, 1
 ENGINE_FAMILIES = (
     ("requests_running", "Requests that have a slot of the engine.", "running"),
     ("requests_waiting", "Requests that wait for their first slot of the engine.", "waiting"),
-    ("requests_swapped", "Streams that have given up their slot, because their client does not read.", "swapped"),
+    (
+        "requests_swapped",
+        "Streams that have given up their slot, because their client does not read or an interactive stream needed it.",
+        "swapped",
+    ),
     ("slots_used", "Slots of the engine that are in use.", "slots_used"),
     ("slots", "Slots of the engine.", "slots_total"),
     ("kv_pages_used", "Pages of the KV cache that are in use.", "pages_used"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 WINDOW_SECONDS = 60.0
 
@@ -12,6 +12,7 @@ WINDOW_SECONDS = 60.0
 class _Account:
     left: float  # characters; negative if the last segment was longer than what was left
     at: float  # when `left` was computed, in the time of the event loop
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)  # of the streams that wait, in their order
 
 
 class CharacterQuotas:
@@ -35,6 +36,12 @@ class CharacterQuotas:
         """The seconds until a caller may have a segment spoken; 0 if it may now."""
         account = self._account(caller)
         return max(0.0, (1.0 - account.left) * WINDOW_SECONDS / self.per_minute)
+
+    async def wait_in_order(self, caller: str) -> None:
+        """Wait until a caller may have a segment spoken. Of its streams, the one that waits longest is the first."""
+        async with self._account(caller).turn:
+            while seconds := self.wait(caller):  # noqa: ASYNC110 - only the clock ends it
+                await asyncio.sleep(seconds)
 
     def spend(self, caller: str, characters: int) -> None:
         """Take characters from the bucket of a caller; give back a negative number."""
@@ -71,6 +78,10 @@ class CharacterQuota:
     def wait(self) -> float:
         """See CharacterQuotas."""
         return self.quotas.wait(self.caller)
+
+    async def wait_in_order(self) -> None:
+        """See CharacterQuotas."""
+        await self.quotas.wait_in_order(self.caller)
 
     def spend(self, characters: int) -> None:
         """See CharacterQuotas."""

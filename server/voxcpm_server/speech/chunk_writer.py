@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -24,6 +26,8 @@ with suppress(ImportError):  # only some streams need it, but loading it during 
 
 T = TypeVar("T")
 NOTHING = Encoded(b"", 0)
+# Of their own, because other work of a front waits for those of the event loop.
+ENCODING_THREADS = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="encode")
 
 
 class ChunkWriter:
@@ -137,7 +141,9 @@ class ChunkWriter:
 
     async def _run(self, step: Callable[[], T]) -> T:
         """Run a step of the pipeline."""
-        return await asyncio.to_thread(step) if self._pipeline.slow else step()
+        if not self._pipeline.slow:
+            return step()
+        return await asyncio.get_running_loop().run_in_executor(ENCODING_THREADS, step)
 
     async def _send(self, part: Encoded = NOTHING, *, all_events: bool = False, **extras: Any) -> None:
         """Send a message with the events that it reaches, or with all events if the signal ends here."""

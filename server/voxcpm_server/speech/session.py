@@ -19,7 +19,7 @@ from voxcpm_grpc.errors import Aborted, Exhausted, Internal, InvalidRequest, Una
 from voxcpm_grpc.logs import LogLine
 from voxcpm_grpc.peekable_queue import PeekableQueue
 from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.request import Admitted, AudioChunk, Conditioning, Finished
+from voxcpm_grpc.request import Admitted, AudioChunk, Conditioning, Finished, Priority
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.speech.character_quota import CharacterQuota
@@ -149,9 +149,9 @@ class Session:
         return self._summary.engine
 
     @property
-    def playback(self) -> Playback:
-        """The estimate of the gaps that a listener hears."""
-        return self._chunks.playback
+    def playback(self) -> Playback | None:
+        """The estimate of the gaps that a listener hears; None for batch streams, to which nobody listens yet."""
+        return None if self._config.priority is Priority.BATCH else self._chunks.playback
 
     async def run(self, first: GenerateInput | None, messages: AsyncIterator[GenerateInput]) -> None:
         """Handle the message `first`, if there is one, and those that follow. Returns when every reply was sent.

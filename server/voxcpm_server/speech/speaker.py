@@ -134,14 +134,15 @@ class Speaker:
 
         Raises Exhausted instead if the stream has not begun. A stream that has begun cannot be retried.
         """
-        while self._quota and (seconds := self._quota.wait()):
-            if not self._summary.segments:
-                raise Exhausted(
-                    f"this caller has used up its quota of text, and the limit is {self._quota.per_minute} characters "
-                    f"a minute; retry in {seconds:.1f} s",
-                    retry_after=seconds,
-                )
-            await asyncio.sleep(seconds)
+        if self._quota is None or not (seconds := self._quota.wait()):
+            return
+        if not self._summary.segments:
+            raise Exhausted(
+                f"this caller has used up its quota of text, and the limit is {self._quota.per_minute} characters "
+                f"a minute; retry in {seconds:.1f} s",
+                retry_after=seconds,
+            )
+        await self._quota.wait_in_order()
 
     @contextmanager
     def _spent(self, segment: Segment) -> Iterator[None]:

@@ -92,7 +92,7 @@ DELIVERY = (
         type=click.IntRange(min=0),
         metavar="N",
         show_default="5",
-        help="Effort of the encoder: up to 9 for mp3, 10 for ogg_opus, 12 for flac.",
+        help="Effort of the encoder: up to 7 for mp3, 10 for ogg_opus, 12 for flac.",
     ),
     click.option(
         "--segmentation",
