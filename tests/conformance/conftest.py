@@ -88,9 +88,13 @@ def guarded(guarded_and_callers: tuple[Guarded, dict[str, Target]]) -> Guarded:
 
 
 @pytest.fixture
-def callers(guarded_and_callers: tuple[Guarded, dict[str, Target]]) -> dict[str, Target]:
-    """The callers a, b and operator of the guarded server."""
-    return guarded_and_callers[1]
+async def callers(guarded_and_callers: tuple[Guarded, dict[str, Target]]) -> dict[str, Target]:
+    """The callers a, b and operator of the guarded server, which serves no call at the begin of the test."""
+    callers = guarded_and_callers[1]
+    operator = callers["operator"]
+    async with operator.channel(address=operator.admin) as channel:
+        await Admin(channel, operator.metadata).until(lambda usage: not usage.calls and not usage.slots)
+    return callers
 
 
 @pytest.fixture
