@@ -58,7 +58,7 @@ const calls = {
   },
   deadline() {
     const call = client.Generate({deadline: Date.now() + 3000});
-    return streamed(call, [spoken(argument), {text: "Hello."}], {open: true});
+    return streamed(call, [spoken(argument), {text}], {open: true}); // still speaks at the deadline
   },
 };
 calls[name]().then(({chunks, ...result}) => {

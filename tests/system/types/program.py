@@ -38,6 +38,7 @@ from voxcpm_client import (
     Prompt,
     Recording,
     SegmentEvent,
+    ServerStats,
     Session,
     Speech,
     SpeechError,
@@ -141,6 +142,10 @@ def blocking() -> None:
             client.delete_voice(client.get_voice(found.id).id, missing_ok=True, cascade=True)
         info: ModelInfo = client.model_info()
         print(info.limits.max_buffered_text_chars, client.health(), version)
+        compressed = client.say("Hello.", format="mp3", bitrate=64_000, compression_level=5, priority="batch")
+        print(compressed.audio, compressed.sample_count)
+        stats: ServerStats = client.server_stats()
+        print(stats.front.streams, [engine.slots_used for engine in stats.engines])
 
 
 def keep_latents(client: Client) -> Recording:
@@ -178,4 +183,4 @@ async def asynchronous() -> None:
             print(error.retry_after or 0.0)
         for found in await client.voices():
             await client.delete_voice((await client.get_voice(found.id)).id)
-        print((await client.model_info()).max_slots, await client.health())
+        print((await client.model_info()).max_slots, await client.health(), (await client.server_stats()).engines)
