@@ -1,121 +1,20 @@
 """Checkpoints from the package, from directories, and from a small hub in this process."""
 
-import hashlib
 import json
 import os
 import re
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 import pytest
+from support.hub import CHECKPOINT, Hub, commit
 
 from voxcpm_grpc.checkpoint import languages, resolve
 from voxcpm_grpc.errors import StartupError
 
-CHECKPOINT = {
-    "config.json": b"{}",
-    "tokenizer.json": b"{}",
-    "tokenizer_config.json": b"{}",
-    "special_tokens_map.json": b"{}",
-    "model.safetensors": b"weights",
-    "audiovae.pth": b"codec",
-    "README.md": b"#",
-    "modeling_voxcpm.py": b"raise SystemExit('never runs')",
-    "sub/configuration.py": b"raise SystemExit('never runs')",
-}
 FETCHED = sorted(name for name in CHECKPOINT if not name.endswith((".py", ".md")))
-
-
-class Hub:
-    """Serves repositories by id, revision and file name, with the API that huggingface_hub uses."""
-
-    def __init__(self) -> None:
-        self.repositories: dict[str, dict[str, dict[str, bytes]]] = {}
-        self.requests: list[tuple[str, str, str | None]] = []  # method, path, Range
-        self.cut: dict[str, int] = {}  # the first transfer of a file breaks after this many bytes
-        self.missing: set[str] = set()  # listed files that cannot be fetched
-        self.truncated: set[str] = set()  # files that are shorter than listed
-        self.gated: set[str] = set()
-        hub = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_GET(self) -> None:
-                hub.answer(self)
-
-            do_HEAD = do_GET
-
-            def log_message(self, format: str, *args: object) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
-        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
-
-    def close(self) -> None:
-        self.server.shutdown()
-        self.server.server_close()
-
-    def answer(self, request: BaseHTTPRequestHandler) -> None:
-        path = unquote(urlsplit(request.path).path)
-        self.requests.append((request.command, path, request.headers.get("Range")))
-        api = path.startswith("/api/models/")
-        owner, name, *rest = path.removeprefix("/api/models/" if api else "/").split("/")
-        repository = self.repositories.get(f"{owner}/{name}")
-        if repository is None:
-            return self.send(request, 404, error="RepoNotFound")
-        verb, revision, file = (rest[0], rest[1], "/".join(rest[2:])) if rest else ("revision", "main", "")
-        commits = {commit(files): files for files in repository.values()}
-        files = repository.get(revision) or commits.get(revision)
-        if files is None:
-            return self.send(request, 404, error="RevisionNotFound")
-        if api and verb == "revision":
-            siblings = [{"rfilename": file} for file in files]
-            return self.send(request, 200, {"id": f"{owner}/{name}", "sha": commit(files), "siblings": siblings})
-        if api:
-            entries = [{"type": "file", "path": f, "size": len(b), "oid": digest(b)} for f, b in files.items()]
-            return self.send(request, 200, entries)
-        if f"{owner}/{name}" in self.gated:
-            return self.send(request, 403, error="GatedRepo")
-        if file not in files or file in self.missing:
-            return self.send(request, 404, error="EntryNotFound")
-        cut = self.cut.pop(file, None) if request.command == "GET" else None
-        short = request.command == "GET" and file in self.truncated
-        return self.send(request, 200, files[file][: -1 if short else None], commit(files), cut=cut)
-
-    def send(
-        self, request, status: int, body: object = b"", sha: str = "", error: str = "", cut: int | None = None
-    ) -> None:
-        body = body if isinstance(body, bytes) else json.dumps(body).encode()
-        headers = {"X-Error-Code": error} if error else {}
-        if sha:
-            headers = {"X-Repo-Commit": sha, "ETag": f'"{digest(body)}"', "Accept-Ranges": "bytes"}
-        if sha and (wanted := request.headers.get("Range")):
-            start = int(wanted.removeprefix("bytes=").split("-")[0])
-            headers["Content-Range"] = f"bytes {start}-{len(body) - 1}/{len(body)}"
-            status, body = 206, body[start:]
-        request.send_response(status)
-        for name, value in {**headers, "Content-Length": str(len(body))}.items():
-            request.send_header(name, value)
-        request.end_headers()
-        if request.command != "HEAD":
-            request.wfile.write(body[:cut])
-        request.close_connection = cut is not None
-
-
-def digest(body: bytes) -> str:
-    return hashlib.sha1(body).hexdigest()
-
-
-def commit(files: dict[str, bytes]) -> str:
-    return digest("".join(name + digest(body) for name, body in sorted(files.items())).encode())
 
 
 @pytest.fixture
@@ -244,6 +143,13 @@ def test_a_repository_is_fetched_without_its_code_and_served_offline_afterwards(
     assert "not in the download cache" in refusal(fetch("org/other"))
 
 
+def test_a_repository_with_pickles_is_a_checkpoint(hub, fetch):
+    files = {name: content for name, content in CHECKPOINT.items() if name != "model.safetensors"}
+    hub.repositories["org/model"] = {"main": files | {"pytorch_model.pth": b"weights", "added_tokens.json": b"{}"}}
+    path = found(fetch("org/model"))
+    assert {"pytorch_model.pth", "added_tokens.json"} <= {file.name for file in path.iterdir()}
+
+
 def test_progress_is_printed_to_stderr_or_not_at_all(hub, fetch):
     hub.repositories["org/model"] = {"main": CHECKPOINT}
     assert fetch("org/model").stderr == ""
@@ -274,7 +180,7 @@ def test_a_broken_transfer_resumes_where_it_broke(hub, fetch):
 def test_a_transfer_that_fails_repeatedly_ends_with_one_line(hub, fetch):
     hub.repositories["org/model"] = {"main": CHECKPOINT}
     hub.truncated.add("model.safetensors")
-    assert "downloading org/model failed 3 times" in refusal(fetch("org/model"))
+    assert "downloading org/model was broken off" in refusal(fetch("org/model"))
 
 
 def test_a_second_download_keeps_complete_files(hub, fetch):

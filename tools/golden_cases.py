@@ -13,8 +13,8 @@ class Case:
     """One generation.
 
     prompt, reference: seconds of a synthetic voice. preset: a recording that is both, instead. ended_by: the required
-    end of the generation; seeds with another end are skipped. seed: the first one to try. fsq_margin: the least
-    distance of a value from a rounding boundary.
+    end of the generation; seeds with another end are skipped. recordings: False leaves them out of the file. seed: the
+    first one to try. fsq_margin: the least distance of a value from a rounding boundary.
     """
 
     name: str
@@ -29,6 +29,7 @@ class Case:
     max_len: int = 2000
     ended_by: str = "stop"
     whole_audio: bool = False
+    recordings: bool = True
     min_patches: int = 8
     max_patches: int = 40
     seed: int = 0
@@ -66,6 +67,21 @@ def cases() -> Iterator[Case]:
     yield Case(name="cap", text="Hi!", ended_by="cap", seed=10)
     yield replace(ZERO_SHOT, name="min_len", min_len=17)  # one more than the stop of the same seed needs
     yield SENTENCE
+
+
+def older_cases(patch: float) -> Iterator[Case]:
+    """The cases of an older model with patches of so many seconds. A prompt is the only voice of these models."""
+    zero_shot = replace(ZERO_SHOT, text="Hello from this world.", max_patches=16)
+    # Of a longer prompt, the official decoder takes two patches, and an exact one needs six or ten.
+    prompt = replace(PROMPT, prompt=1.05, vae_context="whole prompt", recordings=False, seed=0, max_patches=16)
+    for case in (zero_shot, prompt):
+        for cfg_value in (1.0, 2.0, 3.0):
+            for timesteps in (4, 10):
+                name = f"{case.name}_cfg{cfg_value:.0f}_n{timesteps}"
+                yield replace(case, name=name, cfg_value=cfg_value, timesteps=timesteps)
+    yield replace(prompt, name="prompt_two_patches", prompt=1.9 * patch, vae_context="official", recordings=True)
+    ended = replace(zero_shot, name="max_len", max_len=4, ended_by="max_len", min_patches=4, max_patches=4)
+    yield replace(ended, whole_audio=True)
 
 
 def voice_cases() -> Iterator[Case]:

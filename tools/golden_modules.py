@@ -26,13 +26,13 @@ def modules(model: Official, bf16: Official, bf16_in_float32: Official) -> Tenso
         return torch.randn(shape, generator=draws)
 
     c = model.config
-    h, e, d = c.lm_config.hidden_size, c.encoder_config.hidden_dim, c.dit_config.hidden_dim
+    h, e = c.lm_config.hidden_size, c.encoder_config.hidden_dim
     latent, patch = c.feat_dim, c.patch_size
     out = {
         **language_model("base_lm", model.base_lm, normal(13, h)),
         **language_model("residual_lm", model.residual_lm, normal(13, h)),
         **call("fsq", model.fsq_layer, normal(6, h)),
-        **call("fusion", model.fusion_concat_proj, normal(4, 2 * h)),
+        **(call("fusion", model.fusion_concat_proj, normal(4, 2 * h)) if hasattr(model, "fusion_concat_proj") else {}),
         **call("enc_to_lm", model.enc_to_lm_proj, normal(4, e)),
         **call("lm_to_dit", model.lm_to_dit_proj, normal(4, h)),
         **call("res_to_dit", model.res_to_dit_proj, normal(4, h)),
@@ -43,7 +43,12 @@ def modules(model: Official, bf16: Official, bf16_in_float32: Official) -> Tenso
     assert (levels - levels.floor() - 0.5).abs().min() > 1e-4, "an FSQ input is near a rounding boundary"
 
     patches = normal(3, patch, latent)
-    x, cond, mu, t = normal(2, latent, patch), normal(2, latent, patch), normal(2, 2 * d), torch.tensor([0.9565, 0.375])
+    x, cond, mu, t = (
+        normal(2, latent, patch),
+        normal(2, latent, patch),
+        normal(2, mu_width(model)),
+        torch.tensor([0.9565, 0.375]),
+    )
     for prefix, m in (("", model), ("bfloat16.", bf16)):
         dtype = getattr(torch, m.config.dtype)
         out |= {prefix + k: v for k, v in locenc(m, patches.to(dtype)).items()}
@@ -54,6 +59,11 @@ def modules(model: Official, bf16: Official, bf16_in_float32: Official) -> Tenso
         rope = m.base_lm.rope_emb
         out |= {f"{prefix}rope.cos": rope.cos_cached[POSITIONS], f"{prefix}rope.sin": rope.sin_cached[POSITIONS]}
     return out | {"rope.positions": torch.tensor(POSITIONS)} | mixed(bf16_in_float32, patches, x, mu, t, cond)
+
+
+def mu_width(model: Official) -> int:
+    """Channels of the input of the diffusion: the outputs of both language models, or in older models their sum."""
+    return (2 if hasattr(model, "fusion_concat_proj") else 1) * model.config.dit_config.hidden_dim
 
 
 def call(name: str, module: Any, x: Tensor) -> Tensors:
@@ -137,7 +147,7 @@ def check_schedule(model: Official, n: int, t: Tensor, span: Tensor) -> None:
     decoder.solve_euler = MethodType(record, decoder)
     c = model.config
     decoder(
-        mu=torch.zeros(1, 2 * c.dit_config.hidden_dim, dtype=t.dtype),
+        mu=torch.zeros(1, mu_width(model), dtype=t.dtype),
         n_timesteps=n,
         patch_size=c.patch_size,
         cond=torch.zeros(1, c.feat_dim, c.patch_size, dtype=t.dtype),

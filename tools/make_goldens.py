@@ -34,30 +34,39 @@ from unittest import mock
 
 os.environ.update(HF_HUB_OFFLINE="1", TQDM_DISABLE="1", TRANSFORMERS_VERBOSITY="error")
 
-# The official package imports torchaudio for an older model only; VoxCPM2 never calls it. Other libraries look for it.
+# The official package reads the recordings of its older models with torchaudio. Other libraries look for it, too.
 placeholder = types.ModuleType("torchaudio")
 placeholder.__spec__ = importlib.machinery.ModuleSpec("torchaudio", None)
 placeholder.__version__ = "0.0.0"  # type: ignore[attr-defined]
 sys.modules["torchaudio"] = placeholder
+OLDER = ("tiny-0.5b", "tiny-1.5")  # folders of checkpoints and of goldens
 
 import librosa  # noqa: E402  # pyright: ignore[reportMissingImports]
 import numpy as np  # noqa: E402
 import soundfile  # noqa: E402  # pyright: ignore[reportMissingImports]
 import torch  # noqa: E402
-from golden_cases import VOICE, Case, cases, voice_cases  # noqa: E402
+from golden_cases import VOICE, Case, cases, older_cases, voice_cases  # noqa: E402
 from safetensors.torch import save_file  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
-from voxcpm.model import voxcpm2  # noqa: E402  # pyright: ignore[reportMissingImports]
+from voxcpm.model import voxcpm, voxcpm2  # noqa: E402  # pyright: ignore[reportMissingImports]
 
 ROOT = Path(__file__).resolve().parent.parent
-RATE = 16000
+RATE = 16000  # of the input of VoxCPM2
 STOP_MARGIN = 1e-3
 TRAINING_ONLY = "audio_vae.encoder.fc_logvar."  # weights for training; a checkpoint may lack them
 NOISE_ERROR, LATENT_ERROR = 1e-6, 2e-5  # a change of the noise by the first changes latents by at most the second
-AUDIO_STRIDE = 7  # coprime to every rate, so that the stored samples of a long waveform have all phases
+AUDIO_STRIDE, OLDER_STRIDE = 7, 61  # coprime to every rate: the stored samples of a long waveform have all phases
 
 Tensors = dict[str, Tensor]
-Official = Any  # voxcpm2.VoxCPM2Model, whose module only exists in the other environment
+Official = Any  # VoxCPM2Model or VoxCPMModel, whose modules only exist in the other environment
+
+
+def read_recording(path: str) -> tuple[Tensor, int]:
+    wave, rate = soundfile.read(path, dtype="float32", always_2d=True)
+    return torch.from_numpy(wave.T.copy()), rate
+
+
+placeholder.load = read_recording  # type: ignore[attr-defined]
 
 
 @dataclass(slots=True)
@@ -138,7 +147,9 @@ def load_model(checkpoint: Path, dtype: str = "float32") -> Official:
         config = json.loads((checkpoint / "config.json").read_text())
         (Path(folder) / "config.json").write_text(json.dumps(config | {"dtype": dtype}))
         with mock.patch.object(nn.Module, "load_state_dict", strict):
-            model = voxcpm2.VoxCPM2Model.from_local(folder, optimize=False, device="cpu")
+            newer = config.get("architecture") == "voxcpm2"
+            kind = voxcpm2.VoxCPM2Model if newer else voxcpm.VoxCPMModel
+            model = kind.from_local(folder, optimize=False, device="cpu")
     missing = [key for result in results for key in (*result.missing_keys, *result.unexpected_keys)]
     missing = [key for key in missing if not key.startswith(TRAINING_ONLY)]
     assert results and not missing, f"the checkpoint and the official model have different keys: {missing}"
@@ -153,13 +164,16 @@ def run(model: Official, case: Case, seed: int, folder: Path, noise_error: float
         if case.preset:
             paths[role] = str(VOICE / "presets" / case.preset)
         elif seconds is not None:
-            wave = voice(seconds, seed=i)[:, 0]
+            rate = model.audio_vae.sample_rate
+            wave = voice(seconds, rate, seed=i)[:, 0]
             paths[role] = str(folder / f"{role}.wav")
-            soundfile.write(paths[role], wave, RATE, subtype="FLOAT")
-            out[f"{role}_waveform"] = torch.from_numpy(wave)
+            soundfile.write(paths[role], wave, rate, subtype="FLOAT")
+            if case.recordings:
+                out[f"{role}_waveform"] = torch.from_numpy(wave)
     cache = None
     if paths:
-        cache = model.build_prompt_cache(case.prompt_text, paths.get("prompt"), paths.get("reference"))
+        given = [case.prompt_text, paths.get("prompt"), paths.get("reference")]
+        cache = model.build_prompt_cache(*(given if hasattr(model, "fusion_concat_proj") else given[:2]))
         names = {"audio_feat": "prompt_latents", "ref_audio_feat": "reference_latents"}
         out |= {new: cache[old] for old, new in names.items() if old in cache}
     with traced(model, seed, noise_error) as trace:
@@ -171,6 +185,7 @@ def run(model: Official, case: Case, seed: int, folder: Path, noise_error: float
             inference_timesteps=case.timesteps,
             cfg_value=case.cfg_value,
         )
+    latents = latents[-len(trace.noise) :]  # the older models put patches of the prompt before them
     out |= trace.sequence | {"latents": latents, "audio": audio[0]}
     out |= {"noise": torch.cat(trace.noise), "stop_logits": torch.stack(trace.stop_logits)}
     if case.vae_context == "whole prompt":
@@ -213,7 +228,7 @@ def instability(model: Official, case: Case, seed: int, out: Tensors, folder: Pa
         yield f"a change of the noise by {NOISE_ERROR:.0e} changes latents by {error:.1e}"
 
 
-def golden(model: Official, case: Case, path: Path) -> dict[str, Any]:
+def golden(model: Official, case: Case, path: Path, stride: int = AUDIO_STRIDE) -> dict[str, Any]:
     """Write the first seed of a case that passes all checks, and return its entry in the manifest."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -236,14 +251,14 @@ def golden(model: Official, case: Case, path: Path) -> dict[str, Any]:
         "patches": len(out["latents"]),
         "cap": cap(model, case),
         "samples": len(out["audio"]),
-        "audio_stride": 1 if case.whole_audio else AUDIO_STRIDE,
+        "audio_stride": 1 if case.whole_audio else stride,
         "audio_rms": round(rms, 4),
         "fsq_margin": trace.fsq_margin,
         "stop_margin": out["stop_logits"].diff().abs().min().item(),
     }
     out["audio"] = out["audio"][:: entry["audio_stride"]]
     write(path, out)
-    for internal in ("whole_audio", "min_patches", "max_patches", "preset"):
+    for internal in ("whole_audio", "recordings", "min_patches", "max_patches", "preset"):
         del entry[internal]
     return entry
 
@@ -296,13 +311,24 @@ def write_manifest(folder: Path, command: str, entries: list[dict[str, Any]], ch
     (folder / "manifest.json").write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
+def older(folder: Path, checkpoint: Path, modules: Callable[..., Tensors]) -> None:
+    """Write the goldens of an older model."""
+    model, bf16, mixed = load_model(checkpoint), *(load_model(checkpoint, "bfloat16") for _ in range(2))
+    write(folder / "modules.safetensors", modules(model, bf16, mixed.float()))
+    patch = model.patch_size * model.chunk_size / model.audio_vae.sample_rate
+    entries = [golden(model, c, folder / "cases" / f"{c.name}.safetensors", OLDER_STRIDE) for c in older_cases(patch)]
+    write_manifest(folder, "tools/make_goldens.py --only older", entries, checkpoint)
+
+
 def main() -> None:
-    from golden_modules import modules  # in this folder; it needs the official package too
+    # In this folder; they need the official package too.
+    from golden_modules import modules
+    from golden_variants import CODECS, SMALL, tokenizers, variants
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--checkpoint", type=Path, default=ROOT / "tests" / "checkpoints" / "tiny")
     parser.add_argument("--out", type=Path, default=ROOT / "tests" / "goldens")
-    parser.add_argument("--only", choices=("modules", "cases", "voice"), help="write one part")
+    parser.add_argument("--only", choices=("modules", "cases", "voice", "variants", "older"), help="write one part")
     args = parser.parse_args()
     torch.set_num_threads(1)
     with torch.inference_mode():
@@ -312,6 +338,19 @@ def main() -> None:
             entries = [golden(voice, case, folder / f"{case.name}.safetensors") for case in voice_cases()]
             write_manifest(folder, "tools/make_goldens.py --only voice", entries, VOICE)
         if args.only == "voice":
+            return
+        if args.only in ("older", None):
+            for name in OLDER:
+                older(args.out / name, args.checkpoint.parent / name, modules)
+        if args.only == "older":
+            return
+        if args.only in ("variants", None):
+            write(args.out / "variants.safetensors", variants(load_model, args.checkpoint))
+            found: dict[str, Any] = {"codecs": {name: SMALL | change for name, change in CODECS.items()}}
+            found["tokenizers"] = tokenizers(args.checkpoint)
+            text = json.dumps(found, indent=1, ensure_ascii=False)
+            (args.out / "variants.json").write_text(text + "\n", encoding="utf-8")
+        if args.only == "variants":
             return
         model = load_model(args.checkpoint)
         if args.only != "cases":

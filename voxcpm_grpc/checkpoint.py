@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import importlib.util
 import json
 import re
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from voxcpm_grpc.errors import StartupError
-from voxcpm_grpc.progress import Progress, listener
-
-DOWNLOADING = "the model is being downloaded"
-"""The step of a start in which a download reports its progress."""
+from voxcpm_grpc.hub import Listing, fetch, fetch_copy, fetch_file, list_files
+from voxcpm_grpc.hub_bars import DOWNLOADING as DOWNLOADING
 
 FILES = (
     "config.json",
@@ -26,6 +20,7 @@ FILES = (
     "*.pth",
     "tokenizer*.json",
     "special_tokens_map.json",
+    "added_tokens.json",
     "languages.json",
     "presets/presets.json",
     *(f"presets/*.{suffix}" for suffix in ("wav", "flac", "mp3", "ogg", "opus", "m4a")),
@@ -43,7 +38,8 @@ LANGUAGES = {
     "openbmb/VoxCPM2": (
         *("ar", "da", "de", "el", "en", "es", "fi", "fr", "he", "hi", "id", "it", "ja", "km", "ko"),
         *("lo", "ms", "my", "nl", "no", "pl", "pt", "ru", "sv", "sw", "th", "tl", "tr", "vi", "zh"),
-    )
+    ),
+    **dict.fromkeys(("openbmb/VoxCPM1.5", "openbmb/VoxCPM-0.5B"), ("en", "zh")),
 }
 """The languages that published models claim to speak, by repository; their checkpoints do not say."""
 
@@ -51,12 +47,10 @@ _TAG = re.compile(r"[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8})*")
 _REQUIRED = (  # enough to recognize a checkpoint; the loader checks the content of the files
     ("config.json",),
     ("tokenizer.json",),
-    MODEL_FILES[:2],
+    MODEL_FILES,
     CODEC_FILES,
 )
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS}
-_ATTEMPTS = 3  # some versions of huggingface_hub resume a broken transfer only in another call
 
 
 def resolve(model: str, revision: str | None = None, cache_dir: Path | None = None, progress: bool = True) -> Path:
@@ -73,11 +67,50 @@ def resolve(model: str, revision: str | None = None, cache_dir: Path | None = No
     if model and _is_directory(path):
         return _local(path, revision)
     if _REPOSITORY.fullmatch(model):
-        snapshot = _fetch(model, revision, cache_dir, progress)
-        return _complete(snapshot, f"the repository {model}{f' at {revision}' if revision else ''}")
+        return fetched(model, revision, cache_dir, list_repository(model, revision), bars=progress)
     raise StartupError(
         f"there is no directory {model!r}; use demo, a directory, or a Hugging Face repository such as openbmb/VoxCPM2"
     )
+
+
+def list_repository(model: str, revision: str | None = None, token: str | None = None) -> Listing | None:
+    """The files of a repository that a download fetches; None if it cannot be reached now. Raises StartupError."""
+    _require_hub(model)
+    return list_files(model, revision, FILES, token)
+
+
+def fetched(
+    model: str,
+    revision: str | None,
+    cache_dir: Path | None,
+    listing: Listing | None,
+    *,
+    token: str | None = None,
+    bars: bool = False,
+) -> Path:
+    """The directory of a repository in the cache, downloaded as `listing` says. Raises StartupError."""
+    snapshot = fetch(model, revision, FILES, cache_dir, token=token, listing=listing, bars=bars)
+    return _complete(snapshot, f"the repository {model}{f' at {revision}' if revision else ''}")
+
+
+def copied(listing: Listing, folder: Path, *, token: str | None = None) -> Path:
+    """The directory `folder` with the files of a repository, downloaded if they are not there. Raises StartupError."""
+    fetch_copy(listing, folder, token)
+    return _complete(folder, f"the repository {listing.model}")
+
+
+def config_directory(model: str, revision: str | None = None) -> Path:
+    """A directory with the config.json of a model; of a repository, that file alone is downloaded.
+
+    Raises StartupError.
+    """
+    if is_repository(model):
+        _require_hub(model)
+        return fetch_file(model, revision, "config.json").parent
+    path = Path.home() / model[2:] if model.startswith("~/") else Path(model)
+    if model != "demo" and _is_directory(path):
+        return path
+    return resolve(model, revision)
 
 
 def is_repository(model: str) -> bool:
@@ -149,99 +182,6 @@ def _complete(path: Path, source: str) -> Path:
     return path
 
 
-def _fetch(model: str, revision: str | None, cache_dir: Path | None, progress: bool) -> Path:
-    try:
-        from huggingface_hub import snapshot_download
-    except ImportError:
-        raise StartupError(
-            f"to download {model}, install huggingface_hub: pip install 'voxcpm-grpc[download]'"
-        ) from None
-    failure: Exception | None = None
-    for _ in range(_ATTEMPTS):
-        try:
-            with _progress_bars(progress):
-                bars = None if progress else _reporting_bars()
-                return Path(
-                    snapshot_download(
-                        model, revision=revision, cache_dir=cache_dir, allow_patterns=[*FILES], tqdm_class=bars
-                    )
-                )
-        except Exception as error:  # versions of huggingface_hub raise errors of different HTTP libraries
-            if remedy := _remedy(error, model, revision):
-                raise StartupError(remedy) from error
-            failure = error
-    reason = str(failure).strip().partition("\n")[0]
-    raise StartupError(
-        f"downloading {model} failed {_ATTEMPTS} times, the last time with {type(failure).__name__}: {reason}; try "
-        "again later, complete files are kept"
-    ) from failure
-
-
-def _remedy(error: Exception, model: str, revision: str | None) -> str | None:
-    """The cause of an error and its remedy; None for a broken transfer, which may succeed in another attempt."""
-    from huggingface_hub import errors
-
-    match error:
-        case errors.GatedRepoError():
-            return f"{model} is gated: accept its terms on its page, then log in with `hf auth login`"
-        case errors.RepositoryNotFoundError():
-            return (
-                f"there is no directory and no repository {model}; check the spelling, and log in with `hf auth login` "
-                "if it is private"
-            )
-        case errors.RevisionNotFoundError():
-            return f"the repository {model} has no revision {revision}; use one of its branches, tags or commits"
-        case errors.LocalEntryNotFoundError():
-            return (
-                f"{model} is not in the download cache, or not all of it, and its repository cannot be reached; check "
-                "the network, or use a directory"
-            )
-        case errors.EntryNotFoundError():
-            return f"a file that {model} lists cannot be fetched; its repository is damaged: use another revision"
-        case OSError() if error.errno in _DISK:
-            return (
-                f"{model} cannot be written to the download cache: {error.strerror}; free some space, or choose "
-                "another directory with --cache-dir"
-            )
-    return None
-
-
-def _reporting_bars() -> type[Any]:
-    """A class of progress bars that print nothing and report the bytes of a download to this context.
-
-    Versions of huggingface_hub that count files only make no bar of bytes; then files are reported.
-    """
-    from tqdm.auto import tqdm
-
-    receive, lock = listener(), threading.Lock()
-    bars: list[Any] = []
-
-    class Bar(tqdm):
-        def __init__(self, *args: Any, **options: Any) -> None:
-            self.in_bytes = options.get("unit") == "B"
-            options.pop("name", None)
-            super().__init__(*args, **{**options, "disable": True})
-            bars.append(self)
-
-        def update(self, n: float | None = 1) -> None:
-            with lock:
-                self.n += n or 0
-                most = max(bars, key=lambda bar: (bar.in_bytes and bar.n > 0, bar.n))
-                receive(Progress(DOWNLOADING, int(most.n), int(most.total or 0), in_bytes=most.in_bytes))
-
-    return Bar
-
-
-@contextmanager
-def _progress_bars(shown: bool) -> Iterator[None]:
-    """Hides the progress bars unless `shown`. The switch of huggingface_hub is global, so it is reset afterwards."""
-    from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
-
-    if shown or are_progress_bars_disabled():
-        yield
-        return
-    disable_progress_bars()
-    try:
-        yield
-    finally:
-        enable_progress_bars()
+def _require_hub(model: str) -> None:
+    if importlib.util.find_spec("huggingface_hub") is None:
+        raise StartupError(f"to download {model}, install huggingface_hub: pip install 'voxcpm-grpc[download]'")

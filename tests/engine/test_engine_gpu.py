@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from support import goldens
-from support.checkpoints import TINY
+from support.checkpoints import OLDER, TINY
 from support.engines import Outcome, at_rest, collect, finished, latents, mixed_requests, run, voice, watch_launches
 from support.traces import traced
 
@@ -16,14 +16,14 @@ from voxcpm_grpc.engine.engine import Engine
 from voxcpm_grpc.kernels.graph import Priority, stream
 from voxcpm_grpc.models.base import LoadOptions
 from voxcpm_grpc.models.families import load_model
-from voxcpm_grpc.models.voxcpm2.codec import VoxCPM2Codec
+from voxcpm_grpc.models.voxcpm.codec import VoxCPMCodec
 from voxcpm_grpc.request import AudioChunk, Request, Sampling
 from voxcpm_grpc.settings.engine import EngineSettings
 
 pytestmark = pytest.mark.gpu
 
 
-def engine(*, slots=8, noise=None, attention="triton", **settings) -> Engine:
+def engine(*, slots=8, noise=None, attention="triton", checkpoint=TINY, **settings) -> Engine:
     device = torch.device("cuda", 0)
     options = LoadOptions(
         device=device,
@@ -33,7 +33,7 @@ def engine(*, slots=8, noise=None, attention="triton", **settings) -> Engine:
         recorded_noise=noise,
     )
     wanted = EngineSettings(**settings)
-    model = load_model(TINY, options)
+    model = load_model(checkpoint, options)
     return Engine(model, wanted, device, graphs=wanted.graphs and model.capturable)
 
 
@@ -44,9 +44,9 @@ def graphs_of(eng: Engine):
     return graphs
 
 
-def codec(eng: Engine) -> VoxCPM2Codec:
+def codec(eng: Engine) -> VoxCPMCodec:
     """The codec of an engine without graphs."""
-    assert isinstance(eng.model.codec, VoxCPM2Codec)
+    assert isinstance(eng.model.codec, VoxCPMCodec)
     return eng.model.codec
 
 
@@ -60,6 +60,42 @@ def test_the_engine_generates_the_speech_of_the_official_package(name, attention
     assert outcome.error is None
     np.testing.assert_allclose(latents(outcome), golden.latents, atol=1e-3, rtol=0)
     golden.same_audio(outcome.waveform, atol=1e-3)
+    assert at_rest(eng)
+
+
+@pytest.mark.parametrize("attention", ["reference", "triton"])
+@pytest.mark.parametrize("name", ["zero_shot_cfg3_n4", "prompt_cfg2_n10", "prompt_two_patches"])
+@pytest.mark.parametrize("checkpoint", OLDER, ids=lambda path: path.name)
+def test_engines_of_older_models_generate_the_official_speech(checkpoint, name, attention):
+    golden = goldens.load(name, goldens.GOLDENS / checkpoint.name)
+    eng = engine(noise=torch.from_numpy(golden.noise), attention=attention, checkpoint=checkpoint)
+    eng.add(golden.request)
+    outcome = run(eng)[name]
+    assert outcome.error is None
+    np.testing.assert_allclose(latents(outcome), golden.latents, atol=1e-3, rtol=0)
+    golden.same_audio(outcome.waveform, atol=1e-3)
+    assert at_rest(eng)
+
+
+@pytest.mark.parametrize("checkpoint", OLDER, ids=lambda path: path.name)
+@pytest.mark.parametrize("kv_positions", [None, 96])
+def test_streams_of_older_models_in_captured_steps_equal_those_alone(checkpoint, kv_positions):
+    frames = 2 if checkpoint == OLDER[0] else 4
+    alone = {}
+    for request in mixed_requests(frames=frames, references=False):
+        eng = engine(slots=1, graphs=False, checkpoint=checkpoint)
+        eng.add(request)
+        alone |= run(eng)
+    eng = engine(kv_positions=kv_positions, checkpoint=checkpoint)
+    assert eng.model.info.patch_size == frames and graphs_of(eng)
+    for request in mixed_requests(frames=frames, references=False):
+        eng.add(request)
+    outcomes = run(eng)
+    for name, expected in alone.items():
+        assert finished(outcomes[name]).steps == finished(expected).steps
+        np.testing.assert_allclose(latents(outcomes[name]), latents(expected), atol=1e-3)
+        np.testing.assert_allclose(outcomes[name].waveform, expected.waveform, atol=1e-3)
+    assert (eng.stats().preemptions > 0) == (kv_positions is not None)
     assert at_rest(eng)
 
 

@@ -23,15 +23,19 @@ def draw(target):
     return lambda *shape: torch.randn(shape, generator=generator).to(*target)
 
 
-@pytest.mark.parametrize("sizes", SIZES, ids=str)
-def test_rows(flow_step, agree, draw, sizes):
+@pytest.mark.parametrize(("sizes", "mu_tokens"), [*((sizes, 2) for sizes in SIZES), (SIZES[0], 1), (SIZES[2], 1)])
+def test_rows(flow_step, agree, draw, sizes, mu_tokens):
     streams, frames, latents, hidden = sizes
     x = draw(streams, frames, latents).float()
-    given = [draw(hidden, latents), draw(hidden), draw(streams, 2, hidden), draw(hidden), draw(streams, frames, hidden)]
+    mu = draw(streams, mu_tokens, hidden)
+    given = [draw(hidden, latents), draw(hidden), mu, draw(hidden), draw(streams, frames, hidden)]
     rows, squares = flow_step.flow_rows(x, *given)
     truth = reference.flow_rows(x.to(given[0].dtype).float(), *(part.float() for part in given))
     agree(rows, truth)
-    assert not rows[:2, streams:].any()
+    if mu_tokens == 1:
+        assert (rows[0, streams:] == given[3]).all(), "the time alone, without mu"
+    else:
+        assert not rows[:2, streams:].any()
     torch.testing.assert_close(squares.sum(0), rows.float().square().sum(-1).flatten())
 
 

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from voxcpm_grpc.kernels.precompile import Launch, compile_all, precompile, record
+from voxcpm_grpc.kernels.precompile import Compilation, Launch, compilers, precompile, record
 from voxcpm_grpc.progress import Progress, reported_to
 
 LAUNCHES = [Launch("module", f"kernel_{number}", "{}") for number in range(20)]
@@ -16,25 +16,44 @@ def compiler(answer: str) -> tuple[str, ...]:
     return sys.executable, "-c", ANSWER.format(answer)
 
 
+def compile_all(processes: int, command: tuple[str, ...]) -> int:
+    """The number of launches that failed in so many processes."""
+    with compilers(processes, command) as started, Compilation(started) as compilation:
+        for launch in LAUNCHES:
+            compilation.add(launch)
+        return compilation.finish()
+
+
 @pytest.mark.parametrize("processes", [1, 3, 30])
 def test_every_launch_is_compiled_once(processes, tmp_path):
     path = tmp_path / "compiled"
     answer = f"open({str(path)!r}, 'a').write(json.loads(line)['name'] + chr(10)) and 1"
-    assert compile_all(LAUNCHES, processes, compiler(answer)) == 0
+    assert compile_all(processes, compiler(answer)) == 0
     assert sorted(path.read_text().split()) == sorted(launch.name for launch in LAUNCHES)
 
 
 def test_kernels_that_do_not_compile_are_counted():
-    assert compile_all(LAUNCHES, 2, compiler("int('kernel_1\"' not in line)")) == 1
+    assert compile_all(2, compiler("int('kernel_1\"' not in line)")) == 1
 
 
 def test_a_compiler_that_ends_leaves_its_work_to_the_others(tmp_path):
     path = tmp_path / "first"
-    assert compile_all(LAUNCHES, 2, compiler(f"sys.exit() if 'kernel_7' in line else 1 or {str(path)!r}")) == 1
+    assert compile_all(2, compiler(f"sys.exit() if 'kernel_7' in line else 1 or {str(path)!r}")) == 1
 
 
 def test_without_a_compiler_all_kernels_fail():
-    assert compile_all(LAUNCHES, 2, (sys.executable, "-c", "")) == len(LAUNCHES)
+    assert compile_all(2, (sys.executable, "-c", "")) == len(LAUNCHES)
+
+
+def test_a_failure_before_the_last_kernel_ends_the_processes():
+    with (
+        pytest.raises(RuntimeError),
+        compilers(2, compiler("1")) as started,
+        Compilation(started) as compilation,
+    ):
+        compilation.add(LAUNCHES[0])
+        raise RuntimeError
+    assert all(process.returncode is not None for process in started)
 
 
 @pytest.mark.gpu
@@ -47,7 +66,8 @@ def test_a_kernel_is_in_the_cache_after_its_launch_was_recorded(tmp_path, monkey
     monkeypatch.setattr(knobs.cache, "dir", str(tmp_path))
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     x = torch.ones(3, 328, device="cuda", dtype=torch.float16)
-    launches = record(lambda: rms_norm(x, None, 1e-5))
+    launches: list[Launch] = []
+    record(lambda: [rms_norm(x, None, 1e-5) for _ in range(2)], launches.append)
     assert [launch.name for launch in launches] == ["_rms_norm_kernel"]
     precompile(lambda: rms_norm(x, None, 1e-5), "a test")
     before = {path.name for path in tmp_path.rglob("*.cubin")}
@@ -60,7 +80,7 @@ def test_a_kernel_is_in_the_cache_after_its_launch_was_recorded(tmp_path, monkey
 def test_the_progress_counts_kernels_of_all_processes():
     steps: list[Progress] = []
     with reported_to(steps.append):
-        compile_all(LAUNCHES, 3, compiler("1"))
+        compile_all(3, compiler("1"))
     assert [str(steps[0]), str(steps[-1])] == [
         "kernels are being compiled, 0 of 20",
         "kernels are being compiled, 20 of 20",

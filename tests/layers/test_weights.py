@@ -88,6 +88,16 @@ def test_a_pickle_of_anything_else_is_refused(tmp_path, content, capsys):
     assert capsys.readouterr().out == ""
 
 
+def test_the_error_of_a_pickle_with_code_does_not_advise_to_run_it(tmp_path):
+    torch.save({"w": Surprise()}, tmp_path / "model.bin")
+    with pytest.raises(StartupError) as error:
+        read_tensors(tmp_path, ("model.bin",))
+    assert "holds objects of " in str(error.value)
+    assert "print" in str(error.value)
+    assert "use a checkpoint in safetensors, or convert this one" in str(error.value)
+    assert "weights_only" not in str(error.value)
+
+
 @pytest.mark.parametrize("name", ["model.safetensors", "model.bin"])
 def test_a_truncated_file_is_named(tmp_path, name):
     path, tensors = tmp_path / name, {"w": torch.zeros(1000)}

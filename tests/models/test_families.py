@@ -14,9 +14,8 @@ OPTIONS = LoadOptions(device=CPU, dtype=torch.float32, attention="reference")
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (json.dumps({"architecture": "Qwen3"}), "architecture 'qwen3'; this server supports voxcpm2"),
-        (json.dumps({}), "architecture 'voxcpm'; this server supports voxcpm2"),
-        (json.dumps({"architecture": ["voxcpm2"]}), "this server supports voxcpm2"),
+        (json.dumps({"architecture": "Qwen3"}), "architecture 'qwen3'; this server supports voxcpm, voxcpm2$"),
+        (json.dumps({"architecture": ["voxcpm2"]}), "this server supports voxcpm, voxcpm2$"),
         ("{", "not valid JSON"),
         ("\ufffe", "not valid JSON"),
         ("[]", "no JSON object"),
@@ -33,7 +32,8 @@ def test_a_directory_without_config_is_refused(tmp_path):
         load_model(tmp_path / "nowhere", OPTIONS)
 
 
-def test_the_architecture_is_read_in_any_case(tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps({"architecture": "VoxCPM2"}))
+@pytest.mark.parametrize("content", [{"architecture": "VoxCPM2"}, {"architecture": "VOXCPM"}, {}], ids=str)
+def test_the_architecture_is_read_in_any_case_and_absent_in_the_oldest_checkpoints(tmp_path, content):
+    (tmp_path / "config.json").write_text(json.dumps(content))
     with pytest.raises(StartupError, match="lm_config is missing"):
         load_model(tmp_path, OPTIONS)

@@ -124,24 +124,27 @@ def at_rest(eng: Engine) -> bool:
     return (stats.slots_used, stats.pages_used, stats.running, stats.waiting, stats.swapped) == (0, 0, 0, 0, 0)
 
 
-def voice(seed: int, patches: int) -> np.ndarray:
-    return np.random.default_rng(seed).standard_normal((patches, 4, 8)).astype(np.float32)
+def voice(seed: int, patches: int, frames: int = 4) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((patches, frames, 8)).astype(np.float32)
 
 
-def mixed_requests(count: int = 8) -> list[Request]:
-    """Requests with different modes, texts, lengths, guidance and timesteps; two share a reference."""
+def mixed_requests(count: int = 8, *, frames: int = 4, references: bool = True) -> list[Request]:
+    """Requests with different modes, texts, lengths, guidance and timesteps; two share a reference.
+
+    frames: of a patch. references: False for a model that takes none; then some requests share a prompt.
+    """
     texts = [
         "Hello there.",
         "(an old sailor)It was a dark night",
         "你好世界, how are you?",
         "The quick brown fox jumps over the lazy dog, again and again.",
     ]
-    reference = voice(1, 34)
+    reference = voice(1, 34, frames) if references else None
     modes = [
         Conditioning(),
         Conditioning(reference=reference),
-        Conditioning(prompt=Prompt(text="As I said, ", latents=voice(2, 7))),
-        Conditioning(reference=reference, prompt=Prompt(text="Once more: ", latents=voice(3, 2))),
+        Conditioning(prompt=Prompt(text="As I said, ", latents=voice(2, 7, frames))),
+        Conditioning(reference=reference, prompt=Prompt(text="Once more: ", latents=voice(3, 2, frames))),
     ]
     return [
         Request(

@@ -10,8 +10,14 @@ from safetensors.numpy import load_file
 from voxcpm_grpc.request import Conditioning, Prompt, Request, Sampling
 
 GOLDENS = Path(__file__).parents[1] / "goldens"
-VOICE = GOLDENS / "voice"  # goldens of the bundled voice; all others belong to the tiny checkpoint
-CASES = json.loads((GOLDENS / "manifest.json").read_text())["cases"]
+VOICE = GOLDENS / "voice"  # goldens of the bundled voice; those of older models have the names of their checkpoints
+
+
+def cases(folder: Path = GOLDENS) -> list[dict]:
+    return json.loads((folder / "manifest.json").read_text())["cases"]
+
+
+CASES = cases()
 
 
 @dataclass(frozen=True)
@@ -37,8 +43,7 @@ class Golden:
 
 
 def load(name: str, folder: Path = GOLDENS) -> Golden:
-    cases = json.loads((folder / "manifest.json").read_text())["cases"]
-    entry = next(case for case in cases if case["name"] == name)
+    entry = next(case for case in cases(folder) if case["name"] == name)
     tensors = load_file(folder / entry["file"])
     prompt = None
     if "prompt_latents" in tensors:

@@ -22,7 +22,7 @@ import torch
 from support.gpus import Gpu, stand_in
 
 ROOT = Path(__file__).parents[2]
-RELEASED, BUNDLED = "released", "bundled"  # the dimensions of VoxCPM2, and those of the demo's model
+RELEASED, OLDER, BUNDLED = "VoxCPM2", ("VoxCPM1.5", "VoxCPM-0.5B"), "bundled"  # the last is the demo's model
 LAYERS = 2  # of a stack: its last layer differs from the others, which are alike
 
 
@@ -39,6 +39,8 @@ EVERY = (
     Start(RELEASED, {"max_slots": 128}),
     Start(RELEASED, {"max_slots": 128, "page_size": 32}),
     Start(RELEASED, {"max_slots": 128, "dtype": "float32"}),
+    *(Start(model, {"max_slots": 128}) for model in OLDER),
+    *(Start(model, {"max_slots": 128, "dtype": "float32"}) for model in OLDER),
     Start(BUNDLED, {"max_slots": 128}),
     Start(BUNDLED, {"max_slots": 128, "dtype": "float32"}),
 )
@@ -158,7 +160,7 @@ def _checkpoint(model: str) -> Iterator[Path]:
     from voxcpm_grpc.layers import weights
 
     tool = _checkpoint_tool()
-    config = tool.config(True, "bfloat16")
+    config = tool.config(True, "bfloat16", model)
     config["residual_lm_num_layers"] = config["lm_config"]["num_hidden_layers"] = LAYERS
     for part in ("encoder_config", "dit_config"):
         config[part]["num_layers"] = LAYERS

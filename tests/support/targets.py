@@ -104,8 +104,15 @@ class Service:
 
 
 def message(body: Any) -> pb.GenerateRequest:
-    """The message of a Generate stream with this text, config, flush, interrupt or finish."""
-    names = {str: "text", pb.GenerateConfig: "config", pb.Flush: "flush", pb.Interrupt: "interrupt"}
+    """The message of a Generate stream with this text, config, turn, flush, interrupt, pause or finish."""
+    names = {
+        str: "text",
+        pb.GenerateConfig: "config",
+        pb.TurnConfig: "turn",
+        pb.Flush: "flush",
+        pb.Interrupt: "interrupt",
+        pb.Pause: "pause",
+    }
     if isinstance(body, pb.GenerateRequest):
         return body
     return pb.GenerateRequest(**{names.get(type(body), "finish"): body})

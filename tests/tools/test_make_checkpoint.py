@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from support.checkpoints import TINY
+from support.checkpoints import OLDER, TINY
 from tokenizers import Tokenizer
 from torch.nn.functional import linear, silu
 
@@ -18,15 +18,18 @@ def tool():
     return runpy.run_path(str(ROOT / "tools" / "make_checkpoint.py"))
 
 
-def test_the_tool_writes_the_tiny_checkpoint(tool, tmp_path):
-    tool["write_checkpoint"](tmp_path)
+@pytest.mark.parametrize(
+    ("model", "committed"), [("VoxCPM2", TINY), ("VoxCPM-0.5B", OLDER[0]), ("VoxCPM1.5", OLDER[1])]
+)
+def test_the_tool_writes_the_tiny_checkpoints(tool, tmp_path, model, committed):
+    tool["write_checkpoint"](tmp_path, model=model)
     for name in ("model.safetensors", "audiovae.safetensors"):
-        made, kept = load_file(tmp_path / name), load_file(TINY / name)
+        made, kept = load_file(tmp_path / name), load_file(committed / name)
         assert made.keys() == kept.keys()
         for key, tensor in made.items():
             torch.testing.assert_close(tensor, kept[key])
-    assert (tmp_path / "config.json").read_text() == (TINY / "config.json").read_text()
-    made, kept = (Tokenizer.from_file(str(path / "tokenizer.json")) for path in (tmp_path, TINY))
+    assert (tmp_path / "config.json").read_text() == (committed / "config.json").read_text()
+    made, kept = (Tokenizer.from_file(str(path / "tokenizer.json")) for path in (tmp_path, committed))
     assert made.get_vocab() == kept.get_vocab()
     assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 750_000
 

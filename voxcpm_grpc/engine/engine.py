@@ -303,10 +303,17 @@ class Engine:
                     self._finish(sequence, FinishReason.STOP)
                 elif sequence.delivered == sequence.max_steps:
                     self._finish(sequence, FinishReason.MAX_STEPS)
+                elif sequence.fell_silent(audio[row]):
+                    self._finish(sequence, FinishReason.SILENCE)
 
     def _finish(self, sequence: Sequence, reason: FinishReason) -> None:
         self._counts["finished"] += 1
-        event = Finished(reason=reason, steps=sequence.delivered, engine_seconds=monotonic() - sequence.admitted_at)
+        event = Finished(
+            reason=reason,
+            steps=sequence.delivered,
+            engine_seconds=monotonic() - sequence.admitted_at,
+            ran_on=sequence.delivered >= sequence.prompt.ran_on_steps,
+        )
         if sequence.request.keep_latents:
             self._awaiting_latents.append((sequence, event, self.runner.generated(sequence)))
         else:

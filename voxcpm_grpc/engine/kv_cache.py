@@ -10,6 +10,7 @@ from voxcpm_grpc.models.base import KVLayout
 from voxcpm_grpc.settings.engine import EngineSettings
 
 CPU_BUDGET = 2 << 30  # bytes
+CONTEXT = 600 << 20  # bytes of the CUDA context and of libraries, which PyTorch does not count
 
 
 def allocate_kv(layout: KVLayout, pages: int, page_size: int, device: torch.device) -> PagedKV:
@@ -32,10 +33,15 @@ def count_pages(
     wanted = -(-(settings.kv_positions or slots * max_len) // settings.page_size)
     if device.type == "cuda":
         free, total = torch.cuda.mem_get_info(device)
-        budget = int(total * settings.gpu_memory_utilization) - (total - free) - working
+        used, share = total - free, f"{settings.gpu_memory_utilization:.0%}"
+        if settings.gpu_memory_part < 1:  # the memory of others is in their parts
+            used = torch.cuda.memory_reserved(device) + CONTEXT
+            share += f" x {settings.gpu_memory_part:g}"
+        budget = int(total * settings.gpu_memory_utilization * settings.gpu_memory_part) - used - working
+        budget = min(budget, free - working)
         source = (
-            f"{settings.gpu_memory_utilization:.0%} of {total / 2**30:.1f} GiB, less {(total - free) / 2**30:.1f} GiB "
-            f"in use and {working / 2**30:.1f} GiB for steps and graphs"
+            f"{share} of {total / 2**30:.1f} GiB, less {used / 2**30:.1f} GiB in use and {working / 2**30:.1f} GiB for "
+            "steps and graphs"
         )
     else:
         budget, source = CPU_BUDGET, "the budget on a CPU"

@@ -53,6 +53,7 @@ def load_engine(
         fingerprint=fingerprint,
         recorded_noise=_read_noise(settings.recorded_noise),
         persistent=settings.persistent,
+        merge_lora=settings.merge_lora,
         codec_dtype=None if settings.codec_dtype == "auto" else getattr(torch, settings.codec_dtype),
     )
     model = load_model(directory, options)

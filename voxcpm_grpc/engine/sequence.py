@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from voxcpm_grpc.request import Request
+
+SILENCE_RMS = 10 ** (-50 / 20)  # of full scale; the quietest speech of a step is far louder
 
 if TYPE_CHECKING:
     from voxcpm_grpc.engine.host_copy import SavedSlot
@@ -36,6 +40,8 @@ class Sequence:
     cached: int = 0  # positions found in the prefix cache at admission
     launched: int = 0
     delivered: int = 0
+    spoke: bool = False  # its audio was not silent all the time
+    silent: int = 0  # silent steps since then
     stepped_at: float = 0.0  # when its last step was launched
     first_audio_at: float | None = None  # when the first audio reached the host
     ended: bool = False
@@ -43,6 +49,16 @@ class Sequence:
 
     def __post_init__(self) -> None:
         self.is_batch = self.request.is_batch
+
+    def fell_silent(self, samples: np.ndarray) -> bool:
+        """Take note of the audio of a step. True if the silence after the speech is as long as the request allows."""
+        if (limit := self.request.sampling.max_silent_steps) is None:
+            return False
+        if float(np.dot(samples, samples)) > SILENCE_RMS**2 * len(samples):
+            self.spoke, self.silent = True, 0
+        else:
+            self.silent += self.spoke
+        return self.silent >= limit
 
     @property
     def id(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from voxcpm_grpc.request import Conditioning, ModelInfo, Request, Sampling
+from voxcpm_grpc.request import Conditioning, ModelInfo, Prompt, Request, Sampling
 
 STEPS = 2
 CODEC_SECONDS = 2.0
@@ -17,9 +17,11 @@ def codec_inputs(info: ModelInfo) -> tuple[np.ndarray, np.ndarray]:
 
 
 def warm_up_requests(info: ModelInfo, *, streams: int, timesteps: int, patches: int) -> list[Request]:
-    """As many requests as `streams`, of STEPS steps each. The first has a reference of `patches` patches."""
+    """As many requests as `streams`, of STEPS steps each. The first has a voice of `patches` patches."""
     sampling = Sampling(inference_timesteps=timesteps, min_steps=0, max_steps=STEPS)
-    voices = [Conditioning(reference=_latents(info, patches))] + [Conditioning()] * (streams - 1)
+    latents = _latents(info, patches)
+    prompt = Conditioning(prompt=Prompt(text="Zero. ", latents=latents))
+    voices = [Conditioning(reference=latents) if info.takes_references else prompt] + [Conditioning()] * (streams - 1)
     return [
         Request(id=f"warm-up {number}", text="One, two.", sampling=sampling, conditioning=voice)
         for number, voice in enumerate(voices)

@@ -23,6 +23,8 @@ from voxcpm_grpc.kernels.conv_kernels import (
 )
 from voxcpm_grpc.kernels.conv_reference import Depthwise, Pointwise, Snake
 
+MIXED_VALUES = 4096  # of a program of `mix_down`; with more of them a thread has too few registers
+
 
 @dataclass(frozen=True, slots=True)
 class Tile:
@@ -148,7 +150,8 @@ def mix_down(past: Tensor, taps: Tensor, bias: Tensor, *, tile: Tile | None = No
     streams, channels = past.shape[0], past.shape[2]
     samples = past.shape[1] - len(taps) + 1
     out = torch.empty(streams, samples, device=past.device)
-    tile = tile or Tile(64 if streams < 8 else 128, triton.next_power_of_2(channels), 1)
+    columns = triton.next_power_of_2(channels)
+    tile = tile or Tile(min(64 if streams < 8 else 128, MIXED_VALUES // columns), columns, 1)
     mix_down_kernel[(triton.cdiv(streams * samples, tile.rows),)](
         past,
         taps,

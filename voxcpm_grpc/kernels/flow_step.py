@@ -1,6 +1,7 @@
 """The parts of an evaluation of the diffusion transformer around its layers: input rows and Euler step.
 
-Dimensions: b streams, P frames of a patch, D latent channels, e hidden size, n = 3 + 2 P tokens of a sequence.
+Dimensions: b streams, P frames of a patch, D latent channels, e hidden size, n tokens of a sequence: 2 P of patches,
+and 3 before them, or 1 if there is one mu token.
 """
 
 # pyright: reportArgumentType=false, reportCallIssue=false, reportGeneralTypeIssues=false, reportOperatorIssue=false
@@ -27,7 +28,8 @@ def flow_rows(
     streams, frames, latents = x.shape
     if frames > MAX_FRAMES or not all(part.is_contiguous() for part in (x, weight, bias, mu, time, condition)):
         raise ValueError(f"patches have {frames} frames, at most {MAX_FRAMES}, and everything must be contiguous")
-    hidden, tokens = len(weight), 3 + 2 * frames
+    hidden, first = len(weight), 1 if mu.shape[1] == 1 else 3
+    tokens = first + 2 * frames
     out = empty_rows(weight, tokens * 2 * streams, hidden).view(tokens, 2 * streams, hidden)
     parts = triton.cdiv(hidden, COLUMNS)
     squares = torch.empty(parts, 2 * streams * tokens, dtype=torch.float32, device=x.device)
@@ -41,6 +43,7 @@ def flow_rows(
         out,
         squares,
         streams,
+        FIRST=first,
         FRAMES=frames,
         LATENTS=latents,
         HIDDEN=hidden,
@@ -93,6 +96,7 @@ def _flow_rows_kernel(
     out,
     squares,
     streams,
+    FIRST: tl.constexpr,
     FRAMES: tl.constexpr,
     LATENTS: tl.constexpr,
     HIDDEN: tl.constexpr,
@@ -100,7 +104,8 @@ def _flow_rows_kernel(
     BLOCK: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
-    TOKENS: tl.constexpr = 3 + 2 * FRAMES
+    TOKENS: tl.constexpr = FIRST + 2 * FRAMES
+    MU: tl.constexpr = (FIRST + 1) // 2  # of the first tokens; the last of them has the time
     launch_next(OVERLAP)
     stream = tl.program_id(0)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
@@ -112,21 +117,21 @@ def _flow_rows_kernel(
     )
     b = tl.load(bias + column, mask=known, other=0.0).to(tl.float32)
     wait(OVERLAP)
-    frame = token - (3 + FRAMES)  # of the new patch; negative for frames of the previous patch
+    frame = token - (FIRST + FRAMES)  # of the new patch; negative for frames of the previous patch
     noisy = (frame >= 0) & (frame < FRAMES)
-    before = (token >= 3) & (frame < 0)
+    before = (token >= FIRST) & (frame < 0)
     where = (stream * FRAMES + frame)[:, None] * LATENTS + d[None, :]
     y = tl.load(x + where, mask=noisy[:, None] & (d < LATENTS)[None, :], other=0.0).to(w.dtype)
     lifted = tl.dot(y, w, input_precision="ieee") + b[None, :]
     fixed = tl.load(
-        condition + (stream * FRAMES + token - 3)[:, None] * HIDDEN + column[None, :],
+        condition + (stream * FRAMES + token - FIRST)[:, None] * HIDDEN + column[None, :],
         mask=before[:, None] & known[None, :],
         other=0.0,
     )
-    fixed += tl.load(time + column, mask=known, other=0.0)[None, :] * (token == 2)[:, None].to(w.dtype)
+    fixed += tl.load(time + column, mask=known, other=0.0)[None, :] * (token == FIRST - 1)[:, None].to(w.dtype)
     hidden = tl.load(
-        mu + (stream * 2 + token)[:, None] * HIDDEN + column[None, :],
-        mask=(token < 2)[:, None] & known[None, :],
+        mu + (stream * MU + token)[:, None] * HIDDEN + column[None, :],
+        mask=(token < MU)[:, None] & known[None, :],
         other=0.0,
     )
     value = tl.where(noisy[:, None], lifted.to(w.dtype), fixed)

@@ -12,11 +12,12 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from time import monotonic
 from typing import Any
 
@@ -27,6 +28,8 @@ logger = logging.getLogger(__name__)
 PACKAGE = Path(__file__).parents[1]
 MAX_PROCESSES = 16
 DONE = "compiled"  # the name of the file in Triton's cache
+STEP = "kernels are being compiled"
+END = -1  # of the answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,8 @@ def precompile(run: Callable[[], object], key: str) -> None:
     import triton
     from triton.runtime.cache import get_cache_manager
 
-    device = f"{torch.cuda.get_device_name()} {torch.cuda.get_device_capability()}"
+    capability = torch.cuda.get_device_capability()
+    device = f"{torch.cuda.get_device_name()} {capability}"
     known = hashlib.sha256("\0".join([triton.__version__, device, key]).encode())
     for source in sorted(PACKAGE.rglob("*.py")):
         known.update(source.read_bytes())
@@ -56,81 +60,125 @@ def precompile(run: Callable[[], object], key: str) -> None:
     if cache.get_file(DONE):
         return
     started = monotonic()
-    progress.report("kernels are being compiled")
-    with progress.unreported():
-        launches = record(run)
-    processes = min(MAX_PROCESSES, os.cpu_count() or 1, len(launches))
-    failed = compile_all(launches, processes)
+    progress.report(STEP)
+    count = min(MAX_PROCESSES, os.cpu_count() or 1)
+    command = sys.executable, "-m", __name__, *map(str, capability)
+    with compilers(count, command) as processes, Compilation(processes) as compilation:
+        with progress.unreported():
+            record(run, compilation.add)
+        recorded = monotonic() - started
+        failed = compilation.finish()
     logger.info(
-        "kernels compiled=%d failed=%d processes=%d seconds=%.1f",
-        len(launches) - failed,
+        "kernels compiled=%d failed=%d processes=%d seconds=%.1f recorded_seconds=%.1f",
+        compilation.total - failed,
         failed,
-        processes,
+        count,
         monotonic() - started,
+        recorded,
     )
     if not failed:
         cache.put(b"", DONE)
 
 
-def record(run: Callable[[], object]) -> list[Launch]:
-    """The launches of `run` whose kernels this process has not compiled. They do nothing."""
+def record(run: Callable[[], object], found: Callable[[Launch], object]) -> None:
+    """Report each launch of `run` whose kernel this process has not compiled. The launches do nothing."""
     from triton import knobs
 
-    found: dict[Launch, None] = {}
+    seen: set[Launch] = set()
 
     def note(*, fn: Any, compile: dict[str, Any], **_: Any) -> bool:
         function = fn.jit_function.fn
-        found[Launch(function.__module__, function.__qualname__, compile["specialization_data"])] = None
+        launch = Launch(function.__module__, function.__qualname__, compile["specialization_data"])
+        if launch not in seen:
+            seen.add(launch)
+            found(launch)
         return True  # skips the compilation and the launch
 
     hooks: Any = knobs.runtime
     with hooks.scope():
         hooks.jit_cache_hook = note
         run()
-    return list(found)
 
 
-def compile_all(
-    launches: Sequence[Launch], processes: int, command: Sequence[str] = (sys.executable, "-m", __name__)
-) -> int:
-    """Compile the kernels of these launches in so many processes; returns the number that failed.
+@contextmanager
+def compilers(count: int, command: Sequence[str]) -> Iterator[list[subprocess.Popen[str]]]:
+    """So many processes of `command`, which reads launches and answers them, as `main` does. The block ends them."""
+    with ExitStack() as stack:
+        processes = []
+        for _ in range(count):
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            stack.callback(_end, process)
+            processes.append(process)
+        yield processes
 
-    Each process runs `command`, which reads launches and answers them, as `main` does. Kernels whose process ends count
-    as failed.
-    """
-    waiting: SimpleQueue[Launch] = SimpleQueue()
-    for launch in launches:
-        waiting.put(launch)
-    answered = progress.counting("kernels are being compiled", len(launches))
 
-    def work(_: int) -> int:
-        compiled = 0
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdin is not None
-            assert process.stdout is not None
-            try:
-                while True:
-                    process.stdin.write(json.dumps(asdict(waiting.get_nowait())) + "\n")
-                    process.stdin.flush()
-                    answer = process.stdout.readline()
-                    if not answer:
-                        break
-                    compiled += json.loads(answer)
-                    answered()
-            except (Empty, OSError):  # everything is compiled, or the process ended
-                pass
-            finally:
-                process.kill()
-        return compiled
+def _end(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.communicate()
 
-    with ThreadPoolExecutor(max(1, processes)) as threads:
-        return len(launches) - sum(threads.map(work, range(processes)))
+
+class Compilation:
+    """Compiles kernels in processes while more of them are found. Kernels whose process ends count as failed."""
+
+    def __init__(self, processes: Sequence[subprocess.Popen[str]]) -> None:
+        self.total = 0  # launches added
+        self._waiting: SimpleQueue[Launch | None] = SimpleQueue()  # None ends one process
+        self._answered: SimpleQueue[int] = SimpleQueue()  # 1 for each kernel that was compiled, else 0
+        self._threads = ThreadPoolExecutor(len(processes))
+        self._ended = [self._threads.submit(self._serve, process) for process in processes]
+
+    def __enter__(self) -> Compilation:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop()
+        self._threads.shutdown(wait=False)
+
+    def _stop(self) -> None:
+        for _ in self._ended:
+            self._waiting.put(None)
+
+    def add(self, launch: Launch) -> None:
+        self.total += 1
+        self._waiting.put(launch)
+
+    def finish(self) -> int:
+        """Wait for all kernels; returns the number that failed."""
+        self._stop()
+        count, compiled = progress.counting(STEP, self.total), 0
+        self._threads.submit(self._close)
+        while (answer := self._answered.get()) != END:
+            compiled += answer
+            count()
+        return self.total - compiled
+
+    def _close(self) -> None:
+        for process in self._ended:
+            process.result()
+        self._answered.put(END)
+
+    def _serve(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with suppress(OSError):  # the process ended
+            while (launch := self._waiting.get()) is not None:
+                process.stdin.write(json.dumps(asdict(launch)) + "\n")
+                process.stdin.flush()
+                answer = process.stdout.readline()
+                if not answer:
+                    return
+                self._answered.put(int(answer))
 
 
 def main() -> None:
-    """Compile each launch that arrives on stdin, as a line of JSON; answer 1, or 0 if it failed."""
+    """Compile each launch that arrives on stdin, as a line of JSON; answer 1, or 0 if it failed.
+
+    The arguments are the two numbers of the device's compute capability.
+    """
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # the compiler prints to stdout what the assembler rejects
+    major, minor = map(int, sys.argv[1:])
+    _compile_for((major, minor))
     for line in sys.stdin:
         try:
             _compile(Launch(**json.loads(line)))
@@ -139,6 +187,18 @@ def main() -> None:
             logger.warning("a kernel cannot be compiled ahead", exc_info=True)
             compiled = 0
         print(compiled, file=answers, flush=True)
+
+
+def _compile_for(capability: tuple[int, int]) -> None:
+    """Make Triton compile for a compute capability without asking the device.
+
+    Otherwise each process would create a context on the device, one after another.
+    """
+    from triton.runtime import driver
+
+    active: Any = driver.active
+    active.get_current_device = lambda: 0
+    active.get_device_capability = lambda *_: capability
 
 
 def _compile(launch: Launch) -> None:

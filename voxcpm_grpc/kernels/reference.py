@@ -151,14 +151,17 @@ def rms_norm(x: Tensor, weight: Tensor | None, eps: float) -> Tensor:
 
 
 def flow_rows(x: Tensor, weight: Tensor, bias: Tensor, mu: Tensor, time: Tensor, condition: Tensor) -> Tensor:
-    """The input sequences of an evaluation, [3 + 2P, 2b, e]: mu (zeros in the second half), time, condition and x.
+    """The input sequences of an evaluation, [n, 2b, e]: mu (zeros in the second half), time, condition and x.
 
-    x float32 [b, P, D], the new patch, is mapped with weight [e, D] and bias [e]. mu [b, 2, e] is the output of the
-    language models, time [e] the time token, condition [b, P, e] the mapped previous patch.
+    x float32 [b, P, D], the new patch, is mapped with weight [e, D] and bias [e]. mu [b, m, e] is the output of the
+    language models, time [e] the time token, condition [b, P, e] the mapped previous patch. With one mu token the time
+    token is added to it, and n = 1 + 2P; else n = m + 1 + 2P.
     """
     time = time.expand(len(mu), 1, -1)
-    rows = torch.cat([mu, time, condition, linear(x.to(weight.dtype), weight, bias)], dim=1)
-    return torch.cat([rows, torch.cat([torch.zeros_like(mu), rows[:, 2:]], dim=1)]).transpose(0, 1)
+    patches = [condition, linear(x.to(weight.dtype), weight, bias)]
+    halves = mu, torch.zeros_like(mu)
+    first = [[half + time] if mu.shape[1] == 1 else [half, time] for half in halves]
+    return torch.cat([torch.cat([*rows, *patches], dim=1) for rows in first]).transpose(0, 1)
 
 
 def flow_step(

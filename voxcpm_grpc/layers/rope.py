@@ -47,6 +47,14 @@ def build_rope(
     return Rope(cos, sin)
 
 
+def identity_rope(positions: int, size: int) -> Rope:
+    """Tables that rotate nothing, for heads of `size`, on the CPU: for backends that always rotate."""
+    return Rope(torch.ones(positions, 1, size // 2), torch.zeros(positions, 1, size // 2))
+
+
 def longrope_amplitude(longest: int, original: int) -> float:
-    """The factor on cosine and sine of a LongRoPE trained on `original` positions and used up to `longest`."""
+    """The factor on cosine and sine of a LongRoPE trained on `original` positions and used up to `longest`.
+
+    It is below 1 if `longest` is the smaller of the two.
+    """
     return math.sqrt(1 + math.log(longest / original) / math.log(original))

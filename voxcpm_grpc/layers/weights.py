@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import pickle
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -49,18 +51,33 @@ class Weights:
         if tensor is None:
             self.missing.append(full)
         elif tuple(tensor.shape) != shape or not tensor.is_floating_point():
-            kind = str(tensor.dtype).removeprefix("torch.")
-            self.misshapen.append(f"{full} is {kind} {list(tensor.shape)} instead of {list(shape)}")
+            self.misshapen.append(f"{full} is {_shown(tensor)} instead of {list(shape)}")
         else:
             self.on_taken()
             return tensor.to(self.table).to(self.device, self.dtype, copy=True)
         return torch.zeros((), device=self.device, dtype=self.dtype).expand(shape)
+
+    def integers(self, name: str, default: Sequence[int]) -> tuple[int, ...]:
+        """The integers of this name, as many as in `default`, which is the result if the file has none."""
+        full = self.prefix + name
+        tensor = self.tensors.pop(full, None)
+        if tensor is None:
+            return tuple(default)
+        if tensor.shape != (len(default),) or tensor.is_complex():
+            self.misshapen.append(f"{full} is {_shown(tensor)} instead of {[len(default)]}")
+            return tuple(default)
+        self.on_taken()
+        return tuple(tensor.long().tolist())
 
     def drop(self, *names: str) -> None:
         """Ignore tensors that the file may contain and the model does not use."""
         for name in names:
             if self.tensors.pop(self.prefix + name, None) is not None:
                 self.on_taken()
+
+
+def _shown(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
 
 
 def read_tensors(directory: Path, names: Iterable[str]) -> tuple[Path, dict[str, Tensor]]:
@@ -77,6 +94,13 @@ def read_tensors(directory: Path, names: Iterable[str]) -> tuple[Path, dict[str,
         if path.suffix == ".safetensors":
             return path, load_file(path)
         content = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:  # PyTorch's own message advises to run the code of the file
+        found = re.search(r"GLOBAL (\S+)", str(error))
+        what = f"objects of {found[1]}" if found else "other objects, or no pickle at all"
+        raise StartupError(
+            f"{path} holds {what} and not tensors alone. It is not read, because the objects of a pickle can run code; "
+            "use a checkpoint in safetensors, or convert this one to safetensors where you trust it"
+        ) from None
     except Exception as error:  # the operator needs the file's name and the remedy for any of them
         raise StartupError(
             f"{path} cannot be read ({type(error).__name__}: {error}); it is incomplete or not a file of weights, "
@@ -87,6 +111,12 @@ def read_tensors(directory: Path, names: Iterable[str]) -> tuple[Path, dict[str,
     if not isinstance(content, dict) or not all(isinstance(tensor, Tensor) for tensor in content.values()):
         raise StartupError(f"{path} does not contain tensors by name; convert it to safetensors or download it again")
     return path, content
+
+
+def split(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Remove the tensors whose names begin with `prefix`, and return them under the rest of their names."""
+    names = [name for name in tensors if name.startswith(prefix)]
+    return {name.removeprefix(prefix): tensors.pop(name) for name in names}
 
 
 def check(*files: Weights) -> None:

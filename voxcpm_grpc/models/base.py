@@ -6,9 +6,11 @@ D latent channels, m patches that a slot can hold.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,6 +39,7 @@ class LoadOptions:
     name: str | None = None  # None: the name of the directory
     fingerprint: Callable[[], str] | None = None  # waits for that of the checkpoint; None: the model computes it
     recorded_noise: Tensor | None = None  # float32 [steps, D, P], by SlotState.step: replaces the noise generator
+    merge_lora: Path | None = None  # directory of an adapter that is merged into the weights
     codec_dtype: torch.dtype | None = None  # of the codec's decoder; None: float16 on a GPU in 16 bits, else float32
 
 
@@ -55,6 +58,19 @@ class KVLayout:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Footprint:
+    """The memory that a model takes on a GPU before the first step, in bytes."""
+
+    weights: int  # of the networks
+    codec: int  # weights of the audio codec
+    single_flow: int  # a second copy of some weights for the diffusion of a single stream, on GPUs that support it
+    slot: int  # state of a stream, without its KV pages
+    layout: KVLayout
+    positions: int  # of a request of full length
+    width: float  # of the networks; the working memory of steps is proportional to it, and was measured at 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PromptRows:
     """The positions of a prompt, T of them with A audio positions, on the CPU."""
 
@@ -64,6 +80,7 @@ class PromptRows:
     cacheable: int  # leading positions that requests with the same content may share
     primer: int  # trailing patches that the generation continues and that prime the codec; 0: it starts from silence
     max_steps: int  # the limit of generated patches
+    ran_on_steps: float = math.inf  # a generation of this many patches ran on
 
     def __len__(self) -> int:
         return len(self.tokens)

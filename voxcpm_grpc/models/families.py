@@ -8,10 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from voxcpm_grpc.errors import StartupError
-from voxcpm_grpc.models.base import LoadOptions, SpeechModel
-from voxcpm_grpc.models.voxcpm2.load import load_voxcpm2
+from voxcpm_grpc.models.base import Footprint, LoadOptions, SpeechModel
+from voxcpm_grpc.models.voxcpm.footprint import voxcpm_footprint
+from voxcpm_grpc.models.voxcpm.load import load_voxcpm
 
-FAMILIES: dict[str, Callable[[Path, Any, LoadOptions], SpeechModel]] = {"voxcpm2": load_voxcpm2}
+FAMILIES: dict[str, Callable[[Path, Any, LoadOptions], SpeechModel]] = {"voxcpm": load_voxcpm, "voxcpm2": load_voxcpm}
+FOOTPRINTS: dict[str, Callable[[Any, LoadOptions], Footprint]] = {
+    "voxcpm": voxcpm_footprint,
+    "voxcpm2": voxcpm_footprint,
+}
 
 
 def load_model(directory: Path, options: LoadOptions) -> SpeechModel:
@@ -19,6 +24,18 @@ def load_model(directory: Path, options: LoadOptions) -> SpeechModel:
 
     Raises StartupError, with the remedy, if a file is missing, broken or does not fit.
     """
+    architecture, content = _read_config(directory)
+    return FAMILIES[architecture](directory, content, options)
+
+
+def measure_model(directory: Path, options: LoadOptions) -> Footprint:
+    """The memory that the model of a directory takes on a GPU. Reads config.json alone. Raises StartupError."""
+    architecture, content = _read_config(directory)
+    return FOOTPRINTS[architecture](content, options)
+
+
+def _read_config(directory: Path) -> tuple[str, Any]:
+    """The architecture of a checkpoint, and its parsed config.json with this architecture in lower case."""
     path = directory / "config.json"
     try:
         content = json.loads(path.read_bytes())
@@ -34,4 +51,4 @@ def load_model(directory: Path, options: LoadOptions) -> SpeechModel:
     if architecture not in FAMILIES:
         known = ", ".join(sorted(FAMILIES))
         raise StartupError(f"{path} names the architecture {architecture!r}; this server supports {known}")
-    return FAMILIES[architecture](directory, content, options)
+    return architecture, content | {"architecture": architecture}

@@ -66,7 +66,7 @@ class LayerWeights:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowWeights:
-    """The weights of the loop. `models.voxcpm2.persistent.flow_weights` takes them from a model."""
+    """The weights of the loop. `models.voxcpm.persistent.flow_weights` takes them from a model."""
 
     layers: Sequence[LayerWeights]
     eps: float
@@ -129,6 +129,12 @@ class PersistentFlow:
         pointers = {name: tensor.data_ptr() for name, tensor in (self._fixed | given).items()}
         self._kernel.launch((BLOCKS, 1, 1), _Arguments(evaluations=n, **self._sizes, **pointers))
         return out
+
+
+def packed_bytes(layers: int) -> int:
+    """Bytes of the weights of so many layers as `pack` writes them."""
+    lead = BLOCKS // RANKS
+    return ((16 * layers + 2) * BLOCKS + 2 * layers * lead) * SLOT * 2
 
 
 @functools.cache

@@ -1,0 +1,201 @@
+"""The tiny checkpoint, the results of the official package for it, and a minimal driver of a model."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from support.checkpoints import TINY
+from torch import Tensor
+
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # must be selected before Triton is imported
+
+from voxcpm_grpc.attention import PagedKV, PagedRows
+from voxcpm_grpc.models.base import EmbedRows, Frame, LoadOptions, PrefillRows, PromptRows, SlotState, StepRows
+from voxcpm_grpc.models.families import load_model
+from voxcpm_grpc.models.voxcpm.model import VoxCPM
+from voxcpm_grpc.request import Sampling
+
+GOLDENS = Path(__file__).parents[2] / "goldens"
+CPU = torch.device("cpu")
+PAGE = 16
+
+Load = Callable[..., VoxCPM]
+
+
+def load(directory: Path = TINY, **options) -> VoxCPM:
+    defaults = {"device": CPU, "dtype": torch.float32}
+    model = load_model(directory, LoadOptions(**defaults | options))
+    assert isinstance(model, VoxCPM)
+    return model
+
+
+class Driver:
+    """A model, a few slots, and separate pages for each slot."""
+
+    def __init__(self, model: VoxCPM, slots: int = 3, positions: int = 256) -> None:
+        layout, info, pages = model.layout, model.info, positions // PAGE
+        shape = (layout.layers, 1 + slots * pages, PAGE, layout.heads, layout.head_dim)
+        self.model, self.device = model, model.backend.device
+        self.kv = PagedKV(*(torch.zeros(shape, dtype=layout.dtype, device=self.device) for _ in range(2)))
+        table = 1 + torch.arange(slots * pages, dtype=torch.int32, device=self.device).view(slots, pages)
+        history = (slots, positions, info.patch_size, info.latent_dim)
+        self.state = SlotState(
+            **{name: self.long([0] * slots) for name in ("seed", "turn", "segment", "step", "position", "patches")},
+            cfg=torch.zeros(slots, device=self.device),
+            temperature=torch.zeros(slots, device=self.device),
+            history=torch.zeros(history, dtype=layout.dtype, device=self.device),
+            block_table=table,
+            model=model.allocate(slots),
+        )
+
+    def long(self, values: Iterable[int]) -> Tensor:
+        return torch.tensor(list(values), dtype=torch.int64, device=self.device)
+
+    def start(self, slot: int, rows: PromptRows, sampling: Sampling, chunk: int | None = None) -> None:
+        """Open a slot and prefill a prompt, `chunk` rows at a time."""
+        s, patches = self.state, len(rows.patches)
+        s.history[slot, :patches] = torch.from_numpy(rows.patches).to(s.history)
+        for column, value in (
+            (s.seed, sampling.seed),
+            (s.cfg, sampling.cfg_value),
+            (s.temperature, sampling.temperature),
+            (s.position, len(rows)),
+            (s.patches, patches),
+            (s.step, 0),
+        ):
+            column[slot] = value
+        self.model.open(self.long([slot]), s)
+        if rows.primer:
+            self.model.prime(slot, s, rows.primer)
+        self.prefill(slot, rows.tokens, rows.audio, chunk or len(rows))
+
+    def prefill(self, slot: int, tokens: np.ndarray, audio: np.ndarray, chunk: int) -> None:
+        for begin in range(0, len(tokens), chunk):
+            end = min(begin + chunk, len(tokens))
+            audio_rows, done = np.flatnonzero(audio[begin:end]), int(audio[:begin].sum())
+            position, ends = self.long(range(begin, end)), end == len(tokens)
+            content = EmbedRows(
+                token=self.long(tokens[begin:end]),
+                audio=self.long(audio_rows),
+                audio_slot=self.long([slot] * len(audio_rows)),
+                audio_patch=self.long(range(done, done + len(audio_rows))),
+            )
+            rows = PrefillRows(
+                position=position,
+                is_audio=torch.from_numpy(audio[begin:end].copy()).to(position.device),
+                paged=PagedRows(
+                    cu_seqlens=self.long([0, end - begin]).int(),
+                    context=self.long([end]).int(),
+                    block_table=self.state.block_table[slot : slot + 1],
+                    write=self.write(self.long([slot] * (end - begin)), position),
+                    max_rows=end - begin,
+                    max_context=end,
+                    fresh=begin == 0,
+                ),
+                last=self.long([end - begin - 1] if ends else []),
+                last_slot=self.long([slot] if ends else []),
+            )
+            self.model.prefill(self.model.embed(content, self.state), rows, self.state, self.kv)
+
+    def rows(self, *slots: int) -> StepRows:
+        slot = self.long(slots)
+        position = self.state.position[slot]
+        paged = PagedRows(
+            cu_seqlens=self.long(range(len(slots) + 1)).int(),
+            context=(position + 1).int(),
+            block_table=self.state.block_table[slot],
+            write=self.write(slot, position),
+            max_rows=1,
+            max_context=self.state.block_table.shape[1] * PAGE,
+            fresh=False,
+        )
+        return StepRows(slot, paged)
+
+    def write(self, slot: Tensor, position: Tensor) -> Tensor:
+        return self.state.block_table[slot, position // PAGE].long() * PAGE + position % PAGE
+
+    def step(self, *slots: int, timesteps: int = 10) -> Frame:
+        return self.model.step(self.rows(*slots), timesteps, self.state, self.kv)
+
+    def made(self, slot: int) -> Tensor:
+        """Latents generated so far, [steps, P, D]."""
+        s = self.state
+        return s.history[slot, int(s.patches[slot] - s.step[slot]) : int(s.patches[slot])]
+
+
+@pytest.fixture(scope="session", name="load")
+def _load() -> Load:
+    return load
+
+
+@pytest.fixture(scope="session")
+def driver() -> type[Driver]:
+    return Driver
+
+
+@pytest.fixture(scope="session", name="edit")
+def _edit() -> Callable[[Path, Callable[[dict], object]], None]:
+    return edit
+
+
+@pytest.fixture(scope="session")
+def goldens() -> Path:
+    return GOLDENS
+
+
+@pytest.fixture(scope="session")
+def tiny() -> VoxCPM:
+    return load()
+
+
+@pytest.fixture(scope="session")
+def modules() -> dict[str, Tensor]:
+    return load_file(GOLDENS / "modules.safetensors")
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    """A copy of the tiny checkpoint that a test may damage."""
+    directory = tmp_path / "copy"
+    shutil.copytree(TINY, directory)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def declared_bfloat16(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
+    """Copies a checkpoint and declares the copy as bfloat16. Its files still hold float32 tensors."""
+
+    def copy(source: Path) -> Path:
+        directory = tmp_path_factory.mktemp("bfloat16") / source.name
+        shutil.copytree(source, directory)
+        edit(directory, lambda config: config.update(dtype="bfloat16"))
+        return directory
+
+    return copy
+
+
+@pytest.fixture(scope="session")
+def bfloat16_checkpoint(declared_bfloat16: Callable[[Path], Path]) -> Path:
+    return declared_bfloat16(TINY)
+
+
+@pytest.fixture(scope="session")
+def bfloat16(bfloat16_checkpoint: Path) -> VoxCPM:
+    """A model declared as bfloat16 and computed in float32."""
+    return load(bfloat16_checkpoint)
+
+
+def edit(directory: Path, change: Callable[[dict], object]) -> None:
+    path = directory / "config.json"
+    config = json.loads(path.read_text())
+    change(config)
+    path.write_text(json.dumps(config))

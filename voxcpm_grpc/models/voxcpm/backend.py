@@ -1,0 +1,139 @@
+"""Chooses the plain or the fast implementation of each part of a model, once, when the model is loaded.
+
+No other module chooses. Triton, CUDA and flash-attn are not part of every installation, so a fast implementation is
+imported inside the function that chooses it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor
+
+from voxcpm_grpc.attention import Attention
+from voxcpm_grpc.attention.reference import ReferenceAttention
+from voxcpm_grpc.errors import StartupError
+from voxcpm_grpc.layers.noise import GaussianNoise, Noise, RecordedNoise
+from voxcpm_grpc.layers.ops import Ops, TorchOps
+from voxcpm_grpc.models.base import LoadOptions
+from voxcpm_grpc.models.voxcpm.flow import FlowSchedule, PatchFlow, PlainFlow
+from voxcpm_grpc.models.voxcpm.local import LocDiT
+from voxcpm_grpc.models.voxcpm.vae import Decoder, StreamingDecoder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backend:
+    """The device, the dtypes and the implementations of a model, for its constructors."""
+
+    device: torch.device
+    dtype: torch.dtype
+    attention: Attention
+    ops: Ops
+    noise: Noise
+    fused: bool  # the flow loop uses kernels
+    persistent: bool  # with `fused`, the flow loop of a single stream is one launch if the kernel serves the model
+    codec_dtype: torch.dtype  # of the codec's decoder
+
+    def flow(self, dit: LocDiT, schedules: dict[int, FlowSchedule]) -> PatchFlow:
+        """The diffusion with the weights of `dit`, under a schedule for each count of timesteps."""
+        if not self.fused:
+            plain = PlainFlow(dit)
+            return PatchFlow(schedules, single=plain, batch=plain)
+        from voxcpm_grpc.models.voxcpm.fused_flow import FusedFlow
+        from voxcpm_grpc.models.voxcpm.persistent import persistent_flow
+
+        fused = FusedFlow(dit)
+        single = persistent_flow(dit) if self.persistent else None
+        return PatchFlow(schedules, single=single or fused, batch=fused)
+
+    def decoder(self, net: StreamingDecoder) -> Decoder:
+        """The codec's decoder, with the weights of `net`."""
+        return choose_decoder(net, self.codec_dtype)
+
+
+def choose_backend(options: LoadOptions, frames: int, channels: int) -> Backend:
+    """The backend for these options, and for patches of `frames` latent frames with `channels` channels.
+
+    Raises StartupError if the device does not support the options, or if the recorded noise has another shape.
+    """
+    device, dtype = options.device, options.dtype
+    half_on_gpu = device.type == "cuda" and dtype.itemsize == 2
+    fused = half_on_gpu if options.fused is None else options.fused
+    fast_codec = device.type == "cuda" and dtype != torch.float32
+    return Backend(
+        device=device,
+        dtype=dtype,
+        attention=choose_attention(options.attention, device),
+        ops=choose_ops(fused, device),
+        noise=_choose_noise(options.recorded_noise, frames, channels, device),
+        fused=fused,
+        persistent=options.persistent and device.type == "cuda",
+        codec_dtype=options.codec_dtype or (torch.float16 if fast_codec else torch.float32),
+    )
+
+
+def choose_attention(name: str, device: torch.device) -> Attention:
+    """The attention backend called `name`: reference, triton or flash.
+
+    "auto" is the reference on a CPU; on a GPU it is flash-attn if that is installed, else Triton. Raises StartupError.
+    """
+    if device.type == "cpu" and name not in ("auto", "reference"):
+        raise StartupError(f"engine.attention {name} needs a GPU; on a CPU it may be auto or reference")
+    if name == "auto" and device.type == "cuda":
+        name = "flash" if find_spec("flash_attn") else "triton"
+    try:
+        match name:
+            case "auto" | "reference":
+                return ReferenceAttention()
+            case "triton":
+                from voxcpm_grpc.attention.paged_triton import TritonAttention
+
+                return TritonAttention()
+            case "flash":
+                from voxcpm_grpc.attention.flash import FlashAttention
+
+                return FlashAttention()
+            case _:
+                raise StartupError(f"engine.attention is {name!r}; it may be auto, reference, triton or flash")
+    except ImportError as error:
+        raise StartupError(
+            f"engine.attention {name} cannot be loaded ({error}); install the missing package, or use auto"
+        ) from error
+
+
+def choose_ops(fused: bool, device: torch.device) -> Ops:
+    """The operations of a transformer layer besides attention: fused kernels, or plain PyTorch."""
+    if not fused:
+        return TorchOps()
+    from voxcpm_grpc.layers.fused import TritonOps
+
+    # The tiles need the shared memory and the matrix unit of Hopper.
+    return TritonOps(device, tiled=device.type == "cuda" and torch.cuda.get_device_capability(device)[0] == 9)
+
+
+def choose_decoder(net: StreamingDecoder, dtype: torch.dtype) -> Decoder:
+    """The decoder with the weights of `net` that computes in `dtype`: `net` itself in float32, else fused kernels.
+
+    Kernels exist for the modules of the released decoders. Every other decoder is `net`, in float32.
+    """
+    if dtype == torch.float32 or not net.has_kernels:
+        return net
+    from voxcpm_grpc.models.voxcpm.fused_vae import FusedDecoder
+
+    return FusedDecoder(net, dtype)
+
+
+def _choose_noise(recorded: Tensor | None, frames: int, channels: int, device: torch.device) -> Noise:
+    if recorded is not None:
+        if recorded.ndim != 3 or recorded.shape[1:] != (channels, frames) or not len(recorded):
+            expected = f"[steps, {channels}, {frames}]"
+            raise StartupError(f"the recorded noise has shape {list(recorded.shape)}, this model needs {expected}")
+        return RecordedNoise(recorded.to(device, torch.float32))
+    if device.type == "cuda" and find_spec("triton"):
+        from voxcpm_grpc.kernels.noise import gaussian
+
+        return partial(gaussian, size=frames * channels)
+    return GaussianNoise(frames * channels, device)

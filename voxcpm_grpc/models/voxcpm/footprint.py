@@ -1,0 +1,112 @@
+"""The memory that a model takes on a GPU, computed from its config.json alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from voxcpm_grpc.errors import StartupError
+from voxcpm_grpc.kernels.cuda.compiler import KernelUnavailable
+from voxcpm_grpc.kernels.cuda.persistent import packed_bytes
+from voxcpm_grpc.layers.weights import Weights
+from voxcpm_grpc.models.base import Footprint, LoadOptions
+from voxcpm_grpc.models.voxcpm.backend import choose_backend
+from voxcpm_grpc.models.voxcpm.codec import VoxCPMCodec
+from voxcpm_grpc.models.voxcpm.model import VoxCPM
+from voxcpm_grpc.models.voxcpm.networks import Networks, read_networks
+from voxcpm_grpc.models.voxcpm.parse import parse_config
+from voxcpm_grpc.models.voxcpm.persistent import flow_weights
+from voxcpm_grpc.models.voxcpm.vae import Decoder, build_decoder, build_encoder
+
+RELEASED_WIDTH = 2048  # hidden size of the model whose working memory was measured
+
+
+class _Blank(Weights):
+    """Weights without values: every tensor exists, in any shape, on the device `meta`, which stores none."""
+
+    def take(self, name: str, *shape: int) -> Tensor:
+        return torch.empty(shape, dtype=self.dtype, device=self.device)
+
+
+@dataclass(frozen=True, slots=True)
+class _HalfDecoder:
+    """The size and the dtype of a fused decoder, which cannot be built without a GPU."""
+
+    memory: int
+    dtype: torch.dtype
+
+
+def voxcpm_footprint(content: Any, options: LoadOptions) -> Footprint:
+    """The footprint of the model with this parsed config.json. `options.device` has no effect. Raises StartupError."""
+    config = parse_config(content)
+    positions = options.max_model_len or config.max_length
+    if not 1 <= positions <= config.lm_config.max_position_embeddings:
+        raise StartupError(
+            f"max_model_len is {positions}, this model supports 1 to {config.lm_config.max_position_embeddings}"
+        )
+    nowhere = torch.device("meta")
+    half = options.dtype.itemsize == 2
+    codec_dtype = options.codec_dtype or (torch.float16 if half else torch.float32)
+    plain = replace(options, device=nowhere, attention="reference", fused=False, codec_dtype=torch.float32)
+    backend = choose_backend(plain, config.patch_size, config.feat_dim)
+    blank = _Blank("", {}, nowhere, options.dtype, config.table_dtype)
+    networks = read_networks(config, blank, backend)
+    codec_blank = _Blank("", {}, nowhere, torch.float32, torch.float32)
+    encoder, net = build_encoder(config.vae, codec_blank), build_decoder(config.vae, codec_blank)
+    decoder = cast(Decoder, _HalfDecoder(net.memory, codec_dtype))
+    codec = VoxCPMCodec(config.vae, config.patch_size, encoder, decoder, nowhere)
+    info: Any = _Positions(positions)
+    model = VoxCPM(config, info, cast(Any, None), networks, cast(Any, None), codec, backend)
+    return Footprint(
+        weights=_bytes(networks) + _bytes(model.rope),
+        codec=_bytes(encoder) + _bytes(net) * codec_dtype.itemsize // 4,
+        single_flow=_single_flow(networks) if options.persistent and options.dtype == torch.bfloat16 else 0,
+        slot=_bytes(model.allocate(1)) + positions * config.patch_size * config.feat_dim * options.dtype.itemsize,
+        layout=model.layout,
+        positions=positions,
+        width=config.lm_config.hidden_size / RELEASED_WIDTH,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Positions:
+    max_model_len: int
+
+
+def _single_flow(networks: Networks) -> int:
+    """Bytes of the copy of the diffusion's weights for the kernel of a single stream; 0 if it has another shape."""
+    try:
+        return packed_bytes(len(flow_weights(networks.dit).layers))
+    except KernelUnavailable:
+        return 0
+
+
+def _bytes(made: object) -> int:
+    """Bytes of all tensors in an object and the objects that it holds; tensors with common storage count once."""
+    storages = {}
+    for tensor in _tensors(made):
+        storage = tensor.untyped_storage()
+        storages[storage._cdata] = storage
+    return sum(storage.nbytes() for storage in storages.values())
+
+
+def _tensors(made: object) -> Iterator[Tensor]:
+    if isinstance(made, Tensor):
+        yield made
+        return
+    if isinstance(made, (list, tuple)):
+        parts: list[object] = [*made]
+    elif isinstance(made, dict):
+        parts = [*made.values()]
+    elif is_dataclass(made):
+        parts = [getattr(made, field.name) for field in fields(made)]
+    elif type(made).__module__.startswith("voxcpm_grpc."):
+        parts = [*getattr(made, "__dict__", {}).values()]
+    else:
+        return
+    for part in parts:
+        yield from _tensors(part)

@@ -1,0 +1,82 @@
+"""Loads a model of any generation from a checkpoint directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from voxcpm_grpc import progress
+from voxcpm_grpc.checkpoint import CODEC_FILES, MODEL_FILES, fingerprint, languages
+from voxcpm_grpc.errors import StartupError
+from voxcpm_grpc.layers.weights import Weights, check, read_tensors, split
+from voxcpm_grpc.models.base import LoadOptions
+from voxcpm_grpc.models.voxcpm import lora
+from voxcpm_grpc.models.voxcpm.backend import choose_backend
+from voxcpm_grpc.models.voxcpm.codec import VoxCPMCodec
+from voxcpm_grpc.models.voxcpm.flow import build_schedules
+from voxcpm_grpc.models.voxcpm.model import VoxCPM
+from voxcpm_grpc.models.voxcpm.networks import read_networks
+from voxcpm_grpc.models.voxcpm.parse import parse_config
+from voxcpm_grpc.models.voxcpm.prompt import PromptLayout
+from voxcpm_grpc.models.voxcpm.tokenizer import TextTokenizer
+from voxcpm_grpc.models.voxcpm.vae import build_decoder, build_encoder, decoder_context
+from voxcpm_grpc.request import ModelInfo
+
+
+def load_voxcpm(directory: Path, content: Any, options: LoadOptions) -> VoxCPM:
+    """The model in `directory`, with the parsed config.json `content`. Raises StartupError."""
+    config = parse_config(content)
+    positions = options.max_model_len or config.max_length
+    if not 1 <= positions <= config.lm_config.max_position_embeddings:
+        raise StartupError(
+            f"max_model_len is {positions}, this model supports 1 to {config.lm_config.max_position_embeddings}"
+        )
+    if not options.timesteps or not all(1 <= n <= 100 for n in options.timesteps):
+        raise StartupError(f"timesteps are {options.timesteps}; name one or more counts from 1 to 100")
+    backend = choose_backend(options, config.patch_size, config.feat_dim)
+    tokenizer = TextTokenizer(directory / "tokenizer.json", config.lm_config.vocab_size)
+    progress.report("the model is loading: its files are being read")
+    model_path, model_tensors = read_tensors(directory, MODEL_FILES)
+    codec_path, codec_tensors = read_tensors(directory, CODEC_FILES)
+    codec_tensors = split(model_tensors, "audio_vae.") | codec_tensors  # the file of the codec wins, as in training
+    device, table = options.device, config.table_dtype
+    if options.merge_lora:
+        lora.merge(lora.read_adapter(options.merge_lora, model_tensors), model_tensors, table)
+    taken = progress.counting("the model is loading: its tensors", len(model_tensors) + len(codec_tensors))
+    weights = Weights(model_path.name, model_tensors, device, options.dtype, table, on_taken=taken)
+    codec_weights = Weights(codec_path.name, codec_tensors, device, torch.float32, torch.float32, on_taken=taken)
+    encoder, decoder = build_encoder(config.vae, codec_weights), build_decoder(config.vae, codec_weights)
+    networks = read_networks(config, weights, backend)
+    check(weights, codec_weights)
+    decoder = backend.decoder(decoder)
+    codec = VoxCPMCodec(config.vae, config.patch_size, encoder, decoder, device)
+    schedules = build_schedules(networks.dit, options.timesteps, table, mean=config.mean_mode)
+    flow = backend.flow(networks.dit, schedules)
+    info = ModelInfo(
+        name=options.name or directory.resolve().name,
+        architecture=config.architecture,
+        fingerprint=options.fingerprint() if options.fingerprint else fingerprint(directory),
+        input_sample_rate=config.vae.sample_rate,
+        output_sample_rate=config.vae.output_rate,
+        patch_size=config.patch_size,
+        latent_dim=config.feat_dim,
+        samples_per_step=config.patch_size * config.vae.decode_hop,
+        samples_per_patch=config.patch_size * config.vae.encode_hop,
+        max_model_len=positions,
+        max_slots=options.max_slots,
+        timesteps=options.timesteps,
+        device=str(device),
+        dtype=str(options.dtype).removeprefix("torch."),
+        codec_dtype=str(decoder.dtype).removeprefix("torch."),
+        languages=languages(directory, options.name or ""),
+        takes_references=config.takes_references,
+        takes_styles=config.takes_styles,
+    )
+    layout = PromptLayout(
+        tokenize=tokenizer,
+        patch_shape=(config.patch_size, config.feat_dim),
+        context=-(-decoder_context(config.vae) // config.patch_size),
+    )
+    return VoxCPM(config, info, layout, networks, flow, codec, backend)

@@ -1,0 +1,183 @@
+"""VoxCPM, of any generation: text and speech in one sequence, with one patch of latents for each step.
+
+Dimensions as in models/base.py, and c the hidden size of the language models.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from voxcpm_grpc.attention import PagedKV, PagedRows, Rotation
+from voxcpm_grpc.models.base import (
+    EmbedRows,
+    Frame,
+    KVLayout,
+    PrefillRows,
+    PromptRows,
+    SlotState,
+    SpeechModel,
+    StepRows,
+)
+from voxcpm_grpc.models.voxcpm.backend import Backend
+from voxcpm_grpc.models.voxcpm.codec import VoxCPMCodec
+from voxcpm_grpc.models.voxcpm.config import VoxCPMConfig
+from voxcpm_grpc.models.voxcpm.flow import PatchFlow
+from voxcpm_grpc.models.voxcpm.networks import Networks
+from voxcpm_grpc.models.voxcpm.prompt import PromptLayout
+from voxcpm_grpc.request import ModelInfo, Request
+
+MAX_LATENT = 65504.0  # the largest value of float16, in which the codec may compute
+
+
+@dataclass(frozen=True, slots=True)
+class VoxCPMState:
+    """The state of streams that is specific to this family."""
+
+    semantic: Tensor  # [n, c] last hidden state of the base LM, quantized after audio
+    acoustic: Tensor  # [n, c] last hidden state of the residual LM
+    condition: Tensor  # [n, P, D] the previous patch; zeros if the generation starts from text
+    stop: Tensor  # [n] bool: the speech ends with that patch
+    finite: Tensor  # [n] bool: that patch was finite and below MAX_LATENT; otherwise it was replaced by zeros
+    codec: Tensor  # [n, m] memory of the codec's decoder, in its dtype
+
+
+class VoxCPM(SpeechModel):
+    def __init__(
+        self,
+        config: VoxCPMConfig,
+        info: ModelInfo,
+        prompt_layout: PromptLayout,
+        networks: Networks,
+        flow: PatchFlow,
+        codec: VoxCPMCodec,
+        backend: Backend,
+    ) -> None:
+        self.config, self.info, self.prompt_layout = config, info, prompt_layout
+        self.networks, self.flow, self.backend = networks, flow, backend
+        self.codec = self._codec = codec
+        self.capturable = backend.attention.capturable
+        self.layout = KVLayout(
+            layers=config.base.layers + config.residual.layers,
+            heads=config.base.kv_heads,
+            head_dim=config.base.head_dim,
+            dtype=backend.dtype,
+        )
+        rope = config.lm_config.rope(config.base.head_dim, info.max_model_len, dtype=config.table_dtype)
+        self.rope = rope.to(backend.device)
+
+    def prompt(self, request: Request) -> PromptRows:
+        if request.conditioning.reference is not None:
+            self.info.require_references("reference")
+        return self.prompt_layout(request)
+
+    def allocate(self, slots: int) -> VoxCPMState:
+        hidden, patch = (
+            (slots, self.config.lm_config.hidden_size),
+            (slots, self.config.patch_size, self.config.feat_dim),
+        )
+        zeros = partial(torch.zeros, device=self.backend.device, dtype=self.backend.dtype)
+        flags = partial(zeros, slots, dtype=torch.bool)
+        return VoxCPMState(zeros(hidden), zeros(hidden), zeros(patch), flags(), flags(), self._codec.allocate(slots))
+
+    @torch.inference_mode()
+    def open(self, slots: Tensor, state: SlotState) -> None:
+        own: VoxCPMState = state.model
+        own.codec.index_fill_(0, slots, 0)
+        own.condition.index_fill_(0, slots, 0)
+
+    @torch.inference_mode()
+    def prime(self, slot: int, state: SlotState, patches: int) -> None:
+        own: VoxCPMState = state.model
+        recent = state.patches[slot] - patches + torch.arange(patches, device=self.backend.device)
+        primer = state.history[slot].index_select(0, recent)  # [patches, P, D]
+        self._codec.decode_one(primer, own.codec[slot : slot + 1])
+        own.condition[slot] = primer[-1]
+
+    @torch.inference_mode()
+    def embed(self, rows: EmbedRows, state: SlotState) -> tuple[Tensor, Tensor]:
+        """Inputs of the base LM, and their audio part (zeros at text), both [t, c]."""
+        x = F.embedding(rows.token, self.networks.embedding)
+        audio = torch.zeros_like(x)
+        if rows.audio.shape[0]:
+            patches = state.history[rows.audio_slot, rows.audio_patch].to(x.dtype)
+            audio.index_copy_(0, rows.audio, self.networks.enc_to_lm(self.networks.encode_patch(patches)))
+            x.index_copy_(0, rows.audio, audio[rows.audio])
+        return x, audio
+
+    @torch.inference_mode()
+    def prefill(self, embedded: tuple[Tensor, ...], rows: PrefillRows, state: SlotState, kv: PagedKV) -> None:
+        own: VoxCPMState = state.model
+        x, audio = embedded
+        rotate = None if self.config.lm_config.no_rope else self.rope.at(rows.position)
+        semantic = self._base(x, rotate, kv, rows.paged)
+        semantic = torch.where(rows.is_audio[:, None], self.networks.quantize(semantic), semantic)
+        acoustic = self._residual(semantic, audio, rows.position, kv, rows.paged)
+        own.semantic.index_copy_(0, rows.last_slot, semantic[rows.last])
+        own.acoustic.index_copy_(0, rows.last_slot, acoustic[rows.last])
+
+    @torch.inference_mode()
+    def generate_patch(self, slot: Tensor, timesteps: int, state: SlotState) -> None:
+        own: VoxCPMState = state.model
+        semantic, acoustic = own.semantic[slot], own.acoustic[slot]  # [b, c]
+        stop_logits = self.networks.stop_logits(semantic)
+        mu = self.networks.mu(semantic, acoustic)  # [b, m, e]
+        noise = self._noise(slot, state)
+        latents = self.flow(noise, mu, own.condition[slot], state.cfg[slot], timesteps)  # [b, P, D]
+        # A stream with a broken patch ends. The patch becomes zeros, because broken values in the KV cache could reach
+        # the next owner of its pages.
+        finite = latents.abs().flatten(1).amax(1) < MAX_LATENT
+        patch = torch.where(finite[:, None, None], latents, 0).to(own.condition.dtype)
+        for target, value in (
+            (own.condition, patch),
+            (own.stop, stop_logits[:, 1] > stop_logits[:, 0]),
+            (own.finite, finite),
+        ):
+            target.index_copy_(0, slot, value)
+        # Padding rows share the scratch slot, whose counters are never reset.
+        index = state.patches[slot].clamp(max=state.history.shape[1] - 1)
+        state.history[slot, index] = patch.to(state.history.dtype)
+
+    @torch.inference_mode()
+    def decode_patch(self, slot: Tensor, state: SlotState) -> Frame:
+        own: VoxCPMState = state.model
+        audio = self._codec.decoder.decode(own.condition[slot][:, None], own.codec, slot)  # [b, samples]
+        return Frame(audio=audio, stop=own.stop[slot], finite=audio.isfinite().all(1) & own.finite[slot])
+
+    @torch.inference_mode()
+    def advance(self, rows: StepRows, state: SlotState, kv: PagedKV) -> None:
+        own: VoxCPMState = state.model
+        slot = rows.slot
+        position = state.position[slot]
+        audio = self.networks.enc_to_lm(self.networks.encode_patch(own.condition[slot]))
+        rotate = None if self.config.lm_config.no_rope else self.rope.at(position)
+        semantic = self.networks.quantize(self._base(audio, rotate, kv, rows.paged))
+        acoustic = self._residual(semantic, audio, position, kv, rows.paged)
+        for target, value in (
+            (own.semantic, semantic),
+            (own.acoustic, acoustic),
+            (state.position, position + 1),
+            (state.patches, state.patches[slot] + 1),
+            (state.step, state.step[slot] + 1),
+        ):
+            target.index_copy_(0, slot, value)
+
+    def _noise(self, slot: Tensor, state: SlotState) -> Tensor:
+        """The initial noise of each stream, float32 [b, P, D]. Its values are drawn channel by channel."""
+        flat = self.backend.noise(state.seed[slot], state.turn[slot], state.segment[slot], state.step[slot])
+        noise = flat.unflatten(1, (self.config.feat_dim, self.config.patch_size))
+        return noise.transpose(1, 2) * state.temperature[slot][:, None, None]
+
+    def _base(self, x: Tensor, rotate: Rotation | None, kv: PagedKV, rows: PagedRows) -> Tensor:
+        layers = kv.layers(0, self.config.base.layers)
+        return self.networks.base(x, partial(self.backend.attention.attend, kv=layers, rows=rows, rotate=rotate))
+
+    def _residual(self, semantic: Tensor, audio: Tensor, position: Tensor, kv: PagedKV, rows: PagedRows) -> Tensor:
+        rotate = self.rope.at(position) if self.config.residual_rotates else None
+        layers = kv.layers(self.config.base.layers, self.layout.layers)
+        x = self.networks.residual_input(semantic, audio)
+        return self.networks.residual(x, partial(self.backend.attention.attend, kv=layers, rows=rows, rotate=rotate))

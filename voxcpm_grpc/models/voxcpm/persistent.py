@@ -1,0 +1,87 @@
+"""Adapts a diffusion transformer to the kernel that runs the flow loop of one stream in a single launch."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from torch import Tensor
+
+from voxcpm_grpc.kernels.cuda.compiler import KernelUnavailable
+from voxcpm_grpc.kernels.cuda.persistent import (
+    FFN,
+    HEAD,
+    HEADS,
+    HIDDEN,
+    KV_HEADS,
+    LATENT,
+    TOKENS,
+    FlowWeights,
+    LayerWeights,
+    PersistentFlow,
+)
+from voxcpm_grpc.layers.linear import Linear
+from voxcpm_grpc.layers.norm import RMSNorm
+from voxcpm_grpc.models.voxcpm.flow import FlowSchedule
+from voxcpm_grpc.models.voxcpm.local import LocDiT
+
+logger = logging.getLogger(__name__)
+
+
+class PersistentLoop:
+    """A `flow.FlowLoop` for a batch of one, in a single launch."""
+
+    def __init__(self, kernel: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]) -> None:
+        self._kernel = kernel
+
+    def __call__(self, noise: Tensor, mu: Tensor, condition: Tensor, cfg: Tensor, schedule: FlowSchedule) -> Tensor:
+        return self._kernel(noise.contiguous(), mu, condition, cfg, schedule.tokens[:, 0], schedule.sizes)
+
+
+def persistent_flow(dit: LocDiT) -> PersistentLoop | None:
+    """The loop of one stream in a single launch. None, with the reason in the log, if it cannot run here."""
+    try:
+        return PersistentLoop(PersistentFlow(flow_weights(dit)))
+    except KernelUnavailable as error:
+        logger.info("a single stream uses one launch for each product of the diffusion, not one for all: %s", error)
+        return None
+
+
+def flow_weights(dit: LocDiT) -> FlowWeights:
+    """The weights of the loop, including the norms. Raises KernelUnavailable if the kernel does not serve the shape."""
+    shape, latent = dit.stack.shape, dit.in_proj.weight.shape[1]
+    sizes = (shape.hidden, shape.ffn, shape.heads, shape.kv_heads, shape.head_dim, latent, shape.residual_scale)
+    have = (*sizes, len(dit.rope.cos))
+    serves = (HIDDEN, FFN, HEADS, KV_HEADS, HEAD, LATENT, 1, TOKENS)
+    if have != serves:
+        raise KernelUnavailable(
+            "the kernel serves hidden size, ffn, heads, KV heads, head size, latent channels, residual scale, tokens "
+            f"{serves}, not {have}"
+        )
+    layers = [
+        LayerWeights(
+            qkv=_folded(layer.qkv, layer.norm),
+            out=layer.out.weight,
+            gate_up=_folded(layer.gate_up, layer.mlp_norm),
+            down=layer.down.weight,
+        )
+        for layer in dit.stack.layers
+    ]
+    return FlowWeights(
+        layers=layers,
+        eps=shape.eps,
+        in_proj=_with_bias(dit.in_proj),
+        cond_proj=_with_bias(dit.cond_proj),
+        out_proj=(_folded(dit.out_proj, dit.stack.norm), _with_bias(dit.out_proj)[1]),
+        cos=dit.rope.cos.flatten(1),
+        sin=dit.rope.sin.flatten(1),
+    )
+
+
+def _folded(linear: Linear, norm: RMSNorm) -> Tensor:
+    return linear.weight if norm.weight is None else linear.weight * norm.weight
+
+
+def _with_bias(linear: Linear) -> tuple[Tensor, Tensor]:
+    bias = linear.bias
+    return linear.weight, linear.weight.new_zeros(len(linear.weight)) if bias is None else bias

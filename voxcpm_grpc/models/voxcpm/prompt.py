@@ -1,0 +1,74 @@
+"""Converts a request to positions: text tokens and audio patches in the order that the model was trained with."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from voxcpm_grpc.errors import InvalidRequest
+from voxcpm_grpc.models.base import PromptRows
+from voxcpm_grpc.models.voxcpm.tokenizer import AUDIO_START, REFERENCE_END, REFERENCE_START
+from voxcpm_grpc.request import Request
+
+EXTRA_STEPS = 10  # of the limit by text length in the released code, beyond those of the tokens
+SPACES = re.compile(r"\s+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptLayout:
+    """Lays out requests for a model with patches of `patch_shape`, whose codec depends on `context` past patches."""
+
+    tokenize: Callable[[str], list[int]]
+    patch_shape: tuple[int, int]  # P, D
+    context: int
+
+    def __call__(self, request: Request) -> PromptRows:
+        if not request.text.strip():
+            raise InvalidRequest("the text is blank; send at least one word to speak", field="text")
+        target = SPACES.sub(" ", request.text)
+        prompt, reference = request.conditioning.prompt, request.conditioning.reference
+        none = np.zeros((0, *self.patch_shape), np.float32)
+        reference = none if reference is None else self._latents(reference, "reference")
+        continued = none if prompt is None else self._latents(prompt.latents, "prompt")
+        if prompt is not None and not prompt.text.strip():
+            raise InvalidRequest("the prompt has no text; send the transcript of its recording", field="prompt")
+
+        head = [REFERENCE_START, *[0] * len(reference), REFERENCE_END] if len(reference) else []
+        tokens = self.tokenize(target)
+        sampling = request.sampling
+        usual = len(tokens) * sampling.steps_per_token
+        limit = int(usual + EXTRA_STEPS)
+        text = tokens if prompt is None else self.tokenize(prompt.text + target)
+        tokens = [*head, *text, AUDIO_START, *[0] * len(continued)]
+        audio = np.zeros(len(tokens), bool)
+        audio[1 : 1 + len(reference)] = True
+        audio[len(tokens) - len(continued) :] = True
+        return PromptRows(
+            tokens=np.array(tokens, np.int64),
+            audio=audio,
+            patches=np.concatenate([reference, continued]),
+            cacheable=len(tokens) - len(continued),
+            primer=min(len(continued), self.context),
+            max_steps=limit if sampling.max_steps is None else min(limit, sampling.max_steps),
+            ran_on_steps=usual,
+        )
+
+    def _latents(self, latents: np.ndarray, name: str) -> np.ndarray:
+        """Latents of the request's field `name` as float32 [patches, P, D]. Raises InvalidRequest."""
+        p, d = self.patch_shape
+        if latents.ndim != 3 or latents.shape[1:] != (p, d):
+            raise InvalidRequest(
+                f"the {name} latents have shape {list(latents.shape)}, this model needs [patches, {p}, {d}]; "
+                "encode the recording with this model",
+                field=name,
+            )
+        if not len(latents):
+            raise InvalidRequest(f"the {name} has no audio; send a recording that is not empty", field=name)
+        if not np.isfinite(latents).all():
+            raise InvalidRequest(
+                f"the {name} latents are not all finite numbers; encode the recording again", field=name
+            )
+        return latents.astype(np.float32, copy=False)

@@ -1,0 +1,67 @@
+"""Converts text to token ids: byte-pair encoding, then words of Chinese characters are split into characters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+from voxcpm_grpc.errors import StartupError
+from voxcpm_grpc.models.voxcpm.registered import register_tokens
+
+AUDIO_START = 101  # between the text and the speech
+REFERENCE_START = 103
+REFERENCE_END = 104
+SPECIAL = {
+    AUDIO_START: "<|audio_start|>",
+    REFERENCE_START: "<|audio_prompt_start|>",
+    REFERENCE_END: "<|audio_prompt_end|>",
+}
+SPACE = "▁"  # a space in the vocabulary
+
+
+class TextTokenizer:
+    """Token ids of text without begin or end marks, as the model was trained with them.
+
+    The model was trained on Chinese characters, not words. A token that is, without its space, a word of two or more
+    Chinese characters is replaced by these characters, without the space. Other tokens are unchanged.
+
+    Special tokens in a text are the tokens that the files of the checkpoint register, as in the released code: where
+    they register <|audio_start|>, these characters give the token 101, and else the tokens of their spelling.
+    """
+
+    def __init__(self, path: Path, vocab_size: int) -> None:
+        try:
+            self.bpe = Tokenizer.from_file(str(path))
+        except Exception as error:  # the library raises plain exceptions for missing and for broken files
+            raise StartupError(f"{path} cannot be read ({error}); download the checkpoint again") from error
+        unknown = register_tokens(self.bpe, path.parent, vocab_size)
+        self.bpe.no_truncation()
+        self.bpe.no_padding()
+        vocab = self.bpe.get_vocab()
+        top = max(max(vocab.values(), default=0), *SPECIAL)
+        if top >= vocab_size:
+            raise StartupError(
+                f"{path} has token {top} and the model holds {vocab_size} tokens; "
+                "take tokenizer.json and config.json from the same release"
+            )
+        for id, name in SPECIAL.items():
+            if vocab.get(name, id) != id:
+                raise StartupError(f"{path} gives {name} the id {vocab[name]}, the model expects {id}")
+        self.unknown = vocab.get(unknown, 0)
+        self.split = _character_splits(vocab, self.unknown)
+
+    def __call__(self, text: str) -> list[int]:
+        # By name, as in the released code: a token that took spaces or other characters with it is unknown there.
+        tokens = self.bpe.encode(text, add_special_tokens=False).tokens
+        unknown = (self.unknown,)
+        return [id for token in tokens for id in self.split.get(token, unknown)]
+
+
+def _character_splits(vocab: dict[str, int], unknown: int) -> dict[str, tuple[int, ...]]:
+    """The ids of each token: those of its characters if it is several Chinese characters, else its own."""
+    words = {token for token in vocab if len(token) >= 2 and all("\u4e00" <= c <= "\u9fff" for c in token)}
+    return {
+        token: tuple(vocab.get(c, unknown) for c in bare) if (bare := token.replace(SPACE, "")) in words else (id,)
+        for token, id in vocab.items()
+    }
