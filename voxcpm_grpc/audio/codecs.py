@@ -226,15 +226,15 @@ class G711Encoder(PcmEncoder):
 def decode_g711(data: bytes, name: str) -> np.ndarray:
     """The samples of a recording, a byte each: float32 [n]. name: FFmpeg's, pcm_mulaw or pcm_alaw."""
     check()
-    decoder = _av().CodecContext.create(name, "r")
+    decoder = load_av().CodecContext.create(name, "r")
     decoder.sample_rate, decoder.layout = 8000, "mono"
-    frames = decoder.decode(_av().Packet(data))
+    frames = decoder.decode(load_av().Packet(data))
     return pcm.to_float(np.concatenate([one.to_ndarray().reshape(-1) for one in frames]))
 
 
 def context(codec: Codec) -> Any:
     """A new codec context."""
-    made = _av().CodecContext.create(codec.name, "w")
+    made = load_av().CodecContext.create(codec.name, "w")
     made.sample_rate, made.layout, made.format = codec.rate, "mono", codec.sample_format
     made.options = dict(codec.options)
     made.open()
@@ -244,7 +244,7 @@ def context(codec: Codec) -> Any:
 def frame(samples: np.ndarray, codec: Codec) -> Any:
     """A frame of float32 samples [n]."""
     convert: Callable[[np.ndarray], np.ndarray] = pcm.s16 if codec.sample_format == "s16" else _floats
-    made = _av().AudioFrame.from_ndarray(convert(samples)[None], format=codec.sample_format, layout="mono")
+    made = load_av().AudioFrame.from_ndarray(convert(samples)[None], format=codec.sample_format, layout="mono")
     made.sample_rate = codec.rate
     return made
 
@@ -252,14 +252,14 @@ def frame(samples: np.ndarray, codec: Codec) -> Any:
 def preload() -> None:
     """Load PyAV if it is installed, so that the first compressed stream does not wait for it."""
     with suppress(ImportError):
-        _av()
+        load_av()
 
 
-def check() -> None:
-    """Raise FailedPrecondition if PyAV is missing. Does not load it."""
+def check(work: str = "compress audio") -> None:
+    """Raise FailedPrecondition if PyAV is missing, which does the work. Does not load it."""
     if importlib.util.find_spec("av") is None:
         raise FailedPrecondition(
-            "this server cannot compress audio, because PyAV is missing: pip install 'voxcpm-grpc[server]'"
+            f"this server cannot {work}, because PyAV is missing: pip install 'voxcpm-grpc[server]'"
         )
 
 
@@ -267,7 +267,8 @@ def _floats(samples: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(samples, np.float32)
 
 
-def _av() -> Any:
+def load_av() -> Any:
+    """The package av. The first call takes a tenth of a second."""
     import av
 
     return av

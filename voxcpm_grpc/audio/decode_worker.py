@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from voxcpm_grpc import logs
+from voxcpm_grpc.audio.cleaning import NO_CLEANING, Cleaning, clean
 from voxcpm_grpc.audio.decode import Decoded, decode
 from voxcpm_grpc.audio.formats import AudioFormat, BadAudio, Encoding
 from voxcpm_grpc.audio.voice_check import Flaw, FlawKind, check_voice, flaws
@@ -38,6 +39,7 @@ class Job:
 
     data: bytes
     format_hint: AudioFormat | None
+    cleaning: Cleaning = NO_CLEANING
     target_rate: int
     max_seconds: float
     max_bytes: int
@@ -47,6 +49,7 @@ class Job:
         return json.dumps(
             {
                 "hint": asdict(self.format_hint) if self.format_hint else None,
+                "cleaning": asdict(self.cleaning),
                 "target_rate": self.target_rate,
                 "max_seconds": self.max_seconds,
                 "max_bytes": self.max_bytes,
@@ -155,17 +158,18 @@ def _serve(pipe: Connection, log_options: LogOptions) -> None:
 
 
 def _reply(pipe: Connection, options: dict[str, Any], data: bytes, memory: int) -> None:
-    hint = options.pop("hint")
+    hint, cleaning = options.pop("hint"), Cleaning(**options.pop("cleaning"))
     waveform = None
     try:
         format_hint = AudioFormat(Encoding(hint["encoding"]), hint["sample_rate"]) if hint else None
-        decoded = decode(data, format_hint=format_hint, **options)
-        check_voice(decoded.waveform, options["target_rate"])
-        found = flaws(decoded.waveform, options["target_rate"], decoded.full_scale)
-        waveform = np.ascontiguousarray(decoded.waveform, np.float32)
+        decoded, rate = decode(data, format_hint=format_hint, **options), options["target_rate"]
+        cleaned = clean(decoded.waveform, rate, cleaning)
+        check_voice(cleaned, rate)
+        found = flaws(cleaned, rate, decoded.full_scale)
+        waveform = np.ascontiguousarray(cleaned, np.float32)
         reply: dict[str, Any] = {
             "source_rate": decoded.source_rate,
-            "seconds": decoded.seconds,
+            "seconds": decoded.seconds if len(cleaned) == len(decoded.waveform) else len(cleaned) / rate,
             "full_scale": decoded.full_scale,
             "flaws": [(flaw.kind.value, flaw.text) for flaw in found],
         }

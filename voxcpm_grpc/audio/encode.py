@@ -8,6 +8,7 @@ import numpy as np
 
 from voxcpm_grpc.audio import pcm, wav
 from voxcpm_grpc.audio.codecs import BarePackets, Codec, Flac, FrameEncoder, G711Encoder, OggOpus
+from voxcpm_grpc.audio.effects import Effects, StreamEffects
 from voxcpm_grpc.audio.encoder import Encoded, Encoder, PcmEncoder
 from voxcpm_grpc.audio.formats import AudioFormat, Encoding
 from voxcpm_grpc.audio.resample import StreamResampler
@@ -69,14 +70,16 @@ def encoder(format: AudioFormat) -> Encoder:
 
 
 class OutputPipeline:
-    """Resamples and encodes one stream with all its segments and turns.
+    """Applies effects to one stream with all its segments and turns, resamples and encodes it.
 
-    The samples of all parts together are the exact offset. Within a turn the signal is continuous. The resampler and
-    the encoder keep their last milliseconds until `end_turn`.
+    The samples of all parts together are the exact offset. Within a turn the signal is continuous. Effects, resampler
+    and encoder keep their last milliseconds until `end_turn`.
     """
 
     def __init__(self, native_rate: int, format: AudioFormat) -> None:
+        self._effects = StreamEffects(native_rate)
         self._resampler = StreamResampler(native_rate, format.sample_rate)
+        self._rates = native_rate, format.sample_rate
         self._encoder = encoder(format)
 
     @property
@@ -92,25 +95,49 @@ class OutputPipeline:
     @property
     def slow(self) -> bool:
         """True if the methods take long enough to be run in a thread."""
-        return self._encoder.slow
+        return self._encoder.slow or self._effects.effects.is_filtered
+
+    def begin_turn(self, effects: Effects) -> None:
+        """Apply effects to the signal that begins now, after `end_turn` or `discard`."""
+        if effects != self._effects.effects:
+            self._effects.begin(effects)
+
+    def length(self, samples: int) -> int:
+        """The samples of the output for that many samples of a signal at the native rate."""
+        source, target = self._rates
+        return (2 * self._effects.effects.length(samples) * target + source) // (2 * source)
 
     def push(self, samples: np.ndarray) -> Encoded:
         """Encode float32 samples [n] at the native rate. Raises Internal for samples that are not finite."""
         if not np.isfinite(samples).all():  # the resampler would spread them over all samples that follow
             raise Internal
-        return self._encoder.push(self._resampler.push(samples))
+        return self._encoder.push(self._resampler.push(self._effects.push(samples)))
+
+    def pause(self, samples: int) -> Encoded:
+        """Encode the samples that effects and resampler still hold, and then that many samples of silence.
+
+        The signal that follows is a new one.
+        """
+        rest, silence = self._rest(), self._encoder.push(np.zeros(samples, np.float32))
+        return Encoded(rest.data + silence.data, rest.samples + silence.samples)
 
     def end_turn(self) -> Encoded:
         """Encode the samples that are still held. The next turn is a new signal in the same stream."""
-        rest, end = self._encoder.push(self._resampler.flush()), self._encoder.end_signal()
+        rest, end = self._rest(), self._encoder.end_signal()
         return Encoded(rest.data + end.data, rest.samples + end.samples)
 
     def discard(self) -> None:
         """Drop the samples that are still held, because no audio of a turn may follow its interrupt."""
+        self._effects.reset()
         self._resampler.reset()
         self._encoder.discard()
 
     def flush(self) -> Encoded:
         """End the stream, and return its last part."""
-        rest, end = self._encoder.push(self._resampler.flush()), self._encoder.flush()
+        rest, end = self._rest(), self._encoder.flush()
         return Encoded(rest.data + end.data, rest.samples + end.samples, end.padding)
+
+    def _rest(self) -> Encoded:
+        """Encode the samples that effects and resampler still hold."""
+        rest = self._resampler.push(self._effects.flush())
+        return self._encoder.push(np.concatenate([rest, self._resampler.flush()]))

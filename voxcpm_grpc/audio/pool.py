@@ -7,6 +7,7 @@ import queue
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from voxcpm_grpc import logs
+from voxcpm_grpc.audio.cleaning import NO_CLEANING, Cleaning
 from voxcpm_grpc.audio.decode import Decoded
 from voxcpm_grpc.audio.decode_worker import DecodeWorker, Job, WorkerStopped
 from voxcpm_grpc.audio.fair_queue import FairQueue
@@ -61,6 +62,7 @@ class DecodePool:
         data: bytes,
         *,
         format_hint: AudioFormat | None = None,
+        cleaning: Cleaning = NO_CLEANING,
         target_rate: int,
         max_seconds: float,
         max_bytes: int,
@@ -68,7 +70,7 @@ class DecodePool:
     ) -> Decoded:
         """Decode in a worker, with the arguments, the result and the errors of `audio.decode`.
 
-        The recording is also checked: raises the errors of `check_voice`, and sets `Decoded.flaws`.
+        The recording is also cleaned, and then checked: raises the errors of `check_voice`, and sets `Decoded.flaws`.
 
         caller: those who send many recordings wait for each other, and others for one of each worker at most
         Raises Unavailable after `close`, and if workers are stopped from outside.
@@ -76,7 +78,12 @@ class DecodePool:
         if self._closed:
             raise _closing()
         job = Job(
-            data=data, format_hint=format_hint, target_rate=target_rate, max_seconds=max_seconds, max_bytes=max_bytes
+            data=data,
+            format_hint=format_hint,
+            cleaning=cleaning,
+            target_rate=target_rate,
+            max_seconds=max_seconds,
+            max_bytes=max_bytes,
         )
         result: Future[Decoded] = Future()
         self._jobs.put(caller, (job, result))
