@@ -57,7 +57,7 @@ class WatchStatsResponse(_message.Message):
     def __init__(self, stats: _Optional[_Union[ServerStats, _Mapping]] = ...) -> None: ...
 
 class ServerStats(_message.Message):
-    __slots__ = ("version", "start_time", "read_time", "state", "start_step", "model", "front", "engines", "recent")
+    __slots__ = ("version", "start_time", "read_time", "state", "start_step", "model", "front", "engines", "recent", "models")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     START_TIME_FIELD_NUMBER: _ClassVar[int]
     READ_TIME_FIELD_NUMBER: _ClassVar[int]
@@ -67,6 +67,7 @@ class ServerStats(_message.Message):
     FRONT_FIELD_NUMBER: _ClassVar[int]
     ENGINES_FIELD_NUMBER: _ClassVar[int]
     RECENT_FIELD_NUMBER: _ClassVar[int]
+    MODELS_FIELD_NUMBER: _ClassVar[int]
     version: str
     start_time: _timestamp_pb2.Timestamp
     read_time: _timestamp_pb2.Timestamp
@@ -76,7 +77,8 @@ class ServerStats(_message.Message):
     front: FrontStats
     engines: _containers.RepeatedCompositeFieldContainer[EngineStats]
     recent: RecentStats
-    def __init__(self, version: _Optional[str] = ..., start_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., read_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., state: _Optional[_Union[ServerState, str]] = ..., start_step: _Optional[str] = ..., model: _Optional[str] = ..., front: _Optional[_Union[FrontStats, _Mapping]] = ..., engines: _Optional[_Iterable[_Union[EngineStats, _Mapping]]] = ..., recent: _Optional[_Union[RecentStats, _Mapping]] = ...) -> None: ...
+    models: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, version: _Optional[str] = ..., start_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., read_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., state: _Optional[_Union[ServerState, str]] = ..., start_step: _Optional[str] = ..., model: _Optional[str] = ..., front: _Optional[_Union[FrontStats, _Mapping]] = ..., engines: _Optional[_Iterable[_Union[EngineStats, _Mapping]]] = ..., recent: _Optional[_Union[RecentStats, _Mapping]] = ..., models: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class FrontStats(_message.Message):
     __slots__ = ("process_id", "open_calls", "streams", "max_streams", "uploads", "upload_bytes", "stored_voices", "tasks", "open_files", "resident_bytes", "cpu_time", "calls_ended", "calls_failed", "audio_sent")
@@ -118,7 +120,7 @@ class FrontStats(_message.Message):
     def __init__(self, process_id: _Optional[int] = ..., open_calls: _Optional[_Mapping[str, int]] = ..., streams: _Optional[int] = ..., max_streams: _Optional[int] = ..., uploads: _Optional[int] = ..., upload_bytes: _Optional[int] = ..., stored_voices: _Optional[int] = ..., tasks: _Optional[int] = ..., open_files: _Optional[int] = ..., resident_bytes: _Optional[int] = ..., cpu_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., calls_ended: _Optional[int] = ..., calls_failed: _Optional[int] = ..., audio_sent: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class EngineStats(_message.Message):
-    __slots__ = ("name", "state", "device", "process_id", "restarts", "age", "slots_used", "slots_total", "requests_running", "requests_waiting", "requests_resting", "pages_used", "pages_free", "pages_total", "kv_positions", "prefix_hit_positions", "prefill_positions", "steps", "step_time", "preemptions", "swaps", "audio_made", "requests_finished", "requests_cancelled", "requests_failed")
+    __slots__ = ("name", "state", "device", "process_id", "restarts", "age", "slots_used", "slots_total", "requests_running", "requests_waiting", "requests_resting", "pages_used", "pages_free", "pages_total", "kv_positions", "prefix_hit_positions", "prefill_positions", "steps", "step_time", "preemptions", "swaps", "audio_made", "requests_finished", "requests_cancelled", "requests_failed", "model")
     NAME_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     DEVICE_FIELD_NUMBER: _ClassVar[int]
@@ -144,6 +146,7 @@ class EngineStats(_message.Message):
     REQUESTS_FINISHED_FIELD_NUMBER: _ClassVar[int]
     REQUESTS_CANCELLED_FIELD_NUMBER: _ClassVar[int]
     REQUESTS_FAILED_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
     name: str
     state: EngineState
     device: str
@@ -169,7 +172,8 @@ class EngineStats(_message.Message):
     requests_finished: int
     requests_cancelled: int
     requests_failed: int
-    def __init__(self, name: _Optional[str] = ..., state: _Optional[_Union[EngineState, str]] = ..., device: _Optional[str] = ..., process_id: _Optional[int] = ..., restarts: _Optional[int] = ..., age: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., slots_used: _Optional[int] = ..., slots_total: _Optional[int] = ..., requests_running: _Optional[int] = ..., requests_waiting: _Optional[int] = ..., requests_resting: _Optional[int] = ..., pages_used: _Optional[int] = ..., pages_free: _Optional[int] = ..., pages_total: _Optional[int] = ..., kv_positions: _Optional[int] = ..., prefix_hit_positions: _Optional[int] = ..., prefill_positions: _Optional[int] = ..., steps: _Optional[int] = ..., step_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., preemptions: _Optional[int] = ..., swaps: _Optional[int] = ..., audio_made: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., requests_finished: _Optional[int] = ..., requests_cancelled: _Optional[int] = ..., requests_failed: _Optional[int] = ...) -> None: ...
+    model: str
+    def __init__(self, name: _Optional[str] = ..., state: _Optional[_Union[EngineState, str]] = ..., device: _Optional[str] = ..., process_id: _Optional[int] = ..., restarts: _Optional[int] = ..., age: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., slots_used: _Optional[int] = ..., slots_total: _Optional[int] = ..., requests_running: _Optional[int] = ..., requests_waiting: _Optional[int] = ..., requests_resting: _Optional[int] = ..., pages_used: _Optional[int] = ..., pages_free: _Optional[int] = ..., pages_total: _Optional[int] = ..., kv_positions: _Optional[int] = ..., prefix_hit_positions: _Optional[int] = ..., prefill_positions: _Optional[int] = ..., steps: _Optional[int] = ..., step_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., preemptions: _Optional[int] = ..., swaps: _Optional[int] = ..., audio_made: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., requests_finished: _Optional[int] = ..., requests_cancelled: _Optional[int] = ..., requests_failed: _Optional[int] = ..., model: _Optional[str] = ...) -> None: ...
 
 class RecentStats(_message.Message):
     __slots__ = ("period", "calls", "failed", "audio_sent", "first_audio_p50", "first_audio_p95", "first_audio_p99", "queue_p50", "queue_p95", "underruns")

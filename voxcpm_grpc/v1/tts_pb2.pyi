@@ -64,6 +64,7 @@ class PreviewMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     PREVIEW_MODE_UNSPECIFIED: _ClassVar[PreviewMode]
     PREVIEW_MODE_NONE: _ClassVar[PreviewMode]
     PREVIEW_MODE_RECONSTRUCTION: _ClassVar[PreviewMode]
+    PREVIEW_MODE_SYNTHESIS: _ClassVar[PreviewMode]
 
 class VoiceKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -86,6 +87,7 @@ class FinishReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     FINISH_REASON_MAX_STEPS: _ClassVar[FinishReason]
     FINISH_REASON_INTERRUPTED: _ClassVar[FinishReason]
     FINISH_REASON_IDLE: _ClassVar[FinishReason]
+    FINISH_REASON_SILENCE: _ClassVar[FinishReason]
 
 class WarningKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -127,6 +129,7 @@ AUDIO_ROLE_REFERENCE: AudioRole
 PREVIEW_MODE_UNSPECIFIED: PreviewMode
 PREVIEW_MODE_NONE: PreviewMode
 PREVIEW_MODE_RECONSTRUCTION: PreviewMode
+PREVIEW_MODE_SYNTHESIS: PreviewMode
 VOICE_KIND_UNSPECIFIED: VoiceKind
 VOICE_KIND_PROMPT: VoiceKind
 VOICE_KIND_REFERENCE: VoiceKind
@@ -140,6 +143,7 @@ FINISH_REASON_COMPLETE: FinishReason
 FINISH_REASON_MAX_STEPS: FinishReason
 FINISH_REASON_INTERRUPTED: FinishReason
 FINISH_REASON_IDLE: FinishReason
+FINISH_REASON_SILENCE: FinishReason
 WARNING_KIND_UNSPECIFIED: WarningKind
 WARNING_KIND_SHORT_RECORDING: WarningKind
 WARNING_KIND_CLIPPED_RECORDING: WarningKind
@@ -147,21 +151,25 @@ WARNING_KIND_NOISY_RECORDING: WarningKind
 WARNING_KIND_LANGUAGE: WarningKind
 
 class GenerateRequest(_message.Message):
-    __slots__ = ("config", "text", "flush", "interrupt", "finish")
+    __slots__ = ("config", "text", "flush", "interrupt", "finish", "turn", "pause")
     CONFIG_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     FLUSH_FIELD_NUMBER: _ClassVar[int]
     INTERRUPT_FIELD_NUMBER: _ClassVar[int]
     FINISH_FIELD_NUMBER: _ClassVar[int]
+    TURN_FIELD_NUMBER: _ClassVar[int]
+    PAUSE_FIELD_NUMBER: _ClassVar[int]
     config: GenerateConfig
     text: str
     flush: Flush
     interrupt: Interrupt
     finish: Finish
-    def __init__(self, config: _Optional[_Union[GenerateConfig, _Mapping]] = ..., text: _Optional[str] = ..., flush: _Optional[_Union[Flush, _Mapping]] = ..., interrupt: _Optional[_Union[Interrupt, _Mapping]] = ..., finish: _Optional[_Union[Finish, _Mapping]] = ...) -> None: ...
+    turn: TurnConfig
+    pause: Pause
+    def __init__(self, config: _Optional[_Union[GenerateConfig, _Mapping]] = ..., text: _Optional[str] = ..., flush: _Optional[_Union[Flush, _Mapping]] = ..., interrupt: _Optional[_Union[Interrupt, _Mapping]] = ..., finish: _Optional[_Union[Finish, _Mapping]] = ..., turn: _Optional[_Union[TurnConfig, _Mapping]] = ..., pause: _Optional[_Union[Pause, _Mapping]] = ...) -> None: ...
 
 class GenerateConfig(_message.Message):
-    __slots__ = ("request_id", "conditioning", "turn", "output", "segmentation", "pacing", "max_queue_time", "priority")
+    __slots__ = ("request_id", "conditioning", "turn", "output", "segmentation", "pacing", "max_queue_time", "priority", "lexicon", "model")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     CONDITIONING_FIELD_NUMBER: _ClassVar[int]
     TURN_FIELD_NUMBER: _ClassVar[int]
@@ -170,6 +178,8 @@ class GenerateConfig(_message.Message):
     PACING_FIELD_NUMBER: _ClassVar[int]
     MAX_QUEUE_TIME_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    LEXICON_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     conditioning: Conditioning
     turn: TurnConfig
@@ -178,15 +188,39 @@ class GenerateConfig(_message.Message):
     pacing: Pacing
     max_queue_time: _duration_pb2.Duration
     priority: Priority
-    def __init__(self, request_id: _Optional[str] = ..., conditioning: _Optional[_Union[Conditioning, _Mapping]] = ..., turn: _Optional[_Union[TurnConfig, _Mapping]] = ..., output: _Optional[_Union[AudioFormat, _Mapping]] = ..., segmentation: _Optional[_Union[Segmentation, _Mapping]] = ..., pacing: _Optional[_Union[Pacing, _Mapping]] = ..., max_queue_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., priority: _Optional[_Union[Priority, str]] = ...) -> None: ...
+    lexicon: _containers.RepeatedCompositeFieldContainer[LexiconEntry]
+    model: str
+    def __init__(self, request_id: _Optional[str] = ..., conditioning: _Optional[_Union[Conditioning, _Mapping]] = ..., turn: _Optional[_Union[TurnConfig, _Mapping]] = ..., output: _Optional[_Union[AudioFormat, _Mapping]] = ..., segmentation: _Optional[_Union[Segmentation, _Mapping]] = ..., pacing: _Optional[_Union[Pacing, _Mapping]] = ..., max_queue_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., priority: _Optional[_Union[Priority, str]] = ..., lexicon: _Optional[_Iterable[_Union[LexiconEntry, _Mapping]]] = ..., model: _Optional[str] = ...) -> None: ...
+
+class LexiconEntry(_message.Message):
+    __slots__ = ("word", "spelling")
+    WORD_FIELD_NUMBER: _ClassVar[int]
+    SPELLING_FIELD_NUMBER: _ClassVar[int]
+    word: str
+    spelling: str
+    def __init__(self, word: _Optional[str] = ..., spelling: _Optional[str] = ...) -> None: ...
 
 class TurnConfig(_message.Message):
-    __slots__ = ("sampling", "style")
+    __slots__ = ("sampling", "style", "speed", "volume_gain_db", "normalize", "retry_badcase", "retry_badcase_max_times", "retry_badcase_ratio_threshold", "max_silence")
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
     STYLE_FIELD_NUMBER: _ClassVar[int]
+    SPEED_FIELD_NUMBER: _ClassVar[int]
+    VOLUME_GAIN_DB_FIELD_NUMBER: _ClassVar[int]
+    NORMALIZE_FIELD_NUMBER: _ClassVar[int]
+    RETRY_BADCASE_FIELD_NUMBER: _ClassVar[int]
+    RETRY_BADCASE_MAX_TIMES_FIELD_NUMBER: _ClassVar[int]
+    RETRY_BADCASE_RATIO_THRESHOLD_FIELD_NUMBER: _ClassVar[int]
+    MAX_SILENCE_FIELD_NUMBER: _ClassVar[int]
     sampling: Sampling
     style: str
-    def __init__(self, sampling: _Optional[_Union[Sampling, _Mapping]] = ..., style: _Optional[str] = ...) -> None: ...
+    speed: float
+    volume_gain_db: float
+    normalize: bool
+    retry_badcase: bool
+    retry_badcase_max_times: int
+    retry_badcase_ratio_threshold: float
+    max_silence: _duration_pb2.Duration
+    def __init__(self, sampling: _Optional[_Union[Sampling, _Mapping]] = ..., style: _Optional[str] = ..., speed: _Optional[float] = ..., volume_gain_db: _Optional[float] = ..., normalize: bool = ..., retry_badcase: bool = ..., retry_badcase_max_times: _Optional[int] = ..., retry_badcase_ratio_threshold: _Optional[float] = ..., max_silence: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class Sampling(_message.Message):
     __slots__ = ("cfg_value", "temperature", "seed", "inference_timesteps", "min_steps", "max_steps")
@@ -213,10 +247,18 @@ class Flush(_message.Message):
     def __init__(self, end_turn: bool = ..., tag: _Optional[str] = ...) -> None: ...
 
 class Interrupt(_message.Message):
-    __slots__ = ("tag",)
+    __slots__ = ("tag", "played_samples")
     TAG_FIELD_NUMBER: _ClassVar[int]
+    PLAYED_SAMPLES_FIELD_NUMBER: _ClassVar[int]
     tag: str
-    def __init__(self, tag: _Optional[str] = ...) -> None: ...
+    played_samples: int
+    def __init__(self, tag: _Optional[str] = ..., played_samples: _Optional[int] = ...) -> None: ...
+
+class Pause(_message.Message):
+    __slots__ = ("milliseconds",)
+    MILLISECONDS_FIELD_NUMBER: _ClassVar[int]
+    milliseconds: int
+    def __init__(self, milliseconds: _Optional[int] = ...) -> None: ...
 
 class Finish(_message.Message):
     __slots__ = ()
@@ -283,12 +325,16 @@ class InlineReference(_message.Message):
     def __init__(self, audio: _Optional[_Union[EncodedAudio, _Mapping]] = ..., latents: _Optional[_Union[Latents, _Mapping]] = ...) -> None: ...
 
 class EncodedAudio(_message.Message):
-    __slots__ = ("data", "format")
+    __slots__ = ("data", "format", "denoise", "trim_silence_vad")
     DATA_FIELD_NUMBER: _ClassVar[int]
     FORMAT_FIELD_NUMBER: _ClassVar[int]
+    DENOISE_FIELD_NUMBER: _ClassVar[int]
+    TRIM_SILENCE_VAD_FIELD_NUMBER: _ClassVar[int]
     data: bytes
     format: AudioFormat
-    def __init__(self, data: _Optional[bytes] = ..., format: _Optional[_Union[AudioFormat, _Mapping]] = ...) -> None: ...
+    denoise: bool
+    trim_silence_vad: bool
+    def __init__(self, data: _Optional[bytes] = ..., format: _Optional[_Union[AudioFormat, _Mapping]] = ..., denoise: bool = ..., trim_silence_vad: bool = ...) -> None: ...
 
 class Latents(_message.Message):
     __slots__ = ("data", "feat_dim", "model_fingerprint")
@@ -401,12 +447,20 @@ class FlushDone(_message.Message):
     def __init__(self, tag: _Optional[str] = ..., at_samples: _Optional[int] = ...) -> None: ...
 
 class Interrupted(_message.Message):
-    __slots__ = ("tag", "sent_samples")
+    __slots__ = ("tag", "sent_samples", "heard_input_end", "heard_estimated", "heard_turn_index", "dropped_flush_tags")
     TAG_FIELD_NUMBER: _ClassVar[int]
     SENT_SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    HEARD_INPUT_END_FIELD_NUMBER: _ClassVar[int]
+    HEARD_ESTIMATED_FIELD_NUMBER: _ClassVar[int]
+    HEARD_TURN_INDEX_FIELD_NUMBER: _ClassVar[int]
+    DROPPED_FLUSH_TAGS_FIELD_NUMBER: _ClassVar[int]
     tag: str
     sent_samples: int
-    def __init__(self, tag: _Optional[str] = ..., sent_samples: _Optional[int] = ...) -> None: ...
+    heard_input_end: int
+    heard_estimated: bool
+    heard_turn_index: int
+    dropped_flush_tags: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, tag: _Optional[str] = ..., sent_samples: _Optional[int] = ..., heard_input_end: _Optional[int] = ..., heard_estimated: bool = ..., heard_turn_index: _Optional[int] = ..., dropped_flush_tags: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class StreamSummary(_message.Message):
     __slots__ = ("finish_reason", "total_samples", "total_bytes", "turns", "segments", "input_chars", "generated_steps", "queue_time", "time_to_first_audio", "engine_time", "wall_time", "cached_prefix_tokens", "text_to_first_audio", "codec_padding_samples")
@@ -441,59 +495,77 @@ class StreamSummary(_message.Message):
     def __init__(self, finish_reason: _Optional[_Union[FinishReason, str]] = ..., total_samples: _Optional[int] = ..., total_bytes: _Optional[int] = ..., turns: _Optional[int] = ..., segments: _Optional[int] = ..., input_chars: _Optional[int] = ..., generated_steps: _Optional[int] = ..., queue_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., time_to_first_audio: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., engine_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., wall_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., cached_prefix_tokens: _Optional[int] = ..., text_to_first_audio: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., codec_padding_samples: _Optional[int] = ...) -> None: ...
 
 class AddPromptRequest(_message.Message):
-    __slots__ = ("config", "audio", "commit")
+    __slots__ = ("config", "audio", "commit", "audition")
     CONFIG_FIELD_NUMBER: _ClassVar[int]
     AUDIO_FIELD_NUMBER: _ClassVar[int]
     COMMIT_FIELD_NUMBER: _ClassVar[int]
+    AUDITION_FIELD_NUMBER: _ClassVar[int]
     config: AddPromptConfig
     audio: AudioPart
     commit: UploadCommit
-    def __init__(self, config: _Optional[_Union[AddPromptConfig, _Mapping]] = ..., audio: _Optional[_Union[AudioPart, _Mapping]] = ..., commit: _Optional[_Union[UploadCommit, _Mapping]] = ...) -> None: ...
+    audition: Audition
+    def __init__(self, config: _Optional[_Union[AddPromptConfig, _Mapping]] = ..., audio: _Optional[_Union[AudioPart, _Mapping]] = ..., commit: _Optional[_Union[UploadCommit, _Mapping]] = ..., audition: _Optional[_Union[Audition, _Mapping]] = ...) -> None: ...
 
 class AddPromptConfig(_message.Message):
-    __slots__ = ("options", "transcript", "source", "preview")
+    __slots__ = ("options", "transcript", "source", "preview", "model", "denoise", "trim_silence_vad")
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
     TRANSCRIPT_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     PREVIEW_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    DENOISE_FIELD_NUMBER: _ClassVar[int]
+    TRIM_SILENCE_VAD_FIELD_NUMBER: _ClassVar[int]
     options: VoiceOptions
     transcript: str
     source: AudioFormat
     preview: Preview
-    def __init__(self, options: _Optional[_Union[VoiceOptions, _Mapping]] = ..., transcript: _Optional[str] = ..., source: _Optional[_Union[AudioFormat, _Mapping]] = ..., preview: _Optional[_Union[Preview, _Mapping]] = ...) -> None: ...
+    model: str
+    denoise: bool
+    trim_silence_vad: bool
+    def __init__(self, options: _Optional[_Union[VoiceOptions, _Mapping]] = ..., transcript: _Optional[str] = ..., source: _Optional[_Union[AudioFormat, _Mapping]] = ..., preview: _Optional[_Union[Preview, _Mapping]] = ..., model: _Optional[str] = ..., denoise: bool = ..., trim_silence_vad: bool = ...) -> None: ...
 
 class AddReferenceRequest(_message.Message):
-    __slots__ = ("config", "audio", "commit")
+    __slots__ = ("config", "audio", "commit", "audition")
     CONFIG_FIELD_NUMBER: _ClassVar[int]
     AUDIO_FIELD_NUMBER: _ClassVar[int]
     COMMIT_FIELD_NUMBER: _ClassVar[int]
+    AUDITION_FIELD_NUMBER: _ClassVar[int]
     config: AddReferenceConfig
     audio: AudioPart
     commit: UploadCommit
-    def __init__(self, config: _Optional[_Union[AddReferenceConfig, _Mapping]] = ..., audio: _Optional[_Union[AudioPart, _Mapping]] = ..., commit: _Optional[_Union[UploadCommit, _Mapping]] = ...) -> None: ...
+    audition: Audition
+    def __init__(self, config: _Optional[_Union[AddReferenceConfig, _Mapping]] = ..., audio: _Optional[_Union[AudioPart, _Mapping]] = ..., commit: _Optional[_Union[UploadCommit, _Mapping]] = ..., audition: _Optional[_Union[Audition, _Mapping]] = ...) -> None: ...
 
 class AddReferenceConfig(_message.Message):
-    __slots__ = ("options", "source", "preview")
+    __slots__ = ("options", "source", "preview", "model", "denoise", "trim_silence_vad")
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     PREVIEW_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    DENOISE_FIELD_NUMBER: _ClassVar[int]
+    TRIM_SILENCE_VAD_FIELD_NUMBER: _ClassVar[int]
     options: VoiceOptions
     source: AudioFormat
     preview: Preview
-    def __init__(self, options: _Optional[_Union[VoiceOptions, _Mapping]] = ..., source: _Optional[_Union[AudioFormat, _Mapping]] = ..., preview: _Optional[_Union[Preview, _Mapping]] = ...) -> None: ...
+    model: str
+    denoise: bool
+    trim_silence_vad: bool
+    def __init__(self, options: _Optional[_Union[VoiceOptions, _Mapping]] = ..., source: _Optional[_Union[AudioFormat, _Mapping]] = ..., preview: _Optional[_Union[Preview, _Mapping]] = ..., model: _Optional[str] = ..., denoise: bool = ..., trim_silence_vad: bool = ...) -> None: ...
 
 class AddHifiRequest(_message.Message):
-    __slots__ = ("config", "audio", "commit")
+    __slots__ = ("config", "audio", "commit", "audition")
     CONFIG_FIELD_NUMBER: _ClassVar[int]
     AUDIO_FIELD_NUMBER: _ClassVar[int]
     COMMIT_FIELD_NUMBER: _ClassVar[int]
+    AUDITION_FIELD_NUMBER: _ClassVar[int]
     config: AddHifiConfig
     audio: AudioPart
     commit: UploadCommit
-    def __init__(self, config: _Optional[_Union[AddHifiConfig, _Mapping]] = ..., audio: _Optional[_Union[AudioPart, _Mapping]] = ..., commit: _Optional[_Union[UploadCommit, _Mapping]] = ...) -> None: ...
+    audition: Audition
+    def __init__(self, config: _Optional[_Union[AddHifiConfig, _Mapping]] = ..., audio: _Optional[_Union[AudioPart, _Mapping]] = ..., commit: _Optional[_Union[UploadCommit, _Mapping]] = ..., audition: _Optional[_Union[Audition, _Mapping]] = ...) -> None: ...
 
 class AddHifiConfig(_message.Message):
-    __slots__ = ("options", "prompt_id", "uploaded_prompt", "reference_id", "uploaded_reference", "same_as_prompt", "preview")
+    __slots__ = ("options", "prompt_id", "uploaded_prompt", "reference_id", "uploaded_reference", "same_as_prompt", "preview", "model")
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
     PROMPT_ID_FIELD_NUMBER: _ClassVar[int]
     UPLOADED_PROMPT_FIELD_NUMBER: _ClassVar[int]
@@ -501,6 +573,7 @@ class AddHifiConfig(_message.Message):
     UPLOADED_REFERENCE_FIELD_NUMBER: _ClassVar[int]
     SAME_AS_PROMPT_FIELD_NUMBER: _ClassVar[int]
     PREVIEW_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
     options: VoiceOptions
     prompt_id: str
     uploaded_prompt: UploadedPrompt
@@ -508,21 +581,30 @@ class AddHifiConfig(_message.Message):
     uploaded_reference: UploadedReference
     same_as_prompt: SameAsPrompt
     preview: Preview
-    def __init__(self, options: _Optional[_Union[VoiceOptions, _Mapping]] = ..., prompt_id: _Optional[str] = ..., uploaded_prompt: _Optional[_Union[UploadedPrompt, _Mapping]] = ..., reference_id: _Optional[str] = ..., uploaded_reference: _Optional[_Union[UploadedReference, _Mapping]] = ..., same_as_prompt: _Optional[_Union[SameAsPrompt, _Mapping]] = ..., preview: _Optional[_Union[Preview, _Mapping]] = ...) -> None: ...
+    model: str
+    def __init__(self, options: _Optional[_Union[VoiceOptions, _Mapping]] = ..., prompt_id: _Optional[str] = ..., uploaded_prompt: _Optional[_Union[UploadedPrompt, _Mapping]] = ..., reference_id: _Optional[str] = ..., uploaded_reference: _Optional[_Union[UploadedReference, _Mapping]] = ..., same_as_prompt: _Optional[_Union[SameAsPrompt, _Mapping]] = ..., preview: _Optional[_Union[Preview, _Mapping]] = ..., model: _Optional[str] = ...) -> None: ...
 
 class UploadedPrompt(_message.Message):
-    __slots__ = ("source", "transcript")
+    __slots__ = ("source", "transcript", "denoise", "trim_silence_vad")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     TRANSCRIPT_FIELD_NUMBER: _ClassVar[int]
+    DENOISE_FIELD_NUMBER: _ClassVar[int]
+    TRIM_SILENCE_VAD_FIELD_NUMBER: _ClassVar[int]
     source: AudioFormat
     transcript: str
-    def __init__(self, source: _Optional[_Union[AudioFormat, _Mapping]] = ..., transcript: _Optional[str] = ...) -> None: ...
+    denoise: bool
+    trim_silence_vad: bool
+    def __init__(self, source: _Optional[_Union[AudioFormat, _Mapping]] = ..., transcript: _Optional[str] = ..., denoise: bool = ..., trim_silence_vad: bool = ...) -> None: ...
 
 class UploadedReference(_message.Message):
-    __slots__ = ("source",)
+    __slots__ = ("source", "denoise", "trim_silence_vad")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
+    DENOISE_FIELD_NUMBER: _ClassVar[int]
+    TRIM_SILENCE_VAD_FIELD_NUMBER: _ClassVar[int]
     source: AudioFormat
-    def __init__(self, source: _Optional[_Union[AudioFormat, _Mapping]] = ...) -> None: ...
+    denoise: bool
+    trim_silence_vad: bool
+    def __init__(self, source: _Optional[_Union[AudioFormat, _Mapping]] = ..., denoise: bool = ..., trim_silence_vad: bool = ...) -> None: ...
 
 class SameAsPrompt(_message.Message):
     __slots__ = ()
@@ -574,15 +656,31 @@ class UploadDigest(_message.Message):
     def __init__(self, role: _Optional[_Union[AudioRole, str]] = ..., total_bytes: _Optional[int] = ..., sha256: _Optional[bytes] = ...) -> None: ...
 
 class Preview(_message.Message):
-    __slots__ = ("mode", "output")
+    __slots__ = ("mode", "output", "turn", "text", "auditions")
     MODE_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_FIELD_NUMBER: _ClassVar[int]
+    TURN_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    AUDITIONS_FIELD_NUMBER: _ClassVar[int]
     mode: PreviewMode
     output: AudioFormat
-    def __init__(self, mode: _Optional[_Union[PreviewMode, str]] = ..., output: _Optional[_Union[AudioFormat, _Mapping]] = ...) -> None: ...
+    turn: TurnConfig
+    text: str
+    auditions: bool
+    def __init__(self, mode: _Optional[_Union[PreviewMode, str]] = ..., output: _Optional[_Union[AudioFormat, _Mapping]] = ..., turn: _Optional[_Union[TurnConfig, _Mapping]] = ..., text: _Optional[str] = ..., auditions: bool = ...) -> None: ...
+
+class Audition(_message.Message):
+    __slots__ = ("text", "turn", "tag")
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    TURN_FIELD_NUMBER: _ClassVar[int]
+    TAG_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    turn: TurnConfig
+    tag: str
+    def __init__(self, text: _Optional[str] = ..., turn: _Optional[_Union[TurnConfig, _Mapping]] = ..., tag: _Optional[str] = ...) -> None: ...
 
 class VoiceHandle(_message.Message):
-    __slots__ = ("id", "kind", "display_name", "content_digest", "model_fingerprint", "transcript", "prompt_duration", "reference_duration", "prompt_id", "reference_id", "create_time", "expire_time", "labels", "reused", "principal")
+    __slots__ = ("id", "kind", "display_name", "content_digest", "model_fingerprint", "transcript", "prompt_duration", "reference_duration", "prompt_id", "reference_id", "create_time", "expire_time", "labels", "reused", "principal", "model")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -605,6 +703,7 @@ class VoiceHandle(_message.Message):
     LABELS_FIELD_NUMBER: _ClassVar[int]
     REUSED_FIELD_NUMBER: _ClassVar[int]
     PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
     id: str
     kind: VoiceKind
     display_name: str
@@ -620,13 +719,16 @@ class VoiceHandle(_message.Message):
     labels: _containers.ScalarMap[str, str]
     reused: bool
     principal: str
-    def __init__(self, id: _Optional[str] = ..., kind: _Optional[_Union[VoiceKind, str]] = ..., display_name: _Optional[str] = ..., content_digest: _Optional[str] = ..., model_fingerprint: _Optional[str] = ..., transcript: _Optional[str] = ..., prompt_duration: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., reference_duration: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., prompt_id: _Optional[str] = ..., reference_id: _Optional[str] = ..., create_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., expire_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., reused: bool = ..., principal: _Optional[str] = ...) -> None: ...
+    model: str
+    def __init__(self, id: _Optional[str] = ..., kind: _Optional[_Union[VoiceKind, str]] = ..., display_name: _Optional[str] = ..., content_digest: _Optional[str] = ..., model_fingerprint: _Optional[str] = ..., transcript: _Optional[str] = ..., prompt_duration: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., reference_duration: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., prompt_id: _Optional[str] = ..., reference_id: _Optional[str] = ..., create_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., expire_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., reused: bool = ..., principal: _Optional[str] = ..., model: _Optional[str] = ...) -> None: ...
 
 class GetVoiceRequest(_message.Message):
-    __slots__ = ("id",)
+    __slots__ = ("id", "model")
     ID_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
     id: str
-    def __init__(self, id: _Optional[str] = ...) -> None: ...
+    model: str
+    def __init__(self, id: _Optional[str] = ..., model: _Optional[str] = ...) -> None: ...
 
 class GetVoiceResponse(_message.Message):
     __slots__ = ("handle",)
@@ -635,7 +737,7 @@ class GetVoiceResponse(_message.Message):
     def __init__(self, handle: _Optional[_Union[VoiceHandle, _Mapping]] = ...) -> None: ...
 
 class ListVoicesRequest(_message.Message):
-    __slots__ = ("kind", "page_size", "page_token", "labels")
+    __slots__ = ("kind", "page_size", "page_token", "labels", "model")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -647,11 +749,13 @@ class ListVoicesRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
     kind: VoiceKind
     page_size: int
     page_token: str
     labels: _containers.ScalarMap[str, str]
-    def __init__(self, kind: _Optional[_Union[VoiceKind, str]] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    model: str
+    def __init__(self, kind: _Optional[_Union[VoiceKind, str]] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., model: _Optional[str] = ...) -> None: ...
 
 class ListVoicesResponse(_message.Message):
     __slots__ = ("handles", "next_page_token")
@@ -662,16 +766,18 @@ class ListVoicesResponse(_message.Message):
     def __init__(self, handles: _Optional[_Iterable[_Union[VoiceHandle, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class UpdateVoiceRequest(_message.Message):
-    __slots__ = ("id", "display_name", "labels", "ttl")
+    __slots__ = ("id", "display_name", "labels", "ttl", "model")
     ID_FIELD_NUMBER: _ClassVar[int]
     DISPLAY_NAME_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
     TTL_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
     id: str
     display_name: str
     labels: VoiceLabels
     ttl: _duration_pb2.Duration
-    def __init__(self, id: _Optional[str] = ..., display_name: _Optional[str] = ..., labels: _Optional[_Union[VoiceLabels, _Mapping]] = ..., ttl: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    model: str
+    def __init__(self, id: _Optional[str] = ..., display_name: _Optional[str] = ..., labels: _Optional[_Union[VoiceLabels, _Mapping]] = ..., ttl: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., model: _Optional[str] = ...) -> None: ...
 
 class VoiceLabels(_message.Message):
     __slots__ = ("labels",)
@@ -693,14 +799,16 @@ class UpdateVoiceResponse(_message.Message):
     def __init__(self, handle: _Optional[_Union[VoiceHandle, _Mapping]] = ...) -> None: ...
 
 class DeleteVoiceRequest(_message.Message):
-    __slots__ = ("id", "allow_missing", "cascade")
+    __slots__ = ("id", "allow_missing", "cascade", "model")
     ID_FIELD_NUMBER: _ClassVar[int]
     ALLOW_MISSING_FIELD_NUMBER: _ClassVar[int]
     CASCADE_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
     id: str
     allow_missing: bool
     cascade: bool
-    def __init__(self, id: _Optional[str] = ..., allow_missing: bool = ..., cascade: bool = ...) -> None: ...
+    model: str
+    def __init__(self, id: _Optional[str] = ..., allow_missing: bool = ..., cascade: bool = ..., model: _Optional[str] = ...) -> None: ...
 
 class DeleteVoiceResponse(_message.Message):
     __slots__ = ()
@@ -717,14 +825,20 @@ class EncodeLatentsRequest(_message.Message):
     def __init__(self, config: _Optional[_Union[EncodeLatentsConfig, _Mapping]] = ..., audio: _Optional[_Union[AudioPart, _Mapping]] = ..., commit: _Optional[_Union[UploadCommit, _Mapping]] = ...) -> None: ...
 
 class EncodeLatentsConfig(_message.Message):
-    __slots__ = ("source", "role", "request_id")
+    __slots__ = ("source", "role", "request_id", "model", "denoise", "trim_silence_vad")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    DENOISE_FIELD_NUMBER: _ClassVar[int]
+    TRIM_SILENCE_VAD_FIELD_NUMBER: _ClassVar[int]
     source: AudioFormat
     role: AudioRole
     request_id: str
-    def __init__(self, source: _Optional[_Union[AudioFormat, _Mapping]] = ..., role: _Optional[_Union[AudioRole, str]] = ..., request_id: _Optional[str] = ...) -> None: ...
+    model: str
+    denoise: bool
+    trim_silence_vad: bool
+    def __init__(self, source: _Optional[_Union[AudioFormat, _Mapping]] = ..., role: _Optional[_Union[AudioRole, str]] = ..., request_id: _Optional[str] = ..., model: _Optional[str] = ..., denoise: bool = ..., trim_silence_vad: bool = ...) -> None: ...
 
 class EncodeLatentsResponse(_message.Message):
     __slots__ = ("latents", "audio_duration", "warnings")
@@ -736,12 +850,50 @@ class EncodeLatentsResponse(_message.Message):
     warnings: _containers.RepeatedCompositeFieldContainer[Warning]
     def __init__(self, latents: _Optional[_Union[Latents, _Mapping]] = ..., audio_duration: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., warnings: _Optional[_Iterable[_Union[Warning, _Mapping]]] = ...) -> None: ...
 
-class GetModelInfoRequest(_message.Message):
+class ListModelsRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class ListModelsResponse(_message.Message):
+    __slots__ = ("models",)
+    MODELS_FIELD_NUMBER: _ClassVar[int]
+    models: _containers.RepeatedCompositeFieldContainer[Model]
+    def __init__(self, models: _Optional[_Iterable[_Union[Model, _Mapping]]] = ...) -> None: ...
+
+class Model(_message.Message):
+    __slots__ = ("name", "is_default", "serving", "architecture", "model_fingerprint", "output_sample_rate_hz", "presets", "default_voice", "languages", "engines", "engines_ready")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    IS_DEFAULT_FIELD_NUMBER: _ClassVar[int]
+    SERVING_FIELD_NUMBER: _ClassVar[int]
+    ARCHITECTURE_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_SAMPLE_RATE_HZ_FIELD_NUMBER: _ClassVar[int]
+    PRESETS_FIELD_NUMBER: _ClassVar[int]
+    DEFAULT_VOICE_FIELD_NUMBER: _ClassVar[int]
+    LANGUAGES_FIELD_NUMBER: _ClassVar[int]
+    ENGINES_FIELD_NUMBER: _ClassVar[int]
+    ENGINES_READY_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    is_default: bool
+    serving: bool
+    architecture: str
+    model_fingerprint: str
+    output_sample_rate_hz: int
+    presets: _containers.RepeatedScalarFieldContainer[str]
+    default_voice: str
+    languages: _containers.RepeatedScalarFieldContainer[str]
+    engines: int
+    engines_ready: int
+    def __init__(self, name: _Optional[str] = ..., is_default: bool = ..., serving: bool = ..., architecture: _Optional[str] = ..., model_fingerprint: _Optional[str] = ..., output_sample_rate_hz: _Optional[int] = ..., presets: _Optional[_Iterable[str]] = ..., default_voice: _Optional[str] = ..., languages: _Optional[_Iterable[str]] = ..., engines: _Optional[int] = ..., engines_ready: _Optional[int] = ...) -> None: ...
+
+class GetModelInfoRequest(_message.Message):
+    __slots__ = ("model",)
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    def __init__(self, model: _Optional[str] = ...) -> None: ...
+
 class GetModelInfoResponse(_message.Message):
-    __slots__ = ("model", "model_fingerprint", "input_sample_rate_hz", "output_sample_rate_hz", "feat_dim", "patch_size", "samples_per_step", "output_encodings", "output_sample_rates_hz", "limits", "default_sampling", "server_version", "architecture", "inference_timesteps", "max_model_len", "max_slots", "device", "dtype", "codec_dtype", "presets", "default_voice", "languages")
+    __slots__ = ("model", "model_fingerprint", "input_sample_rate_hz", "output_sample_rate_hz", "feat_dim", "patch_size", "samples_per_step", "output_encodings", "output_sample_rates_hz", "limits", "default_sampling", "server_version", "architecture", "inference_timesteps", "max_model_len", "max_slots", "device", "dtype", "codec_dtype", "presets", "default_voice", "languages", "voice_kinds", "no_styles")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     MODEL_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     INPUT_SAMPLE_RATE_HZ_FIELD_NUMBER: _ClassVar[int]
@@ -764,6 +916,8 @@ class GetModelInfoResponse(_message.Message):
     PRESETS_FIELD_NUMBER: _ClassVar[int]
     DEFAULT_VOICE_FIELD_NUMBER: _ClassVar[int]
     LANGUAGES_FIELD_NUMBER: _ClassVar[int]
+    VOICE_KINDS_FIELD_NUMBER: _ClassVar[int]
+    NO_STYLES_FIELD_NUMBER: _ClassVar[int]
     model: str
     model_fingerprint: str
     input_sample_rate_hz: int
@@ -786,7 +940,9 @@ class GetModelInfoResponse(_message.Message):
     presets: _containers.RepeatedScalarFieldContainer[str]
     default_voice: str
     languages: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, model: _Optional[str] = ..., model_fingerprint: _Optional[str] = ..., input_sample_rate_hz: _Optional[int] = ..., output_sample_rate_hz: _Optional[int] = ..., feat_dim: _Optional[int] = ..., patch_size: _Optional[int] = ..., samples_per_step: _Optional[int] = ..., output_encodings: _Optional[_Iterable[_Union[AudioEncoding, str]]] = ..., output_sample_rates_hz: _Optional[_Iterable[int]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., default_sampling: _Optional[_Union[Sampling, _Mapping]] = ..., server_version: _Optional[str] = ..., architecture: _Optional[str] = ..., inference_timesteps: _Optional[_Iterable[int]] = ..., max_model_len: _Optional[int] = ..., max_slots: _Optional[int] = ..., device: _Optional[str] = ..., dtype: _Optional[str] = ..., codec_dtype: _Optional[str] = ..., presets: _Optional[_Iterable[str]] = ..., default_voice: _Optional[str] = ..., languages: _Optional[_Iterable[str]] = ...) -> None: ...
+    voice_kinds: _containers.RepeatedScalarFieldContainer[VoiceKind]
+    no_styles: bool
+    def __init__(self, model: _Optional[str] = ..., model_fingerprint: _Optional[str] = ..., input_sample_rate_hz: _Optional[int] = ..., output_sample_rate_hz: _Optional[int] = ..., feat_dim: _Optional[int] = ..., patch_size: _Optional[int] = ..., samples_per_step: _Optional[int] = ..., output_encodings: _Optional[_Iterable[_Union[AudioEncoding, str]]] = ..., output_sample_rates_hz: _Optional[_Iterable[int]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., default_sampling: _Optional[_Union[Sampling, _Mapping]] = ..., server_version: _Optional[str] = ..., architecture: _Optional[str] = ..., inference_timesteps: _Optional[_Iterable[int]] = ..., max_model_len: _Optional[int] = ..., max_slots: _Optional[int] = ..., device: _Optional[str] = ..., dtype: _Optional[str] = ..., codec_dtype: _Optional[str] = ..., presets: _Optional[_Iterable[str]] = ..., default_voice: _Optional[str] = ..., languages: _Optional[_Iterable[str]] = ..., voice_kinds: _Optional[_Iterable[_Union[VoiceKind, str]]] = ..., no_styles: bool = ...) -> None: ...
 
 class Limits(_message.Message):
     __slots__ = ("max_request_message_bytes", "max_buffered_text_chars", "max_segment_chars", "max_prompt_duration", "max_reference_duration", "max_upload_bytes", "max_inline_audio_bytes")

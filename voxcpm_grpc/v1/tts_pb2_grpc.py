@@ -85,6 +85,11 @@ class VoxCPMServiceStub(object):
                 request_serializer=voxcpm__grpc_dot_v1_dot_tts__pb2.GetModelInfoRequest.SerializeToString,
                 response_deserializer=voxcpm__grpc_dot_v1_dot_tts__pb2.GetModelInfoResponse.FromString,
                 _registered_method=True)
+        self.ListModels = channel.unary_unary(
+                '/voxcpm_grpc.v1.VoxCPMService/ListModels',
+                request_serializer=voxcpm__grpc_dot_v1_dot_tts__pb2.ListModelsRequest.SerializeToString,
+                response_deserializer=voxcpm__grpc_dot_v1_dot_tts__pb2.ListModelsResponse.FromString,
+                _registered_method=True)
 
 
 class VoxCPMServiceServicer(object):
@@ -111,7 +116,12 @@ class VoxCPMServiceServicer(object):
         continues.
 
         Send the config, the recording in any number of parts, and the commit. The
-        response holds the voice's handle, then the preview if there is one.
+        response holds the voice's handle as soon as the voice is durable, then the
+        preview if there is one, and ends. If the config announces auditions
+        (Preview.auditions), the stream stays open: each audition that follows the
+        commit is spoken with the new voice, until the client half-closes, or until
+        no message arrived for a while (300 s). A preview or an audition that fails
+        ends the RPC with its error; the voice stays stored.
         buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
         buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
         """
@@ -184,6 +194,13 @@ class VoxCPMServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListModels(self, request, context):
+        """Lists the models of this server, the default first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_VoxCPMServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -236,6 +253,11 @@ def add_VoxCPMServiceServicer_to_server(servicer, server):
                     servicer.GetModelInfo,
                     request_deserializer=voxcpm__grpc_dot_v1_dot_tts__pb2.GetModelInfoRequest.FromString,
                     response_serializer=voxcpm__grpc_dot_v1_dot_tts__pb2.GetModelInfoResponse.SerializeToString,
+            ),
+            'ListModels': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListModels,
+                    request_deserializer=voxcpm__grpc_dot_v1_dot_tts__pb2.ListModelsRequest.FromString,
+                    response_serializer=voxcpm__grpc_dot_v1_dot_tts__pb2.ListModelsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -509,6 +531,33 @@ class VoxCPMService(object):
             '/voxcpm_grpc.v1.VoxCPMService/GetModelInfo',
             voxcpm__grpc_dot_v1_dot_tts__pb2.GetModelInfoRequest.SerializeToString,
             voxcpm__grpc_dot_v1_dot_tts__pb2.GetModelInfoResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListModels(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/voxcpm_grpc.v1.VoxCPMService/ListModels',
+            voxcpm__grpc_dot_v1_dot_tts__pb2.ListModelsRequest.SerializeToString,
+            voxcpm__grpc_dot_v1_dot_tts__pb2.ListModelsResponse.FromString,
             options,
             channel_credentials,
             insecure,
