@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Literal
 
-OURS = ("voxcpm_grpc", "voxcpm_server")
+OURS = ("voxcpm_grpc", "voxcpm_server", "voxcpm_gateway")
 
 request_id: ContextVar[str] = ContextVar("request_id", default="")
 """The request id of the RPC that the current task works for; empty without one."""

@@ -29,6 +29,10 @@ class PeekableQueue(Generic[T]):
         if self._filled is not None and not self._filled.done():
             self._filled.set_result(None)
 
+    def put_back(self, item: T) -> None:
+        """Make an item the next one. For the consumer only."""
+        self._items.appendleft(item)
+
     async def get(self) -> T:
         if self._loop is None:
             self._loop = asyncio.get_running_loop()  # kept, because each call costs a system call in Python 3.11

@@ -8,7 +8,7 @@ from enum import StrEnum
 import msgspec
 import numpy as np
 
-from voxcpm_grpc.errors import InvalidRequest
+from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest
 
 MAX_SEED = 2**63 - 1
 
@@ -25,6 +25,8 @@ class Sampling:
         2  # official rule: the speech can end from patch index min_steps + 1 on, with min_steps + 2 patches
     )
     max_steps: int | None = None  # limit of the patches; None: only the official limit by text length
+    steps_per_token: float = 6.0  # of the text, from which on speech runs on; 10 more are the limit by text length
+    max_silent_steps: int | None = None  # silent patches after speech that end it; None: any number
 
     def __post_init__(self) -> None:
         _check(0 <= self.cfg_value <= 10, "cfg_value", self.cfg_value, "it must be from 0 to 10")
@@ -40,6 +42,11 @@ class Sampling:
                 self.min_steps,
                 f"it must not exceed max_steps, {self.max_steps}",
             )
+        _check(
+            0 < self.steps_per_token <= 100, "steps_per_token", self.steps_per_token, "it must be above 0, up to 100"
+        )
+        if self.max_silent_steps is not None:
+            _check(self.max_silent_steps >= 1, "max_silent_steps", self.max_silent_steps, "it must be 1 or more")
 
 
 def _check(ok: bool, name: str, value: float, rule: str) -> None:
@@ -102,6 +109,7 @@ class FinishReason(StrEnum):
 
     STOP = "stop"  # the model ended the speech
     MAX_STEPS = "max_steps"  # the limit of the request or of its text length
+    SILENCE = "silence"  # the silent patches after speech that the request allows
 
 
 # Events are tagged structs, so that messages between processes carry them as they are.
@@ -129,6 +137,7 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     steps: int
     engine_seconds: float  # in a slot
     latents: np.ndarray | None = None  # float32 [steps, P, D], if the request keeps them
+    ran_on: bool = False  # it has `steps_per_token` for its text or more, as speech that goes wrong often has
 
 
 class CodecChunk(msgspec.Struct, frozen=True, tag=True):
@@ -162,6 +171,25 @@ class ModelInfo:
     dtype: str
     codec_dtype: str
     languages: tuple[str, ...] = ()  # that the model claims to speak, as BCP 47 tags; empty: it makes no claim
+    takes_references: bool = True  # as voices, alone or with a prompt (hifi)
+    takes_styles: bool = True
+
+    def require_references(self, field: str) -> None:
+        """Raise FailedPrecondition, for a field of a request, unless the model takes references."""
+        if not self.takes_references:
+            raise FailedPrecondition(
+                f"references and hifi voices need VoxCPM2, and this server's model is {self.name}; "
+                "use a prompt, which is a recording with its transcript",
+                field=field,
+            )
+
+    def require_styles(self, field: str) -> None:
+        """Raise FailedPrecondition, for a field of a request, unless the model takes styles."""
+        if not self.takes_styles:
+            raise FailedPrecondition(
+                f"a style needs VoxCPM2, and this server's model is {self.name}; send the text without a style",
+                field=field,
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -102,7 +102,7 @@ class AsyncModel:
         """Generate speech for one segment of text, float32 [samples] a step, as the engine makes it.
 
         Closing the generator (`contextlib.aclosing`), dropping it and cancelling its task all free the slot. The same
-        text, voice and sampling give the same audio, whatever else the engine runs.
+        text, voice and sampling give the same audio, up to rounding, whatever else the engine runs.
 
         Args:
             text: The text, best one sentence. The model's positions limit its length.
@@ -115,9 +115,12 @@ class AsyncModel:
         Raises:
             InvalidRequest: The text is empty, text and voice need more positions than the engine has, a style goes
                 with a prompt, or there is no such priority.
+            FailedPrecondition: The model takes no style, or no reference.
             Exhausted: All slots are in use and the queue is full.
         """
         voice = voice or Conditioning()
+        if style:
+            self.info.require_styles("style")
         if priority not in get_args(PriorityName):
             raise InvalidRequest(f"priority is {priority!r}; it must be interactive or batch", field="priority")
         if not text.strip():
@@ -154,7 +157,10 @@ class AsyncModel:
             InvalidRequest: No recording was given, or the transcript is missing or has no prompt.
             BadAudio: A recording cannot be decoded, is silent, is shorter than 0.1 s, or is longer than the limits of
                 the settings.
+            FailedPrecondition: The model takes no reference.
         """
+        if reference is not None:
+            self.info.require_references("reference")
         if reference is None and prompt is None:
             raise InvalidRequest("a voice needs a recording; give reference, prompt or both")
         if (prompt is None) != (not transcript):

@@ -76,12 +76,15 @@ class ProcessHandle(ChildProcess):
 
 
 def process_factories(
-    directory: Path, name: str, engines: Mapping[str, EngineSettings], log: LogOptions
+    directory: Path, name: str, engines: Mapping[str, EngineSettings], log: LogOptions, engines_here: int | None = None
 ) -> dict[str, HandleFactory]:
-    """The factory of each engine's process, by the name of its replica, for the checkpoint in `directory`."""
+    """The factory of each engine's process, by the name of its replica, for the checkpoint in `directory`.
+
+    engines_here: the engines of all models on this host; default: these
+    """
 
     def make_handle(replica: str, settings: EngineSettings) -> Handle:
-        load = main.LoadEngine(directory, name, settings, len(engines))
+        load = main.LoadEngine(directory, name, settings, engines_here or len(engines))
         return ProcessHandle(load, name=f"engine {replica}", log=log)
 
     return {replica: partial(make_handle, replica, settings) for replica, settings in engines.items()}

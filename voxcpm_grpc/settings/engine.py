@@ -50,6 +50,13 @@ class EngineSettings(Frozen):
     gpu_memory_utilization: float = Field(
         default=0.85, gt=0, le=1, description="largest share of the GPU's memory that the engine may use"
     )
+    gpu_memory_part: float = Field(
+        default=1.0,
+        gt=0,
+        le=1,
+        description="part of what gpu_memory_utilization allows that is for this engine, if other programs or models "
+        "share the GPU; below 1, their memory counts only where it leaves less; model sets it with @DEVICES",
+    )
     prefill_tokens: Positive | None = Field(
         default=None,
         description="prompt positions computed between two steps, at most; default: 2048 on CUDA, up to 4096 if many "
@@ -63,6 +70,11 @@ class EngineSettings(Frozen):
         default=True,
         description="run the diffusion of a single stream as one kernel, if the model and the GPU (Hopper) support it;"
         " takes 0.4 GiB",
+    )
+    merge_lora: Path | None = Field(
+        default=None,
+        description="directory of a LoRA adapter that is merged into the weights at the start; all speech then uses it,"
+        " at the speed of the model alone",
     )
     threads: Positive | None = Field(
         default=None,

@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 from voxcpm_grpc.settings.types import Frozen
 
 
-class _OwnPort(Frozen):
+class OwnPort(Frozen):
     """A service on a port of its own, if `listen` is set."""
 
     listen: str | None = None
@@ -31,7 +31,7 @@ class _OwnPort(Frozen):
         return self.model_copy(update={"listen": f"{host}:{int(port) and int(port) + number}"})
 
 
-class MetricsSettings(_OwnPort):
+class MetricsSettings(OwnPort):
     """Metrics for Prometheus."""
 
     listen: str | None = Field(
@@ -46,7 +46,7 @@ class MetricsSettings(_OwnPort):
     )
 
 
-class AdminSettings(_OwnPort):
+class AdminSettings(OwnPort):
     """Statistics for operators."""
 
     listen: str | None = Field(

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.logs import LogOptions
 from voxcpm_grpc.settings.engine import EngineSettings, RaySettings, SupervisionSettings
+from voxcpm_grpc.settings.http import HttpSettings
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.settings.operation import AdminSettings, MetricsSettings, TracingSettings
 from voxcpm_grpc.settings.security import AuthSettings, TlsSettings
+from voxcpm_grpc.settings.text import TextSettings
 from voxcpm_grpc.settings.types import Frozen, Interval, Positive, Seconds
 from voxcpm_grpc.settings.voices import VoiceSettings
 
 DEVICES = re.compile(r"auto|cpu(:[1-9]\d*)?|(cuda:)?\d+")
+SEPARATOR = ";"  # between several models
+NAMED = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]{0,63})=(?P<path>.*?)(@(?P<devices>[^@/]*))?", re.DOTALL)
 
 
 def _device(text: str) -> str:
@@ -29,12 +33,23 @@ def _device(text: str) -> str:
     return text
 
 
+def _joined(given: Any) -> Any:
+    """The text of a list of models, which files of settings may have."""
+    if not isinstance(given, list) or not all(isinstance(one, str) for one in given):
+        return given
+    if len(given) != 1 and not all(map(NAMED.fullmatch, given)):
+        raise PydanticCustomError("model", "each model of a list needs a name, such as small=PATH")
+    return SEPARATOR.join(given)
+
+
 class Settings(Frozen):
     """All settings of a server."""
 
-    model: str = Field(
+    model: Annotated[str, BeforeValidator(_joined)] = Field(
         default="demo",
-        description="model to serve: demo (the bundled voice), a directory, or the id of a Hugging Face repository",
+        description="model to serve: demo (the bundled voice), a directory, or the id of a Hugging Face repository; "
+        "several as NAME=MODEL[@DEVICES]: one flag for each, a list in the file, semicolons between them in the "
+        "variable; DEVICES as for devices, with a part of the memory of a GPU such as 0:0.5; the first is the default",
     )
     revision: str | None = Field(default=None, description="branch, tag or commit of the repository")
     cache_dir: Path | None = Field(default=None, description="folder for downloads; default: the cache of Hugging Face")
@@ -96,11 +111,13 @@ class Settings(Frozen):
     )
     ray: RaySettings = Field(default=RaySettings(), description="engines on a Ray cluster, with pool = ray")
     limits: LimitSettings = Field(default=LimitSettings(), description="limits of requests, for each front")
+    text: TextSettings = Field(default=TextSettings(), description="text of all streams")
     voices: VoiceSettings = Field(default=VoiceSettings(), description="voices")
     tls: TlsSettings = Field(default=TlsSettings(), description="encryption of connections")
     auth: AuthSettings = Field(default=AuthSettings(), description="authentication of callers")
     metrics: MetricsSettings = Field(default=MetricsSettings(), description="metrics for Prometheus")
     tracing: TracingSettings = Field(default=TracingSettings(), description="traces for OpenTelemetry")
+    http: HttpSettings = Field(default=HttpSettings(), description="HTTP gateway beside the server")
     admin: AdminSettings = Field(default=AdminSettings(), description="statistics for operators")
 
     @property

@@ -23,7 +23,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from voxcpm_grpc.errors import StartupError
-from voxcpm_grpc.settings.schema import Settings
+from voxcpm_grpc.settings.models import unnamed
+from voxcpm_grpc.settings.schema import NAMED, SEPARATOR, Settings
 
 FLAG_WIDTH = 42  # columns of a flag in the help text
 NO_BREAK_SPACE = "\xa0"
@@ -35,7 +36,7 @@ def load(argv: Sequence[str] | None = None, env: Mapping[str, str] | None = None
     `argv` has flags only. `env` is the environment of the process by default. Raises StartupError, whose message has
     one line for each wrong value, with the source, the key, the value and the rule.
     """
-    flags = dict(_from_flags(argv or ()))
+    flags = _merged(_from_flags(argv or ()))
     variables = dict(_from_environment(os.environ if env is None else env))
     file = flags.pop("config", None), variables.pop("config", None)
     path = next((given.value for given in file if given and given.value), None)
@@ -179,6 +180,21 @@ def _from_flags(argv: Sequence[str]) -> Iterator[tuple[str, _Given]]:
             else:
                 raise StartupError(f"the flag {name} needs a value")
         yield key, _Given(value, f"the flag {name}")
+
+
+def _merged(flags: Iterator[tuple[str, _Given]]) -> dict[str, _Given]:
+    """The flags by key. The last value of a flag counts, but models with names are joined. Raises StartupError."""
+    found: dict[str, _Given] = {}
+    for key, given in flags:
+        if key == "model" and key in found:
+            values = found[key].value, given.value
+            named = [NAMED.match(value) is not None for value in values]
+            if all(named):
+                given = _Given(SEPARATOR.join(values), given.source)
+            elif any(named):
+                raise StartupError(unnamed(values[named.index(False)]))
+        found[key] = given
+    return found
 
 
 def _from_environment(env: Mapping[str, str]) -> Iterator[tuple[str, _Given]]:

@@ -76,7 +76,9 @@ def _serve(engine: EngineLike, timer: StepTimer, connections: Connections) -> bo
     """Run the engine until Stop; returns True if it fails before."""
     device = engine.info.device
     name = multiprocessing.current_process().name
-    child_process.set_title(name.replace("auto", device if ":" in device else f"{device}:0"))
+    if name.endswith("auto"):
+        name = name.removesuffix("auto") + (device if ":" in device else f"{device}:0")
+    child_process.set_title(name)
     try:
         run(engine, timer, connections)
     except Exception:

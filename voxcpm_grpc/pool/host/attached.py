@@ -60,11 +60,9 @@ class HostConnection:
 
     def factories(self, replicas: Iterable[str]) -> list[HandleFactory]:
         """A factory for each replica of the host, whose handles wait until the replica has an engine."""
-        self._attachments = {replica: _Attachment() for replica in replicas}
-        return [
-            partial(AttachedHandle, replica, self.context, attachment)
-            for replica, attachment in self._attachments.items()
-        ]
+        made = {replica: _Attachment() for replica in replicas}
+        self._attachments |= made
+        return [partial(AttachedHandle, replica, self.context, attachment) for replica, attachment in made.items()]
 
     def send_ready(self, info: ModelInfo) -> None:
         """Report that the front serves."""

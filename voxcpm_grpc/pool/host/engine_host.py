@@ -9,9 +9,8 @@ import asyncio
 import itertools
 import os
 import tempfile
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import zmq
@@ -21,13 +20,12 @@ from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.ipc.child_process import Addresses, ChildProcess
 from voxcpm_grpc.ipc.messages import Attach, Detach, EngineLost, EngineReady, EngineStarting, Stop
 from voxcpm_grpc.ipc.socket_folder import SocketFolder
-from voxcpm_grpc.logs import LogOptions
 from voxcpm_grpc.pool.background import close_all
-from voxcpm_grpc.pool.handle import START_SECONDS, Handle, HandleFactory, process_factories
+from voxcpm_grpc.pool.handle import START_SECONDS, Handle, HandleFactory
 from voxcpm_grpc.pool.supervisor import Supervisor
 from voxcpm_grpc.progress import Progress
 from voxcpm_grpc.request import ModelInfo
-from voxcpm_grpc.settings.engine import EngineSettings, SupervisionSettings
+from voxcpm_grpc.settings.engine import SupervisionSettings
 
 FRONT_START_SECONDS = 120.0
 # The event loop of a front sends its heartbeats, and one large call can block it. An engine has a thread for them. A
@@ -46,41 +44,26 @@ class EngineHost:
     true, `close` lets the fronts drain without the drain delay. Raises StartupError if their sockets cannot be created.
     """
 
-    def __init__(self, engines: Mapping[str, HandleFactory], supervision: SupervisionSettings) -> None:
+    def __init__(self, models: Sequence[Mapping[str, HandleFactory]], supervision: SupervisionSettings) -> None:
+        """`models`: the factory of each engine of each model, by the name of its replica; names are unique."""
         self.skip_delay = False
         self._started = False
         self._supervision = supervision
         self._folder = _socket_folder()
-        self._engines = {
-            name: _EngineReplica(self, name, make_handle, supervision) for name, make_handle in engines.items()
-        }
+        self._models = [
+            [_EngineReplica(self, name, make_handle, supervision) for name, make_handle in engines.items()]
+            for engines in models
+        ]
+        self._engines = {engine.name: engine for engines in self._models for engine in engines}
         self._fronts: dict[str, FrontProcess] = {}
         self._front_supervisors: list[Supervisor] = []
         self._sockets = itertools.count()
         self._over = asyncio.Event()
 
-    @classmethod
-    def of_processes(
-        cls,
-        directory: Path,
-        name: str,
-        engines: Mapping[str, EngineSettings],
-        supervision: SupervisionSettings,
-        *,
-        log: LogOptions,
-    ) -> EngineHost:
-        """A host of engines for the checkpoint in `directory`. `start` starts them."""
-        return cls(process_factories(directory, name, engines, log), supervision)
-
     @property
-    def replicas(self) -> list[str]:
-        """The names of the engines' replicas."""
-        return list(self._engines)
-
-    @property
-    def info(self) -> ModelInfo:
-        """The model that is served. Known after `start`."""
-        return next(engine.info for engine in self._engines.values() if engine.info)
+    def infos(self) -> list[ModelInfo]:
+        """The models that are served. Known after `start`."""
+        return [next(engine.info for engine in engines if engine.info) for engines in self._models]
 
     async def start(self, fronts: Mapping[str, FrontMain], *, drain_seconds: float) -> None:
         """Start the engines and the fronts: `fronts` maps the name of each to its main function. Raises StartupError.
@@ -97,7 +80,7 @@ class EngineHost:
         self._started = True
 
     async def given_up(self) -> None:
-        """Wait until no engine, or no front, is left or will be started."""
+        """Wait until no engine of a model, or no front, is left or will be started."""
         await self._over.wait()
 
     async def close(self) -> None:
@@ -138,13 +121,15 @@ class EngineHost:
             front.post(EngineLost(engine.name))
 
     def on_given_up(self) -> None:
-        engines, fronts = [engine.supervisor for engine in self._engines.values()], self._front_supervisors
-        if all(one.given_up for one in engines) or (fronts and all(one.given_up for one in fronts)):
+        fronts = self._front_supervisors
+        lost = any(all(engine.supervisor.given_up for engine in engines) for engines in self._models)
+        if lost or (fronts and all(one.given_up for one in fronts)):
             self._over.set()
 
-    def check(self, info: ModelInfo) -> None:
-        """Raises StartupError if an engine serves another model than the others."""
-        if any(engine.info and engine.info.fingerprint != info.fingerprint for engine in self._engines.values()):
+    def check(self, replica: _EngineReplica, info: ModelInfo) -> None:
+        """Raises StartupError if the engine of a replica serves another checkpoint than others of its model."""
+        [others] = [engines for engines in self._models if replica in engines]
+        if any(engine.info and engine.info.fingerprint != info.fingerprint for engine in others):
             raise StartupError("the engines serve different models; give all of them the same checkpoint")
 
     def _make_front(self, name: str, main: FrontMain, drain_seconds: float) -> FrontProcess:
@@ -220,7 +205,7 @@ class _EngineReplica:
             await self.supervisor.start()
 
     def _on_ready(self, handle: Handle, info: ModelInfo) -> None:
-        self._host.check(info)
+        self._host.check(self, info)
         self.handle, self.info = handle, info
         self._host.on_engine_ready(self)
 

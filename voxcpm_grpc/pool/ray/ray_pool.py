@@ -40,11 +40,20 @@ class RayPool(EnginePool):
     The nodes call `make_engine`. Raises StartupError for settings that do not fit together.
     """
 
-    def __init__(self, make_engine: Callable[[], EngineLike], settings: Settings) -> None:
+    def __init__(
+        self,
+        make_engine: Callable[[], EngineLike],
+        settings: Settings,
+        cluster: Membership | None = None,
+        name: str = "ray",
+    ) -> None:
+        """`cluster`: a membership that pools share, which this pool does not end; default: one of its own."""
         self._make_engine = make_engine
+        self._name = name
         self._settings = settings
         self._bounds = _bounds(settings.ray)
-        self._cluster = Membership(settings.ray.address)
+        self._cluster = cluster or Membership(settings.ray.address)
+        self._leaves = cluster is None
         self._share = Share(0.0, 0.0)  # set by `join`
         self._replica_numbers = count()
         self._scaling: asyncio.Task[None] | None = None
@@ -72,10 +81,11 @@ class RayPool(EnginePool):
     async def close(self) -> None:
         await cancel_and_wait(self._scaling)
         await super().close()
-        await self._cluster.leave()
+        if self._leaves:
+            await self._cluster.leave()
 
     def _next_factory(self) -> HandleFactory:
-        name = f"ray:{next(self._replica_numbers)}"
+        name = f"{self._name}:{next(self._replica_numbers)}"
 
         def make_handle() -> Handle:
             return RayHandle(self._make_engine, self._share, name=name, log=self._settings.log)

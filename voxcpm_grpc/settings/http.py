@@ -1,0 +1,48 @@
+"""Settings of the HTTP gateway beside a server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic import Field, field_validator
+from pydantic_core import PydanticCustomError
+
+from voxcpm_grpc.settings.operation import OwnPort
+from voxcpm_grpc.settings.types import Seconds
+
+
+class HttpSettings(OwnPort):
+    """The HTTP gateway."""
+
+    listen: str | None = Field(
+        default=None,
+        description="address and port of HTTP, such as 127.0.0.1:8000: OpenAI's speech API, the API of the older "
+        "VoxCPM services and a web page; --http is a short form; several fronts share the port, or each listens on the "
+        "next one, as front_ports says; default: no HTTP",
+    )
+    voice_aliases: tuple[str, ...] = Field(
+        default=(),
+        description="names by which callers of HTTP may ask for voices, such as alloy=slt,nova=ref_...; OpenAI's names "
+        "without an alias stand for the presets of the model",
+    )
+    allowed_origins: tuple[str, ...] = Field(
+        default=(),
+        description="web pages of other origins that may call, such as https://app.example; * for all",
+    )
+    allow_ref_audio_urls: bool = Field(
+        default=False,
+        description="fetch the recording if ref_audio of a request is an https URL of a public host",
+    )
+    timeout_seconds: Seconds = Field(default=600.0, description="longest duration of a call that the gateway makes")
+
+    @field_validator("voice_aliases")
+    @classmethod
+    def _pairs(cls, aliases: tuple[str, ...]) -> tuple[str, ...]:
+        if not all(name and voice for name, _, voice in (alias.partition("=") for alias in aliases)):
+            raise PydanticCustomError("voice_aliases", "each must be NAME=VOICE, such as alloy=slt")
+        return aliases
+
+    @property
+    def aliases(self) -> Mapping[str, str]:
+        """The voices by the names of callers."""
+        return {name: voice for name, _, voice in (alias.partition("=") for alias in self.voice_aliases)}

@@ -1,0 +1,19 @@
+"""Settings of the text of all streams."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+
+from voxcpm_grpc.settings.types import Frozen
+
+
+class TextSettings(Frozen):
+    """The preparation of text."""
+
+    lexicon: Path | None = Field(
+        default=None,
+        description="file with words and the spellings that are spoken instead of them, in JSON or TOML, read at the "
+        "start; the lexicon of a request precedes it; default: none",
+    )
