@@ -5,37 +5,45 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from voxcpm_grpc import checkpoint, progress
+from voxcpm_grpc import progress
 from voxcpm_grpc.audio import DecodePool, codecs
-from voxcpm_grpc.checkpoint import is_repository
 from voxcpm_grpc.errors import StartupError, VoxCPMError
-from voxcpm_grpc.pool.background import keep_running
+from voxcpm_grpc.ipc.socket_folder import SocketFolder
+from voxcpm_grpc.lexicon import read_lexicon
+from voxcpm_grpc.pool.background import close_all, keep_running
 from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.pool.ray.ray_pool import FindAndLoad, RayPool
-from voxcpm_grpc.settings.schema import Settings, engines
+from voxcpm_grpc.pool.ray.cluster import Membership
+from voxcpm_grpc.settings.models import models
+from voxcpm_grpc.settings.schema import Settings
+from voxcpm_server import http
 from voxcpm_server.auth.authenticator import Authenticator
-from voxcpm_server.download import download, find_model
+from voxcpm_server.pools import found_models, joined, local_model, process_pools, ray_pools
 from voxcpm_server.rpc.admin import AdminServer
 from voxcpm_server.rpc.call import AdmissionGate
 from voxcpm_server.rpc.handler import SERVICE
+from voxcpm_server.rpc.health import Health
 from voxcpm_server.rpc.metrics import Metrics
+from voxcpm_server.rpc.models import Model, Models
 from voxcpm_server.rpc.server import RpcServer
 from voxcpm_server.rpc.service import VoxCPMService
 from voxcpm_server.rpc.tracing import Tracing
+from voxcpm_server.speech.spelling import Lexicon, WordList
 from voxcpm_server.start import Start
 from voxcpm_server.summary import summary
+from voxcpm_server.text.normalizer import TextNormalizer
 from voxcpm_server.voices import presets
 from voxcpm_server.voices.builder import VoiceBuilder
 from voxcpm_server.voices.catalog import VoiceCatalog
 from voxcpm_server.voices.store.io_threads import IoThreads
 from voxcpm_server.voices.store.objects import Objects
 from voxcpm_server.voices.store.store import VoiceStore
+from voxcpm_server.wire.requests import RequestReader
 
 log = logging.getLogger(__name__)
 
@@ -45,11 +53,25 @@ GC_THRESHOLD = 10_000  # new objects between two collections; Python's 700 cost 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A server that accepts calls. `address` has the real port."""
+    """A server that accepts calls. `address` has the real port, `pools` the engines of each model."""
 
     address: str
-    pool: EnginePool
+    pools: Sequence[EnginePool]
     rpc: RpcServer
+
+    @property
+    def pool(self) -> EnginePool:
+        """The engines of the default model."""
+        return self.pools[0]
+
+    async def ended(self) -> None:
+        """Wait until a model has no engine and no attempt to start one."""
+        waits = [asyncio.ensure_future(pool.closed_or_given_up()) for pool in self.pools]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
 
     async def withdraw(self) -> None:
         """Report NOT_SERVING and serve new calls for `drain_delay_seconds`, so that load balancers can react.
@@ -64,7 +86,9 @@ async def running_server(
     settings: Settings,
     *,
     directory: Path | None = None,
+    directories: Sequence[Path | None] = (),
     pool: EnginePool | None = None,
+    pools: Sequence[EnginePool] = (),
     open_early: bool = True,
     log_engines: bool = True,
     engine_metrics: bool = True,
@@ -72,27 +96,33 @@ async def running_server(
 ) -> AsyncIterator[Running]:
     """Run a server inside the block and drain it at the end, unless the block is cancelled. Raises StartupError.
 
-    directory: the checkpoint, with its presets; None finds it from the settings
-    pool: engines to use instead of those that the settings describe, not yet started
+    directory, directories: the checkpoint of the only model, or of each, with its presets; None finds it from the
+        settings
+    pool, pools: engines of the only model, or of each, to use instead of those that the settings describe, not yet
+        started
     open_early: open the port at once, and refuse calls while the model loads; False opens it when the server is ready
     log_engines: False if another process starts the engines, and logs their steps
     engine_metrics: False if another process exports the metrics of the same engines
     summarized: True if the log shows a summary of the server when it is ready
     """
+    served = models(settings)
+    directories = directories or [directory] * len(served)
+    pools = pools or ([] if pool is None else [pool])
     async with AsyncExitStack() as stack:
         # A pool that a program has made says nothing about later starts; that of a front is the host's.
-        start = Start(settings, engine_lines=log_engines, recorded=pool is None or not log_engines)
+        start = Start(settings, engine_lines=log_engines, recorded=not pools or not log_engines)
         stack.enter_context(start.reported())
         authenticator = Authenticator(settings)
         await authenticator.open()
         threads = IoThreads()
         stack.callback(threads.close)
-        if pool is None and settings.pool == "ray":
-            pool = _ray_pool(settings)
-            directory = _local_model(settings)
-            stack.push_async_callback(pool.close)
-            progress.report("the Ray cluster is joined")
-            await pool.join()
+        lexicon = await threads.run(_lexicon, settings.text.lexicon)
+        if not pools and settings.pool == "ray":
+            cluster = Membership(settings.ray.address)
+            pools = ray_pools(served, cluster)
+            directories = [local_model(one.settings) for one in served]
+            stack.push_async_callback(cluster.leave)
+            await joined(cluster)
         metrics_address: str | None = None
         metrics = Metrics() if settings.metrics.listen else None
         if metrics is not None:
@@ -111,82 +141,122 @@ async def running_server(
             log.info("the admin service listens on %s", admin_address)
             stack.push_async_callback(admin.stop)
         stack.push_async_callback(rpc.stop)
+        local, http_address = None, None
+        if settings.http.listen:
+            sockets = SocketFolder()
+            stack.callback(sockets.close)
+            local = f"unix:{sockets.path / 'grpc'}"
+            web = http.served(settings.http, local, settings.log, shared=settings.fronts_share_port)
+            http_address = await stack.enter_async_context(web)
+            log.info("HTTP is at http://%s", http_address)
         address = ""
         if open_early:
-            address = await rpc.open()
+            address = await rpc.open(local)
             log.info("start: the port %s is open; calls are refused until the server is ready", address)
-        if pool is None:
-            directory = directory or await _found_model(settings)
-            pool = EnginePool.of_processes(
-                directory, model_name(settings), engines(settings), settings.supervision, log=settings.log
-            )
-        stack.push_async_callback(pool.close)
+        if not pools:
+            directories = found = await found_models(served, directories)
+            pools = process_pools(served, found)
+        stack.push_async_callback(_close_all, pools)
         progress.report("the model is loading")
         decoder = DecodePool(settings.decode_workers, log=settings.log)
         stack.push_async_callback(decoder.close)
-        await asyncio.gather(pool.start(), asyncio.to_thread(codecs.preload))
-        try:
-            await decoder.start()
-        except VoxCPMError:
-            raise StartupError("the processes that decode uploads did not start; the log may have the reason") from None
-        await pool.warm_up()
+        normalizer = TextNormalizer(log=settings.log)
+        stack.push_async_callback(normalizer.close)
+        await asyncio.gather(*(each.start() for each in pools), _started(decoder), asyncio.to_thread(codecs.preload))
+        await asyncio.gather(*(each.warm_up() for each in pools))
         progress.report("the voices are loading")
         url = settings.voices.url or str(Path.home() / VOICES_FOLDER)
         objects = await threads.run(Objects, url, settings.voices.timeout_seconds)
-        store = await stack.enter_async_context(VoiceStore(objects, settings.voices, pool.info.fingerprint))
-        catalog = VoiceCatalog(store)
-        builder = VoiceBuilder(pool, decoder, catalog, threads, settings.limits)
-        listed = () if directory is None else await threads.run(presets.read, directory)
-        catalog.set_presets(await presets.build(listed, builder), presets.default(listed, settings.voices.default))
+        store = await stack.enter_async_context(VoiceStore(objects, settings.voices, fingerprints(pools)))
+        made = Models(
+            [
+                await _model(each, path, pools, store, decoder, threads, settings)
+                for each, path in zip(pools, directories, strict=True)
+            ]
+        )
         gate = AdmissionGate(settings.limits)
         service = VoxCPMService(
-            pool=pool,
-            builder=builder,
-            catalog=catalog,
+            models=made,
             threads=threads,
             authenticator=authenticator,
             calls=rpc.calls,
             gate=gate,
             limits=settings.limits,
+            lexicon=lexicon,
+            normalizer=normalizer,
             metrics=rpc.recent,
             tracing=tracing,
         )
         if admin is not None:
-            admin.stats.watch(pool, gate, service.uploads, lambda: store.count)
+            admin.stats.watch(pools, gate, service.uploads, lambda: store.count)
         if rpc.load_reports is not None:
-            rpc.load_reports.watch(pool)
+            rpc.load_reports.watch(pools)
         if metrics is not None:
             metrics.gauge("open_streams", "Streams that are open.", lambda: gate.streams)
             metrics.gauge("upload_bytes", "Recordings of uploads in memory.", lambda: service.uploads.held)
-            metrics.watch(pool, engines=engine_metrics)
+            metrics.watch(pools, engines=engine_metrics)
         gc.collect()
         gc.freeze()  # the objects so far exist until the process ends; collecting them would block the event loop
         gc.set_threshold(GC_THRESHOLD)
         rpc.serve(service)
-        rpc.set_ready(pool.healthy)
-        address = address or await rpc.open()
+        for one in made:
+            rpc.health.set_model(one.name, one.pool.healthy)
+        if served[0].name:
+            rpc.health.list_models(one.name for one in made)
+        rpc.set_ready(True)
+        address = address or await rpc.open(local)
         start.finish()
         if summarized:
             log.info(
                 await summary(
                     settings,
-                    pool,
+                    made,
                     address=address,
                     metrics=metrics_address,
                     admin=admin_address,
+                    http=http_address,
                     voices=url,
-                    presets=catalog.presets,
-                    default=catalog.default,
                 )
             )
         stack.push_async_exit(partial(_drain, rpc))
-        watch = keep_running(partial(_watch, pool, rpc), "the watch of the engines")
-        stack.callback(watch.cancel)
-        yield Running(address, pool, rpc)
+        for one in made:
+            watch = keep_running(partial(_watch, one.pool, one.name, rpc.health), "the watch of the engines")
+            stack.callback(watch.cancel)
+        yield Running(address, pools, rpc)
 
 
-async def _found_model(settings: Settings) -> Path:
-    return await download(settings) if is_repository(settings.model) else find_model(settings)
+async def _started(decoder: DecodePool) -> None:
+    try:
+        await decoder.start()
+    except VoxCPMError:
+        raise StartupError("the processes that decode uploads did not start; the log may have the reason") from None
+
+
+async def _close_all(pools: Sequence[EnginePool]) -> None:
+    await close_all(pool.close() for pool in pools)
+
+
+def fingerprints(pools: Sequence[EnginePool]) -> Mapping[str, str]:
+    """The names of the models by the fingerprints of their checkpoints; of the same checkpoint the first one."""
+    return {pool.info.fingerprint: pool.info.name for pool in reversed(pools)}
+
+
+async def _model(
+    pool: EnginePool,
+    directory: Path | None,
+    pools: Sequence[EnginePool],
+    store: VoiceStore,
+    decoder: DecodePool,
+    threads: IoThreads,
+    settings: Settings,
+) -> Model:
+    """A model with its presets, which are those of `directory`. Raises StartupError."""
+    catalog = VoiceCatalog(store, pool.info.fingerprint, fingerprints(pools))
+    builder = VoiceBuilder(pool, decoder, catalog, threads, settings.limits)
+    listed = () if directory is None else await threads.run(presets.read, directory)
+    wanted = settings.voices.default if pool is pools[0] or settings.voices.default == "none" else "auto"
+    catalog.set_presets(await presets.build(listed, builder), presets.default(listed, wanted))
+    return Model(pool, builder, catalog, RequestReader(pool.info, settings.limits))
 
 
 async def _drain(rpc: RpcServer, kind: type[BaseException] | None, *_: object) -> None:
@@ -195,29 +265,15 @@ async def _drain(rpc: RpcServer, kind: type[BaseException] | None, *_: object) -
         await rpc.drain()
 
 
-async def _watch(pool: EnginePool, rpc: RpcServer) -> None:
-    """Report the health of the engines to load balancers."""
+async def _watch(pool: EnginePool, name: str, health: Health) -> None:
+    """Report the health of the engines of a model to load balancers."""
     async for serving in pool.health():
-        log.log(logging.INFO if serving else logging.ERROR, "health serving=%s", serving)
-        rpc.set_ready(serving)
+        log.log(logging.INFO if serving else logging.ERROR, "health serving=%s model=%s", serving, name)
+        health.set_model(name, serving)
 
 
-def _ray_pool(settings: Settings) -> RayPool:
-    """Engines on Ray nodes. Each node finds the model by itself, so a directory must exist on all nodes."""
-    path = Path(settings.model)
-    model = str(path.absolute()) if settings.model != "demo" and path.is_dir() else settings.model
-    find = partial(checkpoint.resolve, model, settings.revision, settings.cache_dir, progress=False)
-    return RayPool(FindAndLoad(find, model_name(settings), settings.engine), settings)
-
-
-def _local_model(settings: Settings) -> Path | None:
-    """The directory of the checkpoint if it is on this host without a download, else None."""
-    if settings.model == "demo":
-        return find_model(settings)
-    return path if (path := Path(settings.model)).is_dir() else None
-
-
-def model_name(settings: Settings) -> str:
-    """The model's name as callers see it. It is never a path."""
-    path = Path(settings.model)
-    return path.resolve().name if path.is_dir() or path.is_absolute() else settings.model
+def _lexicon(path: Path | None) -> Lexicon:
+    try:
+        return Lexicon() if path is None else Lexicon(WordList(read_lexicon(path)))
+    except ValueError as error:
+        raise StartupError(f"text.lexicon: {error}") from None

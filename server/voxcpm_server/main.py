@@ -7,23 +7,23 @@ import logging
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from voxcpm_grpc import logs, progress
-from voxcpm_grpc.checkpoint import is_repository
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.ipc.child_process import Addresses
 from voxcpm_grpc.pool.host.attached import AttachedPool, connected_to_host, set_up
 from voxcpm_grpc.pool.host.engine_host import EngineHost
 from voxcpm_grpc.request import ModelInfo
-from voxcpm_grpc.settings.schema import Settings, engines
-from voxcpm_server.app import model_name, running_server
+from voxcpm_grpc.settings.models import models
+from voxcpm_grpc.settings.schema import Settings
+from voxcpm_server.app import running_server
 from voxcpm_server.auth.exposure import exposure
-from voxcpm_server.download import download, find_model
+from voxcpm_server.pools import engine_factories, found_models, models_here
 from voxcpm_server.signals import Signals
 from voxcpm_server.start import StartLog
 
@@ -40,10 +40,10 @@ def serve(settings: Settings) -> None:
     logs.set_up(settings.log)
     if fault := exposure(settings):
         log.warning("%s", fault)
-    here = settings.pool == "processes" and not is_repository(settings.model)
-    directory = find_model(settings) if here else None
+    served = models(settings)
+    directories = models_here(served) if settings.pool == "processes" else [None] * len(served)
     with suppress(asyncio.CancelledError), asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(_serve(settings, directory))
+        runner.run(_serve(settings, directories))
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -55,25 +55,26 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-async def _serve(settings: Settings, directory: Path | None) -> None:
+async def _serve(settings: Settings, directories: Sequence[Path | None]) -> None:
     signals = Signals()
     if settings.fronts > 1:
-        await _serve_fronts(settings, directory, signals)
+        await _serve_fronts(settings, directories, signals)
         return
-    async with running_server(settings, directory=directory) as running:
-        _announce(settings, running.pool.info, running.address)
-        if await signals.wait(running.pool.closed_or_given_up()) is signal.SIGTERM:
+    async with running_server(settings, directories=directories) as running:
+        _announce(settings, [pool.info for pool in running.pools], running.address)
+        if await signals.wait(running.ended()) is signal.SIGTERM:
             await running.withdraw()  # not after Ctrl-C, for which a person waits
 
 
-def _announce(settings: Settings, info: ModelInfo, address: str) -> None:
-    """Print the line that reports a ready server."""
-    devices = list(engines(settings))
-    device = info.device if len(devices) == 1 else ",".join(devices)
-    print(f"listening on {address} model={info.name} device={device} dtype={info.dtype}", flush=True)
+def _announce(settings: Settings, infos: Sequence[ModelInfo], address: str) -> None:
+    """Print the line that reports a ready server. `infos` has the default model first."""
+    devices = [device for one in models(settings) for device in one.engines]
+    device = infos[0].device if len(devices) == 1 else ",".join(devices)
+    names = ",".join(info.name for info in infos)
+    print(f"listening on {address} model={names} device={device} dtype={infos[0].dtype}", flush=True)
 
 
-async def _serve_fronts(settings: Settings, directory: Path | None, signals: Signals) -> None:
+async def _serve_fronts(settings: Settings, directories: Sequence[Path | None], signals: Signals) -> None:
     """Serve with `settings.fronts` processes until a signal arrives, then drain them. Raises StartupError."""
     if settings.pool != "processes":
         raise StartupError("fronts share the engines of their host; on Ray, run several servers on one cluster instead")
@@ -83,10 +84,9 @@ async def _serve_fronts(settings: Settings, directory: Path | None, signals: Sig
         progress.reported_to(StartLog().write),
         reserved(settings.listen, settings.fronts, shared=settings.fronts_share_port) as addresses,
     ):
-        directory = directory or await download(settings)
-        host = EngineHost.of_processes(
-            directory, model_name(settings), engines(settings), settings.supervision, log=settings.log
-        )
+        served = models(settings)
+        found = await found_models(served, directories)
+        host = EngineHost(engine_factories(served, found), settings.supervision)
         fronts = {
             f"front {number}": partial(
                 _run_front,
@@ -95,17 +95,18 @@ async def _serve_fronts(settings: Settings, directory: Path | None, signals: Sig
                         "listen": address,
                         "metrics": settings.metrics.of_front(number),
                         "admin": settings.admin.of_front(number),
+                        "http": settings.http if settings.fronts_share_port else settings.http.of_front(number),
                     },
                 ),
                 engine_metrics=number == 0,
-                directory=directory,
-                replicas=tuple(host.replicas),
+                directories=tuple(found),
+                replicas=tuple(tuple(one.engines) for one in served),
             )
             for number, address in enumerate(addresses)
         }
         try:
             await host.start(fronts, drain_seconds=settings.drain_seconds)
-            _announce(settings, host.info, ",".join(dict.fromkeys(addresses)))
+            _announce(settings, host.infos, ",".join(dict.fromkeys(addresses)))
             host.skip_delay = await signals.wait(host.given_up()) is signal.SIGINT
         finally:
             await host.close()
@@ -115,33 +116,33 @@ def _run_front(
     addresses: Addresses,
     restarted: bool,
     settings: Settings,
-    directory: Path,
-    replicas: tuple[str, ...],
+    directories: tuple[Path, ...],
+    replicas: tuple[tuple[str, ...], ...],
     engine_metrics: bool,
 ) -> None:
     """The main function of a front's process: serve with the host's engines until the host stops this front."""
     set_up(settings.log)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(_serve_front(addresses, restarted, settings, directory, replicas, engine_metrics))
+        runner.run(_serve_front(addresses, restarted, settings, directories, replicas, engine_metrics))
 
 
 async def _serve_front(
     addresses: Addresses,
     restarted: bool,
     settings: Settings,
-    directory: Path,
-    replicas: tuple[str, ...],
+    directories: tuple[Path, ...],
+    replicas: tuple[tuple[str, ...], ...],
     engine_metrics: bool,
 ) -> None:
     async with connected_to_host(addresses) as host:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, host.stopped.set)
         try:
-            pool = AttachedPool(host, replicas)
+            pools = [AttachedPool(host, names) for names in replicas]
             # While a front restarts, the others take its share of the connections.
             server = running_server(
                 settings,
-                directory=directory,
-                pool=pool,
+                directories=directories,
+                pools=pools,
                 open_early=not restarted,
                 log_engines=False,
                 engine_metrics=engine_metrics,

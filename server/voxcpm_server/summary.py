@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from urllib.parse import urlsplit, urlunsplit
 
 from voxcpm_grpc import __version__
 from voxcpm_grpc.logs import LogLine
-from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.settings.schema import Settings
+from voxcpm_server.rpc.models import Models
 
 ANSWER_SECONDS = 1.0  # for the sizes of an engine
 
@@ -29,39 +28,42 @@ class ServerSummary(LogLine):
 
 async def summary(
     settings: Settings,
-    pool: EnginePool,
+    models: Models,
     *,
     address: str,
     metrics: str | None,
     admin: str | None,
+    http: str | None,
     voices: str,
-    presets: Sequence[str],
-    default: str,
 ) -> ServerSummary:
     """The summary of a server that is ready.
 
-    address, metrics, admin: of the service, the metrics and the admin service; None for those that are off
+    address, metrics, admin, http: of the service, the metrics, the admin service and HTTP; None for those that are off
     voices: the URL of the voice store
-    presets, default: the names of the presets, and the one that streams without a voice use
     """
-    replicas = [replica for replica in pool.replicas if replica.ready]
+    replicas = [replica for model in models for replica in model.pool.replicas if replica.ready]
     await asyncio.gather(*(replica.refresh_stats(ANSWER_SECONDS) for replica in replicas))
     found = [replica.stats.stats for replica in replicas if replica.stats]
+    presets = ", ".join(
+        f"{name} (default)" if name == model.catalog.default else name
+        for model in models
+        for name in model.catalog.presets
+    )
     positions = sum(stats.pages_total * stats.page_size for stats in found)
-    info = pool.info
     return ServerSummary(
         f"voxcpm-grpc {__version__} is ready",
         address=address + _fronts(settings),
         tls=_tls(settings),
         authentication=_authentication(settings),
-        model=f"{info.name}, {info.architecture}, {info.dtype}",
+        model="; ".join(f"{one.name}, {one.info.architecture}, {one.info.dtype}" for one in models),
         devices=", ".join(replica.info.device for replica in replicas if replica.info),
         slots=sum(replica.info.max_slots for replica in replicas if replica.info),
         kv_positions=positions or None,
         voices=public(voices),
-        presets=", ".join(f"{name} (default)" if name == default else name for name in presets) or "none",
+        presets=presets or "none",
         metrics="off" if metrics is None else f"http://{metrics}/metrics",
         admin="off" if admin is None else admin,
+        http="off" if http is None else f"http://{http}",
         traces=public(settings.tracing.endpoint or "off"),
     )
 

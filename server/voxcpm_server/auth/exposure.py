@@ -10,8 +10,24 @@ from voxcpm_grpc.settings.schema import Settings
 def exposure(settings: Settings) -> str:
     """The fault of a server that other hosts reach without TLS or without authentication; empty if there is none.
 
-    It covers the port of the service and that of the admin service.
+    It covers the port of the service, that of the admin service and that of HTTP.
     """
+    faults = (_grpc_exposure(settings), _http_exposure(settings))
+    return "; ".join(fault for fault in faults if fault)
+
+
+def _http_exposure(settings: Settings) -> str:
+    """The gateway has no TLS of its own, and no client certificates."""
+    listen = settings.http.listen
+    if listen is None or is_local(listen):
+        return ""
+    open_to_all = (
+        "" if settings.auth.keys or settings.auth.jwks else ", and without authentication (auth.keys or auth.jwks)"
+    )
+    return f"{listen} (http.listen) is open to other hosts without encryption (a proxy with TLS){open_to_all}"
+
+
+def _grpc_exposure(settings: Settings) -> str:
     admin = settings.admin.listen
     exposed = [] if is_local(settings.listen) else [settings.listen]
     if admin is not None and not is_local(admin):

@@ -30,6 +30,8 @@ LINGER_SECONDS = 0.25
 class Call:
     """One RPC, as its status and its log line describe it.
 
+    model: name of the model; empty for a call that uses none
+    logs_model: True if the log line has the model, because the server has several
     voice: name or id of the voice; empty for none
     characters: length of the text so far; None for calls without text
     queue_seconds: the wait of the first segment for a slot
@@ -45,6 +47,8 @@ class Call:
     peer: Peer
     replies: ReplyWriter
     request_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    model: str = ""
+    logs_model: bool = False
     voice: str = ""
     characters: int | None = None
     queue_seconds: float | None = None

@@ -188,6 +188,7 @@ def _end(metrics: Metrics | RecentCalls | None, call: Call, code: str, error: Vo
         )
     failure: dict[str, str] = {"field": error.field, "error": clean(error.message, 300)} if error else {}
     trace = {"trace_id": call.trace.id} if call.trace else {}
+    model = {"model": call.model} if call.logs_model and call.model else {}
     log.info(
         LogLine(
             "rpc",
@@ -202,6 +203,7 @@ def _end(metrics: Metrics | RecentCalls | None, call: Call, code: str, error: Vo
             queue_seconds=call.queue_seconds,
             first_audio_seconds=call.first_audio_seconds,
             audio_seconds=call.audio_seconds,
+            **model,
             **trace,
             **failure,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any
 
 import grpc
@@ -17,14 +18,17 @@ UNKNOWN = pb.HealthCheckResponse.SERVICE_UNKNOWN
 
 
 class Health(health_pb2_grpc.HealthServicer):
-    """grpc.health.v1 with three names.
+    """grpc.health.v1 with three names, and one for each model that has a name in the settings.
 
-    The whole server ("") and the service are SERVING while the server is ready for calls. "liveness" is SERVING from
-    the start to the end of the process.
+    The whole server ("") and the service are SERVING while the server is ready for calls of every model,
+    "voxcpm_grpc.v1.VoxCPMService/NAME" while it is ready for those of one model. "liveness" is SERVING from the start
+    to the end of the process.
     """
 
     def __init__(self) -> None:
         self._ready = False
+        self._models: dict[str, bool] = {}
+        self._listed: list[str] = []
         self._shutting_down = False
         self._watches_end = False
         self._changed = asyncio.Event()
@@ -37,10 +41,19 @@ class Health(health_pb2_grpc.HealthServicer):
         self._ready = ready and not self._shutting_down
         self._wake()
 
+    def set_model(self, name: str, ready: bool) -> None:
+        """Report that a model is ready, or not."""
+        self._models[name] = ready
+        self._wake()
+
+    def list_models(self, names: Iterable[str]) -> None:
+        """Report on these models also by their names."""
+        self._listed = list(names)
+
     @property
     def ready(self) -> bool:
         """True if the server is reported as ready."""
-        return self._ready
+        return self._ready and all(self._models.values())
 
     def shut_down(self) -> None:
         """Report that the server is not ready, whatever `set` reports later."""
@@ -79,5 +92,9 @@ class Health(health_pb2_grpc.HealthServicer):
         self._changed = asyncio.Event()
 
     def _statuses(self) -> dict[str, pb.HealthCheckResponse.ServingStatus]:
-        ready = SERVING if self._ready else NOT_SERVING
-        return {"": ready, SERVICE: ready, LIVENESS: SERVING}
+        ready = SERVING if self.ready else NOT_SERVING
+        models = {
+            f"{SERVICE}/{name}": SERVING if self._ready and self._models.get(name) else NOT_SERVING
+            for name in self._listed
+        }
+        return {"": ready, SERVICE: ready, LIVENESS: SERVING, **models}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -82,17 +82,27 @@ class Metrics:
         )
         self._audio = counter("audio_seconds_total", "Audio that was sent.", "method")
         self._characters = counter("characters_total", "Text of streams that have ended.")
+        self._model_rpcs = counter(
+            "model_rpcs_total", "RPCs with a model that have ended, by model and status code.", "model", "code"
+        )
+        self._model_audio = counter("model_audio_seconds_total", "Audio that was sent, by model.", "model")
+        self._model_first_audio = histogram(
+            "model_first_audio_seconds",
+            "Time from the arrival of the first segment to its audio, by model.",
+            FIRST_AUDIO_BUCKETS,
+            "model",
+        )
         self._underruns = counter("underruns_total", "Gaps inside a segment that a listener has heard, by estimate.")
         self._underrun_seconds = counter("underrun_seconds_total", "Length of these gaps.")
         self._smooth = counter("streams_without_underrun_total", "Streams with audio that had no such gap.")
         self._gauges: list[tuple[str, str, Callable[[], float]]] = []
-        self._pool: EnginePool | None = None
+        self._pools: Sequence[EnginePool] = ()
         self._engines = False
         self.registry.register(self)  # pyright: ignore[reportArgumentType]
 
-    def watch(self, pool: EnginePool, *, engines: bool = True) -> None:
-        """Export the model, and the statistics of the `engines`, from now on."""
-        self._pool, self._engines = pool, engines
+    def watch(self, pools: Sequence[EnginePool], *, engines: bool = True) -> None:
+        """Export the models, and the statistics of their `engines`, from now on."""
+        self._pools, self._engines = pools, engines
 
     def gauge(self, name: str, help: str, value: Callable[[], float]) -> None:
         """Export a value that is read for each scrape, by another thread."""
@@ -104,6 +114,12 @@ class Metrics:
         self._seconds.labels(call.method).observe(seconds)
         if call.audio_seconds:
             self._audio.labels(call.method).inc(call.audio_seconds)
+        if call.model:
+            self._model_rpcs.labels(call.model, code).inc()
+            if call.audio_seconds:
+                self._model_audio.labels(call.model).inc(call.audio_seconds)
+            if call.first_audio_seconds is not None:
+                self._model_first_audio.labels(call.model).observe(call.first_audio_seconds)
         if call.characters:
             self._characters.inc(call.characters)
         if call.queue_seconds is not None:
@@ -126,9 +142,14 @@ class Metrics:
 
         for name, help, value in self._gauges:
             yield GaugeMetricFamily(f"voxcpm_{name}", help, value=value())
-        if self._pool is None:
+        if not self._pools:
             return
-        yield InfoMetricFamily("voxcpm_model", "The model that is served.", value=_model(self._pool.info))
+        info = InfoMetricFamily("voxcpm_model", "A model that is served.")
+        ready = GaugeMetricFamily("voxcpm_model_engines_ready", "Engines that take requests.", labels=("model",))
+        for pool in self._pools:
+            info.add_metric((), _model(pool.info))
+            ready.add_metric((pool.info.name,), sum(replica.ready for replica in pool.replicas))
+        yield from (info, ready)
         if not self._engines:
             return
         up = GaugeMetricFamily("voxcpm_engine_up", "1 if the engine takes requests.", labels=("engine",))
@@ -138,9 +159,11 @@ class Metrics:
             kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
             families.append(kind(f"voxcpm_engine_{name}", help, labels=("engine",)))
         seconds = CounterMetricFamily("voxcpm_engine_step_seconds", "Time of all steps.", labels=("engine",))
-        for replica in self._pool.replicas:
+        serves = InfoMetricFamily("voxcpm_engine", "The model of an engine.")
+        for model, replica in [(pool.info.name, replica) for pool in self._pools for replica in pool.replicas]:
             if not replica.name:  # no engine has been ready yet
                 continue
+            serves.add_metric((), {"engine": replica.name, "model": model})
             labels = (replica.name,)
             up.add_metric(labels, float(replica.ready))
             restarts.add_metric(labels, float(replica.supervisor.restarts))
@@ -148,7 +171,7 @@ class Metrics:
                 for family, (_, _, attribute) in zip(families, ENGINE_FAMILIES, strict=True):
                     family.add_metric(labels, float(getattr(found.stats, attribute)))
                 seconds.add_metric(labels, found.step_seconds)
-        yield from (up, restarts, *families, seconds)
+        yield from (serves, up, restarts, *families, seconds)
 
     def describe(self) -> Iterator[Metric]:
         """Nothing: the families are known when they are collected."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -29,6 +30,7 @@ class OpenCalls:
         self._idle.set()
         self._refusal: Callable[[], Unavailable] | None = None
         self._seconds = 0.0
+        self._arrived = -math.inf  # time of the event loop
 
     def __len__(self) -> int:
         return len(self._open)
@@ -53,6 +55,7 @@ class OpenCalls:
     @asynccontextmanager
     async def enter(self, method: str = "") -> AsyncIterator[None]:
         """A call that lasts as long as the block. Raises Unavailable, and EndedByShutdown if `end` ends the block."""
+        self._arrived = asyncio.get_running_loop().time()
         if self._refusal is not None:
             raise self._refusal()
         end = asyncio.timeout(None)  # without a timer: only `end` makes it expire
@@ -75,6 +78,12 @@ class OpenCalls:
     async def idle(self) -> None:
         """Wait until no call is open."""
         await self._idle.wait()
+
+    async def quiet(self, seconds: float) -> None:
+        """Wait until no call has arrived for so many seconds."""
+        now = asyncio.get_running_loop().time
+        while (left := self._arrived + seconds - now()) > 0:  # noqa: ASYNC110, a timer is what it waits for
+            await asyncio.sleep(left)
 
     def end(self, seconds: float) -> None:
         """End the calls in progress, which had `seconds` to finish: cancel their blocks, and let them raise."""

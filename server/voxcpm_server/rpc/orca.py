@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import grpc
@@ -23,7 +24,7 @@ class LoadReports:
 
     def __init__(self, recent: RecentCalls) -> None:
         self._recent = recent
-        self._pool: EnginePool | None = None
+        self._pools: Sequence[EnginePool] = ()
         self._ended = asyncio.Event()
         self._report = b""
         self._made = float("-inf")
@@ -34,9 +35,9 @@ class LoadReports:
         method = grpc.unary_stream_rpc_method_handler(self.watch_load, OrcaLoadReportRequest.FromString)
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: method}),))
 
-    def watch(self, pool: EnginePool) -> None:
+    def watch(self, pools: Sequence[EnginePool]) -> None:
         """Report the load of these engines from now on."""
-        self._pool = pool
+        self._pools = pools
 
     def end(self) -> None:
         """End each call, open or new, after it has sent a report."""
@@ -66,8 +67,8 @@ class LoadReports:
     def _make(self, now: float) -> bytes:
         rate, error_rate = self._recent.rates()
         report = OrcaLoadReport(cpu_utilization=self._cpu_use(now), rps_fractional=rate, eps=error_rate)
-        if self._pool is not None:
-            ready = [replica for replica in self._pool.replicas if replica.ready]
+        if self._pools:
+            ready = [replica for pool in self._pools for replica in pool.replicas if replica.ready]
             slots = sum(replica.info.max_slots for replica in ready if replica.info)
             running = sum(replica.running for replica in ready)
             queued = sum(replica.queued(is_batch=True) for replica in ready)

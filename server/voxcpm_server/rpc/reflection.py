@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
+from functools import cache
 from typing import Any
 
 import grpc
@@ -86,4 +87,23 @@ class Reflection(reflection.aio.ReflectionServicer):  # pyright: ignore[reportAt
         with suppress(EndedByShutdown):
             async with self._streams.enter():
                 async for answer in self.ServerReflectionInfo(requests, context):  # pyright: ignore[reportGeneralTypeIssues]
+                    if answer.HasField("file_descriptor_response"):
+                        files = answer.file_descriptor_response.file_descriptor_proto
+                        files[:] = map(_with_json_names, files)
                     await context.write(answer)
+
+
+@cache
+def _with_json_names(file: bytes) -> bytes:
+    """A FileDescriptorProto with the names of its fields in JSON.
+
+    Python's descriptors lack them, and grpcurl before 1.9 prints the names of the proto file instead.
+    """
+    proto = FileDescriptorProto.FromString(file)
+    messages = list(proto.message_type)
+    for message in messages:
+        messages.extend(message.nested_type)  # this loop reaches them, too
+        for field in message.field:
+            first, *others = field.name.split("_")
+            field.json_name = first + "".join(word[:1].upper() + word[1:] for word in others)
+    return proto.SerializeToString()

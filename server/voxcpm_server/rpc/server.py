@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 
 START_SECONDS = 1.0  # expected of a start that gives no estimate
 STOP_SECONDS = 1.0  # from the end of the last call to the end of its connection
+QUIET_SECONDS = 0.05  # without a new call, before the listener is closed
+QUIET_WAIT_SECONDS = 1.0  # for such a moment
 MAX_MILLISECONDS = 2**31 - 1  # of an option of gRPC, which then means no limit
 CLIENT_PING_SECONDS = 5.0  # many clients send a ping every 10 s; a client that sends them faster than this is cut off
 
@@ -74,8 +76,13 @@ class RpcServer:
         Reflection(self._reflections).register(self._server)
         self.calls.refuse_with(self._not_ready)
 
-    async def open(self) -> str:
-        """Open the port, and return its address with the real port. Raises StartupError."""
+    async def open(self, local: str | None = None) -> str:
+        """Open the port, and return its address with the real port. Raises StartupError.
+
+        local: a Unix socket for other processes of this server, which gRPC also listens on, without encryption
+        """
+        if local is not None:
+            bind(self._server, local, None)
         address = bind(self._server, self._settings.listen, tls.credentials(self._settings.tls))
         await self._server.start()
         return address
@@ -112,6 +119,7 @@ class RpcServer:
     async def drain(self) -> None:
         """Refuse new calls and connections, wait for the calls in progress, end those that take too long, and stop."""
         ends, seconds = self._begin_end(), self._settings.drain_seconds
+        await self._quiet_moment(ends)
         self.calls.refuse("the server is shutting down; retry elsewhere", retry_after=0.0)
         if self.calls:
             log.info("draining calls=%d seconds=%g", len(self.calls), max(0.0, ends - _now()))
@@ -139,6 +147,16 @@ class RpcServer:
         seconds = self._expected_seconds()
         text = f"{self.step}; the server is not ready yet, try again in about {seconds:.0f} s"
         return Unavailable(text, retry_after=seconds)
+
+    async def _quiet_moment(self, ends: float) -> None:
+        """Serve new calls until none has arrived for a moment, if there is one soon.
+
+        gRPC's server loses a call that arrives in the milliseconds in which it stops: the caller sees CANCELLED, or
+        waits for its deadline (github.com/grpc/grpc/issues/41785).
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(min(ends, _now() + QUIET_WAIT_SECONDS)):
+                await self.calls.quiet(QUIET_SECONDS)
 
     def _begin_end(self) -> float:
         """Report NOT_SERVING. Returns the time of the event loop at which the calls in progress are ended."""

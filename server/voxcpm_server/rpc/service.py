@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
 from voxcpm_grpc.errors import InvalidRequest, NotFound
 from voxcpm_grpc.logs import LogLine
-from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
@@ -20,22 +19,32 @@ from voxcpm_server.auth.principal import Caller
 from voxcpm_server.rpc.call import AdmissionGate, Call
 from voxcpm_server.rpc.handler import rpc
 from voxcpm_server.rpc.metrics import Metrics
+from voxcpm_server.rpc.models import Model, Models
 from voxcpm_server.rpc.open_calls import OpenCalls
 from voxcpm_server.rpc.recent import RecentCalls
 from voxcpm_server.rpc.tracing import Tracing
+from voxcpm_server.speech.auditions import Auditions
 from voxcpm_server.speech.character_quota import CharacterQuota, CharacterQuotas
-from voxcpm_server.speech.chunk_writer import ChunkWriter
+from voxcpm_server.speech.chunk_writer import ChunkWriter, Reply
+from voxcpm_server.speech.preview_text import preview_text
 from voxcpm_server.speech.session import Session
-from voxcpm_server.voices.builder import ChosenVoice, Created, VoiceBuilder, recording_warnings
+from voxcpm_server.speech.spelling import Lexicon
+from voxcpm_server.speech.text_preparation import TextPreparation
+from voxcpm_server.text.normalizer import TextNormalizer
+from voxcpm_server.voices.builder import ChosenVoice, Created, recording_warnings
 from voxcpm_server.voices.catalog import VoiceCatalog
 from voxcpm_server.voices.store.io_threads import IoThreads
+from voxcpm_server.voices.store.stored_voice import StoredVoice
 from voxcpm_server.voices.uploads import UploadBudget, nothing_after_commit, read_config, receive, reception
-from voxcpm_server.wire import replies, requests
+from voxcpm_server.wire import replies, requests, voice_requests
 from voxcpm_server.wire.inputs import (
     AudioRole,
     GenerateConfig,
     GenerateInput,
     Idle,
+    Preview,
+    PreviewMode,
+    TurnChange,
     UploadConfig,
     UploadInput,
     VoiceChoice,
@@ -51,14 +60,14 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
     def __init__(
         self,
         *,
-        pool: EnginePool,
-        builder: VoiceBuilder,
-        catalog: VoiceCatalog,
+        models: Models,
         threads: IoThreads,
         authenticator: Authenticator,
         calls: OpenCalls,
         gate: AdmissionGate,
         limits: LimitSettings,
+        lexicon: Lexicon | None = None,
+        normalizer: TextNormalizer | None = None,
         metrics: Metrics | RecentCalls | None = None,
         tracing: Tracing | None = None,
     ) -> None:
@@ -71,48 +80,36 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
         self.write_seconds = limits.write_seconds
         per_minute = limits.max_chars_per_minute_per_caller
         self._quotas = CharacterQuotas(per_minute) if per_minute else None
-        self._pool = pool
-        self._builder = builder
-        self._catalog = catalog
+        self._models = models
         self._threads = threads
         self._limits = limits
-        self._reader = requests.RequestReader(pool.info, limits)
+        self._lexicon = lexicon or Lexicon()
+        self._normalizer = normalizer
 
     @rpc(stream=True)
     async def Generate(self, stream: AsyncIterator[pb.GenerateRequest], call: Call) -> None:
         messages = self._generate_inputs(stream, call)
         first = await self._first(messages)
+        model = self._models.find(call.model)
         if isinstance(first, GenerateConfig):
             config, first = first, None
         else:
-            config = self._reader.generate_config(pb.GenerateConfig())
+            config = model.reader.generate_config(pb.GenerateConfig())
+        if isinstance(first, TurnChange):
+            config, first = replace(config, turn=first.config), None
         asked = config.voice
         call.voice = asked.voice or asked.preset or asked.hifi
-        chosen = await self._voice(config, call.caller)
+        chosen = await self._voice(model, config, call.caller)
         call.voice = chosen.name
         log.debug(LogLine("voice", request_id=call.request_id, voice=chosen.name))
         config = replace(config, voice=VoiceChoice())  # frees the recordings inside: a stream may last for long
-        session = Session(
-            config,
-            chosen.conditioning,
-            chosen.name,
-            pool=self._pool,
-            encode=self._builder.encode_speech,
-            limits=self._limits,
-            request_id=call.request_id,
-            remaining=call.context.time_remaining,
-            send=call.replies.write,
-            warnings=chosen.warnings,
-            on_segment=call.trace and call.trace.add_segment,
-            quota=CharacterQuota(self._quotas, call.caller.key) if self._quotas else None,
-        )
+        session = self._session(model, config, chosen, call)
         try:
             await session.run(first, messages)
         finally:
-            call.characters, call.queue_seconds = session.characters, session.queue_seconds
-            call.first_audio_seconds, call.audio_seconds = session.first_audio_seconds, session.audio_seconds
-            call.arrival_to_audio_seconds = session.arrival_to_audio_seconds
-            call.engine_seconds, call.playback = session.engine_seconds, session.playback
+            call.characters, call.audio_seconds = session.characters, session.audio_seconds
+            call.arrival_to_audio_seconds = session.summary.arrival_to_audio_seconds
+            _record_speech(call, session)
 
     @rpc(stream=True)
     async def AddPrompt(self, stream: AsyncIterator[pb.AddPromptRequest], call: Call) -> None:
@@ -130,40 +127,52 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
     async def EncodeLatents(
         self, stream: AsyncIterator[pb.EncodeLatentsRequest], call: Call
     ) -> pb.EncodeLatentsResponse:
-        async with self._received(stream, call) as (config, recordings):
+        async with self._received(self._upload_inputs(stream, call), call) as (config, recordings):
+            builder = self._models.find(call.model).builder
             (role,) = config.roles
             upload = config.prompt if role is AudioRole.PROMPT else config.reference
             assert upload is not None and not isinstance(upload, str)
-            decoded = await self._builder.decode(recordings[role], upload, role, call.caller)
-            latents = await self._builder.encode(decoded, role)
+            decoded = await builder.decode(recordings[role], upload, role, call.caller)
+            latents = await builder.encode(decoded, role)
         warnings = recording_warnings(decoded, role)
-        return replies.latents(latents, self._pool.info.fingerprint, decoded.seconds, warnings)
+        fingerprint = self._models.find(call.model).info.fingerprint
+        return replies.latents(latents, fingerprint, decoded.seconds, warnings)
 
     @rpc(stream=False)
     async def GetVoice(self, request: pb.GetVoiceRequest, call: Call) -> pb.GetVoiceResponse:
-        call.voice = requests.voice_id(request)
-        voice = await self._catalog.find(await self._id(call.voice, call.caller), call.caller)
-        return replies.get_voice(voice, with_owner=call.caller.admin)
+        call.voice = voice_requests.voice_id(request)
+        catalog = self._models.catalog(call.voice, voice_requests.model(request))
+        voice = await catalog.find(await _id(catalog, call.voice, call.caller), call.caller)
+        model = self._models.name_of(voice.fingerprint)
+        return replies.get_voice(voice, model=model, with_owner=call.caller.admin)
 
     @rpc(stream=False)
     async def ListVoices(self, request: pb.ListVoicesRequest, call: Call) -> pb.ListVoicesResponse:
-        kind, labels, size, token = requests.listing(request)
-        page = await self._catalog.page(call.caller, kind=kind, labels=labels, size=size, token=token)
-        return replies.voice_page(*page, with_owner=call.caller.admin)
+        kind, labels, size, token = voice_requests.listing(request)
+        name = voice_requests.model(request)
+        model = self._models.find(name)
+        others = [] if name else [voice for one in self._models for voice in one.catalog.preset_voices]
+        page = await model.catalog.page(
+            call.caller, kind=kind, labels=labels, size=size, token=token, others=others, own=bool(name)
+        )
+        return replies.voice_page(*page, model_of=self._models.name_of, with_owner=call.caller.admin)
 
     @rpc(stream=False)
     async def UpdateVoice(self, request: pb.UpdateVoiceRequest, call: Call) -> pb.UpdateVoiceResponse:
-        name, change = requests.update(request)
+        name, change = voice_requests.update(request)
         call.voice = name
-        voice = await self._catalog.update(await self._id(name, call.caller), change, call.caller)
-        return replies.update_voice(voice, with_owner=call.caller.admin)
+        catalog = self._models.catalog(name, voice_requests.model(request))
+        voice = await catalog.update(await _id(catalog, name, call.caller), change, call.caller)
+        model = self._models.name_of(voice.fingerprint)
+        return replies.update_voice(voice, model=model, with_owner=call.caller.admin)
 
     @rpc(stream=False)
     async def DeleteVoice(self, request: pb.DeleteVoiceRequest, call: Call) -> pb.DeleteVoiceResponse:
-        name, cascade, allow_missing = requests.deletion(request)
+        name, cascade, allow_missing = voice_requests.deletion(request)
         call.voice = name
+        catalog = self._models.catalog(name, voice_requests.model(request))
         try:
-            await self._catalog.delete(await self._id(name, call.caller), call.caller, cascade=cascade)
+            await catalog.delete(await _id(catalog, name, call.caller), call.caller, cascade=cascade)
         except NotFound:
             if not allow_missing:
                 raise
@@ -171,14 +180,28 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
 
     @rpc(stream=False)
     async def GetModelInfo(self, request: pb.GetModelInfoRequest, call: Call) -> pb.GetModelInfoResponse:
-        return replies.model_info(self._pool.info, self._limits, self._catalog.presets, self._catalog.default)
+        model = self._models.find(voice_requests.model(request))
+        call.model = model.name
+        return replies.model_info(model.info, self._limits, model.catalog.presets, model.catalog.default)
+
+    @rpc(stream=False)
+    async def ListModels(self, request: pb.ListModelsRequest, call: Call) -> pb.ListModelsResponse:
+        return replies.models(self._models.summaries())
 
     # ----
 
     async def _generate_inputs(self, stream: AsyncIterator[Any], call: Call) -> AsyncIterator[GenerateInput]:
         async for message in stream:
             call.identify(requests.request_id(message))
-            yield self._reader.generate(message)
+            yield self._model(message, call).reader.generate(message)
+
+    def _model(self, message: Any, call: Call) -> Model:
+        """The model of a stream, which its first message chooses."""
+        if call.model:
+            return self._models.find(call.model)
+        model = self._models.find(requests.model(message), "config.model")
+        call.model, call.logs_model = model.name, self._models.several
+        return model
 
     async def _first(self, messages: AsyncIterator[GenerateInput]) -> GenerateInput | None:
         try:
@@ -190,34 +213,28 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
     async def _upload_inputs(self, stream: AsyncIterator[Any], call: Call) -> AsyncIterator[UploadInput]:
         async for message in stream:
             call.identify(requests.request_id(message))
-            yield self._reader.upload(message)
+            yield self._model(message, call).reader.upload(message)
 
-    async def _id(self, name: str, caller: Caller) -> str:
-        """The id of the voice of an id or a name in the field `id`."""
-        try:
-            return await self._catalog.resolve(name, caller)
-        except (InvalidRequest, NotFound) as error:
-            error.field = "id"
-            raise
-
-    async def _voice(self, config: GenerateConfig, caller: Caller) -> ChosenVoice:
+    async def _voice(self, model: Model, config: GenerateConfig, caller: Caller) -> ChosenVoice:
         choice = config.voice
-        if choice == VoiceChoice() and not config.style:
-            choice = VoiceChoice(preset=self._catalog.default)
+        if choice == VoiceChoice() and not config.turn.style:
+            choice = VoiceChoice(preset=model.catalog.default)
         with self.uploads.account(caller.key) as take:
             for inline in choice.inline:
                 take(len(inline.data), inline.name)
-            chosen = await self._builder.choose(choice, caller)
-        if config.style and chosen.conditioning.prompt is not None:  # by its name: the reader refuses others
+            chosen = await model.builder.choose(choice, caller)
+        if config.turn.style and chosen.conditioning.prompt is not None:  # by its name: the reader refuses others
             raise requests.style_with_prompt_error("config.turn.style")
         return chosen
 
     @asynccontextmanager
     async def _received(
-        self, stream: AsyncIterator[Any], call: Call
+        self, messages: AsyncIterator[UploadInput], call: Call
     ) -> AsyncIterator[tuple[UploadConfig, dict[AudioRole, bytes]]]:
-        """Receive a whole upload. The recordings exist, and count against the budget, until the end of the block."""
-        messages = self._upload_inputs(stream, call)
+        """Receive a whole upload. The recordings exist, and count against the budget, until the end of the block.
+
+        Messages after the commit are refused, unless auditions may follow: those are not read yet.
+        """
         idle = self._limits.upload_idle_seconds
         with self.uploads.account(call.caller.key) as take:
             async with reception(self._limits.upload_seconds):
@@ -230,36 +247,122 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
                     take=take,
                     threads=self._threads,
                 )
+            auditions = config.preview is not None and config.preview.auditions
             try:
-                async with nothing_after_commit(messages):
+                async with nullcontext() if auditions else nothing_after_commit(messages):
                     yield config, recordings
             finally:
                 recordings.clear()
 
     async def _add(self, stream: AsyncIterator[Any], call: Call) -> None:
-        async with self._received(stream, call) as (config, recordings):
-            created = await self._builder.create(config, recordings, call.caller)
+        messages = self._upload_inputs(stream, call)
+        async with self._received(messages, call) as (config, recordings):
+            model = self._models.find(call.model)
+            created = await model.builder.create(config, recordings, call.caller)
         call.voice = created.stored.voice.id
-        await self._send_created(created, config, call)
+        await self._send_created(model, created, config.preview, messages, call)
 
-    async def _send_created(self, created: Created, config: UploadConfig, call: Call) -> None:
-        """Send the handle and, for a preview, the audio that the model reconstructs from the latents."""
-        info = self._pool.info
-        format = config.preview or self._reader.default_output
+    async def _send_created(
+        self,
+        model: Model,
+        created: Created,
+        preview: Preview | None,
+        messages: AsyncIterator[UploadInput],
+        call: Call,
+    ) -> None:
+        """Send the handle, and then the preview and the auditions."""
+        info = model.info
+        chosen = model.builder.chosen(created.stored)
+        format = preview.config.output if preview else model.reader.default_output
+        speech = (
+            {"seed": preview.config.turn.sampling.seed, "voice": chosen.name}
+            if preview is not None and preview.speaks
+            else {}
+        )
 
         def header(delay: int) -> pb.StreamHeader:
-            return replies.header(info, format, call.request_id, delay=delay)
+            return replies.header(info, format, call.request_id, delay=delay, **speech)
 
         chunks = ChunkWriter(call.replies.write, header, info.output_sample_rate, format)
         chunks.warn(*created.warnings)
-        await chunks.voice(created.stored.voice, created.reused)
+        await chunks.voice(created.stored.voice, created.reused, model.name)
+        summary = Summary(began=call.started)
         try:
-            for latents in (created.stored.prompt, created.stored.reference) if config.preview else ():
-                if latents is not None:
-                    async with aclosing(self._pool.decode(latents)) as pieces:
-                        async for piece in pieces:
-                            await chunks.audio(piece)
-                    await chunks.flush(None)
+            if preview is not None and preview.mode is PreviewMode.RECONSTRUCTION:
+                await _send_reconstruction(model, created.stored, chunks)
+            if preview is not None and preview.speaks:
+                await self._speak_created(model, chosen, preview, messages, Reply(chunks, summary), call)
         finally:
             call.audio_seconds = chunks.offset / format.sample_rate
-        await chunks.finish(Summary(began=call.started))
+        await chunks.finish(summary)
+
+    async def _speak_created(
+        self,
+        model: Model,
+        chosen: ChosenVoice,
+        preview: Preview,
+        messages: AsyncIterator[UploadInput],
+        reply: Reply,
+        call: Call,
+    ) -> None:
+        auditions = Auditions(
+            lambda config: self._session(model, config, chosen, call, reply), reply=reply, preview=preview.config
+        )
+        try:
+            if preview.mode is PreviewMode.SYNTHESIS:
+                prompt = chosen.conditioning.prompt
+                text = preview.text or preview_text(prompt.text if prompt else "", model.info.languages)
+                await auditions.preview(text)
+            if preview.auditions:
+                await auditions.run(messages, self._limits.stream_idle_seconds)
+        finally:
+            call.characters = auditions.characters
+            if auditions.session is not None:
+                _record_speech(call, auditions.session)
+
+    def _session(
+        self, model: Model, config: GenerateConfig, chosen: ChosenVoice, call: Call, reply: Reply | None = None
+    ) -> Session:
+        """A session of a call, with a reply stream of its own unless one is given."""
+        return Session(
+            config,
+            chosen.conditioning,
+            chosen.name,
+            pool=model.pool,
+            encode=model.builder.encode_speech,
+            limits=self._limits,
+            request_id=call.request_id,
+            remaining=call.context.time_remaining,
+            send=call.replies.write,
+            warnings=chosen.warnings,
+            on_segment=call.trace and call.trace.add_segment,
+            quota=CharacterQuota(self._quotas, call.caller.key) if self._quotas else None,
+            preparation=TextPreparation(
+                self._lexicon.preceded_by(config.lexicon), self._normalizer, config.segmentation.language
+            ),
+            reply=reply,
+        )
+
+
+async def _id(catalog: VoiceCatalog, name: str, caller: Caller) -> str:
+    """The id of the voice of an id or a name in the field `id`."""
+    try:
+        return await catalog.resolve(name, caller)
+    except (InvalidRequest, NotFound) as error:
+        error.field = "id"
+        raise
+
+
+async def _send_reconstruction(model: Model, stored: StoredVoice, chunks: ChunkWriter) -> None:
+    for latents in (stored.prompt, stored.reference):
+        if latents is not None:
+            async with aclosing(model.pool.decode(latents)) as pieces:
+                async for piece in pieces:
+                    await chunks.audio(piece)
+            await chunks.flush(None)
+
+
+def _record_speech(call: Call, session: Session) -> None:
+    """Copy the times of a call's session, which has ended."""
+    call.queue_seconds, call.engine_seconds = session.summary.queue_seconds, session.summary.engine
+    call.first_audio_seconds, call.playback = session.summary.first_audio_seconds, session.playback

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from voxcpm_grpc.pool.engine_pool import EnginePool
@@ -29,29 +29,33 @@ class ServerStatistics:
     def __init__(self, rpc: RpcServer) -> None:
         self._rpc = rpc
         self._started = time.time()
-        self._pool: EnginePool | None = None
+        self._pools: Sequence[EnginePool] = ()
         self._gate: AdmissionGate | None = None
         self._uploads: UploadBudget | None = None
         self._voices: Callable[[], int | None] = lambda: None
 
     def watch(
-        self, pool: EnginePool, gate: AdmissionGate, uploads: UploadBudget, voices: Callable[[], int | None]
+        self,
+        pools: Sequence[EnginePool],
+        gate: AdmissionGate,
+        uploads: UploadBudget,
+        voices: Callable[[], int | None],
     ) -> None:
         """Include these from now on. `voices` returns the number of stored voices, if it is known."""
-        self._pool, self._gate, self._uploads, self._voices = pool, gate, uploads, voices
+        self._pools, self._gate, self._uploads, self._voices = pools, gate, uploads, voices
 
     async def read(self) -> pb.ServerStats:
         """The statistics of this moment. Engines are asked for theirs; an engine that is busy too long is not."""
-        replicas = () if self._pool is None else self._pool.replicas
-        await asyncio.gather(*(replica.refresh_stats(ANSWER_SECONDS) for replica in replicas))
+        replicas = [(pool.info.name, replica) for pool in self._pools for replica in pool.replicas]
+        await asyncio.gather(*(replica.refresh_stats(ANSWER_SECONDS) for _, replica in replicas))
         return wire.server(
             started=self._started,
             now=time.time(),
             phase=self._rpc.phase,
             step=self._rpc.step,
-            model="" if self._pool is None else self._pool.info.name,
+            models=[pool.info.name for pool in self._pools],
             front=self._front(),
-            engines=map(_engine, replicas),
+            engines=[_engine(replica, model) for model, replica in replicas],
             recent=self._rpc.recent.figures(),
         )
 
@@ -75,11 +79,12 @@ class ServerStatistics:
         )
 
 
-def _engine(replica: Replica) -> pb.EngineStats:
+def _engine(replica: Replica, model: str) -> pb.EngineStats:
     found, info = replica.stats, replica.info
     return wire.engine(
         replica.name,
         _phase(replica),
+        model=model,
         device="" if info is None else info.device,
         restarts=replica.supervisor.restarts,
         process_id=0 if found is None else found.process_id,

@@ -6,9 +6,10 @@ import asyncio
 import os
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,7 +17,9 @@ import numpy as np
 from voxcpm_grpc.audio import AudioFormat, Encoded, OutputPipeline
 from voxcpm_grpc.request import FinishReason
 from voxcpm_grpc.v1 import tts_pb2 as pb
+from voxcpm_server.speech.heard import SpokenText
 from voxcpm_server.speech.playback import Playback
+from voxcpm_server.speech.queues import Interrupted, Silence
 from voxcpm_server.wire import replies
 from voxcpm_server.wire.outputs import EndReason, RequestWarning, Segment, Summary
 from voxcpm_server.wire.voice import Voice
@@ -33,8 +36,8 @@ ENCODING_THREADS = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="encode
 class ChunkWriter:
     """Sends the messages of one RPC in order. For one task, because gRPC does not allow two writes at once.
 
-    Segment events have their exact position in the signal. A resampler and an encoder delay audio, so an event may wait
-    for the message that contains its position. Compressed audio is encoded in a thread.
+    Segment events have their exact position in the signal. Effects, resampler and encoder delay audio, so an event may
+    wait for the message that contains its position. Filters and compression run in a thread.
 
     send: sends a message
     header: builds the header when the first message is sent, from the codec delay in samples
@@ -52,7 +55,7 @@ class ChunkWriter:
         self._send_message = send
         self._header = header
         self._pipeline = OutputPipeline(native_rate, format)
-        self._rates = native_rate, format.sample_rate
+        self._rate = format.sample_rate
         self._sequence = 0
         self.offset = 0  # samples sent so far
         self.playback = Playback()
@@ -60,7 +63,10 @@ class ChunkWriter:
         self._signal_start = 0  # position at which the resampler started anew
         self._signal_samples = 0  # samples since then, at the native rate
         self._events: deque[tuple[int, pb.SegmentEvent]] = deque()  # an event may be sent once `offset` is that far
+        self._spoken = SpokenText(format.sample_rate, native_rate)
         self._turn = self._segment = 0
+        self._playing: tuple[int, int] | None = None  # the segment whose audio comes next; None for a pause
+        self.first_turn = 0  # added to the turns of audio and segments
         self._warned: set[RequestWarning] = set()
         self._warnings: list[RequestWarning] = []  # for the next message
 
@@ -73,7 +79,7 @@ class ChunkWriter:
 
     async def audio(self, samples: np.ndarray, turn: int = 0, segment: int = 0) -> None:
         """Send audio, float32 [n] at the native rate; nothing is sent while the resampler holds all of it."""
-        self._turn, self._segment = turn, segment
+        self._turn, self._segment = self._playing = self.first_turn + turn, segment
         self._signal_samples += len(samples)
         part = await self._run(lambda: self._pipeline.push(samples))
         if part.data:
@@ -83,45 +89,66 @@ class ChunkWriter:
         """The next audio belongs to this segment. Sends the header if nothing was sent yet."""
         if not self._sequence:
             await self._send()
-        self._turn, self._segment = segment.turn, segment.index
+        self._turn, self._segment = self.first_turn + segment.turn, segment.index
+        self._pipeline.begin_turn(segment.turn_config.effects)  # a turn begins after a flush or an interrupt
         at = self._position()
-        self._events.append(
-            (at + 1, replies.segment_event(pb.SEGMENT_EVENT_KIND_STARTED, segment, at))
-        )  # goes with the segment's first sample
+        self._spoken.started(segment, at)
+        event = replies.segment_event(pb.SEGMENT_EVENT_KIND_STARTED, segment, at, first_turn=self.first_turn)
+        self._events.append((at + 1, event))  # goes with the segment's first sample
 
     async def segment_finished(self, segment: Segment, reason: FinishReason) -> None:
         """All audio of this segment was passed to `audio`."""
         at = self._position()
-        self._events.append((at, replies.segment_event(pb.SEGMENT_EVENT_KIND_FINISHED, segment, at, reason)))
+        self._spoken.finished(at, complete=reason is FinishReason.STOP)
+        event = replies.segment_event(pb.SEGMENT_EVENT_KIND_FINISHED, segment, at, reason, first_turn=self.first_turn)
+        self._events.append((at, event))
         if at <= self.offset:
             await self._send()
+
+    async def silence(self, silence: Silence) -> None:
+        """Send silence at the rate of the output. The speech before it ends with its last sample."""
+        turn = self.first_turn + silence.turn
+        if turn != self._turn:
+            self._turn, self._segment = turn, 0
+        self._playing = None
+        samples = self._samples_at(silence.end) - self._samples_at(silence.begin)
+        part = await self._run(lambda: self._pipeline.pause(samples))
+        self._end_signal(self._pipeline.position - samples)
+        self._restart_signal()
+        if part.data:
+            await self._send(part)
 
     async def flush(self, tag: str | None) -> None:
         """Send all audio so far, and the reply to a flush unless the tag is None."""
         part = await self._run(self._pipeline.end_turn)
+        self._end_signal(self.offset + part.samples)
         reply = {} if tag is None else {"flush_done": replies.flush_done(tag, self.offset + part.samples)}
         self._restart_signal()
         if part.data or reply or self._events:
             await self._send(part, all_events=True, **reply)
 
-    async def interrupted(self, tag: str, dropped: Iterable[Segment]) -> None:
+    async def interrupted(self, interrupted: Interrupted) -> None:
         """Drop audio that was not sent, and send the reply to an interrupt."""
         await self._run(self._pipeline.discard)
         at = self.offset
+        self._spoken.cut(at, self._position(), interrupted.unsent)
+        heard = None if interrupted.played is None else self._spoken.heard(interrupted.played)
         self._restart_signal()
         self._events.clear()
-        for segment in dropped:
+        for segment in interrupted.dropped:
             event = replies.segment_event(pb.SEGMENT_EVENT_KIND_DROPPED, segment, at, EndReason.INTERRUPTED)
             self._events.append((at, event))
-        await self._send(all_events=True, interrupted=replies.interrupted(tag, at))
+        reply = replies.interrupted(interrupted.tag, at, heard, interrupted.dropped_flushes)
+        await self._send(all_events=True, interrupted=reply)
 
-    async def voice(self, voice: Voice, reused: bool) -> None:
-        """Send the handle of a stored voice."""
-        await self._send(handle=replies.handle(voice, reused=reused))
+    async def voice(self, voice: Voice, reused: bool, model: str) -> None:
+        """Send the handle of a stored voice, for the model of this name."""
+        await self._send(handle=replies.handle(voice, model=model, reused=reused))
 
     async def finish(self, summary: Summary) -> None:
         """Send the last message."""
         part = await self._run(self._pipeline.flush)
+        self._end_signal(self.offset + part.samples)
         message = replies.summary(
             summary,
             samples=self.offset + part.samples,
@@ -133,8 +160,16 @@ class ChunkWriter:
 
     def _position(self) -> int:
         """The position in the reply of the last sample of the input."""
-        source, target = self._rates
-        return self._signal_start + (2 * self._signal_samples * target + source) // (2 * source)
+        return self._signal_start + self._pipeline.length(self._signal_samples)
+
+    def _end_signal(self, end: int) -> None:
+        """No position of the signal is beyond its end, which the resampler may round down by a sample."""
+        self._spoken.limit(end)
+        for _, event in self._events:
+            event.at_samples = min(event.at_samples, end)
+
+    def _samples_at(self, milliseconds: int) -> int:
+        return (2 * milliseconds * self._rate + 1000) // 2000
 
     def _restart_signal(self) -> None:
         self._signal_start, self._signal_samples = self._pipeline.position, 0
@@ -168,8 +203,16 @@ class ChunkWriter:
             **extras,
         )
         if samples:
-            self.playback.sent(samples / self._rates[1], (self._turn, self._segment), time.monotonic())
+            self.playback.sent(samples / self._rate, self._playing, time.monotonic())
         self._sequence += 1
         self.offset = end
         self._bytes += len(part.data)
         await self._send_message(message)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A reply stream that several sessions share, one after the other."""
+
+    chunks: ChunkWriter
+    summary: Summary

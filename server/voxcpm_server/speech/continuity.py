@@ -20,28 +20,45 @@ class Context:
     Under CARRY the prompt of a segment is the prompt of the voice and whole segments before it, also of earlier turns,
     with at most `max_patches` of them; their texts are joined as the caller wrote them. Segments that a cap cut off or
     that are longer than `max_patches` alone are not carried. The reference stays. The style is written only before the
-    text of segments without a prompt, because the model would read it aloud in a continuation.
+    text of segments without a prompt, because the model would read it aloud in a continuation. A turn with another
+    style therefore continues no speech before it, and the model chooses its voice anew unless the caller gave one.
+
+    Without references, as with a model that takes none, speech of which the text does not match does not decide the
+    voice: the next segment does. Speech that is too long remains the prompt.
 
     An engine refuses a segment that has no room behind its conditioning. `shorten` then leaves out speech of the stream
     itself: the oldest carried segments, and at last the voice that the model chose.
 
+    wants_timbre: True if speech that was cut off can become the voice
     has_voice: True if the voice is known; if not, the next speech decides it
     needs_latents: True if later segments depend on the latents of the next one
     """
 
-    def __init__(self, voice: Conditioning, *, style: str, carry: bool, max_patches: int) -> None:
+    def __init__(
+        self, voice: Conditioning, *, style: str, carry: bool, max_patches: int, references: bool = True
+    ) -> None:
         self._carry = carry
         self._set_voice(voice, is_own=False)
-        self._style = f"({style})" if style else ""
+        self._style = style
         self._max_patches = max_patches
+        self._references = references
         self._carried: deque[Prompt] = deque()
+
+    @property
+    def wants_timbre(self) -> bool:
+        return self._references and not self.has_voice
 
     def conditioning_for(self, segment: Segment) -> tuple[str, Conditioning]:
         """The text to generate and its conditioning."""
+        if self.changes_style(segment):
+            self._carried.clear()
+            if self._voice_is_own:
+                self._set_voice(Conditioning(), is_own=False)
+        self._style = segment.turn_config.style
         stored = self._voice.prompt
         if not self._carried:
             if stored is None:
-                return self._style + segment.text, self._voice
+                return (f"({self._style})" if self._style else "") + segment.text, self._voice
             return (_spaced(segment) if self._voice_is_own else segment.text), self._voice
         text = "".join(prompt.text for prompt in self._carried)
         if stored is None or not self._voice_is_own:  # stored prompts end with a space where their language has them
@@ -52,14 +69,19 @@ class Context:
         prompt = Prompt(text=text, latents=np.concatenate(latents))
         return _spaced(segment), Conditioning(prompt=prompt, reference=self._voice.reference)
 
+    def changes_style(self, segment: Segment) -> bool:
+        """True if a segment is spoken in another style than the segments before it."""
+        return segment.turn_config.style not in ("", self._style)
+
     def remember(self, segment: Segment, finished: Finished) -> None:
         """Record a segment that has finished."""
         latents = finished.latents
         if latents is None or not len(latents):
             return
-        whole = finished.reason is not FinishReason.MAX_STEPS and len(latents) <= self._max_patches
+        complete = finished.reason is FinishReason.STOP
+        whole = complete and len(latents) <= self._max_patches
         if not self.has_voice:
-            if whole:
+            if whole or (complete and not self._references):
                 self._set_voice(Conditioning(prompt=Prompt(text=segment.text, latents=latents)), is_own=True)
             else:
                 self.remember_timbre(latents)
@@ -72,7 +94,7 @@ class Context:
 
     def remember_timbre(self, latents: np.ndarray) -> None:
         """Record speech that was cut off, float32 [patches, P, D], as the voice if the voice is not known yet."""
-        if not self.has_voice:
+        if self.wants_timbre:
             self._set_voice(Conditioning(reference=latents[: self._max_patches]), is_own=True)
 
     def shorten(self, excess: int) -> bool:
@@ -88,7 +110,7 @@ class Context:
         if not (self.has_voice and self._voice_is_own):
             return False
         if (prompt := self._voice.prompt) is not None:
-            self._set_voice(Conditioning(reference=prompt.latents), is_own=True)
+            self._set_voice(Conditioning(reference=prompt.latents if self._references else None), is_own=True)
             return True
         assert self._voice.reference is not None
         kept = self._voice.reference[: max(0, len(self._voice.reference) - excess)]

@@ -55,12 +55,12 @@ class LanguageClaim:
 
     def __init__(self, languages: Sequence[str]) -> None:
         self._languages = languages
-        self._claimed = {_primary(tag) for tag in languages}
+        self._claimed = {primary(tag) for tag in languages}
         self._scripts = {script for tag in self._claimed for script in SCRIPTS.get(tag, (LATIN,))}
 
     def of_language(self, language: str) -> Iterator[RequestWarning]:
         """A warning if the language of the text, a primary subtag, is set and not claimed."""
-        if self._claimed and language and _primary(language) not in self._claimed:
+        if self._claimed and language and primary(language) not in self._claimed:
             yield self._warning(f"the language of the text is {language}")
 
     def of_text(self, text: str) -> Iterator[RequestWarning]:
@@ -68,11 +68,11 @@ class LanguageClaim:
         if not self._claimed or (text.isascii() and LATIN in self._scripts):
             return
         for index, char in enumerate(text):
-            script = _script(char)
-            if script and script not in self._scripts:
-                self._scripts.add(script)  # it is known from now on
+            found = script(char)
+            if found and found not in self._scripts:
+                self._scripts.add(found)  # it is known from now on
                 sample = text[index : index + SAMPLE_CHARS].split()[0].rstrip(PUNCTUATION)
-                yield self._warning(f"the text has {NAMES.get(script, script.title())} letters, such as {sample!r}")
+                yield self._warning(f"the text has {NAMES.get(found, found.title())} letters, such as {sample!r}")
 
     def _warning(self, cause: str) -> RequestWarning:
         more = len(self._languages) - MAX_LISTED
@@ -81,13 +81,13 @@ class LanguageClaim:
         return RequestWarning(WarningKind.LANGUAGE, message)
 
 
-def _primary(tag: str) -> str:
+def primary(tag: str) -> str:
     language = tag.partition("-")[0].lower()
     return SAME.get(language, language)
 
 
 @lru_cache(maxsize=4096)
-def _script(char: str) -> str:
+def script(char: str) -> str:
     """The script of a letter; empty for other characters and for scripts that no language here uses."""
     word = unicodedata.name(char, "").partition(" ")[0] if char.isalpha() else ""
     return word if word in KNOWN else ""

@@ -16,12 +16,16 @@ class Lead:
     A chunk uses up credit from the moment an engine is allowed to make it until the client's connection has taken it.
     Credit that comes back goes to the oldest call, or waits for the next one. A stream with two calls at a time
     (`ahead`) starts each with half of the credit.
+
+    A call whose audio is held back as a whole may need more credit than there is. `lend` gives it some, which the next
+    credit that comes back repays.
     """
 
     def __init__(self, chunks: int, *, ahead: bool) -> None:
         self._free = chunks
         self._share = max(1, chunks // 2) if ahead else chunks
         self._unused: dict[Call, int] = {}  # credit of each open call for chunks that are not made, the oldest first
+        self._lent = 0
         self._returned = asyncio.Event()
 
     @property
@@ -30,8 +34,8 @@ class Lead:
         return self._free
 
     async def wait(self) -> None:
-        """Wait until a call can start."""
-        while not self._free:
+        """Wait until a call can start, and what was lent is repaid."""
+        while not self._free or self._lent:
             self._returned.clear()
             await self._returned.wait()
 
@@ -49,12 +53,23 @@ class Lead:
         """Count a chunk that a call has made."""
         self._unused[call] -= 1
 
+    def lend(self, call: Call) -> None:
+        """Let a call make another chunk, although none was sent."""
+        self._lent += 1
+        self._unused[call] += 1
+        call.grant(1)
+
     def close(self, call: Call) -> None:
         """Take back the credit that a call has not used."""
         self.release(self._unused.pop(call))
 
     def release(self, chunks: int) -> None:
         """Take back the credit of chunks that were sent or dropped."""
+        repaid = min(chunks, self._lent)
+        self._lent -= repaid
+        chunks -= repaid
+        if repaid and not self._lent:
+            self._returned.set()
         if not chunks:
             return
         if oldest := next(iter(self._unused), None):

@@ -6,7 +6,7 @@ from __future__ import annotations
 class Playback:
     """Counts the gaps that a listener hears who plays audio as soon as it is sent.
 
-    Only gaps inside a segment count. Between segments the text may not have been there yet.
+    Only gaps inside a segment count. Between segments and pauses the text may not have been there yet.
     """
 
     def __init__(self) -> None:
@@ -15,10 +15,10 @@ class Playback:
         self._ends = 0.0  # when all audio so far has been played, as `now`
         self._segment: tuple[int, int] | None = None
 
-    def sent(self, seconds: float, segment: tuple[int, int], now: float) -> None:
-        """Audio of this length, of this turn and segment, is sent."""
+    def sent(self, seconds: float, segment: tuple[int, int] | None, now: float) -> None:
+        """Audio of this length, of this turn and segment, is sent; None for a pause."""
         gap = now - self._ends
-        if gap > 0 and segment == self._segment:
+        if gap > 0 and segment is not None and segment == self._segment:
             self.underruns += 1
             self.underrun_seconds += gap
         self._ends = max(now, self._ends) + seconds

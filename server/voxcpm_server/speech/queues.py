@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from voxcpm_grpc.peekable_queue import PeekableQueue
-from voxcpm_grpc.request import AudioChunk, Event
+from voxcpm_grpc.request import AudioChunk, Event, Finished, FinishReason
 from voxcpm_server.wire.outputs import EndReason, Segment
+
+SILENCE_MILLISECONDS = 500  # longest part of a pause in one message
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,11 +31,46 @@ class FlushDone:
 
 
 @dataclass(frozen=True, slots=True)
+class Silence:
+    """A pause of the caller, or the rest of one.
+
+    turn: number of its turn
+    begin, end: the times in the pause from which and to which it is not sent yet, in milliseconds
+    """
+
+    turn: int
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unsent:
+    """Audio of a segment that was made and not sent.
+
+    samples: its length, at the rate of the model
+    finished: True if the segment has no more audio
+    """
+
+    segment: Segment
+    samples: int
+    finished: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Interrupted:
-    """The reply to an interrupt. `dropped`: the segments whose end was not sent."""
+    """The reply to an interrupt.
+
+    played: position in the stream up to which the listener has heard it; None if the caller does not say
+    dropped: the segments whose end was not sent
+    dropped_flushes: tags of the flushes that get no reply
+    unsent: the first audio that was dropped; None if there was none
+    """
 
     tag: str
+    played: int | None
     dropped: tuple[Segment, ...]
+    dropped_flushes: tuple[str, ...]
+    unsent: Unsent | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +85,15 @@ class Stop:
     """Ends the writer: the stream has failed or was cancelled."""
 
 
-Work = Segment | FlushDone | End
-Output = Generated | FlushDone | Interrupted | End | Stop
+Work = Segment | Silence | FlushDone | End
+Output = Generated | Silence | FlushDone | Interrupted | End | Stop
 
 
 class OutputQueue:
     """The queue from the speaker to the writer, for one task at each end. The speaker's credit limits its length.
 
     `get` merges queued audio of one segment into chunks of up to `max_merged` samples, so that a slow client gets fewer
-    messages.
+    messages. A long silence is divided, so that an interrupt can drop the rest of it.
     """
 
     def __init__(self, *, max_merged: float) -> None:
@@ -73,7 +110,22 @@ class OutputQueue:
         output = await self._queue.get()
         if isinstance(output, Generated) and isinstance(output.event, AudioChunk):
             return self._merged(output, output.event)
+        if isinstance(output, Silence) and output.end - output.begin > SILENCE_MILLISECONDS:
+            cut = output.begin + SILENCE_MILLISECONDS
+            self._queue.put_back(replace(output, begin=cut))
+            return replace(output, end=cut)
         return output
+
+    def unsent(self) -> Unsent | None:
+        """The audio that waits, of the first segment that has any."""
+        waiting = [output for output in self._queue if isinstance(output, Generated)]
+        if not waiting:
+            return None
+        segment = waiting[0].segment
+        events = [output.event for output in waiting if output.segment is segment]
+        samples = sum(len(event.samples) for event in events if isinstance(event, AudioChunk))
+        ended = any(isinstance(event, Finished) and event.reason is FinishReason.STOP for event in events)
+        return Unsent(segment, samples, ended)
 
     def drop(self) -> int:
         """Remove everything but the replies to interrupts. Returns the number of chunks removed."""

@@ -13,10 +13,11 @@ from collections.abc import Iterator
 
 from voxcpm_server.speech.characters import is_joined, is_spaceless, is_speakable, spoken
 from voxcpm_server.speech.sentence_ends import Boundaries, Ending, clause_ends
-from voxcpm_server.wire.inputs import FirstSegment, Segmentation, SegmentationMode
+from voxcpm_server.wire.inputs import FirstSegment, Segmentation, SegmentationMode, TurnConfig
 from voxcpm_server.wire.outputs import CutReason, Segment
 
 DOUBTFUL_WAITS = 5  # a pause lasts that many times max_wait if the end of the sentence is in doubt
+DEFAULT_TURN = TurnConfig()
 _SPACE = re.compile(r"\s")
 
 
@@ -25,11 +26,15 @@ class Segmenter:
 
     `feed` takes microseconds for each word, so callers on an event loop give it short slices of text.
 
+    turn_config: settings of the turn, for its segments
     turn: number of the turn
     after: last character of the speech before the turn; empty if there is none
     """
 
-    def __init__(self, segmentation: Segmentation, turn: int = 0, *, after: str = "") -> None:
+    def __init__(
+        self, segmentation: Segmentation, turn_config: TurnConfig = DEFAULT_TURN, turn: int = 0, *, after: str = ""
+    ) -> None:
+        self.turn_config = turn_config
         self.last = after  # last character of the speech so far
         self._turn = turn
         self._index = 0
@@ -40,6 +45,7 @@ class Segmenter:
         self._text = ""  # waits for the end of its segment
         self._start = 0  # its position in the turn
         self._spaced = False
+        self._separated = True  # the next segment begins a new word
         self._in_clauses = segmentation.first_segment is FirstSegment.EAGER
 
     @property
@@ -81,6 +87,10 @@ class Segmenter:
             yield from self._take(self._split(len(self._text)), CutReason.LIMIT)
         if self._text:
             yield from self._take(len(self._text), CutReason.FLUSH)
+
+    def separate(self) -> None:
+        """Let the next text begin a new word, after `flush`."""
+        self._separated = True
 
     def _cut(self, stop: int) -> tuple[int, CutReason] | None:
         """The end of a segment and the reason for it if the character before `stop` makes it certain."""
@@ -138,14 +148,25 @@ class Segmenter:
             self._spaced = spaced or _SPACE.search(raw) is not None
             return
         text = spoken(raw)
-        if self._index == 0 and self.last:  # the end of a turn separates words as a space does
+        if self._separated and self.last:  # the end of a turn separates words as a space does
             spaced = not (is_spaceless(self.last) and is_spaceless(text[0]))
         self._spaced = raw[-1:].isspace()
         self._in_clauses = self._in_clauses and reason in (CutReason.CLAUSE, CutReason.LIMIT)
+        self._separated = False
         index, self._index = self._index, self._index + 1
         self.last = text[-1]
         end = start + len(raw)
-        yield Segment(turn=self._turn, index=index, text=text, spaced=spaced, start=start, end=end, cut=reason)
+        yield Segment(
+            turn=self._turn,
+            index=index,
+            text=text,
+            spaced=spaced,
+            start=start,
+            end=end,
+            cut=reason,
+            source=raw,
+            turn_config=self.turn_config,
+        )
 
 
 def _first_visible(text: str) -> int:

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,23 +24,38 @@ from voxcpm_grpc.request import Admitted, AudioChunk, Conditioning, Finished, Pr
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.speech.character_quota import CharacterQuota
-from voxcpm_server.speech.chunk_writer import ChunkWriter
+from voxcpm_server.speech.chunk_writer import ChunkWriter, Reply
 from voxcpm_server.speech.idle_timeout import IdleTimeout
 from voxcpm_server.speech.language_claim import LanguageClaim
 from voxcpm_server.speech.lead import Lead
 from voxcpm_server.speech.playback import Playback
-from voxcpm_server.speech.queues import End, FlushDone, Generated, Interrupted, OutputQueue, Stop, Work
+from voxcpm_server.speech.queues import End, FlushDone, Generated, Interrupted, OutputQueue, Silence, Stop, Work
 from voxcpm_server.speech.speaker import Speaker
+from voxcpm_server.speech.text_preparation import TextPreparation
 from voxcpm_server.speech.timing import SegmentTiming
 from voxcpm_server.speech.turns import Turns
 from voxcpm_server.wire import replies
-from voxcpm_server.wire.inputs import Continuity, Finish, Flush, GenerateConfig, GenerateInput, Idle, Interrupt, Text
+from voxcpm_server.wire.inputs import (
+    Continuity,
+    Finish,
+    Flush,
+    GenerateConfig,
+    GenerateInput,
+    Idle,
+    Interrupt,
+    Pause,
+    Text,
+    TurnChange,
+    TurnConfig,
+)
 from voxcpm_server.wire.outputs import EndReason, RequestWarning, Segment, Summary
+from voxcpm_server.wire.requests import style_with_prompt_error
 
 log = logging.getLogger(__name__)
 
 MERGED_SECONDS = 0.5  # longest audio of one message for a slow client
 MAX_UNANSWERED = 1000  # flushes and interrupts
+MAX_PAUSES = 1000
 SETTLE_SECONDS = 1.0  # longest wait at the end for the message that is being sent
 
 
@@ -53,6 +69,10 @@ class Session:
     send: sends a message to the caller
     on_segment: receives the times of each segment when it ends
     quota: the text that the caller may have spoken; None for any
+    preparation: lexicons and normalisation of the text
+    reply: a reply stream that goes on afterwards, instead of one that begins with a header and ends with a summary
+
+    `summary` has the counters of the stream so far.
     """
 
     def __init__(
@@ -70,14 +90,17 @@ class Session:
         warnings: Iterable[RequestWarning] = (),
         on_segment: Callable[[SegmentTiming], None] | None = None,
         quota: CharacterQuota | None = None,
+        preparation: TextPreparation | None = None,
+        reply: Reply | None = None,
     ) -> None:
         info = pool.info
         self._config = config
         self._max_text_chars = limits.max_text_chars
-        self._turns = Turns(config.segmentation)
+        self._has_prompt = voice.prompt is not None
+        self._turns = Turns(config.segmentation, config.turn)
         self._unfinished: dict[tuple[int, int], Segment] = {}  # queued, and their end not yet sent
         self._last_read = time.monotonic()
-        self._summary = Summary(began=self._last_read)
+        self.summary = Summary(began=self._last_read) if reply is None else reply.summary
         self._idle = IdleTimeout(tasks=3, seconds=limits.stream_idle_seconds)
         lead_chunks = int(config.max_lead * info.output_sample_rate / info.samples_per_step)
         self._lead = Lead(max(1, lead_chunks), ahead=config.continuity is Continuity.INDEPENDENT)
@@ -93,21 +116,25 @@ class Session:
             max_carry_seconds=limits.max_carry_seconds,
             work=self._work,
             output=self._output,
-            summary=self._summary,
+            summary=self.summary,
             idle=self._idle,
             on_segment=on_segment,
             quota=quota,
+            preparation=preparation or TextPreparation(),
         )
 
         def header(delay: int) -> pb.StreamHeader:
-            queue, seed = self._summary.queue or 0.0, config.sampling.seed
+            queue, seed = self.summary.queue or 0.0, config.turn.sampling.seed
             return replies.header(
                 info, config.output, request_id, delay=delay, seed=seed, voice=voice_name, queue=queue
             )
 
         self._request_id = request_id
         log.debug(LogLine("stream", request_id=request_id, requests=f"{self._speaker.key}.TURN.SEGMENT"))
-        self._chunks = ChunkWriter(send, header, info.output_sample_rate, config.output)
+        self._ends_reply = reply is None
+        self._chunks = (
+            ChunkWriter(send, header, info.output_sample_rate, config.output) if reply is None else reply.chunks
+        )
         self._claim = LanguageClaim(info.languages)
         self._chunks.warn(*warnings, *self._claim.of_language(config.segmentation.language))
         self._outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -123,30 +150,6 @@ class Session:
     def characters(self) -> int:
         """Length of the text so far, in code points."""
         return self._turns.chars
-
-    @property
-    def queue_seconds(self) -> float | None:
-        """The wait of the first segment for a slot, which may go on; None without a segment."""
-        waits_since = self._summary.first_segment
-        if self._summary.queue is not None or waits_since is None:
-            return self._summary.queue
-        return time.monotonic() - waits_since
-
-    @property
-    def first_audio_seconds(self) -> float | None:
-        """The time from the first segment to its audio; None without audio."""
-        begin, end = self._summary.first_segment, self._summary.first_audio
-        return None if begin is None or end is None else end - begin
-
-    @property
-    def arrival_to_audio_seconds(self) -> float | None:
-        """The time from the arrival of the stream to its first audio; None without audio."""
-        return None if self._summary.first_audio is None else self._summary.first_audio - self._summary.began
-
-    @property
-    def engine_seconds(self) -> float:
-        """The time of the engine for all segments so far."""
-        return self._summary.engine
 
     @property
     def playback(self) -> Playback | None:
@@ -253,9 +256,15 @@ class Session:
                 self._work.put(FlushDone(tag))
                 if end_turn:
                     self._turns.end()
-            case Interrupt(tag):
+            case Pause(milliseconds):
+                self._check_pauses()
+                await self._flush()
+                self._work.put(Silence(self._turns.separate(), 0, milliseconds))
+            case Interrupt():
                 self._check_unanswered()
-                await self._on_interrupt(tag)
+                await self._on_interrupt(message)
+            case TurnChange(config, has_seed):
+                self._on_turn_change(config, has_seed)
             case GenerateConfig():
                 raise InvalidRequest("config must be the first message of the stream", field="config")
 
@@ -269,6 +278,16 @@ class Session:
                 "read replies before sending more"
             )
 
+    def _check_pauses(self) -> None:
+        waiting = sum(
+            isinstance(item, Silence) for queue in (self._work, self._speaker.pauses, self._output) for item in queue
+        )
+        if waiting >= MAX_PAUSES:
+            raise InvalidRequest(
+                f"{waiting} pauses wait to be sent and the limit is {MAX_PAUSES}; read audio before sending more",
+                field="pause",
+            )
+
     async def _on_text(self, text: str) -> None:
         queued = sum(work.end - work.start for work in self._work if isinstance(work, Segment))
         waiting, limit = queued + self._turns.pending + len(text), self._max_text_chars
@@ -277,8 +296,8 @@ class Session:
                 f"{waiting} characters wait to be spoken and the limit is {limit}; send text as it is spoken",
                 field="text",
             )
-        if text and self._summary.first_text is None:
-            self._summary.first_text = time.monotonic()
+        if text and self.summary.first_text is None:
+            self.summary.first_text = time.monotonic()
         async for segment in self._turns.feed(text):
             self._submit(segment)
 
@@ -287,8 +306,8 @@ class Session:
             self._submit(segment)
 
     def _submit(self, segment: Segment) -> None:
-        if self._summary.first_segment is None:
-            self._summary.first_segment = time.monotonic()
+        if self.summary.first_segment is None:
+            self.summary.first_segment = time.monotonic()
         self._chunks.warn(*self._claim.of_text(segment.text))
         self._unfinished[segment.turn, segment.index] = segment
         self._log_segment("segment", segment, characters=len(segment.text), cut=segment.cut.value)
@@ -304,22 +323,41 @@ class Session:
         await self._flush()
         self._work.put(End(EndReason.IDLE))
 
-    async def _on_interrupt(self, tag: str) -> None:
+    async def _on_interrupt(self, message: Interrupt) -> None:
         assert self._speaking is not None
+        played, sent = message.played_samples, self._chunks.offset
+        if played is not None and not 0 <= played <= sent:
+            raise InvalidRequest(
+                f"played_samples is {played} and {sent} samples were sent; count the samples of the stream that were "
+                "played, from 0 on and without the codec's delay",
+                field="interrupt.played_samples",
+            )
+        flushes = tuple(
+            item.tag for queue in (self._output, self._work) for item in queue if isinstance(item, FlushDone)
+        )
         self._speaking.cancel()
         self._work.keep(lambda work: False)
+        unsent = self._output.unsent()
         dropped = self._output.drop()
         await asyncio.wait([self._speaking])
         self._lead.release(dropped)
         self._turns.end()
         self._speaker.reset()
-        self._summary.reason = EndReason.INTERRUPTED
-        self._output.put(Interrupted(tag, tuple(self._unfinished.values())))
+        self.summary.reason = EndReason.INTERRUPTED
+        self._output.put(Interrupted(message.tag, played, tuple(self._unfinished.values()), flushes, unsent))
         self._unfinished.clear()
         self._speaking = self._spawn(self._speaker.run())
 
+    def _on_turn_change(self, config: TurnConfig, has_seed: bool) -> None:
+        if config.style and self._has_prompt:
+            raise style_with_prompt_error("turn.style")
+        if not has_seed:
+            config = replace(config, sampling=replace(config.sampling, seed=self._config.turn.sampling.seed))
+        self._turns.config = config
+
     def _log_segment(self, event: str, segment: Segment, **fields: str | int | float) -> None:
-        log.debug(LogLine(event, request_id=self._request_id, turn=segment.turn, segment=segment.index, **fields))
+        turn = self._chunks.first_turn + segment.turn
+        log.debug(LogLine(event, request_id=self._request_id, turn=turn, segment=segment.index, **fields))
 
     # ---- the writer
 
@@ -343,15 +381,19 @@ class Session:
                     self._unfinished.pop((segment.turn, segment.index), None)
                     self._log_segment("spoken", segment, reason=reason)
                     await chunks.segment_finished(segment, reason)
+                case Silence() as silence:
+                    await chunks.silence(silence)
                 case FlushDone(tag):
                     await chunks.flush(tag)
-                case Interrupted(tag, dropped):
-                    await chunks.interrupted(tag, dropped)
+                case Interrupted() as interrupted:
+                    await chunks.interrupted(interrupted)
                 case End(reason):
-                    summary = self._summary
+                    summary = self.summary
                     summary.reason = reason or summary.reason
-                    summary.turns, summary.chars = self._turns.opened, self._turns.chars
-                    await chunks.finish(summary)
+                    summary.turns += self._turns.opened
+                    summary.chars += self._turns.chars
+                    if self._ends_reply:
+                        await chunks.finish(summary)
                     return
                 case Stop():
                     return

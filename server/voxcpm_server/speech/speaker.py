@@ -6,8 +6,9 @@ import asyncio
 import sys
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 
@@ -15,12 +16,13 @@ from voxcpm_grpc.errors import Exhausted, TooLong
 from voxcpm_grpc.peekable_queue import PeekableQueue
 from voxcpm_grpc.pool.engine_call import EngineCall
 from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.request import Admitted, AudioChunk, Conditioning, Event, Finished, Request
+from voxcpm_grpc.request import MAX_SEED, Admitted, AudioChunk, Conditioning, Event, Finished, Request
 from voxcpm_server.speech.character_quota import CharacterQuota
 from voxcpm_server.speech.continuity import Context
 from voxcpm_server.speech.idle_timeout import IdleTimeout
 from voxcpm_server.speech.lead import Lead
-from voxcpm_server.speech.queues import Generated, OutputQueue, Work
+from voxcpm_server.speech.queues import End, FlushDone, Generated, OutputQueue, Silence, Work
+from voxcpm_server.speech.text_preparation import TextPreparation
 from voxcpm_server.speech.timing import SegmentTiming
 from voxcpm_server.wire.inputs import Continuity, GenerateConfig
 from voxcpm_server.wire.outputs import Segment, Summary
@@ -43,6 +45,7 @@ class Speaker:
     max_carry_seconds: speech carried from segment to segment
     on_segment: receives the times of each segment when it ends
     quota: the text that the caller may have spoken; None for any
+    preparation: changes the text of segments before they are spoken
 
     The ids of its requests begin with `key`.
     """
@@ -62,6 +65,7 @@ class Speaker:
         summary: Summary,
         idle: IdleTimeout,
         quota: CharacterQuota | None,
+        preparation: TextPreparation,
         on_segment: Callable[[SegmentTiming], None] | None = None,
     ) -> None:
         info = pool.info
@@ -76,47 +80,124 @@ class Speaker:
         self._idle = idle
         self._on_segment = on_segment
         self._timings: dict[EngineCall[Event], SegmentTiming] = {}
+        self._call: EngineCall[Event]  # the call in progress
+        self._ahead: tuple[Segment, EngineCall[Event]] | None = None  # the next segment, which has started already
         self._quota = quota
+        self._preparation = preparation
         self.key = uuid.uuid4().hex  # callers may repeat their request ids
         self._context = Context(
             voice,
-            style=config.style,
+            style=config.turn.style,
             carry=config.continuity is Continuity.CARRY,
             max_patches=int(max_carry_seconds * info.input_sample_rate / info.samples_per_patch),
+            references=info.takes_references,
         )
+        self._begun = self._summary.segments > 0  # so that it cannot be retried
+        self._has_paused = False  # silence was sent
+        self._pauses: list[Silence] = []  # before the first segment
         self._first_speech: list[np.ndarray] = []  # audio of the segment that decides the voice, at the output rate
 
     async def run(self) -> None:
         """Run until cancelled; the generation in progress is cancelled too. May run again afterwards."""
-        ahead: EngineCall[Event] | None = None
         try:
             await self._keep_timbre()
             while True:
                 work = await self._idle.wait(self._work.get())
                 if not isinstance(work, Segment):
-                    self._output.put(work)
+                    self._pass_on(work)
                     continue
-                if ahead is None:
+                if self._ahead is None:
+                    segment = await self._preparation.prepare(work)
                     await self._lead.wait()
                     await self._wait_for_quota()
-                call, ahead = ahead or self._generate(work), None
+                    self._ahead = segment, self._generate(segment)
+                (segment, self._call), self._ahead = self._ahead, None
                 try:
-                    with self._spent(work):
-                        while (first := await self._admission(call)) is None:
-                            self._timings.pop(call, None)  # the attempt that follows is the segment's
-                            await self._close(call)
-                            call = self._generate(work)
-                    self._on_event(work, call, first)
-                    async for event in call:
-                        self._on_event(work, call, event)
-                        following = self._work.peek()
-                        if ahead is None and self._may_go_ahead and isinstance(following, Segment):
-                            ahead = self._generate(following)
+                    await self._speak(segment)
                 finally:
-                    await self._close(call)
+                    await self._close(self._call)
         finally:
-            if ahead is not None:
-                await self._close(ahead)
+            if self._ahead is not None:
+                (_, call), self._ahead = self._ahead, None
+                await self._close(call)
+
+    async def _speak(self, segment: Segment) -> None:
+        with self._spent(segment):
+            first = await self._admitted(segment)
+        if segment.turn_config.max_attempts > 1:
+            await self._speak_whole(segment, first)
+            return
+        self._on_event(segment, first)
+        async for event in self._call:
+            if isinstance(event, AudioChunk):
+                self._lead.on_chunk(self._call)
+            self._on_event(segment, event)
+            following = self._work.peek()
+            if self._ahead is None and isinstance(following, Segment) and self._may_go_ahead(following):
+                following = await self._preparation.prepare(following)
+                self._ahead = following, self._generate(following)
+
+    async def _speak_whole(self, segment: Segment, first: Event) -> None:
+        """Generate a segment again as long as its speech runs on, and put the last attempt into the output."""
+        most, attempt = segment.turn_config.max_attempts, segment
+        for left in reversed(range(most)):
+            events, held = [first], 0
+            try:
+                async for event in self._call:
+                    events.append(event)
+                    if isinstance(event, AudioChunk):
+                        self._lead.on_chunk(self._call)
+                        self._lead.lend(self._call)  # the audio waits here for as long as it takes
+                        held += 1
+                finished = events[-1]
+                if not (left and isinstance(finished, Finished) and finished.ran_on):
+                    held = 0
+                    for event in events:
+                        self._on_event(segment, event)
+                    return
+            finally:
+                self._lead.release(held)
+            self._summary.steps += finished.steps
+            self._summary.engine += finished.engine_seconds
+            attempt = _with_next_seed(attempt)
+            await self._again(attempt)
+            first = await self._admitted(attempt)
+
+    async def _admitted(self, segment: Segment) -> Event:
+        """The first event of a segment, whose context is as short as it must be."""
+        while (first := await self._admission(self._call)) is None:
+            await self._again(segment)
+        return first
+
+    async def _again(self, segment: Segment) -> None:
+        """Replace the call of a segment by a new one."""
+        self._timings.pop(self._call, None)  # the attempt that follows is the segment's
+        await self._close(self._call)
+        self._call = self._generate(segment)
+
+    @property
+    def pauses(self) -> Sequence[Silence]:
+        """The pauses that wait for the first segment."""
+        return self._pauses
+
+    def _pass_on(self, work: Silence | FlushDone | End) -> None:
+        """Put an item that is not generated into the output.
+
+        Pauses wait for the first segment, because a stream that has sent audio cannot be retried if it gets no slot.
+        """
+        if isinstance(work, Silence) and not self._begun:
+            self._pauses.append(work)
+            return
+        self._put_pauses()
+        self._has_paused = self._has_paused or isinstance(work, Silence)
+        self._output.put(work)
+
+    def _put_pauses(self) -> None:
+        if self._pauses:
+            self._begun = self._has_paused = True
+        for silence in self._pauses:
+            self._output.put(silence)
+        self._pauses.clear()
 
     async def _close(self, call: EngineCall[Event]) -> None:
         await call.aclose()
@@ -125,9 +206,10 @@ class Speaker:
             timing.engine, timing.ended, timing.error = call.engine, time.monotonic(), sys.exception()
             self._on_segment(timing)
 
-    @property
-    def _may_go_ahead(self) -> bool:
-        return self._lead.free > 0 and not self._context.needs_latents and not (self._quota and self._quota.wait())
+    def _may_go_ahead(self, following: Segment) -> bool:
+        if self._context.needs_latents or self._context.changes_style(following):
+            return False
+        return self._lead.free > 0 and not (self._quota and self._quota.wait())
 
     async def _wait_for_quota(self) -> None:
         """Wait until the quota of the caller allows another segment.
@@ -136,7 +218,7 @@ class Speaker:
         """
         if self._quota is None or not (seconds := self._quota.wait()):
             return
-        if not self._summary.segments:
+        if not self._begun:
             raise Exhausted(
                 f"this caller has used up its quota of text, and the limit is {self._quota.per_minute} characters "
                 f"a minute; retry in {seconds:.1f} s",
@@ -159,12 +241,13 @@ class Speaker:
 
     def reset(self) -> None:
         """Forget the speech before an interrupt."""
+        self._pauses.clear()
         self._context.reset()
 
     async def _keep_timbre(self) -> None:
         """Keep the voice of first speech that an interrupt cut off, if enough of it was made."""
         made = sum(map(len, self._first_speech))
-        if not self._context.has_voice and made >= VOICE_SECONDS * self._pool.info.output_sample_rate:
+        if self._context.wants_timbre and made >= VOICE_SECONDS * self._pool.info.output_sample_rate:
             self._context.remember_timbre(await self._encode(np.concatenate(self._first_speech)))
         self._first_speech.clear()  # not earlier: another interrupt may cancel the encoding
 
@@ -173,12 +256,12 @@ class Speaker:
         request = Request(
             id=f"{self.key}.{segment.turn}.{segment.index}",
             text=text,
-            sampling=self._config.sampling,
+            sampling=segment.turn_config.sampling,
             conditioning=conditioning,
             turn=segment.turn,
             segment=segment.index,
             keep_latents=self._context.needs_latents,
-            continues=self._summary.segments > 0,
+            continues=self._begun,
             priority=self._config.priority,
         )
         call = self._pool.generate(
@@ -203,7 +286,7 @@ class Speaker:
 
         A stream with audio waits until its deadline, because it cannot be retried.
         """
-        if self._summary.first_audio is not None:
+        if self._has_paused or self._summary.first_audio is not None:
             return await anext(call)
         max_queue, remaining = self._config.max_queue, self._remaining()
         wait = max_queue if remaining is None else min(max_queue, DEADLINE_SHARE * remaining)
@@ -225,13 +308,12 @@ class Speaker:
         finally:
             timer.cancel()
 
-    def _on_event(self, segment: Segment, call: EngineCall[Event], event: Event) -> None:
+    def _on_event(self, segment: Segment, event: Event) -> None:
         summary = self._summary
         if self._timings and not (isinstance(event, AudioChunk) and event.index):
-            self._timings[call].on_event(event)
+            self._timings[self._call].on_event(event)
         match event:
             case AudioChunk(samples=samples):
-                self._lead.on_chunk(call)
                 if summary.first_audio is None:
                     summary.first_audio = time.monotonic()
                 if not self._context.has_voice:
@@ -241,6 +323,8 @@ class Speaker:
                     summary.queue = event.queue_seconds
                 summary.cached_tokens += event.cached_tokens
                 summary.segments += 1
+                self._put_pauses()
+                self._begun = True
             case Finished():
                 summary.steps += event.steps
                 summary.engine += event.engine_seconds
@@ -248,3 +332,9 @@ class Speaker:
                 self._context.remember(segment, event)
                 self._first_speech.clear()
         self._output.put(Generated(segment, event))
+
+
+def _with_next_seed(segment: Segment) -> Segment:
+    sampling = segment.turn_config.sampling
+    sampling = replace(sampling, seed=(sampling.seed + 1) % (MAX_SEED + 1))
+    return replace(segment, turn_config=replace(segment.turn_config, sampling=sampling))

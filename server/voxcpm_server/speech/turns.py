@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterable
 
 from voxcpm_server.speech.characters import is_speakable
 from voxcpm_server.speech.segmenter import Segmenter
-from voxcpm_server.wire.inputs import Segmentation
+from voxcpm_server.wire.inputs import Segmentation, TurnConfig
 from voxcpm_server.wire.outputs import Segment
 
 SLICE = 64  # code points that are cut into segments in one callback of the event loop
@@ -15,15 +15,16 @@ BURST = 8  # segments that a flush yields in one callback
 
 
 class Turns:
-    """Cuts text into segments; a turn opens with its first text.
+    """Cuts text into segments; a turn opens with its first text or pause.
 
     The methods that return segments are async iterators because they yield to the event loop. Exhaust each of them
     before the next call.
     """
 
-    def __init__(self, segmentation: Segmentation) -> None:
+    def __init__(self, segmentation: Segmentation, config: TurnConfig) -> None:
+        self.config = config  # of the turns that open from now on
         self._segmentation = segmentation
-        self._segmenter = Segmenter(segmentation)
+        self._segmenter = Segmenter(segmentation, config)
         self._is_open = False
         self.opened = 0  # turns opened so far
         self.has_text = False  # True after any text message, even an empty one
@@ -43,9 +44,8 @@ class Turns:
     async def feed(self, text: str) -> AsyncIterator[Segment]:
         """Take more text; yields the segments that are now complete."""
         self.has_text = True
-        if text and not self._is_open:
-            self._is_open = True
-            self.opened += 1
+        if text:
+            self._open()
         self.chars += len(text)
         self.speakable = self.speakable or is_speakable(text)
         for start in range(0, len(text), SLICE):
@@ -65,8 +65,20 @@ class Turns:
             if count % BURST == 0:
                 await asyncio.sleep(0)
 
+    def separate(self) -> int:
+        """Open a turn if none is open, and let the next text begin a new word. Returns the number of the turn."""
+        self._open()
+        self._segmenter.separate()
+        return self.opened - 1
+
+    def _open(self) -> None:
+        if not self._is_open:
+            self._is_open = True
+            self._segmenter.turn_config = self.config
+            self.opened += 1
+
     def end(self) -> None:
         """Close the turn and discard waiting text. The next text opens a new turn."""
         if self._is_open:
             self._is_open = False
-            self._segmenter = Segmenter(self._segmentation, self.opened, after=self._segmenter.last)
+            self._segmenter = Segmenter(self._segmentation, self.config, self.opened, after=self._segmenter.last)

@@ -78,14 +78,14 @@ class VoiceBuilder:
         """The voice that a caller chose. Raises InvalidRequest, NotFound and FailedPrecondition."""
         if choice.preset:
             try:
-                return self._whole(self._catalog.preset(choice.preset))
+                return self.chosen(self._catalog.preset(choice.preset))
             except NotFound as error:
                 error.field = "config.conditioning.preset"
                 raise
         if choice.voice:
-            return self._whole(await self._load(choice.voice, None, "config.conditioning.voice", caller))
+            return self.chosen(await self._load(choice.voice, None, "config.conditioning.voice", caller))
         if choice.hifi:
-            return self._whole(await self._load(choice.hifi, VoiceKind.HIFI, "config.conditioning.hifi_id", caller))
+            return self.chosen(await self._load(choice.hifi, VoiceKind.HIFI, "config.conditioning.hifi_id", caller))
         prompt = reference = None
         names: list[str] = []
         warnings: list[RequestWarning] = []
@@ -110,7 +110,8 @@ class VoiceBuilder:
         conditioning = Conditioning(prompt=prompt, reference=reference)
         return ChosenVoice(conditioning, "+".join(dict.fromkeys(names)), tuple(warnings))
 
-    def _whole(self, stored: StoredVoice) -> ChosenVoice:
+    def chosen(self, stored: StoredVoice) -> ChosenVoice:
+        """The choice of a stored voice, with all that it has."""
         conditioning = Conditioning(prompt=_prompt(stored), reference=stored.reference)
         return ChosenVoice(conditioning, self._catalog.name_of(stored.voice))
 
@@ -204,10 +205,12 @@ class VoiceBuilder:
     async def build(
         self, kind: VoiceKind, recording: bytes, transcript: str, options: VoiceOptions
     ) -> list[StoredVoice]:
-        """Build the voice of the operator's own recording, without storing it. Raises BadAudio.
+        """Build the voice of the operator's own recording, without storing it. Raises BadAudio and FailedPrecondition.
 
         A hifi voice comes last, after its members.
         """
+        if kind is not VoiceKind.PROMPT:
+            self._pool.info.require_references("kind")
         decoded = await self._decoder.decode(
             recording,
             target_rate=self._pool.info.input_sample_rate,
@@ -281,6 +284,7 @@ class VoiceBuilder:
         return await self._decoder.decode(
             data,
             format_hint=source.format,
+            cleaning=source.cleaning,
             target_rate=self._pool.info.input_sample_rate,
             max_seconds=self._max_seconds(role),
             max_bytes=max_bytes,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, NotFound, PermissionDenied
 from voxcpm_server.auth.principal import Caller
@@ -14,17 +15,22 @@ from voxcpm_server.voices.store.stored_voice import Damaged, StoredVoice
 from voxcpm_server.wire.inputs import MAX_NAME, VoiceChange, VoiceOptions
 from voxcpm_server.wire.voice import Voice, VoiceKind
 
+NO_MODELS: Mapping[str, str] = MappingProxyType({})
+
 
 class VoiceCatalog:
-    """Presets in memory, and a store.
+    """Presets of one model in memory, and a store, which several models share.
 
     A preset has a name, never expires and does not need the store. The same recording, model and kind have the same id
     as a preset and as a stored voice; where both exist, the id means the preset. Methods that VoiceStore has too may
     raise the same errors. To a caller, voices that it may not see do not exist; only its own can it change.
     """
 
-    def __init__(self, store: VoiceStore) -> None:
+    def __init__(self, store: VoiceStore, fingerprint: str = "", models: Mapping[str, str] = NO_MODELS) -> None:
+        """The voices of one model, with this fingerprint. `models` has the names of all models by fingerprint."""
         self._store = store
+        self._fingerprint = fingerprint
+        self._models = models
         self._names: dict[str, Voice] = {}
         self.default = ""  # name of the preset for streams without a voice and a style; empty if there is none
         self._presets: dict[str, StoredVoice] = {}  # by id, with the members of hifi voices
@@ -33,6 +39,15 @@ class VoiceCatalog:
     def presets(self) -> Sequence[str]:
         """The names of the presets."""
         return list(self._names)
+
+    @property
+    def preset_voices(self) -> Collection[Voice]:
+        """The voices of the presets, without the members of hifi voices."""
+        return self._names.values()
+
+    def has_preset(self, id: str) -> bool:
+        """True if a preset, or a member of one, has this id."""
+        return id in self._presets
 
     def set_presets(self, presets: Mapping[str, Sequence[StoredVoice]], default: str = "") -> None:
         """Set the presets by name; the voice itself comes last, after its members. Called once."""
@@ -66,6 +81,8 @@ class VoiceCatalog:
         if not found:
             folded = name.casefold()
             found = [*stored, *(voice for preset, voice in self._names.items() if preset.casefold() == folded)]
+        # Of the same name, voices that this model can use come first.
+        found = [voice for voice in found if voice.fingerprint == self._fingerprint] or found
         found = fitting([voice for voice in found if caller.owns(voice.principal)] or found, kind)
         if not found:
             raise unknown(name, self.presets, await self._store.nearest(name, self.presets, caller.sees))
@@ -93,6 +110,7 @@ class VoiceCatalog:
         stored = await self._store.load(id)
         if not caller.sees(stored.voice.principal):
             raise no_voice(id)
+        self._check_model(stored.voice)
         return stored
 
     async def update(self, id: str, change: VoiceChange, caller: Caller) -> Voice:
@@ -149,11 +167,32 @@ class VoiceCatalog:
         labels: dict[str, str] | None = None,
         size: int = 0,
         token: str = "",
+        others: Iterable[Voice] = (),
+        own: bool = False,
     ) -> tuple[list[Voice], str]:
-        """Stored voices newest first, then the presets; see `VoiceStore.page`."""
+        """Stored voices newest first, then the presets; see `VoiceStore.page`.
+
+        others: presets of other models, listed after those of this one
+        own: True lists only voices of this model
+        """
         return await self._store.page(
-            kind=kind, labels=labels, size=size, token=token, beside=self._names.values(), sees=caller.sees
+            kind=kind,
+            labels=labels,
+            size=size,
+            token=token,
+            beside=[*self._names.values(), *others],
+            sees=caller.sees,
+            fingerprint=self._fingerprint if own else "",
         )
+
+    def _check_model(self, voice: Voice) -> None:
+        """Raise FailedPrecondition for a voice of another model of this server."""
+        if (other := self._models.get(voice.fingerprint)) and voice.fingerprint != self._fingerprint:
+            raise FailedPrecondition(
+                f"voice {voice.id} was made for the model {other!r} and this request is for "
+                f"{self._models.get(self._fingerprint, '')!r}; set model to {other!r}, or upload the recording again "
+                "for this model"
+            )
 
 
 def _check_owner(voice: Voice, caller: Caller) -> None:

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, contextmanager
 
 from voxcpm_grpc.errors import Exhausted, InvalidRequest, VoxCPMError
 from voxcpm_server.voices.store.io_threads import IoThreads
-from voxcpm_server.wire.inputs import AudioPart, AudioRole, Commit, Digest, UploadConfig, UploadInput
+from voxcpm_server.wire.inputs import AudioPart, AudioRole, Audition, Commit, Digest, UploadConfig, UploadInput
 
 BUDGET_RETRY_SECONDS = 2.0
 END_SECONDS = 0.25  # clients end their side of the stream right after the commit, if they do
@@ -105,16 +105,24 @@ async def nothing_after_commit(messages: AsyncIterator[UploadInput]) -> AsyncIte
 
 
 async def _refuse_more(messages: AsyncIterator[UploadInput]) -> None:
-    names = {AudioPart: "audio", UploadConfig: "config", Commit: "commit"}
     try:
         message = await anext(messages, None)
     except VoxCPMError:
         raise
     except Exception:  # the connection is lost, and gRPC cancels the RPC
         return
+    if isinstance(message, Audition):
+        raise InvalidRequest(
+            "an audition arrived and the config announces none; set preview.auditions in the config", field="audition"
+        )
     if message is not None:
-        name = names[type(message)]
-        raise InvalidRequest(f"{name} arrived after the commit; send the commit last", field=name)
+        raise after_commit(message, "send the commit last")
+
+
+def after_commit(message: UploadInput, remedy: str) -> InvalidRequest:
+    """The error for a message that must not follow the commit."""
+    name = {AudioPart: "audio", UploadConfig: "config", Commit: "commit"}[type(message)]
+    return InvalidRequest(f"{name} arrived after the commit; {remedy}", field=name)
 
 
 async def next_message(messages: AsyncIterator[UploadInput], idle_seconds: float, awaited: str) -> UploadInput:
@@ -168,6 +176,12 @@ async def receive(
             case Commit(digests):
                 by_role = _by_role(digests, roles)
                 return {role: await threads.run(_checked, arrived.pop(role), by_role[role]) for role in roles}
+            case Audition():
+                raise InvalidRequest(
+                    "an audition arrived before the commit; the voice does not exist yet, so send auditions after the "
+                    "commit",
+                    field="audition",
+                )
             case UploadConfig():
                 raise InvalidRequest("config was sent twice; send it once, as the first message", field="config")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from voxcpm_grpc.audio import Encoding
 from voxcpm_grpc.request import FinishReason, Priority
 from voxcpm_grpc.v1 import tts_pb2 as pb
-from voxcpm_server.wire.inputs import AudioRole, Continuity, FirstSegment, SegmentationMode
+from voxcpm_server.wire.inputs import AudioRole, Continuity, FirstSegment, PreviewMode, SegmentationMode
 from voxcpm_server.wire.outputs import CutReason, EndReason, WarningKind
 from voxcpm_server.wire.voice import VoiceKind
 
@@ -53,9 +53,10 @@ KINDS = {
 }
 KIND_VALUES = {kind: value for value, kind in KINDS.items()}
 PREVIEWS = {
-    pb.PREVIEW_MODE_UNSPECIFIED: False,
-    pb.PREVIEW_MODE_NONE: False,
-    pb.PREVIEW_MODE_RECONSTRUCTION: True,
+    pb.PREVIEW_MODE_UNSPECIFIED: PreviewMode.NONE,
+    pb.PREVIEW_MODE_NONE: PreviewMode.NONE,
+    pb.PREVIEW_MODE_RECONSTRUCTION: PreviewMode.RECONSTRUCTION,
+    pb.PREVIEW_MODE_SYNTHESIS: PreviewMode.SYNTHESIS,
 }
 CUT_VALUES = {
     CutReason.SENTENCE: pb.CUT_REASON_SENTENCE,
@@ -74,6 +75,7 @@ REASON_VALUES = {
     None: pb.FINISH_REASON_UNSPECIFIED,
     FinishReason.STOP: pb.FINISH_REASON_COMPLETE,
     FinishReason.MAX_STEPS: pb.FINISH_REASON_MAX_STEPS,
+    FinishReason.SILENCE: pb.FINISH_REASON_SILENCE,
     EndReason.INTERRUPTED: pb.FINISH_REASON_INTERRUPTED,
     EndReason.IDLE: pb.FINISH_REASON_IDLE,
 }

@@ -6,7 +6,7 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from voxcpm_grpc.audio import AudioFormat, usual_rate
+from voxcpm_grpc.audio import AudioFormat, Cleaning, usual_rate
 from voxcpm_grpc.control_characters import CONTROL
 from voxcpm_grpc.errors import InvalidRequest, VoxCPMError
 from voxcpm_grpc.v1 import tts_pb2 as pb
@@ -29,6 +29,13 @@ def refuse_control_characters(name: str, text: str, field: str) -> None:
             f"{name} has the control character U+{ord(found[0]):04X} at index {found.start()}; remove it",
             field=field,
         )
+
+
+def read_cleaning(holder: Any) -> Cleaning:
+    """The changes of a recording that a message asks for. Raises FailedPrecondition if a package is missing."""
+    cleaning = Cleaning(denoise=holder.denoise, trim_silence=holder.trim_silence_vad)
+    cleaning.check()
+    return cleaning
 
 
 def read_format(format: pb.AudioFormat, default_encoding: int, default_rate: int, name: str) -> AudioFormat:
@@ -55,6 +62,11 @@ def read_seconds(message: Any, name: str, path: str = "", *, or_zero: bool = Fal
         rule = "it must be 0 or more" if or_zero else "it must be more than 0"
         raise InvalidRequest(f"{name} is {seconds:g} s; {rule}", field=path or name)
     return seconds
+
+
+def read_float(message: Any, name: str, default: float) -> float:
+    """A field of 32 bits as the number of up to 6 digits that the caller wrote."""
+    return float(f"{getattr(message, name):.6g}") if message.HasField(name) else default
 
 
 def read_enum(table: Mapping[Any, T], value: int, field: str) -> T:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from voxcpm_grpc.audio import AudioFormat
+from voxcpm_grpc.audio import NO_CLEANING, NO_EFFECTS, AudioFormat, Cleaning, Effects
 from voxcpm_grpc.request import Priority, Sampling
 from voxcpm_server.wire.voice import Voice
 
@@ -16,11 +17,13 @@ class Recording:
 
     format: None if the bytes have a header with the format
     name: path of the request field, for error messages
+    cleaning: changes before it is encoded
     """
 
     data: bytes
     format: AudioFormat | None
     name: str
+    cleaning: Cleaning = NO_CLEANING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,22 +110,41 @@ class Continuity(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TurnConfig:
+    """The settings of turns.
+
+    style: a description of the voice or the delivery; empty for none
+    effects: speed and volume of the audio
+    normalize: True to speak numbers, dates and symbols in words
+    max_attempts: generations of a segment whose speech runs on; more than 1 holds each segment back until it is whole
+    """
+
+    sampling: Sampling = field(default_factory=Sampling)
+    style: str = ""
+    effects: Effects = NO_EFFECTS
+    normalize: bool = False
+    max_attempts: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GenerateConfig:
     """The options of a Generate stream with all defaults filled in.
 
+    turn: the settings of turns until the caller changes them
     max_lead: seconds of audio that may wait for a client that does not read
     max_queue: longest wait for a slot, in seconds
+    lexicon: words, and the spellings that are spoken instead of them
     """
 
     voice: VoiceChoice
-    sampling: Sampling
-    style: str
+    turn: TurnConfig
     output: AudioFormat
     segmentation: Segmentation
     continuity: Continuity
     max_lead: float
     max_queue: float
     priority: Priority = Priority.INTERACTIVE
+    lexicon: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +159,24 @@ class Flush:
 
 
 @dataclass(frozen=True, slots=True)
+class Pause:
+    milliseconds: int
+
+
+@dataclass(frozen=True, slots=True)
 class Interrupt:
+    """`played_samples`: position in the stream up to which it was heard; None if the caller does not say."""
+
     tag: str
+    played_samples: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnChange:
+    """Other settings for the turns that open from now on. `has_seed`: False keeps the seed of the stream."""
+
+    config: TurnConfig
+    has_seed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +189,7 @@ class Idle:
     """Made by the server: the caller sent no message within the idle timeout."""
 
 
-GenerateInput = GenerateConfig | Text | Flush | Interrupt | Finish | Idle
+GenerateInput = GenerateConfig | TurnChange | Text | Flush | Pause | Interrupt | Finish | Idle
 
 
 MAX_NAME = 200  # characters of a display name
@@ -202,10 +240,38 @@ class Upload:
 
     format: None if the bytes have a header with the format
     transcript: text of the recording, for prompts
+    cleaning: changes before it is encoded
     """
 
     format: AudioFormat | None
     transcript: str = ""
+    cleaning: Cleaning = NO_CLEANING
+
+
+class PreviewMode(Enum):
+    NONE = "none"
+    RECONSTRUCTION = "reconstruction"
+    SYNTHESIS = "synthesis"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview:
+    """The audio of a stored voice that an upload asks for.
+
+    text: the text of SYNTHESIS; empty for the default
+    config: the stream that speaks the text; its output is that of all audio, its seed that of auditions without one
+    auditions: True if auditions follow the commit
+    """
+
+    mode: PreviewMode
+    text: str
+    config: GenerateConfig
+    auditions: bool
+
+    @property
+    def speaks(self) -> bool:
+        """True if the stream speaks texts."""
+        return self.mode is PreviewMode.SYNTHESIS or self.auditions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,14 +280,14 @@ class UploadConfig:
 
     prompt, reference: an upload, the id or name of a stored voice, or None
     shared: True uses the prompt's recording as the reference too
-    preview: format of the reconstructed audio in the reply; None for no preview
+    preview: None for an upload without any audio in its reply
     """
 
     prompt: Upload | str | None = None
     reference: Upload | str | None = None
     shared: bool = False
     options: VoiceOptions = field(default_factory=VoiceOptions)
-    preview: AudioFormat | None = None
+    preview: Preview | None = None
 
     @property
     def roles(self) -> tuple[AudioRole, ...]:
@@ -253,4 +319,18 @@ class Commit:
     digests: tuple[Digest, ...]
 
 
-UploadInput = UploadConfig | AudioPart | Commit
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audition:
+    """A text to speak with the voice that the stream has stored.
+
+    config: the stream that speaks it, without the output
+    has_seed: True if the caller set the seed of the config
+    """
+
+    text: str
+    tag: str
+    config: GenerateConfig
+    has_seed: bool
+
+
+UploadInput = UploadConfig | AudioPart | Commit | Audition

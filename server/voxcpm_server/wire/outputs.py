@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from enum import Enum
 
-from voxcpm_grpc.request import FinishReason
+from voxcpm_grpc.request import FinishReason, ModelInfo
+from voxcpm_server.wire.inputs import TurnConfig
 
 
 class CutReason(Enum):
@@ -22,10 +24,12 @@ class CutReason(Enum):
 class Segment:
     """A piece of text that the model speaks at once.
 
-    text: clean and stripped
+    text: clean and stripped; as it is spoken once the speaker has prepared it
     spaced: True if white space stands before it in the caller's text
     start, end: range of the caller's text since the turn opened, in code points; text between the ranges of two
         segments is not speakable
+    source: that range as the caller wrote it
+    turn_config: the settings of the turn
     """
 
     turn: int
@@ -35,6 +39,22 @@ class Segment:
     start: int
     end: int
     cut: CutReason
+    source: str
+    turn_config: TurnConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heard:
+    """The end of the text that a listener has heard.
+
+    turn: the turn of the last sample heard; text of later turns was not heard
+    input_end: end in the caller's text since that turn opened, in code points
+    estimated: True if the listener was within a segment, so that the end is that of the probable word
+    """
+
+    turn: int
+    input_end: int
+    estimated: bool
 
 
 class WarningKind(Enum):
@@ -80,3 +100,35 @@ class Summary:
     chars: int = 0
     steps: int = 0
     cached_tokens: int = 0
+
+    @property
+    def queue_seconds(self) -> float | None:
+        """The wait of the first segment for a slot, which may go on; None without a segment."""
+        if self.queue is not None or self.first_segment is None:
+            return self.queue
+        return time.monotonic() - self.first_segment
+
+    @property
+    def first_audio_seconds(self) -> float | None:
+        """The time from the first segment to its audio; None without audio."""
+        if self.first_segment is None or self.first_audio is None:
+            return None
+        return self.first_audio - self.first_segment
+
+    @property
+    def arrival_to_audio_seconds(self) -> float | None:
+        """The time from the arrival of the stream to its first audio; None without audio."""
+        return None if self.first_audio is None else self.first_audio - self.began
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSummary:
+    """A model of the server. `serving` is True if an engine of it takes requests."""
+
+    info: ModelInfo
+    is_default: bool
+    serving: bool
+    presets: tuple[str, ...]
+    default_voice: str
+    engines: int
+    engines_ready: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,9 @@ from voxcpm_grpc.request import FinishReason, ModelInfo, Sampling
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.wire.enums import CUT_VALUES, ENCODING_VALUES, KIND_VALUES, REASON_VALUES, WARNING_VALUES
-from voxcpm_server.wire.outputs import EndReason, RequestWarning, Segment, Summary
+from voxcpm_server.wire.outputs import EndReason, Heard, ModelSummary, RequestWarning, Segment, Summary
 from voxcpm_server.wire.requests import default_timesteps
-from voxcpm_server.wire.voice import Voice
+from voxcpm_server.wire.voice import Voice, VoiceKind
 
 
 def chunk(
@@ -48,20 +48,25 @@ def flush_done(tag: str, at: int) -> pb.FlushDone:
     return pb.FlushDone(tag=tag, at_samples=at)
 
 
-def interrupted(tag: str, sent: int) -> pb.Interrupted:
-    return pb.Interrupted(tag=tag, sent_samples=sent)
+def interrupted(tag: str, sent: int, heard: Heard | None, dropped_flushes: Iterable[str]) -> pb.Interrupted:
+    """`heard` is None if the caller does not say what was played."""
+    reply = pb.Interrupted(tag=tag, sent_samples=sent, dropped_flush_tags=dropped_flushes)
+    if heard is not None:
+        reply.heard_turn_index, reply.heard_input_end = heard.turn, heard.input_end
+        reply.heard_estimated = heard.estimated
+    return reply
 
 
-def get_voice(voice: Voice, *, with_owner: bool) -> pb.GetVoiceResponse:
-    return pb.GetVoiceResponse(handle=handle(voice, with_owner=with_owner))
+def get_voice(voice: Voice, *, model: str, with_owner: bool) -> pb.GetVoiceResponse:
+    return pb.GetVoiceResponse(handle=handle(voice, model=model, with_owner=with_owner))
 
 
-def update_voice(voice: Voice, *, with_owner: bool) -> pb.UpdateVoiceResponse:
-    return pb.UpdateVoiceResponse(handle=handle(voice, with_owner=with_owner))
+def update_voice(voice: Voice, *, model: str, with_owner: bool) -> pb.UpdateVoiceResponse:
+    return pb.UpdateVoiceResponse(handle=handle(voice, model=model, with_owner=with_owner))
 
 
-def handle(voice: Voice, *, reused: bool = False, with_owner: bool = False) -> pb.VoiceHandle:
-    """The description of a voice, `with_owner` for admins only."""
+def handle(voice: Voice, *, model: str, reused: bool = False, with_owner: bool = False) -> pb.VoiceHandle:
+    """The description of a voice for the model of this name, `with_owner` for admins only."""
     return pb.VoiceHandle(
         id=voice.id,
         kind=KIND_VALUES[voice.kind],
@@ -78,11 +83,15 @@ def handle(voice: Voice, *, reused: bool = False, with_owner: bool = False) -> p
         labels=voice.labels,
         reused=reused,
         principal=voice.principal if with_owner else "",
+        model=model,
     )
 
 
-def voice_page(voices: Iterable[Voice], token: str, *, with_owner: bool) -> pb.ListVoicesResponse:
-    handles = [handle(voice, with_owner=with_owner) for voice in voices]
+def voice_page(
+    voices: Iterable[Voice], token: str, *, model_of: Callable[[str], str], with_owner: bool
+) -> pb.ListVoicesResponse:
+    """`model_of`: the name of the model with a fingerprint."""
+    handles = [handle(voice, model=model_of(voice.fingerprint), with_owner=with_owner) for voice in voices]
     return pb.ListVoicesResponse(handles=handles, next_page_token=token)
 
 
@@ -136,6 +145,33 @@ def model_info(
         presets=presets,
         default_voice=default_voice,
         languages=info.languages,
+        voice_kinds=[value for kind, value in KIND_VALUES.items() if kind in _voice_kinds(info)],
+        no_styles=not info.takes_styles,
+    )
+
+
+def _voice_kinds(info: ModelInfo) -> tuple[VoiceKind, ...]:
+    return tuple(VoiceKind) if info.takes_references else (VoiceKind.PROMPT,)
+
+
+def models(found: Iterable[ModelSummary]) -> pb.ListModelsResponse:
+    return pb.ListModelsResponse(
+        models=[
+            pb.Model(
+                name=one.info.name,
+                is_default=one.is_default,
+                serving=one.serving,
+                architecture=one.info.architecture,
+                model_fingerprint=one.info.fingerprint,
+                output_sample_rate_hz=one.info.output_sample_rate,
+                presets=one.presets,
+                default_voice=one.default_voice,
+                languages=one.info.languages,
+                engines=one.engines,
+                engines_ready=one.engines_ready,
+            )
+            for one in found
+        ]
     )
 
 
@@ -177,12 +213,17 @@ def _format(format: AudioFormat) -> pb.AudioFormat:
 
 
 def segment_event(
-    kind: pb.SegmentEventKind, segment: Segment, at: int, reason: FinishReason | EndReason | None = None
+    kind: pb.SegmentEventKind,
+    segment: Segment,
+    at: int,
+    reason: FinishReason | EndReason | None = None,
+    *,
+    first_turn: int = 0,
 ) -> pb.SegmentEvent:
-    """`at` is the position of the event; `reason` ends the segment."""
+    """`at` is the position of the event; `reason` ends the segment; `first_turn` is added to the segment's turn."""
     return pb.SegmentEvent(
         kind=kind,
-        turn_index=segment.turn,
+        turn_index=first_turn + segment.turn,
         segment_index=segment.index,
         at_samples=at,
         text=segment.text,

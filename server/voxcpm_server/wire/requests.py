@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Mapping
 from typing import Any
 
-from voxcpm_grpc.audio import AudioFormat
+from voxcpm_grpc.audio import NO_EFFECTS, AudioFormat, Effects
 from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest
 from voxcpm_grpc.request import MAX_SEED, ModelInfo, Priority, Sampling
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.settings.types import MAX_SECONDS
 from voxcpm_grpc.v1 import tts_pb2 as pb
+from voxcpm_server.text import packages
 from voxcpm_server.wire import inputs
-from voxcpm_server.wire.enums import CONTINUITIES, FIRST_SEGMENTS, KINDS, MODES, PREVIEWS, PRIORITIES, ROLES
-from voxcpm_server.wire.fields import inside, read_enum, read_format, read_seconds, read_tag, refuse_control_characters
-from voxcpm_server.wire.inputs import MAX_NAME, AudioRole
-from voxcpm_server.wire.voice import VoiceKind
+from voxcpm_server.wire.enums import CONTINUITIES, FIRST_SEGMENTS, MODES, PREVIEWS, PRIORITIES, ROLES
+from voxcpm_server.wire.fields import inside, read_cleaning, read_enum, read_float, read_format, read_seconds, read_tag
+from voxcpm_server.wire.inputs import AudioRole, PreviewMode
+from voxcpm_server.wire.text_requests import read_ends, read_lexicon, read_max_attempts, read_pause
+from voxcpm_server.wire.voice_requests import options
 
 MAX_REQUEST_ID = 128
 ALONE = ("no_voice", "preset", "voice")  # fields of a conditioning that exclude all others
-MAX_LABELS, MAX_LABEL = 32, 200
 MAX_LANGUAGE = 35
 DETECTED = {  # recordings that name their format themselves
     pb.AUDIO_ENCODING_UNSPECIFIED,
@@ -52,33 +52,41 @@ class RequestReader:
             case "flush":
                 return inputs.Flush(read_tag(message.flush.tag, "flush.tag"), message.flush.end_turn)
             case "interrupt":
-                return inputs.Interrupt(read_tag(message.interrupt.tag, "interrupt.tag"))
+                return self._interrupt(message.interrupt)
+            case "pause":
+                return read_pause(message.pause)
+            case "turn":
+                turn = message.turn
+                return inputs.TurnChange(self._turn(turn), has_seed=turn.sampling.HasField("seed"))
             case "finish":
                 return inputs.Finish()
             case _:
-                raise _empty_message("config, text, flush, interrupt or finish")
+                raise _empty_message("config, text, flush, interrupt, turn, pause or finish")
 
     def generate_config(self, config: pb.GenerateConfig) -> inputs.GenerateConfig:
         with inside("config"):
-            voice = self._voice(config.conditioning)
-            style = self._style(config.turn.style)
-            if style and (voice.hifi or voice.prompt):
-                raise style_with_prompt_error("turn.style")
-            priority = read_enum(PRIORITIES, config.priority, "priority")
-            lead, queue = self._limits.max_lead_seconds, self._limits.max_queue_seconds
-            if priority is Priority.BATCH:
-                queue = self._limits.max_batch_queue_seconds
-            return inputs.GenerateConfig(
-                voice=voice,
-                sampling=self._sampling(config.turn.sampling),
-                style=style,
-                output=self._output(config.output, "output"),
-                segmentation=self._segmentation(config.segmentation),
-                continuity=read_enum(CONTINUITIES, config.segmentation.continuity, "segmentation.continuity"),
-                max_lead=min(read_seconds(config.pacing, "max_lead", "pacing.max_lead") or lead, lead),
-                max_queue=min(read_seconds(config, "max_queue_time") or queue, queue),
-                priority=priority,
-            )
+            return self._generate_config(config)
+
+    def _generate_config(self, config: pb.GenerateConfig) -> inputs.GenerateConfig:
+        voice = self._voice(config.conditioning)
+        turn = self._turn(config.turn)
+        if turn.style and (voice.hifi or voice.prompt):
+            raise style_with_prompt_error("turn.style")
+        priority = read_enum(PRIORITIES, config.priority, "priority")
+        lead, queue = self._limits.max_lead_seconds, self._limits.max_queue_seconds
+        if priority is Priority.BATCH:
+            queue = self._limits.max_batch_queue_seconds
+        return inputs.GenerateConfig(
+            voice=voice,
+            turn=turn,
+            output=self._output(config.output, "output"),
+            segmentation=self._segmentation(config.segmentation),
+            continuity=read_enum(CONTINUITIES, config.segmentation.continuity, "segmentation.continuity"),
+            max_lead=min(read_seconds(config.pacing, "max_lead", "pacing.max_lead") or lead, lead),
+            max_queue=min(read_seconds(config, "max_queue_time") or queue, queue),
+            priority=priority,
+            lexicon=read_lexicon(config.lexicon),
+        )
 
     def _segmentation(self, segmentation: pb.Segmentation) -> inputs.Segmentation:
         with inside("segmentation"):
@@ -101,13 +109,37 @@ class RequestReader:
                 first_segment=read_enum(FIRST_SEGMENTS, segmentation.first_segment, "first_segment"),
             )
 
+    def _interrupt(self, interrupt: pb.Interrupt) -> inputs.Interrupt:
+        played = interrupt.played_samples if interrupt.HasField("played_samples") else None
+        return inputs.Interrupt(read_tag(interrupt.tag, "interrupt.tag"), played)
+
+    def _turn(self, turn: pb.TurnConfig) -> inputs.TurnConfig:
+        with inside("turn"):
+            if turn.normalize:
+                packages.check()
+            return inputs.TurnConfig(
+                sampling=read_ends(turn, self._sampling(turn.sampling), self._info),
+                style=self._style(turn.style),
+                effects=self._effects(turn),
+                normalize=turn.normalize,
+                max_attempts=read_max_attempts(turn),
+            )
+
+    def _effects(self, turn: pb.TurnConfig) -> Effects:
+        effects = Effects(
+            speed=read_float(turn, "speed", NO_EFFECTS.speed),
+            gain_db=read_float(turn, "volume_gain_db", NO_EFFECTS.gain_db),
+        )
+        effects.check(self._info.output_sample_rate)
+        return effects
+
     def _sampling(self, sampling: pb.Sampling) -> Sampling:
         allowed = self._info.timesteps
         given = {field.name: value for field, value in sampling.ListFields()}
         given.setdefault("seed", secrets.randbelow(MAX_SEED + 1))
         given.setdefault("inference_timesteps", default_timesteps(self._info))
         given.setdefault("min_steps", min(Sampling().min_steps, given.get("max_steps", MAX_SEED)))
-        with inside("turn.sampling"):
+        with inside("sampling"):
             checked = Sampling(**given)
             if checked.inference_timesteps not in allowed:
                 raise FailedPrecondition(
@@ -121,10 +153,13 @@ class RequestReader:
         limit = self._limits.max_style_chars
         if len(style) > limit:  # first, because the rest looks at every character
             raise InvalidRequest(
-                f"the style has {len(style)} characters and the limit is {limit}; shorten it", field="turn.style"
+                f"the style has {len(style)} characters and the limit is {limit}; shorten it", field="style"
             )
         bare = " ".join(style.translate(str.maketrans("", "", "()（）")).split())
-        return "".join(c for c in bare if c.isprintable())
+        kept = "".join(c for c in bare if c.isprintable())
+        if kept:
+            self._info.require_styles("style")
+        return kept
 
     def _voice(self, conditioning: pb.Conditioning) -> inputs.VoiceChoice:
         prompt, reference = conditioning.WhichOneof("prompt"), conditioning.WhichOneof("reference")
@@ -140,6 +175,8 @@ class RequestReader:
             for field in ("prompt_id", "reference_id"):
                 if field in (prompt, reference) and not getattr(conditioning, field):
                     raise InvalidRequest(f"{field} is empty; set the id or name of a stored voice", field=field)
+            if reference or conditioning.hifi_id:
+                self._info.require_references(reference or "hifi_id")
             inline = conditioning.inline_prompt
             return inputs.VoiceChoice(
                 voice=conditioning.voice,
@@ -172,7 +209,9 @@ class RequestReader:
                         field=f"{name}.audio.data",
                     )
                 format = self._upload_format(holder.audio.format, f"{name}.audio.format")
-                return inputs.Recording(data=data, format=format, name=f"{field}.audio.data")
+                return inputs.Recording(
+                    data=data, format=format, name=f"{field}.audio.data", cleaning=read_cleaning(holder.audio)
+                )
             case "latents":
                 latents = holder.latents
                 return inputs.RawLatents(
@@ -206,6 +245,11 @@ class RequestReader:
             return None
         return read_format(format, format.encoding, self._info.input_sample_rate, name)
 
+    def _upload(self, holder: Any, name: str, transcript: str = "") -> inputs.Upload:
+        return inputs.Upload(
+            format=self._upload_format(holder.source, name), transcript=transcript, cleaning=read_cleaning(holder)
+        )
+
     @property
     def default_output(self) -> AudioFormat:
         """The format of audio if the caller does not set one."""
@@ -235,50 +279,93 @@ class RequestReader:
                         for d in message.commit.digests
                     )
                 )
+            case "audition":
+                with inside("audition"):
+                    return self._audition(message)
             case _:
                 raise _empty_message("config, audio or commit")
 
     def _upload_config(self, config: Any) -> inputs.UploadConfig:
         if isinstance(config, pb.EncodeLatentsConfig):
-            upload = inputs.Upload(format=self._upload_format(config.source, "source"))
+            upload = self._upload(config, "source")
             prompt = read_enum(ROLES, config.role, "role") is AudioRole.PROMPT
             if config.role == pb.AUDIO_ROLE_UNSPECIFIED:
                 raise InvalidRequest(
                     "role is not set; set it, because the two roles pad a recording differently", field="role"
                 )
+            if not prompt:
+                self._info.require_references("role")
             return inputs.UploadConfig(prompt=upload if prompt else None, reference=None if prompt else upload)
         sources: dict[str, Any] = {}
         if isinstance(config, pb.AddPromptConfig):
-            sources["prompt"] = inputs.Upload(
-                format=self._upload_format(config.source, "source"),
-                transcript=self._transcript(config.transcript, "transcript"),
-            )
+            sources["prompt"] = self._upload(config, "source", self._transcript(config.transcript, "transcript"))
         elif isinstance(config, pb.AddReferenceConfig):
-            sources["reference"] = inputs.Upload(format=self._upload_format(config.source, "source"))
+            self._info.require_references("")
+            sources["reference"] = self._upload(config, "source")
         else:
+            self._info.require_references("")
             sources = self._hifi_sources(config)
-        preview = read_enum(PREVIEWS, config.preview.mode, "preview.mode")
-        return inputs.UploadConfig(
-            options=_options(config.options),
-            preview=self._output(config.preview.output, "preview.output") if preview else None,
-            **sources,
+        with inside("preview"):
+            preview = self._preview(config.preview, has_prompt=not isinstance(config, pb.AddReferenceConfig))
+        return inputs.UploadConfig(options=options(config.options), preview=preview, **sources)
+
+    def _preview(self, preview: pb.Preview, *, has_prompt: bool) -> inputs.Preview | None:
+        mode = read_enum(PREVIEWS, preview.mode, "mode")
+        if preview.text and mode is not PreviewMode.SYNTHESIS:
+            raise InvalidRequest(
+                f"text is set and the mode is {mode.name}, which says no text; set PREVIEW_MODE_SYNTHESIS", field="text"
+            )
+        if mode is PreviewMode.NONE and not preview.auditions:
+            return None
+        speaks = mode is PreviewMode.SYNTHESIS or preview.auditions
+        return inputs.Preview(
+            mode=mode,
+            text=self._text_to_speak(preview.text) if preview.text else "",
+            config=self._speech_of(preview.turn if speaks else pb.TurnConfig(), preview.output, has_prompt=has_prompt),
+            auditions=preview.auditions,
         )
+
+    def _audition(self, message: Any) -> inputs.Audition:
+        audition = message.audition
+        return inputs.Audition(
+            text=self._text_to_speak(audition.text),
+            tag=read_tag(audition.tag, "tag"),
+            config=self._speech_of(
+                audition.turn, pb.AudioFormat(), has_prompt=not isinstance(message, pb.AddReferenceRequest)
+            ),
+            has_seed=audition.turn.sampling.HasField("seed"),
+        )
+
+    def _speech_of(self, turn: pb.TurnConfig, output: pb.AudioFormat, *, has_prompt: bool) -> inputs.GenerateConfig:
+        """The config of a stream that speaks one turn with a voice that is being stored."""
+        config = self._generate_config(pb.GenerateConfig(turn=turn, output=output))
+        if config.turn.style and has_prompt:
+            raise style_with_prompt_error("turn.style")
+        return config
+
+    def _text_to_speak(self, text: str) -> str:
+        """A text that is complete. Raises InvalidRequest if it is too long or cannot be spoken."""
+        limit = self._limits.max_text_chars
+        if len(text) > limit:  # first, because the rest looks at every character
+            raise InvalidRequest(
+                f"the text to speak has {len(text)} characters and the limit is {limit}; send a shorter text",
+                field="text",
+            )
+        if not any(c.isalnum() for c in text):
+            raise InvalidRequest("there is nothing to speak: the text has no letter and no digit", field="text")
+        return text
 
     def _hifi_sources(self, config: pb.AddHifiConfig) -> dict[str, Any]:
         prompt: Any = config.prompt_id
         if config.WhichOneof("prompt") == "uploaded_prompt":
-            prompt = inputs.Upload(
-                format=self._upload_format(config.uploaded_prompt.source, "uploaded_prompt.source"),
-                transcript=self._transcript(config.uploaded_prompt.transcript, "uploaded_prompt.transcript"),
-            )
+            transcript = self._transcript(config.uploaded_prompt.transcript, "uploaded_prompt.transcript")
+            prompt = self._upload(config.uploaded_prompt, "uploaded_prompt.source", transcript)
         if not prompt:
             raise InvalidRequest("the prompt is missing; set prompt_id or uploaded_prompt", field="prompt_id")
         reference: Any = config.reference_id or None
         shared = config.WhichOneof("reference") == "same_as_prompt"
         if config.WhichOneof("reference") == "uploaded_reference":
-            reference = inputs.Upload(
-                format=self._upload_format(config.uploaded_reference.source, "uploaded_reference.source")
-            )
+            reference = self._upload(config.uploaded_reference, "uploaded_reference.source")
         if shared and not isinstance(prompt, inputs.Upload):
             raise InvalidRequest(
                 "same_as_prompt needs the prompt's recording; upload it, or name a stored reference",
@@ -303,21 +390,6 @@ def style_with_prompt_error(field: str) -> InvalidRequest:
     )
 
 
-def voice_id(request: pb.GetVoiceRequest) -> str:
-    """The id or name of the voice."""
-    return request.id
-
-
-def deletion(request: pb.DeleteVoiceRequest) -> tuple[str, bool, bool]:
-    """The id or name of the voice, `cascade` and `allow_missing`."""
-    return request.id, request.cascade, request.allow_missing
-
-
-def listing(request: pb.ListVoicesRequest) -> tuple[VoiceKind | None, dict[str, str], int, str]:
-    """Kind, labels, page size and page token."""
-    return read_enum(KINDS, request.kind, "kind"), dict(request.labels), request.page_size, request.page_token
-
-
 def request_id(request: Any) -> str:
     """The request id in a config message of any stream; "" for every other message. Raises InvalidRequest."""
     if request.WhichOneof("request") != "config":
@@ -332,51 +404,11 @@ def request_id(request: Any) -> str:
     return id
 
 
+def model(request: Any) -> str:
+    """The name of the model in a config message of any stream; "" for none, and for every other message."""
+    return request.config.model if request.WhichOneof("request") == "config" else ""
+
+
 def default_timesteps(info: ModelInfo) -> int:
     """The official number of timesteps, or the nearest one that the server runs."""
     return min(info.timesteps, key=lambda count: abs(count - Sampling().inference_timesteps))
-
-
-def update(request: pb.UpdateVoiceRequest) -> tuple[str, inputs.VoiceChange]:
-    """The voice and its change."""
-    name = request.display_name if request.HasField("display_name") else None
-    change = inputs.VoiceChange(
-        display_name=None if name is None else _display_name(name, "display_name"),
-        labels=_labels(request.labels.labels, "labels") if request.HasField("labels") else None,
-        ttl=_ttl(request, "ttl"),
-    )
-    if change == inputs.VoiceChange():
-        raise InvalidRequest("there is nothing to change; set display_name, labels or ttl", field="display_name")
-    return request.id, change
-
-
-def _options(options: pb.VoiceOptions) -> inputs.VoiceOptions:
-    return inputs.VoiceOptions(
-        display_name=_display_name(options.display_name, "options.display_name"),
-        labels=_labels(options.labels, "options.labels"),
-        ttl=_ttl(options, "options.ttl"),
-    )
-
-
-def _display_name(name: str, field: str) -> str:
-    if len(name) > MAX_NAME:
-        raise InvalidRequest(f"display_name has {len(name)} characters and the limit is {MAX_NAME}", field=field)
-    refuse_control_characters("display_name", name, field)
-    return name
-
-
-def _labels(given: Mapping[str, str], field: str) -> dict[str, str]:
-    if len(given) > MAX_LABELS or any(len(text) > MAX_LABEL for pair in given.items() for text in pair):
-        raise InvalidRequest(
-            f"the limit is {MAX_LABELS} labels, with keys and values of at most {MAX_LABEL} characters", field=field
-        )
-    for text in (*given, *given.values()):
-        refuse_control_characters("labels", text, field)
-    return dict(given)
-
-
-def _ttl(message: Any, field: str) -> float | None:
-    ttl = read_seconds(message, "ttl", field)
-    if ttl is not None and ttl > MAX_SECONDS:
-        raise InvalidRequest(f"ttl is {ttl:g} s and the limit is {MAX_SECONDS:g}", field=field)
-    return ttl

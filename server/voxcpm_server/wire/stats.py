@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -74,7 +74,7 @@ def server(
     now: float,
     phase: Phase,
     step: str,
-    model: str,
+    models: Sequence[str],
     front: pb.FrontStats,
     engines: Iterable[pb.EngineStats],
     recent: Recent,
@@ -86,7 +86,8 @@ def server(
         read_time=timestamp(now),
         state=phase.value,
         start_step=step if phase is Phase.STARTING else "",
-        model=model,
+        model=models[0] if models else "",
+        models=models,
         front=front,
         engines=engines,
         recent=pb.RecentStats(
@@ -126,6 +127,7 @@ def engine(
     name: str,
     phase: EnginePhase,
     *,
+    model: str,
     device: str,
     restarts: int,
     process_id: int,
@@ -139,6 +141,7 @@ def engine(
         name=name,
         state=phase.value,
         device=device,
+        model=model,
         process_id=process_id,
         restarts=restarts,
         age=duration(age),

@@ -23,12 +23,14 @@ class Listing:
         size: int,
         token: str,
         sees: Callable[[str], bool],
+        fingerprint: str = "",
     ) -> None:
         if size < 0:
             raise InvalidRequest(f"page_size is {size}; it must be 0 or more", field="page_size")
         self._prefix = f"{kind.value}_" if kind else ""
         self._labels = labels
         self._sees = sees
+        self._fingerprint = fingerprint
         self._size = min(size or PAGE, MAX_PAGE)
         self._after = _parse(token) if token else None
         self._found: list[tuple[Generation, Voice]] = []
@@ -43,7 +45,9 @@ class Listing:
         return [wanted[at : at + batch] for at in range(0, len(wanted), batch)]
 
     def offer(self, one: Generation, voice: Voice) -> None:
-        """Add a voice if its principal is to be listed and its labels match."""
+        """Add a voice if its principal is to be listed, and its labels and its model match."""
+        if self._fingerprint and voice.fingerprint != self._fingerprint:
+            return
         if self._sees(voice.principal) and self._labels.items() <= voice.labels.items():
             self._found.append((one, voice))
 

@@ -42,18 +42,22 @@ READ_ATTEMPTS = 3  # a voice that is stored again while it is read needs another
 
 
 class VoiceStore:
-    """Voices of one model. For one event loop, which it never blocks. Every method may raise Unavailable.
+    """The voices of all models. For one event loop, which it never blocks. Every method may raise Unavailable.
 
-    fingerprint: the model of this server
+    fingerprints: the models of this server; voices of others are listed and deleted, but not loaded
     clock: seconds since the epoch
     """
 
     def __init__(
-        self, objects: Objects, settings: VoiceSettings, fingerprint: str, clock: Callable[[], float] = time.time
+        self,
+        objects: Objects,
+        settings: VoiceSettings,
+        fingerprints: Collection[str],
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._objects = objects
         self._settings = settings
-        self._fingerprint = fingerprint
+        self._fingerprints = frozenset([fingerprints] if isinstance(fingerprints, str) else fingerprints)
         self._threads = IoThreads(THREADS, "voxcpm-voices")
         self._content = Content(objects, self._threads, settings.cache_bytes)
         self._generations = Generations(objects, self._threads, self._content, clock)
@@ -201,6 +205,7 @@ class VoiceStore:
         token: str = "",
         beside: Collection[Voice] = (),
         sees: Callable[[str], bool] = lambda principal: True,
+        fingerprint: str = "",
     ) -> tuple[list[Voice], str]:
         """A page of voices, newest first, and the token of the next page, "" on the last. Raises InvalidRequest.
 
@@ -209,8 +214,9 @@ class VoiceStore:
         token: of the previous page; empty for the first page
         beside: more voices, listed last and in their order; they replace stored voices of the same id
         sees: true for the principals whose voices are listed
+        fingerprint: list only voices of this model; empty for all
         """
-        listing = Listing(kind, labels or {}, size, token, sees)
+        listing = Listing(kind, labels or {}, size, token, sees, fingerprint)
         others = {voice.id: voice for voice in beside}
         oldest = {id: Generation(id, "", created, created) for created, id in enumerate(reversed(others), 1)}
         async with self._time_limit():
@@ -261,10 +267,10 @@ class VoiceStore:
             stored = await self._content.voice(one)
             if stored is None:
                 continue
-            if stored.voice.fingerprint != self._fingerprint:
+            if stored.voice.fingerprint not in self._fingerprints:
                 raise FailedPrecondition(
                     f"voice {id} was made with model {stored.voice.fingerprint[:16]} and this server runs "
-                    f"{self._fingerprint[:16]}; upload the recording again"
+                    f"{', '.join(sorted(one[:16] for one in self._fingerprints))}; upload the recording again"
                 )
             return replace(stored, voice=_dated(stored.voice, one, await self._generations.mark_use(one)))
         raise damaged(id, "its record or its latents are missing")

@@ -1,0 +1,101 @@
+"""The HTTP gateway beside a server: a process of its own, which is started again if it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from multiprocessing.context import SpawnProcess
+from types import ModuleType
+
+from voxcpm_grpc.errors import StartupError
+from voxcpm_grpc.ipc.child_process import SPAWN, set_up
+from voxcpm_grpc.logs import LogOptions
+from voxcpm_grpc.pool.background import cancel_and_wait, keep_running
+from voxcpm_grpc.settings.http import HttpSettings
+
+log = logging.getLogger(__name__)
+
+INSTALL = "pip install 'voxcpm-grpc[http]'"
+NAME = "gateway"
+STOP_SECONDS = 15.0  # more than the gateway gives its requests
+
+
+@asynccontextmanager
+async def served(settings: HttpSettings, target: str, log_options: LogOptions, *, shared: bool) -> AsyncIterator[str]:
+    """Run a gateway to `target` for the duration of the block, and yield its address. Raises StartupError.
+
+    This process holds the socket, so that a gateway that is started again finds the connections that wait.
+
+    target: address of the gRPC server, not encrypted
+    shared: other fronts listen on the same port
+    """
+    serving = _gateway()
+    opened: socket.socket = serving.listening(settings.listen or "", shared=shared)
+    try:
+        start = partial(_process, settings, target, log_options, opened)
+        running = keep_running(partial(_supervise, start), "the HTTP gateway")
+        try:
+            yield serving.address_of(opened)
+        finally:
+            await cancel_and_wait(running)
+    finally:
+        opened.close()
+
+
+def _gateway() -> ModuleType:
+    try:
+        from voxcpm_gateway import serving
+    except ModuleNotFoundError:
+        raise StartupError(f"http.listen needs packages: {INSTALL}") from None
+    return serving
+
+
+def _process(settings: HttpSettings, target: str, log_options: LogOptions, opened: socket.socket) -> SpawnProcess:
+    return SPAWN.Process(target=_run, args=(settings, target, log_options, opened), name=NAME, daemon=True)
+
+
+async def _supervise(start: Callable[[], SpawnProcess]) -> None:
+    """Run the process until this task is cancelled; then end it. Raises RuntimeError if the process ends by itself."""
+    process, ended = start(), asyncio.Event()
+    await asyncio.to_thread(process.start)  # blocks while it spawns
+    loop = asyncio.get_running_loop()
+    loop.add_reader(process.sentinel, ended.set)
+    try:
+        await ended.wait()
+        process.join()
+        raise RuntimeError(f"the process of the HTTP gateway ended with status {process.exitcode}")
+    except asyncio.CancelledError:
+        process.terminate()
+        try:
+            async with asyncio.timeout(STOP_SECONDS):
+                await ended.wait()
+        except TimeoutError:
+            process.kill()
+            await ended.wait()
+        process.join()
+        raise
+    finally:
+        loop.remove_reader(process.sentinel)
+        process.close()
+
+
+def _run(settings: HttpSettings, target: str, log_options: LogOptions, opened: socket.socket) -> None:
+    """The main function of the gateway's process."""
+    from voxcpm_gateway import serving
+    from voxcpm_gateway.config import GatewayConfig, ServerConnection
+
+    set_up(log_options)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the server ends this one
+    config = GatewayConfig(
+        server=ServerConnection(target=target, timeout=settings.timeout_seconds),
+        voice_aliases=settings.aliases,
+        allowed_origins=settings.allowed_origins,
+        allow_ref_audio_urls=settings.allow_ref_audio_urls,
+    )
+    with asyncio.Runner(loop_factory=serving.loop_factory()) as runner:
+        runner.run(serving.serve_until_signal(config, opened, signal.SIGTERM))

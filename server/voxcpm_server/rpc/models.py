@@ -1,0 +1,87 @@
+"""The models of a server, each with its engines, its voices and its rules for requests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from voxcpm_grpc.errors import NotFound
+from voxcpm_grpc.pool.engine_pool import EnginePool
+from voxcpm_grpc.request import ModelInfo
+from voxcpm_server.voices.builder import VoiceBuilder
+from voxcpm_server.voices.catalog import VoiceCatalog
+from voxcpm_server.wire.outputs import ModelSummary
+from voxcpm_server.wire.requests import RequestReader
+
+MAX_NAME = 80  # characters of a wrong name in an error
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model that is served. `catalog` has its presets, and `builder` encodes with its engines."""
+
+    pool: EnginePool
+    builder: VoiceBuilder
+    catalog: VoiceCatalog
+    reader: RequestReader
+
+    @property
+    def name(self) -> str:
+        return self.info.name
+
+    @property
+    def info(self) -> ModelInfo:
+        return self.pool.info
+
+
+class Models:
+    """The models by name. The first one is the default, for requests that name none."""
+
+    def __init__(self, models: Sequence[Model]) -> None:
+        self._by_name = {model.name: model for model in models}
+        self.default = models[0]
+        self.several = len(models) > 1
+        self._names = {model.info.fingerprint: model.name for model in reversed(models)}
+
+    def __iter__(self) -> Iterator[Model]:
+        return iter(self._by_name.values())
+
+    def find(self, name: str, field: str = "model") -> Model:
+        """The model of this name, the default for an empty one. Raises NotFound with the names that there are."""
+        model = self._by_name.get(name) if name else self.default
+        if model is None:
+            raise NotFound(
+                f"there is no model {name[:MAX_NAME]!r}; this server has {', '.join(self._by_name)}; leave model empty "
+                "for the first one",
+                field=field,
+            )
+        return model
+
+    def name_of(self, fingerprint: str) -> str:
+        """The name of the first model with this fingerprint; empty if there is none."""
+        return self._names.get(fingerprint, "")
+
+    def catalog(self, voice: str, name: str) -> VoiceCatalog:
+        """The catalog that knows a voice by its id or name: that of the model `name`, or of the preset's model.
+
+        Raises NotFound for an unknown model.
+        """
+        if name:
+            return self.find(name).catalog
+        return next((model.catalog for model in self if model.catalog.has_preset(voice)), self.default.catalog)
+
+    def summaries(self) -> list[ModelSummary]:
+        return [_summary(model, is_default=model is self.default) for model in self]
+
+
+def _summary(model: Model, *, is_default: bool) -> ModelSummary:
+    replicas = model.pool.replicas
+    return ModelSummary(
+        info=model.info,
+        is_default=is_default,
+        serving=model.pool.healthy,
+        presets=tuple(model.catalog.presets),
+        default_voice=model.catalog.default,
+        engines=len(replicas),
+        engines_ready=sum(replica.ready for replica in replicas),
+    )

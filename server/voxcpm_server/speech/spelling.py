@@ -1,0 +1,102 @@
+"""The lexicons of the server and of a stream: words that are spoken as if they were written in another way."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import defaultdict
+from collections.abc import Mapping, Set
+
+from voxcpm_grpc.lexicon import clean
+from voxcpm_server.speech.characters import is_joined
+from voxcpm_server.speech.spoken_words import is_unspaced
+
+
+class WordList:
+    """The words of one lexicon. A word in lower case alone matches every case; any other word matches its own case."""
+
+    def __init__(self, entries: Mapping[str, str]) -> None:
+        self._entries = {clean(word): spelling for word, spelling in entries.items()}
+        sizes: defaultdict[str, set[int]] = defaultdict(set)
+        for word in self._entries:
+            sizes[_folded(word[0])].add(len(word))
+        # Lengths of the words that begin with a character in lower case.
+        self.lengths: Mapping[str, Set[int]] = sizes
+
+    def spelling(self, word: str, folded: str) -> str | None:
+        """The spelling of a word, also given in lower case; None if the lexicon does not have it."""
+        found = self._entries.get(word)
+        return self._entries.get(folded) if found is None else found
+
+
+class Lexicon:
+    """Word lists, of which the first ones take precedence.
+
+    At each place of a text the longest word is taken, from left to right, and what it is replaced by is not searched
+    again. A word with a letter or a digit at its end matches up to the end of a word in the text only. Scripts without
+    spaces between words (CJK, Thai and others) have no such ends: their words match everywhere.
+    """
+
+    def __init__(self, *lists: WordList) -> None:
+        self._lists = lists
+        firsts = {first for one in lists for first in one.lengths}
+        self._lengths = {
+            first: sorted({length for one in lists for length in one.lengths.get(first, ())}, reverse=True)
+            for first in firsts
+        }
+
+    def preceded_by(self, entries: Mapping[str, str]) -> Lexicon:
+        """This lexicon with words that take precedence."""
+        return Lexicon(WordList(entries), *self._lists) if entries else self
+
+    def apply(self, text: str) -> str:
+        """The text with the spellings of its words. It has single spaces."""
+        if not self._lists:
+            return text
+        folded = _folded(text)
+        parts: list[str] = []
+        done = 0
+        for at, first in enumerate(folded):
+            if first not in self._lengths or at < done or not _is_border(text, at):
+                continue
+            end, spelling = self._longest(text, folded, at)
+            if end:
+                parts += text[done:at], spelling
+                done = end
+        return "".join([*parts, text[done:]]) if parts else text
+
+    def _longest(self, text: str, folded: str, at: int) -> tuple[int, str]:
+        """The end of the longest word that begins at a place, and its spelling; 0 if there is none."""
+        for end in (at + length for length in self._lengths[folded[at]]):
+            if end <= len(text):
+                word, lower = text[at:end], folded[at:end]
+                for one in self._lists:
+                    if (spelling := one.spelling(word, lower)) is not None and _is_border(text, end):
+                        return end, spelling
+        return 0, ""
+
+
+def _folded(text: str) -> str:
+    """The text in lower case, with one character for each."""
+    if len(folded := text.lower()) == len(text):
+        return folded
+    return "".join(lower if len(lower := char.lower()) == 1 else char for char in text)
+
+
+def _is_border(text: str, at: int) -> bool:
+    """True if a word may begin or end at a place in the text."""
+    if at in (0, len(text)):
+        return True
+    before, after = text[at - 1], text[at]
+    if is_joined(text, at):
+        return False
+    if not (_is_letter(before) and _is_letter(after)):
+        return True
+    return is_unspaced(before) or is_unspaced(after) or _is_hangul(before) != _is_hangul(after)
+
+
+def _is_letter(char: str) -> bool:
+    return char.isalnum() or unicodedata.category(char)[0] == "M"
+
+
+def _is_hangul(char: str) -> bool:
+    return "\uac00" <= char <= "\ud7a3" or "\u1100" <= char <= "\u11ff"

@@ -1,0 +1,1 @@
+"""Text normalisation: numbers, dates, units and symbols as a reader says them."""

@@ -1,0 +1,73 @@
+"""Parts of requests: pauses, lexicons, and the end of segments. All functions raise InvalidRequest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from voxcpm_grpc.errors import InvalidRequest
+from voxcpm_grpc.lexicon import clean, entry_fault
+from voxcpm_grpc.request import ModelInfo, Sampling
+from voxcpm_grpc.v1 import tts_pb2 as pb
+from voxcpm_server.wire import inputs
+from voxcpm_server.wire.fields import read_float, read_seconds
+
+MAX_PAUSE_MILLISECONDS = 60_000
+MAX_LEXICON = 1000
+MAX_ATTEMPTS = 10
+DEFAULT_ATTEMPTS = 3  # the official number
+MAX_RATIO = 100.0
+
+
+def read_pause(pause: pb.Pause) -> inputs.Pause:
+    if not 1 <= pause.milliseconds <= MAX_PAUSE_MILLISECONDS:
+        raise InvalidRequest(
+            f"the pause has {pause.milliseconds} milliseconds; it must have 1 to {MAX_PAUSE_MILLISECONDS}, send "
+            "several pauses for a longer silence",
+            field="pause.milliseconds",
+        )
+    return inputs.Pause(pause.milliseconds)
+
+
+def read_lexicon(entries: Sequence[pb.LexiconEntry]) -> dict[str, str]:
+    """Words and their spellings."""
+    if len(entries) > MAX_LEXICON:
+        raise InvalidRequest(
+            f"the lexicon has {len(entries)} words and the limit is {MAX_LEXICON}; give longer lists to the server",
+            field="lexicon",
+        )
+    found: dict[str, str] = {}
+    for index, entry in enumerate(entries):
+        word = clean(entry.word)
+        if fault := entry_fault(entry.word, entry.spelling):
+            raise InvalidRequest(f"the lexicon has a fault: {fault}", field=f"lexicon[{index}]")
+        if word in found:
+            raise InvalidRequest(
+                f"the lexicon has a fault: {word!r} is there twice; send each word once", field=f"lexicon[{index}]"
+            )
+        found[word] = entry.spelling
+    return found
+
+
+def read_max_attempts(turn: pb.TurnConfig) -> int:
+    """The number of generations of a segment whose speech runs on."""
+    given = turn.retry_badcase_max_times if turn.HasField("retry_badcase_max_times") else DEFAULT_ATTEMPTS
+    if not 1 <= given <= MAX_ATTEMPTS:
+        raise InvalidRequest(
+            f"retry_badcase_max_times is {given}; it must be 1 to {MAX_ATTEMPTS}", field="retry_badcase_max_times"
+        )
+    return given if turn.retry_badcase else 1
+
+
+def read_ends(turn: pb.TurnConfig, sampling: Sampling, info: ModelInfo) -> Sampling:
+    """Sampling parameters with those of a turn that end a segment."""
+    ratio = read_float(turn, "retry_badcase_ratio_threshold", sampling.steps_per_token)
+    if not 0 < ratio <= MAX_RATIO:
+        raise InvalidRequest(
+            f"retry_badcase_ratio_threshold is {ratio:g}; it must be above 0, up to {MAX_RATIO:g}",
+            field="retry_badcase_ratio_threshold",
+        )
+    silence = read_seconds(turn, "max_silence")
+    steps = None if silence is None else math.ceil(silence * info.output_sample_rate / info.samples_per_step - 1e-6)
+    return replace(sampling, steps_per_token=ratio, max_silent_steps=None if steps is None else max(1, steps))
