@@ -1,0 +1,1 @@
+"""The HTTP gateway: an ASGI application that is a client of a VoxCPM server and knows nothing else of it."""

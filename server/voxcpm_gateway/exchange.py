@@ -1,0 +1,48 @@
+"""One request and its response, as the log and the metrics describe them."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import MutableMapping
+from dataclasses import dataclass, field
+from typing import Any
+
+KEY = "voxcpm_gateway.exchange"
+MAX_REQUEST_ID = 128
+
+
+@dataclass(slots=True)
+class Exchange:
+    """One request and its response.
+
+    request_id: the caller's, or one made here; the server's log has the same
+    route: the address as the routes write it, such as /v1/models/{id}
+    code: a word for the reason of an error; empty without one
+    first_audio_seconds: from the arrival of the request to the first audio; None without audio
+    """
+
+    request_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    route: str = ""
+    status: int = 0
+    sent_bytes: int = 0
+    code: str = ""
+    first_audio_seconds: float | None = None
+    started: float = field(default_factory=time.perf_counter)
+
+    @property
+    def seconds(self) -> float:
+        return time.perf_counter() - self.started
+
+    @classmethod
+    def of(cls, scope: MutableMapping[str, Any]) -> Exchange:
+        """The exchange of an ASGI scope."""
+        if KEY not in scope:
+            scope[KEY] = cls()
+        found: Exchange = scope[KEY]
+        return found
+
+
+def usable_request_id(text: str) -> bool:
+    """True if a caller may choose this request id."""
+    return 0 < len(text) <= MAX_REQUEST_ID and text.isascii() and text.isprintable()

@@ -1,0 +1,166 @@
+"""The routes of OpenAI's API: speech, models and voices."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from voxcpm_client import ServedModel, SpeechOptions, Voice
+from voxcpm_gateway import speech_request
+from voxcpm_gateway.bodies import read_form, read_json
+from voxcpm_gateway.credentials import caller_client
+from voxcpm_gateway.errors import HttpError
+from voxcpm_gateway.exchange import Exchange
+from voxcpm_gateway.fields import Field
+from voxcpm_gateway.speaking import SpokenResponse, while_connected
+from voxcpm_gateway.speech_request import MAX_INPUT, with_space
+from voxcpm_gateway.state import GatewayState, served_models
+from voxcpm_gateway.voice_names import chosen_model, model_names
+
+VOICE_FIELDS = (
+    Field("audio_sample", "file", "A recording of the voice.", required=True),
+    Field("name", "string", "Name of the voice.", required=True),
+    Field(
+        "consent",
+        "string",
+        "The consent of the speaker, such as its date or its number; stored with the voice.",
+        required=True,
+    ),
+    Field("ref_text", "string", "The words of the recording. With them the voice is nearer to the recording."),
+    Field("type", "string", "audio_sample"),
+    Field("model", "string", "The model that the voice is for, as for /v1/audio/speech. Default: the default model."),
+)
+NO_CONSENT = ("", "0", "false", "no", "off")
+CONSENT_LABEL = "consent"
+MAX_LABEL = 200
+
+
+def routes() -> list[BaseRoute]:
+    return [
+        Route("/v1/audio/speech", speak, methods=["POST"]),
+        Route("/v1/audio/voices", list_voices, methods=["GET"]),
+        Route("/v1/audio/voices", add_voice, methods=["POST"]),
+        Route("/v1/audio/voices/{id:path}", delete_voice, methods=["DELETE"]),
+        Route("/v1/audio/models", list_audio_models, methods=["GET"]),
+        Route("/v1/models", list_models, methods=["GET"]),
+        Route("/v1/models/{id:path}", get_model, methods=["GET"]),
+    ]
+
+
+async def speak(request: Request) -> Response:
+    state, client = GatewayState.of(request), caller_client(request)
+    async with state.bodies.limited(request) as limited:
+        body = await read_json(limited)
+        parsed = await while_connected(
+            request.receive, speech_request.parse(body, allow_urls=state.config.allow_ref_audio_urls)
+        )
+        options: SpeechOptions = parsed.options | {"request_id": Exchange.of(request.scope).request_id}
+        if parsed.model:
+            options["model"] = chosen_model(parsed.model, [one.name for one in await state.models(client)])
+        if parsed.voice and "prompt" not in options and "reference" not in options:
+            voice = await _resolved(state, client, parsed.voice, options.get("model", ""))
+            if voice is not None:
+                options["voice"] = voice
+        stream = client.speak(parsed.text, **options)
+        return SpokenResponse(stream, media_type=parsed.media_type, form=parsed.form)
+
+
+async def _resolved(state: GatewayState, client: Any, name: str, model: str) -> str | None:
+    presets: Sequence[str] = ()
+    if state.voices.needs_presets(name):
+        presets = (await state.model_info(client, model)).presets
+    return state.voices.resolve(name, presets)
+
+
+async def list_voices(request: Request) -> Response:
+    voices = await caller_client(request).voices()
+    return JSONResponse({"object": "list", "voices": [_voice(voice) for voice in voices]})
+
+
+async def add_voice(request: Request) -> Response:
+    state, client = GatewayState.of(request), caller_client(request)
+    async with state.bodies.limited(request) as limited, read_form(limited, VOICE_FIELDS) as form:
+        if form.get("type", "audio_sample") != "audio_sample":
+            raise HttpError(400, "type must be audio_sample; voices come from recordings only", param="type")
+        if form["consent"].strip().lower() in NO_CONSENT:
+            raise HttpError(
+                400, "consent says no; store the voice of a person only with the consent of the person", param="consent"
+            )
+        if form["name"] in state.voices:
+            raise HttpError(400, f"name is {form['name']!r}, which stands for another voice here", param="name")
+        options: dict[str, Any] = {
+            "name": form["name"],
+            "labels": {CONSENT_LABEL: form["consent"].strip()[:MAX_LABEL]},
+            "request_id": Exchange.of(request.scope).request_id,
+        }
+        if form.get("model"):
+            options["model"] = chosen_model(form["model"], [one.name for one in await state.models(client)])
+        audio: bytes = form["audio_sample"]
+        work = (
+            client.add_hifi(audio, with_space(form["ref_text"]), **options)
+            if form.get("ref_text")
+            else client.add_reference(audio, **options)
+        )
+        voice: Voice = await while_connected(request.receive, work)
+    return JSONResponse(_voice(voice) | {"warnings": [warning.message for warning in voice.warnings]})
+
+
+async def delete_voice(request: Request) -> Response:
+    id = request.path_params["id"]
+    await caller_client(request).delete_voice(id, cascade=True)
+    return JSONResponse({"id": id, "object": "audio.voice.deleted", "deleted": True})
+
+
+def _voice(voice: Voice) -> dict[str, Any]:
+    preset = voice.created is None
+    return {
+        "id": voice.name if preset and voice.name else voice.id,
+        "object": "audio.voice",
+        "name": voice.name or voice.id,
+        "type": "audio_sample",
+        "created_at": 0 if voice.created is None else int(voice.created.timestamp()),
+        "kind": voice.kind,
+        "preset": preset,
+        "labels": dict(voice.labels),
+    }
+
+
+async def list_models(request: Request) -> Response:
+    found = await _models(request)
+    names = model_names(list(found))
+    return JSONResponse({"object": "list", "data": [_model(name, found[model]) for name, model in names.items()]})
+
+
+async def get_model(request: Request) -> Response:
+    found, name = await _models(request), request.path_params["id"]
+    return JSONResponse(_model(name, found[chosen_model(name, list(found))]))
+
+
+async def list_audio_models(request: Request) -> Response:
+    names = model_names(list(await _models(request)))
+    return JSONResponse({"models": [{"id": name, "name": name} for name in names]})
+
+
+async def _models(request: Request) -> dict[str, ServedModel]:
+    """The models of the server by name, the default first."""
+    return {model.name: model for model in await served_models(caller_client(request))}
+
+
+def _model(name: str, model: ServedModel) -> dict[str, Any]:
+    return {
+        "id": name,
+        "object": "model",
+        "created": STARTED,
+        "owned_by": "voxcpm-grpc",
+        "root": model.name,
+        "languages": list(model.languages),
+        "max_input_chars": MAX_INPUT,
+    }
+
+
+STARTED = int(time.time())

@@ -1,0 +1,158 @@
+"""The OpenAPI document of the gateway, made from the tables that also check requests, and a page for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from html import escape
+from typing import Any
+
+from voxcpm_gateway import older, openai, speech_request
+from voxcpm_gateway.fields import NAMES, Field, object_schema
+from voxcpm_grpc import __version__
+
+AUDIO = ("audio/mpeg", "audio/ogg", "audio/flac", "audio/wav", "audio/pcm", "text/event-stream")
+JSON = ("application/json",)
+STATUSES = {
+    "400": "The request is wrong; `error.param` names the field.",
+    "401": "The server needs a key, or does not accept this one.",
+    "403": "The key does not allow this, or the request comes from the page of another origin.",
+    "404": "There is no such voice or model.",
+    "408": "The request did not arrive in time.",
+    "413": "The body is too large.",
+    "429": "The server has no capacity; `retry-after` says when to try again.",
+    "500": "The server has a fault.",
+    "503": "The server is starting, ending or lost; `retry-after` says when to try again.",
+    "504": "The call took too long.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One method of one address."""
+
+    method: str
+    path: str
+    about: str
+    fields: Sequence[Field] = ()
+    is_form: bool = False
+    answers: Sequence[str] = JSON
+
+    def document(self) -> dict[str, Any]:
+        found: dict[str, Any] = {
+            "summary": self.about,
+            "responses": {
+                "200": {"description": "The result.", "content": {kind: {} for kind in self.answers}},
+                **{
+                    status: {"description": text, "content": {JSON[0]: {"schema": {"$ref": ERROR}}}}
+                    for status, text in STATUSES.items()
+                },
+            },
+        }
+        if "{id}" in self.path:
+            found["parameters"] = [{"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}]
+        if self.fields:
+            kind = "multipart/form-data" if self.is_form else JSON[0]
+            found["requestBody"] = {"required": True, "content": {kind: {"schema": object_schema(self.fields)}}}
+        return found
+
+
+ERROR = "#/components/schemas/Error"
+OPERATIONS = (
+    Operation("post", "/v1/audio/speech", "Speak a text.", speech_request.FIELDS, answers=AUDIO),
+    Operation("get", "/v1/models", "List the names of the models."),
+    Operation("get", "/v1/models/{id}", "Describe a model."),
+    Operation("get", "/v1/audio/models", "List the names of the model, as Open WebUI asks for them."),
+    Operation("get", "/v1/audio/voices", "List the presets and the stored voices."),
+    Operation("post", "/v1/audio/voices", "Store a voice.", openai.VOICE_FIELDS, is_form=True),
+    Operation("delete", "/v1/audio/voices/{id}", "Delete a stored voice."),
+    Operation("post", "/generate", "Speak a text, as the older services do.", older.GENERATE_FIELDS, answers=AUDIO[:1]),
+    Operation(
+        "post",
+        "/generate_blocking",
+        "Speak a text, with the whole MP3 at the end.",
+        older.GENERATE_FIELDS[:-1],
+        answers=AUDIO[:1],
+    ),
+    Operation(
+        "post",
+        "/generate_blocking_wav",
+        "Speak a text, with the whole WAV at the end.",
+        older.GENERATE_FIELDS[:-1],
+        answers=("audio/wav",),
+    ),
+    Operation("post", "/encode_latents", "Encode a recording to latents.", older.ENCODE_FIELDS),
+    Operation("post", "/add_prompt", "Store a prompt.", older.PROMPT_FIELDS),
+    Operation("post", "/add_reference", "Store a reference.", older.REFERENCE_FIELDS),
+    Operation("post", "/add_hifi", "Store a hifi voice.", older.PROMPT_FIELDS),
+    *(Operation("get", f"/{folder}", f"List the stored {folder}.") for folder in older.KINDS),
+    *(Operation("delete", f"/{folder}/{{id}}", f"Delete one of the stored {folder}.") for folder in older.KINDS),
+    Operation("get", "/info", "Describe the model, as the older services do."),
+    Operation("get", "/health", "Liveness: 200 as long as the gateway runs."),
+    Operation("get", "/ready", "Readiness: 200 if the server accepts calls."),
+    Operation("get", "/metrics", "Metrics of the gateway for Prometheus.", answers=("text/plain",)),
+)
+
+
+@cache
+def document() -> dict[str, Any]:
+    """The OpenAPI document."""
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in OPERATIONS:
+        paths.setdefault(operation.path, {})[operation.method] = operation.document()
+    nullable = {"type": ["string", "null"]}
+    error = {"message": {"type": "string"}, "type": {"type": "string"}, "param": nullable, "code": nullable}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "voxcpm-grpc gateway", "version": __version__},
+        "paths": paths,
+        "security": [{}, {"key": []}],
+        "components": {
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+            "schemas": {
+                "Error": {
+                    "type": "object",
+                    "properties": {
+                        "error": {"type": "object", "properties": error},
+                        "detail": {"type": "string", "description": "The message, as the older services send it."},
+                    },
+                }
+            },
+        },
+    }
+
+
+STYLE = (
+    ":root{color-scheme:light dark}body{font:1rem/1.5 system-ui,sans-serif;max-width:60rem;margin:auto;padding:1rem}"
+    "code{font-family:ui-monospace,monospace}table{border-collapse:collapse;width:100%}"
+    "td,th{border-bottom:1px solid #8886;padding:.3rem;text-align:left;vertical-align:top}"
+)
+
+
+@cache
+def page() -> str:
+    """The document as a page of HTML that needs no other resource."""
+    sections = "".join(_section(operation) for operation in OPERATIONS)
+    statuses = _table(("status", "meaning"), STATUSES.items())
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>voxcpm-grpc gateway</title>'
+        f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style></head><body>'
+        f"<h1>voxcpm-grpc gateway {escape(__version__)}</h1>"
+        f'<p>For programs: <a href="openapi.json">openapi.json</a>.</p>{sections}'
+        f"<h2>Errors</h2>{statuses}</body></html>"
+    )
+
+
+def _section(operation: Operation) -> str:
+    title = f"<h2><code>{operation.method.upper()} {escape(operation.path)}</code></h2><p>{escape(operation.about)}</p>"
+    if not operation.fields:
+        return title
+    rows = ((field.name, NAMES[field.kind] + ", required" * field.required, field.about) for field in operation.fields)
+    return title + _table(("field", "value", "meaning"), rows)
+
+
+def _table(head: Sequence[str], rows: Any) -> str:
+    titles = "".join(f"<th>{escape(title)}</th>" for title in head)
+    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    return f"<table><tr>{titles}</tr>{body}</table>"

@@ -1,0 +1,90 @@
+"""The web page of the gateway: plain ES modules and style sheets that need no build and load nothing from elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from voxcpm_gateway.credentials import caller_client
+from voxcpm_gateway.errors import HttpError
+
+if TYPE_CHECKING:
+    from voxcpm_gateway.config import GatewayConfig
+
+FOLDER = Path(__file__).parent
+MEDIA_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+FILES = {path.name: path for path in FOLDER.iterdir() if path.suffix in MEDIA_TYPES}
+INDEX = "index.html"
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self'",
+        "connect-src 'self'",
+        "media-src blob:",  # the recording, before it is used
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "permissions-policy": "microphone=(self), camera=(), geolocation=()",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "cache-control": "no-cache",  # with an ETag: a new version of the gateway shows at once
+}
+
+
+def routes(config: GatewayConfig) -> list[BaseRoute]:
+    """The page at `/`, its files, and the description of the model that it needs."""
+    return [
+        Route("/", _index),
+        Route("/page/model.json", _model),
+        Route("/page/{name}", _file),
+    ]
+
+
+async def _index(request: Request) -> Response:
+    return _response(INDEX)
+
+
+async def _file(request: Request) -> Response:
+    name: str = request.path_params["name"]
+    if name not in FILES:
+        raise HttpError(404, "the page has no such file")
+    return _response(name)
+
+
+def _response(name: str) -> Response:
+    path = FILES[name]
+    return FileResponse(path, media_type=MEDIA_TYPES[path.suffix], headers=HEADERS)
+
+
+async def _model(request: Request) -> Response:
+    """The properties of the model that the page shows or sends. The server refuses callers without a valid key."""
+    info = await caller_client(request).model_info()
+    body = {
+        "model": info.model,
+        "version": info.server_version,
+        "sample_rate": info.output_sample_rate,
+        "timesteps": list(info.inference_timesteps),
+        "default_timesteps": info.default_timesteps,
+        "default_cfg_value": info.default_cfg_value,
+        "presets": list(info.presets),
+        "default_voice": info.default_voice,
+        "languages": list(info.languages),
+        "max_recording_seconds": min(info.limits.max_prompt_seconds, info.limits.max_reference_seconds),
+        "max_recording_bytes": info.limits.max_inline_audio_bytes,
+    }
+    return JSONResponse(body, headers={"cache-control": "no-store"})

@@ -1,0 +1,152 @@
+"""Responses with speech: the audio of a stream as it is made, as a whole, or as server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
+from typing import Any, Literal
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from voxcpm_client import AsyncStream, Chunk, SpeechError
+from voxcpm_gateway.bodies import ClientGone
+from voxcpm_gateway.errors import HttpError, as_http
+from voxcpm_gateway.exchange import Exchange
+
+log = logging.getLogger("voxcpm_gateway")
+
+Form = Literal["audio", "sse", "blocking"]
+SILENT = "the text has nothing to speak: it has neither letters nor digits"
+CLIENT_CLOSED = 499  # in the log and the metrics; nobody receives it
+
+
+class SpokenResponse(Response):
+    """A response with the audio of a stream.
+
+    The status is sent with the first audio, so that an error before it has a status of its own. The stream is cancelled
+    as soon as the client goes away. A stream that fails after its first audio ends the connection without the end of
+    the body, so that the client sees an error; server-sent events have an event for it.
+
+    media_type: of the audio
+    form: audio as it is made, in events (sse), or all at the end (blocking)
+    headers: of the response; called with the stream when its first audio is there
+    """
+
+    def __init__(
+        self,
+        stream: AsyncStream,
+        *,
+        media_type: str,
+        form: Form,
+        headers: Callable[[AsyncStream], Mapping[str, str]] = lambda stream: {},
+    ) -> None:
+        super().__init__()
+        self._stream = stream
+        self._form = form
+        self._type = "text/event-stream" if form == "sse" else media_type
+        self._more_headers = headers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        exchange = Exchange.of(scope)
+        if not await until_gone(receive, self._speak(exchange, send)):
+            exchange.code = "client_gone"
+            if not exchange.status:
+                exchange.status = CLIENT_CLOSED
+
+    async def _speak(self, exchange: Exchange, send: Send) -> None:
+        async with self._stream as stream:
+            chunks = aiter(_audio(stream))
+            first = await anext(chunks, None)
+            if first is None:
+                raise HttpError(400, SILENT, param="input")
+            exchange.first_audio_seconds = exchange.seconds
+            if self._form == "blocking":
+                parts = [first.audio]
+                async for chunk in chunks:
+                    parts.append(chunk.audio)
+                body = b"".join(parts)
+                await self._start(send, {"content-length": str(len(body))})
+                await send({"type": "http.response.body", "body": body})
+                return
+            await self._start(send, {})
+            try:
+                await self._send(send, first.audio)
+                async for chunk in chunks:
+                    await self._send(send, chunk.audio)
+            except SpeechError as error:
+                await self._fail(exchange, send, error)
+                return
+            last = self._done(stream) if self._form == "sse" else b""
+            await send({"type": "http.response.body", "body": last})
+
+    async def _start(self, send: Send, headers: Mapping[str, str]) -> None:
+        more = {**headers, **self._more_headers(self._stream)}
+        pairs = {"content-type": self._type, "cache-control": "no-store"} | more
+        raw = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in pairs.items()]
+        await send({"type": "http.response.start", "status": 200, "headers": raw})
+
+    async def _send(self, send: Send, audio: bytes) -> None:
+        body = event("speech.audio.delta", audio=base64.b64encode(audio).decode()) if self._form == "sse" else audio
+        await send({"type": "http.response.body", "body": body, "more_body": True})
+
+    def _done(self, stream: AsyncStream) -> bytes:
+        """The last event. Tokens are characters of the text, and steps of the model."""
+        read = stream.summary.input_chars if stream.summary else 0
+        made = stream.summary.generated_steps if stream.summary else 0
+        usage = {"input_tokens": read, "output_tokens": made, "total_tokens": read + made}
+        return event("speech.audio.done", usage=usage)
+
+    async def _fail(self, exchange: Exchange, send: Send, failure: SpeechError) -> None:
+        error = as_http(failure)
+        exchange.code = error.code or "error"
+        log.warning("stream id=%s ended after its first audio: %s", exchange.request_id, failure.code)
+        if self._form == "sse":
+            await send({"type": "http.response.body", "body": event("speech.audio.error", error=error.error)})
+
+
+async def _audio(stream: AsyncStream) -> AsyncGenerator[Chunk]:
+    async for chunk in stream:
+        if chunk.audio:
+            yield chunk
+
+
+def event(kind: str, **fields: Any) -> bytes:
+    """A server-sent event as OpenAI's API writes it."""
+    return f"data: {json.dumps({'type': kind, **fields})}\n\n".encode()
+
+
+async def until_gone(receive: Receive, work: Coroutine[Any, Any, None]) -> bool:
+    """Run `work`, and cancel it when the client closes the connection. Returns False then."""
+    working = asyncio.create_task(work)
+    watching = asyncio.create_task(_gone(receive))
+    try:
+        await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            await working
+            return True
+        return False
+    finally:
+        for task in (working, watching):
+            task.cancel()
+        await asyncio.gather(working, watching, return_exceptions=True)
+
+
+async def while_connected(receive: Receive, work: Awaitable[Any]) -> Any:
+    """The result of `work`, which is cancelled when the client closes the connection. Raises ClientGone then."""
+    found: list[Any] = []
+
+    async def keep() -> None:
+        found.append(await work)
+
+    if not await until_gone(receive, keep()):
+        raise ClientGone
+    return found[0]
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

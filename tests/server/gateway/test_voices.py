@@ -1,0 +1,131 @@
+"""Voices and models of the gateway: their lists, aliases, uploads and deletes."""
+
+import pytest
+from support.uploads import recording
+
+from voxcpm_gateway.voice_names import OPENAI_VOICES
+from voxcpm_server.voices.presets import Preset
+
+
+@pytest.fixture
+async def named(serve_front, serve_gateway):
+    """A gateway before a server with the presets ann and bob."""
+    presets = [
+        (Preset(name=name, kind="reference", recording=f"{name}.wav", transcript="", labels={}), recording(seed))
+        for seed, name in enumerate(("ann", "bob"))
+    ]
+    async with (
+        serve_front(presets=presets) as served,
+        serve_gateway(served.address, voice_aliases={"Narrator": "bob", "nova": "ann"}) as gateway,
+    ):
+        gateway.served = served
+        yield gateway
+
+
+async def spoken_by(gateway, voice) -> bytes:
+    response = await gateway.speak("Hello.", voice=voice, seed=1, response_format="pcm")
+    assert response.status_code == 200, response.text
+    return response.content
+
+
+async def test_names_of_openai_stand_for_the_presets_and_aliases_come_first(named):
+    ann, bob = await spoken_by(named, "ann"), await spoken_by(named, "bob")
+    assert ann != bob
+    assert await spoken_by(named, "alloy") == ann
+    assert await spoken_by(named, "ash") == bob
+    assert await spoken_by(named, "narrator") == bob
+    assert await spoken_by(named, "nova") == ann
+    assert {await spoken_by(named, {"id": name}) for name in OPENAI_VOICES} == {ann, bob}
+
+
+async def test_without_presets_openai_s_names_stand_for_the_default_voice(gateway):
+    assert await spoken_by(gateway, "alloy") == await spoken_by(gateway, "default")
+
+
+async def test_an_unknown_voice_is_not_found(named):
+    response = await named.speak(voice="carl")
+    assert response.status_code == 404
+    assert "carl" in response.json()["error"]["message"]
+    assert response.json()["error"]["param"] == "voice"
+
+
+async def test_a_voice_is_stored_listed_used_and_deleted(named):
+    files = {"audio_sample": ("a.wav", recording(5), "audio/wav")}
+    stored = await named.http.post(
+        "/v1/audio/voices", data={"name": "Ada", "consent": "signed 2026-11-01"}, files=files
+    )
+    assert stored.status_code == 200, stored.text
+    voice = stored.json()
+    assert (voice["object"], voice["type"], voice["name"]) == ("audio.voice", "audio_sample", "Ada")
+    assert voice["created_at"] > 0
+    voices = (await named.http.get("/v1/audio/voices")).json()["voices"]
+    assert [(one["id"], one["name"]) for one in voices] == [(voice["id"], "Ada"), ("ann", "ann"), ("bob", "bob")]
+    assert voices[0]["labels"] == {"consent": "signed 2026-11-01"}
+    assert await spoken_by(named, "Ada") == await spoken_by(named, {"id": voice["id"]})
+    gone = await named.http.delete(f"/v1/audio/voices/{voice['id']}")
+    assert gone.json() == {"id": voice["id"], "object": "audio.voice.deleted", "deleted": True}
+    assert (await named.http.delete(f"/v1/audio/voices/{voice['id']}")).status_code == 404
+    assert (await named.http.delete("/v1/audio/voices/ann")).status_code == 400  # a preset
+
+
+async def test_a_recording_with_its_words_becomes_a_hifi_voice(named):
+    files = {"audio_sample": ("a.wav", recording(6), "audio/wav")}
+    data = {"name": "Eve", "consent": "yes", "ref_text": "One two."}
+    stored = (await named.http.post("/v1/audio/voices", data=data, files=files)).json()
+    assert stored["kind"] == "hifi"
+    await spoken_by(named, "Eve")
+    assert named.served.pool.requests[-1].conditioning.prompt.text == "One two. "
+
+
+@pytest.mark.parametrize(
+    ("data", "audio", "param", "words"),
+    [
+        ({"name": "Ada"}, b"RIFF", "consent", "required"),
+        ({"name": "Ada", "consent": "no"}, b"RIFF", "consent", "says no"),
+        ({"name": "Ada", "consent": "yes"}, None, "audio_sample", "required"),
+        ({"name": "Ada", "consent": "yes"}, b"not audio", None, ""),
+        ({"name": "alloy", "consent": "yes"}, b"RIFF", "name", "stands for another voice"),
+        ({"name": "Ada", "consent": "yes", "prompt": "old"}, b"RIFF", "prompt", "unknown"),
+        ({"name": "Ada", "consent": "yes", "type": "prompt"}, b"RIFF", "type", "recordings only"),
+        ({"name": "ann", "consent": "yes"}, recording(7), None, "preset"),
+    ],
+)
+async def test_a_wrong_form_is_refused_and_nothing_is_stored(named, data, audio, param, words):
+    # a file is needed to make the body multipart
+    files = {"audio_sample": ("a.wav", audio)} if audio is not None else {"x": (None, "")}
+    response = await named.http.post("/v1/audio/voices", data=data, files=files)
+    assert response.status_code == 400, response.text
+    error = response.json()["error"]
+    assert words in error["message"] or audio is None
+    assert error["param"] == param or param is None or audio is None
+    assert len((await named.http.get("/v1/audio/voices")).json()["voices"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "status"),
+    [
+        ("multipart/form-data", b"--x\r\n\r\n", 400),
+        ("multipart/form-data; boundary=x", b"nonsense", 400),
+        ("multipart/form-data; boundary=x", b'--x\r\nContent-Disposition: form-data; name="name"\r\n\r\n', 400),
+        ("application/json", b"{}", 415),
+    ],
+)
+async def test_a_broken_form_is_refused(named, kind, body, status):
+    response = await named.http.post("/v1/audio/voices", content=body, headers={"content-type": kind})
+    assert response.status_code == status
+    assert response.json()["error"]["type"] == "invalid_request_error"
+
+
+async def test_the_model_has_its_own_name_and_those_of_openai(gateway, served):
+    own = served.pool.info.name
+    listed = (await gateway.http.get("/v1/models")).json()
+    assert listed["object"] == "list"
+    names = [model["id"] for model in listed["data"]]
+    assert names[0] == own
+    assert {"tts-1", "tts-1-hd", "gpt-4o-mini-tts"} <= set(names)
+    for name in names:
+        assert (await gateway.http.get(f"/v1/models/{name}")).json()["id"] == name
+        assert (await gateway.speak(model=name)).status_code == 200
+    assert (await gateway.http.get("/v1/models/whisper-1")).status_code == 404
+    models = (await gateway.http.get("/v1/audio/models")).json()["models"]
+    assert [model["id"] for model in models] == names

@@ -1,0 +1,95 @@
+"""The gateway as a process: beside a server, and as a command of its own."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import httpx2
+import psutil
+from support.ports import free_port
+from support.servers import STOP_SECONDS, serving
+from support.waiting import HANG_SECONDS, wait_until
+
+
+def children(pid: int) -> list[psutil.Process]:
+    """The processes of the gateway; the folder of an interpreter may have the word in its name, too."""
+    return [child for child in psutil.Process(pid).children() if is_gateway(child)]
+
+
+def is_gateway(process: psutil.Process) -> bool:
+    try:
+        return process.cmdline()[:1] == ["voxcpm-grpc gateway"]
+    except psutil.ZombieProcess:  # it was killed a moment ago
+        return False
+
+
+def gateway_of(server) -> str:
+    found = re.search(r"HTTP is at (http://\S+)", server.log)
+    assert found
+    return found[1]
+
+
+def is_ready(url: str) -> bool:
+    try:
+        return httpx2.get(f"{url}/ready", timeout=HANG_SECONDS, trust_env=False).status_code == 200
+    except httpx2.HTTPError:
+        return False
+
+
+def test_a_gateway_that_is_killed_is_started_again_and_ends_with_the_server(tmp_path):
+    with serving(tmp_path / "voices", "--http", "127.0.0.1:0") as server:
+        url = gateway_of(server)
+        wait_until(lambda: is_ready(url))
+        [first] = children(server.process.pid)
+        first.send_signal(signal.SIGKILL)
+        wait_until(lambda: [child.pid for child in children(server.process.pid)] not in ([], [first.pid]))
+        wait_until(lambda: is_ready(url))
+        [second] = children(server.process.pid)
+        server.terminate()
+        assert server.process.wait(STOP_SECONDS) == 0
+        assert not second.is_running() or second.status() == psutil.STATUS_ZOMBIE
+
+
+def test_fronts_share_the_port_of_http(tmp_path):
+    address = f"127.0.0.1:{free_port()}"
+    with serving(tmp_path / "voices", "--http", address, "--fronts", "2") as server:
+        wait_until(lambda: is_ready(f"http://{address}"))
+        body = {"input": "Hello.", "extra_params": {"max_steps": 2}}
+        for _ in range(6):
+            reply = httpx2.post(f"http://{address}/v1/audio/speech", json=body, timeout=HANG_SECONDS, trust_env=False)
+            assert reply.status_code == 200, reply.text
+        assert server.calls("Generate") == 6
+
+
+def test_the_command_serves_until_a_signal(tmp_path):
+    command = [sys.executable, "-m", "voxcpm_client", "gateway", "--listen", "127.0.0.1:0", "--voice-alias", "nova=x"]
+    with serving(tmp_path / "voices") as server:
+        process = subprocess.Popen(
+            [*command, "--target", server.address],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+        try:
+            assert process.stdout is not None
+            found = re.match(r"listening on (http://\S+) target=", process.stdout.readline())
+            assert found
+            url = found[1]
+            wait_until(lambda: is_ready(url))
+            body = {"input": "Hello.", "extra_params": {"max_steps": 2}}
+            reply = httpx2.post(f"{url}/v1/audio/speech", json=body, timeout=HANG_SECONDS, trust_env=False)
+            assert reply.status_code == 200, reply.text
+            missing = httpx2.post(
+                f"{url}/v1/audio/speech", json=body | {"voice": "nova"}, timeout=HANG_SECONDS, trust_env=False
+            )
+            assert missing.status_code == 404
+        finally:
+            process.terminate()
+            _, errors = process.communicate(timeout=STOP_SECONDS)
+    assert process.returncode == 0
+    assert "Traceback" not in errors
+    assert "http id=" in errors
+    assert "Hello" not in errors
