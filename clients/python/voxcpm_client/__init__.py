@@ -27,8 +27,8 @@ from voxcpm_client.errors import (
     Unavailable,
     Unimplemented,
 )
-from voxcpm_client.model_info import ModelInfo
-from voxcpm_client.options import Prompt, SpeechOptions, VoiceOptions
+from voxcpm_client.model_info import ModelInfo, ServedModel
+from voxcpm_client.options import Audition, Prompt, SpeechOptions, TurnOptions, VoiceOptions
 from voxcpm_client.recordings import Recording
 from voxcpm_client.results import (
     Chunk,
@@ -45,7 +45,9 @@ from voxcpm_client.results import (
 from voxcpm_client.security import tls_credentials
 from voxcpm_client.server_stats import ServerStats
 from voxcpm_client.stream import AsyncSession, AsyncStream
-from voxcpm_client.sync import Client, Session, Stream
+from voxcpm_client.sync import Client
+from voxcpm_client.sync_stream import Session, Stream
+from voxcpm_client.text import Pause
 from voxcpm_grpc import __version__
 from voxcpm_grpc.audio import AudioFormat, Encoding
 
@@ -58,6 +60,7 @@ __all__ = [
     "AsyncSession",
     "AsyncStream",
     "AudioFormat",
+    "Audition",
     "Cancelled",
     "Chunk",
     "Client",
@@ -73,10 +76,12 @@ __all__ = [
     "Latents",
     "ModelInfo",
     "NotFound",
+    "Pause",
     "PermissionDenied",
     "Prompt",
     "Recording",
     "SegmentEvent",
+    "ServedModel",
     "ServerStats",
     "Session",
     "Speech",
@@ -85,6 +90,7 @@ __all__ = [
     "SpeechWarning",
     "Stream",
     "Summary",
+    "TurnOptions",
     "Unauthenticated",
     "Unavailable",
     "Unimplemented",

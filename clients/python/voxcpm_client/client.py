@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import copy
 import os
 import uuid
 from collections.abc import Mapping
@@ -15,16 +15,17 @@ from voxcpm_client import responses, upload
 from voxcpm_client.arguments import check_options, check_string, check_text
 from voxcpm_client.connection import Connection
 from voxcpm_client.errors import InvalidArgument
-from voxcpm_client.model_info import ModelInfo
+from voxcpm_client.hifi import hifi_upload, load
+from voxcpm_client.model_info import ModelInfo, ServedModel
 from voxcpm_client.options import SpeechOptions, VoiceKind, VoiceOptions
-from voxcpm_client.recordings import Recording, has_samples, read
-from voxcpm_client.requests import PROMPT_ID, REFERENCE_ID, duration, generate_config
+from voxcpm_client.recordings import Recording
+from voxcpm_client.requests import duration, generate_config
 from voxcpm_client.results import Latents, Speech, Voice
 from voxcpm_client.retry import Attempts
 from voxcpm_client.security import Security
 from voxcpm_client.server_stats import ServerStats, server_stats
 from voxcpm_client.stream import AsyncSession, AsyncStream
-from voxcpm_client.text import Text
+from voxcpm_client.text import Pause, Text
 from voxcpm_client.upload import Upload
 from voxcpm_grpc.audio import AudioFormat
 from voxcpm_grpc.v1 import admin_pb2
@@ -76,7 +77,7 @@ class AsyncClient:
 
         The client retries a call after UNAVAILABLE, and after RESOURCE_EXHAUSTED if the server gives a time to try
         again, but never after the first audio of the call. A server that has never answered is retried for 5 s.
-        `voices`, `get_voice`, `update_voice`, `delete_voice`, `model_info` and `health` have a timeout of at most 30 s.
+        Calls that do not use a model, such as `voices` and `list_models`, have a timeout of at most 30 s.
 
         Raises InvalidArgument for an address or options that cannot be used.
 
@@ -111,6 +112,19 @@ class AsyncClient:
         """Cancel the running calls and close the connection."""
         await self._connection.close()
 
+    def with_metadata(self, metadata: Mapping[str, str]) -> AsyncClient:
+        """Return a client that shares the connection of this one and sends more metadata with every call.
+
+        A program that calls for several users makes one for each user, with the credentials of the user. It need not be
+        closed: to close one of the two closes both.
+
+        Args:
+            metadata: Metadata that is added to that of this client. A name replaces an equal one, also `authorization`.
+        """
+        other = copy.copy(self)
+        other._connection = self._connection.with_metadata(metadata)
+        return other
+
     # ------------------------------------------------------------ speech
 
     def speak(self, text: Text, **options: Unpack[SpeechOptions]) -> AsyncStream:
@@ -119,11 +133,11 @@ class AsyncClient:
         A thread reads iterables that may block, such as files.
 
         Args:
-            text: A string, or an iterable of its pieces.
+            text: A string, or an iterable of its pieces, with a Pause between them where there is to be silence.
             options: See SpeechOptions.
         """
         check_options("speak", options, SpeechOptions)
-        check_text(text)
+        check_text(text, Pause)
         return AsyncStream(self._connection, generate_config(options), text, timeout=self._long_timeout(options))
 
     async def say(self, text: Text, **options: Unpack[SpeechOptions]) -> Speech:
@@ -132,7 +146,7 @@ class AsyncClient:
         A thread reads iterables that may block, such as files.
 
         Args:
-            text: A string, or an iterable of its pieces.
+            text: A string, or an iterable of its pieces, with a Pause between them where there is to be silence.
             options: See SpeechOptions.
         """
         check_options("say", options, SpeechOptions)
@@ -165,14 +179,14 @@ class AsyncClient:
         check_options("add_prompt", options, VoiceOptions)
         check_string(transcript, "transcript")
         config = pb.AddPromptConfig(
+            model=options.get("model") or "",
             options=upload.stored_as(options),
             transcript=transcript,
             source=upload.source_format(options),
             preview=upload.preview(options),
+            **upload.cleaning(options),
         )
-        return await self._add(
-            pb.AddPromptRequest, config, [Upload(await _load(audio, options.get("source")))], options
-        )
+        return await self._add(pb.AddPromptRequest, config, [Upload(await load(audio, options.get("source")))], options)
 
     async def add_reference(self, audio: Recording, **options: Unpack[VoiceOptions]) -> Voice:
         """Store a recording whose voice (timbre) later speech takes. It needs no transcript.
@@ -185,12 +199,14 @@ class AsyncClient:
         """
         check_options("add_reference", options, VoiceOptions)
         config = pb.AddReferenceConfig(
+            model=options.get("model") or "",
             options=upload.stored_as(options),
             source=upload.source_format(options),
             preview=upload.preview(options),
+            **upload.cleaning(options),
         )
         return await self._add(
-            pb.AddReferenceRequest, config, [Upload(await _load(audio, options.get("source")))], options
+            pb.AddReferenceRequest, config, [Upload(await load(audio, options.get("source")))], options
         )
 
     async def add_hifi(
@@ -213,27 +229,18 @@ class AsyncClient:
         """
         check_options("add_hifi", options, VoiceOptions)
         check_string(transcript, "transcript")
-        config = pb.AddHifiConfig(options=upload.stored_as(options), preview=upload.preview(options))
-        source = upload.source_format(options)
-        uploads: list[Upload] = []
-        if isinstance(prompt, str) and prompt.startswith(PROMPT_ID):
-            config.prompt_id = prompt
-        else:
-            config.uploaded_prompt.CopyFrom(pb.UploadedPrompt(source=source, transcript=transcript))
-            uploads.append(Upload(await _load(prompt, options.get("source")), pb.AUDIO_ROLE_PROMPT))
-        if reference is None and not uploads:
-            raise InvalidArgument("a stored prompt needs a reference: its recording is not kept", field="reference")
-        if reference is None:
-            config.same_as_prompt.SetInParent()
-        elif isinstance(reference, str) and reference.startswith(REFERENCE_ID):
-            config.reference_id = reference
-        else:
-            config.uploaded_reference.CopyFrom(pb.UploadedReference(source=source))
-            uploads.append(Upload(await _load(reference, options.get("source")), pb.AUDIO_ROLE_REFERENCE))
+        config, uploads = await hifi_upload(prompt, transcript, reference, options)
         return await self._add(pb.AddHifiRequest, config, uploads, options)
 
     async def encode_latents(
-        self, audio: Recording, *, role: Literal["prompt", "reference"], source: AudioFormat | None = None
+        self,
+        audio: Recording,
+        *,
+        role: Literal["prompt", "reference"],
+        source: AudioFormat | None = None,
+        denoise: bool = False,
+        trim_silence_vad: bool = False,
+        model: str = "",
     ) -> Latents:
         """Encode a recording without storing it. The result serves as `reference`, or in a Prompt.
 
@@ -243,6 +250,9 @@ class AsyncClient:
             audio: Path, bytes or open file of a recording in any common format, or samples: `(array, rate)`, a Speech.
             role: `prompt` or `reference`: the later use of the latents. They do not fit the other use.
             source: Encoding and sample rate of raw PCM without a header. Default: `None`, for audio files.
+            denoise: True reduces steady noise, by up to 20 dB. Default: `False`.
+            trim_silence_vad: True cuts the silence at both ends down to 0.2 s. Default: `False`.
+            model: Name of the model that the latents are for, one of `list_models`. Default: `""`, the default model.
         """
         roles = {"prompt": pb.AUDIO_ROLE_PROMPT, "reference": pb.AUDIO_ROLE_REFERENCE}
         if role not in roles:
@@ -251,17 +261,23 @@ class AsyncClient:
             source=upload.source_format({"source": source} if source else {}),
             role=roles[role],
             request_id=uuid.uuid4().hex,
+            denoise=denoise,
+            trim_silence_vad=trim_silence_vad,
+            model=model,
         )
         attempts = self._connection.attempts(self._timeout)
-        response = await upload.encode(self._connection, config, Upload(await _load(audio, source)), attempts)
+        response = await upload.encode(self._connection, config, Upload(await load(audio, source)), attempts)
         return responses.latents(response, config.request_id)
 
-    async def voices(self, *, kind: VoiceKind | None = None, labels: Mapping[str, str] | None = None) -> list[Voice]:
-        """List voices: stored ones, newest first, and then the presets of the model.
+    async def voices(
+        self, *, kind: VoiceKind | None = None, labels: Mapping[str, str] | None = None, model: str = ""
+    ) -> list[Voice]:
+        """List voices: stored ones, newest first, and then the presets.
 
         Args:
             kind: Only voices of this kind: `prompt`, `reference` or `hifi`. Default: `None`, all kinds.
             labels: Only voices that have all of these labels. Default: `None`.
+            model: Only voices of this model, one of `list_models`. Default: `""`, the voices of all models.
         """
         if kind is not None and kind not in get_args(VoiceKind):
             raise InvalidArgument(f"kind is {kind!r}; it must be prompt, reference or hifi", field="kind")
@@ -270,7 +286,7 @@ class AsyncClient:
         token = ""
         for _ in range(MAX_PAGES):
             page = await self._unary(
-                "ListVoices", pb.ListVoicesRequest(kind=number, labels=labels or {}, page_token=token)
+                "ListVoices", pb.ListVoicesRequest(kind=number, labels=labels or {}, page_token=token, model=model)
             )
             found += map(responses.voice, page.handles)
             token = page.next_page_token
@@ -278,18 +294,25 @@ class AsyncClient:
                 break
         return found
 
-    async def get_voice(self, id: str) -> Voice:
+    async def get_voice(self, id: str, *, model: str = "") -> Voice:
         """Describe one voice. Its time to live starts again.
 
         Raises NotFound, and InvalidArgument for a name of several voices.
 
         Args:
             id: Id or name of the voice, or the name of a preset.
+            model: Name of the model whose presets and voices are meant first. Default: `""`, the default model.
         """
-        return responses.voice((await self._unary("GetVoice", pb.GetVoiceRequest(id=id))).handle)
+        return responses.voice((await self._unary("GetVoice", pb.GetVoiceRequest(id=id, model=model))).handle)
 
     async def update_voice(
-        self, id: str, *, name: str | None = None, labels: Mapping[str, str] | None = None, ttl: float | None = None
+        self,
+        id: str,
+        *,
+        name: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        ttl: float | None = None,
+        model: str = "",
     ) -> Voice:
         """Change a stored voice and return it as it is now. The options that are given replace those of the voice.
 
@@ -300,15 +323,16 @@ class AsyncClient:
             name: New name, as in VoiceOptions; an empty string removes it. Default: `None`.
             labels: New labels, which replace all labels, as in VoiceOptions. Default: `None`.
             ttl: New time to live in seconds, as in VoiceOptions. Default: `None`.
+            model: As for `get_voice`. Default: `""`.
         """
-        request = pb.UpdateVoiceRequest(id=id, display_name=name)
+        request = pb.UpdateVoiceRequest(id=id, display_name=name, model=model)
         if labels is not None:
             request.labels.CopyFrom(pb.VoiceLabels(labels=labels))
         if ttl is not None:
             request.ttl.CopyFrom(duration("ttl", ttl))
         return responses.voice((await self._unary("UpdateVoice", request)).handle)
 
-    async def delete_voice(self, id: str, *, missing_ok: bool = False, cascade: bool = False) -> None:
+    async def delete_voice(self, id: str, *, missing_ok: bool = False, cascade: bool = False, model: str = "") -> None:
         """Delete a stored voice. Streams that use it continue.
 
         Raises NotFound, InvalidArgument for a name of several voices, and FailedPrecondition for a preset of the model.
@@ -317,18 +341,35 @@ class AsyncClient:
             id: Id or name of the voice.
             missing_ok: True does not raise NotFound. Default: `False`.
             cascade: True also deletes the members of a hifi voice that no other voice uses. Default: `False`.
+            model: As for `get_voice`. Default: `""`.
         """
-        await self._unary("DeleteVoice", pb.DeleteVoiceRequest(id=id, allow_missing=missing_ok, cascade=cascade))
+        request = pb.DeleteVoiceRequest(id=id, allow_missing=missing_ok, cascade=cascade, model=model)
+        await self._unary("DeleteVoice", request)
 
     # ------------------------------------------------------------ server
 
-    async def model_info(self) -> ModelInfo:
-        """Describe the model of the server, its audio formats and its limits."""
-        return responses.model_info(await self._unary("GetModelInfo", pb.GetModelInfoRequest()))
+    async def model_info(self, model: str = "") -> ModelInfo:
+        """Describe a model of the server, its audio formats and its limits. Raises NotFound for an unknown model.
 
-    async def health(self) -> bool:
-        """True if the server accepts calls, False if not. Raises Unavailable if no server answers."""
-        return await self._connection.health(self._short())
+        Args:
+            model: Name of the model, one of `list_models`. Default: `""`, the default model.
+        """
+        return responses.model_info(await self._unary("GetModelInfo", pb.GetModelInfoRequest(model=model)))
+
+    async def list_models(self) -> list[ServedModel]:
+        """List the models of the server, the default first. Raises Unimplemented if the server is too old for it."""
+        found = await self._unary("ListModels", pb.ListModelsRequest())
+        return [responses.served_model(model) for model in found.models]
+
+    async def health(self, service: str = "") -> bool:
+        """True if the server accepts calls, False if not. Raises Unavailable if no server answers.
+
+        Raises NotFound for an unknown service. "liveness" is True from the start of the process to its end.
+
+        Args:
+            service: Name of a service of the health service, such as "liveness". Default: `""`, the whole server.
+        """
+        return await self._connection.health(service, self._short())
 
     async def server_stats(self) -> ServerStats:
         """Read the statistics of a server whose admin port is the target of this client. Is not repeated."""
@@ -342,16 +383,10 @@ class AsyncClient:
 
     async def _add(self, kind: Any, config: Any, uploads: list[Upload], options: VoiceOptions) -> Voice:
         attempts = self._connection.attempts(self._long_timeout(options))
-        return await upload.add_voice(self._connection, kind, config, uploads, attempts)
+        return await upload.add_voice(self._connection, kind, config, uploads, upload.auditions(options), attempts)
 
     def _long_timeout(self, options: SpeechOptions | VoiceOptions) -> float | None:
         return options.get("timeout", self._timeout)
 
     def _short(self) -> Attempts:
         return self._connection.attempts(min(SHORT_TIMEOUT, self._timeout or SHORT_TIMEOUT))
-
-
-async def _load(audio: Recording, source: AudioFormat | None) -> bytes:
-    if source is not None and has_samples(audio):
-        raise InvalidArgument("source is for raw PCM; samples with their rate need none: leave it out", field="source")
-    return await asyncio.to_thread(read, audio)

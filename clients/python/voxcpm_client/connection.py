@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import grpc
+from google.protobuf.wrappers_pb2 import StringValue
 
 from voxcpm_client.diagnosis import diagnose
 from voxcpm_client.errors import SpeechError, Unavailable, from_rpc
 from voxcpm_client.retry import Attempts
-from voxcpm_client.security import Security
+from voxcpm_client.security import Security, lower_case
 from voxcpm_client.target import parse
 from voxcpm_client.text_window import BLOCK_CHARS, UNLIMITED
 from voxcpm_client.tracing import Metadata, with_trace
@@ -32,6 +35,16 @@ DEFAULT_TEXT_LIMIT = 20_000  # of a server that does not tell its own
 LEAST_TEXT_LIMIT = 4 * BLOCK_CHARS
 SERVING = 1  # grpc.health.v1.HealthCheckResponse.ServingStatus
 T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class _Server:
+    """The channel to a server and the knowledge about it, which connections with different metadata share."""
+
+    channel: Any = None
+    stub: Any = None
+    reached: bool = False
+    text_limit: int | None = None
 
 
 class Connection:
@@ -54,10 +67,22 @@ class Connection:
         self._credentials = security.credentials()
         self._retries = retries
         self._retry_seconds = retry_seconds
-        self.reached = False  # True once the server has answered
-        self._text_limit: int | None = None
-        self._channel: Any = None
-        self._stub: Any = None
+        self._server = _Server()
+
+    def with_metadata(self, metadata: Mapping[str, str]) -> Connection:
+        """A connection over the same channel whose calls also send `metadata`. A name replaces an equal one."""
+        other = copy.copy(self)
+        other._metadata = tuple((dict(self._metadata) | lower_case(metadata)).items())
+        return other
+
+    @property
+    def reached(self) -> bool:
+        """True once the server has answered."""
+        return self._server.reached
+
+    @reached.setter
+    def reached(self, reached: bool) -> None:
+        self._server.reached = reached
 
     @property
     def metadata(self) -> Metadata:
@@ -66,18 +91,18 @@ class Connection:
 
     @property
     def channel(self) -> Any:
-        if self._channel is None:
+        if self._server.channel is None:
             if self._credentials is None:
-                self._channel = grpc.aio.insecure_channel(self.target, OPTIONS)
+                self._server.channel = grpc.aio.insecure_channel(self.target, OPTIONS)
             else:
-                self._channel = grpc.aio.secure_channel(self.target, self._credentials, OPTIONS)
-        return self._channel
+                self._server.channel = grpc.aio.secure_channel(self.target, self._credentials, OPTIONS)
+        return self._server.channel
 
     @property
     def stub(self) -> Any:
-        if self._stub is None:
-            self._stub = tts_pb2_grpc.VoxCPMServiceStub(self.channel)
-        return self._stub
+        if self._server.stub is None:
+            self._server.stub = tts_pb2_grpc.VoxCPMServiceStub(self.channel)
+        return self._server.stub
 
     @property
     def admin_stub(self) -> Any:
@@ -85,8 +110,8 @@ class Connection:
 
     async def close(self) -> None:
         """Cancel the running calls and close the channel."""
-        if self._channel is not None:
-            await self._channel.close()
+        if self._server.channel is not None:
+            await self._server.channel.close()
 
     def attempts(self, timeout: float | None) -> Attempts:
         """The attempts of a call that starts now and may take `timeout` seconds."""
@@ -145,8 +170,8 @@ class Connection:
 
         If the limit leaves no room for some segments, text is sent without waiting, because the wait might not end.
         """
-        if self._text_limit is not None:
-            return self._text_limit
+        if self._server.text_limit is not None:
+            return self._server.text_limit
         try:
             info = await self.unary("GetModelInfo", pb.GetModelInfoRequest(), attempts)
         except SpeechError:
@@ -154,14 +179,15 @@ class Connection:
         limit: int = info.limits.max_buffered_text_chars or DEFAULT_TEXT_LIMIT
         if limit < 2 * info.limits.max_segment_chars + LEAST_TEXT_LIMIT:
             limit = UNLIMITED
-        self._text_limit = limit
+        self._server.text_limit = limit
         return limit
 
-    async def health(self, attempts: Attempts) -> bool:
-        """True if the server is SERVING. Uses grpc.health.v1 without its package: each message has a single field."""
+    async def health(self, service: str, attempts: Attempts) -> bool:
+        """True if a service is SERVING. Uses grpc.health.v1 without its package: each message has a single field."""
         check = self.channel.unary_unary("/grpc.health.v1.Health/Check")
+        request = StringValue(value=service).SerializeToString()  # a string in field 1, as HealthCheckRequest
         answer: bytes = await self.repeat(
-            lambda remaining: check(b"", timeout=remaining, metadata=self.metadata), attempts
+            lambda remaining: check(request, timeout=remaining, metadata=self.metadata), attempts
         )
         return answer == bytes([0x08, SERVING])
 

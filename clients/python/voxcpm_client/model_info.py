@@ -39,7 +39,7 @@ class ModelInfo:
     """Name of the model."""
 
     architecture: str
-    """Model family, such as `voxcpm2`."""
+    """Model family: `voxcpm2`, or `voxcpm` for VoxCPM1.5 and VoxCPM-0.5B."""
 
     model_fingerprint: str
     """Digest of the model's weights and configuration. Stored voices and latents belong to one fingerprint."""
@@ -99,8 +99,53 @@ class ModelInfo:
     languages: tuple[str, ...]
     """Languages that the model claims to speak, as BCP 47 tags. Empty if it makes no claim."""
 
+    voice_kinds: tuple[str, ...]
+    """Kinds of voices that the model speaks with, of `prompt`, `reference` and `hifi`. Models before VoxCPM2 have
+    prompts alone."""
+
+    styles: bool
+    """True if the option `style` can be given. Models before VoxCPM2 take none."""
+
     server_version: str
     """Version of voxcpm-grpc on the server."""
 
     limits: Limits
     """The largest requests that the server accepts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedModel:
+    """One of the models of a server. `model_info` has the rest of its description."""
+
+    name: str
+    """Name of the model, for the option `model`."""
+
+    is_default: bool
+    """True for the model of calls that name none."""
+
+    serving: bool
+    """True if an engine of the model takes requests."""
+
+    architecture: str
+    """Model family, such as `voxcpm2`."""
+
+    model_fingerprint: str
+    """Digest of the model's weights and configuration, as in `ModelInfo`."""
+
+    output_sample_rate: int
+    """Rate in Hz at which the model makes audio."""
+
+    presets: tuple[str, ...]
+    """Names of the voices that come with the model."""
+
+    default_voice: str
+    """Preset of calls that give neither a voice nor a style. Empty if there is none."""
+
+    languages: tuple[str, ...]
+    """Languages that the model claims to speak, as BCP 47 tags. Empty if it makes no claim."""
+
+    engines: int
+    """Engines of the model, those that start or restart included."""
+
+    engines_ready: int
+    """Engines of the model that take requests."""

@@ -30,29 +30,59 @@ class Prompt:
     new text follows without a separator: end the transcript with a space if the language uses spaces."""
 
 
-class SpeechOptions(TypedDict, total=False):
-    """Options of `speak`, `say` and `session`. The server fills in every option that is left out."""
+@dataclass(frozen=True, slots=True)
+class Audition:
+    """A text to speak with a voice that is being stored. The options that are None have the server's defaults."""
 
-    voice: str | Sequence[str]
-    """The voice: the name of a preset of the model, or the name or the id of a stored voice. The server finds it. To
-    combine a prompt and a reference, a sequence of the two, the prompt first. Default: the server's default voice; if
-    `style` is given or the server has no default voice, the model chooses a voice from `style` and `seed`."""
+    text: str = ""
+    """The text, at most `ModelInfo.limits.max_buffered_text_chars` characters. A preview without a text says one that
+    the server chooses by the script of the transcript. Default: `""`, for a preview only."""
 
-    no_voice: bool
-    """True lets the model choose the voice from `seed`, even if the server has a default voice. Cannot be combined
-    with a voice. Default: `False`."""
+    style: str | None = None
+    """As in SpeechOptions. Cannot be combined with a prompt, alone or in a hifi voice. Default: `None`."""
 
-    prompt: Prompt
-    """A recording that the speech continues, sent with this call. Can be combined with a reference. Default: none."""
+    seed: int | None = None
+    """As in SpeechOptions. Default: `None`, the seed of the preview, or one that the server draws for the call."""
 
-    reference: Recording | Latents
-    """A recording whose voice (timbre) the speech takes, sent with this call; no transcript is needed. The limits are
-    `max_inline_audio_bytes` and `max_reference_seconds` of `ModelInfo.limits`. Can be combined with a prompt.
-    Default: none."""
+    normalize: bool | None = None
+    """As in SpeechOptions. Default: `None`."""
+
+    cfg_value: float | None = None
+    """As in SpeechOptions. Default: `None`."""
+
+    timesteps: int | None = None
+    """As in SpeechOptions. Default: `None`."""
+
+    temperature: float | None = None
+    """As in SpeechOptions. Default: `None`."""
+
+    min_steps: int | None = None
+    """As in SpeechOptions. Default: `None`."""
+
+    max_steps: int | None = None
+    """As in SpeechOptions. Default: `None`."""
+
+
+class TurnOptions(TypedDict, total=False):
+    """Options that the turns of a session can have each for themselves (`set_turn`): style and sampling. The server
+    fills in every option that is left out."""
 
     style: str
     """A description of the voice or of the way to speak, such as "a calm old man", at most 500 characters unless the
-    server sets another limit. Cannot be combined with a prompt, alone or in a hifi voice. Default: none."""
+    server sets another limit. Cannot be combined with a prompt, alone or in a hifi voice. Models before VoxCPM2 take
+    none (`ModelInfo.styles`). Default: none."""
+
+    speed: float
+    """Speed of the speech at the same pitch, 0.5 to 2. Other speeds than 1 hold up to 0.11 s of the speech back until
+    more of it follows. Default: `1.0`."""
+
+    volume_gain_db: float
+    """Change of the volume in dB, -30 to 20. Speech that is made louder passes a limiter, which keeps its peaks at -1
+    dB of full scale or less. Default: `0.0`."""
+
+    normalize: bool
+    """True speaks numbers, dates, units and symbols in words, in English and Chinese, without Markdown and emoji. The
+    server needs its extra `normalize`. Default: `False`."""
 
     seed: int
     """Seed of the random numbers, 0 to 2**63 - 1. The same seed, text, voice, options and model give the same speech.
@@ -69,6 +99,20 @@ class SpeechOptions(TypedDict, total=False):
     temperature: float
     """Scale of the random noise that each step starts from, 0 to 2. Default: `1.0`."""
 
+    retry_badcase: bool
+    """True generates a segment again, with the next seed, if its speech ran on. Each segment is held back until it is
+    complete, so the audio starts later. Default: `False`."""
+
+    retry_badcase_max_times: int
+    """Largest number of attempts for `retry_badcase`, 1 to 10. Default: `3`."""
+
+    retry_badcase_ratio_threshold: float
+    """Steps for each token of the text from which on speech has run on, above 0 and up to 100. With 10 steps more it
+    ends in any case. Default: `6.0`."""
+
+    max_silence: float
+    """Seconds of silence after speech that end a segment, more than 0. Default: none, any silence may follow."""
+
     min_steps: int
     """The model cannot end a segment in its first `min_steps` + 1 steps. A step is `ModelInfo.samples_per_step`
     samples, 160 ms with VoxCPM2. 0 or more, and at most `max_steps`. Default: `2`, or `max_steps` if that is less."""
@@ -76,6 +120,37 @@ class SpeechOptions(TypedDict, total=False):
     max_steps: int
     """Largest number of steps in a segment, 1 or more. Default: the model's own limit, which depends on the length of
     the text and always applies."""
+
+
+class SpeechOptions(TurnOptions, total=False):
+    """Options of `speak`, `say` and `session`. The server fills in every option that is left out."""
+
+    model: str
+    """Name of the model that speaks, one of `list_models`. Default: the server's default model."""
+
+    voice: str | Sequence[str]
+    """The voice: the name of a preset of the model, or the name or the id of a stored voice. The server finds it. To
+    combine a prompt and a reference, a sequence of the two, the prompt first. Default: the server's default voice; if
+    `style` is given or the server has no default voice, the model chooses a voice from `style` and `seed`."""
+
+    no_voice: bool
+    """True lets the model choose the voice from `seed`, even if the server has a default voice. Cannot be combined
+    with a voice. Default: `False`."""
+
+    prompt: Prompt
+    """A recording that the speech continues, sent with this call. Can be combined with a reference. Default: none."""
+
+    reference: Recording | Latents
+    """A recording whose voice (timbre) the speech takes, sent with this call; no transcript is needed. The limits are
+    `max_inline_audio_bytes` and `max_reference_seconds` of `ModelInfo.limits`. Can be combined with a prompt.
+    Models before VoxCPM2 take none (`ModelInfo.voice_kinds`). Default: none."""
+
+    denoise: bool
+    """True reduces steady noise in the recordings of `prompt` and `reference`, by up to 20 dB. Default: `False`."""
+
+    trim_silence_vad: bool
+    """True cuts the silence at both ends of the recordings of `prompt` and `reference` down to 0.2 s.
+    Default: `False`."""
 
     format: str
     """Encoding of the audio: `pcm_s16le` (16-bit integers), `pcm_f32le` (32-bit floats), `wav` (16-bit integers
@@ -118,6 +193,11 @@ class SpeechOptions(TypedDict, total=False):
     """The audio that a segment continues. `carry`: that of the segment before it. `independent`: none, each segment
     depends on the voice alone. Default: `carry`."""
 
+    lexicon: Mapping[str, str]
+    """Words, and the spellings that are spoken instead of them, such as `{"GIF": "jif"}`: at most 1000 words of 100
+    characters, with spellings of 200. A word in lower case matches in every case, any other one in its own, and none
+    inside a longer word. They precede the words of the server's own lexicon. Default: none."""
+
     max_lead: float
     """Seconds of audio that the server may hold for a client that does not read, more than 0. The server lowers
     values above its own limit. Default: `30.0` unless the server sets another limit."""
@@ -147,6 +227,10 @@ class VoiceOptions(TypedDict, total=False):
     stored voice. A preset keeps its own. The returned `Voice` has the values in force.
     """
 
+    model: str
+    """Name of the model that the voice is for, one of `list_models`. Other models cannot use it. Default: the server's
+    default model."""
+
     name: str
     """Name of the voice, for the option `voice`: at most 200 characters without control characters, and not the name of
     a preset. It does not have to be unique, but a name of several voices chooses none of them. Default: none."""
@@ -159,8 +243,20 @@ class VoiceOptions(TypedDict, total=False):
     """Time to live in seconds, more than 0 and at most 100 years. It starts again with each use of the voice.
     Default: `2592000.0` (30 days) unless the server sets another."""
 
-    preview: bool
-    """True also returns the stored recording as the model reproduces it, in `Voice.preview`. Default: `False`."""
+    preview: bool | Audition
+    """True also returns the stored recording as the model reproduces it, in `Voice.preview`. An Audition returns its
+    text, spoken with the new voice, instead. Default: `False`."""
+
+    auditions: Sequence[str | Audition]
+    """Texts to speak with the new voice in the same call, returned in `Voice.auditions` in this order. Each sounds as
+    in a call of `say` with its seed. If one fails, the call raises its error; the voice stays stored, and storing it
+    again returns it. Default: none."""
+
+    denoise: bool
+    """True reduces steady noise in the recording, by up to 20 dB. Default: `False`."""
+
+    trim_silence_vad: bool
+    """True cuts the silence at both ends of the recording down to 0.2 s. Default: `False`."""
 
     source: AudioFormat
     """Encoding and sample rate of raw PCM without a header. Leave it out for audio files. Default: the format that

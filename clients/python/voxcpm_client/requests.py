@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from numbers import Integral
 from typing import Any, cast, get_args
@@ -12,7 +12,15 @@ import numpy as np
 from google.protobuf.duration_pb2 import Duration
 
 from voxcpm_client.errors import InvalidArgument
-from voxcpm_client.options import Continuity, FirstSegment, Priority, Prompt, SegmentationMode, SpeechOptions
+from voxcpm_client.options import (
+    Continuity,
+    FirstSegment,
+    Priority,
+    Prompt,
+    SegmentationMode,
+    SpeechOptions,
+    TurnOptions,
+)
 from voxcpm_client.recordings import Recording, read
 from voxcpm_client.results import ENCODINGS, Latents
 from voxcpm_grpc.audio import Encoding
@@ -29,8 +37,9 @@ def generate_config(options: SpeechOptions) -> pb.GenerateConfig:
     priority = options.get("priority")
     config = pb.GenerateConfig(
         request_id=options.get("request_id") or uuid.uuid4().hex,
+        model=options.get("model") or "",
         conditioning=_conditioning(options),
-        turn=pb.TurnConfig(sampling=_sampling(options), style=options.get("style") or ""),
+        turn=turn_config(options),
         output=pb.AudioFormat(
             encoding=_encoding(options.get("format")),
             sample_rate_hz=_count(options, "sample_rate") or 0,
@@ -45,6 +54,7 @@ def generate_config(options: SpeechOptions) -> pb.GenerateConfig:
             language=options.get("language") or "",
             max_chars=_count(options, "max_segment_chars"),
         ),
+        lexicon=_lexicon(options),
         priority=priority and _choice(pb.Priority, priority, get_args(Priority), "priority"),
     )
     if (pause := options.get("max_wait")) is not None:
@@ -53,6 +63,37 @@ def generate_config(options: SpeechOptions) -> pb.GenerateConfig:
         config.pacing.max_lead.CopyFrom(duration("max_lead", lead))
     if (wait := options.get("max_queue_time")) is not None:
         config.max_queue_time.CopyFrom(duration("max_queue_time", wait))
+    return config
+
+
+def _lexicon(options: SpeechOptions) -> list[pb.LexiconEntry]:
+    entries = cast(object, options.get("lexicon") or {})
+    if not isinstance(entries, Mapping):
+        raise TypeError(f"lexicon is {type(entries).__name__}; it must be a mapping of words to spellings")
+    found: list[pb.LexiconEntry] = []
+    for word, spelling in cast("Mapping[object, object]", entries).items():
+        if not isinstance(word, str) or not isinstance(spelling, str):
+            raise TypeError(f"lexicon has the entry {word!r}: {spelling!r}; words and spellings must be str")
+        found.append(pb.LexiconEntry(word=word, spelling=spelling))
+    return found
+
+
+def turn_config(options: TurnOptions) -> pb.TurnConfig:
+    """The settings of turns. Raises InvalidArgument for values out of range."""
+    config = pb.TurnConfig(
+        sampling=_sampling(options), style=options.get("style") or "", normalize=bool(options.get("normalize"))
+    )
+    config.retry_badcase = bool(options.get("retry_badcase"))
+    if (times := _count(options, "retry_badcase_max_times")) is not None:
+        config.retry_badcase_max_times = times
+    if (silence := options.get("max_silence")) is not None:
+        config.max_silence.CopyFrom(duration("max_silence", silence))
+    for name in ("speed", "volume_gain_db", "retry_badcase_ratio_threshold"):
+        if (value := options.get(name)) is not None:
+            try:
+                setattr(config, name, value)
+            except TypeError:
+                raise InvalidArgument(f"{name} is {value!r}; it must be a number", field=name) from None
     return config
 
 
@@ -66,7 +107,7 @@ def duration(name: str, seconds: float) -> Duration:
     return message
 
 
-def _count(options: SpeechOptions, name: str) -> int | None:
+def _count(options: TurnOptions, name: str) -> int | None:
     value: Any = options.get(name)
     if value is None:
         return None
@@ -75,7 +116,7 @@ def _count(options: SpeechOptions, name: str) -> int | None:
     raise InvalidArgument(f"{name} is {value!r}; it must be a whole number, 0 or more", field=name)
 
 
-def _sampling(options: SpeechOptions) -> pb.Sampling:
+def _sampling(options: TurnOptions) -> pb.Sampling:
     values: dict[str, Any] = {
         "cfg_value": options.get("cfg_value"),
         "temperature": options.get("temperature"),
@@ -102,9 +143,9 @@ def _conditioning(options: SpeechOptions) -> pb.Conditioning:
                 "a style cannot be combined with a prompt, because the model would read it aloud; remove one of them",
                 field="style",
             )
-        inline["inline_prompt"] = pb.InlinePrompt(transcript=prompt.transcript, **_source(prompt.audio))
+        inline["inline_prompt"] = pb.InlinePrompt(transcript=prompt.transcript, **_source(prompt.audio, options))
     if (reference := options.get("reference")) is not None:
-        inline["inline_reference"] = pb.InlineReference(**_source(reference))
+        inline["inline_reference"] = pb.InlineReference(**_source(reference, options))
     if (given := len(names) + len(inline)) > 2:
         raise InvalidArgument(f"{given} voices are given; use one, or a prompt and a reference", field="voice")
     if options.get("no_voice") and given:
@@ -131,9 +172,10 @@ def _voices(options: SpeechOptions) -> list[str]:
     return names
 
 
-def _source(source: Recording | Latents) -> dict[str, Any]:
+def _source(source: Recording | Latents, options: SpeechOptions) -> dict[str, Any]:
     if not isinstance(source, Latents):
-        return {"audio": pb.EncodedAudio(data=read(source))}
+        denoise, trim = bool(options.get("denoise")), bool(options.get("trim_silence_vad"))
+        return {"audio": pb.EncodedAudio(data=read(source), denoise=denoise, trim_silence_vad=trim)}
     frames = np.ascontiguousarray(source.data, "<f4")
     if frames.ndim != 2:
         raise InvalidArgument(f"latents have shape {frames.shape}; they must be [frames, feat_dim]", field="latents")

@@ -12,7 +12,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from voxcpm_client import results
-from voxcpm_client.model_info import Limits, ModelInfo
+from voxcpm_client.model_info import Limits, ModelInfo, ServedModel
 from voxcpm_grpc.audio import Encoding
 from voxcpm_grpc.control_characters import escaped
 from voxcpm_grpc.v1 import tts_pb2 as pb
@@ -56,7 +56,19 @@ def chunk(message: pb.AudioChunk, header: results.Header) -> results.Chunk:
         segment=message.segment_index,
         events=tuple(map(_event, message.segment_events)),
         flushed=flushed and results.Flushed(tag=flushed.tag, at_samples=flushed.at_samples),
-        interrupted=interrupted and results.Interrupted(tag=interrupted.tag, sent_samples=interrupted.sent_samples),
+        interrupted=interrupted and _interrupted(interrupted),
+    )
+
+
+def _interrupted(message: pb.Interrupted) -> results.Interrupted:
+    heard = message.HasField("heard_input_end")
+    return results.Interrupted(
+        tag=message.tag,
+        sent_samples=message.sent_samples,
+        heard_input_end=message.heard_input_end if heard else None,
+        heard_turn=message.heard_turn_index if heard else None,
+        heard_estimated=message.heard_estimated,
+        dropped_flushes=tuple(message.dropped_flush_tags),
     )
 
 
@@ -116,6 +128,7 @@ def speech(
 def voice(
     message: pb.VoiceHandle,
     preview: results.Speech | None = None,
+    auditions: tuple[results.Speech, ...] = (),
     warnings: tuple[results.SpeechWarning, ...] = (),
 ) -> results.Voice:
     return results.Voice(
@@ -130,11 +143,13 @@ def voice(
         labels=dict(message.labels),
         content_digest=message.content_digest,
         model_fingerprint=message.model_fingerprint,
+        model=message.model,
         created=_time(message.create_time) if message.HasField("create_time") else None,
         expires=_time(message.expire_time) if message.HasField("expire_time") else None,
         reused=message.reused,
         principal=message.principal,
         preview=preview,
+        auditions=auditions,
         warnings=warnings,
     )
 
@@ -146,6 +161,25 @@ def latents(message: pb.EncodeLatentsResponse, request_id: str) -> results.Laten
         model_fingerprint=inner.model_fingerprint,
         seconds=_seconds(message.audio_duration),
         warnings=warnings(message.warnings, request_id),
+    )
+
+
+_ALL_KINDS = (pb.VOICE_KIND_PROMPT, pb.VOICE_KIND_REFERENCE, pb.VOICE_KIND_HIFI)  # of servers that do not say
+
+
+def served_model(message: pb.Model) -> ServedModel:
+    return ServedModel(
+        name=message.name,
+        is_default=message.is_default,
+        serving=message.serving,
+        architecture=message.architecture,
+        model_fingerprint=message.model_fingerprint,
+        output_sample_rate=message.output_sample_rate_hz,
+        presets=tuple(message.presets),
+        default_voice=message.default_voice,
+        languages=tuple(message.languages),
+        engines=message.engines,
+        engines_ready=message.engines_ready,
     )
 
 
@@ -173,6 +207,8 @@ def model_info(message: pb.GetModelInfoResponse) -> ModelInfo:
         presets=tuple(message.presets),
         default_voice=message.default_voice,
         languages=tuple(message.languages),
+        voice_kinds=tuple(_name(pb.VoiceKind, number) for number in message.voice_kinds or _ALL_KINDS),
+        styles=not message.no_styles,
         server_version=message.server_version,
         limits=Limits(
             max_request_message_bytes=limits.max_request_message_bytes,

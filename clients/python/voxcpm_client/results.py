@@ -144,6 +144,23 @@ class Interrupted:
     sent_samples: int
     """Samples that the server sent before it stopped, since the start of the stream."""
 
+    heard_input_end: int | None = None
+    """End of the text that the listener has heard, in Unicode code points of the text of `heard_turn`: the listener
+    has heard `text[:heard_input_end]` of it. Default: `None`, if `interrupt` was not told the position of the
+    playback, or if the server is older."""
+
+    heard_turn: int | None = None
+    """Index of the turn that the last sample heard belongs to. Nothing of later turns was heard. Default: `None`, as
+    for `heard_input_end`."""
+
+    heard_estimated: bool = False
+    """True if the listener was within a segment, or if the segment was cut off: then `heard_input_end` is the end of
+    the word that the position is nearest to. False: it is exact. Default: `False`."""
+
+    dropped_flushes: tuple[str, ...] = ()
+    """Tags of the flushes that the interrupt dropped, in order, `""` for one without a tag. They get no `Flushed`.
+    Default: `()`."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Chunk:
@@ -344,6 +361,10 @@ class Voice:
     model_fingerprint: str = ""
     """Fingerprint of the model that the voice was made for; another model cannot use it. Default: `""`."""
 
+    model: str = ""
+    """Name of the model of the server that can use the voice. Empty if the server has no such model.
+    Default: `""`."""
+
     created: datetime | None = None
     """Time at which the voice was stored, or stored again with other options (UTC). None for a preset.
     Default: `None`."""
@@ -358,7 +379,11 @@ class Voice:
     """Owner of the voice, such as `key:billing`; only admins see it. Default: `""`."""
 
     preview: Speech | None = None
-    """The recording as the model reproduces it, if the option `preview` asked for it. Default: `None`."""
+    """The recording as the model reproduces it, or the text of an Audition, spoken with the voice, if the option
+    `preview` asked for it. Default: `None`."""
+
+    auditions: tuple[Speech, ...] = ()
+    """The texts of the option `auditions`, spoken with the voice, in their order. Default: `()`."""
 
     warnings: tuple[SpeechWarning, ...] = ()
     """Doubts of the server about the recordings that were just uploaded. Default: `()`."""

@@ -59,13 +59,18 @@ class Security:
         return tls_credentials(self.ca, self.cert, self.key)
 
     def metadata(self, others: Mapping[str, str] | None) -> tuple[tuple[str, str], ...]:
-        """The metadata of every call. Names are in lower case, as HTTP/2 wants them."""
-        pairs = {name.lower(): value for name, value in (others or {}).items()}
+        """The metadata of every call."""
+        pairs = lower_case(others or {})
         if self.api_key is not None:
             if "authorization" in pairs:
                 raise InvalidArgument("api_key and metadata both give authorization; keep one of them", field="api_key")
             pairs["authorization"] = f"Bearer {self.api_key.strip()}"
         return tuple(pairs.items())
+
+
+def lower_case(metadata: Mapping[str, str]) -> dict[str, str]:
+    """The metadata with names in lower case, as HTTP/2 wants them."""
+    return {name.lower(): value for name, value in metadata.items()}
 
 
 def tls_credentials(

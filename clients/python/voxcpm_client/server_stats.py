@@ -127,6 +127,9 @@ class EngineStats:
     audio_made: float
     """Audio that was made."""
 
+    model: str = ""
+    """Name of the model. Default: `""`."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecentStats:
@@ -183,7 +186,7 @@ class ServerStats:
     """Step of the start; empty if the server is not starting."""
 
     model: str
-    """Name of the model; empty while the server starts."""
+    """Name of the default model; empty while the server starts."""
 
     front: FrontStats
     """The server process."""
@@ -193,6 +196,9 @@ class ServerStats:
 
     recent: RecentStats
     """Calls that ended during the last minute."""
+
+    models: tuple[str, ...] = ()
+    """Names of all models, the default first. Default: `()`."""
 
 
 def server_stats(message: pb.ServerStats) -> ServerStats:
@@ -205,6 +211,7 @@ def server_stats(message: pb.ServerStats) -> ServerStats:
         start_step=message.start_step,
         model=message.model,
         front=_front(message.front),
+        models=tuple(message.models) or ((message.model,) if message.model else ()),
         engines=tuple(map(_engine, message.engines)),
         recent=_recent(message.recent),
     )
@@ -234,6 +241,7 @@ def _engine(message: pb.EngineStats) -> EngineStats:
         name=message.name,
         state=_words(pb.EngineState, message.state, "ENGINE_STATE_"),
         device=message.device,
+        model=message.model,
         process_id=message.process_id,
         restarts=message.restarts,
         age=_seconds(message.age) if message.HasField("age") else None,

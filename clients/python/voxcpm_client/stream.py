@@ -6,19 +6,21 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import grpc
 
 from voxcpm_client import responses
-from voxcpm_client.arguments import check_string
+from voxcpm_client.arguments import check_options, check_position, check_string
 from voxcpm_client.connection import Connection
 from voxcpm_client.errors import SpeechError
+from voxcpm_client.options import TurnOptions
 from voxcpm_client.request_queue import RequestQueue
+from voxcpm_client.requests import turn_config
 from voxcpm_client.results import Chunk, Header, Speech, SpeechWarning, Summary
 from voxcpm_client.retry import Attempts
 from voxcpm_client.status import CallStatus
-from voxcpm_client.text import Text, pieces
+from voxcpm_client.text import Pause, Text, parts, pieces
 from voxcpm_client.text_window import UNLIMITED, TextWindow
 from voxcpm_grpc.v1 import tts_pb2 as pb
 
@@ -185,7 +187,10 @@ class AsyncStream:
         try:
             async with aclosing(pieces(text)) as source:
                 async for piece in source:
-                    await self._window.send(piece, self._put_text)
+                    if isinstance(piece, Pause):
+                        await self._put_pause(piece)
+                    else:
+                        await self._window.send(piece, self._put_text)
             await self._requests.close()
         except BaseException:
             self._call.cancel()
@@ -193,6 +198,10 @@ class AsyncStream:
 
     async def _put_text(self, text: str) -> None:
         await self._requests.put(pb.GenerateRequest(text=text))
+
+    async def _put_pause(self, pause: Pause) -> None:
+        self._window.open_turn()
+        await self._requests.put(pb.GenerateRequest(pause=pb.Pause(milliseconds=round(1000 * pause.seconds))))
 
     async def _text_limit(self) -> int:
         remaining = self._timeout if self._attempts is None else self._attempts.remaining()
@@ -234,7 +243,7 @@ class AsyncSession(AsyncStream):
             text: Any part of the text, of any length. It is split into messages as needed.
         """
         check_string(text, "text")
-        async for piece in pieces(text):
+        for piece in parts(text):
             await self._window.send(piece, self._put_text)
 
     async def flush(self, *, end_turn: bool = False, tag: str = "") -> None:
@@ -248,15 +257,35 @@ class AsyncSession(AsyncStream):
             self._window.end_turn()
         await self._requests.put(pb.GenerateRequest(flush=pb.Flush(end_turn=end_turn, tag=tag)))
 
-    async def interrupt(self, *, tag: str = "") -> None:
+    async def interrupt(self, *, tag: str = "", played_samples: int | None = None) -> None:
         """End the turn, and drop all text that is not spoken and all audio that is not sent yet. A chunk with
         `interrupted` follows.
 
         Args:
             tag: Returned as `Interrupted.tag`, at most 128 characters. Default: `""`.
+            played_samples: Samples that the listener has heard; the answer then names their text. Default: `None`.
         """
+        if played_samples is not None:
+            check_position(played_samples, "played_samples")
         self._window.interrupt()
-        await self._requests.put(pb.GenerateRequest(interrupt=pb.Interrupt(tag=tag)))
+        await self._requests.put(pb.GenerateRequest(interrupt=pb.Interrupt(tag=tag, played_samples=played_samples)))
+
+    async def pause(self, seconds: float) -> None:
+        """Add silence after all text sent so far, which is spoken first as by a flush. It opens a turn if none is open.
+
+        Args:
+            seconds: Length of the silence, 0.001 to 60, rounded to milliseconds. Speed does not change it.
+        """
+        await self._put_pause(Pause(seconds))
+
+    async def set_turn(self, **options: Unpack[TurnOptions]) -> None:
+        """Change the settings of the turns that start after this call. The open turn keeps its own.
+
+        Args:
+            options: See TurnOptions. What is left out has its default, but the seed stays that of the session.
+        """
+        check_options("set_turn", options, TurnOptions)
+        await self._requests.put(pb.GenerateRequest(turn=turn_config(options)))
 
     async def finish(self) -> None:
         """Send no more text. The stream ends when all of the text has been spoken."""

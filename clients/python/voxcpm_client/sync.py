@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import weakref
 from collections.abc import Mapping
@@ -11,127 +12,15 @@ from typing import Literal, Self, Unpack
 import grpc
 
 from voxcpm_client.client import DEFAULT_RETRY_SECONDS, DEFAULT_TARGET, DEFAULT_TIMEOUT, AsyncClient
-from voxcpm_client.model_info import ModelInfo
+from voxcpm_client.model_info import ModelInfo, ServedModel
 from voxcpm_client.options import SpeechOptions, VoiceKind, VoiceOptions
 from voxcpm_client.recordings import Recording
-from voxcpm_client.results import Chunk, Header, Latents, Speech, SpeechWarning, Summary, Voice
+from voxcpm_client.results import Latents, Speech, Voice
 from voxcpm_client.server_stats import ServerStats
-from voxcpm_client.stream import AsyncSession, AsyncStream
+from voxcpm_client.sync_stream import Session, Stream
 from voxcpm_client.text import Text
 from voxcpm_grpc.audio import AudioFormat
 from voxcpm_grpc.loop_thread import LoopThread
-
-
-class Stream:
-    """The audio of one call as it is made. Iterate over it once; each item is a Chunk.
-
-    The end of the `with` block, or `close()`, cancels a call that is still running. Iteration raises SpeechError. If
-    the connection is lost before the first audio, or the server is full and gives a time to try again, the client
-    retries the call.
-    """
-
-    def __init__(self, stream: AsyncStream, loop: LoopThread) -> None:
-        self._stream = stream
-        self._loop = loop
-
-    @property
-    def request_id(self) -> str:
-        """Id of the call in the server's log."""
-        return self._stream.request_id
-
-    @property
-    def header(self) -> Header | None:
-        """The settings of the stream. Set from the first chunk on."""
-        return self._stream.header
-
-    @property
-    def summary(self) -> Summary | None:
-        """Totals and times of the stream. Set after the last chunk."""
-        return self._stream.summary
-
-    @property
-    def warnings(self) -> tuple[SpeechWarning, ...]:
-        """Doubts of the server about the recordings and the text so far."""
-        return self._stream.warnings
-
-    def __enter__(self) -> Self:
-        self._loop.run(self._stream.start())
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Cancel the call, which frees its slot on the server. Has no effect if the stream has ended."""
-        self._loop.run(self._stream.aclose())
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> Chunk:
-        chunk = self._loop.run(self._next())
-        if chunk is None:
-            raise StopIteration
-        return chunk
-
-    def speech(self) -> Speech:
-        """Read the stream to its end and return all the audio."""
-        return self._loop.run(self._stream.speech())
-
-    async def _next(self) -> Chunk | None:
-        return await anext(self._stream, None)
-
-
-class Session(Stream):
-    """A conversation on one stream. One thread can send text while another one reads the audio of earlier text.
-
-        with client.session(voice="ref_...") as session:
-            session.send_text("Hello. ")
-            session.send_text("How are you?")
-            session.finish()
-            for chunk in session:
-                play(chunk.samples)
-
-    Sending waits while too much text waits to be spoken (`ModelInfo.limits.max_buffered_text_chars`), so long texts
-    need a thread that sends and one that reads. Every method that sends raises Cancelled after `finish` and after the
-    end of the stream.
-    """
-
-    def __init__(self, session: AsyncSession, loop: LoopThread) -> None:
-        super().__init__(session, loop)
-        self._session = session
-
-    def send_text(self, text: str) -> None:
-        """Append text to the open turn.
-
-        Args:
-            text: Any part of the text, of any length. It is split into messages as needed.
-        """
-        self._loop.run(self._session.send_text(text))
-
-    def flush(self, *, end_turn: bool = False, tag: str = "") -> None:
-        """Have all text sent so far spoken now. A chunk with `flushed` follows when all its audio has been sent.
-
-        Args:
-            end_turn: True also ends the turn; the next text starts a new one. Default: `False`.
-            tag: Returned as `Flushed.tag`, at most 128 characters. Default: `""`.
-        """
-        self._loop.run(self._session.flush(end_turn=end_turn, tag=tag))
-
-    def interrupt(self, *, tag: str = "") -> None:
-        """End the turn, and drop all text that is not spoken and all audio that is not sent yet. A chunk with
-        `interrupted` follows.
-
-        Args:
-            tag: Returned as `Interrupted.tag`, at most 128 characters. Default: `""`.
-        """
-        self._loop.run(self._session.interrupt(tag=tag))
-
-    def finish(self) -> None:
-        """Send no more text. The stream ends when all of the text has been spoken."""
-        self._loop.run(self._session.finish())
 
 
 class Client:
@@ -166,7 +55,7 @@ class Client:
 
         The client retries a call after UNAVAILABLE, and after RESOURCE_EXHAUSTED if the server gives a time to try
         again, but never after the first audio of the call. A server that has never answered is retried for 5 s.
-        `voices`, `get_voice`, `update_voice`, `delete_voice`, `model_info` and `health` have a timeout of at most 30 s.
+        Calls that do not use a model, such as `voices` and `list_models`, have a timeout of at most 30 s.
 
         Raises InvalidArgument for an address or options that cannot be used.
 
@@ -196,6 +85,7 @@ class Client:
             retries=retries,
             retry_seconds=retry_seconds,
         )
+        self._made_from: Client | None = None
         self._loop = LoopThread()
         self._stop = weakref.finalize(self, self._loop.stop)
 
@@ -213,13 +103,27 @@ class Client:
             self._loop.run(self._client.aclose())
             self._stop()
 
+    def with_metadata(self, metadata: Mapping[str, str]) -> Client:
+        """Return a client that shares the connection of this one and sends more metadata with every call.
+
+        A program that calls for several users makes one for each user, with the credentials of the user. It need not be
+        closed: to close one of the two closes both.
+
+        Args:
+            metadata: Metadata that is added to that of this client. A name replaces an equal one, also `authorization`.
+        """
+        other = copy.copy(self)
+        other._client = self._client.with_metadata(metadata)
+        other._made_from = self  # its event loop stops when it is collected
+        return other
+
     def speak(self, text: Text, **options: Unpack[SpeechOptions]) -> Stream:
         """Speak text and stream the audio.
 
         A thread reads iterables that may block, such as files.
 
         Args:
-            text: A string, or an iterable of its pieces.
+            text: A string, or an iterable of its pieces, with a Pause between them where there is to be silence.
             options: See SpeechOptions.
         """
         return Stream(self._client.speak(text, **options), self._loop)
@@ -230,7 +134,7 @@ class Client:
         A thread reads iterables that may block, such as files.
 
         Args:
-            text: A string, or an iterable of its pieces.
+            text: A string, or an iterable of its pieces, with a Pause between them where there is to be silence.
             options: See SpeechOptions.
         """
         return self._loop.run(self._client.say(text, **options))
@@ -289,7 +193,14 @@ class Client:
         return self._loop.run(self._client.add_hifi(prompt, transcript, reference=reference, **options))
 
     def encode_latents(
-        self, audio: Recording, *, role: Literal["prompt", "reference"], source: AudioFormat | None = None
+        self,
+        audio: Recording,
+        *,
+        role: Literal["prompt", "reference"],
+        source: AudioFormat | None = None,
+        denoise: bool = False,
+        trim_silence_vad: bool = False,
+        model: str = "",
     ) -> Latents:
         """Encode a recording without storing it. The result serves as `reference`, or in a Prompt.
 
@@ -299,30 +210,47 @@ class Client:
             audio: Path, bytes or open file of a recording in any common format, or samples: `(array, rate)`, a Speech.
             role: `prompt` or `reference`: the later use of the latents. They do not fit the other use.
             source: Encoding and sample rate of raw PCM without a header. Default: `None`, for audio files.
+            denoise: True reduces steady noise, by up to 20 dB. Default: `False`.
+            trim_silence_vad: True cuts the silence at both ends down to 0.2 s. Default: `False`.
+            model: Name of the model that the latents are for, one of `list_models`. Default: `""`, the default model.
         """
-        return self._loop.run(self._client.encode_latents(audio, role=role, source=source))
+        return self._loop.run(
+            self._client.encode_latents(
+                audio, role=role, source=source, denoise=denoise, trim_silence_vad=trim_silence_vad, model=model
+            )
+        )
 
-    def voices(self, *, kind: VoiceKind | None = None, labels: Mapping[str, str] | None = None) -> list[Voice]:
-        """List voices: stored ones, newest first, and then the presets of the model.
+    def voices(
+        self, *, kind: VoiceKind | None = None, labels: Mapping[str, str] | None = None, model: str = ""
+    ) -> list[Voice]:
+        """List voices: stored ones, newest first, and then the presets.
 
         Args:
             kind: Only voices of this kind: `prompt`, `reference` or `hifi`. Default: `None`, all kinds.
             labels: Only voices that have all of these labels. Default: `None`.
+            model: Only voices of this model, one of `list_models`. Default: `""`, the voices of all models.
         """
-        return self._loop.run(self._client.voices(kind=kind, labels=labels))
+        return self._loop.run(self._client.voices(kind=kind, labels=labels, model=model))
 
-    def get_voice(self, id: str) -> Voice:
+    def get_voice(self, id: str, *, model: str = "") -> Voice:
         """Describe one voice. Its time to live starts again.
 
         Raises NotFound, and InvalidArgument for a name of several voices.
 
         Args:
             id: Id or name of the voice, or the name of a preset.
+            model: Name of the model whose presets and voices are meant first. Default: `""`, the default model.
         """
-        return self._loop.run(self._client.get_voice(id))
+        return self._loop.run(self._client.get_voice(id, model=model))
 
     def update_voice(
-        self, id: str, *, name: str | None = None, labels: Mapping[str, str] | None = None, ttl: float | None = None
+        self,
+        id: str,
+        *,
+        name: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        ttl: float | None = None,
+        model: str = "",
     ) -> Voice:
         """Change a stored voice and return it as it is now. The options that are given replace those of the voice.
 
@@ -333,10 +261,11 @@ class Client:
             name: New name, as in VoiceOptions; an empty string removes it. Default: `None`.
             labels: New labels, which replace all labels, as in VoiceOptions. Default: `None`.
             ttl: New time to live in seconds, as in VoiceOptions. Default: `None`.
+            model: As for `get_voice`. Default: `""`.
         """
-        return self._loop.run(self._client.update_voice(id, name=name, labels=labels, ttl=ttl))
+        return self._loop.run(self._client.update_voice(id, name=name, labels=labels, ttl=ttl, model=model))
 
-    def delete_voice(self, id: str, *, missing_ok: bool = False, cascade: bool = False) -> None:
+    def delete_voice(self, id: str, *, missing_ok: bool = False, cascade: bool = False, model: str = "") -> None:
         """Delete a stored voice. Streams that use it continue.
 
         Raises NotFound, InvalidArgument for a name of several voices, and FailedPrecondition for a preset of the model.
@@ -345,17 +274,32 @@ class Client:
             id: Id or name of the voice.
             missing_ok: True does not raise NotFound. Default: `False`.
             cascade: True also deletes the members of a hifi voice that no other voice uses. Default: `False`.
+            model: As for `get_voice`. Default: `""`.
         """
-        self._loop.run(self._client.delete_voice(id, missing_ok=missing_ok, cascade=cascade))
+        self._loop.run(self._client.delete_voice(id, missing_ok=missing_ok, cascade=cascade, model=model))
 
-    def model_info(self) -> ModelInfo:
-        """Describe the model of the server, its audio formats and its limits."""
-        return self._loop.run(self._client.model_info())
+    def model_info(self, model: str = "") -> ModelInfo:
+        """Describe a model of the server, its audio formats and its limits. Raises NotFound for an unknown model.
+
+        Args:
+            model: Name of the model, one of `list_models`. Default: `""`, the default model.
+        """
+        return self._loop.run(self._client.model_info(model))
+
+    def list_models(self) -> list[ServedModel]:
+        """List the models of the server, the default first. Raises Unimplemented if the server is too old for it."""
+        return self._loop.run(self._client.list_models())
 
     def server_stats(self) -> ServerStats:
         """Read the statistics of a server whose admin port is the target of this client. Is not repeated."""
         return self._loop.run(self._client.server_stats())
 
-    def health(self) -> bool:
-        """True if the server accepts calls, False if not. Raises Unavailable if no server answers."""
-        return self._loop.run(self._client.health())
+    def health(self, service: str = "") -> bool:
+        """True if the server accepts calls, False if not. Raises Unavailable if no server answers.
+
+        Raises NotFound for an unknown service. "liveness" is True from the start of the process to its end.
+
+        Args:
+            service: Name of a service of the health service, such as "liveness". Default: `""`, the whole server.
+        """
+        return self._loop.run(self._client.health(service))

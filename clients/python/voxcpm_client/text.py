@@ -4,23 +4,47 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Iterator
+from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 from voxcpm_client.arguments import check_piece
+from voxcpm_client.errors import InvalidArgument
 
-Text = str | Iterable[str] | AsyncIterable[str]
-"""A string, or its pieces in order, which may be of any size and arrive at any time. Pieces are joined as they are."""
+MAX_PAUSE_SECONDS = 60.0  # of the server
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Silence of an exact length between two pieces of a text. Raises InvalidArgument for a length out of range."""
+
+    seconds: float
+    """The length in seconds, rounded to milliseconds: 0.001 to 60. Speed does not change it."""
+
+    def __post_init__(self) -> None:
+        seconds: object = self.seconds
+        if not (isinstance(seconds, Real) and 0.001 <= float(seconds) <= MAX_PAUSE_SECONDS):
+            raise InvalidArgument(
+                f"a pause has {seconds!r} seconds; it must have 0.001 to {MAX_PAUSE_SECONDS:g}, use several for a "
+                "longer silence",
+                field="seconds",
+            )
+
+
+Text = str | Iterable[str | Pause] | AsyncIterable[str | Pause]
+"""A string, or its pieces in order, which may be of any size and arrive at any time. Pieces are joined as they are. A
+Pause between two pieces ends the sentence before it."""
 
 PIECE_CHARS = 16_384  # a longer string becomes several messages, each far below any message limit
 WAITING_PIECES = 16
 
 
-async def pieces(text: Text) -> AsyncGenerator[str]:
+async def pieces(text: Text) -> AsyncGenerator[str | Pause]:
     """The pieces of `text`, without empty ones, each of at most PIECE_CHARS code points.
 
     A thread reads iterables other than lists and tuples, because they may block (a file, the output of a model).
-    Raises TypeError for a piece that is not a string, and the exceptions of the iterable.
+    Raises TypeError for a piece that is neither a string nor a Pause, and the exceptions of the iterable.
     """
     if isinstance(text, str):
         source = _each((text,))
@@ -31,22 +55,31 @@ async def pieces(text: Text) -> AsyncGenerator[str]:
     number = 0
     async for piece in source:
         number += 1
-        check_piece(piece, number)
-        for start in range(0, len(piece), PIECE_CHARS):
-            yield piece[start : start + PIECE_CHARS]
+        check_piece(piece, number, Pause)
+        if isinstance(piece, Pause):
+            yield piece
+            continue
+        for part in parts(piece):
+            yield part
 
 
-async def _each(items: Iterable[str]) -> AsyncIterator[str]:
+def parts(text: str) -> Iterator[str]:
+    """A string in parts of at most PIECE_CHARS code points."""
+    for start in range(0, len(text), PIECE_CHARS):
+        yield text[start : start + PIECE_CHARS]
+
+
+async def _each(items: Iterable[str | Pause]) -> AsyncIterator[str | Pause]:
     for item in items:
         yield item
 
 
-async def _from_thread(items: Iterable[str]) -> AsyncIterator[str]:
+async def _from_thread(items: Iterable[str | Pause]) -> AsyncIterator[str | Pause]:
     loop = asyncio.get_running_loop()
-    queue: asyncio.Queue[tuple[str, BaseException | None]] = asyncio.Queue(WAITING_PIECES)
+    queue: asyncio.Queue[tuple[str | Pause, BaseException | None]] = asyncio.Queue(WAITING_PIECES)
     abandoned = threading.Event()
 
-    def put(item: str, error: BaseException | None = None) -> None:
+    def put(item: str | Pause, error: BaseException | None = None) -> None:
         asyncio.run_coroutine_threadsafe(queue.put((item, error)), loop).result()
 
     def read() -> None:

@@ -60,8 +60,15 @@ class TextWindow:
                     self._add(part)
                     await put(part)
 
+    def open_turn(self) -> None:
+        """Open a turn, as text and pauses do, unless one is open."""
+        if not self._is_open:
+            self._is_open = True
+            self._turns[self._opened] = self._sent
+            self._opened += 1
+
     def end_turn(self) -> None:
-        """The next text opens a new turn."""
+        """The next text or pause opens a new turn."""
         self._is_open = False
 
     def interrupt(self) -> None:
@@ -119,10 +126,7 @@ class TextWindow:
                 ) from None
 
     def _add(self, text: str) -> None:
-        if not self._is_open:
-            self._is_open = True
-            self._turns[self._opened] = self._sent
-            self._opened += 1
+        self.open_turn()
         while text:
             if not self._blocks or self._blocks[-1].is_full:
                 self._blocks.append(_Block(self._sent, self._blocks[-1] if self._blocks else None))

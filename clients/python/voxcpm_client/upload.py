@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import uuid
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import grpc
 
 from voxcpm_client import responses
 from voxcpm_client.connection import Connection
-from voxcpm_client.errors import SpeechError
-from voxcpm_client.options import VoiceOptions
-from voxcpm_client.requests import duration
+from voxcpm_client.errors import InvalidArgument, SpeechError
+from voxcpm_client.options import Audition, SpeechOptions, VoiceOptions
+from voxcpm_client.requests import duration, turn_config
 from voxcpm_client.results import ENCODINGS, Chunk, Header, SpeechWarning, Voice
 from voxcpm_client.retry import Attempts
 from voxcpm_client.status import CallStatus
@@ -39,13 +40,17 @@ class Upload:
         return pb.UploadDigest(role=self.role, total_bytes=len(self.data), sha256=hashlib.sha256(self.data).digest())
 
 
-async def messages(kind: type[Message], config: Any, uploads: Iterable[Upload]) -> AsyncIterator[Message]:
-    """All messages of an upload. The server stores nothing without the commit at the end."""
+async def messages(
+    kind: type[Message], config: Any, uploads: Iterable[Upload], auditions: Iterable[pb.Audition] = ()
+) -> AsyncIterator[Message]:
+    """All messages of an upload. The server stores nothing without the commit."""
     yield kind(config=config)
     for upload in uploads:
         for part in upload.parts():
             yield kind(audio=part)
     yield kind(commit=pb.UploadCommit(digests=[upload.digest() for upload in uploads]))
+    for audition in auditions:
+        yield kind(audition=audition)  # pyright: ignore[reportCallIssue]: EncodeLatents has none
 
 
 def source_format(options: VoiceOptions) -> pb.AudioFormat:
@@ -54,6 +59,11 @@ def source_format(options: VoiceOptions) -> pb.AudioFormat:
     if source is None:
         return pb.AudioFormat()
     return pb.AudioFormat(encoding=ENCODINGS[source.encoding], sample_rate_hz=source.sample_rate)
+
+
+def cleaning(options: VoiceOptions) -> dict[str, Any]:
+    """The fields for changes of a recording before it is encoded."""
+    return {name: bool(options.get(name)) for name in ("denoise", "trim_silence_vad")}
 
 
 def stored_as(options: VoiceOptions) -> pb.VoiceOptions:
@@ -68,20 +78,56 @@ def stored_as(options: VoiceOptions) -> pb.VoiceOptions:
 
 
 def preview(options: VoiceOptions) -> pb.Preview:
-    return pb.Preview(mode=pb.PREVIEW_MODE_RECONSTRUCTION if options.get("preview") else pb.PREVIEW_MODE_NONE)
+    """The option `preview`, and the announcement of `auditions`. Raises InvalidArgument for values out of range."""
+    asked = options.get("preview")
+    announced = bool(options.get("auditions"))
+    if isinstance(asked, Audition):
+        turn = turn_config(_sampled(asked))
+        return pb.Preview(mode=pb.PREVIEW_MODE_SYNTHESIS, text=asked.text, turn=turn, auditions=announced)
+    mode = pb.PREVIEW_MODE_RECONSTRUCTION if asked else pb.PREVIEW_MODE_NONE
+    return pb.Preview(mode=mode, auditions=announced)
+
+
+def auditions(options: VoiceOptions) -> list[pb.Audition]:
+    """The option `auditions`. Raises InvalidArgument for values out of range, and TypeError for other types."""
+    asked = cast(object, options.get("auditions") or ())
+    if isinstance(asked, str) or not isinstance(asked, Sequence):
+        raise TypeError(f"auditions is {type(asked).__name__}; it must be a sequence of texts and Auditions")
+    found: list[pb.Audition] = []
+    for one in cast("Sequence[object]", asked):
+        if not isinstance(one, str | Audition):
+            raise TypeError(f"auditions has a {type(one).__name__}; it must be a sequence of texts and Auditions")
+        audition = Audition(one) if isinstance(one, str) else one
+        if not audition.text:
+            raise InvalidArgument("an audition has no text; give the words to speak", field="auditions")
+        found.append(pb.Audition(text=audition.text, turn=turn_config(_sampled(audition))))
+    return found
+
+
+def _sampled(audition: Audition) -> SpeechOptions:
+    """The style and the sampling of an audition as options."""
+    names = [one.name for one in dataclasses.fields(audition) if one.name != "text"]
+    given = {name: value for name in names if (value := getattr(audition, name)) is not None}
+    return cast(SpeechOptions, given)
 
 
 async def add_voice(
-    connection: Connection, kind: type[Message], config: Any, uploads: list[Upload], attempts: Attempts
+    connection: Connection,
+    kind: type[Message],
+    config: Any,
+    uploads: list[Upload],
+    auditions: list[pb.Audition],
+    attempts: Attempts,
 ) -> Voice:
     """Upload a voice. A retry is safe, because the same content gets the same id."""
     method = getattr(connection.stub, kind.__name__.removesuffix("Request"))
 
     async def attempt(remaining: float | None) -> Voice:
-        call = method(messages(kind, config, uploads), timeout=remaining, metadata=connection.metadata)
+        requests = messages(kind, config, uploads, auditions)
+        call = method(requests, timeout=remaining, metadata=connection.metadata)
         status = CallStatus(call)
         try:
-            return await _collect(call, config.options.request_id)
+            return await _collect(call, config.options.request_id, auditions)
         except grpc.aio.AioRpcError as error:
             raise await status.final(error) from None
 
@@ -105,10 +151,11 @@ async def encode(
     return await connection.repeat(attempt, attempts, config.request_id)
 
 
-async def _collect(call: AsyncIterator[pb.AudioChunk], request_id: str) -> Voice:
+async def _collect(call: AsyncIterator[pb.AudioChunk], request_id: str, auditions: Sequence[pb.Audition]) -> Voice:
+    """The voice with the audio of the call: turn 0 is the preview, and the auditions follow it."""
     header: Header | None = None
     handle: pb.VoiceHandle | None = None
-    chunks: list[Chunk] = []
+    turns: list[list[Chunk]] = [[] for _ in range(1 + len(auditions))]
     warnings: tuple[SpeechWarning, ...] = ()
     async for message in call:
         if message.HasField("header"):
@@ -116,9 +163,17 @@ async def _collect(call: AsyncIterator[pb.AudioChunk], request_id: str) -> Voice
         if message.HasField("handle"):
             handle = message.handle
         warnings += responses.warnings(message.warnings, request_id)
-        if message.audio and header is not None:
-            chunks.append(responses.chunk(message, header))
+        if message.audio and header is not None and message.turn_index < len(turns):
+            turns[message.turn_index].append(responses.chunk(message, header))
     if handle is None:
         raise SpeechError("the server ended the upload without a voice", request_id=request_id)
-    preview = responses.speech(chunks, header, None) if header and chunks else None
-    return responses.voice(handle, preview, warnings)
+    preview = responses.speech(turns[0], header, None) if header and turns[0] else None
+    pairs = zip(auditions, turns[1:], strict=True)
+    spoken = [responses.speech(turn, _header_of(one, header), None) for one, turn in pairs] if header else []
+    return responses.voice(handle, preview, tuple(spoken), warnings)
+
+
+def _header_of(audition: pb.Audition, header: Header) -> Header:
+    """The header of an audition, which may have a seed of its own."""
+    sampling = audition.turn.sampling
+    return dataclasses.replace(header, seed=sampling.seed) if sampling.HasField("seed") else header

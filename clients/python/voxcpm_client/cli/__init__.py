@@ -1,6 +1,7 @@
 """The command line program `voxcpm-grpc`, with one command per file.
 
-Exit codes: 0 success, 1 failure (with one line on stderr), 2 wrong usage, 130 stopped by Ctrl-C.
+Exit codes: 0 success, 1 failure (with one line on stderr), 2 wrong usage, 75 a download that was broken off and that
+another attempt continues, 130 stopped by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -12,10 +13,15 @@ import click
 
 from voxcpm_client.cli.clone import clone
 from voxcpm_client.cli.demo import demo
+from voxcpm_client.cli.download import download
+from voxcpm_client.cli.gateway import gateway
+from voxcpm_client.cli.health import health
 from voxcpm_client.cli.info import info
 from voxcpm_client.cli.keys import keys
+from voxcpm_client.cli.memory import memory
+from voxcpm_client.cli.models import models
 from voxcpm_client.cli.say import say
-from voxcpm_client.cli.serve import download, serve
+from voxcpm_client.cli.serve import serve
 from voxcpm_client.cli.top import top
 from voxcpm_client.cli.voices import voices
 from voxcpm_client.errors import SpeechError
@@ -50,5 +56,5 @@ def main() -> None:
     """Speak text with VoxCPM, store voices, and run a server."""
 
 
-for command in (serve, keys, say, clone, voices, info, top, download, demo):
+for command in (serve, gateway, keys, say, clone, voices, models, info, health, top, download, memory, demo):
     main.add_command(command)

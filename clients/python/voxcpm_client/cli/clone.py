@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
-from voxcpm_client import Client, SpeechOptions, Voice, VoiceOptions
+from voxcpm_client import Audition, Client, SpeechOptions, Voice, VoiceOptions
 from voxcpm_client.cli.connect import InputFile, labels, with_client
 from voxcpm_client.cli.layout import json_line
 from voxcpm_client.cli.output import Output
@@ -29,6 +31,20 @@ from voxcpm_grpc.control_characters import escaped
     type=click.Path(dir_okay=False, path_type=Path),
     help="Also write FILE, as the model reproduces it, to this WAV file.",
 )
+@click.option(
+    "--preview-mode",
+    type=click.Choice(("reconstruction", "synthesis")),
+    help="The preview: FILE as the model reproduces it, or a text that the new voice speaks.",
+    show_default="reconstruction, with --preview-text synthesis",
+)
+@click.option(
+    "--preview-text",
+    metavar="TEXT",
+    help="What the new voice says in the preview.",
+    show_default="a short text in the script of the transcript",
+)
+@click.option("--denoise", "reduce_noise", is_flag=True, help="Reduce steady noise in FILE.")
+@click.option("--trim-silence", is_flag=True, help="Cut the silence at both ends of FILE down to 0.2 s.")
 @click.option("--say", "text", metavar="TEXT", help="Speak TEXT with the new voice.")
 @speech_options(DELIVERY)
 @with_client
@@ -42,6 +58,10 @@ def clone(
     name: str,
     label: dict[str, str],
     preview: Path | None,
+    preview_mode: str | None,
+    preview_text: str | None,
+    reduce_noise: bool,
+    trim_silence: bool,
     text: str | None,
     speech: SpeechOptions,
     choose_output: Callable[[], Output],
@@ -57,11 +77,17 @@ def clone(
     Examples:
       voxcpm-grpc clone anna.wav --transcript "What Anna says there." --name anna
       voxcpm-grpc clone anna.wav --reference-only --say "Hello." --out hello.wav
+      voxcpm-grpc clone anna.wav --reference-only --preview anna-speaks.wav --preview-text "Good morning."
     """
     output = choose_output() if text is not None else None
     if preview is not None:
         audio_suffix(preview)  # before the voice is stored
-    options = VoiceOptions(name=name, labels=label, preview=preview is not None)
+    elif preview_mode is not None or preview_text is not None:
+        raise click.UsageError("give the file of the preview with --preview")
+    wanted = preview is not None and _preview(preview_mode, preview_text, speech)
+    options = VoiceOptions(name=name, labels=label, preview=wanted, denoise=reduce_noise, trim_silence_vad=trim_silence)
+    if model := speech.get("model"):
+        options["model"] = model
     voice = _add(client, file, transcript, reference_only=reference_only, hifi=hifi, options=options)
     if preview is not None and voice.preview is not None:
         voice.preview.save(preview)
@@ -77,6 +103,17 @@ def clone(
     if text is not None and output is not None:
         report = speak_into(output, client, text, {**speech, "voice": voice.id})
         print_report(report, output, as_json=as_json)
+
+
+def _preview(mode: str | None, text: str | None, speech: SpeechOptions) -> bool | Audition:
+    """The option `preview` of the call, with the style and the sampling of the speech options."""
+    if mode == "reconstruction" and text is not None:
+        raise click.UsageError("a preview by reconstruction says no text; leave out --preview-text or --preview-mode")
+    if mode != "synthesis" and text is None:
+        return True
+    names = {one.name for one in dataclasses.fields(Audition)}
+    settings: dict[str, Any] = {name: value for name, value in speech.items() if name in names}
+    return Audition(text or "", **settings)
 
 
 def _add(

@@ -10,6 +10,10 @@ from typing import Any
 import click
 
 from voxcpm_client import DEFAULT_RETRY_SECONDS, DEFAULT_TARGET, DEFAULT_TIMEOUT, Client
+from voxcpm_grpc.control_characters import escaped
+from voxcpm_grpc.lexicon import read_lexicon
+
+PROBE_SECONDS = 4.0
 
 InputFile = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -23,10 +27,28 @@ def labels(context: click.Context, parameter: click.Parameter, values: tuple[str
     return {key: value for key, _, value in pairs}
 
 
+def lexicon(context: click.Context, parameter: click.Parameter, path: Path | None) -> dict[str, str] | None:
+    """A click callback that reads a lexicon."""
+    try:
+        return None if path is None else read_lexicon(path)
+    except ValueError as error:
+        raise click.BadParameter(escaped(str(error)), ctx=context, param=parameter) from None
+
+
 def _file(name: str, help: str) -> Callable[[Any], Any]:
     variable = f"VOXCPM_CLIENT_{name.removeprefix('--').upper()}"
     return click.option(name, type=InputFile, envvar=variable, show_envvar=True, metavar="FILE", help=help)
 
+
+model_option = click.option(
+    "--model",
+    envvar="VOXCPM_CLIENT_MODEL",
+    show_envvar=True,
+    default="",
+    metavar="NAME",
+    show_default="the server's default",
+    help="Name of a model (see `models`).",
+)
 
 OPTIONS = (
     click.option(
@@ -81,6 +103,15 @@ OPTIONS = (
 NAMES = ("target", "tls", "ca", "cert", "key", "api_key", "metadata", "timeout", "retry_seconds")
 
 
+def connection_options(command: Callable[..., Any], without: Sequence[str] = ()) -> Callable[..., Any]:
+    """Add the connection options to `command`, which receives their values, but those of the names in `without`."""
+    pairs: list[tuple[str, Callable[[Any], Any]]] = list(zip(NAMES, OPTIONS, strict=True))
+    connected: Any = command
+    for name, option in reversed(pairs):
+        connected = connected if name in without else option(connected)
+    return connected
+
+
 def with_client_of(target: Callable[[Any], Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """As `with_client`, with another option for the target."""
     return functools.partial(_connected, (target, *OPTIONS[1:]))
@@ -91,10 +122,25 @@ def with_client(command: Callable[..., Any]) -> Callable[..., Any]:
     return _connected(OPTIONS, command)
 
 
-def _connected(connection: Sequence[Callable[[Any], Any]], command: Callable[..., Any]) -> Callable[..., Any]:
+def with_probing_client(command: Callable[..., Any]) -> Callable[..., Any]:
+    """As `with_client`, for a command that asks once and waits a few seconds for the answer."""
+    timeout = click.option(
+        "--timeout",
+        type=click.FloatRange(min=0, min_open=True),
+        default=PROBE_SECONDS,
+        show_default=True,
+        metavar="SECONDS",
+        help="Longest wait for the answer.",
+    )
+    return _connected((*OPTIONS[:-2], timeout), command, retry_seconds=0.0)
+
+
+def _connected(
+    connection: Sequence[Callable[[Any], Any]], command: Callable[..., Any], **fixed: Any
+) -> Callable[..., Any]:
     @functools.wraps(command)
     def connected(*args: Any, **options: Any) -> Any:
-        with Client(**{name: options.pop(name) for name in NAMES}) as client:
+        with Client(**fixed, **{name: options.pop(name) for name in NAMES if name in options}) as client:
             return command(client, *args, **options)
 
     for option in reversed(connection):

@@ -1,4 +1,4 @@
-"""`voxcpm-grpc serve` and `voxcpm-grpc download`, the two commands that need more packages than the client."""
+"""`voxcpm-grpc serve`, and the import of packages that only some commands need."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import importlib
 import importlib.util
 import logging
 from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
 
 import click
@@ -19,7 +18,6 @@ log = logging.getLogger("voxcpm_server")
 OUR_PACKAGES = ("voxcpm_grpc", "voxcpm_server")
 SERVER_PACKAGES = ("grpc_health", "msgspec", "pydantic", "torch", "zmq")  # those that every server needs
 INSTALL_SERVER = "pip install 'voxcpm-grpc[server]'"
-INSTALL_DOWNLOAD = "pip install 'voxcpm-grpc[download]'"
 
 
 class Serve(click.Command):
@@ -54,7 +52,7 @@ def _flags() -> Iterator[click.Option]:
 def serve(settings: tuple[str, ...]) -> None:
     """Run a server. The settings schema defines the flags."""
     config = import_or_explain("voxcpm_grpc.settings.sources", INSTALL_SERVER)
-    flags = [word for word in settings if word != "--print-config"]
+    flags = [_long(word) for word in settings if word != "--print-config"]
     if {"-h", "--help"} & set(flags):
         click.echo(f"Usage: voxcpm-grpc serve [--SETTING VALUE]...\n\n{config.help_text()}", nl=False)
         return
@@ -65,7 +63,7 @@ def serve(settings: tuple[str, ...]) -> None:
             click.echo(config.to_toml(effective), nl=False)
             return
         if any(importlib.util.find_spec(name) is None for name in SERVER_PACKAGES):
-            raise _missing(INSTALL_SERVER)
+            raise missing(INSTALL_SERVER)
         import_or_explain("voxcpm_grpc.logs", INSTALL_SERVER).set_up(effective.log)
         # Here, because the next import takes half a second.
         log.info("start: voxcpm-grpc %s, model=%s listen=%s", __version__, effective.model, effective.listen)
@@ -77,26 +75,10 @@ def serve(settings: tuple[str, ...]) -> None:
         raise click.ClickException(str(error)) from None
 
 
-@click.command()
-@click.argument("model")
-@click.option("--revision", metavar="NAME", help="Branch, tag or commit of the repository.")
-@click.option(
-    "--cache-dir",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for downloads. Default: the cache of Hugging Face.",
-)
-def download(model: str, revision: str | None, cache_dir: Path | None) -> None:
-    """Download a model and print its directory.
-
-    MODEL is the id of a Hugging Face repository, such as openbmb/VoxCPM2.
-    """
-    checkpoint = import_or_explain("voxcpm_grpc.checkpoint", INSTALL_DOWNLOAD)
-    try:
-        click.echo(checkpoint.resolve(model, revision, cache_dir))
-    except ModuleNotFoundError as error:
-        raise _missing(INSTALL_DOWNLOAD) from error
-    except StartupError as error:
-        raise click.ClickException(str(error)) from None
+def _long(word: str) -> str:
+    """A flag in its long form: --http is short for --http.listen."""
+    name, equals, value = word.partition("=")
+    return f"--http.listen{equals}{value}" if name == "--http" else word
 
 
 def import_or_explain(name: str, remedy: str) -> ModuleType:
@@ -106,8 +88,9 @@ def import_or_explain(name: str, remedy: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] in OUR_PACKAGES:  # a broken installation, not a missing extra
             raise
-        raise _missing(remedy) from error
+        raise missing(remedy) from error
 
 
-def _missing(remedy: str) -> click.ClickException:
+def missing(remedy: str) -> click.ClickException:
+    """The error of a command whose packages are not installed."""
     return click.ClickException(f"this command needs packages that are not installed; install them with: {remedy}")

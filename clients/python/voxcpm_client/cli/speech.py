@@ -14,7 +14,7 @@ from typing import Any, cast, get_args
 import click
 
 from voxcpm_client import Client, Header, Prompt, SpeechOptions, SpeechWarning, Summary
-from voxcpm_client.cli.connect import InputFile
+from voxcpm_client.cli.connect import InputFile, lexicon
 from voxcpm_client.cli.layout import json_line
 from voxcpm_client.cli.output import Output, Sink, choose
 from voxcpm_client.options import Continuity, FirstSegment, Priority, SegmentationMode
@@ -38,7 +38,27 @@ VOICE = (
     click.option("--reference", type=InputFile, help="Recording whose timbre the speech takes."),
 )
 DELIVERY = (
+    click.option(
+        "--model",
+        envvar="VOXCPM_CLIENT_MODEL",
+        show_envvar=True,
+        metavar="NAME",
+        show_default="the server's default",
+        help="Model that speaks (see `models`).",
+    ),
     click.option("--style", metavar="TEXT", help='Description of the voice, such as "a calm old man".'),
+    click.option(
+        "--speed", type=float, metavar="X", show_default="1", help="Speed of the speech at the same pitch, 0.5 to 2."
+    ),
+    click.option(
+        "--volume",
+        "volume_gain_db",
+        type=float,
+        metavar="DB",
+        show_default="0",
+        help="Change of the volume in dB, -30 to 20. Peaks are limited.",
+    ),
+    click.option("--normalize", is_flag=True, default=None, help="Speak numbers, dates and symbols in words (en, zh)."),
     click.option(
         "--seed",
         type=click.IntRange(min=0),
@@ -70,6 +90,18 @@ DELIVERY = (
         metavar="N",
         show_default="the limit of the model",
         help="Longest segment in steps of 160 ms.",
+    ),
+    click.option(
+        "--retry-badcase",
+        is_flag=True,
+        default=None,
+        help="Generate a segment again if its speech runs on. Audio starts later.",
+    ),
+    click.option(
+        "--max-silence",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="SECONDS",
+        help="End a segment after this much silence.",
     ),
     click.option(
         "--rate",
@@ -118,6 +150,13 @@ DELIVERY = (
         type=click.Choice(get_args(FirstSegment)),
         show_default="sentence",
         help="First segment: a whole sentence, or perhaps a clause, so that audio starts earlier (eager).",
+    ),
+    click.option(
+        "--lexicon",
+        type=InputFile,
+        callback=lexicon,
+        metavar="FILE",
+        help="Words and the spellings that are spoken instead of them, in a file of JSON or TOML.",
     ),
     click.option(
         "--continuity",

@@ -56,7 +56,7 @@ def _header(now: ServerStats, target: str) -> RenderableType:
         (" voxcpm-grpc ", "bold black on cyan"),
         (f" {escaped(now.version)}  ", LABEL),
         _state(now.state),
-        (f"  {escaped(now.model or now.start_step)}", "bold"),
+        (f"  {escaped(', '.join(now.models) or now.model or now.start_step)}", "bold"),
     )
     right = Text.assemble(
         ("up ", LABEL), _clock(up), (f"  {escaped(target)}", "cyan"), f"  {now.read_time.astimezone():%H:%M:%S} "

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from voxcpm_client import Client, Voice
-from voxcpm_client.cli.connect import labels, with_client
+from voxcpm_client.cli.connect import labels, model_option, with_client
 from voxcpm_client.cli.layout import fields, json_line, table
 from voxcpm_client.options import VoiceKind
 from voxcpm_grpc.control_characters import escaped
@@ -22,7 +22,7 @@ as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSO
 
 @click.group()
 def voices() -> None:
-    """List, show, rename and delete voices."""
+    """List, show, rename, update and delete voices."""
 
 
 @voices.command("list")
@@ -35,72 +35,122 @@ def voices() -> None:
     metavar="KEY=VALUE",
     help="Only voices with this label. Can be repeated.",
 )
+@click.option("--model", default="", metavar="NAME", help="Only voices of this model (see `models`).")
 @as_json_option
 @with_client
-def list_voices(client: Client, kind: VoiceKind | None, label: dict[str, str], as_json: bool) -> None:
+def list_voices(client: Client, kind: VoiceKind | None, label: dict[str, str], model: str, as_json: bool) -> None:
     """List all voices, the newest first.
 
-    The presets of the model come last. Admins see the owner of each voice.
+    The presets of the models come last. Admins see the owner of each voice.
     """
-    found = client.voices(kind=kind, labels=label)
+    found = client.voices(kind=kind, labels=label, model=model)
     if as_json:
         click.echo(json_line([as_dict(voice) for voice in found]))
     elif not found:
         click.echo("there are no voices; `voxcpm-grpc clone` stores one", err=True)
     else:
         owned = any(voice.principal for voice in found)
-        headings = ("ID", "KIND", "NAME", *(("OWNER",) if owned else ()), "SECONDS", "EXPIRES", "TRANSCRIPT")
-        click.echo(table(headings, [_row(voice, owned=owned) for voice in found]))
+        several = len({voice.model_fingerprint for voice in found}) > 1
+        more = (("MODEL",) if several else ()) + (("OWNER",) if owned else ())
+        headings = ("ID", "KIND", "NAME", *more, "SECONDS", "EXPIRES", "TRANSCRIPT")
+        click.echo(table(headings, [_row(voice, several=several, owned=owned) for voice in found]))
 
 
 @voices.command()
 @click.argument("id", metavar="NAME|ID")
+@model_option
 @as_json_option
 @with_client
-def show(client: Client, id: str, as_json: bool) -> None:
+def show(client: Client, id: str, model: str, as_json: bool) -> None:
     """Show all fields of one stored voice or preset."""
-    found = as_dict(client.get_voice(id))
+    found = as_dict(client.get_voice(id, model=model))
     click.echo(json_line(found) if as_json else fields(found))
 
 
 @voices.command()
 @click.argument("id", metavar="NAME|ID")
 @click.argument("name", metavar="NEW_NAME")
+@model_option
 @with_client
-def rename(client: Client, id: str, name: str) -> None:
+def rename(client: Client, id: str, name: str, model: str) -> None:
     """Give a stored voice another name. Its id stays.
 
     An empty NEW_NAME removes the name.
     """
-    renamed = client.update_voice(id, name=name)
+    renamed = client.update_voice(id, name=name, model=model)
     click.echo(f"{escaped(renamed.id)} is named {escaped(renamed.name) or 'nothing'}", err=True)
+
+
+@voices.command()
+@click.argument("id", metavar="NAME|ID")
+@click.option("--name", metavar="NEW_NAME", help="New name; an empty one removes the name.")
+@click.option(
+    "--label",
+    "label",
+    multiple=True,
+    callback=labels,
+    metavar="KEY=VALUE",
+    help="New label. Can be repeated. The new labels replace all labels.",
+)
+@click.option("--clear-labels", is_flag=True, help="Remove all labels.")
+@click.option(
+    "--ttl",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="New time to live, counted from the last use.",
+)
+@model_option
+@as_json_option
+@with_client
+def update(
+    client: Client,
+    id: str,
+    model: str,
+    name: str | None,
+    label: dict[str, str],
+    clear_labels: bool,
+    ttl: float | None,
+    as_json: bool,
+) -> None:
+    """Change the name, the labels or the time to live of a stored voice. Its id stays.
+
+    What is not given stays. Prints the voice as it is now.
+    """
+    if label and clear_labels:
+        raise click.UsageError("--label already replaces all labels; leave out --clear-labels")
+    if name is None and not label and not clear_labels and ttl is None:
+        raise click.UsageError("there is nothing to change; give --name, --label, --clear-labels or --ttl")
+    changed = client.update_voice(id, name=name, labels=label if label or clear_labels else None, ttl=ttl, model=model)
+    click.echo(json_line(as_dict(changed)) if as_json else fields(as_dict(changed)))
 
 
 @voices.command()
 @click.argument("ids", nargs=-1, required=True, metavar="NAME|ID...")
 @click.option("--missing-ok", is_flag=True, help="Ignore voices that do not exist.")
 @click.option("--cascade", is_flag=True, help="Also delete the members of a hifi voice that no other voice uses.")
+@model_option
 @with_client
-def delete(client: Client, ids: tuple[str, ...], missing_ok: bool, cascade: bool) -> None:
+def delete(client: Client, ids: tuple[str, ...], missing_ok: bool, cascade: bool, model: str) -> None:
     """Delete stored voices by their names or ids.
 
     A name that several voices have deletes none of them.
     """
     for id in ids:
-        client.delete_voice(id, missing_ok=missing_ok, cascade=cascade)
+        client.delete_voice(id, missing_ok=missing_ok, cascade=cascade, model=model)
         click.echo(f"deleted {escaped(id)}", err=True)
 
 
 def as_dict(voice: Voice) -> dict[str, Any]:
     """The fields of a voice as JSON values."""
-    found = dataclasses.asdict(dataclasses.replace(voice, preview=None))
-    del found["preview"]
+    found = dataclasses.asdict(dataclasses.replace(voice, preview=None, auditions=()))
+    del found["preview"], found["auditions"]
     return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in found.items()}
 
 
-def _row(voice: Voice, *, owned: bool) -> tuple[str, ...]:
+def _row(voice: Voice, *, several: bool, owned: bool) -> tuple[str, ...]:
     seconds = voice.prompt_seconds or voice.reference_seconds
     expires = voice.expires.strftime("%Y-%m-%d") if voice.expires else "-"
     transcript = textwrap.shorten(voice.transcript, TRANSCRIPT_CHARS, placeholder="...")
+    model = (voice.model or "-",) if several else ()
     owner = (voice.principal or "-",) if owned else ()
-    return (voice.id, voice.kind, voice.name or "-", *owner, f"{seconds:.1f}", expires, transcript)
+    return (voice.id, voice.kind, voice.name or "-", *model, *owner, f"{seconds:.1f}", expires, transcript)
