@@ -1,9 +1,7 @@
-"""Two servers that share their voices, behind HAProxy with the configuration that ships: one server to its callers."""
+"""Two servers that share their voices, behind a load balancer with the file that ships: one server to its callers."""
 
 from __future__ import annotations
 
-import os
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +12,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+from support.proxies import PROXIES, Proxy
 from support.servers import Server, serving
 from support.short_speech import SHORT
 from support.streams import PausedStream
@@ -25,49 +24,34 @@ from voxcpm_grpc.v1 import tts_pb2_grpc
 
 ROOT = Path(__file__).parents[3]
 TESTS = ("tests/e2e", *(f"tests/conformance/test_{name}.py" for name in ("error_table", "order", "uploads")))
-# HAProxy resets a stream that the server ends while the side of the client is open, often before the status.
-DESELECTED = ("-k", "not though_the_client_does_not_half_close")
-CONFIG = ROOT / "server/deploy/haproxy.cfg"
 LONG = "A sentence that takes its time to be spoken, as it is long, and longer than anyone would want to listen. "
 
-DELAY_SECONDS = 8.0  # HAProxy notices within two of its checks, one a second; a busy host may delay them
+DELAY_SECONDS = 8.0  # load balancers notice within two checks, one a second; a busy host may delay them
 
 pytestmark = pytest.mark.timeout(600)
 
 
 @dataclass(frozen=True)
 class Site:
-    """Two servers and the address in front of them."""
+    """Two servers and the load balancer in front of them."""
 
+    proxy: Proxy
     address: str
     servers: tuple[Server, ...]
 
 
 @contextmanager
-def site(folder: Path) -> Iterator[Site]:
+def site(proxy: Proxy, folder: Path) -> Iterator[Site]:
     with ExitStack() as stack:
         drain = ("--drain-seconds", f"{NEVER_SECONDS:g}", "--drain-delay-seconds", f"{DELAY_SECONDS:g}")
         servers = tuple(stack.enter_context(serving(folder / "voices", *drain)) for _ in range(2))
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            address = f"127.0.0.1:{free.getsockname()[1]}"
-        names = {"VOXCPM_LISTEN": address} | {
-            f"VOXCPM_SERVER_{number}": server.address for number, server in enumerate(servers, 1)
-        }
-        log = stack.enter_context((folder / "haproxy.log").open("w+"))
-        process = subprocess.Popen(["haproxy", "-db", "-f", CONFIG], env=os.environ | names, stdout=log, stderr=log)
-        try:
-            with Client(address, timeout=HANG_SECONDS) as client:
-                assert client.health(), (folder / "haproxy.log").read_text("utf-8")
-            yield Site(address, servers)
-        finally:
-            process.terminate()
-            process.wait(HANG_SECONDS)
+        address = stack.enter_context(proxy.running(folder, [server.address for server in servers]))
+        yield Site(proxy, address, servers)
 
 
-@pytest.fixture
-def shared(tmp_path: Path) -> Iterator[Site]:
-    with site(tmp_path) as running:
+@pytest.fixture(params=PROXIES, ids=lambda proxy: proxy.name)
+def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
+    with site(request.param, tmp_path) as running:
         yield running
 
 
@@ -77,7 +61,7 @@ def test_the_tests_of_any_server_pass_and_both_servers_take_part(shared):
         "-m",
         "pytest",
         *TESTS,
-        *DESELECTED,
+        *(("-k", shared.proxy.deselected) if shared.proxy.deselected else ()),
         "--target",
         shared.address,
         "-p",
@@ -123,7 +107,7 @@ def test_a_server_drains_without_cutting_anyone_off(shared):
     leaving, staying = shared.servers
     talks = [Talk(shared.address) for _ in range(4)]
     leaving.terminate()
-    spoken, errors = speak_on(shared.address, DELAY_SECONDS + 4, retries=0)
+    spoken, errors = speak_on(shared.address, DELAY_SECONDS + 4, retries=0 if shared.proxy.asks_health else 4)
     assert spoken
     assert errors == []
     for talk in talks:
@@ -145,7 +129,7 @@ def test_a_server_that_dies_takes_only_its_own_streams_along(shared):
     assert errors == []
     ended = [how_it_ends(talk) for talk in talks]
     assert ended.count("complete") == 2  # those of the other server
-    assert set(ended) <= {"complete", "CANCELLED", "UNAVAILABLE"}  # HAProxy resets what it cannot end,
+    assert set(ended) <= {"complete", *shared.proxy.ends}  # a load balancer resets what it cannot end,
     with Client(shared.address, timeout=HANG_SECONDS) as client, client.speak(LONG * 20) as stream:
         next(stream)
         last.kill()

@@ -1,0 +1,60 @@
+"""The files of server/deploy, as the tests read them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "server/deploy"
+DOCKERFILE = DEPLOY / "docker/Dockerfile"
+COMPOSE = DEPLOY / "compose/compose.yaml"
+PROMETHEUS = DEPLOY / "prometheus/prometheus.yml"
+ALERTS = DEPLOY / "prometheus/alerts.yml"
+DASHBOARD = DEPLOY / "grafana/dashboards/voxcpm-grpc.json"
+KUBERNETES = DEPLOY / "kubernetes"
+STOP_SECONDS = 15.0  # for the end of engines and fronts after the drain
+
+
+def document(path: Path) -> Any:
+    """The only YAML document of a file."""
+    return yaml.safe_load(path.read_text("utf-8"))
+
+
+def environment(path: Path) -> dict[str, str]:
+    """The variables of an .env file."""
+    lines = [line for line in path.read_text("utf-8").splitlines() if line and not line.startswith("#")]
+    return {name: value for name, _, value in (line.partition("=") for line in lines)}
+
+
+def panels() -> list[dict[str, Any]]:
+    """The panels of the dashboard, without its rows."""
+    return [panel for panel in json.loads(DASHBOARD.read_text("utf-8"))["panels"] if panel["type"] != "row"]
+
+
+def queries() -> Iterator[tuple[str, str]]:
+    """Title and query of every target of the dashboard."""
+    for panel in panels():
+        for target in panel["targets"]:
+            yield f"{panel['title']} {target['refId']}", target["expr"]
+
+
+def rules() -> list[dict[str, Any]]:
+    """The alert rules."""
+    return [rule for group in document(ALERTS)["groups"] for rule in group["rules"]]
+
+
+def metrics_of(query: str) -> set[str]:
+    """The names of metrics in a query, with the suffix of a histogram's series."""
+    return set(re.findall(r"\b(?:voxcpm|process)_\w+", re.sub(r'"[^"]*"', '""', query)))
+
+
+def seconds(text: str) -> float:
+    """A duration of compose, such as 50s or 1m30s."""
+    units = {"h": 3600.0, "m": 60.0, "s": 1.0}
+    return sum(float(number) * units[unit] for number, unit in re.findall(r"([\d.]+)([hms])", text))
