@@ -24,8 +24,8 @@ from voxcpm_grpc.layers.ops import TorchOps
 from voxcpm_grpc.layers.rope import build_rope
 from voxcpm_grpc.layers.transformer import StackShape
 from voxcpm_grpc.layers.weights import Weights
-from voxcpm_grpc.models.voxcpm2.local import LocDiT
-from voxcpm_grpc.models.voxcpm2.persistent import flow_weights
+from voxcpm_grpc.models.voxcpm.local import LocDiT
+from voxcpm_grpc.models.voxcpm.persistent import flow_weights
 
 TOKENS = 11
 
@@ -60,7 +60,7 @@ def random_dit(layers: int, dtype: torch.dtype, seed: int = 0) -> LocDiT:
     tensors = RandomTensors(shapes, seed)
     weights = Weights("random", tensors, torch.device("cuda"), dtype, torch.bfloat16)
     rope = build_rope(TOKENS, HEAD, 10000, None, 1.0, torch.bfloat16).to(torch.device("cuda"))
-    return LocDiT(stack, LATENT, rope, ReferenceAttention(), TorchOps(), weights)
+    return LocDiT(stack, LATENT, rope, ReferenceAttention(), TorchOps(), weights, mu_tokens=2)
 
 
 def persistent(dit: LocDiT) -> PersistentFlow:

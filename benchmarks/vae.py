@@ -18,9 +18,9 @@ from torch import Tensor
 from benchmarks.measuring.flags import command_parser, integers
 from tools import make_checkpoint
 from voxcpm_grpc.layers.weights import Weights
-from voxcpm_grpc.models.voxcpm2.backend import choose_decoder
-from voxcpm_grpc.models.voxcpm2.config import VAEConfig
-from voxcpm_grpc.models.voxcpm2.vae import Decoder, StreamingDecoder, build_decoder
+from voxcpm_grpc.models.voxcpm.backend import choose_decoder
+from voxcpm_grpc.models.voxcpm.config import VAEConfig
+from voxcpm_grpc.models.voxcpm.vae import Decoder, StreamingDecoder, build_decoder
 
 PRODUCTS = 2.83e9  # floating-point operations of the products of a patch
 WEIGHTS = 45.5e6  # of the products

@@ -18,7 +18,7 @@ from time import perf_counter
 import numpy as np
 import torch
 
-from benchmarks.engine.requests import requests
+from benchmarks.engine.requests import requests, with_prompt
 from benchmarks.measuring import bursts
 from benchmarks.measuring.bursts import Row
 from benchmarks.measuring.environment import command, gpu_memory_gib, versions
@@ -77,15 +77,22 @@ def measure(
     chars: int,
     repeats: int,
     first: int,
+    prompt_steps: int = 0,
     upload_seconds: float = 0.0,
 ) -> Row:
-    """The median row of `repeats` bursts. upload_seconds: length of a recording that is encoded meanwhile."""
+    """The median row of `repeats` bursts.
+
+    prompt_steps: length of the prompt that each request continues, in steps; 0 for none
+    upload_seconds: length of a recording that is encoded meanwhile
+    """
     samples = int(upload_seconds * engine.info.input_sample_rate)
     upload = np.random.default_rng(0).uniform(-0.5, 0.5, samples).astype(np.float32)
     rows = []
     for repeat in range(repeats + 1):
         serial = first + repeat * streams
         burst = requests(serial, streams, steps=steps, timesteps=timesteps, chars=chars)
+        if prompt_steps:
+            burst = [with_prompt(request, prompt_steps, engine.info) for request in burst]
         rows.append(run_burst(engine, burst, upload))
     return bursts.median(rows[1:])
 
@@ -100,6 +107,9 @@ def main() -> None:
     parser.add_argument("--timesteps", type=int, default=10, help="flow-matching steps")
     parser.add_argument("--chars", type=int, default=110, help="characters of each text")
     parser.add_argument("--repeats", type=int, default=3, help="bursts of each row, after one that warms up")
+    parser.add_argument(
+        "--prompt-steps", type=int, default=0, help="steps of a prompt that each stream continues: a long context"
+    )
     parser.add_argument("--upload-seconds", type=float, default=0.0, help="length of a recording to encode meanwhile")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
     parser.add_argument("--eager", action="store_true", help="use no CUDA graphs")
@@ -116,8 +126,15 @@ def main() -> None:
     with torch.inference_mode():
         for count in counts:
             shape = {"steps": options.steps, "timesteps": options.timesteps, "chars": options.chars}
-            shape["upload_seconds"] = options.upload_seconds
-            row = measure(engine, count, repeats=options.repeats, first=first, **shape)
+            row = measure(
+                engine,
+                count,
+                repeats=options.repeats,
+                first=first,
+                prompt_steps=options.prompt_steps,
+                upload_seconds=options.upload_seconds,
+                **shape,
+            )
             first += count * (options.repeats + 1)
             rows.append(row)
             print(bursts.line(row), flush=True)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
+
 from benchmarks.measuring.texts import text
-from voxcpm_grpc.request import Request, Sampling
+from voxcpm_grpc.request import Conditioning, ModelInfo, Prompt, Request, Sampling
 
 
 def requests(first: int, streams: int, *, steps: int, timesteps: int, chars: int) -> list[Request]:
@@ -12,3 +16,10 @@ def requests(first: int, streams: int, *, steps: int, timesteps: int, chars: int
     return [
         Request(id=str(serial), text=text(serial, chars), sampling=sampling) for serial in range(first, first + streams)
     ]
+
+
+def with_prompt(request: Request, steps: int, info: ModelInfo) -> Request:
+    """The request behind a prompt of random latents that is `steps` steps long."""
+    latents = np.random.default_rng(int(request.id)).standard_normal((steps, info.patch_size, info.latent_dim))
+    prompt = Prompt(text=f"{request.text} ", latents=latents.astype(np.float32))
+    return replace(request, conditioning=Conditioning(prompt=prompt))
