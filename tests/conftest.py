@@ -37,6 +37,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_addoption(parser):
     help = "HOST:PORT of the server that tests/e2e and tests/conformance shall test; without it they start one"
     parser.addoption("--target", default="", metavar="HOST:PORT", help=help)
+    help = "directory of the model that tests/conformance shall serve; without it a tiny VoxCPM2"
+    parser.addoption("--model", default="", metavar="DIR", help=help)
     help = "PEM file of the authority of the server at --target, which uses TLS; for tests/conformance"
     parser.addoption("--ca", default="", metavar="FILE", help=help)
     help = "API key or token for the server at --target; for tests/conformance"

@@ -14,6 +14,7 @@ ROOT = Path(__file__).parent.parent
 INSTALLED = {
     "voxcpm_grpc": ROOT / "voxcpm_grpc",
     "voxcpm_server": ROOT / "server/voxcpm_server",
+    "voxcpm_gateway": ROOT / "server/voxcpm_gateway",
     "voxcpm_client": ROOT / "clients/python/voxcpm_client",
 }
 PACKAGES = INSTALLED | {"benchmarks": ROOT / "benchmarks", "tools": ROOT / "tools"}
@@ -178,10 +179,10 @@ def test_every_folder_has_a_row_and_every_row_exists():
         ),
         (
             "voxcpm_grpc.engine.x",
-            "from voxcpm_grpc.models import voxcpm2",
-            "must not import voxcpm_grpc.models.voxcpm2",
+            "from voxcpm_grpc.models import voxcpm",
+            "must not import voxcpm_grpc.models.voxcpm",
         ),
-        ("voxcpm_grpc.engine.x", "from ..models.voxcpm2 import y", "must not import voxcpm_grpc.models.voxcpm2"),
+        ("voxcpm_grpc.engine.x", "from ..models.voxcpm import y", "must not import voxcpm_grpc.models.voxcpm"),
         ("voxcpm_grpc.engine.x", "import grpc", "must not import grpc"),
         (
             "voxcpm_grpc.pool.x",
@@ -295,8 +296,8 @@ def test_the_client_needs_the_base_installation_only(tmp_path):
     run(IMPORT_ALL, f"{server_only},grpc_health,grpc_reflection,sounddevice", *client, cwd=tmp_path)
 
 
-def test_only_the_three_packages_are_importable(tmp_path):
+def test_only_the_four_packages_are_importable(tmp_path):
     script = "import importlib.util as u, sys; print(*(n for n in sys.argv[1:] if u.find_spec(n)))"
     folders = [path.name for path in ROOT.iterdir() if path.is_dir() and path.name.isidentifier()]
-    found = run(script, *folders, "server", "clients", "tests", "voxcpm_server", "voxcpm_client", cwd=tmp_path)
+    found = run(script, *folders, "server", "clients", "tests", *INSTALLED, cwd=tmp_path)
     assert set(found.split()) == set(INSTALLED)

@@ -19,6 +19,7 @@ VOICE = ROOT / "voxcpm_grpc/demo"
 SOURCES = {
     "voxcpm_grpc": ROOT / "voxcpm_grpc",
     "voxcpm_server": ROOT / "server/voxcpm_server",
+    "voxcpm_gateway": ROOT / "server/voxcpm_gateway",
     "voxcpm_client": ROOT / "clients/python/voxcpm_client",
 }
 RESOLVE = "import sys; from voxcpm_grpc.checkpoint import resolve; print(resolve('demo'))"
@@ -72,7 +73,7 @@ def run(program: str, *folders: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_it_holds_three_packages_and_nothing_else(wheel):
+def test_it_holds_four_packages_and_nothing_else(wheel):
     tops = {name.partition("/")[0] for name in wheel.namelist()}
     assert tops == {*SOURCES, f"voxcpm_grpc-{__version__}.dist-info"}
     assert not [name for name in wheel.namelist() if "__pycache__" in name or "/test_" in name]

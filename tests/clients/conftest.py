@@ -13,6 +13,7 @@ import grpc
 import numpy as np
 import pytest
 from google.protobuf.any_pb2 import Any
+from google.protobuf.wrappers_pb2 import StringValue
 from google.rpc.error_details_pb2 import BadRequest, RequestInfo, RetryInfo
 from google.rpc.status_pb2 import Status
 from support.waiting import HANG_SECONDS
@@ -21,6 +22,7 @@ from voxcpm_grpc.audio.wav import header as wav_header
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
 
+SERVING = 1  # grpc.health.v1
 RATE = 16000
 RUN = 160  # samples of one character
 
@@ -94,6 +96,8 @@ class Servicer(tts_pb2_grpc.VoxCPMServiceServicer):
         self.hold.set()
         self.arrived = threading.Condition()
         self.max_text_chars = 20_000
+        self.older_model = False  # that takes prompts alone
+        self.statuses = {"": SERVING, "liveness": SERVING}  # by the name of the health service
         self.warnings: list[pb.Warning] = []  # of the next streams and uploads
 
     def fail(self, code: str, times: int = 1, **details) -> None:
@@ -138,7 +142,7 @@ class Servicer(tts_pb2_grpc.VoxCPMServiceServicer):
                         header=pb.StreamHeader(
                             request_id=request.config.request_id,
                             format=pb.AudioFormat(encoding=encoding, sample_rate_hz=rate),
-                            model="fake",
+                            model=request.config.model or "fake",
                             seed=request.config.turn.sampling.seed or 99,
                         ),
                         warnings=self.warnings,
@@ -177,9 +181,12 @@ class Servicer(tts_pb2_grpc.VoxCPMServiceServicer):
                     )
                     sequence += 1
                 case "interrupt":
-                    yield pb.AudioChunk(
-                        sequence=sequence, interrupted=pb.Interrupted(tag=request.interrupt.tag, sent_samples=at)
-                    )
+                    interrupted = pb.Interrupted(tag=request.interrupt.tag, sent_samples=at)
+                    if request.interrupt.HasField("played_samples"):
+                        interrupted.heard_turn_index, interrupted.heard_estimated = turn, True
+                        interrupted.heard_input_end = (request.interrupt.played_samples - turn_start) // RUN
+                        interrupted.dropped_flush_tags.extend(["a", ""])
+                    yield pb.AudioChunk(sequence=sequence, interrupted=interrupted)
                     sequence += 1
                 case "finish":
                     break
@@ -201,14 +208,17 @@ class Servicer(tts_pb2_grpc.VoxCPMServiceServicer):
     def AddPrompt(self, request_iterator, context):
         config, recordings = self._upload("AddPrompt", request_iterator, context)
         yield from self._stored("prm_", pb.VOICE_KIND_PROMPT, config, recordings, config.transcript)
+        yield from self._auditions(config, request_iterator, context)
 
     def AddReference(self, request_iterator, context):
         config, recordings = self._upload("AddReference", request_iterator, context)
         yield from self._stored("ref_", pb.VOICE_KIND_REFERENCE, config, recordings)
+        yield from self._auditions(config, request_iterator, context)
 
     def AddHifi(self, request_iterator, context):
         config, recordings = self._upload("AddHifi", request_iterator, context)
         yield from self._stored("hifi_", pb.VOICE_KIND_HIFI, config, recordings, config.uploaded_prompt.transcript)
+        yield from self._auditions(config, request_iterator, context)
 
     def EncodeLatents(self, request_iterator, context):
         _, recordings = self._upload("EncodeLatents", request_iterator, context)
@@ -255,10 +265,26 @@ class Servicer(tts_pb2_grpc.VoxCPMServiceServicer):
         self.handles[id] = handle
         self.recordings[id] = b"".join(recordings.values())
         format = pb.AudioFormat(encoding=pb.AUDIO_ENCODING_PCM_S16LE, sample_rate_hz=RATE)
-        yield pb.AudioChunk(header=pb.StreamHeader(request_id=options.request_id, format=format))
+        seed = config.preview.turn.sampling.seed
+        yield pb.AudioChunk(header=pb.StreamHeader(request_id=options.request_id, format=format, seed=seed))
         yield pb.AudioChunk(handle=handle, sequence=1, warnings=self.warnings)
         if config.preview.mode == pb.PREVIEW_MODE_RECONSTRUCTION:
             yield pb.AudioChunk(audio=self.samples("preview").tobytes(), sample_count=7 * RUN, sequence=2)
+        if config.preview.mode == pb.PREVIEW_MODE_SYNTHESIS:
+            text = config.preview.text or "the default"
+            yield pb.AudioChunk(audio=self.samples(text).tobytes(), sample_count=len(text) * RUN, sequence=2)
+
+    def _auditions(self, config, requests, context):
+        """Speaks auditions, each in two chunks; a text with a question mark fails."""
+        for turn, request in enumerate(requests if config.preview.auditions else (), 1):
+            self.calls[-1].received.append(request)
+            text = request.audition.text
+            if "?" in text:
+                context.abort(grpc.StatusCode.INVALID_ARGUMENT, "no questions")
+            for half in (text[:1], text[1:]):
+                audio = self.samples(half).tobytes()
+                yield pb.AudioChunk(audio=audio, sample_count=len(half) * RUN, turn_index=turn)
+            yield pb.AudioChunk(flush_done=pb.FlushDone(tag=request.audition.tag), turn_index=turn)
 
     def GetVoice(self, request, context):
         self._begin("GetVoice", context)
@@ -269,6 +295,9 @@ class Servicer(tts_pb2_grpc.VoxCPMServiceServicer):
         handle = self._named(request.id, context)
         if request.HasField("display_name"):
             handle.display_name = request.display_name
+        if request.HasField("labels"):
+            handle.labels.clear()
+            handle.labels.update(request.labels.labels)
         return pb.UpdateVoiceResponse(handle=handle)
 
     def _named(self, name, context):
@@ -297,15 +326,23 @@ class Servicer(tts_pb2_grpc.VoxCPMServiceServicer):
         if fault:
             fault.abort(context)
         info = pb.GetModelInfoResponse(
-            model="fake",
+            model=request.model or "fake",
             output_sample_rate_hz=RATE,
             output_encodings=[pb.AUDIO_ENCODING_PCM_S16LE],
             inference_timesteps=[4, 10],
             presets=["anna", "otto"],
         )
         info.limits.max_buffered_text_chars = self.max_text_chars
+        if self.older_model:
+            info.voice_kinds.append(pb.VOICE_KIND_PROMPT)
+            info.no_styles = True
         info.limits.max_prompt_duration.FromMilliseconds(60_500)
         return info
+
+    def ListModels(self, request, context):
+        self._begin("ListModels", context)
+        small = pb.Model(name="small", is_default=True, serving=True, presets=["anna"], engines=2, engines_ready=1)
+        return pb.ListModelsResponse(models=[small, pb.Model(name="large", model_fingerprint="e" * 40)])
 
     def _begin(self, method: str, context) -> tuple[Call, Fault | None]:
         call = Call(method)
@@ -333,7 +370,10 @@ class FakeServer(Servicer):
     target: str
 
     def health(self, request: bytes, context) -> bytes:
-        return b"\x08\x01"
+        name = StringValue.FromString(request).value
+        if name not in self.statuses:
+            context.abort(grpc.StatusCode.NOT_FOUND, "unknown service")
+        return bytes((8, self.statuses[name]))
 
 
 @pytest.fixture

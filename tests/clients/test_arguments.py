@@ -32,7 +32,7 @@ async def test_an_unknown_option_is_a_type_error_with_the_nearest_name(client, s
 
 
 async def test_an_option_that_resembles_none_gets_the_list_of_all(client):
-    with pytest.raises(TypeError, match=r"no option 'qqq'; the options are voice, no_voice, prompt, .*timeout"):
+    with pytest.raises(TypeError, match=r"no option 'qqq'; the options are .*voice, no_voice, prompt, .*timeout"):
         await client.say("Hello.", qqq=1)
 
 

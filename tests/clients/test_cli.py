@@ -42,6 +42,27 @@ def test_say_writes_a_wav_file_and_prints_a_report(run, server, tmp_path):
     assert result.stderr == ""
 
 
+def test_the_models_are_listed(run):
+    lines = run("models").stdout.splitlines()
+    assert lines[0].split() == ["NAME", "ARCHITECTURE", "HZ", "ENGINES", "PRESETS", "FINGERPRINT"]
+    assert lines[1].split()[:1] + lines[1].split()[-2:] == ["small", "1/2", "anna"]
+    small, large = json.loads(run("models", "--json").stdout)
+    assert (small["name"], small["is_default"], large["name"], large["engines"]) == ("small", True, "large", 0)
+
+
+@pytest.mark.parametrize("given", [{"flag": True}, {"flag": False}])
+def test_a_command_names_the_model(run, server, tmp_path, monkeypatch, given):
+    named = ["--model", "large"] if given["flag"] else []
+    if not named:
+        monkeypatch.setenv("VOXCPM_CLIENT_MODEL", "large")
+    assert run("say", TEXT, "--out", "a.wav", *named).exit_code == 0
+    assert server.streams[-1].config.model == "large"
+    assert json.loads(run("info", "--json", *named).stdout)["model"] == "large"
+    assert run("clone", tmp_path / "a.wav", "--reference-only", "--say", TEXT, "--out", "b.wav", *named).exit_code == 0
+    assert server.calls[-2].received[0].config.model == "large"
+    assert server.streams[-1].config.model == "large"
+
+
 def test_say_without_speakers_writes_speech_wav(run, server, tmp_path):
     assert run("say", TEXT).exit_code == 0
     np.testing.assert_array_equal(frames(tmp_path / "speech.wav"), server.samples(TEXT))
@@ -116,12 +137,14 @@ def test_say_sends_every_option(run, server, tmp_path):
     (tmp_path / "r.wav").write_bytes(b"reference")
     options = "--seed 1 --cfg 3 --timesteps 4 --temperature 0.5 --min-steps 3 --max-steps 30 --rate 8000"
     modes = "--segmentation manual --continuity independent --prompt p.wav --prompt-text said --reference r.wav"
-    result = run("say", TEXT, *options.split(), *modes.split())
+    sound = "--speed 1.5 --volume -6"
+    result = run("say", TEXT, *options.split(), *modes.split(), *sound.split())
     assert result.exit_code == 0, result.output
     config = server.streams[-1].config
     sampling = config.turn.sampling
     assert (sampling.seed, sampling.cfg_value, sampling.inference_timesteps) == (1, 3.0, 4)
     assert (sampling.temperature, sampling.min_steps, sampling.max_steps) == (0.5, 3, 30)
+    assert (config.turn.speed, config.turn.volume_gain_db) == (1.5, -6)
     assert config.output.sample_rate_hz == 8000
     assert config.segmentation.mode == 1 and config.segmentation.continuity == 1
     assert config.conditioning.inline_prompt.transcript == "said"
@@ -273,6 +296,34 @@ def test_clone_speaks_with_the_new_voice(run, server, tmp_path):
     np.testing.assert_array_equal(frames(tmp_path / "hello.wav"), server.samples(TEXT))
 
 
+def test_clone_writes_a_preview_that_the_new_voice_speaks(run, server, tmp_path):
+    (tmp_path / "anna.wav").write_bytes(b"recording")
+    clone = ("clone", "anna.wav", "--reference-only", "--preview", "preview.wav")
+    assert run(*clone, "--preview-text", "Good day.", "--seed", "3", "--style", "calm").exit_code == 0
+    np.testing.assert_array_equal(frames(tmp_path / "preview.wav"), server.samples("Good day."))
+    preview = server.calls[-1].received[0].config.preview
+    assert (preview.turn.sampling.seed, preview.turn.style) == (3, "calm")
+    assert run(*clone, "--preview-mode", "synthesis").exit_code == 0
+    np.testing.assert_array_equal(frames(tmp_path / "preview.wav"), server.samples("the default"))
+    assert run(*clone, "--preview-mode", "reconstruction").exit_code == 0
+    np.testing.assert_array_equal(frames(tmp_path / "preview.wav"), server.samples("preview"))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--preview-text", "Hi."), "with --preview"),
+        (("--preview-mode", "synthesis"), "with --preview"),
+        (("--preview", "a.wav", "--preview-mode", "reconstruction", "--preview-text", "Hi."), "says no text"),
+    ],
+)
+def test_a_preview_that_contradicts_itself_stores_no_voice(run, server, tmp_path, options, message):
+    (tmp_path / "anna.wav").write_bytes(b"recording")
+    result = run("clone", "anna.wav", "--reference-only", *options)
+    assert result.exit_code == 2 and message in result.stderr
+    assert not server.calls
+
+
 def test_voices_are_listed_in_columns_shown_and_deleted(run, server, tmp_path):
     assert "there are no voices" in run("voices", "list").stderr
     (tmp_path / "anna.wav").write_bytes(b"recording")
@@ -319,6 +370,37 @@ def test_voices_are_shown_renamed_and_deleted_by_their_names(run, server, tmp_pa
     assert not server.handles
 
 
+def test_the_labels_and_other_properties_of_a_voice_are_updated(run, server, tmp_path):
+    (tmp_path / "ada.wav").write_bytes(b"recording")
+    id = run("clone", "ada.wav", "--reference-only", "--name", "Ada", "--label", "old=1").stdout.strip()
+    shown = json.loads(run("voices", "update", "Ada", "--label", "team=x", "--label", "of=me", "--json").stdout)
+    assert (shown["id"], shown["labels"], shown["name"]) == (id, {"team": "x", "of": "me"}, "Ada")
+    (request,) = server.calls[-1].received
+    assert not request.HasField("display_name") and not request.HasField("ttl")
+    result = run("voices", "update", id, "--clear-labels", "--name", "Bea", "--ttl", "90")
+    assert result.exit_code == 0 and "Bea" in result.stdout
+    (request,) = server.calls[-1].received
+    assert (request.display_name, request.ttl.seconds, dict(request.labels.labels)) == ("Bea", 90, {})
+    assert not server.handles[id].labels
+    run("voices", "update", "Bea", "--ttl", "60")
+    assert not server.calls[-1].received[0].HasField("labels")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ((), "there is nothing to change"),
+        (("--label", "a=b", "--clear-labels"), "replaces all labels"),
+        (("--label", "a"), "is not KEY=VALUE"),
+        (("--ttl", "0"), "--ttl"),
+    ],
+)
+def test_an_update_that_cannot_be_asks_no_server(run, server, options, message):
+    result = run("voices", "update", "Ada", *options)
+    assert result.exit_code == 2 and message in result.stderr
+    assert not server.calls
+
+
 def test_warnings_go_to_stderr_once(run, server, tmp_path):
     server.warnings = [
         pb.Warning(kind=pb.WARNING_KIND_NOISY_RECORDING, message="the recording is mostly noise"),
@@ -340,6 +422,23 @@ def test_a_preview_in_an_unknown_format_stores_no_voice(run, server, tmp_path):
     assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
     assert "must end in .wav, .pcm or .raw" in result.stderr
     assert not server.handles
+
+
+def test_health_exits_as_the_server_reports(run, server):
+    server.statuses[""] = 2  # NOT_SERVING
+    ready, alive = run("health"), run("health", "--service", "liveness")
+    assert (ready.exit_code, ready.stdout) == (1, "NOT_SERVING\n")
+    assert (alive.exit_code, alive.stdout) == (0, "SERVING\n")
+    server.statuses[""] = 1
+    assert run("health").exit_code == 0
+
+
+def test_health_asks_once_and_explains_what_does_not_answer(run, monkeypatch):
+    unknown = run("health", "--service", "voice")
+    assert (unknown.exit_code, unknown.stderr) == (1, "Error: unknown service\n")
+    monkeypatch.setenv("VOXCPM_CLIENT_RETRY_SECONDS", "600")
+    nobody = run("health", "--target", "127.0.0.1:1")
+    assert (nobody.exit_code, nobody.stderr.count("\n")) == (1, 1)
 
 
 def test_info_prints_the_model_and_its_limits(run):
@@ -388,3 +487,24 @@ def test_download_needs_its_package_only_for_a_repository(run, monkeypatch):
     assert result.exit_code == 1
     assert "huggingface_hub" in result.stderr or "voxcpm-grpc[download]" in result.stderr
     assert run("download", "demo").exit_code == 0
+
+
+def test_say_sends_the_words_of_a_lexicon(run, server, tmp_path):
+    (tmp_path / "words.toml").write_text('GIF = "jif"\n"重庆" = "崇庆"\n', "utf-8")
+    assert run("say", TEXT, "--lexicon", "words.toml").exit_code == 0
+    entries = server.streams[-1].config.lexicon
+    assert [(entry.word, entry.spelling) for entry in entries] == [("GIF", "jif"), ("重庆", "崇庆")]
+    (tmp_path / "words.toml").write_text("GIF = 1\n")
+    result = run("say", TEXT, "--lexicon", "words.toml")
+    assert result.exit_code == 2
+    assert "'GIF' that is not a string" in " ".join(result.stderr.split())
+
+
+def test_clone_asks_for_a_recording_without_noise_and_silence(run, server, tmp_path):
+    (tmp_path / "a.wav").write_bytes(b"RIFF")
+    assert run("clone", "a.wav", "--reference-only", "--denoise", "--trim-silence").exit_code == 0
+    config = server.calls[-1].received[0].config
+    assert (config.denoise, config.trim_silence_vad) == (True, True)
+    assert run("clone", "a.wav", "--reference-only").exit_code == 0
+    config = server.calls[-1].received[0].config
+    assert (config.denoise, config.trim_silence_vad) == (False, False)

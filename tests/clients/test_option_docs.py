@@ -11,20 +11,29 @@ import pytest
 
 import voxcpm_client
 from voxcpm_client.cli.say import say
-from voxcpm_grpc.audio import Encoding
+from voxcpm_grpc.audio import NO_CLEANING, NO_EFFECTS, Encoding
 from voxcpm_grpc.audio.encode import COMPRESSION_LEVEL
 from voxcpm_grpc.request import MAX_SEED, Sampling
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.settings.types import MAX_SECONDS
 from voxcpm_grpc.settings.voices import VoiceSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
-from voxcpm_server.wire import inputs, requests
+from voxcpm_server.wire import inputs, requests, voice_requests
 from voxcpm_server.wire.enums import CONTINUITIES, FIRST_SEGMENTS, MODES, PRIORITIES
+from voxcpm_server.wire.text_requests import DEFAULT_ATTEMPTS
 
 FOLDER = Path(inspect.getfile(voxcpm_client)).parent
 TREES = [ast.parse(path.read_text("utf-8")) for path in FOLDER.glob("*.py")]
 SERVER_DEFAULTS = {
     "no_voice": False,
+    "normalize": inputs.TurnConfig().normalize,
+    "denoise": NO_CLEANING.denoise,
+    "trim_silence_vad": NO_CLEANING.trim_silence,
+    "retry_badcase": inputs.TurnConfig().max_attempts > 1,
+    "retry_badcase_max_times": DEFAULT_ATTEMPTS,
+    "retry_badcase_ratio_threshold": Sampling().steps_per_token,
+    "speed": NO_EFFECTS.speed,
+    "volume_gain_db": NO_EFFECTS.gain_db,
     "cfg_value": Sampling().cfg_value,
     "timesteps": Sampling().inference_timesteps,
     "temperature": Sampling().temperature,
@@ -43,11 +52,11 @@ SERVER_DEFAULTS = {
     "preview": False,
 }
 LIMITS = {
-    ("SpeechOptions", "style"): LimitSettings().max_style_chars,
+    ("TurnOptions", "style"): LimitSettings().max_style_chars,
     ("SpeechOptions", "language"): requests.MAX_LANGUAGE,
     ("SpeechOptions", "request_id"): requests.MAX_REQUEST_ID,
     ("VoiceOptions", "request_id"): requests.MAX_REQUEST_ID,
-    ("VoiceOptions", "name"): requests.MAX_NAME,
+    ("VoiceOptions", "name"): inputs.MAX_NAME,
     ("Prompt", "transcript"): LimitSettings().max_transcript_chars,
 }
 
@@ -123,7 +132,7 @@ def read(stated: str) -> object:
 
 def test_the_lists_are_complete():
     assert {"SpeechOptions", "VoiceOptions", "Prompt", "Chunk", "Voice", "ModelInfo", "SpeechError"} <= set(PUBLIC)
-    options = {field for name, field in FIELDS if name == "SpeechOptions"}
+    options = {field for name, field in FIELDS if name in ("SpeechOptions", "TurnOptions")}
     assert options == set(voxcpm_client.SpeechOptions.__annotations__)
     assert {"Client.__init__", "AsyncClient.speak", "Session.flush", "tls_credentials"} <= set(FUNCTIONS)
 
@@ -166,7 +175,7 @@ def test_the_default_of_a_field_is_that_of_the_code(name):
         assert read(stated_default(doc)) == made, field
 
 
-@pytest.mark.parametrize("name", ["SpeechOptions", "VoiceOptions"])
+@pytest.mark.parametrize("name", ["SpeechOptions", "TurnOptions", "VoiceOptions"])
 def test_the_default_of_an_option_is_that_of_the_server(name):
     for field, doc, _ in fields(PUBLIC[name]):
         assert "Default: " in doc, field
@@ -184,10 +193,12 @@ def test_the_limit_of_an_option_is_that_of_the_server(option, limit):
 
 def test_other_numbers_are_those_of_the_server():
     assert MAX_SEED == 2**63 - 1
-    assert "0 to 2**63 - 1" in FIELDS["SpeechOptions", "seed"]
+    assert "0 to 2**63 - 1" in FIELDS["TurnOptions", "seed"]
     assert MAX_SECONDS == 100 * 365 * 86400
     assert "at most 100 years" in FIELDS["VoiceOptions", "ttl"]
-    labels = f"at most {requests.MAX_LABELS}, with keys and values of at most {requests.MAX_LABEL} characters"
+    labels = (
+        f"at most {voice_requests.MAX_LABELS}, with keys and values of at most {voice_requests.MAX_LABEL} characters"
+    )
     assert labels in FIELDS["VoiceOptions", "labels"]
     for client in ("Client", "AsyncClient"):
         doc = ast.get_docstring(FUNCTIONS[f"{client}.add_prompt"]) or ""
@@ -197,7 +208,7 @@ def test_other_numbers_are_those_of_the_server():
 def test_the_program_shows_the_defaults_of_the_server():
     shown = {option.name: option.show_default for option in say.params if isinstance(option, click.Option)}
     for name, default in SERVER_DEFAULTS.items():
-        if name in shown and name != "no_voice":  # a flag
+        if name in shown and name not in ("no_voice", "normalize", "retry_badcase"):  # flags
             assert shown[name] == (f"{default:g}" if isinstance(default, float | int) else default), name
 
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from support.waiting import HANG_SECONDS, wait_until
 
-from voxcpm_client import AsyncClient, Cancelled, Client, Encoding, SpeechError
+from voxcpm_client import AsyncClient, Cancelled, Client, Encoding, InvalidArgument, SpeechError
+from voxcpm_grpc.v1 import tts_pb2 as pb
 
 TEXT = "Hello, 你好!"
 
@@ -183,6 +184,57 @@ async def test_a_session_sends_text_between_chunks(client, server):
     assert flushed is not None and (flushed.tag, flushed.at_samples) == ("f", 480)
     assert interrupted is not None and (interrupted.tag, interrupted.sent_samples) == ("i", 960)
     assert server.streams[-1].config.conditioning.voice == "ref_1"
+
+
+async def test_an_interrupt_says_what_was_heard(client, server):
+    async with client.session() as session:
+        await session.send_text("one two")
+        await anext(session)
+        await session.interrupt()
+        silent = (await anext(session)).interrupted
+        await session.interrupt(tag="i", played_samples=np.int64(480))
+        told = (await anext(session)).interrupted
+    assert (silent.heard_input_end, silent.heard_turn, silent.heard_estimated) == (None, None, False)
+    assert silent.dropped_flushes == ()
+    assert (told.tag, told.sent_samples) == ("i", 1120)
+    assert (told.heard_input_end, told.heard_turn, told.heard_estimated) == (3, 0, True)
+    assert told.dropped_flushes == ("a", "")
+
+
+@pytest.mark.parametrize(
+    ("played", "error", "words"),
+    [
+        (-1, InvalidArgument, "played_samples is -1; it must be 0 or more"),
+        (1 << 63, InvalidArgument, "at most what was received"),
+        (0.5, TypeError, "played_samples is float; it must be an int"),
+        ("480", TypeError, "played_samples is str; it must be an int"),
+    ],
+)
+async def test_a_position_that_cannot_be_sent_is_refused_and_the_session_goes_on(client, server, played, error, words):
+    async with client.session() as session:
+        with pytest.raises(error, match=words):
+            await session.interrupt(played_samples=played)
+        await session.send_text("one")
+        np.testing.assert_array_equal((await anext(session)).samples, server.samples("one"))
+    assert not any(message.HasField("interrupt") for message in server.streams[-1].received)
+
+
+def test_the_settings_of_turns_are_sent_in_order(server):
+    with Client(server.target) as client, client.session(style="calm", seed=5, cfg_value=3.0) as session:
+        session.send_text("one")
+        session.set_turn(style="loud", timesteps=6, max_steps=9)
+        session.set_turn()
+        with pytest.raises(TypeError, match="set_turn\\(\\) has no option 'stile'; did you mean 'style'"):
+            session.set_turn(stile="loud")  # pyright: ignore[reportCallIssue]
+        session.finish()
+        for _ in session:
+            pass
+    config, _, loud, default = server.streams[-1].received
+    assert (config.config.turn.style, config.config.turn.sampling.seed) == ("calm", 5)
+    sampling = loud.turn.sampling
+    assert (loud.turn.style, sampling.inference_timesteps, sampling.max_steps) == ("loud", 6, 9)
+    assert not sampling.HasField("seed") and not sampling.HasField("cfg_value")
+    assert default.WhichOneof("request") == "turn" and default.turn == pb.TurnConfig(sampling=pb.Sampling())
 
 
 async def test_a_wait_for_a_chunk_can_time_out_and_be_repeated(client, server):

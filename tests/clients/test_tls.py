@@ -47,9 +47,10 @@ def keys(tmp_path_factory) -> Keys:
 class Service(tts_pb2_grpc.VoxCPMServiceServicer):
     def __init__(self) -> None:
         self.metadata = {}
+        self.peer = ""
 
     def GetModelInfo(self, request, context):
-        self.metadata = dict(context.invocation_metadata())
+        self.metadata, self.peer = dict(context.invocation_metadata()), context.peer()
         return pb.GetModelInfoResponse(model="encrypted")
 
 
@@ -143,6 +144,22 @@ async def test_an_api_key_is_sent_with_every_call(ports, keys):
     await model(ports.plain, api_key="secret-2", metadata={"X-Team": "a"})  # to this host itself
     assert ports.service.metadata["authorization"] == "Bearer secret-2"
     assert ports.service.metadata["x-team"] == "a"
+
+
+async def test_clients_with_other_metadata_share_the_connection(ports):
+    async with AsyncClient(ports.plain, api_key="own", metadata={"x-team": "a"}) as client:
+        other = client.with_metadata({"Authorization": "Bearer other", "X-Call": "1"})
+        await other.model_info()
+        assert ports.service.metadata.items() >= {"authorization": "Bearer other", "x-team": "a", "x-call": "1"}.items()
+        first = ports.service.peer
+        await client.model_info()
+        assert ports.service.metadata["authorization"] == "Bearer own"
+        assert "x-call" not in ports.service.metadata
+        assert ports.service.peer == first
+    with Client(ports.plain) as blocking:
+        blocking.with_metadata({"x-call": "2"}).model_info()
+        assert ports.service.metadata["x-call"] == "2"
+        assert blocking.model_info().model == "encrypted"
 
 
 @pytest.mark.parametrize("target", ["10.0.0.1:50051", "tts.example:50051", "dns:///tts:1", "ipv4:10.0.0.1:1"])

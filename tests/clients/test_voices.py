@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from support.waiting import HANG_SECONDS
 
-from voxcpm_client import AsyncClient, AudioFormat, Encoding, InvalidArgument, Latents, NotFound, Prompt
+from voxcpm_client import AsyncClient, AudioFormat, Audition, Encoding, InvalidArgument, Latents, NotFound, Prompt
 from voxcpm_grpc.v1 import tts_pb2 as pb
 
 RECORDING = bytes(range(256)) * 700  # 179,200 bytes: three parts
@@ -43,6 +43,57 @@ async def test_a_preview_comes_with_the_voice(client, server):
     assert voice.id.startswith("ref_")
     np.testing.assert_array_equal(voice.preview.samples, server.samples("preview"))
     assert (await client.add_reference(RECORDING)).preview is None
+
+
+async def test_a_preview_and_auditions_are_spoken_with_the_voice(client, server):
+    voice = await client.add_reference(
+        RECORDING,
+        preview=Audition("Hello.", style="calm", seed=7, timesteps=4),
+        auditions=["One.", Audition("Two.", temperature=0.5, seed=8)],
+    )
+    np.testing.assert_array_equal(voice.preview.samples, server.samples("Hello."))
+    for speech, text in zip(voice.auditions, ("One.", "Two."), strict=True):
+        np.testing.assert_array_equal(speech.samples, server.samples(text))
+    config, *_, one, two = server.calls[-1].received
+    preview = config.config.preview
+    assert (preview.mode, preview.text, preview.auditions) == (pb.PREVIEW_MODE_SYNTHESIS, "Hello.", True)
+    sampling = pb.Sampling(seed=7, inference_timesteps=4)
+    assert preview.turn == pb.TurnConfig(style="calm", sampling=sampling)
+    assert one.audition == pb.Audition(text="One.", turn=pb.TurnConfig(sampling=pb.Sampling()))
+    assert two.audition.turn.sampling == pb.Sampling(temperature=0.5, seed=8)
+    assert [speech.header.seed for speech in (voice.preview, *voice.auditions)] == [7, 7, 8]
+
+
+async def test_a_preview_without_a_text_and_auditions_without_a_preview(client, server):
+    voice = await client.add_prompt(RECORDING, "What Anna says.", preview=Audition())
+    np.testing.assert_array_equal(voice.preview.samples, server.samples("the default"))
+    assert voice.auditions == ()
+    voice = await client.add_hifi(RECORDING, "What Anna says.", auditions=("One.",))
+    assert voice.preview is None
+    np.testing.assert_array_equal(voice.auditions[0].samples, server.samples("One."))
+
+
+async def test_an_audition_that_fails_raises_and_the_voice_is_there(client, server):
+    with pytest.raises(InvalidArgument, match="no questions"):
+        await client.add_reference(RECORDING, auditions=["Good.", "Bad?"])
+    assert (await client.add_reference(RECORDING)).reused
+
+
+@pytest.mark.parametrize(
+    ("auditions", "error", "message"),
+    [
+        ("one text", TypeError, "auditions is str"),
+        (["good", 7], TypeError, "auditions has a int"),
+        (["good", ""], InvalidArgument, "an audition has no text"),
+        ([Audition("x", seed=-1)], InvalidArgument, "seed=-1"),
+    ],
+)
+async def test_impossible_auditions_are_refused_before_anything_is_sent(client, server, auditions, error, message):
+    with pytest.raises(error, match=message):
+        await client.add_reference(RECORDING, auditions=auditions)
+    with pytest.raises(InvalidArgument, match="seed=-1"):
+        await client.add_reference(RECORDING, preview=Audition("x", seed=-1))
+    assert not server.calls
 
 
 async def test_raw_samples_are_declared(client, server):
@@ -191,6 +242,8 @@ async def test_every_option_is_sent_in_its_field(client, server):
         temperature=0.5,
         min_steps=0,
         max_steps=9,
+        speed=0.75,
+        volume_gain_db=0.0,
         format="wav",
         sample_rate=8000,
         segmentation="manual",
@@ -205,6 +258,7 @@ async def test_every_option_is_sent_in_its_field(client, server):
     assert config.turn.style == "calm"
     assert sampling.HasField("seed") and sampling.HasField("cfg_value") and sampling.HasField("min_steps")
     assert (sampling.inference_timesteps, sampling.temperature, sampling.max_steps) == (4, 0.5, 9)
+    assert config.turn.speed == 0.75 and config.turn.HasField("volume_gain_db")
     assert (config.output.encoding, config.output.sample_rate_hz) == (pb.AUDIO_ENCODING_WAV, 8000)
     assert (config.segmentation.mode, config.segmentation.continuity, config.segmentation.max_chars) == (
         pb.SEGMENTATION_MODE_MANUAL,
@@ -258,3 +312,11 @@ async def test_model_and_health(client):
     assert (info.output_sample_rate, info.encodings, info.inference_timesteps) == (16000, ("pcm_s16le",), (4, 10))
     assert info.limits.max_prompt_seconds == 60.5
     assert await client.health()
+
+
+async def test_a_model_says_which_voices_and_if_styles_it_takes(client, server):
+    info = await client.model_info()
+    assert (info.voice_kinds, info.styles) == (("prompt", "reference", "hifi"), True), "of a server that does not say"
+    server.older_model = True
+    info = await client.model_info()
+    assert (info.voice_kinds, info.styles) == (("prompt",), False)

@@ -21,10 +21,10 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="session")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny checkpoint with the presets of the bundled voice."""
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The checkpoint to serve, with the presets of the bundled voice."""
     folder = tmp_path_factory.mktemp("model") / "tiny"
-    shutil.copytree(TINY, folder)
+    shutil.copytree(request.config.getoption("--model") or TINY, folder)
     shutil.copytree(ROOT / "voxcpm_grpc/demo/presets", folder / "presets")
     return folder
 
@@ -106,6 +106,16 @@ async def service(target: Target) -> AsyncIterator[Service]:
 @pytest.fixture
 async def info(service: Service) -> pb.GetModelInfoResponse:
     return await service.GetModelInfo(pb.GetModelInfoRequest())
+
+
+@pytest.fixture(autouse=True)
+async def taken(request: pytest.FixtureRequest, target: Target) -> None:
+    """Skips a test that needs references, if the model takes none."""
+    if request.node.get_closest_marker("references"):
+        async with target.service() as service:
+            info = await service.GetModelInfo(pb.GetModelInfoRequest())
+        if pb.VOICE_KIND_REFERENCE not in info.voice_kinds:
+            pytest.skip("needs a model that takes references")
 
 
 @pytest.fixture

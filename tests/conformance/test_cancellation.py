@@ -17,6 +17,7 @@ import pytest
 from support.abrupt_client import abrupt_client
 from support.admin_stats import Admin, Usage
 from support.targets import Service, Target, config, message
+from support.uploads import upload
 from support.waiting import HANG_SECONDS
 
 from voxcpm_grpc.v1 import tts_pb2 as pb
@@ -58,6 +59,27 @@ async def test_a_stream_that_ends_early_frees_its_slot(
     assert (busy.calls, busy.slots) == (1, 1) and busy.pages > before.pages
     await end(call, target)
     await check_free(admin, before)
+
+
+async def test_an_audition_that_ends_early_frees_its_slot_and_leaves_the_voice(
+    target: Target, service: Service, admin: Admin, recording: bytes
+) -> None:
+    before = await admin.usage()
+    options = target.options_of_voice()
+    settings = pb.AddPromptConfig(transcript="A tone. ", options=options, preview=pb.Preview(auditions=True))
+    call = service.AddPrompt()
+    for body in upload(pb.AddPromptRequest, settings, (0, recording)):
+        await call.write(body)
+    await call.write(pb.AddPromptRequest(audition=pb.Audition(text=TEXT, turn=config(500).turn)))
+    handle = (await call.read()).handle
+    while not (await call.read()).sample_count:
+        pass
+    busy = await admin.usage()
+    assert (busy.calls, busy.slots, busy.upload_bytes) == (1, 1, 0)
+    call.cancel()
+    await check_free(admin, before)
+    assert (await service.GetVoice(pb.GetVoiceRequest(id=handle.id))).handle.id == handle.id
+    await service.DeleteVoice(pb.DeleteVoiceRequest(id=handle.id))
 
 
 async def check_free(admin: Admin, before: Usage) -> None:
@@ -104,10 +126,10 @@ async def test_an_interrupt_frees_the_slot_of_its_stream(service: Service, admin
 async def cancel_somewhere(service: Service, rng: random.Random) -> None:
     """Open a stream or an upload, get some way, and cancel it."""
     if rng.random() < 0.2:
-        call = service.AddReference()
-        await call.write(pb.AddReferenceRequest(config=pb.AddReferenceConfig()))
+        call = service.AddPrompt()
+        await call.write(pb.AddPromptRequest(config=pb.AddPromptConfig(transcript="A tone.")))
         if rng.random() < 0.5:
-            await call.write(pb.AddReferenceRequest(audio=pb.AudioPart(data=bytes(20_000))))
+            await call.write(pb.AddPromptRequest(audio=pb.AudioPart(data=bytes(20_000))))
     else:
         call = service.Generate()
         bodies = [config(rng.choice([4, 20, 200]), seed=rng.randrange(1000)), TEXT[: rng.randrange(1, 600)]]

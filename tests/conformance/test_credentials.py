@@ -21,7 +21,7 @@ from voxcpm_server.auth.keys import revoke
 
 DENIED = grpc.StatusCode.UNAUTHENTICATED
 STREAMS = ("Generate", "AddPrompt", "AddReference", "AddHifi", "EncodeLatents")
-UNARY = ("GetVoice", "ListVoices", "UpdateVoice", "DeleteVoice", "GetModelInfo")
+UNARY = ("GetVoice", "ListVoices", "UpdateVoice", "DeleteVoice", "GetModelInfo", "ListModels")
 MALFORMED = b"\xff\xff\xff\x12"  # it would be reported if it were parsed
 
 

@@ -24,6 +24,7 @@ from voxcpm_grpc.v1 import tts_pb2 as pb
 SERVICE = "voxcpm_grpc.v1.VoxCPMService"
 MANUAL = pb.Segmentation(mode=pb.SEGMENTATION_MODE_MANUAL)
 MISSING = "ref_" + "a" * 32
+REFERENCE = pb.VOICE_KIND_REFERENCE
 
 
 @dataclass(frozen=True)
@@ -40,20 +41,20 @@ class Scene:
         """A name that no voice has."""
         return f"conformance {uuid.uuid4().hex}"
 
-    def latents(self, frames: np.ndarray | None = None, **fields: Any) -> pb.InlineReference:
-        """A reference of latents, in one patch unless `frames` are given."""
+    def latents(self, frames: np.ndarray | None = None, **fields: Any) -> pb.InlinePrompt:
+        """A prompt of latents, in one patch unless `frames` are given. Every model takes prompts."""
         made = np.zeros((self.info.patch_size, self.info.feat_dim), "<f4") if frames is None else frames
         latents = pb.Latents(data=made.astype("<f4").tobytes(), feat_dim=self.info.feat_dim, **fields)
-        return pb.InlineReference(latents=latents)
+        return pb.InlinePrompt(transcript="A tone. ", latents=latents)
 
     async def speak(self, *, text: str = "Hello.", **fields: Any) -> Any:
         return await self.service.speak(config(**fields), text)
 
     async def store(self, data: bytes | None = None, **options: Any) -> str:
-        """The id of a stored reference."""
-        settings = pb.AddReferenceConfig(options=self.target.options_of_voice(**options))
-        messages = upload(pb.AddReferenceRequest, settings, (0, self.recording if data is None else data))
-        return (await self.service.stream("AddReference", messages))[0].handle.id
+        """The id of a stored prompt."""
+        settings = pb.AddPromptConfig(transcript="A tone. ", options=self.target.options_of_voice(**options))
+        messages = upload(pb.AddPromptRequest, settings, (0, self.recording if data is None else data))
+        return (await self.service.stream("AddPrompt", messages))[0].handle.id
 
 
 def voice(**fields: Any) -> dict[str, Any]:
@@ -69,13 +70,27 @@ async def same_names(scene: Scene) -> None:
 
 
 async def without_commit(scene: Scene) -> None:
-    *messages, _ = upload(pb.AddReferenceRequest, pb.AddReferenceConfig(), (0, scene.recording))
-    await scene.service.stream("AddReference", messages)
+    *messages, _ = upload(pb.AddPromptRequest, pb.AddPromptConfig(transcript="A tone."), (0, scene.recording))
+    await scene.service.stream("AddPrompt", messages)
 
 
 async def after_commit(scene: Scene) -> None:
-    messages = list(upload(pb.AddReferenceRequest, pb.AddReferenceConfig(), (0, scene.recording)))
-    await scene.service.stream("AddReference", [*messages, messages[-1]])
+    messages = list(upload(pb.AddPromptRequest, pb.AddPromptConfig(transcript="A tone."), (0, scene.recording)))
+    await scene.service.stream("AddPrompt", [*messages, messages[-1]])
+
+
+def auditions(scene: Scene, *texts: str, announced: bool = True, committed: bool = True, **preview: Any) -> Any:
+    """An upload of a prompt with auditions after the commit, or instead of it."""
+    preview_config = pb.Preview(auditions=announced, **preview)
+    options = scene.target.options_of_voice()
+    settings = pb.AddPromptConfig(transcript="A tone. ", options=options, preview=preview_config)
+    messages = list(upload(pb.AddPromptRequest, settings, (0, scene.recording)))[: None if committed else -1]
+    messages += [pb.AddPromptRequest(audition=pb.Audition(text=text)) for text in texts]
+    return scene.service.stream("AddPrompt", messages)
+
+
+def too_long_audition(scene: Scene) -> Any:
+    return auditions(scene, "x" * (scene.info.limits.max_buffered_text_chars + 1))
 
 
 async def preset_change(scene: Scene) -> None:
@@ -99,6 +114,12 @@ async def styled_prompt(scene: Scene) -> None:
     request = config(conditioning=pb.Conditioning(inline_prompt=prompt))
     request.turn.style = "sad"
     await scene.service.speak(request, "Hello.")
+
+
+async def styled_turn(scene: Scene) -> None:
+    prompt = pb.InlinePrompt(transcript="A tone. ", audio=pb.EncodedAudio(data=scene.recording))
+    request = config(conditioning=pb.Conditioning(inline_prompt=prompt))
+    await scene.service.speak(request, "Hello.", pb.TurnConfig(style="sad"))
 
 
 async def too_long_text(scene: Scene) -> None:
@@ -125,10 +146,11 @@ def unlisted(scene: Scene) -> int:
 
 ANYWHERE: dict[str, Callable[[Scene], Any]] = {
     "inference_timesteps": lambda s: s.speak(timesteps=unlisted(s)),
-    "the latents are of model": lambda s: s.speak(**voice(inline_reference=s.latents(model_fingerprint="e" * 32))),
+    "the latents are of model": lambda s: s.speak(**voice(inline_prompt=s.latents(model_fingerprint="e" * 32))),
     "of the model and cannot be": preset_change,
     "there is no voice": lambda s: s.service.GetVoice(pb.GetVoiceRequest(id=MISSING)),
     "no preset, id or display name": lambda s: s.speak(**voice(voice=s.name)),
+    "there is no model": lambda s: s.service.GetModelInfo(pb.GetModelInfoRequest(model=s.name)),
     "there is no preset": lambda s: s.speak(**voice(preset=s.name)),
     "voices are named": same_names,
     "is the name of a preset": preset_name,
@@ -137,12 +159,18 @@ ANYWHERE: dict[str, Callable[[Scene], Any]] = {
     "excludes every other voice": lambda s: s.speak(**voice(voice=MISSING, reference_id=MISSING)),
     "nothing to speak": lambda s: s.speak(text="?! ..."),
     "characters wait to be spoken": too_long_text,
-    "style cannot": styled_prompt,
+    "played_samples is": lambda s: s.service.speak(config(), "Hello.", pb.Interrupt(played_samples=1 << 40)),
+    "the lexicon has": lambda s: s.speak(lexicon=[pb.LexiconEntry(word="GIF")]),
+    "the pause has": lambda s: s.service.speak(config(), "Hello.", pb.Pause(milliseconds=60_001)),
     "have a value of size": lambda s: s.speak(
-        **voice(inline_reference=s.latents(np.full((s.info.patch_size, s.info.feat_dim), -1e30)))
+        **voice(inline_prompt=s.latents(np.full((s.info.patch_size, s.info.feat_dim), -1e30)))
     ),
     "without a commit": without_commit,
     "arrived after the commit": after_commit,
+    "the config announces none": lambda s: auditions(s, "Hello.", announced=False),
+    "an audition arrived before the commit": lambda s: auditions(s, "Hello.", committed=False),
+    "which says no text": lambda s: auditions(s, text="Hello."),
+    "the text to speak has": too_long_audition,
     "the audio is silent": lambda s: s.store(silence(1)),
     "has the control character": lambda s: s.store(display_name="a\x1b[2Jb"),
     "could not be decoded": lambda s: s.store(b"RIFF not audio at all"),
@@ -155,32 +183,30 @@ ANYWHERE: dict[str, Callable[[Scene], Any]] = {
 
 
 async def slow_upload(scene: Scene) -> None:
-    async def messages() -> AsyncIterator[pb.AddReferenceRequest]:
-        yield pb.AddReferenceRequest(config=pb.AddReferenceConfig())
+    async def messages() -> AsyncIterator[pb.AddPromptRequest]:
+        yield pb.AddPromptRequest(config=pb.AddPromptConfig(transcript="A tone."))
         for offset in itertools.count():
-            yield pb.AddReferenceRequest(audio=pb.AudioPart(data=b"x", offset_bytes=offset))
+            yield pb.AddPromptRequest(audio=pb.AudioPart(data=b"x", offset_bytes=offset))
             await asyncio.sleep(0.05)
 
-    async for _ in scene.service.AddReference(messages()):
+    async for _ in scene.service.AddPrompt(messages()):
         pass
 
 
-def long_voice(scene: Scene) -> pb.InlineReference:
-    return scene.latents(np.zeros((SMALL_MODEL * scene.info.patch_size, scene.info.feat_dim)))
-
-
-def long_prompt(scene: Scene) -> pb.InlinePrompt:
-    return pb.InlinePrompt(transcript="A tone. ", latents=long_voice(scene).latents)
+def long_voice(scene: Scene, free: int) -> pb.InlinePrompt:
+    """A prompt that leaves so many positions for its text and the text to speak."""
+    return scene.latents(np.zeros(((SMALL_MODEL - free) * scene.info.patch_size, scene.info.feat_dim)))
 
 
 SMALL_MODEL = 200  # positions
 STRICT: dict[str, Callable[[Scene], Any]] = {  # these need a server with small limits
-    "positions": lambda s: s.speak(**voice(inline_reference=long_voice(s))),
-    "the shortest text need": lambda s: s.speak(**voice(inline_prompt=long_prompt(s))),
+    "positions": lambda s: s.speak(text="xyz " * 20, **voice(inline_prompt=long_voice(s, 50))),
+    "the shortest text need": lambda s: s.speak(**voice(inline_prompt=long_voice(s, 0))),
     "the upload took longer than": slow_upload,
 }
+STYLED: dict[str, Callable[[Scene], Any]] = {"style cannot": styled_prompt}  # this needs a model that takes styles
 CLIENTS = {"voices are given"}  # the second text of a row, which the Python client writes
-SHOWN = {**ANYWHERE, **STRICT}
+SHOWN = {**ANYWHERE, **STRICT, **STYLED}
 
 
 def test_every_row_of_the_table_is_shown_by_a_test() -> None:
@@ -222,6 +248,41 @@ async def test_an_error_has_its_status_and_details(
     check(row_with(phrase), phrase, await refusal(ANYWHERE[phrase](scene)))
 
 
+@pytest.mark.references
+@pytest.mark.parametrize("phrase", STYLED)
+async def test_an_error_of_a_model_that_takes_styles(
+    target: Target, service: Service, info: pb.GetModelInfoResponse, recording: bytes, phrase: str
+) -> None:
+    scene = Scene(target, service, info, recording)
+    check(row_with(phrase), phrase, await refusal(STYLED[phrase](scene)))
+
+
+async def test_references_and_styles_are_taken_or_refused_as_the_model_info_says(
+    target: Target, service: Service, info: pb.GetModelInfoResponse, recording: bytes
+) -> None:
+    scene = Scene(target, service, info, recording)
+    reference = pb.Conditioning(inline_reference=pb.InlineReference(latents=scene.latents().latents))
+    styled = config()
+    styled.turn.style = "calm"
+    for request, phrase, taken in (
+        (config(conditioning=reference), "references and hifi voices need", REFERENCE in info.voice_kinds),
+        (styled, "a style needs", not info.no_styles),
+    ):
+        if taken:
+            assert (await service.speak(request, "Hello."))[-1].HasField("summary")
+        else:
+            check(row_with(phrase), phrase, await refusal(service.speak(request, "Hello.")))
+
+
+@pytest.mark.references
+async def test_a_style_of_a_turn_cannot_go_with_the_prompt_of_the_stream(
+    target: Target, service: Service, info: pb.GetModelInfoResponse, recording: bytes
+) -> None:
+    outcome = await refusal(styled_turn(Scene(target, service, info, recording)))
+    check(row_with("style cannot"), "style cannot", outcome)
+    assert outcome[2].field == "turn.style"
+
+
 @pytest.mark.parametrize("phrase", STRICT)
 async def test_an_error_of_a_server_with_small_limits(strict: Target, recording: bytes, phrase: str) -> None:
     async with strict.service() as service:
@@ -238,6 +299,7 @@ async def test_a_recording_that_is_too_short_is_refused_with_the_figures(
     check(row_with("s and the minimum is"), "s and the minimum is", outcome)
 
 
+@pytest.mark.references
 async def test_the_status_of_every_call_has_the_request_id_of_its_caller(service: Service) -> None:
     calls: list[tuple[str, Any, Any]] = [
         ("Generate", pb.GenerateRequest, pb.GenerateConfig(request_id="fault-7", max_queue_time=Duration(seconds=-1))),
@@ -260,11 +322,11 @@ async def test_the_status_of_every_call_has_the_request_id_of_its_caller(service
 async def test_a_message_over_the_limit_is_refused(
     target: Target, service: Service, info: pb.GetModelInfoResponse
 ) -> None:
-    """gRPC refuses it by its length. A proxy between may cancel the call instead, because the client still sends."""
+    """gRPC refuses it by its length. A proxy between may reset the call instead, because the client still sends."""
     size = info.limits.max_request_message_bytes + 1
     expected = {grpc.StatusCode.RESOURCE_EXHAUSTED}
     if target.server is None:
-        expected.add(grpc.StatusCode.CANCELLED)
+        expected |= {grpc.StatusCode.CANCELLED, grpc.StatusCode.INTERNAL}
     for call in (
         service.stream("Generate", [pb.GenerateRequest(text="x" * size)]),
         service.GetVoice(pb.GetVoiceRequest(id="x" * size)),

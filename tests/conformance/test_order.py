@@ -121,6 +121,49 @@ async def test_no_audio_of_an_interrupted_turn_follows_the_answer(service: Servi
     assert ("dropped", 0) in events(chunks)
 
 
+async def test_an_interrupt_names_what_was_heard_and_the_flushes_it_drops(service: Service) -> None:
+    call = service.Generate()
+    await call.write(message(config(200, segmentation=MANUAL)))
+    await call.write(message("One. "))
+    await call.write(message(pb.Flush(tag="kept")))
+    chunks = []
+    while not (chunks and chunks[-1].flush_done.tag == "kept"):
+        chunks.append(await call.read())
+    for number in range(3):
+        await call.write(message("A sentence of some length that is interrupted before its end. "))
+        await call.write(message(pb.Flush(tag=f"dropped {number}")))
+    await call.write(message(pb.Interrupt(played_samples=chunks[-1].flush_done.at_samples)))
+    await call.done_writing()
+    chunks += await rest(call)
+    check_replies(chunks)
+    [answer] = [chunk.interrupted for chunk in chunks if chunk.HasField("interrupted")]
+    assert answer.HasField("heard_input_end")
+    assert answer.heard_turn_index == 0 and answer.heard_input_end <= len("One. "), "the rest was not heard"
+    answered = [chunk.flush_done.tag for chunk in chunks if chunk.HasField("flush_done")]
+    assert answered + list(answer.dropped_flush_tags) == ["kept", "dropped 0", "dropped 1", "dropped 2"]
+
+
+async def test_the_settings_of_a_turn_may_change(service: Service) -> None:
+    long, short = (config(steps).turn for steps in (12, 2))
+    bodies = ["One is spoken here.", short, pb.Flush(end_turn=True), "Two is spoken here."]
+    chunks = await service.speak(pb.GenerateConfig(turn=long, segmentation=MANUAL), *bodies)
+    check_replies(chunks)
+    samples = [sum(chunk.sample_count for chunk in chunks if chunk.turn_index == turn) for turn in (0, 1)]
+    assert samples[0] > 3 * samples[1] > 0
+
+
+@pytest.mark.parametrize(
+    ("turn", "field"),
+    [
+        (pb.TurnConfig(sampling=pb.Sampling(cfg_value=11)), "turn.sampling.cfg_value"),
+        (pb.TurnConfig(style="x" * 100_000), "turn.style"),
+    ],
+)
+async def test_wrong_settings_of_a_turn_are_refused(service: Service, turn: pb.TurnConfig, field: str) -> None:
+    code, _, details = await refusal(service.speak(config(), "Hello.", turn))
+    assert (code, details.field) == (INVALID, field)
+
+
 async def test_answers_have_the_order_of_their_requests(service: Service) -> None:
     bodies = [pb.Flush(tag="1"), pb.Interrupt(tag="2"), pb.Flush(tag="3"), pb.Interrupt(tag="4"), pb.Flush(tag="5")]
     chunks = await service.speak(config(), *bodies, "Hello.", pb.Flush(tag="6"))
@@ -140,6 +183,13 @@ UPLOADS: dict[str, tuple[Any, Any]] = {
     ),
     "EncodeLatents": (pb.EncodeLatentsRequest, pb.EncodeLatentsConfig(role=PROMPT)),
 }
+
+
+METHODS = [
+    pytest.param(method, marks=[pytest.mark.references] if method in ("AddReference", "AddHifi") else [])
+    for method in UPLOADS
+]
+ADDING = METHODS[:3]
 
 
 def part(kind: Any, data: bytes = b"x", offset: int = 0, role: Any = 0) -> Any:
@@ -174,7 +224,7 @@ MISTAKES: dict[str, tuple[Any, str]] = {  # the messages of kind k with the conf
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-@pytest.mark.parametrize("method", UPLOADS)
+@pytest.mark.parametrize("method", METHODS)
 async def test_uploads_out_of_order_are_refused_and_store_nothing(
     target, service: Service, recording: bytes, method: str, mistake: str
 ) -> None:
@@ -192,7 +242,7 @@ async def test_uploads_out_of_order_are_refused_and_store_nothing(
     assert not (await service.ListVoices(pb.ListVoicesRequest(labels=labels))).handles
 
 
-@pytest.mark.parametrize("method", [name for name in UPLOADS if name != "EncodeLatents"])
+@pytest.mark.parametrize("method", ADDING)
 async def test_the_handle_of_a_voice_comes_before_its_preview(
     target, service: Service, recording: bytes, method: str
 ) -> None:
@@ -208,6 +258,45 @@ async def test_the_handle_of_a_voice_comes_before_its_preview(
     await service.DeleteVoice(pb.DeleteVoiceRequest(id=stored.handle.id, cascade=True))
 
 
+@pytest.mark.parametrize("method", ADDING)
+async def test_auditions_are_answered_in_their_order_with_the_new_voice(
+    target, service: Service, recording: bytes, method: str
+) -> None:
+    kind, settings = UPLOADS[method]
+    turn = config().turn
+    preview = pb.Preview(mode=pb.PREVIEW_MODE_SYNTHESIS, text="A preview.", turn=turn, auditions=True)
+    asked = type(settings)(options=target.options_of_voice(), preview=preview)
+    asked.MergeFrom(settings)
+    texts = ["One is here. Two is here.", "Three."]
+    said = [kind(audition=pb.Audition(text=text, turn=turn, tag=text)) for text in texts]
+    chunks = await service.stream(method, [*upload(kind, asked, (0, recording), size=500), *said])
+    check_replies(chunks)
+    assert [chunk.sequence for chunk in chunks if chunk.HasField("handle")] == [0]
+    assert chunks[0].sample_count == 0 and chunks[0].header.voice == chunks[0].handle.id
+    started = [event for chunk in chunks for event in chunk.segment_events if event.kind == 1]
+    assert [(event.turn_index, event.segment_index) for event in started] == [(0, 0), (1, 0), (1, 1), (2, 0)]
+    assert [chunk.flush_done.tag for chunk in chunks if chunk.HasField("flush_done")] == texts
+    assert {chunk.turn_index for chunk in chunks if chunk.audio} == {0, 1, 2}
+    spoken = await service.speak(config(conditioning=pb.Conditioning(voice=chunks[0].handle.id)), texts[1])
+    length = sum(chunk.sample_count for chunk in chunks if chunk.turn_index == 2)
+    assert length == spoken[-1].summary.total_samples
+    await service.DeleteVoice(pb.DeleteVoiceRequest(id=chunks[0].handle.id, cascade=True))
+
+
+async def test_an_audition_that_fails_leaves_the_voice(target, service: Service, recording: bytes) -> None:
+    options = target.options_of_voice()
+    settings = pb.AddPromptConfig(transcript="A tone. ", options=options, preview=pb.Preview(auditions=True))
+    kind = pb.AddPromptRequest
+    messages = [*upload(kind, settings, (0, recording)), kind(audition=pb.Audition(text="?!"))]
+    call = service.AddPrompt(iter(messages))
+    handle = (await call.read()).handle
+    code, _, details = await refusal(rest(call))
+    assert (code, details.field) == (INVALID, "audition.text")
+    assert (await service.GetVoice(pb.GetVoiceRequest(id=handle.id))).handle.id == handle.id
+    await service.DeleteVoice(pb.DeleteVoiceRequest(id=handle.id))
+
+
+@pytest.mark.references
 async def test_two_recordings_of_a_hifi_voice_may_be_mixed_and_need_their_roles(
     target, service: Service, recording: bytes
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2
 from support.grpc_types import EOF, health_stub
+from support.ports import free_address
 from support.servers import serving
 from support.targets import Service, Target, config, message, refusal, rest
 from support.waiting import HANG_SECONDS
@@ -21,12 +21,6 @@ from voxcpm_grpc.v1 import tts_pb2 as pb
 pytestmark = pytest.mark.usefixtures("own")
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
 DRAIN_SECONDS = 10
-
-
-def free_address() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
 async def test_calls_during_the_start_get_the_time_to_wait(model: Path, tmp_path: Path) -> None:

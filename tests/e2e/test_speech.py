@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from support.short_speech import SHORT
 
-from voxcpm_client import Client
+from voxcpm_client import Client, Pause
 
 
 def test_speech_is_repeatable_and_complete(client, info, same_audio):
@@ -78,3 +78,28 @@ def test_audio_in_every_format(client, info, format, rate):
 def test_a_described_voice_is_another_voice(client):
     plain, calm = client.say("Hello there.", **SHORT), client.say("Hello there.", style="a calm old man", **SHORT)
     assert not np.array_equal(plain.samples, calm.samples)
+
+
+def test_a_pause_adds_exact_silence_between_the_same_speech(client, info, same_audio):
+    plain = client.say(["Hello there.", Pause(0.001), "Goodbye."], **SHORT).samples
+    with client.speak(["Hello there.", Pause(0.3), "Goodbye."], **SHORT) as stream:
+        chunks = list(stream)
+    _, finished, started, _ = [event.at_samples for chunk in chunks for event in chunk.events]
+    rate = info.output_sample_rate
+    assert started - finished == round(0.3 * rate)
+    samples = np.concatenate([chunk.samples for chunk in chunks])
+    assert not samples[finished:started].any()
+    same_audio(samples[:finished], plain[:finished])
+    same_audio(samples[started:], plain[finished + round(0.001 * rate) :])
+
+
+def test_a_segment_that_runs_on_is_spoken_again_with_the_next_seed(client, info, same_audio):
+    """With a threshold of next to nothing all speech runs on, and the limit is 10 steps."""
+    options = {"timesteps": 4, "min_steps": 100, "retry_badcase_ratio_threshold": 0.001}
+    second = client.say("Hello there.", seed=8, **options)
+    assert second.summary.finish_reason == "max_steps"
+    assert second.summary.generated_steps == 10
+    retried = client.say("Hello there.", seed=7, retry_badcase=True, retry_badcase_max_times=2, **options)
+    assert retried.summary.generated_steps == 20
+    assert retried.summary.segments == 1
+    same_audio(retried.samples, second.samples)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import uuid
+from typing import Any
 
 import numpy as np
 import pytest
 from support.short_speech import SHORT
 from support.uploads import upload
 
-from voxcpm_client import Client, NotFound, Prompt
+from voxcpm_client import Audition, Client, NotFound, Prompt
 from voxcpm_grpc.audio import wav_bytes
 from voxcpm_grpc.v1 import tts_pb2 as pb
 
@@ -56,6 +57,24 @@ def test_all_servers_see_the_creation_and_the_deletion_of_a_voice_at_once(target
                     other.say("Hello.", voice=voice.id, **SHORT)
                 with pytest.raises(NotFound):
                     other.get_voice(voice.id)
+
+
+def test_previews_and_auditions_sound_as_the_stored_voice_does(client, recording, same_audio):
+    settings: dict[str, Any] = {"max_steps": 4, "timesteps": 4}
+    voice = client.add_reference(
+        recording,
+        preview=Audition("Hello.", seed=5, **settings),
+        auditions=[Audition("Bye.", **settings), Audition("Hello.", seed=9, style="sad", **settings)],
+    )
+    expected = [
+        client.say("Hello.", voice=voice.id, seed=5, **settings),
+        client.say("Bye.", voice=voice.id, seed=5, **settings),
+        client.say("Hello.", voice=voice.id, seed=9, style="sad", **settings),
+    ]
+    assert voice.preview is not None
+    for heard, said in zip((voice.preview, *voice.auditions), expected, strict=True):
+        same_audio(heard.samples, said.samples)
+    client.delete_voice(voice.id)
 
 
 def test_voices_are_listed_by_label_in_pages(client, stub, recording):

@@ -44,7 +44,7 @@ async def test_a_front_may_be_silent_for_longer_than_an_engine_but_not_forever(t
     settings = SupervisionSettings()
     assert settings.silence_seconds < BLOCKED_SECONDS < engine_host.FRONT_SILENCE_SECONDS
     monkeypatch.setattr(engine_host, "FRONT_SILENCE_SECONDS", SILENCE_SECONDS)
-    host = EngineHost({}, settings)
+    host = EngineHost([], settings)
     try:
         await host.start({"front 0": partial(blocked_front, folder=tmp_path)}, drain_seconds=1.0)
         await until(lambda: processes(tmp_path, "went_on"))

@@ -27,12 +27,15 @@ from voxcpm_grpc.settings.schema import Settings
 from voxcpm_grpc.settings.voices import VoiceSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
+from voxcpm_server.app import fingerprints
 from voxcpm_server.auth.authenticator import Authenticator
 from voxcpm_server.rpc.call import AdmissionGate
 from voxcpm_server.rpc.metrics import Metrics
+from voxcpm_server.rpc.models import Model, Models
 from voxcpm_server.rpc.server import RpcServer
 from voxcpm_server.rpc.service import VoxCPMService
 from voxcpm_server.rpc.tracing import Tracing
+from voxcpm_server.speech.spelling import Lexicon, WordList
 from voxcpm_server.voices.builder import VoiceBuilder
 from voxcpm_server.voices.catalog import VoiceCatalog
 from voxcpm_server.voices.presets import Preset, build, default
@@ -40,6 +43,7 @@ from voxcpm_server.voices.store.io_threads import IoThreads
 from voxcpm_server.voices.store.objects import Objects
 from voxcpm_server.voices.store.store import VoiceStore
 from voxcpm_server.voices.uploads import UploadBudget
+from voxcpm_server.wire.requests import RequestReader
 
 np.random.default_rng(0)  # the first call loads modules; do that before any test
 
@@ -49,11 +53,12 @@ INFO = replace(fake_engine.INFO, fingerprint="f" * 40, max_model_len=4096, max_s
 
 @dataclass
 class FakePool:
-    """Has the interface of EnginePool. The speech of a request has one step of noise for each character."""
+    """Has the interface of EnginePool. The speech of a request has `char_steps` steps of noise for each character."""
 
     info: ModelInfo = INFO
     slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(4))
     step_seconds: float = 0.0
+    char_steps: int = 1
     hold_after: int | None = None  # after this many steps in all, none is made until `release`
     released: asyncio.Event = field(default_factory=asyncio.Event)
     requests: list[Request] = field(default_factory=list)
@@ -62,10 +67,12 @@ class FakePool:
     failures: dict[str, tuple[int, BaseException]] = field(
         default_factory=dict
     )  # by text: an error, and the number of steps before it
+    seeds_that_run_on: set[int] = field(default_factory=set)  # of requests whose speech is too long for its text
     steps: int = 0
     encoded: int = 0
     decoding: int = 0
     healthy: bool = True
+    replicas: tuple[()] = ()  # it has no engines
     max_positions: int = 10**9  # of a request: its patches, all of its text, and the characters to speak
 
     def generate(
@@ -181,7 +188,8 @@ class _Stream:
             if failure and after < 0:
                 raise failure
             yield Admitted(queue_seconds=0.01, prompt_tokens=len(request.text), cached_tokens=2)
-            count = min(len(request.text), request.sampling.max_steps or 10**6)
+            whole = len(request.text) * pool.char_steps
+            count = min(whole, request.sampling.max_steps or 10**6)
             for step in range(count):
                 await asyncio.sleep(pool.step_seconds)
                 if pool.hold_after is not None and pool.steps >= pool.hold_after:
@@ -194,9 +202,10 @@ class _Stream:
                 self.unused -= 1
                 pool.steps += 1
                 yield AudioChunk(index=step, samples=speech(request, step))
-            reason = FinishReason.MAX_STEPS if count < len(request.text) else FinishReason.STOP
+            reason = FinishReason.MAX_STEPS if count < whole else FinishReason.STOP
             latents = np.full((count, 4, 8), len(request.text), np.float32) if request.keep_latents else None
-            yield Finished(reason=reason, steps=count, engine_seconds=0.02, latents=latents)
+            ran_on = request.sampling.seed in pool.seeds_that_run_on
+            yield Finished(reason=reason, steps=count, engine_seconds=0.02, latents=latents, ran_on=ran_on)
         finally:
             pool.waiting.discard(request.id)
             if request.id in pool.running:
@@ -217,6 +226,7 @@ class Served:
     channel: grpc.aio.Channel
     stub: Any
     directory: Path
+    pools: Sequence[FakePool] = ()  # of each model
 
     async def generate(self, *messages: Any, **options: Any) -> list[pb.AudioChunk]:
         """All chunks of a Generate stream of these messages: texts, or values of the fields of GenerateRequest."""
@@ -227,7 +237,13 @@ class Served:
         await until(lambda: not (self.pool.running or self.pool.waiting or self.gate.streams))
 
 
-WRAPPED = {pb.GenerateConfig: "config", pb.Flush: "flush", pb.Interrupt: "interrupt", pb.Finish: "finish"}
+WRAPPED = {
+    pb.GenerateConfig: "config",
+    pb.TurnConfig: "turn",
+    pb.Flush: "flush",
+    pb.Interrupt: "interrupt",
+    pb.Finish: "finish",
+}
 
 
 def request(message: Any) -> pb.GenerateRequest:
@@ -248,6 +264,7 @@ def serve_front(tmp_path: Path, decode_pool: DecodePool) -> ServeFront:
     @asynccontextmanager
     async def serve(
         pool: FakePool | None = None,
+        others: Sequence[FakePool] = (),
         max_voices: int = 100,
         max_voices_per_caller: int | None = None,
         url: str = "",
@@ -256,6 +273,8 @@ def serve_front(tmp_path: Path, decode_pool: DecodePool) -> ServeFront:
         server: Mapping[str, Any] = MappingProxyType({}),
         metrics: Metrics | None = None,
         tracing: Tracing | None = None,
+        lexicon: Mapping[str, str] = MappingProxyType({}),
+        normalizer: Any = None,
         **limits: Any,
     ) -> AsyncIterator[Served]:
         pool = pool or FakePool()
@@ -265,21 +284,26 @@ def serve_front(tmp_path: Path, decode_pool: DecodePool) -> ServeFront:
         voices = VoiceSettings(
             max_voices=max_voices, max_voices_per_caller=max_voices_per_caller, timeout_seconds=HANG_SECONDS
         )
-        store = VoiceStore(Objects(url or str(directory)), voices, pool.info.fingerprint)
-        catalog = VoiceCatalog(store)
-        builder = VoiceBuilder(pool, decode_pool, catalog, threads, settings.limits)  # type: ignore[arg-type]
-        catalog.set_presets(await build(presets, builder), default(presets, default_voice))
+        pools: Any = [pool, *others]
+        names = fingerprints(pools)
+        store = VoiceStore(Objects(url or str(directory)), voices, names)
+        models: list[Model] = []
+        for each in pools:
+            catalog = VoiceCatalog(store, each.info.fingerprint, names)
+            builder = VoiceBuilder(each, decode_pool, catalog, threads, settings.limits)
+            catalog.set_presets(await build(presets, builder), default(presets, default_voice))
+            models.append(Model(each, builder, catalog, RequestReader(each.info, settings.limits)))
         rpc = RpcServer(settings, metrics=metrics, tracing=tracing)
         gate = AdmissionGate(settings.limits)
         service = VoxCPMService(
-            pool=pool,  # type: ignore[arg-type]
-            builder=builder,
-            catalog=catalog,
+            models=Models(models),
             threads=threads,
             authenticator=Authenticator(settings),
             calls=rpc.calls,
             gate=gate,
             limits=settings.limits,
+            lexicon=Lexicon(WordList(lexicon)),
+            normalizer=normalizer,
             metrics=rpc.recent,
             tracing=tracing,
         )
@@ -289,7 +313,7 @@ def serve_front(tmp_path: Path, decode_pool: DecodePool) -> ServeFront:
         try:
             async with grpc.aio.insecure_channel(address) as channel, store:
                 stub = tts_pb2_grpc.VoxCPMServiceStub(channel)
-                yield Served(pool, store, rpc, gate, service.uploads, address, channel, stub, directory)
+                yield Served(pool, store, rpc, gate, service.uploads, address, channel, stub, directory, pools)
         finally:
             await rpc.stop()
             threads.close()

@@ -17,8 +17,9 @@ from grpc_channelz.v1 import channelz_pb2, channelz_pb2_grpc
 from grpc_health.v1 import health_pb2
 from support.fake_engine import LoadForever, MakeFake
 from support.grpc_types import health_stub
-from support.operated import SLOTS, free_port, operated
+from support.operated import SLOTS, operated
 from support.pools import Launcher, patient
+from support.ports import free_port
 from support.waiting import HANG_SECONDS
 
 from voxcpm_client.cli import main

@@ -59,6 +59,9 @@ BAD_CONFIGS: list[tuple[dict[str, Any], grpc.StatusCode, str]] = [
     (sampling(inference_timesteps=5), PRECONDITION, ""),
     (sampling(min_steps=5, max_steps=4), INVALID, "turn.sampling.min_steps"),
     (sampling(max_steps=0), INVALID, "turn.sampling.max_steps"),
+    ({"turn": pb.TurnConfig(speed=0.4)}, INVALID, "turn.speed"),
+    ({"turn": pb.TurnConfig(speed=float("nan"))}, INVALID, "turn.speed"),
+    ({"turn": pb.TurnConfig(volume_gain_db=20.1)}, INVALID, "turn.volume_gain_db"),
     ({"output": pb.AudioFormat(sample_rate_hz=12345)}, INVALID, "output.sample_rate_hz"),
     ({"output": pb.AudioFormat(encoding=77)}, INVALID, "output.encoding"),  # type: ignore[arg-type]
     ({"segmentation": pb.Segmentation(mode=9)}, INVALID, "segmentation.mode"),  # type: ignore[arg-type]

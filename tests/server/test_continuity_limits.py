@@ -8,11 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.servers import serving
 from support.sessions import session
-from support.waiting import HANG_SECONDS
 
-from voxcpm_client import Client, InvalidArgument
 from voxcpm_grpc.errors import TooLong
 from voxcpm_grpc.request import Conditioning, Prompt, Sampling
 from voxcpm_server.wire.inputs import Continuity, Text
@@ -78,19 +75,3 @@ def test_what_is_accepted_as_independent_is_accepted_under_carry(fake, sentences
             spoken(fake(max_positions=limit), sentences, CARRY, **options)
         return
     assert spoken(fake(max_positions=limit), sentences, CARRY, **options) == expected
-
-
-def test_a_server_with_few_positions_speaks_every_sentence_that_fits(tmp_path):
-    """The speech and the text of the sentences before would not fit."""
-    text = "This sentence is of some length and says little. " * 4
-    options: dict[str, Any] = {"seed": 1, "timesteps": 4, "no_voice": True}
-    with (
-        serving(tmp_path, "--engine.max-model-len", "250") as server,
-        Client(server.address, timeout=HANG_SECONDS) as client,
-    ):
-        for continuity in ("independent", "carry"):
-            summary = client.say(text, continuity=continuity, **options).summary
-            assert summary is not None
-            assert summary.segments == 4
-            with pytest.raises(InvalidArgument, match="positions and the engine has 250"):
-                client.say("x" * 300, continuity=continuity, **options)

@@ -5,14 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import grpc
-import numpy as np
 import pytest
-from support.servers import serving
 from support.uploads import recording, upload
-from support.waiting import HANG_SECONDS
 
-from voxcpm_client import Client, InvalidArgument
-from voxcpm_grpc.audio import wav_bytes
 from voxcpm_grpc.v1 import tts_pb2 as pb
 
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
@@ -63,16 +58,3 @@ async def test_an_inline_prompt_is_refused_before_its_text_arrives(serve_front, 
                 await served.generate(config)
             assert raised.value.code() is INVALID
             assert details_of(raised.value).field.startswith(f"config.conditioning.inline_prompt.{inline}")
-
-
-def test_an_engine_counts_the_tokens_of_the_transcript(tmp_path):
-    """The model's own tokenizer decides, in the process of the engine."""
-    tone = wav_bytes(np.sin(np.arange(16_000) / 20, dtype=np.float32) / 4, 16_000)
-    with (
-        serving(tmp_path, "--engine.max-model-len", "100") as server,
-        Client(server.address, timeout=HANG_SECONDS) as client,
-    ):
-        with pytest.raises(InvalidArgument, match="positions and the engine has 100"):
-            client.add_prompt(tone, "A long transcript of a short recording. " * 4)
-        assert not [voice for voice in client.voices(kind="prompt") if voice.id.startswith("prm_")]
-        assert client.add_prompt(tone, "A tone.").id

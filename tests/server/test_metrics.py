@@ -14,6 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from support.fake_engine import MakeFake
 from support.pools import patient
+from support.ports import free_port
 from support.waiting import until
 
 from voxcpm_grpc.errors import StartupError
@@ -127,12 +128,6 @@ async def test_engines_report_their_statistics(tmp_path):
         assert value(samples, "open_streams") == 0
         assert any(name == "voxcpm_model_info" and ("name", "fake") in labels for name, labels in samples)
         assert ("process_resident_memory_bytes", frozenset()) in samples
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def test_a_port_that_is_taken_is_an_error(tmp_path: Path):

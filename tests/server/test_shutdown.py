@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import grpc
@@ -18,6 +18,7 @@ from support.waiting import HANG_SECONDS, NEVER_SECONDS, until
 from voxcpm_client import Aborted, AsyncClient, Unavailable
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
+from voxcpm_server.rpc import server
 
 SERVICE = "voxcpm_grpc.v1.VoxCPMService"
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
@@ -84,6 +85,28 @@ async def test_a_call_in_progress_finishes_and_new_calls_go_to_another_server(se
                     pass
                 async with asyncio.timeout(HANG_SECONDS):
                     await draining
+
+
+async def test_a_server_leaves_in_a_moment_without_new_calls(serve_front, monkeypatch):
+    monkeypatch.setattr(server, "QUIET_SECONDS", NEVER_SECONDS)
+    monkeypatch.setattr(server, "QUIET_WAIT_SECONDS", NEVER_SECONDS)
+    async with serve_front(server=PATIENT) as served:
+        await served.stub.GetModelInfo(pb.GetModelInfoRequest())
+        async with task(served.rpc.drain()) as draining:
+            for _ in range(3):
+                await served.stub.GetModelInfo(pb.GetModelInfoRequest())
+            assert not draining.done()
+    monkeypatch.undo()
+    async with serve_front(server=PATIENT) as served, task(ask_forever(served)):
+        await until(lambda: served.rpc.calls.refused is False)
+        async with asyncio.timeout(HANG_SECONDS):
+            await served.rpc.drain()  # although there is no such moment
+
+
+async def ask_forever(served) -> None:
+    while True:
+        with suppress(grpc.aio.AioRpcError):
+            await served.stub.GetModelInfo(pb.GetModelInfoRequest(), timeout=9)
 
 
 def refuses(served) -> bool:

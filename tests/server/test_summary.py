@@ -37,6 +37,7 @@ async def test_one_record_describes_a_server_that_is_ready(tmp_path, caplog):
             "voices": str(tmp_path),
             "presets": "none",
             "metrics": "off",
+            "http": "off",
             "admin": server.admin_address,
             "traces": "off",
         }

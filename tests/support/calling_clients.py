@@ -70,5 +70,6 @@ def calling(addresses: Sequence[str], config: str, threads: int = 4) -> Iterator
             yield calls
         finally:
             over.set()
+            channel.close()  # ends calls that still wait for a retry
             for caller in callers:
                 caller.join(2 * HANG_SECONDS)

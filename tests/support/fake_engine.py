@@ -206,6 +206,7 @@ class MakeFake:
 
     step_seconds: float = 0.0005
     slowest_step: float = 0.0
+    name: str = INFO.name
     fingerprint: str = INFO.fingerprint
     device: str = INFO.device
     slots: int = INFO.max_slots
@@ -220,7 +221,12 @@ class MakeFake:
         from dataclasses import replace
 
         info = replace(
-            INFO, fingerprint=self.fingerprint, device=self.device, max_slots=self.slots, max_queue=self.queue
+            INFO,
+            name=self.name,
+            fingerprint=self.fingerprint,
+            device=self.device,
+            max_slots=self.slots,
+            max_queue=self.queue,
         )
         return FakeEngine(info, self.step_seconds, self.slowest_step, self.pieces_after)
 

@@ -84,6 +84,8 @@ class _Calls:
         self._upload(
             stub.EncodeLatents, pb.EncodeLatentsRequest, pb.EncodeLatentsConfig(role=uploads.REFERENCE), (0, sent)
         )
+        self._audition(pb.Audition(text=f"{TEXT}.", tag=TEXT))
+        self._audition(pb.Audition(text=f"{TEXT}.", turn=pb.TurnConfig(style=TEXT * 30)))
         id = prompt[0].handle.id if prompt else "prm_" + "0" * 32
         self._generate(
             pb.GenerateRequest(config=uploads.conditioned(prompt_id=id)), pb.GenerateRequest(text=f"{TEXT}.")
@@ -93,6 +95,16 @@ class _Calls:
         self._try(lambda: stub.UpdateVoice(pb.UpdateVoiceRequest(id=id)))
         self._try(lambda: stub.DeleteVoice(pb.DeleteVoiceRequest(id=id)))
         self._try(lambda: stub.GetModelInfo(pb.GetModelInfoRequest()))
+
+    def _audition(self, audition: pb.Audition) -> None:
+        short = pb.TurnConfig(sampling=pb.Sampling(max_steps=3))
+        preview = pb.Preview(mode=pb.PREVIEW_MODE_SYNTHESIS, text=f"{TEXT}.", turn=short, auditions=True)
+        config, sent = pb.AddReferenceConfig(preview=preview), (0, recording())
+        messages = [
+            *uploads.upload(pb.AddReferenceRequest, config, sent),
+            pb.AddReferenceRequest(audition=audition),
+        ]
+        self._try(lambda: self._stub.AddReference(iter(messages), timeout=HANG_SECONDS))
 
     def fail_to_speak(self) -> None:
         text = pb.GenerateRequest(text=TEXT)

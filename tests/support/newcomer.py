@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -88,9 +87,3 @@ class Served:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)  # SIGTERM waits for load balancers
             self.process.wait(SECONDS)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any
 import grpc
 from support.fake_engine import MakeFake
 from support.pools import Launcher, patient
+from support.ports import free_port
 from support.waiting import HANG_SECONDS
 
 from voxcpm_grpc.pool.engine_pool import EnginePool
@@ -53,12 +53,6 @@ class Operated:
         turn = pb.TurnConfig(sampling=pb.Sampling(max_steps=steps))
         messages = [pb.GenerateRequest(config=pb.GenerateConfig(turn=turn)), pb.GenerateRequest(text=text)]
         return self.stub.Generate(iter(messages), **options)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @asynccontextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -21,13 +21,15 @@ from voxcpm_server.wire.inputs import (
     GenerateInput,
     Segmentation,
     SegmentationMode,
+    TurnConfig,
     VoiceChoice,
 )
 
 IDLE_SECONDS = 10.0
 LIMITS = LimitSettings(stream_idle_seconds=IDLE_SECONDS)
-Script = Sequence[GenerateInput | float | Callable[[], object]]
-"""Messages, pauses in seconds, and functions to call."""
+Script = Iterable[GenerateInput | float | Callable[[], object]]
+"""Messages, pauses in seconds, and functions to call. A generator sees what was received before each of its items."""
+PCM = AudioFormat(Encoding.PCM_S16LE, 48000)
 
 
 class SlowClient:
@@ -55,12 +57,13 @@ def generate_config(
     max_wait: float = 0.0,
     max_lead: float = 1000.0,
     max_queue: float = 1000.0,
+    output: AudioFormat = PCM,
+    attempts: int = 1,
 ) -> GenerateConfig:
     return GenerateConfig(
         voice=VoiceChoice(),
-        sampling=sampling or Sampling(),
-        style="",
-        output=AudioFormat(Encoding.PCM_S16LE, 48000),
+        turn=TurnConfig(sampling=sampling or Sampling(), max_attempts=attempts),
+        output=output,
         segmentation=Segmentation(mode=mode, max_wait=max_wait),
         continuity=continuity,
         max_lead=max_lead,
@@ -81,12 +84,22 @@ def session(
     sampling: Sampling | None = None,
     ends: bool = True,
     quota: CharacterQuota | None = None,
+    output: AudioFormat = PCM,
+    attempts: int = 1,
 ) -> list[pb.AudioChunk]:
     """Run a session and return its messages. At the end of the script the stream ends, or stays open and silent.
 
     A pause longer than any wait of the session lasts until all of its tasks wait for the client.
     """
-    config = generate_config(sampling, mode=mode, continuity=continuity, max_lead=max_lead, max_queue=max_queue)
+    config = generate_config(
+        sampling,
+        mode=mode,
+        continuity=continuity,
+        max_lead=max_lead,
+        max_queue=max_queue,
+        output=output,
+        attempts=attempts,
+    )
     return run(_run(pool, script, client or SlowClient(10**9), config, voice or Conditioning(), ends, quota))
 
 

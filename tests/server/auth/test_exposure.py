@@ -2,6 +2,7 @@
 
 import pytest
 
+from voxcpm_grpc.settings.http import HttpSettings
 from voxcpm_grpc.settings.schema import Settings
 from voxcpm_grpc.settings.security import AuthSettings, TlsSettings
 from voxcpm_server.auth.exposure import exposure
@@ -22,3 +23,10 @@ def test_other_addresses_need_encryption_and_authentication(listen):
     assert "without authentication" in exposure(Settings(listen=listen, tls=TLS))
     assert "without encryption" in exposure(Settings(listen=listen, auth=KEYS))
     assert exposure(Settings(listen=listen, tls=TLS, auth=KEYS)) == exposure(Settings(listen=listen, tls=MUTUAL)) == ""
+
+
+def test_http_on_other_addresses_needs_a_proxy_with_tls_and_authentication():
+    assert exposure(Settings(http=HttpSettings(listen="127.0.0.1:8000"))) == ""
+    http = HttpSettings(listen="0.0.0.0:8000")
+    assert "proxy with TLS), and without authentication" in exposure(Settings(http=http))
+    assert exposure(Settings(http=http, auth=KEYS)).endswith("without encryption (a proxy with TLS)")

@@ -49,6 +49,22 @@ def test_interference(tmp_path):
     assert all(0 < row["p50_ms"] <= row["p99_ms"] <= row["max_ms"] for row in rows)
 
 
+def test_formats(tmp_path):
+    page = tmp_path / "formats.md"
+    few = ("--formats", "pcm_s16le:16000,mp3:24000,ogg_opus:48000,flac:44100", "--repeats", "1")
+    table = run(
+        tmp_path, "benchmarks.formats", *few, "--page", str(page), "--max-steps", "8", "--timesteps", "4", *UNTIMED
+    )
+    assert [row["mode"] for row in table["rows"]] == 4 * ["plain", "interrupted", "resumed"]
+    for row in table["rows"]:
+        assert row["length_error"] == 0 and row["samples"] > 0
+        assert (row["first_ms"] is None) == (row["mode"] != "plain")
+        assert (row["delay"] > 0) == (row["encoding"] == "mp3")
+        assert row["distance_db"] > 3  # the tiny model makes noise, which is hard to compress
+        assert f"| {row['encoding']} | {row['rate']} | {row['mode']} |" in page.read_text()
+    assert "Every stream has exactly the stated length." in page.read_text()
+
+
 SMALL = ("--steps", "4", "--timesteps", "4", "--chars", "40", "--users", "2", "--clients", "1")
 TRIALS = ("--ttfb-ms", "20000", "--settle", "0.2", "--seconds", "1", "--requests", "4", "--budget", "3")
 
@@ -86,6 +102,27 @@ def test_front(tmp_path):
     assert (plain["server"], both["server"]) == ("plain", "keys+metrics")
     for row in (alone, plain, both):
         assert row["thread_share"] > 0 and 0 < row["chunk_p50_ms"] <= row["chunk_p99_ms"] and row["rpc_p99_ms"] > 0
+
+
+def test_soak(tmp_path):
+    words = ("--model", str(TINY), "--minutes", "0.3", "--samples", "4", "--users", "3")
+    table = published(tmp_path, "soak", *words)
+    assert len(table["samples"]) == 4 and table["samples"][-1]["calls"] == sum(table["calls"].values())
+    assert {"front", "engine"} <= set(table["samples"][-1]["mib"]) and table["samples"][-1]["voices"] == 0
+    assert set(table["calls"]) == {"speak", "break_off", "interrupt", "upload", "leave_an_upload"}, "no call failed"
+
+
+def test_gateway(tmp_path):
+    shape = ("--model", str(TINY), "--timesteps", "4", "--users", "1,3", "--rounds", "2", "--clients", "1")
+    command = [sys.executable, "-m", "benchmarks.gateway", *shape, "--max-steps", "2", "--out", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LONGEST)
+    assert done.returncode == 0, done.stderr
+    one, three = json.loads((tmp_path / "gateway.json").read_text())["rows"]
+    assert (one["users"], one["calls"], three["users"], three["calls"]) == (1, 2, 3, 6)
+    for row in (one, three):
+        assert 0 < row["grpc_p50_ms"] <= row["grpc_p90_ms"] and 0 < row["http_p50_ms"] <= row["http_p90_ms"]
+        assert abs(row["added_p50_ms"] - row["http_p50_ms"] + row["grpc_p50_ms"]) < 1e-6
+    assert "|users|calls|" in (tmp_path / "gateway.md").read_text().replace(" ", "")
 
 
 def test_scaling(tmp_path):

@@ -11,14 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.servers import Server, serving
+from support.tolerances import ALONE
 
 from voxcpm_client import Client
 
 ROOT = Path(__file__).parents[3]
 if str(ROOT) not in sys.path:
     sys.path.append(str(ROOT))
-
-ROUNDING = 4  # of 32768
 
 
 @dataclass(frozen=True)
@@ -35,11 +34,6 @@ class Call:
         turn = {"sampling": {"seed": str(self.seed)}}
         config = {"config": {"conditioning": {"preset": self.voice}, "turn": turn}}
         return f"{json.dumps(config)}\n{json.dumps({'text': self.text})}"
-
-    @property
-    def words(self) -> tuple[str, str, str]:
-        """As arguments of a program."""
-        return self.voice, str(self.seed), self.text
 
 
 @pytest.fixture(scope="session")
@@ -67,6 +61,6 @@ def check(expected: np.ndarray) -> Callable[[bytes], None]:
     def compare(audio: bytes) -> None:
         samples = np.frombuffer(audio, "<i2")
         assert len(samples) == len(expected) > 0
-        assert np.abs(samples.astype(int) - expected).max() <= ROUNDING
+        assert np.abs(samples.astype(int) - expected).max() <= ALONE
 
     return compare

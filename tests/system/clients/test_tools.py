@@ -95,7 +95,7 @@ def test_the_contract_keeps_to_the_style_of_protos():
 
 
 def test_go_code_is_generated_as_the_documentation_says(tmp_path):
-    (commands,) = re.findall(r"## Go\n.*?```\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    (commands,) = re.findall(r"### Go\n.*?```\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
     (tmp_path / "protos").symlink_to(PROTOS)
     (tmp_path / "gen").mkdir()
     run("bash", "-euc", commands, folder=tmp_path)
@@ -112,6 +112,20 @@ def test_buf_generates_go_code_as_the_documentation_says(tmp_path):
     assert "\npackage voxcpmv1\n" in (tmp_path / "gen/voxcpm_grpc/v1/tts.pb.go").read_text("utf-8")
 
 
-def test_java_code_is_in_the_package_of_the_proto(tmp_path):
-    run("protoc", f"-I{PROTOS}", f"--java_out={tmp_path}", FILE)
-    assert "package voxcpm_grpc.v1;" in (tmp_path / "voxcpm_grpc/v1/GenerateRequest.java").read_text("utf-8")
+MADE = {  # a heading of the page, and files that its commands write
+    "Java and Kotlin": ("voxcpm_grpc/v1/VoxCPMServiceGrpc.java", "voxcpm_grpc/v1/GenerateRequestKt.kt"),
+    "PHP and Ruby": ("Voxcpm_grpc/V1/VoxCPMServiceClient.php", "voxcpm_grpc/v1/tts_services_pb.rb"),
+    "C#": ("Tts.cs",),
+}
+
+
+@pytest.mark.parametrize("heading", MADE)
+def test_code_is_generated_as_the_documentation_says(heading, tmp_path):
+    section = PAGE.read_text("utf-8").partition(f"### {heading}\n")[2]
+    (tmp_path / "protos").symlink_to(PROTOS)
+    (tmp_path / "gen").mkdir()
+    run("bash", "-euc", re.findall(r"```\n(.*?)```", section, re.DOTALL)[0], folder=tmp_path)
+    written = {path.relative_to(tmp_path / "gen").as_posix() for path in (tmp_path / "gen").rglob("*.*")}
+    assert set(MADE[heading]) <= written
+    if heading == "Java and Kotlin":
+        assert "package voxcpm_grpc.v1;" in (tmp_path / "gen" / MADE[heading][0]).read_text("utf-8")

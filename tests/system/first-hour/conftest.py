@@ -17,7 +17,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-from support.newcomer import ROOT, SECONDS, Newcomer, Served, free_port, readme
+from support.newcomer import ROOT, SECONDS, Newcomer, Served, readme
+from support.ports import free_port
 from support.waiting import wait_until
 
 PORT = 50051  # the README calls it

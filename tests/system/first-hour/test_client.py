@@ -12,7 +12,8 @@ from pathlib import Path
 
 import grpc
 import pytest
-from support.newcomer import SECONDS, free_port
+from support.newcomer import SECONDS
+from support.ports import free_port
 
 LIMIT = 4300  # characters of a stream that wait to be spoken
 BOOK = "The old man went down to the sea. " * 135

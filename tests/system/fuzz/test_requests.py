@@ -174,6 +174,12 @@ def uploads(draw: st.DrawFn) -> tuple[str, list[Any]]:
     """A method, and the messages of an upload with some mistakes or none."""
     method = draw(st.sampled_from(list(UPLOADS)))
     kind, config = UPLOADS[method]
+    auditions = 0
+    if method != "EncodeLatents":
+        config = type(config).FromString(config.SerializeToString())
+        if draw(st.booleans()):
+            config.preview.CopyFrom(draw(random_messages(pb.Preview)))
+        auditions = draw(st.integers(0, 2)) if config.preview.auditions or draw(st.integers(0, 9)) == 0 else 0
     data = bytearray(recording(draw(st.integers(0, 50))))
     for _ in range(draw(st.integers(0, 3))):  # bytes that differ, in the header or behind it
         data[draw(st.integers(0, 60) | st.integers(0, len(data) - 1))] = draw(st.integers(0, 255))
@@ -186,6 +192,7 @@ def uploads(draw: st.DrawFn) -> tuple[str, list[Any]]:
     total = len(data) + draw(st.sampled_from([0] * 10 + [1]))
     sha = draw(st.sampled_from([b"", hashlib.sha256(data).digest(), bytes(32)]))
     messages.append(kind(commit=pb.UploadCommit(digests=[pb.UploadDigest(total_bytes=total, sha256=sha)])))
+    messages += [kind(audition=draw(random_messages(pb.Audition))) for _ in range(auditions)]
     match draw(st.sampled_from(["whole"] * 4 + ["cut", "swapped", "doubled", "random"])):
         case "cut":
             messages = messages[: draw(st.integers(0, len(messages)))]

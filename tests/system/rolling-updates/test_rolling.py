@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from support.calling_clients import BACKOFF_SECONDS, Calls, calling, service_config
 from support.grpc_types import message_of
+from support.ports import free_address
 from support.servers import Server, serving
 from support.streams import PausedStream
 from support.waiting import HANG_SECONDS, NEVER_SECONDS, wait_until
@@ -32,9 +33,7 @@ class Replica:
     """A server that is stopped and started again at one address."""
 
     def __init__(self, voices: Path, *flags: str) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.address = f"127.0.0.1:{free.getsockname()[1]}"
+        self.address = free_address()
         self._flags = (*DRAIN, *flags, "--listen", self.address)
         self._voices = voices
         self._running = ExitStack()

@@ -12,8 +12,8 @@ from support.checkpoints import VOICE
 from support.servers import serving
 
 from tools.voice import judge
-from voxcpm_client import Client, Prompt
-from voxcpm_grpc.audio import decode
+from voxcpm_client import Audition, Client, Prompt
+from voxcpm_grpc.audio import decode, resample
 
 MOST_ERRORS = 0.15  # of the 19 words of a mode's three sentences; there was no error when this was written
 # By preset. The recognizer makes no error with the teacher's speech, and they are not in the training data.
@@ -87,6 +87,20 @@ def test_a_preset_is_the_voice_of_its_recording(client):
         by_recording = client.say("Hello there.", **conditioning(PRESETS[name]["kind"], name), **options)
         np.testing.assert_allclose(by_preset[-1], by_recording.samples, atol=8, rtol=0)  # of 32768
     assert np.ptp(np.subtract(*by_preset[:2], dtype=int)) > 1000
+
+
+def test_previews_and_auditions_are_understood(client, recognizer, speakers):
+    name = "slt"
+    text, *more = SENTENCES.values()
+    voice = client.add_reference(recording(name), preview=Audition(text, seed=1), auditions=more)
+    errors = judge.Errors(0, 0)
+    for words, speech in zip((text, *more), (voice.preview, *voice.auditions), strict=True):
+        samples = np.rint(32767 * resample(speech.samples / np.float32(32768), speech.sample_rate, 16000))
+        heard = samples.astype(np.int16)
+        assert judge.nearest_by_pitch(judge.pitch(heard), speakers) == name
+        errors += judge.word_errors(words, recognizer.transcribe(heard))
+    assert errors.rate <= MOST_ERRORS
+    client.delete_voice(voice.id)
 
 
 @pytest.mark.parametrize("continuity", ["carry", "independent"])

@@ -19,6 +19,7 @@ from voxcpm_client import (
     AsyncSession,
     AsyncStream,
     AudioFormat,
+    Audition,
     Cancelled,
     Chunk,
     Client,
@@ -34,10 +35,12 @@ from voxcpm_client import (
     Latents,
     ModelInfo,
     NotFound,
+    Pause,
     PermissionDenied,
     Prompt,
     Recording,
     SegmentEvent,
+    ServedModel,
     ServerStats,
     Session,
     Speech,
@@ -46,6 +49,7 @@ from voxcpm_client import (
     SpeechWarning,
     Stream,
     Summary,
+    TurnOptions,
     Unauthenticated,
     Unavailable,
     Unimplemented,
@@ -56,6 +60,7 @@ from voxcpm_client import (
 
 version: str = voxcpm_client.__version__
 options: SpeechOptions = {"voice": "slt", "seed": 7, "segmentation": "manual", "timeout": None}
+CALM: TurnOptions = {"style": "calm", "seed": 8, "speed": 0.9, "volume_gain_db": -3}
 stored: VoiceOptions = {"name": "Ada", "labels": {"team": "a"}, "ttl": 60.0}
 noise: npt.NDArray[np.float32] = np.zeros(16000, np.float32)
 recordings: list[Recording] = ["a.wav", Path("a.wav"), b"RIFF", io.BytesIO(b"RIFF"), (noise, 16000)]
@@ -126,10 +131,17 @@ def blocking() -> None:
         with client.session(**options) as session:
             session.send_text("One. ")
             session.flush(end_turn=True, tag="a")
+            session.pause(0.25)
             session.interrupt(tag="b")
             session.finish()
         voice: Voice = client.add_prompt("a.wav", "The words. ", **stored)
         client.add_reference((noise, 16000), name="Ada", preview=True)
+        auditioned = client.add_reference(
+            b"", preview=Audition(seed=7), auditions=["One.", Audition("Two.", style="sad")]
+        )
+        tried: Speech
+        for tried in auditioned.auditions:
+            print(tried.seconds)
         client.add_reference(b"", source=AudioFormat(Encoding.PCM_S16LE, 16000))
         client.add_hifi(voice.id, reference=keep_latents(client), **stored)
         latents: Latents = client.encode_latents(recordings[0], role="prompt")
@@ -140,10 +152,15 @@ def blocking() -> None:
             print(warning.kind, warning.message)
         for found in client.voices(kind="reference", labels={"team": "a"}):
             client.delete_voice(client.get_voice(found.id).id, missing_ok=True, cascade=True)
-        info: ModelInfo = client.model_info()
-        print(info.limits.max_buffered_text_chars, client.health(), version)
+        info: ModelInfo = client.model_info(model="small")
+        served: list[ServedModel] = client.list_models()
+        print(client.say("Hello.", model=served[-1].name).seconds, client.voices(model=voice.model))
+        print(info.limits.max_buffered_text_chars, info.voice_kinds, info.styles, client.health(), version)
         compressed = client.say("Hello.", format="mp3", bitrate=64_000, compression_level=5, priority="batch")
+        client.say("A GIF.", lexicon={"GIF": "jif"})
         print(compressed.audio, compressed.sample_count)
+        other: Client = client.with_metadata({"authorization": "Bearer secret"})
+        print(other.say("Hello.").seconds)
         stats: ServerStats = client.server_stats()
         print(stats.front.streams, [engine.slots_used for engine in stats.engines])
 
@@ -159,17 +176,21 @@ async def asynchronous() -> None:
     async with AsyncClient(DEFAULT_TARGET, timeout=None) as client:
         keep(await client.say(tokens(), **options))
         stream: AsyncStream
-        async with client.speak(["Hello. ", "World."], style="calm", timesteps=4) as stream:
+        async with client.speak(["Hello. ", Pause(0.3), "World."], style="calm", timesteps=4) as stream:
             await stream.start()
             async for chunk in stream:
                 print(describe(chunk), stream.request_id, stream.header, stream.summary)
         await client.speak("Hello.").speech()
         await client.speak("Hello.").aclose()
+        other: AsyncClient = client.with_metadata({"authorization": "Bearer secret"})
+        print((await other.say("Hello.")).seconds)
         session: AsyncSession
         async with client.session(timeout=None, language="en") as session:
             await session.send_text("One. ")
             await session.flush(end_turn=True, tag="a")
-            await session.interrupt(tag="b")
+            await session.pause(0.25)
+            await session.interrupt(tag="b", played_samples=0)
+            await session.set_turn(**CALM)
             await session.finish()
         try:
             voice = await client.add_prompt("a.wav", "The words. ", **stored)

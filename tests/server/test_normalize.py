@@ -1,0 +1,148 @@
+"""Normalised text reaches the model; positions and flow stay those of the caller's text. The rules have a suite."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import grpc
+import pytest
+from support.grpc_types import EOF
+
+from voxcpm_grpc.errors import Unavailable
+from voxcpm_grpc.v1 import tts_pb2 as pb
+from voxcpm_server.text import packages
+
+STARTED = 1
+
+
+class Digits:
+    """Writes the digits 1 to 3 out, after a turn of the loop."""
+
+    def __init__(self) -> None:
+        self.texts: list[tuple[str, str]] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def normalize(self, text: str, language: str = "") -> str:
+        self.texts.append((text, language))
+        await self.gate.wait()
+        if text == "lost 1":
+            raise Unavailable("the process that normalises text was stopped twice")
+        if text.startswith("code"):
+            return "..."
+        for digit, word in ((1, "one"), (2, "two"), (3, "three")):
+            text = text.replace(str(digit), word)
+        return text
+
+
+@pytest.fixture
+def digits(monkeypatch):
+    monkeypatch.setattr(packages, "_missing", list)
+    return Digits()
+
+
+NORMALIZED = pb.TurnConfig(normalize=True)
+
+
+def config(**fields: Any) -> pb.GenerateConfig:
+    return pb.GenerateConfig(turn=NORMALIZED, **fields)
+
+
+async def test_the_model_gets_words_and_events_count_the_callers_text(serve_front, digits):
+    async with serve_front(normalizer=digits, lexicon={"two": "1"}) as served:
+        chunks = await served.generate(config(), "I have 3", " cats. You have two. ", pb.Flush(), "None.")
+        started = [e for c in chunks for e in c.segment_events if e.kind == STARTED]
+        assert [(e.text, e.input_start, e.input_end) for e in started] == [
+            ("I have three cats.", 0, 15),
+            ("You have one.", 15, 29),
+            ("None.", 29, 34),
+        ]
+        second = served.pool.requests[1]
+        assert (second.text, second.conditioning.prompt.text) == (" You have one.", "I have three cats.")
+        assert chunks[-1].summary.input_chars == 34
+
+
+@pytest.mark.parametrize("continuity", [pb.CONTINUITY_MODE_CARRY, pb.CONTINUITY_MODE_INDEPENDENT])
+async def test_normalize_belongs_to_the_turn(serve_front, digits, continuity):
+    async with serve_front(normalizer=digits) as served:
+        segmentation = pb.Segmentation(continuity=continuity, language="en-GB")
+        end = pb.Flush(end_turn=True)
+        plain = pb.TurnConfig()
+        await served.generate(
+            config(segmentation=segmentation),
+            "I see 1 cat. I see 1 dog.",
+            end,
+            plain,
+            "Two is 2.",
+            end,
+            NORMALIZED,
+            "It is 3.",
+        )
+        texts = [request.text.strip() for request in served.pool.requests]
+        assert texts == ["I see one cat.", "I see one dog.", "Two is 2.", "It is three."]
+        assert {language for _, language in digits.texts} == {"en"}
+        assert len(digits.texts) == 3
+
+
+async def test_a_segment_of_which_nothing_is_left_is_spoken_as_it_is(serve_front, digits):
+    async with serve_front(normalizer=digits) as served:
+        await served.generate(config(), "code 1")
+        assert served.pool.requests[0].text == "code 1"
+
+
+async def test_an_interrupt_does_not_wait_for_the_normalisation(serve_front, digits):
+    digits.gate.clear()
+    async with serve_front(normalizer=digits) as served:
+        async with asyncio.timeout(60):
+            call = served.stub.Generate()
+            for message in (pb.GenerateRequest(config=config()), pb.GenerateRequest(text="One is 1.")):
+                await call.write(message)
+            await call.write(pb.GenerateRequest(flush=pb.Flush(tag="f")))
+            await call.write(pb.GenerateRequest(interrupt=pb.Interrupt(tag="i")))
+            while not (chunk := await call.read()).HasField("interrupted"):
+                pass
+        assert list(chunk.interrupted.dropped_flush_tags) == ["f"]
+        assert not served.pool.requests
+        digits.gate.set()
+        await call.write(pb.GenerateRequest(text="Two is 2."))
+        await call.done_writing()
+        while await call.read() is not EOF:
+            pass
+        assert [request.text.strip() for request in served.pool.requests] == ["Two is two."]
+
+
+async def test_a_lost_process_can_be_retried_before_the_first_audio(serve_front, digits):
+    async with serve_front(normalizer=digits) as served:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await served.generate(config(), "lost 1")
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+        await served.idle()
+
+
+async def test_a_lost_process_ends_a_stream_that_has_sent_audio(serve_front, digits):
+    async with serve_front(normalizer=digits) as served:
+        call = served.stub.Generate()
+        await call.write(pb.GenerateRequest(config=config()))
+        await call.write(pb.GenerateRequest(text="One is 1."))
+        await call.write(pb.GenerateRequest(flush=pb.Flush()))
+        while not (await call.read()).sample_count:
+            pass
+        await call.write(pb.GenerateRequest(text="lost 1"))
+        await call.done_writing()
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            while isinstance(await call.read(), pb.AudioChunk):
+                pass
+        assert caught.value.code() is grpc.StatusCode.ABORTED
+        await served.idle()
+
+
+async def test_without_the_packages_normalize_is_refused(served, details_of, monkeypatch):
+    monkeypatch.setattr(packages, "_missing", lambda: ["wetext", "regex"])
+    for messages in ([config()], ["One.", NORMALIZED]):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await served.generate(*messages)
+        assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+        assert "wetext, regex are missing, which normalise text" in str(caught.value.details())
+        assert "voxcpm-grpc[normalize]" in str(caught.value.details())
+        assert not details_of(caught.value).field

@@ -1,0 +1,201 @@
+"""The programs of the folder `clients`, exactly as users see them, against the bundled voice."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import shutil
+import subprocess
+import wave
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import grpc
+import numpy as np
+import pytest
+import trustme
+from support.servers import Server, serving
+from support.tolerances import ALONE
+from support.waiting import HANG_SECONDS, wait_until
+
+from tools.voice import judge
+from voxcpm_client import Client
+from voxcpm_grpc.v1 import tts_pb2 as pb
+from voxcpm_grpc.v1 import tts_pb2_grpc
+from voxcpm_server.auth.keys import create
+
+ROOT = Path(__file__).parents[3]
+SOURCES = ROOT / "clients"
+PROGRAMS = {
+    "node": ("node", "speak.js"),
+    "cpp": ("./speak",),
+    "grpclib": ("python", "speak.py"),
+    "grpcurl": ("./speak.sh",),
+    "buf": ("./speak.sh",),
+}
+SCREEN = 60  # lines
+NO_SUCH_VOICE = {"grpcurl": 64 + 5, "buf": 8 * 5}  # exit statuses; the others end with 1
+SECONDS = 500
+SEED = 7  # of the programs
+RATE = 16000
+
+pytestmark = pytest.mark.timeout(600)  # a C++ program is built
+
+
+@pytest.fixture(scope="session")
+def copies(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folders `clients` and `protos`, as a user copies them."""
+    folder = tmp_path_factory.mktemp("copied")
+    built = shutil.ignore_patterns("node_modules", "gen", "voxcpm_grpc", "python", "speak", "*.o")
+    shutil.copytree(SOURCES, folder / "clients", ignore=built)
+    shutil.copytree(ROOT / "protos", folder / "protos")
+    return folder
+
+
+def environment(name: str) -> dict[str, str]:
+    """Variables with which make finds the packages of the suite; without the packages of this project."""
+    given = {key: value for key, value in os.environ.items() if not key.startswith(("VOXCPM_", "PYTHON"))}
+    if name == "cpp":
+        debian = Path(os.environ["SYSTEM_TEST_DEBIAN"])
+        given["PKG_CONFIG_SYSROOT_DIR"] = str(debian)
+        given["PKG_CONFIG_PATH"] = os.pathsep.join(map(str, debian.glob("usr/lib/*/pkgconfig")))
+    return given
+
+
+class Program:
+    """A program of the folder `clients`, with its stubs made and built as its README says."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.name, self.folder = name, folder / "clients" / name
+        self.environment = environment(name)
+        if (self.folder / "Makefile").exists():
+            # The packages are unpacked, not installed: the linker finds what they need only if it is told to look.
+            flags = {"CXXFLAGS": "-O0 -w", "LDFLAGS": "-Wl,--copy-dt-needed-entries"}
+            done = subprocess.run(
+                ("make", "-C", self.folder),
+                env=self.environment | flags,
+                capture_output=True,
+                text=True,
+                timeout=SECONDS,
+            )
+            assert done.returncode == 0, done.stdout + done.stderr
+
+    def start(self, address: str, voice: str, out: Path, **variables: str) -> subprocess.Popen[bytes]:
+        with out.open("wb") as audio:
+            return subprocess.Popen(
+                (*PROGRAMS[self.name], address, voice),
+                cwd=self.folder,
+                env=self.environment | variables,
+                stdin=subprocess.PIPE,
+                stdout=audio,
+                stderr=subprocess.PIPE,
+            )
+
+    def run(self, address: str, voice: str, text: str, out: Path, **variables: str) -> tuple[int, str]:
+        """The exit status, and what the program wrote to stderr."""
+        with self.start(address, voice, out, **variables) as process:
+            _, said = process.communicate(f"{text}\n".encode(), timeout=HANG_SECONDS)
+        return process.returncode, said.decode()
+
+
+@pytest.fixture(scope="session", params=PROGRAMS)
+def program(request: pytest.FixtureRequest, copies: Path) -> Program:
+    return Program(request.param, copies)
+
+
+def samples(path: Path) -> np.ndarray:
+    """int16 samples of a WAV file whose length is not in its header."""
+    with wave.open(io.BytesIO(path.read_bytes())) as file:
+        assert (file.getnchannels(), file.getsampwidth(), file.getframerate()) == (1, 2, RATE)
+        return np.frombuffer(file.readframes(60 * RATE), "<i2")
+
+
+def test_a_program_fits_a_screen():
+    lengths = {name: len(next((SOURCES / name).glob("speak.*")).read_text("utf-8").splitlines()) for name in PROGRAMS}
+    assert {name: length for name, length in lengths.items() if length > SCREEN} == {}
+
+
+def test_a_program_speaks_as_the_python_client(program, server, call, tmp_path):
+    with Client(server.address) as client:
+        expected = client.say(call.text + "\n", voice=call.voice, seed=SEED).samples
+    status, said = program.run(server.address, call.voice, call.text, tmp_path / "speech.wav")
+    assert status == 0, said
+    spoken = samples(tmp_path / "speech.wav")
+    assert len(spoken) == len(expected) > RATE
+    assert np.abs(spoken.astype(int) - expected).max() <= ALONE
+
+
+def test_text_is_spoken_as_it_arrives_and_the_end_of_the_input_ends_the_stream(program, server, call, tmp_path):
+    out = tmp_path / "speech.wav"
+    with program.start(server.address, call.voice, out) as process:
+        assert process.stdin is not None
+        process.stdin.write(f"{call.text}\n".encode())
+        process.stdin.flush()
+        wait_until(lambda: out.stat().st_size > RATE or process.poll() is not None)  # half a second of audio
+        assert process.poll() is None  # it waits for more text
+        _, said = process.communicate(b"It was dark and cold.\n", timeout=HANG_SECONDS)
+    assert process.returncode == 0, said.decode()
+    heard = judge.Recognizer().transcribe(samples(out))
+    assert judge.word_errors(f"{call.text} It was dark and cold.", heard).rate <= 0.3, heard
+
+
+def test_an_error_is_shown_with_its_details(program, server, tmp_path):
+    status, said = program.run(server.address, "nobody", "Hello.", tmp_path / "speech.wav")
+    assert status == NO_SUCH_VOICE.get(program.name, 1), said
+    assert "there is no voice 'nobody'" in said
+    assert "RequestInfo" in said
+    assert (tmp_path / "speech.wav").read_bytes() == b""
+    assert re.search(r"method=Generate code=NOT_FOUND ", server.log)
+
+
+@pytest.fixture(scope="session")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, str, Path]]:
+    """A server with TLS and API keys, a key, and the file of the authority."""
+    folder = tmp_path_factory.mktemp("guarded")
+    authority = trustme.CA()
+    made = authority.issue_cert("localhost")
+    made.private_key_pem.write_to_path(folder / "key.pem")
+    made.cert_chain_pems[0].write_to_path(folder / "cert.pem")
+    authority.cert_pem.write_to_path(folder / "ca.pem")
+    key = create("tester", folder / "keys.toml")
+    flags = ("--tls.cert", folder / "cert.pem", "--tls.key", folder / "key.pem", "--auth.keys", folder / "keys.toml")
+    with serving(folder / "voices", *map(str, flags), model="demo") as running:
+        yield running, key, folder / "ca.pem"
+
+
+def test_a_program_sends_its_key_encrypted(program, guarded, call, tmp_path):
+    server, key, ca = guarded
+    address = f"localhost:{server.address.rsplit(':', 1)[1]}"
+    variables = {"VOXCPM_CLIENT_CA": str(ca), "VOXCPM_CLIENT_API_KEY": key}
+    status, said = program.run(address, call.voice, call.text, tmp_path / "speech.wav", **variables)
+    assert status == 0, said
+    assert len(samples(tmp_path / "speech.wav")) > RATE
+    del variables["VOXCPM_CLIENT_API_KEY"]
+    status, said = program.run(address, call.voice, call.text, tmp_path / "refused.wav", **variables)
+    assert status != 0
+    assert "has no credential" in said
+
+
+def test_types_for_typescript_are_made(copies):
+    done = subprocess.run(("npm", "run", "types"), cwd=copies / "clients/node", capture_output=True, timeout=SECONDS)
+    assert done.returncode == 0, done.stderr
+    made = (copies / "clients/node/types/voxcpm_grpc/v1/AudioChunk.ts").read_text("utf-8")
+    assert "'audio': (Buffer);" in made
+
+
+def test_a_client_that_cannot_half_close_ends_its_stream_with_finish(server, call):
+    """The reply ends although the requests never do; other languages have the same message."""
+    opened: list[grpc.Call] = []
+
+    def requests() -> Iterator[pb.GenerateRequest]:
+        yield pb.GenerateRequest(config=pb.GenerateConfig(conditioning=pb.Conditioning(voice=call.voice)))
+        yield pb.GenerateRequest(text=call.text)
+        yield pb.GenerateRequest(finish=pb.Finish())
+        wait_until(lambda: not opened[0].is_active())
+
+    with grpc.insecure_channel(server.address) as channel:
+        stream: Callable = tts_pb2_grpc.VoxCPMServiceStub(channel).Generate
+        opened.append(replies := stream(requests(), timeout=HANG_SECONDS))
+        chunks = list(replies)
+    assert chunks[-1].HasField("summary") and sum(chunk.sample_count for chunk in chunks) > RATE

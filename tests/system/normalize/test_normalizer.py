@@ -1,0 +1,90 @@
+"""The process that normalises text, and a server that uses it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator
+
+import psutil
+import pytest
+from support.servers import Server, serving
+from support.waiting import HANG_SECONDS, until
+
+from voxcpm_client import Client
+from voxcpm_grpc.errors import Unavailable
+from voxcpm_server.text.normalizer import TextNormalizer
+
+
+@pytest.fixture
+async def normalizer() -> AsyncIterator[TextNormalizer]:
+    one = TextNormalizer(timeout=HANG_SECONDS)
+    yield one
+    await one.close()
+
+
+async def test_the_event_loop_goes_on_while_a_long_text_is_normalised(normalizer: TextNormalizer):
+    await normalizer.normalize("1")  # starts the process
+    loop = asyncio.get_running_loop()
+    text = "今天是2024年5月1日，气温25℃，价格￥50。" * 12
+    work = asyncio.create_task(normalizer.normalize(text))
+    turns, began = 0, loop.time()
+    while not work.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert "二零二四年五月一日" in work.result()
+    assert turns > 100, f"{turns} turns of the loop in {loop.time() - began:.3f} s"
+
+
+async def test_a_process_that_is_killed_once_is_replaced(normalizer: TextNormalizer):
+    assert await normalizer.normalize("I have 3.") == "I have three."
+    first = normalizer.pid
+    assert first is not None
+    os.kill(first, signal.SIGKILL)
+    assert await normalizer.normalize("I have 4.") == "I have four."
+    assert normalizer.pid != first
+
+
+async def test_a_process_that_is_killed_twice_is_reported(normalizer: TextNormalizer, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(normalizer, "_timeout", 0.0)
+    with pytest.raises(Unavailable, match="the process that normalises text was stopped twice") as caught:
+        await normalizer.normalize("今天是2024年5月1日。" * 20)
+    assert caught.value.retry_after
+
+
+async def test_after_the_end_nothing_is_normalised():
+    one = TextNormalizer()
+    await one.close()
+    with pytest.raises(Unavailable, match="shutting down"):
+        await one.normalize("1")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serving(tmp_path_factory.mktemp("voices")) as running:
+        yield running
+
+
+def test_a_server_speaks_numbers_in_words(server: Server):
+    with Client(server.address, timeout=HANG_SECONDS) as client, client.session(normalize=True, max_steps=4) as session:
+        session.send_text("I have 3 cats. ")
+        session.pause(0.1)
+        session.send_text("On 2024-05-01 it costs $5.")
+        session.finish()
+        events = [event for chunk in session for event in chunk.events if event.kind == "started"]
+    assert [event.text for event in events] == [
+        "I have three cats.",
+        "On the first of may twenty twenty four it costs five dollars.",
+    ]
+    assert [(event.input_start, event.input_end) for event in events] == [(0, 15), (15, 41)]
+
+
+async def test_the_process_ends_with_its_server(tmp_path):
+
+    with serving(tmp_path) as running:
+        with Client(running.address, timeout=HANG_SECONDS) as client:
+            client.say("1", normalize=True, max_steps=4)
+        children = psutil.Process(running.process.pid).children(recursive=True)
+        running.kill()
+        await until(lambda: not any(child.is_running() and child.status() != "zombie" for child in children))

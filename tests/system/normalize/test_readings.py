@@ -1,0 +1,87 @@
+"""Inputs with what a reader would say, beside the official package's code with the same libraries."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from voxcpm_server.text.readings import language_of, normalized
+
+TABLE = [
+    (source, readings.split("|"))
+    for source, readings in (
+        line.split("\t") for line in Path(__file__).with_name("readings.tsv").read_text("utf-8").splitlines()
+    )
+]
+OFFICIAL_AT_LEAST = 160  # of the table, 171 with wetext 0.1.8
+
+
+def agrees(text: str, readings: list[str]) -> bool:
+    return " ".join(text.split()) in readings
+
+
+def official() -> Any:
+    """The normaliser of the official package, loaded from its file, because its package needs much more."""
+    package = importlib.util.find_spec("voxcpm")
+    assert package is not None and package.submodule_search_locations is not None
+    file = Path(package.submodule_search_locations[0]) / "utils/text_normalize.py"
+    spec = importlib.util.spec_from_file_location("official_text_normalize", file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.TextNormalizer()
+
+
+def test_the_table_has_both_languages():
+    languages = [language_of(source) for source, _ in TABLE]
+    assert len(TABLE) >= 200
+    assert min(languages.count("en"), languages.count("zh")) >= 70
+    assert len({source for source, _ in TABLE}) == len(TABLE)
+
+
+@pytest.mark.parametrize(("source", "readings"), TABLE, ids=[source for source, _ in TABLE])
+def test_a_reader_would_say_this(source: str, readings: list[str]):
+    found = normalized(source)
+    assert agrees(found, readings), found
+    assert normalized(found) == found, "words stay as they are"
+
+
+def test_what_the_official_package_reads_well_is_read_as_well_here():
+    reads = official().normalize
+    good = 0
+    for source, readings in TABLE:
+        try:
+            good += agrees(reads(source), readings)
+        except AssertionError:  # of wetext, for some inputs
+            continue
+    print(f"the official package reads {good} of {len(TABLE)}")
+    assert OFFICIAL_AT_LEAST <= good <= len(TABLE)
+
+
+@pytest.mark.parametrize(
+    ("text", "language", "expected"),
+    [
+        ("2 + 3", "zh", "二加三"),
+        ("2 + 3", "en", "two plus three"),
+        ("Am 3. Mai kostet es 5 €.", "de", "Am 3. Mai kostet es 5 €."),
+        ("**Am** 3. Mai 👍", "de", "Am 3. Mai"),
+        ("3つのリンゴ", "", "3つのリンゴ"),
+        ("3つのリンゴ", "en", "3つのリンゴ"),
+        ("사과 3개", "", "사과 3개"),
+        ("他有3本book。", "en", "他有三本book。"),
+        ("```code```", "", ""),
+        ("", "", ""),
+    ],
+)
+def test_the_script_and_the_language_choose_the_rules(text: str, language: str, expected: str):
+    assert normalized(text, language).replace(" ", "") == expected.replace(" ", "")
+
+
+@pytest.mark.parametrize(
+    "text", ["#", "#1 #2", '"', "\\", "$", "1e-5", "ﷺ 1", "[[", "{1}", "1" * 100, "五" * 400, "\u202e1"]
+)
+def test_odd_text_is_never_an_error(text: str):
+    assert isinstance(normalized(text), str)

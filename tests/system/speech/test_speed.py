@@ -1,0 +1,53 @@
+"""The bundled voice at other speeds: the words are still understood, and the pitch is that of the speaker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from support.servers import serving
+
+from tools.voice import judge
+from voxcpm_client import Client
+
+RATE = 16000
+SENTENCES = {
+    "rms": "They left the party before midnight.",
+    "slt": "What did you have for lunch today?",
+    "awb": "The train arrived ten minutes late.",
+}
+MOST_ERRORS = 0.25  # of 19 words; the recognizer knows speech of an ordinary pace best
+PITCH = 0.03  # by which a measured pitch may differ: an estimate has steps of 1 %
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    with serving(tmp_path_factory.mktemp("voices"), model="demo") as server, Client(server.address) as client:
+        yield client
+
+
+@pytest.mark.parametrize("speed", [0.75, 1.25, 1.5])
+def test_words_are_understood_and_the_pitch_stays(client, speed):
+    recognizer = judge.Recognizer()
+    errors, mistaken = judge.Errors(0, 0), judge.Errors(0, 0)
+    for voice, text in SENTENCES.items():
+        plain = client.say(text, voice=voice, seed=1, sample_rate=RATE)
+        speech = client.say(text, voice=voice, seed=1, sample_rate=RATE, speed=speed)
+        assert len(speech.samples) == int(len(plain.samples) / speed + 0.5)
+        assert judge.pitch(speech.samples) == pytest.approx(judge.pitch(plain.samples), rel=PITCH)
+        transcript = recognizer.transcribe(speech.samples)
+        print(f"{speed} {voice}: {transcript}")
+        errors += judge.word_errors(text, transcript)
+        mistaken += judge.word_errors(SENTENCES["rms" if voice == "slt" else "slt"], transcript)
+    assert errors.rate <= MOST_ERRORS
+    assert mistaken.rate > errors.rate, "the transcripts are as near to other sentences"
+
+
+def test_a_louder_voice_is_understood_and_does_not_clip(client):
+    text = SENTENCES["rms"]
+    plain = client.say(text, voice="rms", seed=1, sample_rate=RATE, format="pcm_f32le").samples
+    loud = client.say(text, voice="rms", seed=1, sample_rate=RATE, volume_gain_db=12)
+    assert len(loud.samples) == len(plain)
+    assert (loud.samples.astype(float) ** 2).mean() > 4 * ((32768 * plain) ** 2).mean()
+    assert abs(loud.samples.astype(int)).max() < 0.95 * 32768
+    assert judge.word_errors(text, judge.Recognizer().transcribe(loud.samples)).rate <= MOST_ERRORS
