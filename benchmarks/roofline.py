@@ -1,4 +1,4 @@
-"""The least time that a step of VoxCPM2 can take on a device: its bytes and its products at measured ceilings.
+"""The least time that a step of a VoxCPM model can take on a device: its bytes and its products at measured ceilings.
 
     python -m benchmarks.roofline --json ceilings.json     measures the ceilings of this GPU
 
@@ -42,7 +42,12 @@ class Module:
 
 
 def modules(config: Mapping[str, Any], timesteps: int) -> dict[str, Module]:
-    """The modules that a step evaluates, with guidance. config: the checkpoint's config.json."""
+    """The modules that a step evaluates, with guidance. config: the checkpoint's config.json.
+
+    VoxCPM2 gives the LocDiT two tokens of condition and one of time, and joins its language models by a product. Older
+    models add all of that up in one token.
+    """
+    second = config.get("architecture") == "voxcpm2"
     lm, enc, dit = config["lm_config"], config["encoder_config"], config["dit_config"]
     hidden, latent, codes = lm["hidden_size"], config["feat_dim"], config["scalar_quantization_latent_dim"]
     patch, e, d = config["patch_size"], enc["hidden_dim"], dit["hidden_dim"]
@@ -50,15 +55,19 @@ def modules(config: Mapping[str, Any], timesteps: int) -> dict[str, Module]:
     enc_layer = layer_weights(lm, e, enc["ffn_dim"], enc["num_heads"])
     dit_layer = layer_weights(lm, d, dit["ffn_dim"], dit["num_heads"])
     projections = (
-        e * hidden + 2 * hidden * d + 2 * hidden * hidden + 2 * hidden * codes + hidden * hidden + 2 * hidden
-    )  # enc_to_lm; both to the DiT; fusion; both of the quantizer; the stop predictor
+        e * hidden + 2 * hidden * d + 2 * hidden * codes + hidden * hidden + 2 * hidden
+    )  # enc_to_lm; both to the DiT; both of the quantizer; the stop predictor
+    if second:
+        projections += 2 * hidden * hidden  # fusion
     skipped = max(1, int((timesteps + 1) * 0.04))  # timesteps without an evaluation
     return {
         "base LM": Module(lm["num_hidden_layers"] * lm_layer, 1, 1),
         "residual LM": Module(config["residual_lm_num_layers"] * lm_layer, 1, 1),
         "LocEnc": Module(enc["num_layers"] * enc_layer + e * latent, 1, 1 + patch),
         "projections": Module(projections, 1, 1),
-        "LocDiT": Module(dit["num_layers"] * dit_layer + 3 * d * latent, timesteps - skipped, 2 * (2 + 1 + 2 * patch)),
+        "LocDiT": Module(
+            dit["num_layers"] * dit_layer + 3 * d * latent, timesteps - skipped, 2 * ((3 if second else 1) + 2 * patch)
+        ),
     }
 
 

@@ -145,6 +145,7 @@ def main() -> None:
             "versions": versions("torch", "triton") | {"dtype": engine.info.dtype},
             "memory_gib": gpu_memory_gib() if engine.info.device.startswith("cuda") else None,
             "kv_gib": pages * engine.model.layout.bytes_per_position / 2**30,
+            "step_audio_ms": 1e3 * engine.info.samples_per_step / engine.info.output_sample_rate,
             "rows": [asdict(row) for row in rows],
         }
         options.json.write_text(json.dumps(table, indent=2) + "\n")

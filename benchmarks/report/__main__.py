@@ -106,6 +106,7 @@ def main() -> None:
     if "engine" in parts:
         details |= {
             "command": command(),
+            "model": model.name,
             "shape": {"steps": options.steps, "timesteps": options.timesteps, "chars": options.chars},
         }
     with tempfile.TemporaryDirectory() as scratch:

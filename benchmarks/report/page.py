@@ -8,14 +8,18 @@ from typing import Any
 
 from benchmarks.pages.markdown import grid, listed, ms
 
+KnownPeer = Mapping[int, Mapping[str, float]]
+
 # nano-vllm-voxcpm 2.0.5 with flash-attn 2.8.3 on one H200, 100 steps, texts of about 90 tokens, measured 2026-11-20:
-# median step and median time to first audio, in ms, by streams.
-KNOWN_PEER = {
-    1: {"step_p50_ms": 12.20, "ttfb_p50_ms": 36.5},
-    8: {"step_p50_ms": 15.20, "ttfb_p50_ms": 47.2},
-    16: {"step_p50_ms": 19.04, "ttfb_p50_ms": 47.6},
-    32: {"step_p50_ms": 27.72, "ttfb_p50_ms": 65.5},
-    64: {"step_p50_ms": 48.28, "ttfb_p50_ms": 143.9},
+# median step and median time to first audio, in ms, by architecture and streams.
+KNOWN_PEER: Mapping[str, KnownPeer] = {
+    "voxcpm2": {
+        1: {"step_p50_ms": 12.20, "ttfb_p50_ms": 36.5},
+        8: {"step_p50_ms": 15.20, "ttfb_p50_ms": 47.2},
+        16: {"step_p50_ms": 19.04, "ttfb_p50_ms": 47.6},
+        32: {"step_p50_ms": 27.72, "ttfb_p50_ms": 65.5},
+        64: {"step_p50_ms": 48.28, "ttfb_p50_ms": 143.9},
+    }
 }
 TOLERANCE = 0.15  # share by which the peer may differ from that; beyond it, there is no comparison
 DISSECTED = ("1", "16", "64")  # counts of streams whose kernels and gaps the page lists; the trace has more
@@ -31,33 +35,37 @@ LOOPS = {
 }
 
 
-def ratio(row: Mapping[str, Any], column: str) -> float | None:
+def ratio(row: Mapping[str, Any], column: str, known: KnownPeer | None) -> float | None:
     """The peer's time over this project's; None if the peer was not measured, or deviates from its known time."""
     peer = row[f"peer_{column}"]
-    if peer is None or deviation(row, column) is not None:
+    if peer is None or deviation(row, column, known) is not None:
         return None
     return peer / row[column]
 
 
-def deviation(row: Mapping[str, Any], column: str) -> float | None:
+def deviation(row: Mapping[str, Any], column: str, known: KnownPeer | None) -> float | None:
     """The share by which the peer differs from its known time, if that is more than TOLERANCE.
 
-    None if it is less, or if the peer was not measured; infinity if no time is known.
+    None if it is less, if the peer was not measured, or if nobody has measured it with this model before (`known` is
+    None); infinity if no time is known for so many streams.
     """
     peer = row[f"peer_{column}"]
-    if peer is None:
+    if peer is None or known is None:
         return None
-    known = KNOWN_PEER.get(row["streams"], {}).get(column)
-    if known is None:
+    time = known.get(row["streams"], {}).get(column)
+    if time is None:
         return float("inf")
-    off = peer / known - 1
+    off = peer / time - 1
     return off if abs(off) > TOLERANCE else None
 
 
 def render(table: Mapping[str, Any], details: Mapping[str, Any], name: str) -> str:
     """The page. `table` is the content of NAME.json, `details` that of NAME-details.json."""
+    heading = details["engine"]["versions"].get("device", name)
+    if "model" in details:  # results from before it was recorded are of VoxCPM2
+        heading += f": {details['model']}"
     sections = [
-        f"# {details['engine']['versions'].get('device', name)}\n\n`benchmarks.report` wrote this page; the numbers "
+        f"# {heading}\n\n`benchmarks.report` wrote this page; the numbers "
         f"are in [{name}.json]({name}.json) and [{name}-details.json]({name}-details.json).",
         _bursts(table, details, name),
         _peer(table, details),
@@ -70,6 +78,7 @@ def render(table: Mapping[str, Any], details: Mapping[str, Any], name: str) -> s
 
 def _bursts(table: Mapping[str, Any], details: Mapping[str, Any], name: str) -> str:
     measured = {row["streams"]: row for row in details["engine"]["rows"]}
+    known = KNOWN_PEER.get(table["architecture"])
     lines = []
     for row in table["rows"]:
         own = measured[row["streams"]]
@@ -88,8 +97,8 @@ def _bursts(table: Mapping[str, Any], details: Mapping[str, Any], name: str) -> 
                 ms(row["peer_step_p50_ms"]),
                 ms(row["peer_ttfb_p50_ms"]),
                 "-" if row["peer_audio_s_per_s"] is None else f"{row['peer_audio_s_per_s']:.1f}",
-                _times(ratio(row, "step_p50_ms")),
-                _times(ratio(row, "ttfb_p50_ms")),
+                _times(ratio(row, "step_p50_ms", known)),
+                _times(ratio(row, "ttfb_p50_ms", known)),
             ]
         )
     heads = "streams|floor|step p50|p99|over floor|TTFB p50|p90|p99|RTF|audio-s/s|peer step|peer TTFB|peer audio-s/s"
@@ -99,7 +108,8 @@ def _bursts(table: Mapping[str, Any], details: Mapping[str, Any], name: str) -> 
         max(row[column] for row in details["engine"]["rows"]) for column in ("prompt_tokens", "cached_prefix_tokens")
     )
     return (
-        f"## A burst\n\nAll requests are submitted at once. Each has {shape['steps']} steps (160 ms of audio a step), "
+        f"## A burst\n\nAll requests are submitted at once. Each has {shape['steps']} steps "
+        f"({table['step_audio_ms']:.0f} ms of audio a step), "
         f"{shape['timesteps']} timesteps, guidance 2.0 and a prompt of {tokens:.0f} positions with a text of its own "
         f"({cached:.0f} positions cached). Times are in ms, medians over bursts. A step is the time between two chunks "
         "of a stream while all streams run. The engine runs in the process that measures it. The peer is called "
@@ -116,10 +126,13 @@ def _peer(table: Mapping[str, Any], details: Mapping[str, Any]) -> str:
         return f"The peer has no result: {peer['error']}."
     if any(row["peer_step_p50_ms"] is None for row in table["rows"]):
         return "The peer was not measured in this run at every count of streams, so some rows have no ratio."
+    known = KNOWN_PEER.get(table["architecture"])
+    if known is None:
+        return "No other measurement of the peer with this model is known, with which its times could be compared."
     faults = []
     for row in table["rows"]:
         for column, words in (("step_p50_ms", "step"), ("ttfb_p50_ms", "time to first audio")):
-            if (off := deviation(row, column)) is not None:
+            if (off := deviation(row, column, known)) is not None:
                 faults.append(f"{words} at {_streams(row['streams'])} ({off:+.0%})")
     if not faults:
         return f"The peer's times are within {TOLERANCE:.0%} of its known times on this GPU."

@@ -35,7 +35,13 @@ def table(details: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, An
             | {f"peer_{column}": other.get(column) for column in columns}
         )
     versions = dict(engine["versions"]) | ({"peer": peer["versions"]} if "versions" in peer else {})
-    return {"rows": rows, "versions": versions, "command": details["command"]}
+    return {
+        "architecture": config.get("architecture", "voxcpm"),
+        "step_audio_ms": engine.get("step_audio_ms", 160.0),  # results of VoxCPM2 from before it was recorded lack it
+        "rows": rows,
+        "versions": versions,
+        "command": details["command"],
+    }
 
 
 def _of_run(details: Mapping[str, Any], part: str, run: str) -> Mapping[str, Any]:

@@ -66,6 +66,12 @@ def test_the_floor_of_the_released_model(released):
     assert roofline.modules(released, 4)["LocDiT"].reads == 3
 
 
+@pytest.mark.parametrize(("model", "megabytes"), [("VoxCPM1.5", 3360.1), ("VoxCPM-0.5B", 2105.0)])
+def test_the_floor_of_older_models(model, megabytes):
+    config = make_checkpoint.config(full=True, dtype="bfloat16", model=model)
+    assert floor_seconds(config, 1, Ceilings(4.3, 687)) == pytest.approx(megabytes * 1e6 / 4.3e12, rel=2e-3)
+
+
 def due_at(request: PlannedRequest) -> float:
     """The time of a request that has one."""
     assert request.at is not None
@@ -214,16 +220,26 @@ def test_the_table_holds_both_sides_and_the_floor(released):
     ]
     assert row["step_p50_ms"] == pytest.approx(3) and row["peer_step_p50_ms"] == pytest.approx(12.2)
     assert row["floor_ms"] == pytest.approx(1.767, rel=1e-3)
-    assert page.ratio(row, "step_p50_ms") == pytest.approx(12.2 / 3)
+    assert page.ratio(row, "step_p50_ms", page.KNOWN_PEER["voxcpm2"]) == pytest.approx(12.2 / 3)
     assert "4.1x" in page.render(bursts_table, details(0.0122), "here")
 
 
 @pytest.mark.parametrize("peer_step", [0.0150, 0.0100])
 def test_no_ratio_to_a_peer_that_deviates_from_its_known_times(released, peer_step):
     bursts_table = table.table(details(peer_step), released)
-    assert page.ratio(bursts_table["rows"][0], "step_p50_ms") is None
-    assert page.ratio(bursts_table["rows"][0], "ttfb_p50_ms") == pytest.approx(36.5 / 8)
+    known = page.KNOWN_PEER["voxcpm2"]
+    assert page.ratio(bursts_table["rows"][0], "step_p50_ms", known) is None
+    assert page.ratio(bursts_table["rows"][0], "ttfb_p50_ms", known) == pytest.approx(36.5 / 8)
     assert "states no ratio for: step at 1 stream (" in page.render(bursts_table, details(peer_step), "here")
+
+
+def test_a_model_with_which_the_peer_was_never_measured_has_a_ratio():
+    config = make_checkpoint.config(full=True, dtype="bfloat16", model="VoxCPM1.5")
+    run = details(0.0150)
+    run["engine"]["step_audio_ms"] = 80.0
+    markdown = page.render(table.table(run, config), run, "here")
+    assert "| 5.0x | 4.6x |" in markdown and "No other measurement of the peer with this model" in markdown
+    assert "(80 ms of audio a step)" in markdown
 
 
 def test_no_ratio_to_a_peer_of_another_run(released):
