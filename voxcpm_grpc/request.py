@@ -78,6 +78,17 @@ class Priority(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LoraInfo:
+    """A LoRA adapter that engines have read. A name that is registered again has another id."""
+
+    id: str  # of this registration; engines know the adapter by it
+    name: str  # by which requests choose it
+    source: str  # the operator's words for its place
+    directory: str  # with its files, where the engine runs
+    fingerprint: str  # a hash of its files
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """A segment of text to speak.
 
@@ -98,6 +109,7 @@ class Request:
     continues: bool = False
     log_id: str = ""
     priority: Priority = Priority.INTERACTIVE
+    lora: str = ""  # the id of a LoraInfo; empty: the model alone
 
     @property
     def is_batch(self) -> bool:
