@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +48,7 @@ SERVE = (
 )
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
 SERVICE = "voxcpm_grpc.v1.VoxCPMService"
+LONGER_THAN_A_MOMENT = 0.2  # without a new call, for which a server that ends waits
 
 
 @dataclass
@@ -138,7 +140,9 @@ def test_termination_lets_open_streams_finish(process):
     process.process.send_signal(signal.SIGTERM)
     assert next(updates).status == NOT_SERVING
     with pytest.raises(grpc.RpcError) as caught:
-        process.stub.GetModelInfo(pb.GetModelInfoRequest())
+        while True:  # the server serves new calls until none has come for a moment
+            process.stub.GetModelInfo(pb.GetModelInfoRequest(), timeout=HANG_SECONDS)
+            time.sleep(LONGER_THAN_A_MOMENT)
     # gRPC cancels a call that arrives after its server has shut down and before the client knows.
     assert caught.value.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
     assert list(updates) == []
