@@ -1,4 +1,4 @@
-"""Write tests/goldens/lora: a random adapter of the tests' checkpoint, and the official package's results with it.
+"""Write tests/goldens/lora*: random adapters of the tests' checkpoint, and the official package's results with them.
 
 It needs the environment of `make_goldens.py`:
 
@@ -17,7 +17,9 @@ from golden_cases import HIFI, PROMPT, REFERENCE, ZERO_SHOT, Case
 from make_goldens import ROOT, golden, load_model, write, write_manifest
 from voxcpm.model import voxcpm2  # pyright: ignore[reportMissingImports]
 
-OUT = ROOT / "tests" / "goldens" / "lora"
+GOLDENS = ROOT / "tests" / "goldens"
+ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
+MLP = ["gate_proj", "up_proj", "down_proj"]
 CONFIG: dict[str, Any] = {
     "enable_lm": True,
     "enable_dit": True,
@@ -25,9 +27,15 @@ CONFIG: dict[str, Any] = {
     "r": 4,
     "alpha": 6,
     "dropout": 0.0,
-    "target_modules_lm": ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"],
-    "target_modules_dit": ["q_proj", "k_proj", "v_proj", "o_proj", "in_proj", "linear_1"],
+    "target_modules_lm": [*ATTENTION, *MLP],
+    "target_modules_dit": [*ATTENTION, "in_proj", "linear_1"],
     "target_proj_modules": ["enc_to_lm_proj", "lm_to_dit_proj", "res_to_dit_proj", "fusion_concat_proj"],
+}
+ADAPTERS: dict[str, dict[str, Any]] = {
+    "lora": CONFIG,  # to be merged: requests cannot choose an adapter of in_proj and linear_1
+    "lora_layers": CONFIG | {"target_modules_dit": [*ATTENTION, *MLP], "r": 5},
+    "lora_attention": CONFIG
+    | {"enable_dit": False, "enable_proj": False, "target_modules_lm": ATTENTION, "r": 12, "alpha": 24},
 }
 
 
@@ -42,30 +50,32 @@ def cases() -> tuple[Case, ...]:
     )
 
 
-def write_adapter(model: Any, folder: Path) -> None:
+def write_adapter(model: Any, config: dict[str, Any], folder: Path) -> None:
     """Random matrices for all LoRA layers of the official model, in the official files."""
     draws, tensors = torch.Generator().manual_seed(0), {}
     for name, tensor in sorted(model.get_lora_state_dict().items()):
         size = tensor.shape[1] ** -0.5 if name.endswith("lora_A") else 0.1
         tensors[name] = size * torch.randn(tensor.shape, generator=draws)
     write(folder / "lora_weights.safetensors", tensors)
-    content = {"base_model": None, "lora_config": CONFIG}
+    content = {"base_model": None, "lora_config": config}
     (folder / "lora_config.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
 def main() -> None:
     checkpoint = ROOT / "tests" / "checkpoints" / "tiny"
     torch.set_num_threads(1)
-    model = load_model(checkpoint)
-    model.lora_config = voxcpm2.LoRAConfig(**CONFIG)
-    model._apply_lora()
-    model.eval()
-    with torch.inference_mode():
-        write_adapter(model, OUT / "adapter")
-        loaded, skipped = model.load_lora_weights(str(OUT / "adapter"))
-        assert loaded and not skipped, f"the official package skips {skipped}"
-        entries = [golden(model, case, OUT / f"{case.name}.safetensors") for case in cases()]
-    write_manifest(OUT, "tools/make_lora_goldens.py", entries, checkpoint)
+    for name, config in ADAPTERS.items():
+        out = GOLDENS / name
+        model = load_model(checkpoint)
+        model.lora_config = voxcpm2.LoRAConfig(**config)
+        model._apply_lora()
+        model.eval()
+        with torch.inference_mode():
+            write_adapter(model, config, out / "adapter")
+            loaded, skipped = model.load_lora_weights(str(out / "adapter"))
+            assert loaded and not skipped, f"the official package skips {skipped}"
+            entries = [golden(model, case, out / f"{case.name}.safetensors") for case in cases()]
+        write_manifest(out, "tools/make_lora_goldens.py", entries, checkpoint)
 
 
 if __name__ == "__main__":

@@ -281,11 +281,11 @@ def test_a_stream_with_audio_that_is_not_finite_ends_alone(alone):
     assert finished(outcomes["short"]).steps == 3 and at_rest(eng)
 
 
-def raising(error, when=lambda *_: True, otherwise=lambda *_: None):
-    def broken(*arguments):
+def raising(error, when=lambda *_: True, otherwise=lambda *_, **__: None):
+    def broken(*arguments, **options):
         if when(*arguments):
             raise error
-        return otherwise(*arguments)
+        return otherwise(*arguments, **options)
 
     return broken
 

@@ -204,7 +204,7 @@ def test_a_round_is_launched_while_the_language_models_of_the_previous_one_run(m
     eng = engine(graphs=True)
     launched = watch_launches(eng)
     graphs = graphs_of(eng)
-    advance, over = graphs._advance.replay, torch.cuda.Event()
+    advance, over = graphs._advance[False].replay, torch.cuda.Event()
 
     def slow(*arguments):
         result = advance(*arguments)
@@ -212,7 +212,7 @@ def test_a_round_is_launched_while_the_language_models_of_the_previous_one_run(m
         over.record()
         return result
 
-    monkeypatch.setattr(graphs._advance, "replay", slow)
+    monkeypatch.setattr(graphs._advance[False], "replay", slow)
     steps = 5
     eng.add(Request(id="a", text="Hello.", sampling=Sampling(min_steps=steps, max_steps=steps)))
     eng.step()

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from voxcpm_grpc.engine.blocks import BlockManager
+from voxcpm_grpc.engine.places import Places
 from voxcpm_grpc.engine.prefill_budget import PrefillBudget
 from voxcpm_grpc.engine.scheduler import SWAP_MARGIN, Scheduler
 from voxcpm_grpc.engine.sequence import Sequence
@@ -48,6 +49,7 @@ def scheduler(*, slots=4, pages=16, budget=8, most=None, max_queue=8, max_len=64
         max_queue=max_queue,
         max_len=max_len,
         step_seconds=0.16,
+        places=Places(0),
     )
 
 

@@ -87,6 +87,7 @@ def slots_of_all_dtypes(rows: int) -> Slots:
         **{name: number() for name in ("seed", "turn", "segment", "step", "position", "patches")},
         cfg=torch.rand(rows),
         temperature=torch.rand(rows),
+        adapter=torch.full((rows,), 3),
         history=torch.randn(rows, 9, 1, 3).bfloat16(),
         block_table=number(5).int(),
         model=FamilyState(torch.randn(rows, 7).bfloat16(), torch.rand(rows) < 0.5, torch.randn(rows, 3, 5).half()),
@@ -111,8 +112,8 @@ def test_a_saved_state_is_restored_to_another_slot_and_changes_no_other():
     saved = slots.save(1, sequence)
     for row in content(slots, 1, 9):
         row.zero_()  # the next owner of the slot
-    slots.restore(3, saved)
-    assert len(expected) == 12
+    slots.restore(3, saved, place=3)
+    assert len(expected) == 13
     for row, before in zip(content(slots, 3, 6), expected, strict=True):
         assert torch.equal(row, before)
     for slot, before in zip((0, 2, 4), others, strict=True):

@@ -203,7 +203,7 @@ def test_a_failed_prefill_of_a_stream_that_returns_ends_it_alone(monkeypatch, al
     assert eng.stats().swapped == 1
     poisoned, embed = {returning.id}, eng.model.embed
 
-    def embed_unless_poisoned(rows, state):
+    def embed_unless_poisoned(rows, state, **options):
         slots = {s.slot for s in eng.scheduler.running if s.id in poisoned}
         if slots & set(rows.audio_slot.tolist()):
             raise ValueError("a secret")

@@ -4,45 +4,12 @@ from functools import partial
 
 import pytest
 import torch
+from support.stacks import ODD, SHAPE, random_stack, run
 
-from voxcpm_grpc.attention import Attention, Rotation
+from voxcpm_grpc.attention import Rotation
 from voxcpm_grpc.attention.reference import ReferenceAttention
 from voxcpm_grpc.layers.ops import ResidualStream, TorchOps
-from voxcpm_grpc.layers.transformer import StackShape, Transformer
-from voxcpm_grpc.layers.weights import Weights
-
-SHAPE = StackShape(hidden=256, ffn=1024, heads=8, kv_heads=2, head_dim=128, layers=2, eps=1e-5, residual_scale=0.7)
-ODD = StackShape(hidden=40, ffn=72, heads=2, kv_heads=1, head_dim=24, layers=2, eps=1e-5)
-
-
-def stack(shape: StackShape, ops, device: str, dtype: torch.dtype) -> Transformer:
-    """A stack with the same random weights for all ops. The norms differ from one, so that a weight that is applied
-    twice or not at all is detected."""
-    generator = torch.Generator().manual_seed(shape.hidden)
-    qkv, kv = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-    sizes = {"self_attn.q_proj": (qkv, shape.hidden), "self_attn.k_proj": (kv, shape.hidden)}
-    sizes |= {"self_attn.v_proj": (kv, shape.hidden), "self_attn.o_proj": (shape.hidden, qkv)}
-    sizes |= {"mlp.gate_proj": (shape.ffn, shape.hidden), "mlp.up_proj": (shape.ffn, shape.hidden)}
-    sizes |= {"mlp.down_proj": (shape.hidden, shape.ffn)}
-    tensors = {"norm.weight": torch.rand(shape.hidden, generator=generator) + 0.5}
-    for i in range(shape.layers):
-        for norm in ("input_layernorm", "post_attention_layernorm"):
-            tensors[f"layers.{i}.{norm}.weight"] = torch.rand(shape.hidden, generator=generator) + 0.5
-        for name, (outputs, inputs) in sizes.items():
-            weight = torch.randn(outputs, inputs, generator=generator) * inputs**-0.5
-            tensors[f"layers.{i}.{name}.weight"] = weight
-    weights = Weights("random", tensors, torch.device(device), dtype, torch.bfloat16)
-    return Transformer(shape, weights, ops, late_norm=True)
-
-
-def run(transformer: Transformer, x: torch.Tensor, attention: Attention, wanted: range | None = None) -> torch.Tensor:
-    angle = torch.arange(len(x))[:, None, None, None] * 10 ** -torch.linspace(0, 2, transformer.shape.head_dim // 2)
-    rotate = Rotation(angle.cos().to(x.device), angle.sin().to(x.device))
-
-    def attend(q, k, v, layer, norm, wanted=None):
-        return attention.attend_full(q, k, v, rotate, norm, wanted)
-
-    return transformer(x, attend, wanted)
+from voxcpm_grpc.layers.transformer import StackShape
 
 
 def check(shape: StackShape, rows: tuple[int, int], device: str, dtype: torch.dtype, *, tiled: bool) -> None:
@@ -52,9 +19,9 @@ def check(shape: StackShape, rows: tuple[int, int], device: str, dtype: torch.dt
 
     ops = TritonOps(torch.device(device), tiled=tiled)
     x = torch.randn(*reversed(rows), shape.hidden).to(dtype).to(device)
-    truth = run(stack(shape, TorchOps(), device, torch.float32), x.float(), ReferenceAttention())
+    truth = run(random_stack(shape, TorchOps(), device, torch.float32), x.float(), ReferenceAttention())
     for wanted in (None, range(1), range(len(x) * 7 // 11, len(x))):
-        out = run(stack(shape, ops, device, dtype), x, TritonAttention(), wanted)
+        out = run(random_stack(shape, ops, device, dtype), x, TritonAttention(), wanted)
         expected = truth if wanted is None else truth[wanted.start : wanted.stop]
         assert out.shape == expected.shape
         assert out.dtype == dtype
@@ -104,10 +71,10 @@ def test_a_product_with_more_rows_than_needed_agrees(interpreter, monkeypatch):
         return attention.attend_full(q, k, v, rotate, norm, wanted)
 
     ops = fused.TritonOps(torch.device("cpu"), tiled=True)
-    out = stack(SHAPE, ops, "cpu", torch.float32).run(
+    out = random_stack(SHAPE, ops, "cpu", torch.float32).run(
         ResidualStream(rows, exclusive=True), (11, 2), partial(attend, TritonAttention()), range(7, 11)
     )
-    plain = stack(SHAPE, TorchOps(), "cpu", torch.float32).run(
+    plain = random_stack(SHAPE, TorchOps(), "cpu", torch.float32).run(
         ResidualStream(x.flatten(0, 1)), (11, 2), partial(attend, ReferenceAttention()), range(7, 11)
     )
     assert set(computed) == {25, 11}

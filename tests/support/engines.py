@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from support.checkpoints import TINY
 
+from voxcpm_grpc.engine.batch import Batch
 from voxcpm_grpc.engine.engine import CodecChunk, Engine
-from voxcpm_grpc.engine.scheduler import Batch
 from voxcpm_grpc.errors import VoxCPMError
 from voxcpm_grpc.models.base import LoadOptions
 from voxcpm_grpc.models.families import load_model
@@ -18,12 +18,14 @@ from voxcpm_grpc.settings.engine import EngineSettings
 CPU = torch.device("cpu")
 
 
-def engine(*, slots=8, noise=None, checkpoint=TINY, **settings) -> Engine:
+def engine(*, slots=8, noise=None, checkpoint=TINY, adapters=None, **settings) -> Engine:
+    """An engine on the CPU. adapters: AdapterOptions, the memory for LoRA adapters."""
     options = LoadOptions(
         device=CPU,
         dtype=torch.float32,
         max_slots=slots,
         recorded_noise=noise,
+        adapters=adapters,
     )
     return Engine(load_model(checkpoint, options), EngineSettings(**settings), CPU)
 

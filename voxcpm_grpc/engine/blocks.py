@@ -84,14 +84,17 @@ class BlockManager:
         return page
 
 
-def page_keys(tokens: np.ndarray, audio: np.ndarray, patches: np.ndarray, page_size: int) -> list[bytes]:
+def page_keys(
+    tokens: np.ndarray, audio: np.ndarray, patches: np.ndarray, page_size: int, adapter: str = ""
+) -> list[bytes]:
     """A key for each full page of positions. Equal keys mean equal content of all positions up to the end of the page.
 
-    tokens int64 [T], audio bool [T], patches float32 [A, P, D] for the audio positions in order.
+    tokens int64 [T], audio bool [T], patches float32 [A, P, D] for the audio positions in order. `adapter` is the
+    fingerprint of the LoRA adapter, or empty.
     """
     keys: list[bytes] = []
     first = 0
-    previous = b""
+    previous = adapter.encode()
     for start in range(0, len(tokens) - page_size + 1, page_size):
         page = slice(start, start + page_size)
         last = first + int(audio[page].sum())

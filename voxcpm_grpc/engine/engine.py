@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from time import monotonic
 
 import numpy as np
@@ -14,21 +15,33 @@ import torch
 from msgspec.structs import replace as replace_event
 
 from voxcpm_grpc import progress
+from voxcpm_grpc.engine.batch import Batch
 from voxcpm_grpc.engine.blocks import BlockManager, page_keys
 from voxcpm_grpc.engine.codec_jobs import CodecJobs
 from voxcpm_grpc.engine.host_copy import HostCopy
 from voxcpm_grpc.engine.kv_cache import allocate_kv, count_pages
+from voxcpm_grpc.engine.places import Places
 from voxcpm_grpc.engine.prefill_budget import PrefillBudget
 from voxcpm_grpc.engine.runner import OUT_OF_MEMORY, InFlight, PrefillError, Runner, working_memory
-from voxcpm_grpc.engine.scheduler import Batch, Scheduler
+from voxcpm_grpc.engine.scheduler import Scheduler
 from voxcpm_grpc.engine.sequence import Sequence
 from voxcpm_grpc.engine.slots import Slots
 from voxcpm_grpc.engine.warm_up import STEPS, codec_inputs, warm_up_requests
 from voxcpm_grpc.errors import FailedPrecondition, Internal, InvalidRequest, Unavailable, VoxCPMError
 from voxcpm_grpc.kernels.precompile import precompile
 from voxcpm_grpc.logs import LogLine
-from voxcpm_grpc.models.base import SpeechModel
-from voxcpm_grpc.request import Admitted, AudioChunk, CodecChunk, Event, Finished, FinishReason, Request, Stats
+from voxcpm_grpc.models.base import Adapter, SpeechModel
+from voxcpm_grpc.request import (
+    Admitted,
+    AudioChunk,
+    CodecChunk,
+    Event,
+    Finished,
+    FinishReason,
+    LoraInfo,
+    Request,
+    Stats,
+)
 from voxcpm_grpc.settings.engine import EngineSettings
 
 logger = logging.getLogger(__name__)
@@ -81,6 +94,7 @@ class Engine:
             max_queue=settings.max_queue,
             max_len=max_len,
             step_seconds=info.samples_per_step / info.output_sample_rate,
+            places=Places(model.places),
         )
         self.runner = Runner(model, on_device, kv, graph_tokens=budget.most if graphs else None)
         self._sequences: dict[str, Sequence] = {}
@@ -121,11 +135,15 @@ class Engine:
                 f"inference_timesteps is {timesteps}; this server allows {', '.join(map(str, self.info.timesteps))}",
                 field="inference_timesteps",
             )
+        lora = self.scheduler.places.find(request.lora) if request.lora else None
         prompt = self.model.prompt(request)
         keys = []
         if self.prefix_caching:
             shared = slice(0, prompt.cacheable)
-            keys = page_keys(prompt.tokens[shared], prompt.audio[shared], prompt.patches, self.scheduler.page_size)
+            adapter = lora.info.fingerprint if lora else ""
+            keys = page_keys(
+                prompt.tokens[shared], prompt.audio[shared], prompt.patches, self.scheduler.page_size, adapter
+            )
         sequence = Sequence(
             request=request,
             prompt=prompt,
@@ -133,9 +151,12 @@ class Engine:
             credit=credit,
             max_steps=prompt.max_steps,
             queued_at=monotonic(),
+            lora=lora,
         )
         self.scheduler.add(sequence)
         self._sequences[request.id] = sequence
+        if lora:
+            lora.requests += 1
 
     def check(self, request: Request) -> None:
         """Raise InvalidRequest or TooLong if the engine could never run a request. Nothing is queued."""
@@ -157,6 +178,27 @@ class Engine:
         """Add `chunks` to the credit of a request. Unknown ids are ignored."""
         if sequence := self._sequences.get(id):
             sequence.credit += chunks
+
+    def loras(self) -> tuple[LoraInfo, ...]:
+        """The registered LoRA adapters, in the order of their registration."""
+        return self.scheduler.places.loras
+
+    def read_lora(self, info: LoraInfo) -> Adapter:
+        """Read the files of an adapter. Raises InvalidRequest, for an operator, with all that does not fit.
+
+        Other threads may call it while the engine works.
+        """
+        if not self.model.places:
+            raise FailedPrecondition("this server keeps no memory for LoRA adapters; set engine.max_loras")
+        return self.model.read_adapter(Path(info.directory))
+
+    def add_lora(self, info: LoraInfo, adapter: Adapter) -> None:
+        """Register an adapter: requests may name its id from now on. Raises InvalidRequest or FailedPrecondition."""
+        self.scheduler.places.add(info, adapter)
+
+    def remove_lora(self, id: str) -> None:
+        """Forget an adapter. Raises FailedPrecondition if it is unknown, or while requests name it."""
+        self.scheduler.places.remove(id)
 
     def encode(self, id: str, waveform: np.ndarray, *, pad_left: bool) -> None:
         """Start to encode a waveform. `step` returns its latents as CodecChunks."""
@@ -276,7 +318,7 @@ class Engine:
         try:
             opened = [one for one in batch.opened if one is sequence]
             restored = [one for one in batch.restored if one is sequence]
-            self.runner.prefill(Batch(opened=opened, restored=restored, chunks=chunks))
+            self.runner.prefill(Batch(opened=opened, restored=restored, loras=batch.loras, chunks=chunks))
         except OUT_OF_MEMORY:
             raise
         except Exception:
@@ -332,6 +374,8 @@ class Engine:
         sequence.ended = True
         del self._sequences[sequence.id]
         self.scheduler.remove(sequence)
+        if sequence.lora:
+            sequence.lora.requests -= 1
 
 
 def _launch_all(model: SpeechModel, slots: Slots, page_size: int, prefill_tokens: int) -> None:

@@ -8,15 +8,18 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from voxcpm_grpc import lora_files
 from voxcpm_grpc.engine.engine import Engine
-from voxcpm_grpc.errors import StartupError
-from voxcpm_grpc.models.base import LoadOptions
+from voxcpm_grpc.errors import InvalidRequest, StartupError
+from voxcpm_grpc.models.base import AdapterOptions, LoadOptions
 from voxcpm_grpc.models.families import load_model
+from voxcpm_grpc.request import LoraInfo
 from voxcpm_grpc.settings.engine import EngineSettings
 
 SMALL_MODEL = 64 << 20  # bytes of weights
 WEIGHTS = {".safetensors", ".bin", ".pth"}
 DEVICES = {"cuda", "cpu"}
+DEFAULT_LORAS = 16  # on the device, if there are any
 LARGE_GPU = 40 * 10**9  # bytes of memory, enough for twice the streams; such a GPU is usually fast enough for them
 
 
@@ -54,6 +57,7 @@ def load_engine(
         recorded_noise=_read_noise(settings.recorded_noise),
         persistent=settings.persistent,
         merge_lora=settings.merge_lora,
+        adapters=_adapter_options(settings),
         codec_dtype=None if settings.codec_dtype == "auto" else getattr(torch, settings.codec_dtype),
     )
     model = load_model(directory, options)
@@ -65,7 +69,37 @@ def load_engine(
         threads = max(1, torch.get_num_threads() // engines)
     if threads is not None:
         torch.set_num_threads(threads)
-    return Engine(model, settings, device, graphs=graphs)
+    engine = Engine(model, settings, device, graphs=graphs)
+    _add_loras(engine, settings)
+    return engine
+
+
+def _adapter_options(settings: EngineSettings) -> AdapterOptions | None:
+    places = settings.max_loras
+    if places is None:
+        places = DEFAULT_LORAS if settings.loras else 0
+    if settings.loras and not places:
+        raise StartupError("engine.loras names adapters and engine.max_loras is 0; set it to 1 or more")
+    return AdapterOptions(places, settings.max_lora_rank, frozenset(settings.lora_targets)) if places else None
+
+
+def _add_loras(engine: Engine, settings: EngineSettings) -> None:
+    """Register the adapters of the settings. Raises StartupError."""
+    for entry in settings.loras:
+        name, _, directory = entry.partition("=")
+        if not name or not directory:
+            raise StartupError(f"engine.loras has {entry!r}; write NAME=DIRECTORY")
+        try:
+            info = LoraInfo(
+                id=name,
+                name=name,
+                source=directory,
+                directory=directory,
+                fingerprint=lora_files.fingerprint(Path(directory)),
+            )
+            engine.add_lora(info, engine.read_lora(info))
+        except InvalidRequest as error:
+            raise StartupError(f"the LoRA adapter {entry}: {error.message}") from None
 
 
 def default_slots(device: torch.device) -> int:

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from voxcpm_grpc.attention import PagedRows
+from voxcpm_grpc.engine.batch import PrefillChunk
 from voxcpm_grpc.engine.blocks import SCRATCH_PAGE
-from voxcpm_grpc.engine.scheduler import PrefillChunk
 from voxcpm_grpc.models.base import EmbedRows, PrefillRows, SlotState, StepRows, upload
 
 
@@ -47,6 +47,7 @@ class PackedChunks:
     offsets: np.ndarray  # [s + 1]
     slot: np.ndarray  # [s]
     context: np.ndarray  # [s]
+    row_slot: np.ndarray  # [t], of the sequence of each row
     last: np.ndarray  # [f]
     last_slot: np.ndarray  # [f]
 
@@ -62,6 +63,7 @@ class PackedChunks:
         is_audio[self.audio] = 1
         parts = [
             _pad(self.position, rows, 0),
+            _pad(self.row_slot, rows, scratch),
             _pad(self.write, rows, SCRATCH_PAGE),
             is_audio,
             _pad(self.offsets, sequences + 1, len(self)),
@@ -105,6 +107,7 @@ def pack(chunks: list[PrefillChunk], page_size: int) -> PackedChunks:
         offsets=np.array(offsets, np.int64),
         slot=slot,
         context=np.array([chunk.stop for chunk in chunks], np.int64),
+        row_slot=np.repeat(slot, counts),
         last=np.array([offsets[index + 1] - 1 for index in starting], np.int64),
         last_slot=slot[starting],
     )
@@ -114,8 +117,8 @@ def prefill_rows(
     flat: Tensor, rows: int, sequences: int, state: SlotState, page_size: int, longest: int, fresh: bool
 ) -> PrefillRows:
     """The rows in `flat`, int64 on the device, which `PackedChunks.padded` has filled."""
-    sizes = [rows, rows, rows, sequences + 1, sequences, sequences, sequences, sequences]
-    position, write, is_audio, offsets, slot, context, last, last_slot = flat.split(sizes)
+    sizes = [rows, rows, rows, rows, sequences + 1, sequences, sequences, sequences, sequences]
+    position, row_slot, write, is_audio, offsets, slot, context, last, last_slot = flat.split(sizes)
     paged = PagedRows(
         cu_seqlens=offsets.int(),
         context=context.int(),
@@ -125,7 +128,9 @@ def prefill_rows(
         max_context=longest,
         fresh=fresh,
     )
-    return PrefillRows(position=position, is_audio=is_audio.bool(), paged=paged, last=last, last_slot=last_slot)
+    return PrefillRows(
+        position=position, is_audio=is_audio.bool(), paged=paged, last=last, last_slot=last_slot, slot=row_slot
+    )
 
 
 def _pad(values: np.ndarray, size: int, fill: int) -> np.ndarray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -12,11 +13,11 @@ from torch import Tensor
 
 from voxcpm_grpc import progress
 from voxcpm_grpc.attention import PagedKV
+from voxcpm_grpc.engine.batch import Batch, PrefillChunk
 from voxcpm_grpc.engine.graph import StepGraph, batch_buckets, token_buckets
 from voxcpm_grpc.engine.host_copy import HostCopy, SavedSlot
 from voxcpm_grpc.engine.kv_cache import allocate_kv
 from voxcpm_grpc.engine.rows import PackedChunks, pack, prefill_rows, step_rows
-from voxcpm_grpc.engine.scheduler import Batch, PrefillChunk
 from voxcpm_grpc.engine.sequence import Sequence
 from voxcpm_grpc.engine.slots import PaddedSlots, Slots
 from voxcpm_grpc.kernels.graph import GraphPool, Priority
@@ -76,12 +77,17 @@ class Runner:
 
     @torch.inference_mode()
     def prefill(self, batch: Batch) -> None:
-        """Open and restore the slots of a batch and prefill its chunks. A repeated call has the same result."""
+        """Write adapters, open and restore slots, and prefill the chunks of a batch.
+
+        A repeated call has the same result.
+        """
         if self._graphs is not None:
             self._graphs.wait_for_audio()  # a slot that is written may still be in use by the audio of its last stream
+        for lora in batch.loras:
+            self.model.write_adapter(lora.place, lora.adapter)
         for sequence in batch.restored:
             assert sequence.slot is not None and sequence.saved
-            self.slots.restore(sequence.slot, sequence.saved)
+            self.slots.restore(sequence.slot, sequence.saved, sequence.place)
         self.slots.write_block_table(list(batch.sequences))
         if batch.opened:
             self.model.open(self.slots.open(batch.opened), self.slots.state)
@@ -101,9 +107,10 @@ class Runner:
 
     def _prefill_chunks(self, chunks: list[PrefillChunk]) -> None:
         packed, state = pack(chunks, self.kv.page_size), self.slots.state
-        embedded = self.model.embed(packed.embed_rows(self.slots.device), state)
+        adapted = any(chunk.sequence.lora and chunk.sequence.lora.adapter.reads for chunk in chunks)
+        embedded = self.model.embed(packed.embed_rows(self.slots.device), state, adapted=adapted)
         if self._graphs is not None:
-            self._graphs.prefill(embedded, packed)
+            self._graphs.prefill(embedded, packed, adapted=adapted)
             return
         flat = upload(torch.from_numpy(packed.padded(len(packed), len(chunks), 0)), self.slots.device)
         rows = prefill_rows(
@@ -118,19 +125,21 @@ class Runner:
         # Without the padding rows of `last`, which must not write to a slot.
         starting = len(packed.last)
         rows = replace(rows, last=rows.last[:starting], last_slot=rows.last_slot[:starting])
-        self.model.prefill(embedded, rows, state, self.kv)
+        self.model.prefill(embedded, rows, state, self.kv, adapted=adapted)
 
     def _step(self, group: list[Sequence], timesteps: int) -> HostCopy:
         """One step of these sequences. The copy of its frames to the host does not wait for the language models."""
         slots = np.array([sequence.slot for sequence in group])
+        adapters = [sequence.lora.adapter for sequence in group if sequence.lora]
+        diffuses, reads = (any(getattr(a, part) for a in adapters) for part in ("diffuses", "reads"))
         if self._graphs is not None:
-            return self._graphs.step(slots, timesteps)
+            return self._graphs.step(slots, timesteps, diffuses=diffuses, reads=reads)
         state = self.slots.state
         slot = upload(torch.from_numpy(slots), self.slots.device)
         longest = max(sequence.length for sequence in group)  # already includes this step
-        self.model.generate_patch(slot, timesteps, state)
+        self.model.generate_patch(slot, timesteps, state, adapted=diffuses)
         copy = HostCopy(pack_frame(self.model.decode_patch(slot, state)))
-        self.model.advance(step_rows(slot, state, self.kv.page_size, longest), state, self.kv)
+        self.model.advance(step_rows(slot, state, self.kv.page_size, longest), state, self.kv, adapted=reads)
         return copy
 
 
@@ -148,11 +157,11 @@ def working_memory(model: SpeechModel, slots: Slots, page_size: int, prefill_tok
     """
     device, state, info = slots.device, slots.state, model.info
     kv = allocate_kv(model.layout, 0, page_size, device)
-    scratch = len(state.seed) - 1
+    scratch, adapted = len(state.seed) - 1, model.places > 0
     all_slots = torch.full((scratch,), scratch, device=device)
 
     def step() -> None:
-        model.step(step_rows(all_slots, state, page_size, page_size), max(info.timesteps), state, kv)
+        model.step(step_rows(all_slots, state, page_size, page_size), max(info.timesteps), state, kv, adapted=adapted)
         state.position[-1].zero_()
 
     def decode_patch() -> None:
@@ -163,7 +172,8 @@ def working_memory(model: SpeechModel, slots: Slots, page_size: int, prefill_tok
         rows = prefill_rows(flat, prefill_tokens, 1, state, page_size, page_size, fresh=False)
         tokens = torch.zeros(prefill_tokens, dtype=torch.int64, device=device)
         audio_rows = EmbedRows(tokens, torch.arange(prefill_tokens, device=device), tokens + scratch, tokens)
-        model.prefill(model.embed(audio_rows, state), rows, state, kv)
+        embedded = model.embed(audio_rows, state, adapted=adapted)
+        model.prefill(embedded, rows, state, kv, adapted=adapted)
 
     def convert() -> None:
         for latents in model.codec.encode(np.zeros(2 * info.input_sample_rate, np.float32), pad_left=False):
@@ -188,6 +198,8 @@ def _peak(call: Callable[[], None], device: torch.device) -> int:
 class _Graphs:
     """The captured parts of a step for each batch size (and count of timesteps), and prefills for each token count.
 
+    What adapters change is captured with and without them.
+
     Audio is decoded at the same time as the language models run, on a stream of its own with a higher priority.
     """
 
@@ -208,54 +220,61 @@ class _Graphs:
             for count in token_buckets(prefill_tokens)
         }
 
-        def advance(count: int) -> None:
-            state.position[-1].zero_()  # the position of padding rows must stay inside the block table
-            model.advance(step_rows(slot[:count], state, kv.page_size, longest), state, kv)
+        def generate(count: int, timesteps: int, *, adapted: bool) -> None:
+            model.generate_patch(slot[:count], timesteps, state, adapted=adapted)
 
-        def prefill(count: int) -> None:
+        def advance(count: int, *, adapted: bool) -> None:
+            state.position[-1].zero_()  # the position of padding rows must stay inside the block table
+            model.advance(step_rows(slot[:count], state, kv.page_size, longest), state, kv, adapted=adapted)
+
+        def prefill(count: int, *, adapted: bool) -> None:
             rows = prefill_rows(
                 self._flat[count], count, self._sequences(count), state, kv.page_size, longest, fresh=False
             )
-            model.prefill(tuple(part[:count] for part in self._embedded), rows, state, kv)
+            embedded = tuple(part[:count] for part in self._embedded)
+            model.prefill(embedded, rows, state, kv, adapted=adapted)
 
         steps, audio = GraphPool(Priority.STEP, device), GraphPool(Priority.AUDIO, device)
         sizes = batch_buckets(self.scratch)
-        graphs = len(self._flat) + (len(model.info.timesteps) + 2) * len(sizes)
+        kinds = (False, True) if model.places else (False,)
+        graphs = len(kinds) * (len(self._flat) + (len(model.info.timesteps) + 1) * len(sizes)) + len(sizes)
         captured = progress.counting("CUDA graphs are being captured", graphs)
-        self._prefill = StepGraph(prefill, list(self._flat), steps, captured)
-        self._generate = {
-            n: StepGraph(lambda count, n=n: model.generate_patch(slot[:count], n, state), sizes, steps, captured)
-            for n in model.info.timesteps
-        }
+
+        def capture(call: Callable[..., None], sizes: list[int], **options: int) -> dict[bool, StepGraph[None]]:
+            return {kind: StepGraph(partial(call, adapted=kind, **options), sizes, steps, captured) for kind in kinds}
+
+        self._prefill = capture(prefill, list(self._flat))
+        self._generate = {n: capture(generate, sizes, timesteps=n) for n in model.info.timesteps}
         self._decode = StepGraph(
             lambda count: pack_frame(model.decode_patch(slot[:count], state)), sizes, audio, captured
         )
-        self._advance = StepGraph(advance, sizes, steps, captured)
+        self._advance = capture(advance, sizes)
         self._audio_stream = audio.stream
 
     def _sequences(self, tokens: int) -> int:
         """The largest number of sequences in a prefill of so many rows."""
         return min(tokens, self.scratch)
 
-    def prefill(self, embedded: tuple[Tensor, ...], packed: PackedChunks) -> None:
-        count = self._prefill.bucket(len(packed))
+    def prefill(self, embedded: tuple[Tensor, ...], packed: PackedChunks, *, adapted: bool) -> None:
+        count = self._prefill[adapted].bucket(len(packed))
         padded = packed.padded(count, self._sequences(count), self.scratch)
         self._flat[count].copy_(upload(torch.from_numpy(padded), self.slots.device))
         for static, part in zip(self._embedded, embedded, strict=True):
             static[: len(packed)].copy_(part)
-        self._prefill.replay(count)
+        self._prefill[adapted].replay(count)
 
     def wait_for_audio(self) -> None:
         """Order all later launches after the audio that was launched so far."""
         torch.cuda.current_stream().wait_stream(self._audio_stream)
 
-    def step(self, slots: np.ndarray, timesteps: int) -> HostCopy:
+    def step(self, slots: np.ndarray, timesteps: int, *, diffuses: bool, reads: bool) -> HostCopy:
+        """A step of these slots. `diffuses` and `reads` tell which parts of it adapters change."""
         self.wait_for_audio()
         count = len(slots)
-        self._padded.put(slots, self._advance.bucket(count))
-        self._generate[timesteps].replay(count)
+        self._padded.put(slots, self._decode.bucket(count))
+        self._generate[timesteps][diffuses].replay(count)
         self._audio_stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._audio_stream):
             copy = HostCopy(self._decode.replay(count)[:count])
-        self._advance.replay(count)
+        self._advance[reads].replay(count)
         return copy

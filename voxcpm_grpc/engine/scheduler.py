@@ -5,48 +5,18 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from itertools import chain, islice
 from time import monotonic
 
+from voxcpm_grpc.engine.batch import Batch, PrefillChunk
 from voxcpm_grpc.engine.blocks import BlockManager
+from voxcpm_grpc.engine.places import Lora, Places
 from voxcpm_grpc.engine.prefill_budget import PrefillBudget
 from voxcpm_grpc.engine.sequence import Sequence
 from voxcpm_grpc.errors import QueueFull, TooLong
 from voxcpm_grpc.logs import LogLine
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class PrefillChunk:
-    """Positions start..stop of a sequence, to be written to the KV cache.
-
-    With `starts_generation` the last of them is the end of the prompt, and its hidden states start the generation.
-    """
-
-    sequence: Sequence
-    start: int
-    stop: int
-    starts_generation: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """One scheduling round: slots to save, open and restore, then chunks to prefill, then a step of `steps`."""
-
-    swapped_out: list[tuple[Sequence, int]] = field(default_factory=list)  # with the slots that they have given up
-    opened: list[Sequence] = field(default_factory=list)
-    restored: list[Sequence] = field(default_factory=list)  # that were swapped out
-    chunks: list[PrefillChunk] = field(default_factory=list)
-    steps: list[Sequence] = field(default_factory=list)
-
-    def __bool__(self) -> bool:
-        return bool(self.opened or self.restored or self.chunks or self.steps)
-
-    @property
-    def sequences(self) -> set[Sequence]:
-        return {*self.opened, *self.restored, *(chunk.sequence for chunk in self.chunks), *self.steps}
 
 
 PLAYBACK_MARGIN = 0.1  # a stream may skip a round only while its user has more seconds of audio left
@@ -70,6 +40,9 @@ class Scheduler:
     Interactive requests come before batch requests in everything: slots, pages and the prefill budget. A batch stream
     that runs gives its pages to an interactive one when they run out, and is swapped out if an interactive request
     waits and no slot is free. Among themselves, batch requests follow the same rules.
+
+    A slot also needs a place for the LoRA adapter of its request. Requests with adapters wait for places in their
+    order, and requests without an adapter pass them.
     """
 
     def __init__(
@@ -82,8 +55,10 @@ class Scheduler:
         max_queue: int,
         max_len: int,
         step_seconds: float,
+        places: Places,
     ) -> None:
         self.blocks = blocks
+        self.places = places
         self.page_size = page_size
         self.budget = budget
         self.max_queue = max_queue
@@ -139,7 +114,12 @@ class Scheduler:
         self.batch -= sequence.is_batch
         self._drop_pages(sequence)
         if sequence.slot is not None:
-            self.free_slots.append(sequence.slot)
+            self._free_slot(sequence, sequence.slot)
+
+    def _free_slot(self, sequence: Sequence, slot: int) -> None:
+        self.free_slots.append(slot)
+        if sequence.lora:
+            self.places.release(sequence.lora)
 
     @property
     def runnable(self) -> bool:
@@ -255,8 +235,11 @@ class Scheduler:
         Sequences with a slot come first, then streams of which audio was sent, then new streams. A batch sequence is
         next only if no interactive one can be.
         """
-        first = next((sequence for sequence in self.waiting if not sequence.paused), None)
         heard = self._returning
+        first = self._first_waiting(blocked=False)
+        if self.places.count and (late := [sequence for sequence in heard if not self._has_place(sequence)]):
+            heard = [sequence for sequence in heard if sequence not in late]
+            first = self._first_waiting(blocked=True)
         if self.batch and heard:
             interactive = [sequence for sequence in heard if not sequence.is_batch]
             if first is not None and not first.is_batch:
@@ -268,6 +251,28 @@ class Scheduler:
         if first is not None and not first.is_new:
             heard.append(first)
         return min(heard, key=self._dry_at) if heard else first
+
+    def _first_waiting(self, *, blocked: bool) -> Sequence | None:
+        """The first sequence in the queue that can run. `blocked` means that no place for an adapter is left."""
+        for sequence in self.waiting:
+            if sequence.paused:
+                continue
+            if sequence.lora is None or sequence.slot is not None or (not blocked and self._has_place(sequence)):
+                return sequence
+            blocked = True
+        return None
+
+    def _has_place(self, sequence: Sequence) -> bool:
+        """True if the adapter of a sequence without a slot can get a place, also from streams without credit."""
+        return sequence.lora is None or self.places.has_room(sequence.lora) or bool(self._paused_holders())
+
+    def _paused_holders(self) -> list[Sequence]:
+        """All sequences in slots that use a certain adapter, if none of them has credit; empty if there is no such."""
+        holders: dict[Lora, list[Sequence]] = {}
+        for sequence in self._paused_in_slots:
+            if sequence.lora:
+                holders.setdefault(sequence.lora, []).append(sequence)
+        return next((group for lora, group in holders.items() if len(group) == lora.holders), [])
 
     @property
     def _returning(self) -> list[Sequence]:
@@ -328,7 +333,7 @@ class Scheduler:
             batch.steps.remove(sequence)
         self._drop_pages(sequence)
         batch.swapped_out.append((sequence, sequence.slot))
-        self.free_slots.append(sequence.slot)
+        self._free_slot(sequence, sequence.slot)
         sequence.slot = None
         sequence.swapped_at = now
         self.swapped.append(sequence)
@@ -357,6 +362,9 @@ class Scheduler:
                 if (victim := self._victim(sequence, now)) is None:
                     return
                 self._swap_out(victim, batch, now)
+            if sequence.slot is None and sequence.lora and not self.places.has_room(sequence.lora):
+                for holder in self._paused_holders():
+                    self._swap_out(holder, batch, now)
             known = self.blocks.match(sequence.keys[: (len(sequence.prompt) - 1) // self.page_size])
             missing = self._pages_for(sequence) - len(known)
             while (pages := self.blocks.allocate(missing)) is None:
@@ -372,6 +380,8 @@ class Scheduler:
             sequence.filled = len(known) * self.page_size
             if sequence.slot is None:
                 sequence.slot = self.free_slots.pop()
+                if sequence.lora and self.places.hold(sequence.lora):
+                    batch.loras.append(sequence.lora)
                 if sequence.admitted:
                     sequence.admitted_at += now - sequence.swapped_at
                     batch.restored.append(sequence)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from voxcpm_grpc.engine.places import NO_PLACE, Lora
 from voxcpm_grpc.request import Request
 
 SILENCE_RMS = 10 ** (-50 / 20)  # of full scale; the quietest speech of a step is far louder
@@ -32,6 +33,7 @@ class Sequence:
     queued_at: float  # monotonic time, as the other times
     admitted_at: float = 0.0  # 0.0: it waits for its first slot; later by the time that it was swapped out
     slot: int | None = None
+    lora: Lora | None = None  # the adapter of the request
     saved: SavedSlot | None = None  # the state of the slot that it had, while it is swapped out
     swapped_at: float = 0.0
     pages: list[int] = field(default_factory=list)
@@ -59,6 +61,11 @@ class Sequence:
         else:
             self.silent += self.spoke
         return self.silent >= limit
+
+    @property
+    def place(self) -> int:
+        """The place of its adapter on the device, or NO_PLACE."""
+        return NO_PLACE if self.lora is None else self.lora.place
 
     @property
     def id(self) -> str:

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from voxcpm_grpc.engine.host_copy import HostCopy, SavedSlot
+from voxcpm_grpc.engine.places import NO_PLACE
 from voxcpm_grpc.engine.sequence import Sequence
 from voxcpm_grpc.models.base import SlotState, SpeechModel, upload
 
-NOT_SAVED = {"history", "block_table", "model"}  # fields of SlotState that are not saved as they are
+NOT_SAVED = {"history", "block_table", "model", "adapter"}  # fields of SlotState that are not saved as they are
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,7 @@ class Slots:
             step=zeros(),
             cfg=zeros(dtype=torch.float32),
             temperature=zeros(dtype=torch.float32),
+            adapter=torch.full((rows,), NO_PLACE, dtype=torch.int64, device=device),
             position=zeros(),
             patches=zeros(),
             history=zeros(info.max_model_len, info.patch_size, info.latent_dim, dtype=model.layout.dtype),
@@ -51,13 +53,15 @@ class Slots:
         state = self.state
         rows = [(s.slot, s.request, s.request.sampling, s.prompt) for s in sequences]
         numbers = [
-            (slot, sampling.seed, request.turn, request.segment, 0, len(prompt), len(prompt.patches))
-            for slot, request, sampling, prompt in rows
+            (slot, sampling.seed, request.turn, request.segment, 0, len(prompt), len(prompt.patches), place)
+            for (slot, request, sampling, prompt), place in zip(rows, (s.place for s in sequences), strict=True)
         ]
         columns = upload(torch.tensor(numbers, dtype=torch.int64).T.contiguous(), self.device)
         slots = columns[0]
         for field, column in zip(
-            (state.seed, state.turn, state.segment, state.step, state.position, state.patches), columns[1:], strict=True
+            (state.seed, state.turn, state.segment, state.step, state.position, state.patches, state.adapter),
+            columns[1:],
+            strict=True,
         ):
             field.index_copy_(0, slots, column)
         strengths = [(sampling.cfg_value, sampling.temperature) for _, _, sampling, _ in rows]
@@ -79,13 +83,14 @@ class Slots:
         rows = self._rows(slot, patches)
         return SavedSlot(patches, HostCopy(torch.cat([row.flatten().view(torch.uint8) for row in rows])))
 
-    def restore(self, slot: int, saved: SavedSlot) -> None:
-        """Write a saved state to a slot. Must be launched on the stream of `save`."""
+    def restore(self, slot: int, saved: SavedSlot, place: int) -> None:
+        """Write a saved state to a slot, with the adapter in this place. Must be launched on the stream of `save`."""
         rows = self._rows(slot, saved.patches)
         packed = upload(saved.packed.tensor, self.device)
         parts = packed.split([row.numel() * row.element_size() for row in rows])
         for row, part in zip(rows, parts, strict=True):
             row.copy_(part.view(row.dtype).view_as(row))
+        self.state.adapter[slot] = place
 
     def _rows(self, slot: int, patches: int) -> list[Tensor]:
         """The row of a slot in each state tensor, with `patches` entries of the history and without the block table.

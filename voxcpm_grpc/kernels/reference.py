@@ -5,6 +5,8 @@ Dimensions: t rows, s sequences, h query heads, g KV heads, d head size, p pages
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch.nn.functional import linear, scaled_dot_product_attention, silu
@@ -148,6 +150,37 @@ def rms_norm(x: Tensor, weight: Tensor | None, eps: float) -> Tensor:
     wide = x.float()
     normalized = (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)).to(x.dtype)
     return normalized if weight is None else normalized * weight
+
+
+def add_low_rank(
+    out: Tensor,
+    x: Tensor,
+    adapter: Tensor,
+    down: Tensor,
+    up: Tensor,
+    parts: Sequence[int],
+    *,
+    norm: Tensor | None = None,
+    eps: float | None = None,
+    scale: float = 1.0,
+) -> None:
+    """Add scale * up[p] (down[p] x) to each row of out [t, o], in place, where p is the row's entry of adapter [t].
+
+    A negative p adds nothing. down [places, parts, r, i] has a map to the low rank r for each of the consecutive parts
+    of the outputs, which have the sizes `parts`; up is [places, o, r]. x [t, i] is first divided by its root mean
+    square if eps is given, and multiplied with norm [i] if that is given.
+    """
+    if eps is not None:
+        x = rms_norm(x, None, eps)
+    if norm is not None:
+        x = x * norm
+    for place in adapter.unique().tolist():
+        if place < 0:
+            continue
+        rows = (adapter == place).nonzero()[:, 0]
+        low = linear(x[rows], down[place].flatten(0, 1)).split(down.shape[2], dim=1)
+        made = [linear(each, matrix) for each, matrix in zip(low, up[place].split(list(parts)), strict=True)]
+        out.index_add_(0, rows, torch.cat(made, dim=1), alpha=scale)
 
 
 def flow_rows(x: Tensor, weight: Tensor, bias: Tensor, mu: Tensor, time: Tensor, condition: Tensor) -> Tensor:

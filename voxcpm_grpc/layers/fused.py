@@ -6,6 +6,8 @@ fastest. Elsewhere a library's products serve, with this project's kernels betwe
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -40,9 +42,20 @@ class TritonOps:
     def prepare(self, norm: RMSNorm, linear: Linear) -> tuple[RMSNorm, Linear]:
         if norm.weight is None or linear.bias is not None:
             return norm, linear
-        return RMSNorm(None, norm.eps), Linear(linear.weight * norm.weight)
+        low_rank = linear.low_rank and linear.low_rank.behind(norm.weight)
+        return RMSNorm(None, norm.eps), Linear(linear.weight * norm.weight, low_rank=low_rank)
 
     def norm_linear(self, stream: ResidualStream, norm: RMSNorm, linear: Linear) -> Tensor:
+        out = self._norm_linear(stream, norm, linear)
+        if stream.adapter is not None and linear.low_rank is not None:
+            if norm.weight is None:
+                linear.low_rank.add(out, stream.x, stream.adapter, eps=norm.eps)
+            else:
+                linear.low_rank.add(out, rms_norm(stream.x, norm.weight, norm.eps), stream.adapter)
+        return out
+
+    def _norm_linear(self, stream: ResidualStream, norm: RMSNorm, linear: Linear) -> Tensor:
+        """`norm_linear` without adapters."""
         x, weight = stream.x, linear.weight
         if len(x) == 1 and norm.weight is None and linear.bias is None:
             return gemv_norm_linear(x, norm.eps, weight)
@@ -55,10 +68,15 @@ class TritonOps:
         x = stream.x
         if len(x) == 1 or norm.weight is not None or linear.bias is not None or self._tile(Epilogue.NONE, x, linear):
             return self.norm_linear(stream, norm, linear), None
-        return self._product(x, linear.weight), RowNorm(x, norm.eps)
+        out = self._product(x, linear.weight)
+        if stream.adapter is not None and linear.low_rank is not None:
+            linear.low_rank.add(out, x, stream.adapter)
+        return out, RowNorm(x, norm.eps)
 
     def norm_gated(self, stream: ResidualStream, norm: RMSNorm, gate_up: Linear) -> Tensor:
         x, weight = stream.x, gate_up.weight
+        if stream.adapter is not None and gate_up.low_rank is not None:
+            return swiglu(self.norm_linear(stream, norm, gate_up))  # the update belongs in front of the activation
         if len(x) == 1 and norm.weight is None and gate_up.bias is None:
             return gemv_norm_gated(x, norm.eps, weight)
         tile = self._tile(Epilogue.GATED, x, gate_up)
@@ -69,14 +87,21 @@ class TritonOps:
         return norm_gated(*self._counted(stream, norm), norm.eps, weight, tile)
 
     def linear_add(self, x: Tensor, linear: Linear, stream: ResidualStream, scale: float) -> ResidualStream:
+        adapter = stream.adapter
         if linear.bias is not None:
-            return ResidualStream(stream.x + linear(x) * scale)
+            return ResidualStream(stream.x + linear(x, adapter) * scale, adapter=adapter)
+        if adapter is not None and linear.low_rank is not None:
+            # Before the product, because the product also computes the squares of the sum.
+            stream = stream if stream.exclusive else replace(stream, x=stream.x.clone(), exclusive=True)
+            linear.low_rank.add(stream.x, x, adapter, scale=scale)
         if len(x) == 1:
-            return ResidualStream(gemv_linear_add(x, linear.weight, stream.x, scale))
+            return ResidualStream(gemv_linear_add(x, linear.weight, stream.x, scale), adapter=adapter)
         tile = self._tile(Epilogue.ADD, x, linear)
         if tile is None:
-            return ResidualStream(self._add_by_library(x, linear.weight, stream, scale), exclusive=True)
-        return ResidualStream(*linear_add(x, linear.weight, stream.x, scale, tile, self.counters), exclusive=True)
+            total = self._add_by_library(x, linear.weight, stream, scale)
+            return ResidualStream(total, exclusive=True, adapter=adapter)
+        total, squares = linear_add(x, linear.weight, stream.x, scale, tile, self.counters)
+        return ResidualStream(total, squares, exclusive=True, adapter=adapter)
 
     def norm(self, stream: ResidualStream, norm: RMSNorm) -> Tensor:
         return rms_norm(stream.x, norm.weight, norm.eps)

@@ -1,4 +1,4 @@
-"""Linear maps with an optional bias."""
+"""Linear maps with an optional bias, and with LoRA adapters."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from voxcpm_grpc.layers.low_rank import LowRank
 from voxcpm_grpc.layers.weights import Weights
 
 
@@ -16,16 +17,26 @@ from voxcpm_grpc.layers.weights import Weights
 class Linear:
     weight: Tensor  # [out, in]
     bias: Tensor | None = None  # [out]
+    low_rank: LowRank | None = None
 
-    def __call__(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.weight, self.bias)
+    def __call__(self, x: Tensor, adapter: Tensor | None = None) -> Tensor:
+        """x [..., in] -> [..., out].
+
+        adapter int64 [rows of x]: the place of each row's LoRA adapter; None: the model alone.
+        """
+        out = F.linear(x, self.weight, self.bias)
+        if adapter is not None and self.low_rank is not None:
+            self.low_rank.add(out.view(-1, out.shape[-1]), x.reshape(-1, x.shape[-1]), adapter)
+        return out
 
     @classmethod
     def load(cls, weights: Weights, name: str, size: int, inputs: int, *, bias: bool = True) -> Linear:
         scope = weights.scope(name)
-        return cls(scope.take("weight", size, inputs), scope.take("bias", size) if bias else None)
+        weight, own_bias = scope.take("weight", size, inputs), scope.take("bias", size) if bias else None
+        return cls(weight, own_bias, weights.low_rank({name: size}, inputs))
 
     @classmethod
     def fused(cls, weights: Weights, sizes: Mapping[str, int], inputs: int) -> Linear:
         """Several maps of one input, without bias, as one product. Their outputs are side by side."""
-        return cls(torch.cat([weights.take(f"{name}.weight", size, inputs) for name, size in sizes.items()]))
+        weight = torch.cat([weights.take(f"{name}.weight", size, inputs) for name, size in sizes.items()])
+        return cls(weight, low_rank=weights.low_rank(sizes, inputs))

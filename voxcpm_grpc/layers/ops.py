@@ -5,7 +5,7 @@ Dimensions: t rows, c hidden size.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from torch import Tensor
@@ -22,21 +22,27 @@ class ResidualStream:
 
     `squares`, float32 [parts, t], holds partial sums of the squares of its rows, if a kernel has computed them for the
     next norm. `exclusive` means that x, and the memory behind it in its storage, have no other user, so that the next
-    sum may overwrite them.
+    sum may overwrite them. `adapter`, int64 [t], is the place of the LoRA adapter of each row; None: the model alone.
     """
 
     x: Tensor
     squares: Tensor | None = None
     exclusive: bool = False
+    adapter: Tensor | None = None
 
     def select(self, wanted: range, indices: int) -> ResidualStream:
         """A view of the rows of the wanted indices, out of `indices` with equally many consecutive rows each."""
         each = len(self.x) // indices
-        return ResidualStream(self.x[wanted.start * each : wanted.stop * each], exclusive=self.exclusive)
+        rows = slice(wanted.start * each, wanted.stop * each)
+        adapter = None if self.adapter is None else self.adapter[rows]
+        return ResidualStream(self.x[rows], exclusive=self.exclusive, adapter=adapter)
 
 
 class Ops(Protocol):
-    """The operations of a transformer layer besides attention."""
+    """The operations of a transformer layer besides attention.
+
+    Every linear map includes the adapters of the rows of the stream.
+    """
 
     def prepare(self, norm: RMSNorm, linear: Linear) -> tuple[RMSNorm, Linear]:
         """Convert a norm and the map after it at load, for the other methods. May overwrite the weights."""
@@ -73,18 +79,18 @@ class TorchOps:
         return norm, linear
 
     def norm_linear(self, stream: ResidualStream, norm: RMSNorm, linear: Linear) -> Tensor:
-        return linear(norm(stream.x))
+        return linear(norm(stream.x), stream.adapter)
 
     def linear_norm(self, stream: ResidualStream, norm: RMSNorm, linear: Linear) -> tuple[Tensor, RowNorm | None]:
         return self.norm_linear(stream, norm, linear), None
 
     def norm_gated(self, stream: ResidualStream, norm: RMSNorm, gate_up: Linear) -> Tensor:
-        gate, up = gate_up(norm(stream.x)).chunk(2, dim=-1)
+        gate, up = gate_up(norm(stream.x), stream.adapter).chunk(2, dim=-1)
         return F.silu(gate) * up
 
     def linear_add(self, x: Tensor, linear: Linear, stream: ResidualStream, scale: float) -> ResidualStream:
-        mixed = linear(x)
-        return ResidualStream(stream.x + (mixed if scale == 1 else mixed * scale))
+        mixed = linear(x, stream.adapter)
+        return replace(stream, x=stream.x + (mixed if scale == 1 else mixed * scale))
 
     def norm(self, stream: ResidualStream, norm: RMSNorm) -> Tensor:
         return norm(stream.x)

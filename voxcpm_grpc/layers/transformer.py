@@ -83,13 +83,14 @@ class Transformer:
         ]
         self.norm = RMSNorm.load(weights, "norm", shape.hidden, shape.eps)
 
-    def __call__(self, x: Tensor, attend: Attend, wanted: range | None = None) -> Tensor:
+    def __call__(self, x: Tensor, attend: Attend, wanted: range | None = None, adapter: Tensor | None = None) -> Tensor:
         """x [..., hidden] -> the same shape, after all layers and the final norm.
 
         With `wanted`, a range of indices of the first dimension, the result has these only, and the last layer computes
-        no others.
+        no others. adapter int64 [rows of x]: the place of each row's LoRA adapter.
         """
-        stream = self.run(ResidualStream(x.reshape(-1, self.shape.hidden)), x.shape[:-1], attend, wanted)
+        stream = ResidualStream(x.reshape(-1, self.shape.hidden), adapter=adapter)
+        stream = self.run(stream, x.shape[:-1], attend, wanted)
         return self.ops.norm(stream, self.norm).view(-1, *x.shape[1:])
 
     def run(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from voxcpm_grpc.errors import StartupError
+from voxcpm_grpc.layers.low_rank import AdapterBank, LowRank
 
 SHOWN = 10  # names listed for each kind of fault, with their count
 
@@ -37,6 +38,7 @@ class Weights:
     table: torch.dtype
     prefix: str = ""
     on_taken: Callable[[], None] = _ignore  # called for each tensor that is taken or dropped
+    bank: AdapterBank | None = None  # memory for LoRA adapters of the maps of this file
     missing: list[str] = field(default_factory=list)
     misshapen: list[str] = field(default_factory=list)
 
@@ -56,6 +58,12 @@ class Weights:
             self.on_taken()
             return tensor.to(self.table).to(self.device, self.dtype, copy=True)
         return torch.zeros((), device=self.device, dtype=self.dtype).expand(shape)
+
+    def low_rank(self, outputs: Mapping[str, int], inputs: int) -> LowRank | None:
+        """Memory for the adapters of linear maps of one input, by name; None if there is none for them."""
+        if self.bank is None:
+            return None
+        return self.bank.allocate({self.prefix + name: size for name, size in outputs.items()}, inputs)
 
     def integers(self, name: str, default: Sequence[int]) -> tuple[int, ...]:
         """The integers of this name, as many as in `default`, which is the result if the file has none."""

@@ -21,6 +21,24 @@ from voxcpm_grpc.attention import PagedKV, PagedRows
 from voxcpm_grpc.request import ModelInfo, Request
 
 
+@dataclass(frozen=True, slots=True)
+class AdapterOptions:
+    """Memory for LoRA adapters by request."""
+
+    places: int  # adapters on the device at the same time
+    rank: int  # the largest one
+    targets: frozenset[str]  # the kinds of maps that adapters may change: attention, mlp, projections
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adapter:
+    """A LoRA adapter that was read and fits the model, on the host."""
+
+    updates: Any  # of the family
+    diffuses: bool  # it changes the generation of a patch
+    reads: bool  # it changes the language models or their inputs
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadOptions:
     """How to load a checkpoint.
@@ -40,6 +58,7 @@ class LoadOptions:
     fingerprint: Callable[[], str] | None = None  # waits for that of the checkpoint; None: the model computes it
     recorded_noise: Tensor | None = None  # float32 [steps, D, P], by SlotState.step: replaces the noise generator
     merge_lora: Path | None = None  # directory of an adapter that is merged into the weights
+    adapters: AdapterOptions | None = None  # memory for adapters by request
     codec_dtype: torch.dtype | None = None  # of the codec's decoder; None: float16 on a GPU in 16 bits, else float32
 
 
@@ -96,6 +115,7 @@ class SlotState:
     step: Tensor  # [n] int64, patches generated so far: the index of the next one
     cfg: Tensor  # [n] float32
     temperature: Tensor  # [n] float32
+    adapter: Tensor  # [n] int64, the place of the LoRA adapter, or negative
     position: Tensor  # [n] int64, filled KV positions: the position of the next patch
     patches: Tensor  # [n] int64, entries of `history` in use
     history: Tensor  # [n, m, P, D] model dtype: prompt patches, then generated ones
@@ -122,6 +142,7 @@ class PrefillRows:
     paged: PagedRows
     last: Tensor  # [f] int64, last rows of prompts: their hidden states start the generation
     last_slot: Tensor  # [f] int64
+    slot: Tensor  # [t] int64, of the sequence of each row
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,11 +189,16 @@ class Codec(ABC):
 
 
 class SpeechModel(ABC):
-    """A model. It knows nothing about scheduling, and its streams have no state outside of SlotState."""
+    """A model. It knows nothing about scheduling, and its streams have no state outside of SlotState.
+
+    With `adapted`, a part of a step or of a prefill applies the adapter of each stream; otherwise no stream has one
+    that changes this part.
+    """
 
     info: ModelInfo
     layout: KVLayout
     codec: Codec
+    places: int  # for adapters, see `write_adapter`
     capturable: bool  # `prefill` and the parts of a step never wait for the host: they can be recorded in CUDA graphs
 
     @abstractmethod
@@ -195,15 +221,34 @@ class SpeechModel(ABC):
         """Prepare a slot that was just opened to continue the last `patches` patches of its history."""
 
     @abstractmethod
-    def embed(self, rows: EmbedRows, state: SlotState) -> tuple[Tensor, ...]:
+    def read_adapter(self, directory: Path) -> Adapter:
+        """Read an adapter in the official format. Raises InvalidRequest, for an operator, with all that does not fit.
+
+        The only method that another thread may call meanwhile.
+        """
+
+    @abstractmethod
+    def write_adapter(self, place: int, adapter: Adapter) -> None:
+        """Write an adapter to a place, for all work that is launched later. No stream may use the place's old one."""
+
+    @abstractmethod
+    def embed(self, rows: EmbedRows, state: SlotState, *, adapted: bool = False) -> tuple[Tensor, ...]:
         """The inputs of the language models at prompt rows, tensors [t, ...] for `prefill`."""
 
     @abstractmethod
-    def prefill(self, embedded: tuple[Tensor, ...], rows: PrefillRows, state: SlotState, kv: PagedKV) -> None:
+    def prefill(
+        self,
+        embedded: tuple[Tensor, ...],
+        rows: PrefillRows,
+        state: SlotState,
+        kv: PagedKV,
+        *,
+        adapted: bool = False,
+    ) -> None:
         """Fill the KV cache, and write the hidden states of last rows to their slots."""
 
     @abstractmethod
-    def generate_patch(self, slot: Tensor, timesteps: int, state: SlotState) -> None:
+    def generate_patch(self, slot: Tensor, timesteps: int, state: SlotState, *, adapted: bool = False) -> None:
         """The first part of a step: generate a patch for each slot [b] and append it to the history.
 
         No part of a step accesses other slots or waits for the host.
@@ -217,14 +262,14 @@ class SpeechModel(ABC):
         """
 
     @abstractmethod
-    def advance(self, rows: StepRows, state: SlotState, kv: PagedKV) -> None:
+    def advance(self, rows: StepRows, state: SlotState, kv: PagedKV, *, adapted: bool = False) -> None:
         """Run the language models on the patches just generated, and advance step, patches and position by one."""
 
-    def step(self, rows: StepRows, timesteps: int, state: SlotState, kv: PagedKV) -> Frame:
+    def step(self, rows: StepRows, timesteps: int, state: SlotState, kv: PagedKV, *, adapted: bool = False) -> Frame:
         """All three parts of a step."""
-        self.generate_patch(rows.slot, timesteps, state)
+        self.generate_patch(rows.slot, timesteps, state, adapted=adapted)
         frame = self.decode_patch(rows.slot, state)
-        self.advance(rows, state, kv)
+        self.advance(rows, state, kv, adapted=adapted)
         return frame
 
 

@@ -76,6 +76,24 @@ class EngineSettings(Frozen):
         description="directory of a LoRA adapter that is merged into the weights at the start; all speech then uses it,"
         " at the speed of the model alone",
     )
+    loras: tuple[str, ...] = Field(
+        default=(),
+        description="LoRA adapters that requests may choose from the start on, each as NAME=DIRECTORY",
+    )
+    max_loras: Annotated[int, Field(ge=0)] | None = Field(
+        default=None,
+        description="LoRA adapters on the device at the same time; more can be registered and take turns; default: 16 "
+        "with loras or admin.lora_sources, otherwise 0, which takes no memory",
+    )
+    max_lora_rank: Annotated[int, Field(ge=1, le=128)] = Field(
+        default=64, description="largest rank of a LoRA adapter that requests may choose; memory grows with it"
+    )
+    lora_targets: tuple[Literal["attention", "mlp", "projections"], ...] = Field(
+        default=("attention", "projections"),
+        min_length=1,
+        description="kinds of maps that such adapters may change: attention (q, k, v and o of the language models and "
+        "the diffusion), mlp (gate, up and down), projections (between the networks)",
+    )
     threads: Positive | None = Field(
         default=None,
         description="CPU threads of an engine; default: 1 for a small model, otherwise an equal share of PyTorch's own"

@@ -52,6 +52,7 @@ class Driver:
             **{name: self.long([0] * slots) for name in ("seed", "turn", "segment", "step", "position", "patches")},
             cfg=torch.zeros(slots, device=self.device),
             temperature=torch.zeros(slots, device=self.device),
+            adapter=self.long([-1] * slots),
             history=torch.zeros(history, dtype=layout.dtype, device=self.device),
             block_table=table,
             model=model.allocate(slots),
@@ -103,6 +104,7 @@ class Driver:
                 ),
                 last=self.long([end - begin - 1] if ends else []),
                 last_slot=self.long([slot] if ends else []),
+                slot=self.long([slot] * (end - begin)),
             )
             self.model.prefill(self.model.embed(content, self.state), rows, self.state, self.kv)
 

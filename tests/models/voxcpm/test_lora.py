@@ -114,9 +114,9 @@ def test_a_file_without_tensors_is_refused(load, adapter):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"r": 129}, "r of .* is 129; it must be an integer from 1 to 128"),
-        ({"r": 0}, "r of .* is 0"),
-        ({"r": "4"}, "r of .* is '4'"),
+        ({"r": 129}, "r of lora_config.json is 129; it must be an integer from 1 to 128"),
+        ({"r": 0}, "r of lora_config.json is 0"),
+        ({"r": "4"}, "r of lora_config.json is '4'"),
         ({"alpha": None}, "alpha of .* is None"),
         ({"alpha": float("nan")}, "alpha of .* is nan"),
         ({"r": 5}, "have the wrong shape"),
@@ -131,15 +131,15 @@ def test_a_config_that_does_not_fit_is_refused(load, adapter, changes, message):
 def test_a_pickle_is_refused_with_the_remedy(load, adapter):
     (adapter / WEIGHTS).rename(adapter / "lora_weights.ckpt")
     message = refusal(load, adapter)
-    assert "has only lora_weights.ckpt" in message
+    assert "it has only lora_weights.ckpt" in message
     assert f"save its tensors with safetensors as {WEIGHTS}" in message
 
 
 def test_missing_and_broken_files_are_refused(load, adapter, tmp_path):
-    assert "has no lora_config.json and no lora_weights.safetensors" in refusal(load, tmp_path / "nowhere")
+    assert "it has no lora_config.json and no lora_weights.safetensors" in refusal(load, tmp_path / "nowhere")
     (adapter / WEIGHTS).write_bytes(b"no tensors")
     assert "cannot be read" in refusal(load, adapter)
     (adapter / "lora_config.json").write_text("[]")
-    assert "has no table lora_config" in refusal(load, adapter)
+    assert "lora_config.json has no table lora_config" in refusal(load, adapter)
     (adapter / "lora_config.json").write_text("{")
     assert "cannot be read as JSON" in refusal(load, adapter)

@@ -43,10 +43,17 @@ def build_schedules(
 
 
 class FlowLoop(Protocol):
-    """All evaluations of a pass, at least one."""
+    """All evaluations of a pass, at least one. adapter int64 [b]: the place of each sequence's LoRA adapter."""
 
     def __call__(
-        self, noise: Tensor, mu: Tensor, condition: Tensor, cfg: Tensor, schedule: FlowSchedule, /
+        self,
+        noise: Tensor,
+        mu: Tensor,
+        condition: Tensor,
+        cfg: Tensor,
+        schedule: FlowSchedule,
+        adapter: Tensor | None = None,
+        /,
     ) -> Tensor: ...
 
 
@@ -56,11 +63,20 @@ class PlainFlow:
     def __init__(self, dit: LocDiT) -> None:
         self.dit = dit
 
-    def __call__(self, noise: Tensor, mu: Tensor, condition: Tensor, cfg: Tensor, schedule: FlowSchedule) -> Tensor:
+    def __call__(
+        self,
+        noise: Tensor,
+        mu: Tensor,
+        condition: Tensor,
+        cfg: Tensor,
+        schedule: FlowSchedule,
+        adapter: Tensor | None = None,
+    ) -> Tensor:
         mu, condition = self.dit.context(mu, condition)
+        rows = self.dit.row_adapters(adapter, noise.shape[1])
 
         def velocity(x: Tensor, i: int) -> tuple[Tensor, Tensor]:
-            conditional, unconditional = self.dit(x.to(mu.dtype), schedule.tokens[i], mu, condition).chunk(2)
+            conditional, unconditional = self.dit(x.to(mu.dtype), schedule.tokens[i], mu, condition, rows).chunk(2)
             return conditional, unconditional
 
         return euler(noise, schedule.schedule, velocity, cfg)
@@ -70,17 +86,28 @@ class PlainFlow:
 class PatchFlow:
     """Turns noise into patches, under a schedule for each allowed count of timesteps.
 
-    `single` serves a batch of one sequence, `batch` every other one.
+    `single` serves a batch of one sequence without an adapter, `batch` every other one.
     """
 
     schedules: Mapping[int, FlowSchedule]
     single: FlowLoop
     batch: FlowLoop
 
-    def __call__(self, noise: Tensor, mu: Tensor, condition: Tensor, cfg: Tensor, timesteps: int) -> Tensor:
-        """Patches float32 [b, P, D] of noise float32 [b, P, D], mu [b, m, e], patches before [b, P, D] and cfg [b]."""
+    def __call__(
+        self,
+        noise: Tensor,
+        mu: Tensor,
+        condition: Tensor,
+        cfg: Tensor,
+        timesteps: int,
+        adapter: Tensor | None = None,
+    ) -> Tensor:
+        """Patches float32 [b, P, D] of noise float32 [b, P, D], mu [b, m, e], patches before [b, P, D] and cfg [b].
+
+        adapter int64 [b]: the place of each sequence's LoRA adapter; None: the model alone.
+        """
         schedule = self.schedules[timesteps]
         if not schedule.schedule.size:
             return noise
-        loop = self.single if len(noise) == 1 else self.batch
-        return loop(noise, mu, condition, cfg, schedule)
+        loop = self.single if len(noise) == 1 and adapter is None else self.batch
+        return loop(noise, mu, condition, cfg, schedule, adapter)

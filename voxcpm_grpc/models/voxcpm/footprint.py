@@ -16,6 +16,7 @@ from voxcpm_grpc.layers.weights import Weights
 from voxcpm_grpc.models.base import Footprint, LoadOptions
 from voxcpm_grpc.models.voxcpm.backend import choose_backend
 from voxcpm_grpc.models.voxcpm.codec import VoxCPMCodec
+from voxcpm_grpc.models.voxcpm.lora import adapter_bank
 from voxcpm_grpc.models.voxcpm.model import VoxCPM
 from voxcpm_grpc.models.voxcpm.networks import Networks, read_networks
 from voxcpm_grpc.models.voxcpm.parse import parse_config
@@ -53,7 +54,8 @@ def voxcpm_footprint(content: Any, options: LoadOptions) -> Footprint:
     codec_dtype = options.codec_dtype or (torch.float16 if half else torch.float32)
     plain = replace(options, device=nowhere, attention="reference", fused=False, codec_dtype=torch.float32)
     backend = choose_backend(plain, config.patch_size, config.feat_dim)
-    blank = _Blank("", {}, nowhere, options.dtype, config.table_dtype)
+    bank = adapter_bank(options, nowhere)
+    blank = _Blank("", {}, nowhere, options.dtype, config.table_dtype, bank=bank)
     networks = read_networks(config, blank, backend)
     codec_blank = _Blank("", {}, nowhere, torch.float32, torch.float32)
     encoder, net = build_encoder(config.vae, codec_blank), build_decoder(config.vae, codec_blank)

@@ -43,9 +43,10 @@ def load_voxcpm(directory: Path, content: Any, options: LoadOptions) -> VoxCPM:
     codec_tensors = split(model_tensors, "audio_vae.") | codec_tensors  # the file of the codec wins, as in training
     device, table = options.device, config.table_dtype
     if options.merge_lora:
-        lora.merge(lora.read_adapter(options.merge_lora, model_tensors), model_tensors, table)
+        lora.merge(options.merge_lora, model_tensors, table)
+    bank = lora.adapter_bank(options, device)
     taken = progress.counting("the model is loading: its tensors", len(model_tensors) + len(codec_tensors))
-    weights = Weights(model_path.name, model_tensors, device, options.dtype, table, on_taken=taken)
+    weights = Weights(model_path.name, model_tensors, device, options.dtype, table, on_taken=taken, bank=bank)
     codec_weights = Weights(codec_path.name, codec_tensors, device, torch.float32, torch.float32, on_taken=taken)
     encoder, decoder = build_encoder(config.vae, codec_weights), build_decoder(config.vae, codec_weights)
     networks = read_networks(config, weights, backend)
@@ -79,4 +80,4 @@ def load_voxcpm(directory: Path, content: Any, options: LoadOptions) -> VoxCPM:
         patch_shape=(config.patch_size, config.feat_dim),
         context=-(-decoder_context(config.vae) // config.patch_size),
     )
-    return VoxCPM(config, info, layout, networks, flow, codec, backend)
+    return VoxCPM(config, info, layout, networks, flow, codec, backend, bank)

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from voxcpm_grpc.attention import PagedKV, PagedRows, Rotation
+from voxcpm_grpc.layers.low_rank import AdapterBank
 from voxcpm_grpc.models.base import (
+    Adapter,
     EmbedRows,
     Frame,
     KVLayout,
@@ -27,6 +30,7 @@ from voxcpm_grpc.models.voxcpm.backend import Backend
 from voxcpm_grpc.models.voxcpm.codec import VoxCPMCodec
 from voxcpm_grpc.models.voxcpm.config import VoxCPMConfig
 from voxcpm_grpc.models.voxcpm.flow import PatchFlow
+from voxcpm_grpc.models.voxcpm.lora import read_adapter
 from voxcpm_grpc.models.voxcpm.networks import Networks
 from voxcpm_grpc.models.voxcpm.prompt import PromptLayout
 from voxcpm_grpc.request import ModelInfo, Request
@@ -56,10 +60,13 @@ class VoxCPM(SpeechModel):
         flow: PatchFlow,
         codec: VoxCPMCodec,
         backend: Backend,
+        bank: AdapterBank | None = None,
     ) -> None:
         self.config, self.info, self.prompt_layout = config, info, prompt_layout
         self.networks, self.flow, self.backend = networks, flow, backend
         self.codec = self._codec = codec
+        self._bank = bank
+        self.places = bank.places if bank else 0
         self.capturable = backend.attention.capturable
         self.layout = KVLayout(
             layers=config.base.layers + config.residual.layers,
@@ -98,36 +105,55 @@ class VoxCPM(SpeechModel):
         self._codec.decode_one(primer, own.codec[slot : slot + 1])
         own.condition[slot] = primer[-1]
 
+    def read_adapter(self, directory: Path) -> Adapter:
+        assert self._bank
+        return read_adapter(directory, self._bank)
+
+    def write_adapter(self, place: int, adapter: Adapter) -> None:
+        assert self._bank
+        self._bank.write(place, adapter.updates)
+
     @torch.inference_mode()
-    def embed(self, rows: EmbedRows, state: SlotState) -> tuple[Tensor, Tensor]:
+    def embed(self, rows: EmbedRows, state: SlotState, *, adapted: bool = False) -> tuple[Tensor, Tensor]:
         """Inputs of the base LM, and their audio part (zeros at text), both [t, c]."""
         x = F.embedding(rows.token, self.networks.embedding)
         audio = torch.zeros_like(x)
         if rows.audio.shape[0]:
             patches = state.history[rows.audio_slot, rows.audio_patch].to(x.dtype)
-            audio.index_copy_(0, rows.audio, self.networks.enc_to_lm(self.networks.encode_patch(patches)))
+            adapter = state.adapter[rows.audio_slot] if adapted else None
+            audio.index_copy_(0, rows.audio, self.networks.enc_to_lm(self.networks.encode_patch(patches), adapter))
             x.index_copy_(0, rows.audio, audio[rows.audio])
         return x, audio
 
     @torch.inference_mode()
-    def prefill(self, embedded: tuple[Tensor, ...], rows: PrefillRows, state: SlotState, kv: PagedKV) -> None:
+    def prefill(
+        self,
+        embedded: tuple[Tensor, ...],
+        rows: PrefillRows,
+        state: SlotState,
+        kv: PagedKV,
+        *,
+        adapted: bool = False,
+    ) -> None:
         own: VoxCPMState = state.model
         x, audio = embedded
+        adapter = state.adapter[rows.slot] if adapted else None
         rotate = None if self.config.lm_config.no_rope else self.rope.at(rows.position)
-        semantic = self._base(x, rotate, kv, rows.paged)
+        semantic = self._base(x, rotate, kv, rows.paged, adapter)
         semantic = torch.where(rows.is_audio[:, None], self.networks.quantize(semantic), semantic)
-        acoustic = self._residual(semantic, audio, rows.position, kv, rows.paged)
+        acoustic = self._residual(semantic, audio, rows.position, kv, rows.paged, adapter)
         own.semantic.index_copy_(0, rows.last_slot, semantic[rows.last])
         own.acoustic.index_copy_(0, rows.last_slot, acoustic[rows.last])
 
     @torch.inference_mode()
-    def generate_patch(self, slot: Tensor, timesteps: int, state: SlotState) -> None:
+    def generate_patch(self, slot: Tensor, timesteps: int, state: SlotState, *, adapted: bool = False) -> None:
         own: VoxCPMState = state.model
+        adapter = state.adapter[slot] if adapted else None
         semantic, acoustic = own.semantic[slot], own.acoustic[slot]  # [b, c]
         stop_logits = self.networks.stop_logits(semantic)
-        mu = self.networks.mu(semantic, acoustic)  # [b, m, e]
+        mu = self.networks.mu(semantic, acoustic, adapter)  # [b, m, e]
         noise = self._noise(slot, state)
-        latents = self.flow(noise, mu, own.condition[slot], state.cfg[slot], timesteps)  # [b, P, D]
+        latents = self.flow(noise, mu, own.condition[slot], state.cfg[slot], timesteps, adapter)  # [b, P, D]
         # A stream with a broken patch ends. The patch becomes zeros, because broken values in the KV cache could reach
         # the next owner of its pages.
         finite = latents.abs().flatten(1).amax(1) < MAX_LATENT
@@ -149,14 +175,15 @@ class VoxCPM(SpeechModel):
         return Frame(audio=audio, stop=own.stop[slot], finite=audio.isfinite().all(1) & own.finite[slot])
 
     @torch.inference_mode()
-    def advance(self, rows: StepRows, state: SlotState, kv: PagedKV) -> None:
+    def advance(self, rows: StepRows, state: SlotState, kv: PagedKV, *, adapted: bool = False) -> None:
         own: VoxCPMState = state.model
         slot = rows.slot
+        adapter = state.adapter[slot] if adapted else None
         position = state.position[slot]
-        audio = self.networks.enc_to_lm(self.networks.encode_patch(own.condition[slot]))
+        audio = self.networks.enc_to_lm(self.networks.encode_patch(own.condition[slot]), adapter)
         rotate = None if self.config.lm_config.no_rope else self.rope.at(position)
-        semantic = self.networks.quantize(self._base(audio, rotate, kv, rows.paged))
-        acoustic = self._residual(semantic, audio, position, kv, rows.paged)
+        semantic = self.networks.quantize(self._base(audio, rotate, kv, rows.paged, adapter))
+        acoustic = self._residual(semantic, audio, position, kv, rows.paged, adapter)
         for target, value in (
             (own.semantic, semantic),
             (own.acoustic, acoustic),
@@ -172,12 +199,22 @@ class VoxCPM(SpeechModel):
         noise = flat.unflatten(1, (self.config.feat_dim, self.config.patch_size))
         return noise.transpose(1, 2) * state.temperature[slot][:, None, None]
 
-    def _base(self, x: Tensor, rotate: Rotation | None, kv: PagedKV, rows: PagedRows) -> Tensor:
+    def _base(self, x: Tensor, rotate: Rotation | None, kv: PagedKV, rows: PagedRows, adapter: Tensor | None) -> Tensor:
         layers = kv.layers(0, self.config.base.layers)
-        return self.networks.base(x, partial(self.backend.attention.attend, kv=layers, rows=rows, rotate=rotate))
+        attend = partial(self.backend.attention.attend, kv=layers, rows=rows, rotate=rotate)
+        return self.networks.base(x, attend, adapter=adapter)
 
-    def _residual(self, semantic: Tensor, audio: Tensor, position: Tensor, kv: PagedKV, rows: PagedRows) -> Tensor:
+    def _residual(
+        self,
+        semantic: Tensor,
+        audio: Tensor,
+        position: Tensor,
+        kv: PagedKV,
+        rows: PagedRows,
+        adapter: Tensor | None,
+    ) -> Tensor:
         rotate = self.rope.at(position) if self.config.residual_rotates else None
         layers = kv.layers(self.config.base.layers, self.layout.layers)
-        x = self.networks.residual_input(semantic, audio)
-        return self.networks.residual(x, partial(self.backend.attention.attend, kv=layers, rows=rows, rotate=rotate))
+        attend = partial(self.backend.attention.attend, kv=layers, rows=rows, rotate=rotate)
+        x = self.networks.residual_input(semantic, audio, adapter)
+        return self.networks.residual(x, attend, adapter=adapter)

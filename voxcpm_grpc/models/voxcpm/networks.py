@@ -34,7 +34,10 @@ class ScalarQuantizer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Networks:
-    """Networks with their weights, under the names that `VoxCPM` uses."""
+    """Networks with their weights, under the names that `VoxCPM` uses.
+
+    adapter int64 [rows]: the place of each row's LoRA adapter; None: the model alone.
+    """
 
     embedding: Tensor  # [vocabulary, c], scaled
     base: Transformer
@@ -49,13 +52,13 @@ class Networks:
     stop_proj: Linear
     stop_head: Linear
 
-    def residual_input(self, semantic: Tensor, audio: Tensor) -> Tensor:
+    def residual_input(self, semantic: Tensor, audio: Tensor, adapter: Tensor | None = None) -> Tensor:
         """Inputs [t, c] of the residual language model: outputs of the base model, and the audio part of its inputs."""
-        return semantic + audio if self.fusion is None else self.fusion(torch.cat([semantic, audio], dim=-1))
+        return semantic + audio if self.fusion is None else self.fusion(torch.cat([semantic, audio], dim=-1), adapter)
 
-    def mu(self, semantic: Tensor, acoustic: Tensor) -> Tensor:
+    def mu(self, semantic: Tensor, acoustic: Tensor, adapter: Tensor | None = None) -> Tensor:
         """The mu tokens [b, m, e] of the outputs of both language models, [b, c] each."""
-        parts = self.lm_to_dit(semantic), self.res_to_dit(acoustic)
+        parts = self.lm_to_dit(semantic, adapter), self.res_to_dit(acoustic, adapter)
         return (parts[0] + parts[1])[:, None] if self.fusion is None else torch.stack(parts, dim=1)
 
     def stop_logits(self, semantic: Tensor) -> Tensor:

@@ -29,12 +29,21 @@ logger = logging.getLogger(__name__)
 
 
 class PersistentLoop:
-    """A `flow.FlowLoop` for a batch of one, in a single launch."""
+    """A `flow.FlowLoop` for a batch of one without an adapter, in a single launch."""
 
     def __init__(self, kernel: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]) -> None:
         self._kernel = kernel
 
-    def __call__(self, noise: Tensor, mu: Tensor, condition: Tensor, cfg: Tensor, schedule: FlowSchedule) -> Tensor:
+    def __call__(
+        self,
+        noise: Tensor,
+        mu: Tensor,
+        condition: Tensor,
+        cfg: Tensor,
+        schedule: FlowSchedule,
+        adapter: Tensor | None = None,
+    ) -> Tensor:
+        assert adapter is None
         return self._kernel(noise.contiguous(), mu, condition, cfg, schedule.tokens[:, 0], schedule.sizes)
 
 

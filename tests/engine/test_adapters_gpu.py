@@ -1,0 +1,82 @@
+"""LoRA adapters on a GPU: captured steps and prefills with several of them and none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from support import goldens
+from support.checkpoints import TINY
+from support.engines import Outcome, at_rest, finished, latents, mixed_requests, run
+
+from voxcpm_grpc import lora_files
+from voxcpm_grpc.engine.engine import Engine
+from voxcpm_grpc.models.base import AdapterOptions, LoadOptions
+from voxcpm_grpc.models.families import load_model
+from voxcpm_grpc.request import LoraInfo, Request
+from voxcpm_grpc.settings.engine import EngineSettings
+
+pytestmark = pytest.mark.gpu
+FOLDERS = {"layers": goldens.GOLDENS / "lora_layers", "attention": goldens.GOLDENS / "lora_attention"}
+KINDS = frozenset({"attention", "mlp", "projections"})
+
+
+def adapted_engine(*, slots=16, places=2, noise=None, graphs=True, **settings) -> Engine:
+    device = torch.device("cuda", 0)
+    options = LoadOptions(
+        device=device,
+        dtype=torch.float32,
+        attention="triton",
+        max_slots=slots,
+        recorded_noise=noise,
+        adapters=AdapterOptions(places, 16, KINDS),
+    )
+    eng = Engine(load_model(TINY, options), EngineSettings(**settings), device, graphs=graphs)
+    for name, folder in FOLDERS.items():
+        directory = folder / "adapter"
+        info = LoraInfo(
+            id=name,
+            name=name,
+            source=name,
+            directory=str(directory),
+            fingerprint=lora_files.fingerprint(directory),
+        )
+        eng.add_lora(info, eng.read_lora(info))
+    return eng
+
+
+@pytest.mark.parametrize("name", ["zero_shot", "hifi"])
+@pytest.mark.parametrize("lora", FOLDERS)
+def test_speech_with_an_adapter_equals_that_of_the_official_package(lora, name):
+    golden = goldens.load(name, FOLDERS[lora])
+    eng = adapted_engine(noise=torch.from_numpy(golden.noise))
+    eng.add(replace(golden.request, lora=lora))
+    outcome = run(eng)[name]
+    np.testing.assert_allclose(latents(outcome), golden.latents, atol=1e-3, rtol=0)
+    golden.same_audio(outcome.waveform, atol=1e-3)
+
+
+def requests() -> list[Request]:
+    ids = ("", *FOLDERS)
+    return [replace(request, lora=ids[index % 3]) for index, request in enumerate(mixed_requests())]
+
+
+@pytest.mark.parametrize("places", [1, 2])
+@pytest.mark.parametrize("kv_positions", [None, 128])
+def test_a_mixed_batch_in_graphs_equals_each_request_alone(places, kv_positions):
+    alone: dict[str, Outcome] = {}
+    for request in requests():
+        eng = adapted_engine(slots=1, graphs=False)
+        eng.add(request)
+        alone |= run(eng)
+    eng = adapted_engine(places=places, kv_positions=kv_positions)
+    for request in requests():
+        eng.add(request)
+    outcomes = run(eng)
+    for name, expected in alone.items():
+        assert finished(outcomes[name]).steps == finished(expected).steps
+        np.testing.assert_allclose(latents(outcomes[name]), latents(expected), atol=1e-3)
+        np.testing.assert_allclose(outcomes[name].waveform, expected.waveform, atol=1e-3)
+    assert at_rest(eng)

@@ -1,0 +1,79 @@
+"""Low-rank updates with an adapter for each row agree with their definition, also for rows without an adapter."""
+
+import pytest
+import torch
+
+from voxcpm_grpc.kernels import reference
+
+PLACES = 4
+
+
+@pytest.fixture
+def grouped_lora():
+    pytest.importorskip("triton")
+
+    from voxcpm_grpc.kernels import grouped_lora
+
+    return grouped_lora
+
+
+def operands(target, rows, inputs, parts, rank=16):
+    device, dtype = target
+    x = torch.randn(rows, inputs)
+    down = torch.randn(PLACES, len(parts), rank, inputs) * inputs**-0.5
+    up = torch.randn(PLACES, sum(parts), rank)
+    out = torch.randn(rows, sum(parts))
+    return [part.to(device, dtype) for part in (out, x, down, up)]
+
+
+def compare(grouped_lora, agree, out, x, adapter, down, up, parts, *, norm=None, eps=None, scale=1.0):
+    truth, exact_norm = out.float(), None if norm is None else norm.float()
+    exact = truth, x.float(), adapter, down.float(), up.float(), parts
+    reference.add_low_rank(*exact, norm=exact_norm, eps=eps, scale=scale)
+    before = out.clone()
+    grouped_lora.add_low_rank(out, x, adapter, down, up, parts, norm=norm, eps=eps, scale=scale)
+    agree(out, truth)
+    assert torch.equal(out[adapter < 0], before[adapter < 0])
+
+
+def adapters(x, *places):
+    return torch.tensor([places[i % len(places)] for i in range(len(x))], device=x.device)
+
+
+@pytest.mark.parametrize("rows", [1, 16, 37])
+@pytest.mark.parametrize("parts", [(64,), (64, 32, 32), (48, 48)], ids=len)
+def test_rows_with_different_adapters_and_none(grouped_lora, target, agree, rows, parts):
+    out, x, down, up = operands(target, rows, 160, parts)
+    compare(grouped_lora, agree, out, x, adapters(x, 2, -1, 0, 2, 3), down, up, parts, scale=0.5)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("eps", [None, 1e-5])
+def test_normalized_rows(grouped_lora, target, agree, weighted, eps):
+    out, x, down, up = operands(target, 5, 320, (32, 16, 16))
+    norm = torch.randn(320).to(x) if weighted else None
+    compare(grouped_lora, agree, out, 3 * x, adapters(x, 1, 0), down, up, (32, 16, 16), norm=norm, eps=eps)
+
+
+def test_many_rows_are_computed_in_one_share(grouped_lora, target, agree):
+    out, x, down, up = operands(target, 16 * grouped_lora.FEW_TILES + 3, 96, (32,), rank=32)
+    compare(grouped_lora, agree, out, x, adapters(x, 0, 1, 2, -1, 3), down, up, (32,))
+
+
+def test_nothing_changes_without_adapters(grouped_lora, target):
+    out, x, down, up = operands(target, 20, 96, (32,))
+    before = out.clone()
+    grouped_lora.add_low_rank(out, x, adapters(x, -1), down, up, (32,))
+    assert torch.equal(out, before)
+
+
+def test_values_of_a_place_that_no_row_names_are_not_read(grouped_lora, target, agree):
+    out, x, down, up = operands(target, 6, 96, (32,))
+    down[1], up[1] = torch.nan, torch.nan
+    compare(grouped_lora, agree, out, x, adapters(x, 0, -1, 2), down, up, (32,))
+
+
+def test_outputs_that_no_program_divides_are_refused(grouped_lora, target):
+    out, x, down, up = operands(target, 1, 96, (24, 8))
+    with pytest.raises(ValueError, match=r"outputs of \[24, 8\]"):
+        grouped_lora.add_low_rank(out, x, adapters(x, 0), down, up, (24, 8))
