@@ -29,6 +29,7 @@ from benchmarks.measuring.texts import text
 async def run_burst(server: Any, first: int, streams: int, options: argparse.Namespace, rate: int) -> bursts.Row:
     """Submit all requests at once and wait until they finish. rate: samples per second."""
     began = perf_counter()
+    names = [path.name for path in options.adapters]
 
     async def one(serial: int) -> tuple[list[float], int]:
         times, samples = [], 0
@@ -37,6 +38,7 @@ async def run_burst(server: Any, first: int, streams: int, options: argparse.Nam
             max_generate_length=options.steps,
             temperature=1.0,
             cfg_value=options.cfg,
+            **({"lora_name": names[serial % len(names)]} if names else {}),
         )
         async for chunk in chunks:
             times.append(perf_counter() - began)
@@ -55,16 +57,26 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
     from nanovllm_voxcpm import VoxCPM
 
     began = perf_counter()
+    lora: dict[str, Any] = {}
+    if options.adapters:
+        from nanovllm_voxcpm.models.voxcpm2.config import LoRAConfig
+
+        ranks = [json.loads((path / "lora_config.json").read_text())["lora_config"]["r"] for path in options.adapters]
+        every = {"enable_lm": True, "enable_dit": True, "enable_proj": True}
+        lora["lora_config"] = LoRAConfig(max_loras=len(ranks), max_lora_rank=max(ranks), **every)
     server: Any = VoxCPM.from_pretrained(
         model=options.model,
         inference_timesteps=options.timesteps,
         max_num_seqs=max(options.streams),
         max_model_len=options.max_model_len,
         gpu_memory_utilization=options.gpu_memory_utilization,
+        **lora,
     )
     rows, first = [], 0
     try:
         await server.wait_for_ready()
+        for path in options.adapters:
+            await server.register_lora(path.name, str(path))
         start_seconds = perf_counter() - began
         rate = int((await server.get_model_info())["sample_rate"])
         print(f"ready in {start_seconds:.0f} s\n{bursts.HEADINGS}", flush=True)
@@ -104,7 +116,9 @@ def main() -> None:
     parser.add_argument("--max-model-len", type=int, default=4096, help="most positions of a request")
     parser.add_argument("--gpu-memory-utilization", type=float, default=0.6, help="share of the GPU's memory")
     parser.add_argument("--json", type=Path, help="also write the table to this file")
+    parser.add_argument("--loras", type=Path, help="directory of adapters of VoxCPM2, each in a folder of its own")
     options = parser.parse_args()
+    options.adapters = sorted(options.loras.iterdir()) if options.loras else []
     table = asyncio.run(run(options))
     if options.json:
         options.json.write_text(json.dumps(table, indent=2) + "\n")

@@ -3,15 +3,17 @@
     python -m benchmarks.engine --model demo --streams 1,4,8 --json engine.json
 
 Every request has a text of its own that differs from all others in its first word and has as many tokens, so that no
-prefix is cached. A row is the median of `--repeats` bursts, after one burst that warms up. The time to first audio
-counts from the submission of the burst; `measuring.bursts.Row` describes the other columns.
+prefix is cached. With `--loras` the requests take turns with these adapters (`tools/make_lora.py`). A row is the median
+of `--repeats` bursts, after one burst that warms up. The time to first audio counts from the submission of the burst;
+`measuring.bursts.Row` describes the other columns.
 """
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from time import perf_counter
 
@@ -79,11 +81,13 @@ def measure(
     first: int,
     prompt_steps: int = 0,
     upload_seconds: float = 0.0,
+    loras: Sequence[str] = (),
 ) -> Row:
     """The median row of `repeats` bursts.
 
     prompt_steps: length of the prompt that each request continues, in steps; 0 for none
     upload_seconds: length of a recording that is encoded meanwhile
+    loras: ids of the adapters that the requests take in turn
     """
     samples = int(upload_seconds * engine.info.input_sample_rate)
     upload = np.random.default_rng(0).uniform(-0.5, 0.5, samples).astype(np.float32)
@@ -93,6 +97,8 @@ def measure(
         burst = requests(serial, streams, steps=steps, timesteps=timesteps, chars=chars)
         if prompt_steps:
             burst = [with_prompt(request, prompt_steps, engine.info) for request in burst]
+        if loras:
+            burst = [replace(request, lora=loras[index % len(loras)]) for index, request in enumerate(burst)]
         rows.append(run_burst(engine, burst, upload))
     return bursts.median(rows[1:])
 
@@ -111,14 +117,20 @@ def main() -> None:
         "--prompt-steps", type=int, default=0, help="steps of a prompt that each stream continues: a long context"
     )
     parser.add_argument("--upload-seconds", type=float, default=0.0, help="length of a recording to encode meanwhile")
+    parser.add_argument("--loras", type=Path, default=None, help="directory of adapters, each in a folder of its own")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
     parser.add_argument("--eager", action="store_true", help="use no CUDA graphs")
     parser.add_argument("--json", type=Path, help="also write the table to this file")
     options = parser.parse_args()
 
     counts: list[int] = options.streams
+    adapters = sorted(options.loras.iterdir()) if options.loras else []
     settings = EngineSettings(
-        device=options.device, max_slots=max(counts), timesteps=(options.timesteps,), graphs=not options.eager
+        device=options.device,
+        max_slots=max(counts),
+        timesteps=(options.timesteps,),
+        graphs=not options.eager,
+        loras=tuple(f"{path.name}={path}" for path in adapters),
     )
     engine = load_engine(resolve(options.model), options.model, settings)
     rows, first = [], 0
@@ -133,6 +145,7 @@ def main() -> None:
                 first=first,
                 prompt_steps=options.prompt_steps,
                 upload_seconds=options.upload_seconds,
+                loras=[path.name for path in adapters],
                 **shape,
             )
             first += count * (options.repeats + 1)

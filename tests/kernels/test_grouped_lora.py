@@ -33,7 +33,8 @@ def compare(grouped_lora, agree, out, x, adapter, down, up, parts, *, norm=None,
     before = out.clone()
     grouped_lora.add_low_rank(out, x, adapter, down, up, parts, norm=norm, eps=eps, scale=scale)
     agree(out, truth)
-    assert torch.equal(out[adapter < 0], before[adapter < 0])
+    alone = adapter.repeat(len(x) // len(adapter)) < 0
+    assert torch.equal(out[alone], before[alone])
 
 
 def adapters(x, *places):
@@ -73,7 +74,22 @@ def test_values_of_a_place_that_no_row_names_are_not_read(grouped_lora, target, 
     compare(grouped_lora, agree, out, x, adapters(x, 0, -1, 2), down, up, (32,))
 
 
-def test_outputs_that_no_program_divides_are_refused(grouped_lora, target):
-    out, x, down, up = operands(target, 1, 96, (24, 8))
-    with pytest.raises(ValueError, match=r"outputs of \[24, 8\]"):
-        grouped_lora.add_low_rank(out, x, adapters(x, 0), down, up, (24, 8))
+@pytest.mark.parametrize("parts", [(20,), (40, 40), (96, 24, 8)], ids=str)
+def test_outputs_of_any_size(grouped_lora, target, agree, parts):
+    out, x, down, up = operands(target, 9, 40, parts)
+    compare(grouped_lora, agree, out, x, adapters(x, 3, 0, -1), down, up, parts)
+
+
+@pytest.mark.parametrize(("sequences", "tokens"), [(1, 11), (6, 11), (40, 11), (5, 2)])
+def test_sequences_of_several_rows(grouped_lora, target, agree, sequences, tokens):
+    out, x, down, up = operands(target, sequences * tokens, 96, (32, 16, 16))
+    adapter = adapters(x[:sequences], 1, -1, 3, 2, 2)
+    compare(grouped_lora, agree, out, x, adapter, down, up, (32, 16, 16), eps=1e-5)
+
+
+def test_sizes_that_do_not_fit_are_refused(grouped_lora, target):
+    out, x, down, up = operands(target, 4, 96, (24, 8))
+    with pytest.raises(ValueError, match="4 rows of 3 sequences"):
+        grouped_lora.add_low_rank(out, x, adapters(x[:3], 0), down, up, (24, 8))
+    with pytest.raises(ValueError, match=r"2 maps .* outputs of \[32\]"):
+        grouped_lora.add_low_rank(out, x, adapters(x, 0), down, up, (32,))

@@ -47,14 +47,14 @@ def check(
 
         attention = TritonAttention()
     for wanted in (None, range(tokens // 2, tokens)):
-        out = run(stack, x, attention, wanted, places.repeat(tokens))
+        out = run(stack, x, attention, wanted, places)
         for place in {0, -1, 2} & set(places.tolist()):
             added = {name: update.up @ update.down for name, update in adapters.get(place, {}).items()}
             merged = random_stack(shape, TorchOps(), device, torch.float32, added=added)
             truth = run(merged, x.float(), ReferenceAttention())[:, places == place]
             truth = truth if wanted is None else truth[wanted.start : wanted.stop]
             error = (out[:, places == place].float() - truth).norm() / truth.norm()
-            assert error < (1.5e-2 if dtype == torch.bfloat16 else 1e-4), (place, wanted, error)
+            assert error < (3e-2 if dtype == torch.bfloat16 else 1e-4), (place, wanted, error)
 
 
 @pytest.mark.parametrize("adapted", [ATTENTION, ALL], ids=["attention", "all"])

@@ -1,7 +1,8 @@
-"""Low-rank updates of a linear map, with another adapter for each row.
+"""Low-rank updates of a linear map, with another adapter for each sequence.
 
-A program serves 16 rows. The first kernel maps the rows of one adapter to the low rank, in several shares of the inputs
-if there are few rows. The second one adds up the shares and maps them to the outputs.
+A program serves 16 rows, of few sequences if these have several rows each. The first kernel maps the rows of one
+adapter to the low rank, in several shares of the inputs if there are few rows. The second one adds up the shares and
+maps them to the outputs.
 """
 
 # pyright: reportArgumentType=false, reportCallIssue=false, reportGeneralTypeIssues=false, reportOperatorIssue=false
@@ -11,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
-from math import gcd
 
 import torch
 import triton
@@ -20,9 +20,10 @@ from torch import Tensor
 
 from voxcpm_grpc.kernels.launch import chained, launch_next, wait
 
+MAX_PLACES = 62  # a bit each
 ROWS = 16
 MAX_PARTS = 3
-MAX_COLUMNS = 128
+COLUMNS, MANY_COLUMNS = 64, 128  # outputs of a program, with few and with many rows
 DEPTH = 128
 SHARE = 256  # inputs of a program while there are few rows
 FEW_TILES = 16
@@ -43,18 +44,22 @@ def add_low_rank(
     """Computes `reference.add_low_rank`. The rank is a power of two, at least 16."""
     rows, inputs = x.shape
     places, count, rank, _ = down.shape
+    sequences = len(adapter)
     if count != len(parts) or count > MAX_PARTS or sum(parts) != out.shape[1]:
         raise ValueError(f"{count} maps to the low rank do not serve outputs of {list(parts)}")
+    if places > MAX_PLACES or rows % sequences:
+        raise ValueError(f"{places} places, at most {MAX_PLACES}; {rows} rows of {sequences} sequences")
     if not all(tensor.is_contiguous() for tensor in (out, x, adapter, down, up)):
         raise ValueError("out, x, adapter, down and up must be contiguous")
-    tiles = triton.cdiv(rows, ROWS)
+    tokens, tiles = rows // sequences, triton.cdiv(rows, ROWS)
     splits = triton.cdiv(inputs, SHARE) if tiles <= FEW_TILES else 1
     share = triton.cdiv(triton.cdiv(inputs, splits), DEPTH) * DEPTH
     middle = x.new_empty(splits, count, rows, rank, dtype=torch.float32)
     squares = x.new_empty(splits, rows, dtype=torch.float32)
     launch = chained(x.device)
-    shape = {"INPUTS": inputs, "RANK": rank, "PARTS": count, "SPLITS": splits, "ROWS": ROWS}
-    _shrink_kernel[(tiles, places, count * splits)](
+    shape = {"INPUTS": inputs, "RANK": rank, "PARTS": count, "SPLITS": splits, "ROWS": ROWS, "PLACES": places}
+    in_tile = min(places, sequences, (ROWS - 1) // tokens + 2, ROWS)  # adapters in a tile, at most
+    _shrink_kernel[(tiles, in_tile, count * splits)](
         x,
         adapter,
         down,
@@ -62,6 +67,7 @@ def add_low_rank(
         middle,
         squares,
         rows,
+        sequences,
         SHARE=share,
         DEPTH=DEPTH,
         WEIGHTED=norm is not None,
@@ -69,21 +75,22 @@ def add_low_rank(
         **shape,
         **launch,
     )
-    columns = _columns(parts)
+    columns = COLUMNS if tiles <= FEW_TILES else MANY_COLUMNS
     ends = [*accumulate(parts), *[out.shape[1]] * MAX_PARTS]
-    _expand_kernel[(tiles, out.shape[1] // columns)](
+    _expand_kernel[(tiles, sum(triton.cdiv(part, columns) for part in parts))](
         middle,
         squares,
         adapter,
         up,
         out,
         rows,
+        sequences,
         eps or 0.0,
         scale,
         FIRST=ends[0],
         SECOND=ends[1],
+        THIRD=ends[2],
         OUTPUTS=out.shape[1],
-        PLACES=places,
         COLUMNS=columns,
         NORMALIZE=eps is not None,
         **shape,
@@ -91,17 +98,27 @@ def add_low_rank(
     )
 
 
-def _columns(parts: Sequence[int]) -> int:
-    """The outputs of a program: a power of two that divides all parts."""
-    common = gcd(*parts)
-    columns = min(common & -common, MAX_COLUMNS)
-    if columns < ROWS:
-        raise ValueError(f"outputs of {list(parts)} are not multiples of {ROWS}")
-    return columns
+@triton.jit
+def _either(a, b):
+    return a | b
+
+
+@triton.jit
+def _rows(rows, sequences, adapter, ROWS: tl.constexpr):
+    """The rows of this program, sequence by sequence, their adapters, and a bit for each of the adapters.
+
+    Rows stand in memory token by token.
+    """
+    index = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    tokens = rows // sequences
+    sequence = index // tokens
+    own = tl.load(adapter + sequence, mask=index < rows, other=-1)
+    bits = tl.where(own >= 0, tl.full([ROWS], 1, tl.int64) << tl.maximum(own, 0), 0)
+    return index % tokens * sequences + sequence, own, tl.reduce(bits, 0, _either)
 
 
 # Arguments that change from step to step are not specialized: a compilation would stall every stream.
-@triton.jit(do_not_specialize=["rows"])
+@triton.jit(do_not_specialize=["rows", "sequences"])
 def _shrink_kernel(
     x,
     adapter,
@@ -110,11 +127,13 @@ def _shrink_kernel(
     middle,
     squares,
     rows,
+    sequences,
     INPUTS: tl.constexpr,
     RANK: tl.constexpr,
     PARTS: tl.constexpr,
     SPLITS: tl.constexpr,
     ROWS: tl.constexpr,
+    PLACES: tl.constexpr,
     SHARE: tl.constexpr,
     DEPTH: tl.constexpr,
     WEIGHTED: tl.constexpr,
@@ -122,29 +141,35 @@ def _shrink_kernel(
     OVERLAP: tl.constexpr,
 ):
     launch_next(OVERLAP)
-    place = tl.program_id(1)
     part = tl.program_id(2) // SPLITS
     split = tl.program_id(2) % SPLITS
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     wait(OVERLAP)
-    own = tl.load(adapter + row, mask=row < rows, other=-1) == place
-    if tl.sum(own.to(tl.int32)) == 0:
+    row, each, bits = _rows(rows, sequences, adapter, ROWS)
+    # The adapter of this program: among those of the tile, the one of this number.
+    place = -1
+    count = 0
+    for candidate in tl.static_range(PLACES):
+        present = ((bits >> candidate) & 1).to(tl.int32)
+        place = tl.where((present == 1) & (count == tl.program_id(1)), candidate, place)
+        count += present
+    if place < 0:
         return
+    own = each == place
     rank = tl.arange(0, RANK)
     low = tl.zeros([ROWS, RANK], tl.float32)
     square = tl.zeros([ROWS], tl.float32)
     base = down + ((place * PARTS + part) * RANK + rank[None, :]).to(tl.int64) * INPUTS
-    for k in tl.range(split * SHARE, split * SHARE + SHARE, DEPTH):
+    for k in tl.range(split * SHARE, split * SHARE + SHARE, DEPTH, num_stages=3):
         step = k + tl.arange(0, DEPTH)
         known = step < INPUTS
         entry = tl.load(x + row[:, None] * INPUTS + step[None, :], mask=own[:, None] & known[None, :], other=0.0)
+        weight = tl.load(base + step[:, None], mask=known[:, None], other=0.0)
         if SQUARED:
             wide = entry.to(tl.float32)
             square += tl.sum(wide * wide, 1)
         if WEIGHTED:
             factor = tl.load(norm + step, mask=known, other=0.0)
             entry = (entry.to(tl.float32) * factor[None, :].to(tl.float32)).to(entry.dtype)
-        weight = tl.load(base + step[:, None], mask=known[:, None], other=0.0)
         low = tl.dot(entry, weight, low, input_precision="ieee")
     where = ((split * PARTS + part) * rows + row[:, None]) * RANK + rank[None, :]
     tl.store(middle + where, low, mask=own[:, None])
@@ -153,7 +178,7 @@ def _shrink_kernel(
             tl.store(squares + split * rows + row, square, mask=own)
 
 
-@triton.jit(do_not_specialize=["rows"])
+@triton.jit(do_not_specialize=["rows", "sequences"])
 def _expand_kernel(
     middle,
     squares,
@@ -161,12 +186,13 @@ def _expand_kernel(
     up,
     out,
     rows,
+    sequences,
     eps,
     scale,
     FIRST: tl.constexpr,
     SECOND: tl.constexpr,
+    THIRD: tl.constexpr,
     OUTPUTS: tl.constexpr,
-    PLACES: tl.constexpr,
     COLUMNS: tl.constexpr,
     NORMALIZE: tl.constexpr,
     INPUTS: tl.constexpr,
@@ -174,24 +200,34 @@ def _expand_kernel(
     PARTS: tl.constexpr,
     SPLITS: tl.constexpr,
     ROWS: tl.constexpr,
+    PLACES: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
+    # The programs of each part of the outputs follow those of the part before.
+    ENDS_1: tl.constexpr = (FIRST + COLUMNS - 1) // COLUMNS
+    ENDS_2: tl.constexpr = ENDS_1 + (SECOND - FIRST + COLUMNS - 1) // COLUMNS
     launch_next(OVERLAP)
-    first = tl.program_id(1) * COLUMNS
-    part = (first >= FIRST).to(tl.int32) + (first >= SECOND).to(tl.int32)
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    column = first + tl.arange(0, COLUMNS)
+    block = tl.program_id(1)
+    part = (block >= ENDS_1).to(tl.int32) + (block >= ENDS_2).to(tl.int32)
+    start = tl.where(part == 0, 0, tl.where(part == 1, FIRST, SECOND))
+    end = tl.where(part == 0, FIRST, tl.where(part == 1, SECOND, THIRD))
+    before = tl.where(part == 0, 0, tl.where(part == 1, ENDS_1, ENDS_2))
+    column = start + (block - before) * COLUMNS + tl.arange(0, COLUMNS)
+    known = column < end
     rank = tl.arange(0, RANK)
     wait(OVERLAP)
-    own = tl.load(adapter + row, mask=row < rows, other=-1)
-    adapted = own >= 0
-    if tl.sum(adapted.to(tl.int32)) == 0:
+    row, own, bits = _rows(rows, sequences, adapter, ROWS)
+    if bits == 0:
         return
+    adapted = own >= 0
+    where = row[:, None] * OUTPUTS + column[None, :]
+    changed = adapted[:, None] & known[None, :]
+    total = tl.load(out + where, mask=changed, other=0.0).to(tl.float32)
     low = tl.zeros([ROWS, RANK], tl.float32)
     square = tl.zeros([ROWS], tl.float32)
     for split in tl.static_range(SPLITS):
-        where = ((split * PARTS + part) * rows + row[:, None]) * RANK + rank[None, :]
-        low += tl.load(middle + where, mask=adapted[:, None], other=0.0)
+        share = ((split * PARTS + part) * rows + row[:, None]) * RANK + rank[None, :]
+        low += tl.load(middle + share, mask=adapted[:, None], other=0.0)
         if NORMALIZE:
             square += tl.load(squares + split * rows + row, mask=adapted, other=0.0)
     if NORMALIZE:
@@ -199,10 +235,9 @@ def _expand_kernel(
     entry = low.to(up.dtype.element_ty)
     acc = tl.zeros([ROWS, COLUMNS], tl.float32)
     for place in tl.range(PLACES):
-        mine = own == place
-        if tl.sum(mine.to(tl.int32)) > 0:
-            weight = tl.load(up + (place * OUTPUTS + column[None, :]).to(tl.int64) * RANK + rank[:, None])
-            acc = tl.dot(tl.where(mine[:, None], entry, 0.0).to(entry.dtype), weight, acc, input_precision="ieee")
-    where = row[:, None] * OUTPUTS + column[None, :]
-    before = tl.load(out + where, mask=adapted[:, None], other=0.0).to(tl.float32)
-    tl.store(out + where, (before + acc * scale).to(out.dtype.element_ty), mask=adapted[:, None])
+        if (bits >> place) & 1 != 0:
+            weights = up + (place * OUTPUTS + column[None, :]).to(tl.int64) * RANK + rank[:, None]
+            weight = tl.load(weights, mask=known[None, :], other=0.0)
+            mine = tl.where((own == place)[:, None], entry, 0.0).to(entry.dtype)
+            acc = tl.dot(mine, weight, acc, input_precision="ieee")
+    tl.store(out + where, (total + acc * scale).to(out.dtype.element_ty), mask=changed)

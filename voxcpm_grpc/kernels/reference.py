@@ -164,16 +164,18 @@ def add_low_rank(
     eps: float | None = None,
     scale: float = 1.0,
 ) -> None:
-    """Add scale * up[p] (down[p] x) to each row of out [t, o], in place, where p is the row's entry of adapter [t].
+    """Add scale * up[p] (down[p] x) to each row of out [t, o], in place, where p is adapter[r % s] of row r.
 
-    A negative p adds nothing. down [places, parts, r, i] has a map to the low rank r for each of the consecutive parts
-    of the outputs, which have the sizes `parts`; up is [places, o, r]. x [t, i] is first divided by its root mean
-    square if eps is given, and multiplied with norm [i] if that is given.
+    adapter is int64 [s], of s sequences whose rows stand token by token. A negative p adds nothing. down
+    [places, parts, r, i] has a map to the low rank r for each of the consecutive parts of the outputs, which have the
+    sizes `parts`; up is [places, o, r]. x [t, i] is first divided by its root mean square if eps is given, and
+    multiplied with norm [i] if that is given.
     """
     if eps is not None:
         x = rms_norm(x, None, eps)
     if norm is not None:
         x = x * norm
+    adapter = adapter.repeat(len(x) // len(adapter))
     for place in adapter.unique().tolist():
         if place < 0:
             continue

@@ -22,7 +22,7 @@ class Linear:
     def __call__(self, x: Tensor, adapter: Tensor | None = None) -> Tensor:
         """x [..., in] -> [..., out].
 
-        adapter int64 [rows of x]: the place of each row's LoRA adapter; None: the model alone.
+        adapter int64 [s]: the place of the LoRA adapter of row r is adapter[r % s]; None: the model alone.
         """
         out = F.linear(x, self.weight, self.bias)
         if adapter is not None and self.low_rank is not None:

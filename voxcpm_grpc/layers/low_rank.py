@@ -26,8 +26,8 @@ class LowRank:
     def add(self, out: Tensor, x: Tensor, adapter: Tensor, *, eps: float | None = None, scale: float = 1.0) -> None:
         """Add `scale` times the update of the adapter of each row of x [t, i] to out [t, o], in place.
 
-        adapter int64 [t]: a place, or negative for the model alone. With eps, x is first divided by its root mean
-        square.
+        adapter int64 [s]: the place of row r is adapter[r % s], negative for the model alone. With eps, x is first
+        divided by its root mean square.
         """
         if x.is_cuda:
             from voxcpm_grpc.kernels.grouped_lora import add_low_rank

@@ -22,7 +22,8 @@ class ResidualStream:
 
     `squares`, float32 [parts, t], holds partial sums of the squares of its rows, if a kernel has computed them for the
     next norm. `exclusive` means that x, and the memory behind it in its storage, have no other user, so that the next
-    sum may overwrite them. `adapter`, int64 [t], is the place of the LoRA adapter of each row; None: the model alone.
+    sum may overwrite them. `adapter`, int64 [s], has the places of the LoRA adapters of s sequences, whose rows stand
+    token by token: that of row r is adapter[r % s]. None: the model alone.
     """
 
     x: Tensor
@@ -31,11 +32,13 @@ class ResidualStream:
     adapter: Tensor | None = None
 
     def select(self, wanted: range, indices: int) -> ResidualStream:
-        """A view of the rows of the wanted indices, out of `indices` with equally many consecutive rows each."""
+        """A view of the rows of the wanted indices, out of `indices` with equally many consecutive rows each.
+
+        Each index has all sequences of `adapter`.
+        """
         each = len(self.x) // indices
-        rows = slice(wanted.start * each, wanted.stop * each)
-        adapter = None if self.adapter is None else self.adapter[rows]
-        return ResidualStream(self.x[rows], exclusive=self.exclusive, adapter=adapter)
+        rows = self.x[wanted.start * each : wanted.stop * each]
+        return ResidualStream(rows, exclusive=self.exclusive, adapter=self.adapter)
 
 
 class Ops(Protocol):

@@ -87,7 +87,7 @@ class Transformer:
         """x [..., hidden] -> the same shape, after all layers and the final norm.
 
         With `wanted`, a range of indices of the first dimension, the result has these only, and the last layer computes
-        no others. adapter int64 [rows of x]: the place of each row's LoRA adapter.
+        no others. adapter int64 [s]: the place of the LoRA adapter of row r is adapter[r % s].
         """
         stream = ResidualStream(x.reshape(-1, self.shape.hidden), adapter=adapter)
         stream = self.run(stream, x.shape[:-1], attend, wanted)

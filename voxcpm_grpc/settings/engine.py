@@ -80,7 +80,7 @@ class EngineSettings(Frozen):
         default=(),
         description="LoRA adapters that requests may choose from the start on, each as NAME=DIRECTORY",
     )
-    max_loras: Annotated[int, Field(ge=0)] | None = Field(
+    max_loras: Annotated[int, Field(ge=0, le=62)] | None = Field(
         default=None,
         description="LoRA adapters on the device at the same time; more can be registered and take turns; default: 16 "
         "with loras or admin.lora_sources, otherwise 0, which takes no memory",

@@ -73,10 +73,10 @@ class PlainFlow:
         adapter: Tensor | None = None,
     ) -> Tensor:
         mu, condition = self.dit.context(mu, condition)
-        rows = self.dit.row_adapters(adapter, noise.shape[1])
+        both = None if adapter is None else adapter.repeat(2)
 
         def velocity(x: Tensor, i: int) -> tuple[Tensor, Tensor]:
-            conditional, unconditional = self.dit(x.to(mu.dtype), schedule.tokens[i], mu, condition, rows).chunk(2)
+            conditional, unconditional = self.dit(x.to(mu.dtype), schedule.tokens[i], mu, condition, both).chunk(2)
             return conditional, unconditional
 
         return euler(noise, schedule.schedule, velocity, cfg)

@@ -27,12 +27,12 @@ class FusedFlow:
         schedule: FlowSchedule,
         adapter: Tensor | None = None,
     ) -> Tensor:
-        row_adapters = self.dit.row_adapters(adapter, noise.shape[1])
+        both = None if adapter is None else adapter.repeat(2)
         x, before = noise.contiguous(), self.dit.cond_proj(condition)
         wanted = self.dit.patch_tokens(x.shape[1])
         for i, time in enumerate(schedule.tokens[:, 0]):
             rows, squares = flow_rows(x, *self.into, mu, time, before)
-            stream = ResidualStream(rows.flatten(0, 1), squares, exclusive=True, adapter=row_adapters)
+            stream = ResidualStream(rows.flatten(0, 1), squares, exclusive=True, adapter=both)
             made = self.stack.run(stream, rows.shape[:2], self.dit.attend, wanted).x
             assert self.norm.weight is not None
             x = flow_step(made, self.norm.weight, self.norm.eps, *self.out, x, schedule.sizes, i, cfg)

@@ -94,7 +94,7 @@ class LocDiT:
     ) -> Tensor:
         """Velocities [2b, P, D] at x [b, P, D] and a time token [1, e].
 
-        mu and condition are results of `context`, adapter one of `row_adapters`.
+        mu and condition are results of `context`. adapter int64 [2b] has the places of both halves.
         """
         time = time_token.expand(1, mu.shape[1], -1)
         patch = self.in_proj(x).transpose(0, 1).repeat(1, 2, 1)
@@ -102,10 +102,6 @@ class LocDiT:
         rows = torch.cat([*first, condition, patch])  # [first tokens + P + P, 2b, e]
         made = self.stack(rows, self.attend, self.patch_tokens(len(patch)), adapter)
         return self.out_proj(made).transpose(0, 1)
-
-    def row_adapters(self, adapter: Tensor | None, frames: int) -> Tensor | None:
-        """The places of all rows of an evaluation of patches with so many frames, of the places of sequences [b]."""
-        return None if adapter is None else adapter.repeat(2 * (first_tokens(self.mu_tokens) + 2 * frames))
 
     def patch_tokens(self, frames: int) -> range:
         """The tokens of the new patch, the last ones of a sequence."""

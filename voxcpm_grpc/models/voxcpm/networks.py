@@ -36,7 +36,7 @@ class ScalarQuantizer:
 class Networks:
     """Networks with their weights, under the names that `VoxCPM` uses.
 
-    adapter int64 [rows]: the place of each row's LoRA adapter; None: the model alone.
+    adapter int64 [t] or [b]: the place of each row's LoRA adapter; None: the model alone.
     """
 
     embedding: Tensor  # [vocabulary, c], scaled
