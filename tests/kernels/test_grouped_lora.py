@@ -87,6 +87,14 @@ def test_sequences_of_several_rows(grouped_lora, target, agree, sequences, token
     compare(grouped_lora, agree, out, x, adapter, down, up, (32, 16, 16), eps=1e-5)
 
 
+@pytest.mark.parametrize("places", [1, 2])
+@pytest.mark.parametrize("rows", [1, 5])
+def test_few_places(grouped_lora, target, agree, rows, places):
+    out, x, down, up = operands(target, rows, 96, (32,))
+    few = down[:places].contiguous(), up[:places].contiguous()
+    compare(grouped_lora, agree, out, x, adapters(x, places - 1, -1), *few, (32,))
+
+
 def test_sizes_that_do_not_fit_are_refused(grouped_lora, target):
     out, x, down, up = operands(target, 4, 96, (24, 8))
     with pytest.raises(ValueError, match="4 rows of 3 sequences"):

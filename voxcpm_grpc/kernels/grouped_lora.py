@@ -25,7 +25,7 @@ ROWS = 16
 MAX_PARTS = 3
 COLUMNS, MANY_COLUMNS = 64, 128  # outputs of a program, with few and with many rows
 DEPTH = 128
-SHARE = 256  # inputs of a program while there are few rows
+SHARE = 128  # inputs of a program while there are few rows
 FEW_TILES = 16
 
 
@@ -57,8 +57,9 @@ def add_low_rank(
     middle = x.new_empty(splits, count, rows, rank, dtype=torch.float32)
     squares = x.new_empty(splits, rows, dtype=torch.float32)
     launch = chained(x.device)
-    shape = {"INPUTS": inputs, "RANK": rank, "PARTS": count, "SPLITS": splits, "ROWS": ROWS, "PLACES": places}
     in_tile = min(places, sequences, (ROWS - 1) // tokens + 2, ROWS)  # adapters in a tile, at most
+    shape = {"INPUTS": inputs, "RANK": rank, "PARTS": count, "SPLITS": splits, "ROWS": ROWS}
+    shape |= {"PLACES": places, "SINGLE": sequences == 1}
     _shrink_kernel[(tiles, in_tile, count * splits)](
         x,
         adapter,
@@ -77,7 +78,7 @@ def add_low_rank(
     )
     columns = COLUMNS if tiles <= FEW_TILES else MANY_COLUMNS
     ends = [*accumulate(parts), *[out.shape[1]] * MAX_PARTS]
-    _expand_kernel[(tiles, sum(triton.cdiv(part, columns) for part in parts))](
+    _expand_kernel[(tiles, in_tile, sum(triton.cdiv(part, columns) for part in parts))](
         middle,
         squares,
         adapter,
@@ -104,17 +105,27 @@ def _either(a, b):
 
 
 @triton.jit
-def _rows(rows, sequences, adapter, ROWS: tl.constexpr):
-    """The rows of this program, sequence by sequence, their adapters, and a bit for each of the adapters.
+def _rows_and_place(rows, sequences, adapter, ROWS: tl.constexpr, PLACES: tl.constexpr, SINGLE: tl.constexpr):
+    """The rows of a tile, sequence by sequence, those of them for this program, and their place; -1: there are none.
 
-    Rows stand in memory token by token.
+    Rows stand in memory token by token. Of the adapters in the tile, the program has that of its number.
     """
     index = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    present = index < rows
+    if SINGLE:  # one sequence
+        return index, present, tl.load(adapter).to(tl.int32)
     tokens = rows // sequences
     sequence = index // tokens
-    own = tl.load(adapter + sequence, mask=index < rows, other=-1)
-    bits = tl.where(own >= 0, tl.full([ROWS], 1, tl.int64) << tl.maximum(own, 0), 0)
-    return index % tokens * sequences + sequence, own, tl.reduce(bits, 0, _either)
+    each = tl.load(adapter + sequence, mask=present, other=-1).to(tl.int32)
+    bits = tl.where(each >= 0, tl.full([ROWS], 1, tl.int64) << tl.maximum(each, 0), 0)
+    bits = tl.reduce(bits, 0, _either)
+    place = -1
+    count = 0
+    for candidate in tl.static_range(PLACES):
+        found = ((bits >> candidate) & 1).to(tl.int32)
+        place = tl.where((found == 1) & (count == tl.program_id(1)), candidate, place)
+        count += found
+    return index % tokens * sequences + sequence, present & (each == place), place
 
 
 # Arguments that change from step to step are not specialized: a compilation would stall every stream.
@@ -134,6 +145,7 @@ def _shrink_kernel(
     SPLITS: tl.constexpr,
     ROWS: tl.constexpr,
     PLACES: tl.constexpr,
+    SINGLE: tl.constexpr,
     SHARE: tl.constexpr,
     DEPTH: tl.constexpr,
     WEIGHTED: tl.constexpr,
@@ -144,23 +156,15 @@ def _shrink_kernel(
     part = tl.program_id(2) // SPLITS
     split = tl.program_id(2) % SPLITS
     wait(OVERLAP)
-    row, each, bits = _rows(rows, sequences, adapter, ROWS)
-    # The adapter of this program: among those of the tile, the one of this number.
-    place = -1
-    count = 0
-    for candidate in tl.static_range(PLACES):
-        present = ((bits >> candidate) & 1).to(tl.int32)
-        place = tl.where((present == 1) & (count == tl.program_id(1)), candidate, place)
-        count += present
+    row, own, place = _rows_and_place(rows, sequences, adapter, ROWS, PLACES, SINGLE)
     if place < 0:
         return
-    own = each == place
     rank = tl.arange(0, RANK)
     low = tl.zeros([ROWS, RANK], tl.float32)
     square = tl.zeros([ROWS], tl.float32)
     base = down + ((place * PARTS + part) * RANK + rank[None, :]).to(tl.int64) * INPUTS
-    for k in tl.range(split * SHARE, split * SHARE + SHARE, DEPTH, num_stages=3):
-        step = k + tl.arange(0, DEPTH)
+    for k in tl.range(0, SHARE, DEPTH, num_stages=1 if SHARE == DEPTH else 3):
+        step = split * SHARE + k + tl.arange(0, DEPTH)
         known = step < INPUTS
         entry = tl.load(x + row[:, None] * INPUTS + step[None, :], mask=own[:, None] & known[None, :], other=0.0)
         weight = tl.load(base + step[:, None], mask=known[:, None], other=0.0)
@@ -201,13 +205,14 @@ def _expand_kernel(
     SPLITS: tl.constexpr,
     ROWS: tl.constexpr,
     PLACES: tl.constexpr,
+    SINGLE: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
     # The programs of each part of the outputs follow those of the part before.
     ENDS_1: tl.constexpr = (FIRST + COLUMNS - 1) // COLUMNS
     ENDS_2: tl.constexpr = ENDS_1 + (SECOND - FIRST + COLUMNS - 1) // COLUMNS
     launch_next(OVERLAP)
-    block = tl.program_id(1)
+    block = tl.program_id(2)
     part = (block >= ENDS_1).to(tl.int32) + (block >= ENDS_2).to(tl.int32)
     start = tl.where(part == 0, 0, tl.where(part == 1, FIRST, SECOND))
     end = tl.where(part == 0, FIRST, tl.where(part == 1, SECOND, THIRD))
@@ -216,28 +221,22 @@ def _expand_kernel(
     known = column < end
     rank = tl.arange(0, RANK)
     wait(OVERLAP)
-    row, own, bits = _rows(rows, sequences, adapter, ROWS)
-    if bits == 0:
+    row, own, place = _rows_and_place(rows, sequences, adapter, ROWS, PLACES, SINGLE)
+    if place < 0:
         return
-    adapted = own >= 0
+    weights = up + (place * OUTPUTS + column[None, :]).to(tl.int64) * RANK + rank[:, None]
+    weight = tl.load(weights, mask=known[None, :], other=0.0)
     where = row[:, None] * OUTPUTS + column[None, :]
-    changed = adapted[:, None] & known[None, :]
+    changed = own[:, None] & known[None, :]
     total = tl.load(out + where, mask=changed, other=0.0).to(tl.float32)
     low = tl.zeros([ROWS, RANK], tl.float32)
     square = tl.zeros([ROWS], tl.float32)
     for split in tl.static_range(SPLITS):
         share = ((split * PARTS + part) * rows + row[:, None]) * RANK + rank[None, :]
-        low += tl.load(middle + share, mask=adapted[:, None], other=0.0)
+        low += tl.load(middle + share, mask=own[:, None], other=0.0)
         if NORMALIZE:
-            square += tl.load(squares + split * rows + row, mask=adapted, other=0.0)
+            square += tl.load(squares + split * rows + row, mask=own, other=0.0)
     if NORMALIZE:
         low *= tl.rsqrt(square / INPUTS + eps)[:, None]
-    entry = low.to(up.dtype.element_ty)
-    acc = tl.zeros([ROWS, COLUMNS], tl.float32)
-    for place in tl.range(PLACES):
-        if (bits >> place) & 1 != 0:
-            weights = up + (place * OUTPUTS + column[None, :]).to(tl.int64) * RANK + rank[:, None]
-            weight = tl.load(weights, mask=known[None, :], other=0.0)
-            mine = tl.where((own == place)[:, None], entry, 0.0).to(entry.dtype)
-            acc = tl.dot(mine, weight, acc, input_precision="ieee")
-    tl.store(out + where, (total + acc * scale).to(out.dtype.element_ty), mask=changed)
+    added = tl.dot(low.to(weight.dtype), weight, input_precision="ieee")
+    tl.store(out + where, (total + added * scale).to(out.dtype.element_ty), mask=changed)

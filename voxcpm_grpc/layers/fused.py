@@ -95,7 +95,7 @@ class TritonOps:
             stream = stream if stream.exclusive else replace(stream, x=stream.x.clone(), exclusive=True)
             linear.low_rank.add(stream.x, x, adapter, scale=scale)
         if len(x) == 1:
-            return ResidualStream(gemv_linear_add(x, linear.weight, stream.x, scale), adapter=adapter)
+            return ResidualStream(gemv_linear_add(x, linear.weight, stream.x, scale), exclusive=True, adapter=adapter)
         tile = self._tile(Epilogue.ADD, x, linear)
         if tile is None:
             total = self._add_by_library(x, linear.weight, stream, scale)
