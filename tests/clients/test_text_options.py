@@ -14,6 +14,7 @@ from voxcpm_client import AsyncClient
 async def test_options_of_text_and_recordings_become_fields(server, tmp_path):
     options: dict[str, Any] = {
         "normalize": True,
+        "lora": "anna",
         "retry_badcase": True,
         "retry_badcase_max_times": 4,
         "retry_badcase_ratio_threshold": 2.5,
@@ -28,6 +29,7 @@ async def test_options_of_text_and_recordings_become_fields(server, tmp_path):
         config = server.streams[-1].config
         turn, audio = config.turn, config.conditioning.inline_reference.audio
         assert (turn.normalize, turn.retry_badcase, turn.retry_badcase_max_times) == (True, True, 4)
+        assert turn.lora == "anna"
         assert (turn.retry_badcase_ratio_threshold, turn.max_silence.ToMilliseconds()) == (2.5, 1500)
         assert [(entry.word, entry.spelling) for entry in config.lexicon] == [("GIF", "jif")]
         assert (audio.denoise, audio.trim_silence_vad) == (True, True)

@@ -201,7 +201,7 @@ class LexiconEntry(_message.Message):
     def __init__(self, word: _Optional[str] = ..., spelling: _Optional[str] = ...) -> None: ...
 
 class TurnConfig(_message.Message):
-    __slots__ = ("sampling", "style", "speed", "volume_gain_db", "normalize", "retry_badcase", "retry_badcase_max_times", "retry_badcase_ratio_threshold", "max_silence")
+    __slots__ = ("sampling", "style", "speed", "volume_gain_db", "normalize", "retry_badcase", "retry_badcase_max_times", "retry_badcase_ratio_threshold", "max_silence", "lora")
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
     STYLE_FIELD_NUMBER: _ClassVar[int]
     SPEED_FIELD_NUMBER: _ClassVar[int]
@@ -211,6 +211,7 @@ class TurnConfig(_message.Message):
     RETRY_BADCASE_MAX_TIMES_FIELD_NUMBER: _ClassVar[int]
     RETRY_BADCASE_RATIO_THRESHOLD_FIELD_NUMBER: _ClassVar[int]
     MAX_SILENCE_FIELD_NUMBER: _ClassVar[int]
+    LORA_FIELD_NUMBER: _ClassVar[int]
     sampling: Sampling
     style: str
     speed: float
@@ -220,7 +221,8 @@ class TurnConfig(_message.Message):
     retry_badcase_max_times: int
     retry_badcase_ratio_threshold: float
     max_silence: _duration_pb2.Duration
-    def __init__(self, sampling: _Optional[_Union[Sampling, _Mapping]] = ..., style: _Optional[str] = ..., speed: _Optional[float] = ..., volume_gain_db: _Optional[float] = ..., normalize: bool = ..., retry_badcase: bool = ..., retry_badcase_max_times: _Optional[int] = ..., retry_badcase_ratio_threshold: _Optional[float] = ..., max_silence: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    lora: str
+    def __init__(self, sampling: _Optional[_Union[Sampling, _Mapping]] = ..., style: _Optional[str] = ..., speed: _Optional[float] = ..., volume_gain_db: _Optional[float] = ..., normalize: bool = ..., retry_badcase: bool = ..., retry_badcase_max_times: _Optional[int] = ..., retry_badcase_ratio_threshold: _Optional[float] = ..., max_silence: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., lora: _Optional[str] = ...) -> None: ...
 
 class Sampling(_message.Message):
     __slots__ = ("cfg_value", "temperature", "seed", "inference_timesteps", "min_steps", "max_steps")
@@ -893,7 +895,7 @@ class GetModelInfoRequest(_message.Message):
     def __init__(self, model: _Optional[str] = ...) -> None: ...
 
 class GetModelInfoResponse(_message.Message):
-    __slots__ = ("model", "model_fingerprint", "input_sample_rate_hz", "output_sample_rate_hz", "feat_dim", "patch_size", "samples_per_step", "output_encodings", "output_sample_rates_hz", "limits", "default_sampling", "server_version", "architecture", "inference_timesteps", "max_model_len", "max_slots", "device", "dtype", "codec_dtype", "presets", "default_voice", "languages", "voice_kinds", "no_styles")
+    __slots__ = ("model", "model_fingerprint", "input_sample_rate_hz", "output_sample_rate_hz", "feat_dim", "patch_size", "samples_per_step", "output_encodings", "output_sample_rates_hz", "limits", "default_sampling", "server_version", "architecture", "inference_timesteps", "max_model_len", "max_slots", "device", "dtype", "codec_dtype", "presets", "default_voice", "languages", "voice_kinds", "no_styles", "loras")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     MODEL_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     INPUT_SAMPLE_RATE_HZ_FIELD_NUMBER: _ClassVar[int]
@@ -918,6 +920,7 @@ class GetModelInfoResponse(_message.Message):
     LANGUAGES_FIELD_NUMBER: _ClassVar[int]
     VOICE_KINDS_FIELD_NUMBER: _ClassVar[int]
     NO_STYLES_FIELD_NUMBER: _ClassVar[int]
+    LORAS_FIELD_NUMBER: _ClassVar[int]
     model: str
     model_fingerprint: str
     input_sample_rate_hz: int
@@ -942,7 +945,8 @@ class GetModelInfoResponse(_message.Message):
     languages: _containers.RepeatedScalarFieldContainer[str]
     voice_kinds: _containers.RepeatedScalarFieldContainer[VoiceKind]
     no_styles: bool
-    def __init__(self, model: _Optional[str] = ..., model_fingerprint: _Optional[str] = ..., input_sample_rate_hz: _Optional[int] = ..., output_sample_rate_hz: _Optional[int] = ..., feat_dim: _Optional[int] = ..., patch_size: _Optional[int] = ..., samples_per_step: _Optional[int] = ..., output_encodings: _Optional[_Iterable[_Union[AudioEncoding, str]]] = ..., output_sample_rates_hz: _Optional[_Iterable[int]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., default_sampling: _Optional[_Union[Sampling, _Mapping]] = ..., server_version: _Optional[str] = ..., architecture: _Optional[str] = ..., inference_timesteps: _Optional[_Iterable[int]] = ..., max_model_len: _Optional[int] = ..., max_slots: _Optional[int] = ..., device: _Optional[str] = ..., dtype: _Optional[str] = ..., codec_dtype: _Optional[str] = ..., presets: _Optional[_Iterable[str]] = ..., default_voice: _Optional[str] = ..., languages: _Optional[_Iterable[str]] = ..., voice_kinds: _Optional[_Iterable[_Union[VoiceKind, str]]] = ..., no_styles: bool = ...) -> None: ...
+    loras: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, model: _Optional[str] = ..., model_fingerprint: _Optional[str] = ..., input_sample_rate_hz: _Optional[int] = ..., output_sample_rate_hz: _Optional[int] = ..., feat_dim: _Optional[int] = ..., patch_size: _Optional[int] = ..., samples_per_step: _Optional[int] = ..., output_encodings: _Optional[_Iterable[_Union[AudioEncoding, str]]] = ..., output_sample_rates_hz: _Optional[_Iterable[int]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., default_sampling: _Optional[_Union[Sampling, _Mapping]] = ..., server_version: _Optional[str] = ..., architecture: _Optional[str] = ..., inference_timesteps: _Optional[_Iterable[int]] = ..., max_model_len: _Optional[int] = ..., max_slots: _Optional[int] = ..., device: _Optional[str] = ..., dtype: _Optional[str] = ..., codec_dtype: _Optional[str] = ..., presets: _Optional[_Iterable[str]] = ..., default_voice: _Optional[str] = ..., languages: _Optional[_Iterable[str]] = ..., voice_kinds: _Optional[_Iterable[_Union[VoiceKind, str]]] = ..., no_styles: bool = ..., loras: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Limits(_message.Message):
     __slots__ = ("max_request_message_bytes", "max_buffered_text_chars", "max_segment_chars", "max_prompt_duration", "max_reference_duration", "max_upload_bytes", "max_inline_audio_bytes")

@@ -106,6 +106,9 @@ class ModelInfo:
     styles: bool
     """True if the option `style` can be given. Models before VoxCPM2 take none."""
 
+    loras: tuple[str, ...]
+    """LoRA adapters that the option `lora` may name."""
+
     server_version: str
     """Version of voxcpm-grpc on the server."""
 

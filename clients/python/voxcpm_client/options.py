@@ -41,6 +41,9 @@ class Audition:
     style: str | None = None
     """As in SpeechOptions. Cannot be combined with a prompt, alone or in a hifi voice. Default: `None`."""
 
+    lora: str | None = None
+    """As in SpeechOptions. Default: `None`."""
+
     seed: int | None = None
     """As in SpeechOptions. Default: `None`, the seed of the preview, or one that the server draws for the call."""
 
@@ -83,6 +86,9 @@ class TurnOptions(TypedDict, total=False):
     normalize: bool
     """True speaks numbers, dates, units and symbols in words, in English and Chinese, without Markdown and emoji. The
     server needs its extra `normalize`. Default: `False`."""
+
+    lora: str
+    """LoRA adapter to speak with, one of `ModelInfo.loras`. Default: none, the model alone."""
 
     seed: int
     """Seed of the random numbers, 0 to 2**63 - 1. The same seed, text, voice, options and model give the same speech.

@@ -209,6 +209,7 @@ def model_info(message: pb.GetModelInfoResponse) -> ModelInfo:
         languages=tuple(message.languages),
         voice_kinds=tuple(_name(pb.VoiceKind, number) for number in message.voice_kinds or _ALL_KINDS),
         styles=not message.no_styles,
+        loras=tuple(message.loras),
         server_version=message.server_version,
         limits=Limits(
             max_request_message_bytes=limits.max_request_message_bytes,

@@ -22,6 +22,7 @@ class Context:
     that are longer than `max_patches` alone are not carried. The reference stays. The style is written only before the
     text of segments without a prompt, because the model would read it aloud in a continuation. A turn with another
     style therefore continues no speech before it, and the model chooses its voice anew unless the caller gave one.
+    The same holds for a turn with another LoRA adapter, or with none after one.
 
     Without references, as with a model that takes none, speech of which the text does not match does not decide the
     voice: the next segment does. Speech that is too long remains the prompt.
@@ -35,11 +36,18 @@ class Context:
     """
 
     def __init__(
-        self, voice: Conditioning, *, style: str, carry: bool, max_patches: int, references: bool = True
+        self,
+        voice: Conditioning,
+        *,
+        style: str,
+        carry: bool,
+        max_patches: int,
+        references: bool = True,
+        lora: str = "",
     ) -> None:
         self._carry = carry
         self._set_voice(voice, is_own=False)
-        self._style = style
+        self._style, self._lora = style, lora
         self._max_patches = max_patches
         self._references = references
         self._carried: deque[Prompt] = deque()
@@ -50,11 +58,11 @@ class Context:
 
     def conditioning_for(self, segment: Segment) -> tuple[str, Conditioning]:
         """The text to generate and its conditioning."""
-        if self.changes_style(segment):
+        if self.begins_anew(segment):
             self._carried.clear()
             if self._voice_is_own:
                 self._set_voice(Conditioning(), is_own=False)
-        self._style = segment.turn_config.style
+        self._style, self._lora = segment.turn_config.style, segment.turn_config.lora
         stored = self._voice.prompt
         if not self._carried:
             if stored is None:
@@ -69,9 +77,10 @@ class Context:
         prompt = Prompt(text=text, latents=np.concatenate(latents))
         return _spaced(segment), Conditioning(prompt=prompt, reference=self._voice.reference)
 
-    def changes_style(self, segment: Segment) -> bool:
-        """True if a segment is spoken in another style than the segments before it."""
-        return segment.turn_config.style not in ("", self._style)
+    def begins_anew(self, segment: Segment) -> bool:
+        """True if a segment has another style or LoRA adapter than the segments before it."""
+        config = segment.turn_config
+        return config.style not in ("", self._style) or config.lora != self._lora
 
     def remember(self, segment: Segment, finished: Finished) -> None:
         """Record a segment that has finished."""

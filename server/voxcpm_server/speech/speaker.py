@@ -91,6 +91,7 @@ class Speaker:
             carry=config.continuity is Continuity.CARRY,
             max_patches=int(max_carry_seconds * info.input_sample_rate / info.samples_per_patch),
             references=info.takes_references,
+            lora=config.turn.lora,
         )
         self._begun = self._summary.segments > 0  # so that it cannot be retried
         self._has_paused = False  # silence was sent
@@ -207,7 +208,7 @@ class Speaker:
             self._on_segment(timing)
 
     def _may_go_ahead(self, following: Segment) -> bool:
-        if self._context.needs_latents or self._context.changes_style(following):
+        if self._context.needs_latents or self._context.begins_anew(following):
             return False
         return self._lead.free > 0 and not (self._quota and self._quota.wait())
 
@@ -263,6 +264,7 @@ class Speaker:
             keep_latents=self._context.needs_latents,
             continues=self._begun,
             priority=self._config.priority,
+            lora=segment.turn_config.lora,
         )
         call = self._pool.generate(
             request, lead_chunks=self._lead.share, grant_on_read=False, seconds_left=self._remaining()

@@ -117,6 +117,7 @@ class TurnConfig:
     effects: speed and volume of the audio
     normalize: True to speak numbers, dates and symbols in words
     max_attempts: generations of a segment whose speech runs on; more than 1 holds each segment back until it is whole
+    lora: name of a LoRA adapter; empty for none
     """
 
     sampling: Sampling = field(default_factory=Sampling)
@@ -124,6 +125,7 @@ class TurnConfig:
     effects: Effects = NO_EFFECTS
     normalize: bool = False
     max_attempts: int = 1
+    lora: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -147,6 +147,7 @@ def model_info(
         languages=info.languages,
         voice_kinds=[value for kind, value in KIND_VALUES.items() if kind in _voice_kinds(info)],
         no_styles=not info.takes_styles,
+        loras=info.loras,
     )
 
 

@@ -17,7 +17,7 @@ from voxcpm_server.wire import inputs
 from voxcpm_server.wire.enums import CONTINUITIES, FIRST_SEGMENTS, MODES, PREVIEWS, PRIORITIES, ROLES
 from voxcpm_server.wire.fields import inside, read_cleaning, read_enum, read_float, read_format, read_seconds, read_tag
 from voxcpm_server.wire.inputs import AudioRole, PreviewMode
-from voxcpm_server.wire.text_requests import read_ends, read_lexicon, read_max_attempts, read_pause
+from voxcpm_server.wire.text_requests import read_ends, read_lexicon, read_lora, read_max_attempts, read_pause
 from voxcpm_server.wire.voice_requests import options
 
 MAX_REQUEST_ID = 128
@@ -123,6 +123,7 @@ class RequestReader:
                 effects=self._effects(turn),
                 normalize=turn.normalize,
                 max_attempts=read_max_attempts(turn),
+                lora=read_lora(turn, self._info),
             )
 
     def _effects(self, turn: pb.TurnConfig) -> Effects:

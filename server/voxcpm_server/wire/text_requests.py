@@ -1,4 +1,4 @@
-"""Parts of requests: pauses, lexicons, and the end of segments. All functions raise InvalidRequest."""
+"""Parts of requests: pauses, lexicons, adapters, and the end of segments. All functions raise InvalidRequest."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from voxcpm_grpc.errors import InvalidRequest
+from voxcpm_grpc.errors import InvalidRequest, NotFound
 from voxcpm_grpc.lexicon import clean, entry_fault
 from voxcpm_grpc.request import ModelInfo, Sampling
 from voxcpm_grpc.v1 import tts_pb2 as pb
@@ -18,6 +18,7 @@ MAX_LEXICON = 1000
 MAX_ATTEMPTS = 10
 DEFAULT_ATTEMPTS = 3  # the official number
 MAX_RATIO = 100.0
+MAX_SHOWN = 80  # characters of a name in an error
 
 
 def read_pause(pause: pb.Pause) -> inputs.Pause:
@@ -58,6 +59,15 @@ def read_max_attempts(turn: pb.TurnConfig) -> int:
             f"retry_badcase_max_times is {given}; it must be 1 to {MAX_ATTEMPTS}", field="retry_badcase_max_times"
         )
     return given if turn.retry_badcase else 1
+
+
+def read_lora(turn: pb.TurnConfig, info: ModelInfo) -> str:
+    """The name of the LoRA adapter of a turn; empty for none. Raises NotFound."""
+    name = turn.lora
+    if name and name not in info.loras:
+        known = ", ".join(info.loras) or "none; its operator names them in engine.loras"
+        raise NotFound(f"there is no LoRA adapter {name[:MAX_SHOWN]!r}; the server has {known}", field="lora")
+    return name
 
 
 def read_ends(turn: pb.TurnConfig, sampling: Sampling, info: ModelInfo) -> Sampling:

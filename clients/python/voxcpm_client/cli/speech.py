@@ -59,6 +59,7 @@ DELIVERY = (
         help="Change of the volume in dB, -30 to 20. Peaks are limited.",
     ),
     click.option("--normalize", is_flag=True, default=None, help="Speak numbers, dates and symbols in words (en, zh)."),
+    click.option("--lora", metavar="NAME", help="LoRA adapter of the server to speak with."),
     click.option(
         "--seed",
         type=click.IntRange(min=0),
