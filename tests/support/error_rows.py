@@ -55,6 +55,7 @@ ELSEWHERE: Mapping[str, str] = {
     "the store has room for": "conformance/test_full.py::test_voices_beyond_the_limits_are_refused",
     "DEADLINE_EXCEEDED": "conformance/test_cancellation.py::test_a_stream_that_ends_early_frees_its_slot",
     "pauses wait to be sent": "server/test_silences.py::test_too_many_waiting_pauses_are_refused",
+    "there is no LoRA adapter": "server/test_loras.py::test_an_unknown_adapter_is_not_found",
     "which normalise text": "server/test_normalize.py::test_without_the_packages_normalize_is_refused",
     "that normalises text was stopped": "system/normalize/test_normalizer.py::test_a_process_that_is_killed",
     # faults of engines, stores, decode workers and installations
