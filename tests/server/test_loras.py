@@ -7,7 +7,6 @@ from dataclasses import replace
 import grpc
 import pytest
 from support import goldens
-from support.checkpoints import TINY
 from support.servers import serving
 
 from voxcpm_grpc.v1 import tts_pb2 as pb
@@ -69,7 +68,7 @@ async def test_an_unknown_adapter_is_not_found(served, place):
 
 async def test_a_server_without_adapters_names_the_setting(serve_front):
     async with serve_front() as front:
-        with pytest.raises(grpc.RpcError, match=r"engine\.loras"):
+        with pytest.raises(grpc.RpcError, match="--lora NAME=DIRECTORY"):
             await front.generate(pb.GenerateConfig(turn=ANNA), "One.")
 
 
@@ -88,8 +87,7 @@ def audio(stub, lora: str) -> bytes:
 
 def test_a_server_speaks_with_the_adapters_of_its_settings(tmp_path):
     """Two engine processes, which both read the adapters."""
-    adapters = [f"{name}={goldens.GOLDENS / folder / 'adapter'}" for name, folder in (("anna", "lora_attention"),)]
-    flags = ["--model", str(TINY), "--engine.loras", ",".join(adapters), "--devices", "cpu:2"]
+    flags = ["--lora", f"anna={goldens.GOLDENS / 'lora_attention' / 'adapter'}", "--devices", "cpu:2"]
     with serving(tmp_path, *flags) as server, grpc.insecure_channel(server.address) as channel:
         stub = tts_pb2_grpc.VoxCPMServiceStub(channel)
         assert stub.GetModelInfo(pb.GetModelInfoRequest()).loras == ["anna"]

@@ -108,3 +108,38 @@ def test_a_revision_belongs_to_one_repository():
     with pytest.raises(StartupError, match=r"revision is v1 and several models are repositories"):
         served("--model", "a=org/a", "--model", "b=org/b", "--revision", "v1")
     assert len(served("--model", "a=org/a", "--model", "b=/b", "--revision", "v1")) == 2
+
+
+def loras(*flags: str) -> dict[str, tuple[str, ...]]:
+    return {one.name: engine.loras for one in served(*flags) for engine in one.engines.values()}
+
+
+def test_adapters_belong_to_the_model_or_to_the_default_one():
+    assert loras("--lora", "anna=/a=b", "--lora", "bert=c/d") == {"": ("anna=/a=b", "bert=c/d")}
+    two = ("--model", "large=/l@0", "--model", "small=/s@1")
+    assert loras(*two, "--lora", "anna=/a", "--lora", "small/bert=/b", "--lora", "large/carl=/c") == {
+        "large": ("anna=/a", "carl=/c"),
+        "small": ("bert=/b",),
+    }
+
+
+def test_adapters_of_the_environment_and_a_file_are_lists(tmp_path):
+    file = tmp_path / "server.toml"
+    file.write_text('lora = ["anna=/a", "bert=/b"]\n')
+    assert loras("--config", str(file)) == {"": ("anna=/a", "bert=/b")}
+    [one] = served(VOXCPM_LORA="anna=/a, bert=/b")
+    assert [engine.loras for engine in one.engines.values()] == [("anna=/a", "bert=/b")]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--lora", "anna"), "lora has 'anna'; write NAME=DIRECTORY"),
+        (("--lora", "a=/a", "--lora", "a=/b"), "lora names a twice"),
+        (("--lora", "big/a=/a"), "there is no model big; the models are one without a name"),
+        (("--model", "x=/x", "--model", "y=/y", "--lora", "z/a=/a"), "there is no model z; the models are x, y"),
+    ],
+)
+def test_adapters_that_name_no_model_are_refused(flags, message):
+    with pytest.raises(StartupError, match=message):
+        served(*flags)

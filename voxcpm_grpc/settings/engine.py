@@ -78,7 +78,7 @@ class EngineSettings(Frozen):
     )
     loras: tuple[str, ...] = Field(
         default=(),
-        description="LoRA adapters that requests may choose from the start on, each as NAME=DIRECTORY",
+        description="LoRA adapters of every model, each as NAME=DIRECTORY; lora sets it for one model",
     )
     max_loras: Annotated[int, Field(ge=0, le=62)] | None = Field(
         default=None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from voxcpm_grpc.errors import StartupError
@@ -13,6 +13,7 @@ from voxcpm_grpc.settings.schema import DEVICES, NAMED, SEPARATOR, Settings, eng
 NEXT = re.compile(rf"{SEPARATOR}(?=[A-Za-z0-9][\w.-]{{0,63}}=)")
 PART = re.compile(rf"(?P<device>{DEVICES.pattern})(:(?P<part>\d*\.\d+|1))?")
 REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
+LORA = re.compile(r"((?P<model>[\w.-]+)/)?(?P<name>[A-Za-z0-9][\w.-]{0,63})=(?P<path>.+)", re.DOTALL)
 ROUNDING = 1e-6
 
 
@@ -39,7 +40,8 @@ def models(settings: Settings) -> tuple[ModelSettings, ...]:
     written = NEXT.split(settings.model)
     found = [NAMED.fullmatch(text) for text in written]
     if len(found) == 1 and found[0] is None:
-        return (ModelSettings("", settings, engines(settings)),)
+        view = _with_loras(settings, [""])[""]
+        return (ModelSettings("", view, engines(view)),)
     if None in found:
         raise StartupError(unnamed(written[found.index(None)]))
     given = [match for match in found if match is not None]
@@ -51,7 +53,34 @@ def models(settings: Settings) -> tuple[ModelSettings, ...]:
             f"revision is {settings.revision} and several models are repositories, which have commits of their own; "
             "fetch them with `voxcpm-grpc download --revision`, and give their directories to --model"
         )
-    return _with_parts([_read(match, settings) for match in given], alone=len(given) == 1)
+    views = _with_loras(settings, names)
+    return _with_parts([_read(match, views[match["name"]]) for match in given], alone=len(given) == 1)
+
+
+def _with_loras(settings: Settings, names: Sequence[str]) -> dict[str, Settings]:
+    """The settings of each model, the default first, with its LoRA adapters. Raises StartupError."""
+    own: dict[str, dict[str, str]] = {name: {} for name in names}
+    for text in settings.lora:
+        match = LORA.fullmatch(text)
+        if match is None:
+            raise StartupError(f"lora has {text!r}; write NAME=DIRECTORY, or MODEL/NAME=DIRECTORY with several models")
+        model = names[0] if match["model"] is None else match["model"]
+        if model not in own:
+            listed = ", ".join(filter(None, names)) or "one without a name"
+            raise StartupError(f"lora has {text!r} and there is no model {model}; the models are {listed}")
+        if match["name"] in own[model]:
+            raise StartupError(f"lora names {match['name']} twice; give each adapter a name of its own")
+        own[model][match["name"]] = match["path"]
+    return {
+        name: settings.model_copy(
+            update={
+                "engine": settings.engine.model_copy(
+                    update={"loras": (*settings.engine.loras, *(f"{lora}={path}" for lora, path in loras.items()))}
+                )
+            }
+        )
+        for name, loras in own.items()
+    }
 
 
 def unnamed(model: str) -> str:

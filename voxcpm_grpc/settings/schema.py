@@ -51,6 +51,11 @@ class Settings(Frozen):
         "several as NAME=MODEL[@DEVICES]: one flag for each, a list in the file, semicolons between them in the "
         "variable; DEVICES as for devices, with a part of the memory of a GPU such as 0:0.5; the first is the default",
     )
+    lora: tuple[str, ...] = Field(
+        default=(),
+        description="LoRA adapters that requests may choose, each as NAME=DIRECTORY, one flag for each; with several "
+        "models MODEL/NAME=DIRECTORY, without MODEL/ for the default one",
+    )
     revision: str | None = Field(default=None, description="branch, tag or commit of the repository")
     cache_dir: Path | None = Field(default=None, description="folder for downloads; default: the cache of Hugging Face")
     listen: str = Field(

@@ -183,10 +183,15 @@ def _from_flags(argv: Sequence[str]) -> Iterator[tuple[str, _Given]]:
 
 
 def _merged(flags: Iterator[tuple[str, _Given]]) -> dict[str, _Given]:
-    """The flags by key. The last value of a flag counts, but models with names are joined. Raises StartupError."""
+    """The flags by key. The last value of a flag counts, but models with names and adapters are joined.
+
+    Raises StartupError.
+    """
     found: dict[str, _Given] = {}
     for key, given in flags:
-        if key == "model" and key in found:
+        if key == "lora" and key in found:
+            given = _Given(f"{found[key].value},{given.value}", given.source)
+        elif key == "model" and key in found:
             values = found[key].value, given.value
             named = [NAMED.match(value) is not None for value in values]
             if all(named):

@@ -65,7 +65,7 @@ def read_lora(turn: pb.TurnConfig, info: ModelInfo) -> str:
     """The name of the LoRA adapter of a turn; empty for none. Raises NotFound."""
     name = turn.lora
     if name and name not in info.loras:
-        known = ", ".join(info.loras) or "none; its operator names them in engine.loras"
+        known = ", ".join(info.loras) or "none; its operator adds them with --lora NAME=DIRECTORY"
         raise NotFound(f"there is no LoRA adapter {name[:MAX_SHOWN]!r}; the server has {known}", field="lora")
     return name
 
