@@ -10,12 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support import goldens
 from support.checkpoints import TINY
 from support.waiting import HANG_SECONDS
 
 import voxcpm_grpc
 from voxcpm_grpc.audio import BadAudio, wav_bytes
-from voxcpm_grpc.errors import InvalidRequest, StartupError, Unavailable
+from voxcpm_grpc.errors import InvalidRequest, NotFound, StartupError, Unavailable
 from voxcpm_grpc.library.async_model import AsyncModel, Samples
 from voxcpm_grpc.library.model import Model
 from voxcpm_grpc.request import AudioChunk, Request, Sampling
@@ -44,6 +45,18 @@ def test_a_model_generates_a_step_at_a_time(model):
     assert [len(step) for step in steps] == [model.info.samples_per_step] * len(steps)
     assert 1 <= len(steps) <= 4
     assert steps[0].dtype == np.float32
+
+
+def test_adapters_are_chosen_by_name(model):
+    adapter = goldens.GOLDENS / "lora_attention" / "adapter"
+    with voxcpm_grpc.load(TINY, devices=["cpu"], settings={**ONE_SLOT, "lora": [f"anna={adapter}"]}) as adapted:
+        assert adapted.info.loras == ("anna",)
+        assert np.array_equal(spoken(adapted), spoken(model))
+        assert not np.array_equal(spoken(adapted, lora="anna"), spoken(model))
+        with pytest.raises(NotFound, match="no LoRA adapter 'bert'; the model has anna"):
+            spoken(adapted, lora="bert")
+    with pytest.raises(NotFound, match="setting lora"):
+        spoken(model, lora="anna")
 
 
 def test_a_seed_repeats(model):

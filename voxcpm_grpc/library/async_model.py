@@ -16,10 +16,11 @@ import numpy as np
 
 from voxcpm_grpc.audio import AudioFormat, Encoding, check_voice, decode
 from voxcpm_grpc.checkpoint import resolve
-from voxcpm_grpc.errors import InvalidRequest, StartupError
+from voxcpm_grpc.errors import InvalidRequest, NotFound, StartupError
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.request import AudioChunk, Conditioning, ModelInfo, Priority, Prompt, Request, Sampling
-from voxcpm_grpc.settings.schema import Settings, engines
+from voxcpm_grpc.settings.models import models
+from voxcpm_grpc.settings.schema import Settings
 from voxcpm_grpc.settings.sources import from_values
 
 Device = int | str
@@ -98,6 +99,7 @@ class AsyncModel:
         style: str = "",
         sampling: Sampling | None = None,
         priority: PriorityName = "interactive",
+        lora: str = "",
     ) -> AsyncGenerator[np.ndarray]:
         """Generate speech for one segment of text, float32 [samples] a step, as the engine makes it.
 
@@ -111,11 +113,13 @@ class AsyncModel:
             sampling: Seed, guidance and limits. Default: `Sampling()`.
             priority: `batch` lets interactive calls go first, also in the middle of the speech, which goes on later
                 with the same audio. Default: `interactive`.
+            lora: LoRA adapter, one of `info.loras`, which the setting `lora` names. Default: the model alone.
 
         Raises:
             InvalidRequest: The text is empty, text and voice need more positions than the engine has, a style goes
                 with a prompt, or there is no such priority.
             FailedPrecondition: The model takes no style, or no reference.
+            NotFound: There is no such adapter.
             Exhausted: All slots are in use and the queue is full.
         """
         voice = voice or Conditioning()
@@ -130,12 +134,16 @@ class AsyncModel:
                 "a style cannot go with a prompt: the model would read it aloud; give a reference instead",
                 field="style",
             )
+        if lora and lora not in self.info.loras:
+            known = ", ".join(self.info.loras) or "none; name them in the setting lora"
+            raise NotFound(f"there is no LoRA adapter {lora!r}; the model has {known}", field="lora")
         request = Request(
             id=uuid.uuid4().hex,
             text=f"({style}){text}" if style else text,
             sampling=sampling or Sampling(),
             conditioning=voice,
             priority=Priority(priority),
+            lora=lora,
         )
         async with aclosing(self.pool.generate(request)) as call:
             async for event in call:
@@ -188,7 +196,8 @@ def _check_main_module() -> None:
 
 def _pool(settings: Settings, directory: Path) -> EnginePool:
     name = settings.model if settings.model == "demo" else directory.name
-    return EnginePool.of_processes(directory, name, engines(settings), settings.supervision, log=settings.log)
+    [one] = models(settings)
+    return EnginePool.of_processes(directory, name, one.engines, settings.supervision, log=settings.log)
 
 
 def _waveform(recording: Recording, rate: int, max_seconds: float) -> np.ndarray:

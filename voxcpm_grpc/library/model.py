@@ -73,12 +73,13 @@ class Model:
         style: str = "",
         sampling: Sampling | None = None,
         priority: PriorityName = "interactive",
+        lora: str = "",
     ) -> Generator[np.ndarray]:
         """Generate speech for one segment of text, float32 [samples] a step. See `AsyncModel.generate`.
 
         Closing the generator and dropping it free the slot.
         """
-        audio = self._model.generate(text, voice=voice, style=style, sampling=sampling, priority=priority)
+        audio = self._model.generate(text, voice=voice, style=style, sampling=sampling, priority=priority, lora=lora)
 
         async def following() -> np.ndarray | None:
             return await anext(audio, None)
