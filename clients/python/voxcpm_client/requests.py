@@ -83,7 +83,8 @@ def turn_config(options: TurnOptions) -> pb.TurnConfig:
     config = pb.TurnConfig(
         sampling=_sampling(options), style=options.get("style") or "", normalize=bool(options.get("normalize"))
     )
-    config.lora = options.get("lora") or ""
+    if lora := options.get("lora"):
+        config.lora = lora
     config.retry_badcase = bool(options.get("retry_badcase"))
     if (times := _count(options, "retry_badcase_max_times")) is not None:
         config.retry_badcase_max_times = times
