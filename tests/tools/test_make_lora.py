@@ -1,0 +1,38 @@
+"""Random adapters for load tests are adapters that an engine serves."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from support.checkpoints import TINY
+from support.engines import engine, finished, run
+
+from tools import make_lora
+from voxcpm_grpc import lora_files
+from voxcpm_grpc.models.base import AdapterOptions
+from voxcpm_grpc.request import LoraInfo, Request, Sampling
+
+KINDS = frozenset({"attention", "projections"})
+
+
+@pytest.mark.parametrize(("targets", "diffuses"), [("lm", False), ("all", True)])
+def test_an_engine_serves_them(monkeypatch, tmp_path, targets, diffuses):
+    flags = ["--count", "2", "--rank", "3", "--targets", targets]
+    monkeypatch.setattr(sys, "argv", ["make_lora.py", str(TINY), str(tmp_path), *flags])
+    make_lora.main()
+    eng = engine(adapters=AdapterOptions(2, 8, KINDS))
+    fingerprints = set()
+    for folder in sorted(tmp_path.iterdir()):
+        fingerprints.add(lora_files.fingerprint(folder))
+        info = LoraInfo(id=folder.name, name="x", source="x", directory=str(folder), fingerprint="")
+        adapter = eng.read_lora(info)
+        assert (adapter.diffuses, adapter.reads) == (diffuses, True)
+        eng.add_lora(info, adapter)
+        eng.add(Request(id=folder.name, text="Hello.", lora=folder.name, sampling=Sampling(max_steps=3)))
+    assert all(finished(outcome).steps for outcome in run(eng).values()) and len(fingerprints) == 2
+
+
+def test_the_fingerprint_is_that_of_the_content(tmp_path):
+    assert lora_files.fingerprint(tmp_path) == lora_files.fingerprint(Path("nowhere")) == ""
