@@ -31,10 +31,10 @@ class Fragile:
         model = engine.model  # pyright: ignore[reportAttributeAccessIssue]
         embed, decode_patch = model.embed, model.decode_patch
 
-        def embed_unless_poisoned(rows, state):
+        def embed_unless_poisoned(rows, state, **options):
             if (state.history[rows.audio_slot, rows.audio_patch] == POISON).any():
                 raise ValueError("poison")
-            return embed(rows, state)
+            return embed(rows, state, **options)
 
         def decode_unless_full(rows, state):
             if self.full.exists():

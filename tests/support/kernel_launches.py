@@ -34,9 +34,11 @@ class Start:
     settings: dict[str, Any]
 
 
-FEW = (Start(RELEASED, {"max_slots": 16, "prefill_tokens": 64}),)
+ADAPTERS = {"max_loras": 16, "lora_targets": ("attention", "mlp", "projections")}
+FEW = (Start(RELEASED, {"max_slots": 16, "prefill_tokens": 64, **ADAPTERS}),)
 EVERY = (
-    Start(RELEASED, {"max_slots": 128}),
+    Start(RELEASED, {"max_slots": 128, **ADAPTERS}),
+    Start(RELEASED, {"max_slots": 128, "dtype": "float32", **ADAPTERS, "max_lora_rank": 128}),
     Start(RELEASED, {"max_slots": 128, "page_size": 32}),
     Start(RELEASED, {"max_slots": 128, "dtype": "float32"}),
     *(Start(model, {"max_slots": 128}) for model in OLDER),

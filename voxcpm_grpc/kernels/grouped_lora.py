@@ -23,8 +23,9 @@ from voxcpm_grpc.kernels.launch import chained, launch_next, wait
 MAX_PLACES = 62  # a bit each
 ROWS = 16
 MAX_PARTS = 3
-COLUMNS, MANY_COLUMNS = 64, 128  # outputs of a program, with few and with many rows
-DEPTH = 128
+COLUMNS, MANY_COLUMNS = 64, 128  # outputs of a program, with few and with many rows, at most
+MAX_DEPTH = 128  # inputs of a tile
+TILE_BYTES = 16 << 10  # of weights in a tile, at most
 SHARE = 128  # inputs of a program while there are few rows
 FEW_TILES = 16
 
@@ -53,7 +54,8 @@ def add_low_rank(
         raise ValueError("out, x, adapter, down and up must be contiguous")
     tokens, tiles = rows // sequences, triton.cdiv(rows, ROWS)
     splits = triton.cdiv(inputs, SHARE) if tiles <= FEW_TILES else 1
-    share = triton.cdiv(triton.cdiv(inputs, splits), DEPTH) * DEPTH
+    depth = min(MAX_DEPTH, TILE_BYTES // (rank * x.element_size()))
+    share = triton.cdiv(triton.cdiv(inputs, splits), depth) * depth
     middle = x.new_empty(splits, count, rows, rank, dtype=torch.float32)
     squares = x.new_empty(splits, rows, dtype=torch.float32)
     launch = chained(x.device)
@@ -70,13 +72,13 @@ def add_low_rank(
         rows,
         sequences,
         SHARE=share,
-        DEPTH=DEPTH,
+        DEPTH=depth,
         WEIGHTED=norm is not None,
         SQUARED=eps is not None,
         **shape,
         **launch,
     )
-    columns = COLUMNS if tiles <= FEW_TILES else MANY_COLUMNS
+    columns = min(COLUMNS if tiles <= FEW_TILES else MANY_COLUMNS, TILE_BYTES // (rank * x.element_size()))
     ends = [*accumulate(parts), *[out.shape[1]] * MAX_PARTS]
     _expand_kernel[(tiles, in_tile, sum(triton.cdiv(part, columns) for part in parts))](
         middle,
