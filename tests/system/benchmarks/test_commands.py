@@ -154,7 +154,7 @@ def test_a_report_names_the_parts_that_failed(tmp_path):
     command = [sys.executable, "-m", *words, *shape]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LONGEST)
     table = json.loads((tmp_path / "here.json").read_text())
-    assert table.keys() == {"rows", "versions", "command"}
+    assert table.keys() == {"architecture", "step_audio_ms", "rows", "versions", "command"}
     assert table["rows"][0]["step_p50_ms"] > 0 and table["rows"][0]["floor_ms"] is None
     text = (tmp_path / "here.md").read_text()
     assert "## A burst" in text and "not measured in this run" in text
