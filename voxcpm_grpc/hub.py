@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 from voxcpm_grpc.errors import StartupError
@@ -220,6 +220,23 @@ def fetch_copy(listing: Listing, folder: Path, token: str | None = None) -> None
         (folder / SUMS).write_text("".join(f"{value}  {name}\n" for name, value in sorted(sums.items())), "utf-8")
 
 
+def write_content(
+    listing: Listing, file: RemoteFile, target: BinaryIO, there: int = 0, token: str | None = None
+) -> None:
+    """Write the content of a file to `target`, from byte `there` on. Raises errors of huggingface_hub and `target`."""
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url
+    from huggingface_hub.file_download import http_get
+    from huggingface_hub.utils import build_hf_headers
+
+    url = hf_hub_url(listing.model, file.name, revision=listing.commit)
+    headers = build_hf_headers(token=token)
+    location = get_hf_file_metadata(url, token=token).location or url
+    if urlsplit(location).netloc != urlsplit(url).netloc:
+        headers = {name: value for name, value in headers.items() if name.lower() != "authorization"}
+    with progress_bars(False):
+        http_get(location, target, resume_size=there, headers=headers, expected_size=file.size)
+
+
 def check(listing: Listing, directory: Path) -> None:
     """Compare each file of a directory with the size and the sum that the repository lists. Takes seconds.
 
@@ -280,24 +297,14 @@ def _fetch_with_retries(
 def _fetch_file(
     listing: Listing, file: RemoteFile, place: Place, token: str | None, on_bytes: Callable[[int], None]
 ) -> None:
-    from huggingface_hub import get_hf_file_metadata, hf_hub_url
-    from huggingface_hub.file_download import http_get
-    from huggingface_hub.utils import build_hf_headers
-
     partial = place.partial(file)
     partial.parent.mkdir(parents=True, exist_ok=True)
     with _Partial(partial, on_bytes) as part:
         if not part.locked:
             return  # another process fetches it; huggingface_hub has the file, or fetches it, too
-        url = hf_hub_url(listing.model, file.name, revision=listing.commit)
         there = min(partial.stat().st_size, file.size)
         if there < file.size:
-            headers = build_hf_headers(token=token)
-            target = get_hf_file_metadata(url, token=token).location or url
-            if urlsplit(target).netloc != urlsplit(url).netloc:
-                headers = {name: value for name, value in headers.items() if name.lower() != "authorization"}
-            with progress_bars(False):
-                http_get(target, part, resume_size=there, headers=headers, expected_size=file.size)
+            write_content(listing, file, part, there, token)
     try:
         _check(file, partial)
     except StartupError:

@@ -117,6 +117,8 @@ RULES: Mapping[str, tuple[str, ...]] = {
     ),
     "voxcpm_server.http": ("voxcpm_gateway", "ipc", "pool.background", "logs", "settings", "errors"),
     "voxcpm_server.download": ("ipc", "checkpoint", "progress", "settings", "errors"),
+    "voxcpm_server.lora_cache": ("errors",),
+    "voxcpm_server.lora_sources": ("voxcpm_server.lora_cache", "hub", "hub_errors", "errors"),
     "voxcpm_server.start": ("checkpoint", "progress", "settings"),
     "voxcpm_server.pools": (
         "voxcpm_server.download",
@@ -282,7 +284,7 @@ FOREIGN: Mapping[str, tuple[str, ...]] = {  # the only rows that may import thes
     "huggingface_hub": ("hub", "hub_bars", "hub_errors"),
     "jwt": ("voxcpm_server.auth",),
     "opentelemetry": ("voxcpm_server.rpc", "voxcpm_client"),
-    "fsspec": ("voxcpm_server.voices.store",),
+    "fsspec": ("voxcpm_server.voices.store", "voxcpm_server.lora_sources"),
 }
 # Not part of every installation, so imported in the function that needs them.
 LAZY = {
