@@ -42,11 +42,7 @@ class LoraCache:
     def temporary(self) -> Iterator[Path]:
         """An empty folder for a download, which does not exist afterwards. Raises FailedPrecondition."""
         with storing():
-            self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
-            lock = None
-            while lock is None:  # another process may have removed the folder before it was locked
-                folder = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=self._root))
-                lock = _locked(folder)
+            folder, lock = self._create()
         with lock:
             try:
                 with storing():
@@ -54,6 +50,14 @@ class LoraCache:
                 yield folder / _CONTENT
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
+
+    def _create(self) -> tuple[Path, BinaryIO]:
+        """A new temporary folder, and its lock. Raises OSError."""
+        self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        while True:  # another process may remove the folder before it is locked
+            folder = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=self._root))
+            if lock := _locked(folder):
+                return folder, lock
 
     def keep(self, content: Path, names: Sequence[str]) -> Path:
         """Move a temporary folder with these files to its name, unless equal content is there. Returns the directory.

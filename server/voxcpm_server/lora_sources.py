@@ -167,9 +167,9 @@ def _root(root: str) -> _Address:
             f"{SETTING} has a root of {scheme}:// with a password; remove it, and give it to the server in its "
             "environment"
         )
-    import fsspec.registry as known
+    from fsspec.registry import known_implementations, registry
 
-    if scheme not in known.known_implementations and scheme not in known.registry:
+    if scheme not in known_implementations and scheme not in registry:
         raise StartupError(f"{SETTING} has the root {root!r}, and fsspec has no filesystem for {scheme}://")
     return address
 
