@@ -301,7 +301,8 @@ def _download_url(source: str, address: _Address, folder: Path, stopped: threadi
     with _reporting(source, address, _store_error):
         import fsspec
 
-        files, path = fsspec.core.url_to_fs(source.rstrip("/"), use_listings_cache=False)
+        url = f"{address.scheme}://{'/'.join(address.parts)}"
+        files, path = fsspec.core.url_to_fs(url, use_listings_cache=False)
         found = {name: _size(files, f"{path}/{name}") for name in (*_LIMITS, LEGACY)}
         _require_files(source, {name: size for name, size in found.items() if size is not None})
         for name in _LIMITS:
