@@ -20,11 +20,11 @@ from urllib.parse import unquote
 from voxcpm_grpc import hub
 from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, StartupError, Unavailable, VoxCPMError
 from voxcpm_grpc.hub_errors import Interrupted, remedy_of
+from voxcpm_grpc.lora_files import CONFIG, LEGACY, WEIGHTS
 from voxcpm_server.lora_cache import LoraCache, NewFile, sha256_of, storing
 
 log = logging.getLogger(__name__)
 
-CONFIG, WEIGHTS, LEGACY = "lora_config.json", "lora_weights.safetensors", "lora_weights.ckpt"
 MAX_CONFIG_BYTES = 64 << 10
 MAX_WEIGHTS_BYTES = 4 << 30
 MAX_SOURCE_CHARACTERS = 2048
