@@ -45,6 +45,9 @@ class TritonOps:
         low_rank = linear.low_rank and linear.low_rank.behind(norm.weight)
         return RMSNorm(None, norm.eps), Linear(linear.weight * norm.weight, low_rank=low_rank)
 
+    def prepare_output(self, linear: Linear) -> Linear:
+        return linear
+
     def norm_linear(self, stream: ResidualStream, norm: RMSNorm, linear: Linear) -> Tensor:
         out = self._norm_linear(stream, norm, linear)
         if stream.adapter is not None and linear.low_rank is not None:

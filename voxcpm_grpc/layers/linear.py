@@ -24,10 +24,14 @@ class Linear:
 
         adapter int64 [s]: the place of the LoRA adapter of row r is adapter[r % s]; None: the model alone.
         """
-        out = F.linear(x, self.weight, self.bias)
+        out = self.product(x)
         if adapter is not None and self.low_rank is not None:
             self.low_rank.add(out.view(-1, out.shape[-1]), x.reshape(-1, x.shape[-1]), adapter)
         return out
+
+    def product(self, x: Tensor) -> Tensor:
+        """The map without adapters."""
+        return F.linear(x, self.weight, self.bias)
 
     @classmethod
     def load(cls, weights: Weights, name: str, size: int, inputs: int, *, bias: bool = True) -> Linear:

@@ -51,6 +51,10 @@ class Ops(Protocol):
         """Convert a norm and the map after it at load, for the other methods. May overwrite the weights."""
         ...
 
+    def prepare_output(self, linear: Linear) -> Linear:
+        """Convert the map of a `linear_add` at load."""
+        ...
+
     def norm_linear(self, stream: ResidualStream, norm: RMSNorm, linear: Linear) -> Tensor:
         """The linear map of the normalized stream, [t, outputs]."""
         ...
@@ -80,6 +84,9 @@ class TorchOps:
 
     def prepare(self, norm: RMSNorm, linear: Linear) -> tuple[RMSNorm, Linear]:
         return norm, linear
+
+    def prepare_output(self, linear: Linear) -> Linear:
+        return linear
 
     def norm_linear(self, stream: ResidualStream, norm: RMSNorm, linear: Linear) -> Tensor:
         return linear(norm(stream.x), stream.adapter)

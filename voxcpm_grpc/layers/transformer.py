@@ -43,12 +43,12 @@ class Layer:
             RMSNorm.load(weights, "input_layernorm", shape.hidden, shape.eps),
             Linear.fused(attention, names, shape.hidden),
         )
-        self.out = Linear.load(attention, "o_proj", shape.hidden, self.sizes[0], bias=False)
+        self.out = ops.prepare_output(Linear.load(attention, "o_proj", shape.hidden, self.sizes[0], bias=False))
         self.mlp_norm, self.gate_up = ops.prepare(
             RMSNorm.load(weights, "post_attention_layernorm", shape.hidden, shape.eps),
             Linear.fused(mlp, {"gate_proj": shape.ffn, "up_proj": shape.ffn}, shape.hidden),
         )
-        self.down = Linear.load(mlp, "down_proj", shape.hidden, shape.ffn, bias=False)
+        self.down = ops.prepare_output(Linear.load(mlp, "down_proj", shape.hidden, shape.ffn, bias=False))
 
     def __call__(
         self, stream: ResidualStream, rows: tuple[int, ...], attend: Attend, wanted: range | None = None

@@ -18,10 +18,12 @@ from voxcpm_grpc.attention.reference import ReferenceAttention
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.layers.noise import GaussianNoise, Noise, RecordedNoise
 from voxcpm_grpc.layers.ops import Ops, TorchOps
+from voxcpm_grpc.layers.packed import PackedOps, packing_serves
 from voxcpm_grpc.models.base import LoadOptions
+from voxcpm_grpc.models.voxcpm.cpu_vae import with_cpu_modules
 from voxcpm_grpc.models.voxcpm.flow import FlowSchedule, PatchFlow, PlainFlow
 from voxcpm_grpc.models.voxcpm.local import LocDiT
-from voxcpm_grpc.models.voxcpm.vae import Decoder, StreamingDecoder
+from voxcpm_grpc.models.voxcpm.vae import Decoder, StreamingDecoder, StreamingNet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +53,11 @@ class Backend:
 
     def decoder(self, net: StreamingDecoder) -> Decoder:
         """The codec's decoder, with the weights of `net`."""
-        return choose_decoder(net, self.codec_dtype)
+        return choose_decoder(net, self.codec_dtype, self.device)
+
+    def encoder(self, net: StreamingNet) -> StreamingNet:
+        """The codec's encoder, with the weights of `net`."""
+        return with_cpu_modules(net) if self.device.type == "cpu" else net
 
 
 def choose_backend(options: LoadOptions, frames: int, channels: int) -> Backend:
@@ -105,20 +111,26 @@ def choose_attention(name: str, device: torch.device) -> Attention:
 
 
 def choose_ops(fused: bool, device: torch.device) -> Ops:
-    """The operations of a transformer layer besides attention: fused kernels, or plain PyTorch."""
+    """The operations of a transformer layer besides attention: fused kernels, or plain PyTorch.
+
+    On a CPU the products of plain operations are oneDNN's, if it has them.
+    """
     if not fused:
-        return TorchOps()
+        return PackedOps() if device.type == "cpu" and packing_serves() else TorchOps()
     from voxcpm_grpc.layers.fused import TritonOps
 
     # The tiles need the shared memory and the matrix unit of Hopper.
     return TritonOps(device, tiled=device.type == "cuda" and torch.cuda.get_device_capability(device)[0] == 9)
 
 
-def choose_decoder(net: StreamingDecoder, dtype: torch.dtype) -> Decoder:
+def choose_decoder(net: StreamingDecoder, dtype: torch.dtype, device: torch.device) -> Decoder:
     """The decoder with the weights of `net` that computes in `dtype`: `net` itself in float32, else fused kernels.
 
-    Kernels exist for the modules of the released decoders. Every other decoder is `net`, in float32.
+    Kernels exist for the modules of the released decoders. Every other decoder is `net`, in float32. On a CPU some
+    modules are replaced.
     """
+    if device.type == "cpu":
+        return with_cpu_modules(net)
     if dtype == torch.float32 or not net.has_kernels:
         return net
     from voxcpm_grpc.models.voxcpm.fused_vae import FusedDecoder

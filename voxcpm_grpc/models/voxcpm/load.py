@@ -51,7 +51,7 @@ def load_voxcpm(directory: Path, content: Any, options: LoadOptions) -> VoxCPM:
     encoder, decoder = build_encoder(config.vae, codec_weights), build_decoder(config.vae, codec_weights)
     networks = read_networks(config, weights, backend)
     check(weights, codec_weights)
-    decoder = backend.decoder(decoder)
+    encoder, decoder = backend.encoder(encoder), backend.decoder(decoder)
     codec = VoxCPMCodec(config.vae, config.patch_size, encoder, decoder, device)
     schedules = build_schedules(networks.dit, options.timesteps, table, mean=config.mean_mode)
     flow = backend.flow(networks.dit, schedules)
