@@ -62,7 +62,8 @@ class Rotation:
     def __call__(self, x: Tensor) -> Tensor:
         """Rotate x [t, h, d] or [n, b, h, d] by halves, in float32."""
         a, b = x.float().chunk(2, dim=-1)
-        return torch.cat([a * self.cos - b * self.sin, b * self.cos + a * self.sin], dim=-1).to(x.dtype)
+        halves = torch.addcmul(a * self.cos, b, self.sin, value=-1), torch.addcmul(b * self.cos, a, self.sin)
+        return torch.cat(halves, dim=-1).to(x.dtype)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import torch
 
 from voxcpm_grpc import lora_files
 from voxcpm_grpc.engine.engine import Engine
+from voxcpm_grpc.engine.host_memory import keep_freed_memory
 from voxcpm_grpc.errors import InvalidRequest, StartupError
 from voxcpm_grpc.models.base import AdapterOptions, LoadOptions
 from voxcpm_grpc.models.families import load_model
@@ -70,6 +71,8 @@ def load_engine(
         threads = max(1, torch.get_num_threads() // engines)
     if threads is not None:
         torch.set_num_threads(threads)
+    if device.type == "cpu":
+        keep_freed_memory()
     engine = Engine(model, settings, device, graphs=graphs)
     _add_loras(engine, settings)
     return engine

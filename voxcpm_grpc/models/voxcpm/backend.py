@@ -53,7 +53,7 @@ class Backend:
 
     def decoder(self, net: StreamingDecoder) -> Decoder:
         """The codec's decoder, with the weights of `net`."""
-        return choose_decoder(net, self.codec_dtype, self.device)
+        return with_cpu_modules(net) if self.device.type == "cpu" else choose_decoder(net, self.codec_dtype)
 
     def encoder(self, net: StreamingNet) -> StreamingNet:
         """The codec's encoder, with the weights of `net`."""
@@ -123,14 +123,11 @@ def choose_ops(fused: bool, device: torch.device) -> Ops:
     return TritonOps(device, tiled=device.type == "cuda" and torch.cuda.get_device_capability(device)[0] == 9)
 
 
-def choose_decoder(net: StreamingDecoder, dtype: torch.dtype, device: torch.device) -> Decoder:
+def choose_decoder(net: StreamingDecoder, dtype: torch.dtype) -> Decoder:
     """The decoder with the weights of `net` that computes in `dtype`: `net` itself in float32, else fused kernels.
 
-    Kernels exist for the modules of the released decoders. Every other decoder is `net`, in float32. On a CPU some
-    modules are replaced.
+    Kernels exist for the modules of the released decoders. Every other decoder is `net`, in float32.
     """
-    if device.type == "cpu":
-        return with_cpu_modules(net)
     if dtype == torch.float32 or not net.has_kernels:
         return net
     from voxcpm_grpc.models.voxcpm.fused_vae import FusedDecoder

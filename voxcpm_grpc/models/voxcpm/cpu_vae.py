@@ -34,9 +34,9 @@ def with_cpu_modules(net: Net) -> Net:
 
 def _converted(module: Module) -> Module:
     match module:
-        case CausalConv(stride=1) if module.weight.shape[-1] > 1 and module.groups == len(module.weight):
+        case CausalConv(stride=1) if module.weight.shape[1] == 1 == len(module.weight) // module.groups and _wide(module):
             return DepthwiseConv(module.weight[:, 0, :, None].unbind(1), module.bias[:, None], module.dilation)
-        case CausalConv(stride=1, dilation=1, groups=1) if len(module.weight) == 1 and module.weight.shape[-1] > 1:
+        case CausalConv(stride=1, dilation=1, groups=1) if len(module.weight) == 1 and _wide(module):
             return SingleOutputConv(module.weight[0].T.contiguous(), module.bias)
         case CausalUpsample() if len(module.weight) >= MANY_INPUTS and packing_serves():
             return _product_upsample(module)
@@ -46,6 +46,11 @@ def _converted(module: Module) -> Module:
             return InPlaceResidualUnit(tuple(_converted(part) for part in module.branch))
         case _:
             return module
+
+
+def _wide(module: CausalConv) -> bool:
+    """True if the convolution needs past inputs."""
+    return module.weight.shape[-1] > 1
 
 
 @dataclass(frozen=True, slots=True)
