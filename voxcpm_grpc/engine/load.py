@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from voxcpm_grpc import lora_files
+from voxcpm_grpc.engine.compilation import Compilation, cache_folder, compile_later
 from voxcpm_grpc.engine.engine import Engine
 from voxcpm_grpc.engine.host_memory import keep_freed_memory
 from voxcpm_grpc.errors import InvalidRequest, StartupError
@@ -19,6 +20,7 @@ from voxcpm_grpc.request import LoraInfo
 from voxcpm_grpc.settings.engine import EngineSettings
 
 SMALL_MODEL = 64 << 20  # bytes of weights
+LEAST_COMPILED = 16 << 20  # bytes of weights; a compilation of a smaller model, of tests, takes longer than it saves
 WEIGHTS = {".safetensors", ".bin", ".pth"}
 DEVICES = {"cuda", "cpu"}
 DEFAULT_LORAS = 16  # on the device, if there are any
@@ -47,6 +49,12 @@ def load_engine(
         raise StartupError("engine.dtype bfloat16 needs a GPU; a CPU computes in float32, also with bfloat16 weights")
     if settings.codec_dtype == "float16" and device.type == "cpu":
         raise StartupError("engine.codec_dtype float16 needs a GPU; a CPU decodes audio in float32")
+    size = _weights(directory)
+    threads = settings.threads or (1 if size < SMALL_MODEL else None)
+    if threads is None and engines > 1:
+        threads = max(1, torch.get_num_threads() // engines)
+    if threads is not None:
+        torch.set_num_threads(threads)
     options = LoadOptions(
         device=device,
         dtype=getattr(torch, dtype),
@@ -60,20 +68,18 @@ def load_engine(
         persistent=settings.persistent,
         merge_lora=settings.merge_lora,
         adapters=_adapter_options(settings),
+        compiled=cache_folder() if device.type == "cpu" and _compiles(settings, size) else None,
         codec_dtype=None if settings.codec_dtype == "auto" else getattr(torch, settings.codec_dtype),
     )
     model = load_model(directory, options)
     graphs = settings.graphs and device.type == "cuda" and model.capturable
     if graphs:
         _require_bindings()
-    threads = settings.threads or _default_threads(directory)
-    if threads is None and engines > 1:
-        threads = max(1, torch.get_num_threads() // engines)
-    if threads is not None:
-        torch.set_num_threads(threads)
     if device.type == "cpu":
         keep_freed_memory()
     engine = Engine(model, settings, device, graphs=graphs)
+    if model.compile_command and options.compiled:
+        compile_later(Compilation(model.compile_command, options.compiled))
     _add_loras(engine, settings)
     return engine
 
@@ -114,14 +120,20 @@ def default_slots(device: torch.device) -> int:
     return 128 if torch.cuda.get_device_properties(device).total_memory >= LARGE_GPU else 64
 
 
-def _default_threads(directory: Path) -> int | None:
-    """One thread for a small model, otherwise None, PyTorch's own choice.
+def _weights(directory: Path) -> int:
+    """Bytes of the files of weights. A model below SMALL_MODEL runs on one thread by default.
 
     Operations of microseconds gain nothing from more threads, and take the time slice of another process longer
     whenever one of the threads has to wait for it.
     """
-    sizes = [path.stat().st_size for path in directory.iterdir() if path.suffix in WEIGHTS]
-    return 1 if sum(sizes) < SMALL_MODEL else None
+    return sum(path.stat().st_size for path in directory.iterdir() if path.suffix in WEIGHTS)
+
+
+def _compiles(settings: EngineSettings, size: int) -> bool:
+    """True if parts of a model with so many bytes of weights are compiled for later starts."""
+    if settings.compile == "auto":
+        return LEAST_COMPILED <= size < SMALL_MODEL
+    return settings.compile == "on"
 
 
 def _select_device(name: str) -> torch.device:

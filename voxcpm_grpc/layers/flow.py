@@ -65,7 +65,12 @@ def euler(
     """
     x, strength = noise, cfg[:, None, None]
     for i, size in enumerate(schedule.size):
-        c, u = (v.float() for v in velocity(x, i))
-        u = u * ((c * u).sum((1, 2), keepdim=True) / (u.square().sum((1, 2), keepdim=True) + 1e-8))
-        x = x - size * torch.lerp(u, c, strength)
+        x = x - size * guided(*(v.float() for v in velocity(x, i)), strength)
     return x
+
+
+def guided(conditional: Tensor, unconditional: Tensor, strength: Tensor) -> Tensor:
+    """The velocity [b, P, D] of both, float32 [b, P, D], with guidance of strength [b, 1, 1]."""
+    c, u = conditional, unconditional
+    u = u * ((c * u).sum((1, 2), keepdim=True) / (u.square().sum((1, 2), keepdim=True) + 1e-8))
+    return torch.lerp(u, c, strength)

@@ -63,10 +63,8 @@ class PackedLinear(Linear):
 
     @classmethod
     def of(cls, linear: Linear) -> Linear:
-        """The packed form of a map; the map itself if its dtype is not float32."""
+        """The packed form of a map in float32."""
         weight = linear.weight
-        if weight.dtype != torch.float32:
-            return linear
         kept = weight if weight.nbytes <= PLAIN_BYTES else weight.new_empty(0)
         return cls(kept, linear.bias, linear.low_rank, pack(weight))
 

@@ -49,7 +49,8 @@ class LoadOptions:
     device: torch.device
     dtype: torch.dtype  # of the computation, independent of the dtype of the files
     attention: str = "auto"  # the backend: auto, reference, triton or flash
-    fused: bool | None = None  # kernels or plain operations for the transformers; None: kernels on a GPU in 16 bits
+    # Kernels or plain operations for the transformers. None: kernels on a GPU in 16 bits, oneDNN's products on a CPU.
+    fused: bool | None = None
     persistent: bool = True  # with `fused`, the diffusion of a single stream runs in one launch
     timesteps: tuple[int, ...] = (4, 6, 10)  # the counts that a request may use
     max_slots: int = 8
@@ -59,6 +60,9 @@ class LoadOptions:
     recorded_noise: Tensor | None = None  # float32 [steps, D, P], by SlotState.step: replaces the noise generator
     merge_lora: Path | None = None  # directory of an adapter that is merged into the weights
     adapters: AdapterOptions | None = None  # memory for adapters by request
+    compiled: Path | None = (
+        None  # the folder with parts that earlier starts have compiled for a CPU; None: none are used
+    )
     codec_dtype: torch.dtype | None = None  # of the codec's decoder; None: float16 on a GPU in 16 bits, else float32
 
 
@@ -199,6 +203,7 @@ class SpeechModel(ABC):
     layout: KVLayout
     codec: Codec
     places: int  # for adapters, see `write_adapter`
+    compile_command: tuple[str, ...] = ()  # arguments of Python that compile what LoadOptions.compiled lacks; or empty
     capturable: bool  # `prefill` and the parts of a step never wait for the host: they can be recorded in CUDA graphs
 
     @abstractmethod

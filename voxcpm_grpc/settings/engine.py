@@ -99,6 +99,11 @@ class EngineSettings(Frozen):
         description="CPU threads of an engine; default: 1 for a small model, otherwise an equal share of PyTorch's own"
         " default",
     )
+    compile: Literal["auto", "on", "off"] = Field(
+        default="auto",
+        description="on a CPU with a C++ compiler: compile the diffusion in the background, half a minute after a "
+        "start, for the starts after it; auto does that for small models, such as the demo voice",
+    )
     recorded_noise: Path | None = Field(
         default=None,
         description="a .npy file of float32 [steps, D, P] that replaces the noise generator, for parity tests",

@@ -6,6 +6,7 @@ imported inside the function that chooses it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -20,6 +21,7 @@ from voxcpm_grpc.layers.noise import GaussianNoise, Noise, RecordedNoise
 from voxcpm_grpc.layers.ops import Ops, TorchOps
 from voxcpm_grpc.layers.packed import PackedOps, packing_serves
 from voxcpm_grpc.models.base import LoadOptions
+from voxcpm_grpc.models.voxcpm.compiled_flow import CompiledFlow, Evaluation
 from voxcpm_grpc.models.voxcpm.cpu_vae import with_cpu_modules
 from voxcpm_grpc.models.voxcpm.flow import FlowSchedule, PatchFlow, PlainFlow
 from voxcpm_grpc.models.voxcpm.local import LocDiT
@@ -39,11 +41,17 @@ class Backend:
     persistent: bool  # with `fused`, the flow loop of a single stream is one launch if the kernel serves the model
     codec_dtype: torch.dtype  # of the codec's decoder
 
-    def flow(self, dit: LocDiT, schedules: dict[int, FlowSchedule]) -> PatchFlow:
-        """The diffusion with the weights of `dit`, under a schedule for each count of timesteps."""
+    def flow(
+        self, dit: LocDiT, schedules: dict[int, FlowSchedule], evaluations: Mapping[int, Evaluation] | None = None
+    ) -> PatchFlow:
+        """The diffusion with the weights of `dit`, under a schedule for each count of timesteps.
+
+        Without kernels it uses the compiled `evaluations` by number of sequences, if there are any.
+        """
         if not self.fused:
             plain = PlainFlow(dit)
-            return PatchFlow(schedules, single=plain, batch=plain)
+            loop = CompiledFlow(plain, evaluations) if evaluations else plain
+            return PatchFlow(schedules, single=loop, batch=loop)
         from voxcpm_grpc.models.voxcpm.fused_flow import FusedFlow
         from voxcpm_grpc.models.voxcpm.persistent import persistent_flow
 
@@ -73,7 +81,7 @@ def choose_backend(options: LoadOptions, frames: int, channels: int) -> Backend:
         device=device,
         dtype=dtype,
         attention=choose_attention(options.attention, device),
-        ops=choose_ops(fused, device),
+        ops=choose_ops(fused, device, packed=options.fused is None and dtype == torch.float32),
         noise=_choose_noise(options.recorded_noise, frames, channels, device),
         fused=fused,
         persistent=options.persistent and device.type == "cuda",
@@ -110,13 +118,13 @@ def choose_attention(name: str, device: torch.device) -> Attention:
         ) from error
 
 
-def choose_ops(fused: bool, device: torch.device) -> Ops:
+def choose_ops(fused: bool, device: torch.device, *, packed: bool = False) -> Ops:
     """The operations of a transformer layer besides attention: fused kernels, or plain PyTorch.
 
-    On a CPU the products of plain operations are oneDNN's, if it has them.
+    With `packed`, the products of plain operations on a CPU are oneDNN's, if it has them.
     """
     if not fused:
-        return PackedOps() if device.type == "cpu" and packing_serves() else TorchOps()
+        return PackedOps() if packed and device.type == "cpu" and packing_serves() else TorchOps()
     from voxcpm_grpc.layers.fused import TritonOps
 
     # The tiles need the shared memory and the matrix unit of Hopper.

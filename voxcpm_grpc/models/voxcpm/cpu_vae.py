@@ -34,7 +34,9 @@ def with_cpu_modules(net: Net) -> Net:
 
 def _converted(module: Module) -> Module:
     match module:
-        case CausalConv(stride=1) if module.weight.shape[1] == 1 == len(module.weight) // module.groups and _wide(module):
+        case CausalConv(stride=1) if module.weight.shape[1] == 1 == len(module.weight) // module.groups and _wide(
+            module
+        ):
             return DepthwiseConv(module.weight[:, 0, :, None].unbind(1), module.bias[:, None], module.dilation)
         case CausalConv(stride=1, dilation=1, groups=1) if len(module.weight) == 1 and _wide(module):
             return SingleOutputConv(module.weight[0].T.contiguous(), module.bias)

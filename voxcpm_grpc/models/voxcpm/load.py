@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,10 @@ from voxcpm_grpc.models.base import LoadOptions
 from voxcpm_grpc.models.voxcpm import lora
 from voxcpm_grpc.models.voxcpm.backend import choose_backend
 from voxcpm_grpc.models.voxcpm.codec import VoxCPMCodec
+from voxcpm_grpc.models.voxcpm.compiled_flow import CompiledFiles, Evaluation
+from voxcpm_grpc.models.voxcpm.config import VoxCPMConfig
 from voxcpm_grpc.models.voxcpm.flow import build_schedules
+from voxcpm_grpc.models.voxcpm.local import LocDiT
 from voxcpm_grpc.models.voxcpm.model import VoxCPM
 from voxcpm_grpc.models.voxcpm.networks import read_networks
 from voxcpm_grpc.models.voxcpm.parse import parse_config
@@ -23,6 +27,8 @@ from voxcpm_grpc.models.voxcpm.prompt import PromptLayout
 from voxcpm_grpc.models.voxcpm.tokenizer import TextTokenizer
 from voxcpm_grpc.models.voxcpm.vae import build_decoder, build_encoder, decoder_context
 from voxcpm_grpc.request import ModelInfo
+
+logger = logging.getLogger(__name__)
 
 
 def load_voxcpm(directory: Path, content: Any, options: LoadOptions) -> VoxCPM:
@@ -54,11 +60,13 @@ def load_voxcpm(directory: Path, content: Any, options: LoadOptions) -> VoxCPM:
     encoder, decoder = backend.encoder(encoder), backend.decoder(decoder)
     codec = VoxCPMCodec(config.vae, config.patch_size, encoder, decoder, device)
     schedules = build_schedules(networks.dit, options.timesteps, table, mean=config.mean_mode)
-    flow = backend.flow(networks.dit, schedules)
+    known = options.fingerprint() if options.fingerprint else fingerprint(directory)
+    evaluations, compile_command = _compiled(directory, config, networks.dit, known, options)
+    flow = backend.flow(networks.dit, schedules, evaluations)
     info = ModelInfo(
         name=options.name or directory.resolve().name,
         architecture=config.architecture,
-        fingerprint=options.fingerprint() if options.fingerprint else fingerprint(directory),
+        fingerprint=known,
         input_sample_rate=config.vae.sample_rate,
         output_sample_rate=config.vae.output_rate,
         patch_size=config.patch_size,
@@ -80,4 +88,22 @@ def load_voxcpm(directory: Path, content: Any, options: LoadOptions) -> VoxCPM:
         patch_shape=(config.patch_size, config.feat_dim),
         context=-(-decoder_context(config.vae) // config.patch_size),
     )
-    return VoxCPM(config, info, layout, networks, flow, codec, backend, bank)
+    return VoxCPM(config, info, layout, networks, flow, codec, backend, bank, compile_command)
+
+
+def _compiled(
+    directory: Path, config: VoxCPMConfig, dit: LocDiT, known: str, options: LoadOptions
+) -> tuple[dict[int, Evaluation], tuple[str, ...]]:
+    """The compiled evaluations of the diffusion that the cache has, and the command that compiles the others."""
+    if options.compiled is None:
+        return {}, ()
+    try:
+        files = CompiledFiles.of(options.compiled, known, options.merge_lora)
+        evaluations = files.load(dit, (config.patch_size, config.feat_dim))
+        missing = files.missing(options.max_slots)
+    except OSError as error:
+        logger.warning("the cache of compiled evaluations cannot be read: %s", error)
+        return {}, ()
+    command = "-m", "voxcpm_grpc.models.voxcpm.compile_flow", str(directory), str(torch.get_num_threads())
+    command = *command, str(files.folder), str(options.merge_lora or ""), *map(str, missing)
+    return evaluations, command if missing else ()

@@ -61,11 +61,13 @@ class VoxCPM(SpeechModel):
         codec: VoxCPMCodec,
         backend: Backend,
         bank: AdapterBank | None = None,
+        compile_command: tuple[str, ...] = (),
     ) -> None:
         self.config, self.info, self.prompt_layout = config, info, prompt_layout
         self.networks, self.flow, self.backend = networks, flow, backend
         self.codec = self._codec = codec
         self._bank = bank
+        self.compile_command = compile_command
         self.places = bank.places if bank else 0
         self.capturable = backend.attention.capturable
         self.layout = KVLayout(

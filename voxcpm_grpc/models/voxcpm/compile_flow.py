@@ -1,0 +1,81 @@
+"""Compiles evaluations of the diffusion for later starts, in a process of its own beside an engine.
+
+    python -m voxcpm_grpc.models.voxcpm.compile_flow DIRECTORY THREADS FOLDER MERGED COUNT...
+
+MERGED is the directory of a LoRA adapter, or empty; each COUNT is a number of sequences. The process has the lowest
+priority and ends when its standard input does, which is when the process that started it has ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from voxcpm_grpc.models.base import LoadOptions
+from voxcpm_grpc.models.voxcpm.compiled_flow import CompiledFiles, Evaluation, example, plain_evaluation
+from voxcpm_grpc.models.voxcpm.load import load_voxcpm
+from voxcpm_grpc.models.voxcpm.model import VoxCPM
+
+OPTIONS = {"freezing": True}  # the weights become constants, packed for the products
+
+
+class _Module(torch.nn.Module):
+    """An evaluation as a module, which is what PyTorch exports."""
+
+    def __init__(self, evaluate: Evaluation) -> None:
+        super().__init__()
+        self.evaluate = evaluate
+
+    def forward(self, x: Tensor, token: Tensor, mu: Tensor, condition: Tensor, cfg: Tensor, size: Tensor) -> Tensor:
+        return self.evaluate(x, token, mu, condition, cfg, size)
+
+
+@torch.no_grad()
+def compile_evaluation(model: VoxCPM, files: CompiledFiles, sequences: int) -> None:
+    """Compile the evaluation for so many sequences into its file. The model must have plain operations."""
+    dit, patch = model.networks.dit, (model.config.patch_size, model.config.feat_dim)
+    exported = torch.export.export(_Module(plain_evaluation(dit)), example(dit, patch, sequences))
+    with tempfile.TemporaryDirectory(dir=files.folder) as scratch:
+        compiler: Any = torch._inductor
+        made = compiler.aoti_compile_and_package(
+            exported, package_path=f"{scratch}/evaluation.pt2", inductor_configs=OPTIONS
+        )
+        Path(made).replace(files.path(sequences))
+
+
+def load_plain(directory: Path, merged: Path | None) -> VoxCPM:
+    """The model of a checkpoint on the CPU, with plain operations."""
+    content = json.loads((directory / "config.json").read_bytes())
+    content["architecture"] = str(content.get("architecture", "voxcpm")).lower()
+    options = LoadOptions(device=torch.device("cpu"), dtype=torch.float32, fused=False, merge_lora=merged, max_slots=1)
+    return load_voxcpm(directory, content, options)
+
+
+def main(directory: str, threads: str, folder: str, merged: str, *counts: str) -> None:
+    threading.Thread(target=_end_with_input, daemon=True).start()
+    torch.set_num_threads(int(threads))
+    path = Path(merged) if merged else None
+    model = load_plain(Path(directory), path)
+    files = CompiledFiles.of(Path(folder), model.info.fingerprint, path)
+    for count in counts:
+        compile_evaluation(model, files, int(count))
+
+
+def _end_with_input() -> None:
+    while os.read(0, 4096):
+        pass
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    if hasattr(os, "nice"):
+        os.nice(19)
+    main(*sys.argv[1:])
