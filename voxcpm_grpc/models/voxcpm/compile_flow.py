@@ -13,6 +13,9 @@ import os
 import sys
 import tempfile
 import threading
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +23,14 @@ import torch
 from torch import Tensor
 
 from voxcpm_grpc.models.base import LoadOptions
-from voxcpm_grpc.models.voxcpm.compiled_flow import CompiledFiles, Evaluation, example, plain_evaluation
+from voxcpm_grpc.models.voxcpm.compiled_flow import (
+    CompiledFiles,
+    Evaluation,
+    delete_unused,
+    example,
+    load_evaluation,
+    plain_evaluation,
+)
 from voxcpm_grpc.models.voxcpm.load import load_voxcpm
 from voxcpm_grpc.models.voxcpm.model import VoxCPM
 
@@ -48,7 +58,12 @@ def compile_evaluation(model: VoxCPM, files: CompiledFiles, sequences: int) -> N
         made = compiler.aoti_compile_and_package(
             exported, package_path=f"{scratch}/evaluation.pt2", inductor_configs=OPTIONS
         )
-        Path(made).replace(files.path(sequences))
+        with zipfile.ZipFile(made) as package:
+            library = next(name for name in package.namelist() if name.endswith(".so"))
+            path = Path(package.extract(library, scratch))
+        if load_evaluation(path, dit, patch, sequences) is None:
+            raise RuntimeError(f"the compiled evaluation of {sequences} sequences differs from the plain one")
+        path.replace(files.path(sequences))
 
 
 def load_plain(directory: Path, merged: Path | None) -> VoxCPM:
@@ -61,12 +76,33 @@ def load_plain(directory: Path, merged: Path | None) -> VoxCPM:
 
 def main(directory: str, threads: str, folder: str, merged: str, *counts: str) -> None:
     threading.Thread(target=_end_with_input, daemon=True).start()
-    torch.set_num_threads(int(threads))
-    path = Path(merged) if merged else None
-    model = load_plain(Path(directory), path)
-    files = CompiledFiles.of(Path(folder), model.info.fingerprint, path)
-    for count in counts:
-        compile_evaluation(model, files, int(count))
+    with _alone(Path(folder)) as alone:
+        if not alone:
+            return  # another engine compiles
+        torch.set_num_threads(int(threads))
+        path = Path(merged) if merged else None
+        model = load_plain(Path(directory), path)
+        files = CompiledFiles.of(Path(folder), model.info.fingerprint, path)
+        for count in counts:
+            compile_evaluation(model, files, int(count))
+        delete_unused(files.folder)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[bool]:
+    """True within the block if this is the only process that compiles into the folder."""
+    if sys.platform == "win32":
+        yield True
+        return
+    import fcntl
+
+    with (folder / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
 
 
 def _end_with_input() -> None:

@@ -1,7 +1,7 @@
 """The diffusion on a CPU with evaluations that PyTorch's compiler has compiled for a number of sequences.
 
-A compiled evaluation is a file that contains the weights. An engine loads those that an earlier start has left in the
-cache, and uses the plain loop for all other numbers of sequences.
+A compiled evaluation is a shared library that contains the weights. An engine loads those that an earlier start has
+left in the cache, and uses the plain loop for all other numbers of sequences.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import logging
 import os
 import platform
 import stat
-import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -29,6 +29,8 @@ from voxcpm_grpc.models.voxcpm.local import LocDiT
 logger = logging.getLogger(__name__)
 
 PACKAGE = Path(__file__).parents[2]
+SOURCES = "layers/*.py", "attention/*.py", "kernels/reference.py", "models/voxcpm/*.py"
+UNUSED_SECONDS = 30 * 24 * 3600.0  # after which a file is deleted
 MOST_SEQUENCES = 8
 TOLERANCE = 1e-3  # of a compiled evaluation against the plain one, relative to the largest value
 
@@ -90,17 +92,14 @@ class CompiledFiles:
     def of(cls, folder: Path, fingerprint: str, merged: Path | None) -> CompiledFiles:
         """Those of a checkpoint with this fingerprint, with a LoRA adapter merged into it. Raises OSError."""
         adapter = lora_files.fingerprint(merged) if merged else ""
-        known = hashlib.sha256(
-            "\0".join(
-                [torch.__version__, sys.version, _cpu(), str(torch.get_num_threads()), fingerprint, adapter]
-            ).encode()
-        )
-        for source in sorted(PACKAGE.rglob("*.py")):
+        facts = torch.__version__, _cpu(), str(torch.get_num_threads()), fingerprint, adapter
+        known = hashlib.sha256("\0".join(facts).encode())
+        for source in sorted(path for pattern in SOURCES for path in PACKAGE.glob(pattern)):
             known.update(source.read_bytes())
         return cls(folder, known.hexdigest()[:32])
 
     def path(self, sequences: int) -> Path:
-        return self.folder / f"{self.key}-{sequences}.pt2"
+        return self.folder / f"{self.key}-{sequences}.so"
 
     def missing(self, most: int) -> list[int]:
         """The numbers of sequences, up to `most`, that have no file."""
@@ -113,13 +112,23 @@ class CompiledFiles:
         if present and not _private(self.folder):
             logger.warning("compiled evaluations are not loaded: other users may write to their folder")
             return {}
-        loaded = {count: _load(path, dit, patch, count) for count, path in present.items()}
+        loaded = {count: load_evaluation(path, dit, patch, count) for count, path in present.items()}
         found = {count: evaluate for count, evaluate in loaded.items() if evaluate}
-        for count in present.keys() - found.keys():
-            paths[count].unlink(missing_ok=True)
+        for count, path in present.items():
+            if count in found:
+                path.touch()
+            else:
+                path.unlink(missing_ok=True)
         if present:
             logger.info("compiled evaluations loaded=%d unusable=%d", len(found), len(present) - len(found))
         return found
+
+
+def delete_unused(folder: Path) -> None:
+    """Delete the files of a cache folder that no start has loaded for UNUSED_SECONDS."""
+    for path in folder.glob("*.so"):
+        if time.time() - path.stat().st_mtime > UNUSED_SECONDS:
+            path.unlink(missing_ok=True)
 
 
 def _cpu() -> str:
@@ -142,12 +151,16 @@ def _private(folder: Path) -> bool:
 
 
 @torch.inference_mode()
-def _load(path: Path, dit: LocDiT, patch: tuple[int, int], sequences: int) -> Evaluation | None:
+def load_evaluation(path: Path, dit: LocDiT, patch: tuple[int, int], sequences: int) -> Evaluation | None:
     """The evaluation of a file; None if it cannot be loaded or differs from the plain one."""
     arguments = example(dit, patch, sequences)
     try:
-        compiler: Any = torch._inductor
-        evaluate = compiler.aoti_load_package(str(path))
+        # The public function loads packages, and first imports the compiler, which takes two seconds.
+        library: Any = torch._C._aoti.AOTIModelContainerRunnerCpu(str(path), 1)
+
+        def evaluate(*arguments: Tensor) -> Tensor:
+            return library.run(list(arguments))[0]
+
         made, expected = evaluate(*arguments), plain_evaluation(dit)(*arguments)
     except Exception as error:  # a broken file has many kinds of errors
         logger.debug("the compiled evaluation %s cannot be loaded: %s", path.name, error)
