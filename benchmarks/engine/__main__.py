@@ -26,6 +26,7 @@ from benchmarks.measuring.bursts import Row
 from benchmarks.measuring.environment import command, gpu_memory_gib, versions
 from benchmarks.measuring.flags import command_parser, integers
 from voxcpm_grpc.checkpoint import resolve
+from voxcpm_grpc.engine.compilation import compile_now
 from voxcpm_grpc.engine.engine import Engine
 from voxcpm_grpc.engine.load import load_engine
 from voxcpm_grpc.request import Admitted, AudioChunk, CodecChunk, Finished, Request
@@ -119,6 +120,7 @@ def main() -> None:
     parser.add_argument("--upload-seconds", type=float, default=0.0, help="length of a recording to encode meanwhile")
     parser.add_argument("--loras", type=Path, default=None, help="directory of adapters, each in a folder of its own")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
+    parser.add_argument("--compile", action="store_true", help="on a CPU: compile what an earlier run has not, first")
     parser.add_argument("--eager", action="store_true", help="use no CUDA graphs")
     parser.add_argument("--json", type=Path, help="also write the table to this file")
     options = parser.parse_args()
@@ -131,8 +133,12 @@ def main() -> None:
         timesteps=(options.timesteps,),
         graphs=not options.eager,
         loras=tuple(f"{path.name}={path}" for path in adapters),
+        compile="on" if options.compile else "off",
     )
     engine = load_engine(resolve(options.model), options.model, settings)
+    if engine.compilation:
+        compile_now(engine.compilation)
+        engine = load_engine(resolve(options.model), options.model, settings)
     rows, first = [], 0
     print(bursts.HEADINGS)
     with torch.inference_mode():

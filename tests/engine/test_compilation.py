@@ -8,7 +8,6 @@ import sys
 import pytest
 from support.checkpoints import TINY
 
-from voxcpm_grpc.engine import load
 from voxcpm_grpc.engine.compilation import Compilation, cache_folder, compile_later
 from voxcpm_grpc.engine.load import load_engine
 from voxcpm_grpc.settings.engine import EngineSettings
@@ -26,14 +25,12 @@ def finish(command, folder):
     assert not thread.is_alive()
 
 
-def test_a_command_runs_with_one_compiler_and_a_private_folder(compiler, tmp_path, caplog):
+def test_a_command_runs_and_its_folder_is_private(compiler, tmp_path, caplog):
     caplog.set_level(logging.INFO)
     folder, found = tmp_path / "compiled", tmp_path / "found"
-    code = f"import os; open({str(found)!r}, 'w').write(os.environ['TORCHINDUCTOR_COMPILE_THREADS'])"
-    finish(("-c", code), folder)
-    assert found.read_text() == "1"
+    finish(("-c", f"open({str(found)!r}, 'w').close()"), folder)
+    assert found.exists()
     assert folder.stat().st_mode & 0o077 == 0
-    assert list(folder.iterdir()) == []
     assert "compiled for later starts" in caplog.text
 
 
@@ -74,18 +71,11 @@ def test_the_process_ends_with_the_one_that_started_it(tmp_path):
     subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60, check=True)
 
 
-def test_the_cache_is_where_the_user_keeps_caches(monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert cache_folder() == tmp_path / "voxcpm-grpc" / "compiled"
-
-
 @pytest.mark.parametrize(("setting", "asked"), [("auto", False), ("off", False), ("on", True)])
 def test_a_tiny_model_is_compiled_only_if_the_setting_says_so(monkeypatch, tmp_path, setting, asked):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    later = []
-    monkeypatch.setattr(load, "compile_later", later.append)
-    load_engine(TINY, "tiny", EngineSettings(device="cpu", max_slots=2, compile=setting))
-    assert bool(later) == asked
-    if asked:
-        assert later[0].command[-2:] == ("1", "2")
-        assert later[0].folder == cache_folder()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    engine = load_engine(TINY, "tiny", EngineSettings(device="cpu", max_slots=2, compile=setting))
+    assert bool(engine.compilation) == asked
+    if engine.compilation:
+        assert engine.compilation.command[-2:] == ("1", "2")
+        assert engine.compilation.folder == cache_folder()

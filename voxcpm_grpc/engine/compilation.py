@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,12 +27,12 @@ class Compilation:
 
 def cache_folder() -> Path:
     """The folder for compiled parts, which only its owner can read or write."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "voxcpm-grpc" / "compiled"
+    return Path.home() / ".cache" / "voxcpm-grpc" / "compiled"
 
 
 def has_compiler() -> bool:
     """True if there is a C++ compiler where PyTorch looks for it."""
-    return any(shutil.which(name) for name in (os.environ.get("CXX", ""), "g++", "c++", "clang++") if name)
+    return any(shutil.which(name) for name in ("g++", "c++", "clang++"))
 
 
 def compile_later(compilation: Compilation, delay: float = DELAY_SECONDS) -> threading.Thread | None:
@@ -50,13 +48,12 @@ def compile_later(compilation: Compilation, delay: float = DELAY_SECONDS) -> thr
     return thread
 
 
-def _run(compilation: Compilation, delay: float) -> None:
-    threading.Event().wait(delay)
+def compile_now(compilation: Compilation) -> None:
+    """Run the command and wait for it. A failure costs a line in the log and nothing else."""
     started = monotonic()
     try:
         compilation.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=compilation.folder) as scratch:
-            failure = _wait(compilation.command, scratch)
+        failure = _wait(compilation.command)
     except OSError as error:
         failure = str(error)
     if failure is not None:
@@ -65,15 +62,18 @@ def _run(compilation: Compilation, delay: float) -> None:
         logger.info("compiled for later starts seconds=%.0f", monotonic() - started)
 
 
-def _wait(command: Sequence[str], scratch: str) -> str | None:
+def _run(compilation: Compilation, delay: float) -> None:
+    threading.Event().wait(delay)
+    compile_now(compilation)
+
+
+def _wait(command: Sequence[str]) -> str | None:
     """Run a command to its end; returns the last line of its errors if it fails."""
-    environment = os.environ | {"TORCHINDUCTOR_COMPILE_THREADS": "1", "TORCHINDUCTOR_CACHE_DIR": scratch}
     with subprocess.Popen(
         (sys.executable, *command),
         stdin=subprocess.PIPE,  # open until this process ends
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
-        env=environment,
     ) as process:
         assert process.stderr
         lines = process.stderr.read().decode(errors="replace").strip().splitlines()

@@ -18,6 +18,7 @@ from voxcpm_grpc import progress
 from voxcpm_grpc.engine.batch import Batch
 from voxcpm_grpc.engine.blocks import BlockManager, page_keys
 from voxcpm_grpc.engine.codec_jobs import CodecJobs
+from voxcpm_grpc.engine.compilation import Compilation
 from voxcpm_grpc.engine.host_copy import HostCopy
 from voxcpm_grpc.engine.kv_cache import allocate_kv, count_pages
 from voxcpm_grpc.engine.places import Places
@@ -74,6 +75,7 @@ class Engine:
         self.model = model
         self.info = info
         self.prefix_caching = settings.prefix_caching
+        self.compilation: Compilation | None = None  # of parts for later starts, which its owner may run
         on_device = Slots.allocate(model, slots, -(-max_len // settings.page_size), device)
         if graphs:
             precompile(

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from voxcpm_grpc import lora_files
-from voxcpm_grpc.engine.compilation import Compilation, cache_folder, compile_later
+from voxcpm_grpc.engine.compilation import Compilation, cache_folder
 from voxcpm_grpc.engine.engine import Engine
 from voxcpm_grpc.engine.host_memory import keep_freed_memory
 from voxcpm_grpc.errors import InvalidRequest, StartupError
@@ -79,7 +79,7 @@ def load_engine(
         keep_freed_memory()
     engine = Engine(model, settings, device, graphs=graphs)
     if model.compile_command and options.compiled:
-        compile_later(Compilation(model.compile_command, options.compiled))
+        engine.compilation = Compilation(model.compile_command, options.compiled)
     _add_loras(engine, settings)
     return engine
 
@@ -126,7 +126,7 @@ def _weights(directory: Path) -> int:
     Operations of microseconds gain nothing from more threads, and take the time slice of another process longer
     whenever one of the threads has to wait for it.
     """
-    return sum(path.stat().st_size for path in directory.iterdir() if path.suffix in WEIGHTS)
+    return sum(path.stat().st_size for path in directory.glob("*") if path.suffix in WEIGHTS)
 
 
 def _compiles(settings: EngineSettings, size: int) -> bool:

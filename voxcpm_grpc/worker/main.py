@@ -16,6 +16,7 @@ from pathlib import Path
 import zmq
 
 from voxcpm_grpc import checkpoint, progress
+from voxcpm_grpc.engine.compilation import compile_later
 from voxcpm_grpc.errors import StartupError, VoxCPMError
 from voxcpm_grpc.ipc import child_process, messages
 from voxcpm_grpc.ipc.child_process import Addresses
@@ -50,7 +51,12 @@ class LoadEngine:
             # so does the fingerprint.
             from voxcpm_grpc.engine.load import load_engine
 
-            return load_engine(self.directory, self.name, self.settings, engines=self.engines, fingerprint=fingerprint)
+            engine = load_engine(
+                self.directory, self.name, self.settings, engines=self.engines, fingerprint=fingerprint
+            )
+        if engine.compilation:
+            compile_later(engine.compilation)
+        return engine
 
 
 def main(addresses: Addresses, make_engine: Callable[[], EngineLike], log: LogOptions) -> None:

@@ -7,8 +7,7 @@ import pytest
 import torch
 from support.checkpoints import TINY
 
-from voxcpm_grpc.engine import load
-from voxcpm_grpc.engine.compilation import compile_later
+from voxcpm_grpc.engine.compilation import compile_now
 from voxcpm_grpc.engine.load import load_engine
 from voxcpm_grpc.models.voxcpm.compiled_flow import CompiledFlow
 from voxcpm_grpc.request import AudioChunk, Request, Sampling
@@ -35,14 +34,13 @@ def speak(engine, count):
 def starts(tmp_path_factory):
     """The engines of a first start, whose compilation has finished, and of a second one."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        threads = []
-        patched.setattr(load, "compile_later", lambda work: threads.append(compile_later(work, delay=0.0)))
+        patched.setenv("HOME", str(tmp_path_factory.mktemp("cache")))
         settings = EngineSettings(device="cpu", max_slots=STREAMS, compile="on")
         first = load_engine(TINY, "tiny", settings)
-        threads[0].join(280)
+        assert first.compilation
+        compile_now(first.compilation)
         second = load_engine(TINY, "tiny", settings)
-        assert len(threads) == 1, "the second start compiles again"
+        assert second.compilation is None
         yield first, second
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
-import tempfile
 import threading
 import zipfile
 from collections.abc import Iterator
@@ -49,21 +49,20 @@ class _Module(torch.nn.Module):
 
 
 @torch.no_grad()
-def compile_evaluation(model: VoxCPM, files: CompiledFiles, sequences: int) -> None:
+def compile_evaluation(model: VoxCPM, files: CompiledFiles, sequences: int, scratch: Path) -> None:
     """Compile the evaluation for so many sequences into its file. The model must have plain operations."""
     dit, patch = model.networks.dit, (model.config.patch_size, model.config.feat_dim)
     exported = torch.export.export(_Module(plain_evaluation(dit)), example(dit, patch, sequences))
-    with tempfile.TemporaryDirectory(dir=files.folder) as scratch:
-        compiler: Any = torch._inductor
-        made = compiler.aoti_compile_and_package(
-            exported, package_path=f"{scratch}/evaluation.pt2", inductor_configs=OPTIONS
-        )
-        with zipfile.ZipFile(made) as package:
-            library = next(name for name in package.namelist() if name.endswith(".so"))
-            path = Path(package.extract(library, scratch))
-        if load_evaluation(path, dit, patch, sequences) is None:
-            raise RuntimeError(f"the compiled evaluation of {sequences} sequences differs from the plain one")
-        path.replace(files.path(sequences))
+    compiler: Any = torch._inductor
+    made = compiler.aoti_compile_and_package(
+        exported, package_path=str(scratch / "evaluation.pt2"), inductor_configs=OPTIONS
+    )
+    with zipfile.ZipFile(made) as package:
+        library = next(name for name in package.namelist() if name.endswith(".so"))
+        path = Path(package.extract(library, scratch))
+    if load_evaluation(path, dit, patch, sequences) is None:
+        raise RuntimeError(f"the compiled evaluation of {sequences} sequences differs from the plain one")
+    path.replace(files.path(sequences))
 
 
 def load_plain(directory: Path, merged: Path | None) -> VoxCPM:
@@ -83,9 +82,25 @@ def main(directory: str, threads: str, folder: str, merged: str, *counts: str) -
         path = Path(merged) if merged else None
         model = load_plain(Path(directory), path)
         files = CompiledFiles.of(Path(folder), model.info.fingerprint, path)
-        for count in counts:
-            compile_evaluation(model, files, int(count))
+        scratch = files.folder / "scratch"
+        shutil.rmtree(scratch, ignore_errors=True)  # of a process that was ended
+        scratch.mkdir()
+        with _one_compiler(scratch):
+            for count in counts:
+                compile_evaluation(model, files, int(count), scratch)
+        shutil.rmtree(scratch)
         delete_unused(files.folder)
+
+
+@contextmanager
+def _one_compiler(scratch: Path) -> Iterator[None]:
+    """PyTorch's compiler runs in this process alone, with all its files in `scratch`."""
+    import torch._inductor.config as config
+    from torch._inductor.utils import fresh_cache
+
+    parallel: Any = config
+    with parallel.patch(compile_threads=1), fresh_cache(dir=str(scratch)):
+        yield
 
 
 @contextmanager

@@ -156,7 +156,8 @@ def load_evaluation(path: Path, dit: LocDiT, patch: tuple[int, int], sequences: 
     arguments = example(dit, patch, sequences)
     try:
         # The public function loads packages, and first imports the compiler, which takes two seconds.
-        library: Any = torch._C._aoti.AOTIModelContainerRunnerCpu(str(path), 1)
+        native: Any = torch._C
+        library = native._aoti.AOTIModelContainerRunnerCpu(str(path), 1)
 
         def evaluate(*arguments: Tensor) -> Tensor:
             return library.run(list(arguments))[0]
