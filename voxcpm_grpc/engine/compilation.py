@@ -25,9 +25,12 @@ class Compilation:
     folder: Path
 
 
-def cache_folder() -> Path:
-    """The folder for compiled parts, which only its owner can read or write."""
-    return Path.home() / ".cache" / "voxcpm-grpc" / "compiled"
+def cache_folder() -> Path | None:
+    """The folder for compiled parts, which only its owner can read or write; None for a user without a home."""
+    try:
+        return Path.home() / ".cache" / "voxcpm-grpc" / "compiled"
+    except RuntimeError:
+        return None
 
 
 def has_compiler() -> bool:
