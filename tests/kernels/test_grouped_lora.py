@@ -95,9 +95,80 @@ def test_few_places(grouped_lora, target, agree, rows, places):
     compare(grouped_lora, agree, out, x, adapters(x, places - 1, -1), *few, (32,))
 
 
+@pytest.mark.parametrize("rows", [1, 7, 40])
+def test_sums_of_squares_are_brought_up_to_date(grouped_lora, target, agree, rows):
+    out, x, down, up = operands(target, rows, 96, (128,))
+    adapter = adapters(x, 2, -1, 0)
+    squares = torch.full((4, rows), -1.0, device=x.device)
+    grouped_lora.prepare(x, adapter, down, up, (128,)).add(out, squares=squares)
+    agree(squares, torch.where(adapter < 0, -1.0, out.float().unflatten(1, (4, 32)).square().sum(2).t()))
+
+
+@pytest.mark.parametrize(
+    ("rows", "inputs"),
+    [
+        (1, 1024),
+        (8, 1024),
+        *[pytest.param(*size, marks=pytest.mark.gpu) for size in ((1, 2048), (8, 2048), (64, 1024))],
+    ],
+)
+def test_an_update_beside_a_product_of_the_same_rows(grouped_lora, target, agree, rows, inputs):
+    """Chains of products and updates agree with separate calls, although their launches overlap."""
+    from voxcpm_grpc.kernels.gemm_tiles import Epilogue, choose_tile
+    from voxcpm_grpc.kernels.gemv import gemv_linear_add
+    from voxcpm_grpc.kernels.skinny_gemm import linear_add
+
+    device, dtype = target
+    _, x, down, up = operands(target, rows, inputs, (inputs,), rank=64)
+    up *= 0.1
+    weight = (torch.randn(inputs, inputs) * inputs**-0.5).to(device, dtype)
+    adapter = adapters(x, 2, -1, 0, 3, 3)
+    tile = choose_tile(Epilogue.ADD, rows, inputs, inputs)
+    counters = torch.zeros(1024, dtype=torch.int32, device=device)
+
+    def chain(layers, *, beside):
+        y = x
+        for _ in range(layers):
+            update = grouped_lora.prepare(y, adapter, down, up, (inputs,), beside=beside)
+            if rows == 1:
+                out = gemv_linear_add(y, weight, y, 0.5, late=beside)
+            else:
+                assert tile
+                out, _ = linear_add(y, weight, y, 0.5, tile, counters, late=beside)
+            update.add(out, scale=0.5)
+            y = out
+        return y
+
+    truth = x.float()
+    for _ in range(2):
+        total = reference.linear_add(truth, weight.float(), truth, 0.5)
+        exact = truth, adapter, down.float(), up.float(), (inputs,)
+        reference.add_low_rank(total, *exact, scale=0.5)
+        truth = total
+    agree(chain(2, beside=True), truth)
+    if device == "cpu":
+        return
+    expected = chain(6, beside=False)
+    agree(chain(6, beside=True), expected.float())
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = chain(6, beside=True)
+    graph.replay()
+    first = out.clone()
+    agree(first, expected.float())
+    for _ in range(50):
+        out.fill_(torch.nan)
+        graph.replay()
+        assert torch.equal(out, first)
+
+
 def test_sizes_that_do_not_fit_are_refused(grouped_lora, target):
     out, x, down, up = operands(target, 4, 96, (24, 8))
     with pytest.raises(ValueError, match="4 rows of 3 sequences"):
         grouped_lora.add_low_rank(out, x, adapters(x[:3], 0), down, up, (24, 8))
     with pytest.raises(ValueError, match=r"2 maps .* outputs of \[32\]"):
         grouped_lora.add_low_rank(out, x, adapters(x, 0), down, up, (32,))
+    with pytest.raises(ValueError, match=r"out has 16 columns for outputs of \[24, 8\]"):
+        grouped_lora.add_low_rank(out[:, :16].contiguous(), x, adapters(x, 0), down, up, (24, 8))
+    with pytest.raises(ValueError, match="one part, not 2"):
+        grouped_lora.prepare(x, adapters(x, 0), down, up, (24, 8)).add(out, squares=torch.zeros(1, 4))

@@ -18,9 +18,9 @@ from voxcpm_grpc.kernels.launch import launch_next, overlaps, wait
 _HELD = 64  # weights in the registers of a thread: eight loads of 16 bytes in flight
 
 
-def gemv_norm_linear(x: Tensor, eps: float, weight: Tensor) -> Tensor:
-    """Computes `reference.norm_linear` for one row."""
-    return _launch(x, weight, weight.shape[0], eps=eps)
+def gemv_norm_linear(x: Tensor, eps: float, weight: Tensor, *, late: bool = False) -> Tensor:
+    """Computes `reference.norm_linear` for one row. For `late` see `launch`."""
+    return _launch(x, weight, weight.shape[0], eps=eps, late=late)
 
 
 def gemv_norm_gated(x: Tensor, eps: float, weight: Tensor) -> Tensor:
@@ -28,9 +28,9 @@ def gemv_norm_gated(x: Tensor, eps: float, weight: Tensor) -> Tensor:
     return _launch(x, weight, weight.shape[0] // 2, eps=eps, gated=True)
 
 
-def gemv_linear_add(x: Tensor, weight: Tensor, residual: Tensor, scale: float) -> Tensor:
-    """Computes `reference.linear_add` for one row."""
-    return _launch(x, weight, weight.shape[0], residual=residual, scale=scale)
+def gemv_linear_add(x: Tensor, weight: Tensor, residual: Tensor, scale: float, *, late: bool = False) -> Tensor:
+    """Computes `reference.linear_add` for one row. For `late` see `launch`."""
+    return _launch(x, weight, weight.shape[0], residual=residual, scale=scale, late=late)
 
 
 def _launch(
@@ -42,6 +42,7 @@ def _launch(
     gated: bool = False,
     residual: Tensor | None = None,
     scale: float = 1.0,
+    late: bool = False,
 ) -> Tensor:
     rows, inputs = x.shape
     if rows != 1:
@@ -67,6 +68,7 @@ def _launch(
         NORM=eps is not None,
         GATED=gated,
         ADD=residual is not None,
+        LATE=late,
         OVERLAP=overlap,
         num_warps=warps,
         **({"launch_pdl": True} if overlap else {}),
@@ -89,9 +91,10 @@ def _gemv_kernel(
     NORM: tl.constexpr,
     GATED: tl.constexpr,
     ADD: tl.constexpr,
+    LATE: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
-    launch_next(OVERLAP)
+    launch_next(OVERLAP and not LATE)
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     present = column < OUTPUTS
     k = tl.arange(0, BLOCK)
@@ -103,6 +106,7 @@ def _gemv_kernel(
     if GATED:
         up = tl.load(weight + OUTPUTS * INPUTS + where, mask=mask, other=0.0)
     wait(OVERLAP)
+    launch_next(OVERLAP and LATE)
     entry = tl.load(x + k[None, :], mask=inside, other=0.0).to(tl.float32)
     if NORM:
         entry *= tl.rsqrt(tl.sum(entry * entry, 1)[:, None] / INPUTS + eps)

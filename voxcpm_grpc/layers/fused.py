@@ -46,23 +46,30 @@ class TritonOps:
         return RMSNorm(None, norm.eps), Linear(linear.weight * norm.weight, low_rank=low_rank)
 
     def norm_linear(self, stream: ResidualStream, norm: RMSNorm, linear: Linear) -> Tensor:
+        x, adapter, low_rank = stream.x, stream.adapter, linear.low_rank
+        if adapter is None or low_rank is None:
+            return self._norm_linear(stream, norm, linear)
+        if norm.weight is None and self._is_own(Epilogue.NONE, x, linear):
+            update = low_rank.beside(x, adapter, eps=norm.eps)
+            out = self._norm_linear(stream, norm, linear, late=True)
+            update.add(out)
+            return out
         out = self._norm_linear(stream, norm, linear)
-        if stream.adapter is not None and linear.low_rank is not None:
-            if norm.weight is None:
-                linear.low_rank.add(out, stream.x, stream.adapter, eps=norm.eps)
-            else:
-                linear.low_rank.add(out, rms_norm(stream.x, norm.weight, norm.eps), stream.adapter)
+        if norm.weight is None:
+            low_rank.add(out, x, adapter, eps=norm.eps)
+        else:
+            low_rank.add(out, rms_norm(x, norm.weight, norm.eps), adapter)
         return out
 
-    def _norm_linear(self, stream: ResidualStream, norm: RMSNorm, linear: Linear) -> Tensor:
-        """`norm_linear` without adapters."""
+    def _norm_linear(self, stream: ResidualStream, norm: RMSNorm, linear: Linear, *, late: bool = False) -> Tensor:
+        """`norm_linear` without adapters. `late`, for kernels of this project: see `kernels.launch`."""
         x, weight = stream.x, linear.weight
         if len(x) == 1 and norm.weight is None and linear.bias is None:
-            return gemv_norm_linear(x, norm.eps, weight)
+            return gemv_norm_linear(x, norm.eps, weight, late=late)
         tile = self._tile(Epilogue.NONE, x, linear)
         if tile is None:
             return linear(rms_norm(x, norm.weight, norm.eps))
-        return norm_linear(*self._counted(stream, norm), norm.eps, weight, tile)
+        return norm_linear(*self._counted(stream, norm), norm.eps, weight, tile, late=late)
 
     def linear_norm(self, stream: ResidualStream, norm: RMSNorm, linear: Linear) -> tuple[Tensor, RowNorm | None]:
         x = stream.x
@@ -87,24 +94,32 @@ class TritonOps:
         return norm_gated(*self._counted(stream, norm), norm.eps, weight, tile)
 
     def linear_add(self, x: Tensor, linear: Linear, stream: ResidualStream, scale: float) -> ResidualStream:
-        adapter = stream.adapter
+        adapter, low_rank = stream.adapter, linear.low_rank
         if linear.bias is not None:
             return ResidualStream(stream.x + linear(x, adapter) * scale, adapter=adapter)
-        if adapter is not None and linear.low_rank is not None:
-            # Before the product, because the product also computes the squares of the sum.
-            stream = stream if stream.exclusive else replace(stream, x=stream.x.clone(), exclusive=True)
-            linear.low_rank.add(stream.x, x, adapter, scale=scale)
-        if len(x) == 1:
-            return ResidualStream(gemv_linear_add(x, linear.weight, stream.x, scale), exclusive=True, adapter=adapter)
-        tile = self._tile(Epilogue.ADD, x, linear)
-        if tile is None:
+        if not self._is_own(Epilogue.ADD, x, linear):
+            if adapter is not None and low_rank is not None:
+                stream = stream if stream.exclusive else replace(stream, x=stream.x.clone(), exclusive=True)
+                low_rank.add(stream.x, x, adapter, scale=scale)
             total = self._add_by_library(x, linear.weight, stream, scale)
             return ResidualStream(total, exclusive=True, adapter=adapter)
-        total, squares = linear_add(x, linear.weight, stream.x, scale, tile, self.counters)
+        update = None if adapter is None or low_rank is None else low_rank.beside(x, adapter)
+        late = update is not None
+        tile = self._tile(Epilogue.ADD, x, linear)
+        if tile is None or len(x) == 1:
+            total, squares = gemv_linear_add(x, linear.weight, stream.x, scale, late=late), None
+        else:
+            total, squares = linear_add(x, linear.weight, stream.x, scale, tile, self.counters, late=late)
+        if update is not None:
+            update.add(total, scale=scale, squares=squares)
         return ResidualStream(total, squares, exclusive=True, adapter=adapter)
 
     def norm(self, stream: ResidualStream, norm: RMSNorm) -> Tensor:
         return rms_norm(stream.x, norm.weight, norm.eps)
+
+    def _is_own(self, epilogue: Epilogue, x: Tensor, linear: Linear) -> bool:
+        """True if a kernel of this project computes the map of x, whose norm has no weight."""
+        return linear.bias is None and (len(x) == 1 or self._tile(epilogue, x, linear) is not None)
 
     def _tile(self, epilogue: Epilogue, x: Tensor, linear: Linear) -> Tile | None:
         if not self.tiled or linear.bias is not None:
