@@ -312,6 +312,7 @@ class AsyncClient:
         name: str | None = None,
         labels: Mapping[str, str] | None = None,
         ttl: float | None = None,
+        lora: str | None = None,
         model: str = "",
     ) -> Voice:
         """Change a stored voice and return it as it is now. The options that are given replace those of the voice.
@@ -323,9 +324,10 @@ class AsyncClient:
             name: New name, as in VoiceOptions; an empty string removes it. Default: `None`.
             labels: New labels, which replace all labels, as in VoiceOptions. Default: `None`.
             ttl: New time to live in seconds, as in VoiceOptions. Default: `None`.
+            lora: New LoRA adapter, as in VoiceOptions; an empty string removes it. Default: `None`.
             model: As for `get_voice`. Default: `""`.
         """
-        request = pb.UpdateVoiceRequest(id=id, display_name=name, model=model)
+        request = pb.UpdateVoiceRequest(id=id, display_name=name, lora=lora, model=model)
         if labels is not None:
             request.labels.CopyFrom(pb.VoiceLabels(labels=labels))
         if ttl is not None:

@@ -250,6 +250,7 @@ class Client:
         name: str | None = None,
         labels: Mapping[str, str] | None = None,
         ttl: float | None = None,
+        lora: str | None = None,
         model: str = "",
     ) -> Voice:
         """Change a stored voice and return it as it is now. The options that are given replace those of the voice.
@@ -261,9 +262,11 @@ class Client:
             name: New name, as in VoiceOptions; an empty string removes it. Default: `None`.
             labels: New labels, which replace all labels, as in VoiceOptions. Default: `None`.
             ttl: New time to live in seconds, as in VoiceOptions. Default: `None`.
+            lora: New LoRA adapter, as in VoiceOptions; an empty string removes it. Default: `None`.
             model: As for `get_voice`. Default: `""`.
         """
-        return self._loop.run(self._client.update_voice(id, name=name, labels=labels, ttl=ttl, model=model))
+        change = self._client.update_voice(id, name=name, labels=labels, ttl=ttl, lora=lora, model=model)
+        return self._loop.run(change)
 
     def delete_voice(self, id: str, *, missing_ok: bool = False, cascade: bool = False, model: str = "") -> None:
         """Delete a stored voice. Streams that use it continue.

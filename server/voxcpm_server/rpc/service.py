@@ -31,12 +31,13 @@ from voxcpm_server.speech.session import Session
 from voxcpm_server.speech.spelling import Lexicon
 from voxcpm_server.speech.text_preparation import TextPreparation
 from voxcpm_server.text.normalizer import TextNormalizer
-from voxcpm_server.voices.builder import ChosenVoice, Created, recording_warnings
+from voxcpm_server.voices.builder import ChosenVoice, Created, VoiceBuilder, recording_warnings
 from voxcpm_server.voices.catalog import VoiceCatalog
 from voxcpm_server.voices.store.io_threads import IoThreads
 from voxcpm_server.voices.store.stored_voice import StoredVoice
 from voxcpm_server.voices.uploads import UploadBudget, nothing_after_commit, read_config, receive, reception
 from voxcpm_server.wire import replies, requests, voice_requests
+from voxcpm_server.wire.fields import inside
 from voxcpm_server.wire.inputs import (
     AudioRole,
     GenerateConfig,
@@ -103,9 +104,10 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
         call.voice = chosen.name
         log.debug(LogLine("voice", request_id=call.request_id, voice=chosen.name))
         config = replace(config, voice=VoiceChoice())  # frees the recordings inside: a stream may last for long
-        session = self._session(model, config, chosen, call)
+        with inside("config"):
+            session = self._session(model, config, chosen, call)
         try:
-            await session.run(first, messages)
+            await session.run(first, _with_loras(messages, model.builder, chosen))
         finally:
             call.characters, call.audio_seconds = session.characters, session.audio_seconds
             call.arrival_to_audio_seconds = session.summary.arrival_to_audio_seconds
@@ -162,7 +164,10 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
         name, change = voice_requests.update(request)
         call.voice = name
         catalog = self._models.catalog(name, voice_requests.model(request))
-        voice = await catalog.update(await _id(catalog, name, call.caller), change, call.caller)
+        id = await _id(catalog, name, call.caller)
+        if change.lora and (model := self._models.name_of((await catalog.find(id, call.caller)).fingerprint)):
+            self._models.find(model).builder.check_lora(change.lora)
+        voice = await catalog.update(id, change, call.caller)
         model = self._models.name_of(voice.fingerprint)
         return replies.update_voice(voice, model=model, with_owner=call.caller.admin)
 
@@ -323,9 +328,9 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
     def _session(
         self, model: Model, config: GenerateConfig, chosen: ChosenVoice, call: Call, reply: Reply | None = None
     ) -> Session:
-        """A session of a call, with a reply stream of its own unless one is given."""
+        """A session of a call, with a reply stream of its own unless one is given. Its turns have their adapters."""
         return Session(
-            config,
+            replace(config, turn=model.builder.with_lora(config.turn, chosen)),
             chosen.conditioning,
             chosen.name,
             pool=model.pool,
@@ -351,6 +356,17 @@ async def _id(catalog: VoiceCatalog, name: str, caller: Caller) -> str:
     except (InvalidRequest, NotFound) as error:
         error.field = "id"
         raise
+
+
+async def _with_loras(
+    messages: AsyncIterator[GenerateInput], builder: VoiceBuilder, chosen: ChosenVoice
+) -> AsyncIterator[GenerateInput]:
+    """The messages, with the LoRA adapters of the turns that choose none: that of the voice."""
+    async for message in messages:
+        if isinstance(message, TurnChange):
+            yield replace(message, config=builder.with_lora(message.config, chosen))
+        else:
+            yield message
 
 
 async def _send_reconstruction(model: Model, stored: StoredVoice, chunks: ChunkWriter) -> None:

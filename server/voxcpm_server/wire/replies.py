@@ -84,6 +84,7 @@ def handle(voice: Voice, *, model: str, reused: bool = False, with_owner: bool =
         reused=reused,
         principal=voice.principal if with_owner else "",
         model=model,
+        lora=voice.lora,
     )
 
 

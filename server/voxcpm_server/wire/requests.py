@@ -117,13 +117,15 @@ class RequestReader:
         with inside("turn"):
             if turn.normalize:
                 packages.check()
+            lora = read_lora(turn, self._info)
             return inputs.TurnConfig(
                 sampling=read_ends(turn, self._sampling(turn.sampling), self._info),
                 style=self._style(turn.style),
                 effects=self._effects(turn),
                 normalize=turn.normalize,
                 max_attempts=read_max_attempts(turn),
-                lora=read_lora(turn, self._info),
+                lora=lora or "",
+                has_lora=lora is not None,
             )
 
     def _effects(self, turn: pb.TurnConfig) -> Effects:
@@ -308,7 +310,7 @@ class RequestReader:
             sources = self._hifi_sources(config)
         with inside("preview"):
             preview = self._preview(config.preview, has_prompt=not isinstance(config, pb.AddReferenceConfig))
-        return inputs.UploadConfig(options=options(config.options), preview=preview, **sources)
+        return inputs.UploadConfig(options=options(config.options, self._info), preview=preview, **sources)
 
     def _preview(self, preview: pb.Preview, *, has_prompt: bool) -> inputs.Preview | None:
         mode = read_enum(PREVIEWS, preview.mode, "mode")

@@ -61,13 +61,19 @@ def read_max_attempts(turn: pb.TurnConfig) -> int:
     return given if turn.retry_badcase else 1
 
 
-def read_lora(turn: pb.TurnConfig, info: ModelInfo) -> str:
-    """The name of the LoRA adapter of a turn; empty for none. Raises NotFound."""
-    name = turn.lora
+def read_lora(message: pb.TurnConfig | pb.VoiceOptions, info: ModelInfo) -> str | None:
+    """The name of a LoRA adapter; empty for none, and None if it is not set. Raises NotFound."""
+    if not message.HasField("lora"):
+        return None
+    check_lora(message.lora, info)
+    return message.lora
+
+
+def check_lora(name: str, info: ModelInfo) -> None:
+    """Raise NotFound if there is no LoRA adapter of this name. An empty name is none."""
     if name and name not in info.loras:
         known = ", ".join(info.loras) or "none; its operator adds them with --lora NAME=DIRECTORY"
         raise NotFound(f"there is no LoRA adapter {name[:MAX_SHOWN]!r}; the server has {known}", field="lora")
-    return name
 
 
 def read_ends(turn: pb.TurnConfig, sampling: Sampling, info: ModelInfo) -> Sampling:
