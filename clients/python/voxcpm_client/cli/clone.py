@@ -70,8 +70,8 @@ def clone(
     """Store a recording as a voice and print its id.
 
     Clone a voice only if its owner agrees. With --transcript, the recording FILE becomes a prompt, which later speech
-    continues. With --reference-only, later speech takes its timbre alone. --hifi combines both. The adapter of --lora is
-    stored with the voice: later speech uses it, too. Defaults in parentheses are those of the server.
+    continues. With --reference-only, later speech takes its timbre alone. --hifi combines both. Later speech uses the
+    adapter of --lora, too. Defaults in parentheses are those of the server.
 
     \b
     Examples:
