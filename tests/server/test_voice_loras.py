@@ -10,11 +10,13 @@ import pytest
 from support import goldens
 from support.servers import serving
 from support.uploads import add_hifi, add_prompt, add_reference, chunks_of, conditioned, recording, tone, upload
+from support.voice_stores import voice
 
 from voxcpm_client import Audition, Client, SpeechError, SpeechOptions
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.voices.presets import Preset
+from voxcpm_server.wire.inputs import VoiceChange
 
 NOT_FOUND, FAILED, INVALID = (
     grpc.StatusCode.NOT_FOUND,
@@ -86,16 +88,16 @@ async def test_a_stream_speaks_with_the_adapter_of_its_voice(served):
 
 @pytest.mark.parametrize(("turn", "expected"), [(UNSET, "anna"), (NONE, ""), (BERT, "bert"), (ANNA, "anna")])
 async def test_a_turn_overrides_the_adapter_of_the_voice(served, turn, expected):
-    voice = await add_reference(served, options=named("anna"))
-    config = conditioned(voice=voice.id)
+    stored = await add_reference(served, options=named("anna"))
+    config = conditioned(voice=stored.id)
     config.turn.CopyFrom(turn or pb.TurnConfig())
     await served.generate(config, "One. ", END, turn or pb.TurnConfig(), "Two.")
     assert adapters(served) == [expected, expected]
 
 
 async def test_turns_that_change_the_adapter_in_force_continue_no_speech_before_them(served):
-    voice = await add_reference(served, options=named("anna"))
-    config = conditioned(voice=voice.id)
+    stored = await add_reference(served, options=named("anna"))
+    config = conditioned(voice=stored.id)
     config.segmentation.continuity = pb.CONTINUITY_MODE_CARRY
     style = pb.TurnConfig(sampling=pb.Sampling(cfg_value=3.0))
     turns = ["One. ", END, ANNA, "Two. ", END, NONE, "Three. ", END, style, "Four. ", END, BERT, "Five."]
@@ -174,17 +176,17 @@ async def test_previews_and_auditions_speak_with_the_adapter_of_the_new_voice(se
 
 async def test_an_adapter_that_is_gone_is_named_with_its_voice_and_the_remedies(serve_front, fake):
     async with serve_front(having(fake(), "anna")) as before:
-        voice = await add_reference(before, options=named("anna"))
+        stored = await add_reference(before, options=named("anna"))
     async with serve_front(having(fake(), "bert")) as served:
-        assert await shown(served, voice.id) == "anna"
-        later = pb.GenerateConfig(conditioning=pb.Conditioning(voice=voice.id), turn=NONE)
-        streams = [(conditioned(voice=voice.id), "Hello."), (later, "One. ", END, pb.TurnConfig(), "Two.")]
+        assert await shown(served, stored.id) == "anna"
+        later = pb.GenerateConfig(conditioning=pb.Conditioning(voice=stored.id), turn=NONE)
+        streams = [(conditioned(voice=stored.id), "Hello."), (later, "One. ", END, pb.TurnConfig(), "Two.")]
         for messages in streams:
             code, text, _ = await error_of(served.generate(*messages))
             assert code is FAILED
-            for part in (f"voice {voice.id}", "'anna'", "register the adapter", "set lora to an empty string"):
+            for part in (f"voice {stored.id}", "'anna'", "register the adapter", "set lora to an empty string"):
                 assert part in text
-        config = conditioned(voice=voice.id)
+        config = conditioned(voice=stored.id)
         config.turn.CopyFrom(BERT)
         await served.generate(config, "Hello.")
         assert adapters(served)[-1] == "bert"
@@ -192,7 +194,7 @@ async def test_an_adapter_that_is_gone_is_named_with_its_voice_and_the_remedies(
         code, text, _ = await error_of(add_reference(served, preview=preview))
         assert code is FAILED and "register the adapter" in text
         assert (await add_reference(served, options=named(""))).lora == ""
-        assert await lora_of(served, voice=voice.id) == ""
+        assert await lora_of(served, voice=stored.id) == ""
 
 
 async def test_a_preset_has_an_adapter(serve_front, fake):
@@ -221,17 +223,26 @@ async def test_models_have_adapters_of_their_own(serve_front, fake):
     one, two = having(fake(), "anna"), having(fake(), "bert")
     one.info, two.info = replace(one.info, name="one"), replace(two.info, name="two", fingerprint="e" * 40)
     async with serve_front(one, [two]) as served:
-        voice = await add_reference(served, options=named("bert"), model="two")
+        stored = await add_reference(served, options=named("bert"), model="two")
         code, _, _ = await error_of(add_reference(served, options=named("anna"), model="two"))
         assert code is NOT_FOUND
-        code, text, _ = await error_of(served.stub.UpdateVoice(pb.UpdateVoiceRequest(id=voice.id, lora="anna")))
+        code, text, _ = await error_of(served.stub.UpdateVoice(pb.UpdateVoiceRequest(id=stored.id, lora="anna")))
         assert code is NOT_FOUND and "the server has bert" in text
-        update = pb.UpdateVoiceRequest(id=voice.id, lora="bert", display_name="Bea")
+        update = pb.UpdateVoiceRequest(id=stored.id, lora="bert", display_name="Bea")
         assert (await served.stub.UpdateVoice(update)).handle.lora == "bert"
         config = conditioned(voice="Bea")
         config.model = "two"
         await served.generate(config, "Hello.")
         assert [request.lora for request in two.requests] == ["bert"]
+
+
+async def test_every_store_keeps_the_adapter_for_all_servers(servers):
+    one, other = servers.open(), servers.open()
+    [(stored, _)] = await one.add(voice(lora="anna"))
+    assert (await other.load(stored.id)).voice.lora == (await other.find(stored.id)).lora == "anna"
+    assert (await other.update(stored.id, VoiceChange(lora="bert"))).lora == "bert"
+    assert (await one.load(stored.id)).voice.lora == (await one.page())[0][0].lora == "bert"
+    assert (await servers.open().update(stored.id, VoiceChange(lora=""))).lora == ""
 
 
 def test_a_voice_with_an_adapter_sounds_as_a_turn_with_it_also_after_a_restart(tmp_path):

@@ -56,6 +56,8 @@ ELSEWHERE: Mapping[str, str] = {
     "DEADLINE_EXCEEDED": "conformance/test_cancellation.py::test_a_stream_that_ends_early_frees_its_slot",
     "pauses wait to be sent": "server/test_silences.py::test_too_many_waiting_pauses_are_refused",
     "there is no LoRA adapter": "server/test_loras.py::test_an_unknown_adapter_is_not_found",
+    "speaks with the LoRA adapter": "server/test_voice_loras.py::test_an_adapter_that_is_gone_is_named_with_its_voice",
+    "set lora to one of them": "server/test_voice_loras.py::test_two_voices_with_different_adapters_need_a_choice",
     "which normalise text": "server/test_normalize.py::test_without_the_packages_normalize_is_refused",
     "that normalises text was stopped": "system/normalize/test_normalizer.py::test_a_process_that_is_killed",
     # faults of engines, stores, decode workers and installations
