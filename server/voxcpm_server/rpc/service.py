@@ -165,8 +165,10 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
         call.voice = name
         catalog = self._models.catalog(name, voice_requests.model(request))
         id = await _id(catalog, name, call.caller)
-        if change.lora and (model := self._models.name_of((await catalog.find(id, call.caller)).fingerprint)):
-            self._models.find(model).builder.check_lora(change.lora)
+        if change.lora:
+            voice = await catalog.find(id, call.caller)
+            if model := self._models.name_of(voice.fingerprint):
+                self._models.find(model).builder.check_lora(change.lora)
         voice = await catalog.update(id, change, call.caller)
         model = self._models.name_of(voice.fingerprint)
         return replies.update_voice(voice, model=model, with_owner=call.caller.admin)
