@@ -12,7 +12,7 @@ from support.servers import serving
 from support.uploads import add_hifi, add_prompt, add_reference, chunks_of, conditioned, recording, tone, upload
 from support.voice_stores import voice
 
-from voxcpm_client import Audition, Client, SpeechError, SpeechOptions
+from voxcpm_client import Audition, Client, SpeechError
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.voices.presets import Preset
@@ -131,13 +131,9 @@ async def test_two_voices_with_different_adapters_need_a_choice(served, details_
 
 async def test_the_adapter_of_a_voice_is_updated_and_removed(served):
     first = await add_reference(served, options=named("anna"))
-    for change, expected in (
-        ({"lora": "bert"}, "bert"),
-        ({"display_name": "Ada"}, "bert"),
-        ({"lora": ""}, ""),
-        ({"lora": "anna"}, "anna"),
-    ):
-        updated = (await served.stub.UpdateVoice(pb.UpdateVoiceRequest(id=first.id, **change))).handle
+    for name, lora, expected in ((None, "bert", "bert"), ("Ada", None, "bert"), (None, "", ""), (None, "anna", "anna")):
+        change = pb.UpdateVoiceRequest(id=first.id, display_name=name, lora=lora)
+        updated = (await served.stub.UpdateVoice(change)).handle
         assert (updated.id, updated.lora, await shown(served, first.id)) == (first.id, expected, expected)
         assert await lora_of(served, voice=first.id) == expected
     code, text, _ = await error_of(served.stub.UpdateVoice(pb.UpdateVoiceRequest(id=first.id, lora="nobody")))
@@ -249,13 +245,13 @@ def test_a_voice_with_an_adapter_sounds_as_a_turn_with_it_also_after_a_restart(t
     """A real server, which reads a real adapter; the second one has another name for it."""
     adapter = goldens.GOLDENS / "lora_attention" / "adapter"
     voices, sound, flags = tmp_path / "voices", tone(), ("--devices", "cpu")
-    short: SpeechOptions = {"seed": 3, "timesteps": 4, "min_steps": 5, "max_steps": 6}
+    short: dict[str, Any] = {"seed": 3, "timesteps": 4, "min_steps": 5, "max_steps": 6}
 
     def said(client: Client, **options: Any) -> bytes:
-        return client.say("Hi.", **{**short, **options}).samples.tobytes()
+        return client.say("Hi.", **short, **options).samples.tobytes()
 
     with serving(voices, "--lora", f"anna={adapter}", *flags) as server, Client(server.address) as client:
-        audition = Audition("Hi.", seed=3, timesteps=4, min_steps=5, max_steps=6)
+        audition = Audition("Hi.", **short)
         stored = client.add_reference(sound, name="Ada", lora="anna", preview=audition)
         assert (stored.lora, client.get_voice("Ada").lora, client.voices()[0].lora) == ("anna", "anna", "anna")
         adapted, alone = said(client, reference=sound, lora="anna"), said(client, reference=sound)
