@@ -250,7 +250,9 @@ class Dispatcher:
             case Attach(attached, address):
                 self._fronts.add(attached)
                 self._attach(attached, address)
-                reports[attached] += [ready_report(engine), self._loras.report]
+                reports[attached].append(ready_report(engine))
+                if (loras := self._loras.report).failed:
+                    reports[attached].append(loras)
             case Detach(detached):
                 self._fronts.discard(detached)
                 self._loads.pop(detached, None)
