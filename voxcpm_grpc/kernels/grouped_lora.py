@@ -2,7 +2,7 @@
 
 A program serves 16 rows, of few sequences if these have several rows each. The first kernel maps the rows of one
 adapter to the low rank, in several shares of the inputs if there are few rows. The second one adds up the shares and
-maps them to the outputs.
+maps them to the outputs. Both find their adapter and load its weights before their input exists (see `launch`).
 """
 
 # pyright: reportArgumentType=false, reportCallIssue=false, reportGeneralTypeIssues=false, reportOperatorIssue=false
@@ -42,7 +42,10 @@ def add_low_rank(
     eps: float | None = None,
     scale: float = 1.0,
 ) -> None:
-    """Computes `reference.add_low_rank`. The rank is a power of two, at least 16."""
+    """Computes `reference.add_low_rank`. The rank is a power of two, at least 16.
+
+    `adapter` is read while previous kernels still run: it must not come from one of the overlapping kernels before.
+    """
     rows, inputs = x.shape
     places, count, rank, _ = down.shape
     sequences = len(adapter)
@@ -155,21 +158,25 @@ def _shrink_kernel(
     OVERLAP: tl.constexpr,
 ):
     launch_next(OVERLAP)
+    HELD: tl.constexpr = SHARE == DEPTH  # one tile of weights, in registers
     part = tl.program_id(2) // SPLITS
     split = tl.program_id(2) % SPLITS
-    wait(OVERLAP)
     row, own, place = _rows_and_place(rows, sequences, adapter, ROWS, PLACES, SINGLE)
+    rank = tl.arange(0, RANK)
+    base = down + ((tl.maximum(place, 0) * PARTS + part) * RANK + rank[None, :]).to(tl.int64) * INPUTS
+    step = split * SHARE + tl.arange(0, DEPTH)
+    weight = tl.load(base + step[:, None], mask=(step < tl.where(place < 0, 0, INPUTS))[:, None], other=0.0)
+    wait(OVERLAP)
     if place < 0:
         return
-    rank = tl.arange(0, RANK)
     low = tl.zeros([ROWS, RANK], tl.float32)
     square = tl.zeros([ROWS], tl.float32)
-    base = down + ((place * PARTS + part) * RANK + rank[None, :]).to(tl.int64) * INPUTS
-    for k in tl.range(0, SHARE, DEPTH, num_stages=1 if SHARE == DEPTH else 3):
+    for k in tl.range(0, SHARE, DEPTH, num_stages=1 if HELD else 3):
         step = split * SHARE + k + tl.arange(0, DEPTH)
         known = step < INPUTS
         entry = tl.load(x + row[:, None] * INPUTS + step[None, :], mask=own[:, None] & known[None, :], other=0.0)
-        weight = tl.load(base + step[:, None], mask=known[:, None], other=0.0)
+        if not HELD:
+            weight = tl.load(base + step[:, None], mask=known[:, None], other=0.0)
         if SQUARED:
             wide = entry.to(tl.float32)
             square += tl.sum(wide * wide, 1)
@@ -222,12 +229,12 @@ def _expand_kernel(
     column = start + (block - before) * COLUMNS + tl.arange(0, COLUMNS)
     known = column < end
     rank = tl.arange(0, RANK)
-    wait(OVERLAP)
     row, own, place = _rows_and_place(rows, sequences, adapter, ROWS, PLACES, SINGLE)
+    weights = up + (tl.maximum(place, 0) * OUTPUTS + column[None, :]).to(tl.int64) * RANK + rank[:, None]
+    weight = tl.load(weights, mask=(column < tl.where(place < 0, 0, end))[None, :], other=0.0)
+    wait(OVERLAP)
     if place < 0:
         return
-    weights = up + (place * OUTPUTS + column[None, :]).to(tl.int64) * RANK + rank[:, None]
-    weight = tl.load(weights, mask=known[None, :], other=0.0)
     where = row[:, None] * OUTPUTS + column[None, :]
     changed = own[:, None] & known[None, :]
     total = tl.load(out + where, mask=changed, other=0.0).to(tl.float32)
