@@ -35,7 +35,7 @@ async def test_an_adapter_that_one_front_registers_speaks_for_all(folder):
         for front in (one, two):
             for _ in range(3):
                 assert await front.ask("say", id) == 1000
-            assert await front.ask("engines") == [[id], [id]]
+            await front.reaches([[id], [id]], "engines")
         with pytest.raises(AlreadyExists):
             await two.ask("register", "anna", str(write_lora(folder / "other")))
         with pytest.raises(InvalidRequest, match="has no lora_config"):
@@ -85,20 +85,14 @@ async def test_a_registration_ends_with_its_front(folder):
     async with remote_fronts(folder, 2, engines("a")) as (one, two):
         directory = str(write_lora(folder / "anna", then=f"after {may_read}"))
         registering = asyncio.create_task(two.ask("register", "anna", directory))
+        await until((folder / "may read.reading").exists)
         with pytest.raises(AlreadyExists):
-            await until_refused(one, "anna", str(write_lora(folder / "other")))
+            await one.ask("register", "anna", str(write_lora(folder / "other")))
         await two.replaced()
         await asyncio.wait([registering])
         may_read.touch()
         id = await one.ask("register", "anna", directory)
         await two.reaches([[id]], "engines")
-
-
-async def until_refused(front: RemoteFront, name: str, directory: str) -> None:
-    """Register and unregister an adapter until that raises an error."""
-    while True:
-        await front.ask("register", name, directory)
-        await front.ask("unregister", name)
 
 
 async def test_an_engine_that_restarts_has_the_adapters_for_all_fronts(folder):

@@ -64,7 +64,7 @@ def request(id: str, steps: int, text: str = "Hello.", lora: str = "") -> Reques
 def write_lora(directory: Path, number: float = 1000.0, then: str = "") -> Path:
     """Write the files of an adapter for fake engines, which add `number` to all samples; returns the directory.
 
-    `then`: "after PATH" lets the engine read until that file exists, "fault" lets it fail.
+    `then`: "after PATH" lets the engine read until that file exists, with PATH.reading meanwhile; "fault" lets it fail.
     """
     directory.mkdir(parents=True, exist_ok=True)
     (directory / lora_files.CONFIG).write_text(then)
@@ -166,6 +166,7 @@ class FakeEngine:
             case ["fault"]:
                 raise RuntimeError("a secret of the implementation")
             case ["after", path]:
+                Path(f"{path}.reading").touch()
                 while not Path(path).exists():
                     time.sleep(0.005)
         return float((files / lora_files.WEIGHTS).read_text())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -101,7 +100,6 @@ def _add_loras(engine: Engine, settings: EngineSettings) -> None:
             engine.add_lora(info, engine.read_lora(info))
         except InvalidRequest as error:
             raise StartupError(f"the LoRA adapter {entry}: {error.message}") from None
-    engine.info = replace(engine.info, loras=tuple(info.name for info in engine.loras()))
 
 
 def default_slots(device: torch.device) -> int:

@@ -252,9 +252,13 @@ class EnginePool:
         """
         return self._loras.hold(name)
 
-    def streams_with(self, name: str) -> int:
-        """The number of streams that hold an adapter of this name, also one that was unregistered."""
-        return self._loras.streams_with(name)
+    def find_lora(self, name: str) -> LoraInfo:
+        """The adapter that new streams get for a name. Raises NotFound."""
+        return self._loras.find(name)
+
+    def streams_with(self, id: str) -> int:
+        """The number of streams that hold the adapter with this id, also one that was unregistered."""
+        return self._loras.streams_with(id)
 
     async def register_lora(self, name: str, source: str, directory: Path) -> LoraInfo:
         """Let all engines read the adapter in `directory`. Returns when streams may choose it.

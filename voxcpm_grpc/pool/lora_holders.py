@@ -48,7 +48,7 @@ class LoraHolders:
         for info in self.registered:
             if info.name == name:
                 return info
-        known = ", ".join(info.name for info in self.registered) or "none; its operator adds them"
+        known = ", ".join(info.name for info in self.registered) or "none; its operator adds them with --lora NAME=DIRECTORY"
         raise NotFound(f"there is no LoRA adapter {name[:MAX_SHOWN]!r}; the server has {known}", field="lora")
 
     @contextlib.contextmanager
@@ -72,9 +72,9 @@ class LoraHolders:
         """True if requests of streams may name the id."""
         return id in self._held
 
-    def streams_with(self, name: str) -> int:
-        """The number of streams that hold an adapter of this name, also one that is registered no longer."""
-        return sum(held.streams for held in self._held.values() if held.info.name == name)
+    def streams_with(self, id: str) -> int:
+        """The number of streams that hold an adapter, also one that is registered no longer."""
+        return self._held[id].streams if id in self._held else 0
 
     def _release_if_unused(self, held: _Held) -> None:
         if not held.registered and not held.streams and self._held.pop(held.info.id, None):
