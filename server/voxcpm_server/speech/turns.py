@@ -32,6 +32,11 @@ class Turns:
         self.chars = 0  # code points of all text
 
     @property
+    def loras(self) -> set[str]:
+        """The LoRA adapters of the open turn and of those that open from now on."""
+        return {self.config.lora, self._segmenter.turn_config.lora if self._is_open else ""}
+
+    @property
     def pending(self) -> int:
         """Code points that wait for the end of their segment."""
         return self._segmenter.pending

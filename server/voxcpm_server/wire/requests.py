@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections.abc import Callable
 from typing import Any
 
 from voxcpm_grpc.audio import NO_EFFECTS, AudioFormat, Effects
@@ -36,12 +37,14 @@ LANGUAGE_TAG = re.compile(rf"(?=.{{0,{MAX_LANGUAGE}}}$)([A-Za-z]{{2,8}}(-[A-Za-z
 class RequestReader:
     """Reads the messages of streams for one model and one set of limits.
 
-    Every method raises InvalidRequest with the path of the field at fault, or FailedPrecondition.
+    Every method raises InvalidRequest with the path of the field at fault, or FailedPrecondition. `find_lora` raises
+    NotFound for the name of a LoRA adapter that the model does not have.
     """
 
-    def __init__(self, info: ModelInfo, limits: LimitSettings) -> None:
+    def __init__(self, info: ModelInfo, limits: LimitSettings, find_lora: Callable[[str], object]) -> None:
         self._info = info
         self._limits = limits
+        self._find_lora = find_lora
 
     def generate(self, message: pb.GenerateRequest) -> inputs.GenerateInput:
         match message.WhichOneof("request"):
@@ -123,7 +126,7 @@ class RequestReader:
                 effects=self._effects(turn),
                 normalize=turn.normalize,
                 max_attempts=read_max_attempts(turn),
-                lora=read_lora(turn, self._info),
+                lora=read_lora(turn, self._find_lora),
             )
 
     def _effects(self, turn: pb.TurnConfig) -> Effects:
