@@ -189,6 +189,7 @@ async def running_server(
         )
         if admin is not None:
             admin.stats.watch(pools, gate, service.uploads, lambda: store.count)
+            admin.loras.serve(made)
         if rpc.load_reports is not None:
             rpc.load_reports.watch(pools)
         if metrics is not None:

@@ -101,8 +101,11 @@ RULES: Mapping[str, tuple[str, ...]] = {
         "settings",
         "errors",
     ),
+    "voxcpm_server.lora_cache": ("errors",),
+    "voxcpm_server.lora_sources": ("voxcpm_server.lora_cache", "hub", "hub_errors", "lora_files", "errors"),
     "voxcpm_server.rpc": (
         "voxcpm_server.auth",
+        "voxcpm_server.lora_sources",
         "voxcpm_server.speech",
         "voxcpm_server.text",
         "voxcpm_server.voices",
@@ -117,8 +120,6 @@ RULES: Mapping[str, tuple[str, ...]] = {
     ),
     "voxcpm_server.http": ("voxcpm_gateway", "ipc", "pool.background", "logs", "settings", "errors"),
     "voxcpm_server.download": ("ipc", "checkpoint", "progress", "settings", "errors"),
-    "voxcpm_server.lora_cache": ("errors",),
-    "voxcpm_server.lora_sources": ("voxcpm_server.lora_cache", "hub", "hub_errors", "lora_files", "errors"),
     "voxcpm_server.start": ("checkpoint", "progress", "settings"),
     "voxcpm_server.pools": (
         "voxcpm_server.download",

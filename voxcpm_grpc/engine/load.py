@@ -14,12 +14,11 @@ from voxcpm_grpc.errors import InvalidRequest, StartupError
 from voxcpm_grpc.models.base import AdapterOptions, LoadOptions
 from voxcpm_grpc.models.families import load_model
 from voxcpm_grpc.request import LoraInfo
-from voxcpm_grpc.settings.engine import EngineSettings
+from voxcpm_grpc.settings.engine import DEFAULT_LORAS, EngineSettings
 
 SMALL_MODEL = 64 << 20  # bytes of weights
 WEIGHTS = {".safetensors", ".bin", ".pth"}
 DEVICES = {"cuda", "cpu"}
-DEFAULT_LORAS = 16  # on the device, if there are any
 LARGE_GPU = 40 * 10**9  # bytes of memory, enough for twice the streams; such a GPU is usually fast enough for them
 
 

@@ -31,6 +31,12 @@ async def describe(name: str, source: str, directory: Path) -> LoraInfo:
     return LoraInfo(id=uuid.uuid4().hex, name=name, source=source, directory=str(directory), fingerprint=fingerprint)
 
 
+def name_in_use(name: str) -> AlreadyExists:
+    return AlreadyExists(
+        f"there is a LoRA adapter {name!r} already; unregister it first, or choose another name", field="name"
+    )
+
+
 class AdapterEngine(Protocol):
     """An engine that takes commands."""
 
@@ -101,10 +107,7 @@ class AdapterCatalog:
 
     async def register(self, info: LoraInfo) -> None:
         if info.name in self._names():
-            raise AlreadyExists(
-                f"there is a LoRA adapter {info.name!r} already; unregister it first, or choose another name",
-                field="name",
-            )
+            raise name_in_use(info.name)
         self._joining[info.id] = info
         try:
             self._complete()

@@ -29,7 +29,7 @@ from voxcpm_grpc.errors import (
 )
 from voxcpm_grpc.ipc.messages import Check, Decode, Encode, Submit
 from voxcpm_grpc.logs import LogLine, LogOptions
-from voxcpm_grpc.pool.adapters import AdapterCatalog, AdapterRegistry, describe
+from voxcpm_grpc.pool.adapters import AdapterCatalog, AdapterRegistry, describe, name_in_use
 from voxcpm_grpc.pool.background import close_all
 from voxcpm_grpc.pool.balancer import Balancer, Room, prefix_of, work_of, work_of_coding
 from voxcpm_grpc.pool.engine_call import EngineCall
@@ -256,6 +256,11 @@ class EnginePool:
         """The adapter that new streams get for a name. Raises NotFound."""
         return self._loras.find(name)
 
+    def require_new_lora(self, name: str) -> None:
+        """Raise AlreadyExists if an adapter has the name, so that a registration would fail."""
+        if any(info.name == name for info in self.loras()):
+            raise name_in_use(name)
+
     def streams_with(self, id: str) -> int:
         """The number of streams that hold the adapter with this id, also one that was unregistered."""
         return self._loras.streams_with(id)
@@ -263,19 +268,21 @@ class EnginePool:
     async def register_lora(self, name: str, source: str, directory: Path) -> LoraInfo:
         """Let all engines read the adapter in `directory`. Returns when streams may choose it.
 
-        Raises InvalidRequest for its files, AlreadyExists for its name, and Unavailable without engines. Then, and if
-        it is cancelled, no engine keeps it.
+        Raises InvalidRequest for its files, AlreadyExists for its name, FailedPrecondition if the engines take none, and
+        Unavailable without engines. Then, and if it is cancelled, no engine keeps it.
         """
         info = await describe(name, source, directory)
         await self._registry.register(info)
         return info
 
-    async def unregister_lora(self, name: str) -> None:
+    async def unregister_lora(self, name: str) -> LoraInfo:
         """Withdraw an adapter from new streams. Engines free it when no stream of any front holds it.
 
         Raises NotFound.
         """
-        await self._registry.unregister(self._loras.find(name).id)
+        info = self._loras.find(name)
+        await self._registry.unregister(info.id)
+        return info
 
     async def close(self) -> None:
         """Stop all engines. Calls in progress end as if the engines were lost."""

@@ -31,8 +31,8 @@ class LoraHolders:
 
     @property
     def registered(self) -> tuple[LoraInfo, ...]:
-        """The adapters that new streams may choose, in the order of their registration."""
-        return tuple(held.info for held in self._held.values() if held.registered)
+        """The adapters that new streams may choose, in the order of their registration. For any thread."""
+        return tuple(held.info for held in list(self._held.values()) if held.registered)
 
     def update(self, registered: tuple[LoraInfo, ...]) -> None:
         """Set the adapters that new streams may choose."""

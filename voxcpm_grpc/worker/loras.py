@@ -104,7 +104,7 @@ class EngineLoras:
                 raise outcome
             self._engine.add_lora(info, outcome)
         except VoxCPMError as error:
-            logger.warning(LogLine("a LoRA adapter is refused", lora=info.name, code=code_of(error)))
+            logger.warning(LogLine("a LoRA adapter is refused", lora=info.name, code=code_of(error), error=error.message))
             self._failed[info.id] = Failed.of(info.id, error)
         except Exception as error:
             logger.error(LogLine("a LoRA adapter cannot be read", lora=info.name), exc_info=error)
@@ -146,4 +146,7 @@ class EngineLoras:
                 "register it again",
                 field="lora",
             )
-        return self._engine.read_lora(info)
+        try:
+            return self._engine.read_lora(info)
+        except InvalidRequest as error:
+            raise InvalidRequest(f"the LoRA adapter {info.name!r}: {error.message}", field="source") from None
