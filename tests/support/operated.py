@@ -25,6 +25,7 @@ from voxcpm_server.app import Running, running_server
 
 MAX_STEPS = 1000
 SLOTS = 3
+ENGINE = MakeFake(slots=SLOTS)
 
 
 @dataclass
@@ -57,7 +58,7 @@ class Operated:
 
 @asynccontextmanager
 async def operated(
-    folder: Path, make: MakeFake = MakeFake(slots=SLOTS), lora_sources: Sequence[object] = (), **settings: Any
+    folder: Path, make: MakeFake = ENGINE, lora_sources: Sequence[object] = (), **settings: Any
 ) -> AsyncIterator[Operated]:
     """A server with one engine, by default of SLOTS slots, which makes audio without a model."""
     launcher = Launcher([make], name="engine 0")

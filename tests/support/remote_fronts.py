@@ -60,7 +60,8 @@ class _Service:
     async def say(self, id: str) -> float:
         """The first sample of a request with the adapter of this id."""
         call = self.pool.generate(request("r", 2, lora=id))
-        return [float(event.samples[0]) async for event in call if isinstance(event, AudioChunk)][0]
+        samples = [float(event.samples[0]) async for event in call if isinstance(event, AudioChunk)]
+        return samples[0]
 
 
 def _front(addresses: Addresses, restarted: bool, address: Path, replicas: tuple[str, ...]) -> None:
@@ -84,7 +85,6 @@ async def _serve(addresses: Addresses, address: Path, replicas: tuple[str, ...])
                 await writer.drain()
 
         await pool.start()
-        address.unlink(missing_ok=True)
         server = await asyncio.start_unix_server(answer, address)
         host.send_ready(pool.info)
         await host.stopped.wait()
@@ -111,8 +111,10 @@ class RemoteFront:
     async def reaches(self, expected: object, method: str, *arguments: str) -> None:
         """Wait until a method returns the expected result."""
         async with asyncio.timeout(HANG_SECONDS):
-            while await self.ask(method, *arguments) != expected:
+            found = await self.ask(method, *arguments)
+            while found != expected:
                 await asyncio.sleep(0.01)
+                found = await self.ask(method, *arguments)
 
     async def replaced(self) -> None:
         """Kill the process, and wait until another one serves."""

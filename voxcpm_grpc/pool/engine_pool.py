@@ -268,8 +268,8 @@ class EnginePool:
     async def register_lora(self, name: str, source: str, directory: Path) -> LoraInfo:
         """Let all engines read the adapter in `directory`. Returns when streams may choose it.
 
-        Raises InvalidRequest for its files, AlreadyExists for its name, FailedPrecondition if the engines take none, and
-        Unavailable without engines. Then, and if it is cancelled, no engine keeps it.
+        Raises InvalidRequest for its files, AlreadyExists for its name, FailedPrecondition if the engines take none,
+        and Unavailable without engines. Then, and if it is cancelled, no engine keeps it.
         """
         info = await describe(name, source, directory)
         await self._registry.register(info)

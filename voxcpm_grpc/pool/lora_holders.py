@@ -48,7 +48,10 @@ class LoraHolders:
         for info in self.registered:
             if info.name == name:
                 return info
-        known = ", ".join(info.name for info in self.registered) or "none; its operator adds them with --lora NAME=DIRECTORY"
+        known = (
+            ", ".join(info.name for info in self.registered)
+            or "none; its operator adds them with --lora NAME=DIRECTORY"
+        )
         raise NotFound(f"there is no LoRA adapter {name[:MAX_SHOWN]!r}; the server has {known}", field="lora")
 
     @contextlib.contextmanager

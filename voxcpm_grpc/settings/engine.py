@@ -9,7 +9,6 @@ from pydantic import Field
 
 from voxcpm_grpc.settings.types import Frozen, Positive, Seconds, Share
 
-
 DEFAULT_LORAS = 16  # on the device, if there can be any
 
 

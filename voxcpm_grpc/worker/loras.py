@@ -104,7 +104,9 @@ class EngineLoras:
                 raise outcome
             self._engine.add_lora(info, outcome)
         except VoxCPMError as error:
-            logger.warning(LogLine("a LoRA adapter is refused", lora=info.name, code=code_of(error), error=error.message))
+            logger.warning(
+                LogLine("a LoRA adapter is refused", lora=info.name, code=code_of(error), error=error.message)
+            )
             self._failed[info.id] = Failed.of(info.id, error)
         except Exception as error:
             logger.error(LogLine("a LoRA adapter cannot be read", lora=info.name), exc_info=error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,14 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from support.fake_engine import MakeFake, write_lora
 from support.operated import Operated, operated
 from support.status_details import details_of
 from support.waiting import until
 
+from voxcpm_client import AlreadyExists, AsyncClient, NotFound
+from voxcpm_client.cli import main
 from voxcpm_grpc import lora_files
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.settings.operation import AdminSettings
@@ -86,7 +90,7 @@ async def test_an_adapter_that_is_unregistered_goes_when_its_last_stream_ends(se
     assert [info.streams for info in await listed(server)] == [1]
     await unregister(server, "anna")
     assert await names(server) == [] and await listed(server) == []
-    status, field, message = await refused(server.speak("Hello.", lora="anna").read())
+    status, _, message = await refused(server.speak("Hello.", lora="anna").read())
     assert (status, "there is no LoRA adapter 'anna'" in message) == ("NOT_FOUND", True)
     [replica] = server.running.pool.replicas
     assert replica.loras.infos
@@ -205,6 +209,38 @@ async def test_the_log_tells_who_registers_which_adapter(server, sources, caplog
     assert len(lines) == 2
     assert lines[0].startswith(f"a LoRA adapter is registered {what}")
     assert lines[1].startswith(f"a LoRA adapter is unregistered {what}")
+
+
+async def test_the_command_line_registers_lists_and_unregisters(server, sources):
+    async def run(*command: str) -> tuple[int, str]:
+        options = ["--target", server.admin_address]
+        result = await asyncio.to_thread(CliRunner().invoke, main, ["lora", *command, *options])
+        return result.exit_code, " ".join(result.output.split())
+
+    source = str(sources / "anna")
+    wrong = await run("register", "anna", source, "--sha256", "1" * 64)
+    assert wrong[0] == 1 and "has the SHA-256" in wrong[1]
+    assert await run("register", "anna", source) == (0, "anna is registered for fake")
+    again = await run("register", "anna", source)
+    assert again[0] == 1 and "unregister it first" in again[1]
+    assert await run("list") == (0, f"NAME MODEL STREAMS ENGINES SOURCE anna fake 0 1 {source}")
+    [found] = json.loads((await run("list", "--json"))[1])
+    assert (found["name"], found["engines"]) == ("anna", 1)
+    assert await run("unregister", "anna") == (0, "anna is unregistered")
+    assert await run("list") == (0, "there are no adapters; `voxcpm-grpc lora register` adds one")
+    elsewhere = await asyncio.to_thread(CliRunner().invoke, main, ["lora", "list", "--target", server.running.address])
+    assert elsewhere.exit_code == 1 and "this port has no admin service" in elsewhere.output
+
+
+async def test_the_client_registers_lists_and_unregisters(server, sources):
+    async with AsyncClient(server.admin_address) as client:
+        anna = await client.register_lora("anna", str(sources / "anna"), model="fake")
+        assert await client.list_loras() == await client.list_loras("fake") == [anna]
+        with pytest.raises(AlreadyExists):
+            await client.register_lora("anna", str(sources / "anna"))
+        await client.unregister_lora("anna")
+        with pytest.raises(NotFound):
+            await client.unregister_lora("anna")
 
 
 def test_sources_need_an_admin_service(tmp_path):
