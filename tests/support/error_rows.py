@@ -58,7 +58,7 @@ ELSEWHERE: Mapping[str, str] = {
     "there is no LoRA adapter": "server/test_loras.py::test_an_unknown_adapter_is_not_found",
     "there is a LoRA adapter": "server/lora/test_registration.py::test_errors_of_a_registration_name_the_field",
     "it does not fit this model": "server/lora/test_served_adapters.py::test_an_adapter_that_does_not_fit_is_refused",
-    "which is not read, because the objects of a pickle": "server/lora/test_registration.py::test_errors_of_a_registration_name_the_field",
+    "the objects of a pickle": "server/lora/test_registration.py::test_errors_of_a_registration_name_the_field",
     "has the SHA-256": "server/lora/test_registration.py::test_errors_of_a_registration_name_the_field",
     "is not allowed": "server/lora/test_registration.py::test_errors_of_a_registration_name_the_field",
     "keeps no memory for LoRA adapters": "engine/test_adapters.py::test_an_engine_without",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 from voxcpm_grpc.errors import Unavailable
@@ -14,6 +15,7 @@ from voxcpm_server.wire.loras import RegisteredLora, Registration
 
 log = logging.getLogger(__name__)
 
+MAX_FETCHES = 2  # at the same time, because each takes a thread that other work needs, too; the others wait
 START_SECONDS = 5.0  # to wait, for a caller who comes before the server is ready
 
 
@@ -26,6 +28,7 @@ class LoraRegistry:
     def __init__(self, sources: LoraSources) -> None:
         self._sources = sources
         self._models: Models | None = None
+        self._fetches = asyncio.Semaphore(MAX_FETCHES)
 
     def serve(self, models: Models) -> None:
         """Use these models from now on."""
@@ -38,7 +41,8 @@ class LoraRegistry:
         """
         model = self._served().find(wanted.model)
         model.pool.require_new_lora(wanted.name)  # before a long download
-        directory = await self._sources.fetch(wanted.source, wanted.sha256)
+        async with self._fetches:
+            directory = await self._sources.fetch(wanted.source, wanted.sha256)
         info = await model.pool.register_lora(wanted.name, wanted.source, directory)
         log.info(LogLine("a LoRA adapter is registered", **_names(info, model.name), caller=caller))
         return _registered(model.pool, info)

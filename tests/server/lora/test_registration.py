@@ -22,7 +22,6 @@ from voxcpm_client import AlreadyExists, AsyncClient, NotFound
 from voxcpm_client.cli import main
 from voxcpm_grpc import lora_files
 from voxcpm_grpc.errors import StartupError
-from voxcpm_grpc.settings.operation import AdminSettings
 from voxcpm_grpc.v1 import admin_pb2
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.auth.keys import create
@@ -171,6 +170,16 @@ async def test_a_download_is_read_again_when_an_engine_restarts(server, stored):
     assert await sound(server, "bert") == 0.12
 
 
+async def test_an_adapter_that_is_registered_again_and_again_is_stored_once(server, stored, tmp_path):
+    stored("memory://adapters/bert", {lora_files.CONFIG: b"", lora_files.WEIGHTS: b"0.5"})
+    for _ in range(20):
+        await register(server, "bert", "memory://adapters/bert")
+        await unregister(server, "bert")
+    assert len(list((tmp_path / "lora cache").iterdir())) == 1
+    [replica] = server.running.pool.replicas
+    await until(lambda: not replica.loras.infos)
+
+
 async def test_a_call_that_is_cancelled_registers_nothing(server, sources, tmp_path):
     may_read = tmp_path / "may read"
     write_lora(sources / "slow", then=f"after {may_read}")
@@ -241,11 +250,6 @@ async def test_the_client_registers_lists_and_unregisters(server, sources):
         await client.unregister_lora("anna")
         with pytest.raises(NotFound):
             await client.unregister_lora("anna")
-
-
-def test_sources_need_an_admin_service(tmp_path):
-    with pytest.raises(ValueError, match=r"admin\.lora_sources needs admin\.listen"):
-        AdminSettings(lora_sources=("/adapters",))
 
 
 async def test_a_source_that_is_not_valid_stops_the_start(tmp_path):
