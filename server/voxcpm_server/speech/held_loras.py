@@ -29,10 +29,10 @@ class HeldLoras:
             self._held[id] = stack
         return replace(turn, lora=id)
 
-    def keep(self, ids: Iterable[str]) -> None:
-        """Release all adapters but these. Iterates over `ids` only if the stream holds an adapter."""
+    def keep(self, turns: Iterable[TurnConfig]) -> None:
+        """Release all adapters but those of `turns`, over which it iterates only if the stream holds any."""
         if self._held:
-            for id in self._held.keys() - set(ids):
+            for id in self._held.keys() - {turn.lora for turn in turns}:
                 self._held.pop(id).close()
 
     def close(self) -> None:

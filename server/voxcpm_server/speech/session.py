@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -275,8 +276,8 @@ class Session:
 
     def _release_loras(self) -> None:
         """Release the adapters of turns whose segments have all ended, and of which no more can come."""
-        segments = self._unfinished.values()
-        self._loras.keep((*self._turns.loras, *(segment.turn_config.lora for segment in segments)))
+        unfinished = (segment.turn_config for segment in self._unfinished.values())
+        self._loras.keep(chain(self._turns.configs, unfinished))
 
     async def _on_text(self, text: str) -> None:
         queued = sum(work.end - work.start for work in self._work if isinstance(work, Segment))

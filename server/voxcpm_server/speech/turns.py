@@ -32,9 +32,9 @@ class Turns:
         self.chars = 0  # code points of all text
 
     @property
-    def loras(self) -> set[str]:
-        """The LoRA adapters of the open turn and of those that open from now on."""
-        return {self.config.lora, self._segmenter.turn_config.lora if self._is_open else ""}
+    def configs(self) -> tuple[TurnConfig, ...]:
+        """The settings of the open turn and of those that open from now on."""
+        return (self._segmenter.turn_config, self.config) if self._is_open else (self.config,)
 
     @property
     def pending(self) -> int:
