@@ -110,6 +110,7 @@ SUITES = (
         for model in ("0.5b", "1.5")
     ),
     Suite("chaos", "engines of a model that are killed, stopped and out of memory, under load", 10, load=Load.WAITS),
+    Suite("loras", "LoRA adapters that are registered a thousand times beside streams", 8),
     Suite("benchmarks", "the commands that measure, and the pictures they draw", 12, extras=("bench", "http")),
     Suite("uploads", "recordings that cost too much, and callers that send many of them", 8),
     Suite(

@@ -14,6 +14,7 @@ from support.voice_stores import voice
 
 from voxcpm_client import Audition, Client, SpeechError
 from voxcpm_grpc.errors import StartupError
+from voxcpm_grpc.request import LoraInfo
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.voices.presets import Preset
 from voxcpm_server.wire.inputs import VoiceChange
@@ -30,13 +31,14 @@ NARRATOR = Preset(name="narrator", kind="reference", recording="n.wav", lora="an
 
 def having(pool: Any, *names: str) -> Any:
     """The pool, whose engines have the adapters of these names."""
-    pool.info = replace(pool.info, loras=names)
+    infos = [LoraInfo(id=f"{name}1", name=name, source="", directory="", fingerprint="") for name in names]
+    pool.adapters.update(tuple(infos))
     return pool
 
 
 def adapters(served: Any) -> list[str]:
     """The adapter of each segment so far."""
-    return [request.lora for request in served.pool.requests]
+    return [request.lora.removesuffix("1") for request in served.pool.requests]
 
 
 def named(lora: str | None, name: str = "") -> pb.VoiceOptions:
@@ -229,7 +231,7 @@ async def test_models_have_adapters_of_their_own(serve_front, fake):
         config = conditioned(voice="Bea")
         config.model = "two"
         await served.generate(config, "Hello.")
-        assert [request.lora for request in two.requests] == ["bert"]
+        assert [request.lora for request in two.requests] == ["bert1"]
 
 
 async def test_every_store_keeps_the_adapter_for_all_servers(servers):

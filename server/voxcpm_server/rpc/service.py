@@ -189,7 +189,8 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
     async def GetModelInfo(self, request: pb.GetModelInfoRequest, call: Call) -> pb.GetModelInfoResponse:
         model = self._models.find(voice_requests.model(request))
         call.model = model.name
-        return replies.model_info(model.info, self._limits, model.catalog.presets, model.catalog.default)
+        loras = [info.name for info in model.pool.loras()]
+        return replies.model_info(model.info, self._limits, model.catalog.presets, model.catalog.default, loras)
 
     @rpc(stream=False)
     async def ListModels(self, request: pb.ListModelsRequest, call: Call) -> pb.ListModelsResponse:

@@ -29,7 +29,6 @@ from voxcpm_server.wire.inputs import (
     VoiceOptions,
 )
 from voxcpm_server.wire.outputs import RequestWarning, WarningKind
-from voxcpm_server.wire.text_requests import check_lora
 from voxcpm_server.wire.voice import Voice, VoiceKind
 
 KINDS = {AudioRole.PROMPT: VoiceKind.PROMPT, AudioRole.REFERENCE: VoiceKind.REFERENCE}
@@ -130,7 +129,8 @@ class VoiceBuilder:
 
     def check_lora(self, name: str) -> None:
         """Raise NotFound if the model has no LoRA adapter of this name. An empty name is none."""
-        check_lora(name, self._pool.info)
+        if name:
+            self._pool.find_lora(name)
 
     def with_lora(self, turn: TurnConfig, chosen: ChosenVoice) -> TurnConfig:
         """The turn with the LoRA adapter of its voice, unless it has chosen one, or none, itself.

@@ -117,7 +117,7 @@ class TurnConfig:
     effects: speed and volume of the audio
     normalize: True to speak numbers, dates and symbols in words
     max_attempts: generations of a segment whose speech runs on; more than 1 holds each segment back until it is whole
-    lora: name of a LoRA adapter; empty for none
+    lora: name of a LoRA adapter, and in a session the id of the one that it holds; empty for none
     has_lora: True if `lora` was chosen, also to be none; False speaks with the adapter of the voice
     """
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from voxcpm_grpc.errors import InvalidRequest
-from voxcpm_grpc.request import ModelInfo
 from voxcpm_grpc.settings.types import MAX_SECONDS
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.wire import inputs
@@ -53,10 +52,10 @@ def update(request: pb.UpdateVoiceRequest) -> tuple[str, inputs.VoiceChange]:
     return request.id, change
 
 
-def options(options: pb.VoiceOptions, info: ModelInfo) -> inputs.VoiceOptions:
-    """The properties of a voice that an upload sets. Raises NotFound for an unknown LoRA adapter."""
+def options(options: pb.VoiceOptions, find_lora: Callable[[str], object]) -> inputs.VoiceOptions:
+    """The properties of a voice that an upload sets. `find_lora` raises NotFound for an unknown adapter."""
     with inside("options"):
-        lora = read_lora(options, info)
+        lora = read_lora(options, find_lora)
     return inputs.VoiceOptions(
         display_name=_display_name(options.display_name, "options.display_name"),
         labels=_labels(options.labels, "options.labels"),
