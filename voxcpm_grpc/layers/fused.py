@@ -6,8 +6,6 @@ fastest. Elsewhere a library's products serve, with this project's kernels betwe
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor
 
@@ -46,30 +44,21 @@ class TritonOps:
         return RMSNorm(None, norm.eps), Linear(linear.weight * norm.weight, low_rank=low_rank)
 
     def norm_linear(self, stream: ResidualStream, norm: RMSNorm, linear: Linear) -> Tensor:
-        x, adapter, low_rank = stream.x, stream.adapter, linear.low_rank
-        if adapter is None or low_rank is None:
-            return self._norm_linear(stream, norm, linear)
-        if norm.weight is None and self._is_own(Epilogue.NONE, x, linear):
-            update = low_rank.beside(x, adapter, eps=norm.eps)
-            out = self._norm_linear(stream, norm, linear, late=True)
-            update.add(out)
-            return out
-        out = self._norm_linear(stream, norm, linear)
-        if norm.weight is None:
-            low_rank.add(out, x, adapter, eps=norm.eps)
-        else:
-            low_rank.add(out, rms_norm(x, norm.weight, norm.eps), adapter)
-        return out
-
-    def _norm_linear(self, stream: ResidualStream, norm: RMSNorm, linear: Linear, *, late: bool = False) -> Tensor:
-        """`norm_linear` without adapters. `late`, for kernels of this project: see `kernels.launch`."""
-        x, weight = stream.x, linear.weight
+        x, weight, adapter = stream.x, linear.weight, stream.adapter
         if len(x) == 1 and norm.weight is None and linear.bias is None:
-            return gemv_norm_linear(x, norm.eps, weight, late=late)
+            update = linear.row_update(adapter)
+            out = gemv_norm_linear(x, norm.eps, weight, update)
+            if update is not None:
+                update.add(out)
+            return out
         tile = self._tile(Epilogue.NONE, x, linear)
-        if tile is None:
-            return linear(rms_norm(x, norm.weight, norm.eps))
-        return norm_linear(*self._counted(stream, norm), norm.eps, weight, tile, late=late)
+        if tile is None or norm.weight is not None:
+            return linear(rms_norm(x, norm.weight, norm.eps), adapter)
+        update = linear.update_beside(x, adapter, eps=norm.eps)
+        out = norm_linear(*self._counted(stream, norm), norm.eps, weight, tile, late=update is not None)
+        if update is not None:
+            update.add(out)
+        return out
 
     def linear_norm(self, stream: ResidualStream, norm: RMSNorm, linear: Linear) -> tuple[Tensor, RowNorm | None]:
         x = stream.x
@@ -94,32 +83,29 @@ class TritonOps:
         return norm_gated(*self._counted(stream, norm), norm.eps, weight, tile)
 
     def linear_add(self, x: Tensor, linear: Linear, stream: ResidualStream, scale: float) -> ResidualStream:
-        adapter, low_rank = stream.adapter, linear.low_rank
+        weight, adapter = linear.weight, stream.adapter
         if linear.bias is not None:
             return ResidualStream(stream.x + linear(x, adapter) * scale, adapter=adapter)
-        if not self._is_own(Epilogue.ADD, x, linear):
-            if adapter is not None and low_rank is not None:
-                stream = stream if stream.exclusive else replace(stream, x=stream.x.clone(), exclusive=True)
-                low_rank.add(stream.x, x, adapter, scale=scale)
-            total = self._add_by_library(x, linear.weight, stream, scale)
+        if len(x) == 1:
+            update = linear.row_update(adapter)
+            total = gemv_linear_add(x, weight, stream.x, scale, update)
+            if update is not None:
+                update.add(total, scale=scale)
             return ResidualStream(total, exclusive=True, adapter=adapter)
-        update = None if adapter is None or low_rank is None else low_rank.beside(x, adapter)
-        late = update is not None
         tile = self._tile(Epilogue.ADD, x, linear)
-        if tile is None or len(x) == 1:
-            total, squares = gemv_linear_add(x, linear.weight, stream.x, scale, late=late), None
-        else:
-            total, squares = linear_add(x, linear.weight, stream.x, scale, tile, self.counters, late=late)
+        if tile is None:
+            total = self._add_by_library(x, weight, stream, scale)
+            if adapter is not None and linear.low_rank is not None:
+                linear.low_rank.add(total, x, adapter, scale=scale)
+            return ResidualStream(total, exclusive=True, adapter=adapter)
+        update = linear.update_beside(x, adapter)
+        total, squares = linear_add(x, weight, stream.x, scale, tile, self.counters, late=update is not None)
         if update is not None:
             update.add(total, scale=scale, squares=squares)
         return ResidualStream(total, squares, exclusive=True, adapter=adapter)
 
     def norm(self, stream: ResidualStream, norm: RMSNorm) -> Tensor:
         return rms_norm(stream.x, norm.weight, norm.eps)
-
-    def _is_own(self, epilogue: Epilogue, x: Tensor, linear: Linear) -> bool:
-        """True if a kernel of this project computes the map of x, whose norm has no weight."""
-        return linear.bias is None and (len(x) == 1 or self._tile(epilogue, x, linear) is not None)
 
     def _tile(self, epilogue: Epilogue, x: Tensor, linear: Linear) -> Tile | None:
         if not self.tiled or linear.bias is not None:

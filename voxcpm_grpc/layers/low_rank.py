@@ -14,6 +14,7 @@ from torch import Tensor
 
 if TYPE_CHECKING:
     from voxcpm_grpc.kernels.grouped_lora import GroupedUpdate
+    from voxcpm_grpc.kernels.row_lora import RowUpdate
 
 LEAST_RANK = 16  # of the kernels
 
@@ -47,6 +48,12 @@ class LowRank:
         from voxcpm_grpc.kernels.grouped_lora import prepare
 
         return prepare(x, adapter, self.down, self.up, self.parts, norm=self.norm, eps=eps, beside=True)
+
+    def of_row(self, adapter: Tensor) -> RowUpdate:
+        """The same update for one row, which `kernels.gemv` prepares together with the row's product."""
+        from voxcpm_grpc.kernels.row_lora import RowUpdate
+
+        return RowUpdate.of(adapter, self.down, self.up, self.parts, self.norm)
 
     def behind(self, norm: Tensor) -> LowRank:
         """The same adapters of a map whose weight was multiplied with the weight of the norm in front of it."""
