@@ -61,9 +61,12 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
     if options.adapters:
         from nanovllm_voxcpm.models.voxcpm2.config import LoRAConfig
 
-        ranks = [json.loads((path / "lora_config.json").read_text())["lora_config"]["r"] for path in options.adapters]
-        every = {"enable_lm": True, "enable_dit": True, "enable_proj": True}
-        lora["lora_config"] = LoRAConfig(max_loras=len(ranks), max_lora_rank=max(ranks), **every)
+        configs = [json.loads((path / "lora_config.json").read_text())["lora_config"] for path in options.adapters]
+        lora["lora_config"] = LoRAConfig(
+            max_loras=len(configs),
+            max_lora_rank=max(config["r"] for config in configs),
+            **{part: any(config[part] for config in configs) for part in ("enable_lm", "enable_dit", "enable_proj")},
+        )
     server: Any = VoxCPM.from_pretrained(
         model=options.model,
         inference_timesteps=options.timesteps,

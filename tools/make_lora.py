@@ -41,7 +41,8 @@ def write_adapter(config: dict, out: Path, rank: int, targets: str, seed: int) -
         tensors[f"{module}.lora_B"] = (torch.randn(outputs, rank, generator=draws) * 0.01).bfloat16()
     out.mkdir(parents=True, exist_ok=True)
     save_file(tensors, out / "lora_weights.safetensors")
-    lora = {"r": rank, "alpha": rank}
+    whole = targets == "all"
+    lora = {"enable_lm": True, "enable_dit": whole, "enable_proj": whole, "r": rank, "alpha": rank}
     (out / "lora_config.json").write_text(json.dumps({"base_model": None, "lora_config": lora}), encoding="utf-8")
 
 

@@ -50,6 +50,10 @@ class NotFound(VoxCPMError):
     """This caller has no such voice."""
 
 
+class AlreadyExists(VoxCPMError):
+    """The name is in use."""
+
+
 class Unauthenticated(VoxCPMError):
     """The caller has not proved who it is."""
 
@@ -110,6 +114,7 @@ class StartupError(Exception):
 CODES: dict[type[VoxCPMError], str] = {
     InvalidRequest: "INVALID_ARGUMENT",
     NotFound: "NOT_FOUND",
+    AlreadyExists: "ALREADY_EXISTS",
     Unauthenticated: "UNAUTHENTICATED",
     PermissionDenied: "PERMISSION_DENIED",
     FailedPrecondition: "FAILED_PRECONDITION",

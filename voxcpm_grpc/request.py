@@ -185,7 +185,7 @@ class ModelInfo:
     languages: tuple[str, ...] = ()  # that the model claims to speak, as BCP 47 tags; empty: it makes no claim
     takes_references: bool = True  # as voices, alone or with a prompt (hifi)
     takes_styles: bool = True
-    loras: tuple[str, ...] = ()  # names of the LoRA adapters that requests may choose
+    adapters: tuple[LoraInfo, ...] = ()  # that the engine had when a front was connected to it
 
     def require_references(self, field: str) -> None:
         """Raise FailedPrecondition, for a field of a request, unless the model takes references."""

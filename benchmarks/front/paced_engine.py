@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from voxcpm_grpc.errors import VoxCPMError
+from voxcpm_grpc.errors import InvalidRequest, VoxCPMError
 from voxcpm_grpc.request import (
     Admitted,
     AudioChunk,
@@ -18,6 +18,7 @@ from voxcpm_grpc.request import (
     Event,
     Finished,
     FinishReason,
+    LoraInfo,
     ModelInfo,
     Request,
     Stats,
@@ -84,6 +85,18 @@ class PacedEngine:
         raise NotImplementedError
 
     def decode(self, id: str, latents: np.ndarray) -> None:
+        raise NotImplementedError
+
+    def loras(self) -> tuple[LoraInfo, ...]:
+        return ()
+
+    def read_lora(self, info: LoraInfo) -> object:
+        raise InvalidRequest("this engine has no model, and so takes no LoRA adapters")
+
+    def add_lora(self, info: LoraInfo, adapter: object) -> None:
+        raise NotImplementedError
+
+    def remove_lora(self, id: str) -> None:
         raise NotImplementedError
 
     def collect(self) -> None:

@@ -4,10 +4,11 @@
     python -m benchmarks.serving --target HOST:PORT --closed 1,8,16,32,64 --open 1,4,8,16,40 --plot serving.png
 
 Without `--target` it starts a server. Clients in several processes send requests of a fixed length, each with a text of
-its own and of equal token count. In the closed loop each user sends a request as soon as the one before it has ended.
-In the open loop requests arrive at random (Poisson), and their times count from when they were due. A request is
-refused if the server ends it with RESOURCE_EXHAUSTED or UNAVAILABLE; clients do not retry. Flags that are not listed
-here go to the server that is started.
+its own and of equal token count; `--min-steps`, `--pieces` and `--voices` make them less alike. In the closed loop each
+user sends a request as soon as the one before it has ended. In the open loop requests arrive at random (Poisson), and
+their times count from when they were due, or from its last word if a text arrives in pieces. A request is refused if
+the server ends it with RESOURCE_EXHAUSTED or UNAVAILABLE; clients do not retry. Flags that are not listed here go to
+the server that is started.
 """
 
 from __future__ import annotations
@@ -22,14 +23,17 @@ from benchmarks.measuring.environment import command, versions
 from benchmarks.measuring.flags import command_parser, floats
 from benchmarks.serving import servers
 from benchmarks.serving.clients import ClientProcesses
-from benchmarks.serving.loads import MIN_EACH, LoadRunner, add_flags, request_shape
+from benchmarks.serving.loads import MIN_EACH, LoadRunner, add_flags, add_mix_flags, mixed, request_shape, store_voices
 from benchmarks.serving.rows import HEADINGS, Row, line, row
 
 
 def measure(targets: Sequence[str], options: argparse.Namespace) -> Iterator[Row]:
     """Yield a row for each load."""
+    shape = mixed(request_shape(options), options)
+    for target in targets if shape.voices else ():
+        store_voices(target, shape.voices)
     with ClientProcesses(targets, options.clients) as clients:
-        loads = LoadRunner(clients=clients, shape=request_shape(options), seed=options.seed)
+        loads = LoadRunner(clients=clients, shape=shape, seed=options.seed)
         loads.warm_up()
         for users in map(int, options.closed):
             each = max(MIN_EACH, -(-options.closed_requests // users))
@@ -50,6 +54,7 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=300, help="requests at each rate of the open loop")
     parser.add_argument("--closed-requests", type=int, default=64, help="about as many requests of all users together")
     add_flags(parser)
+    add_mix_flags(parser)
     parser.add_argument("--seed", type=int, default=1, help="seed of the random arrivals")
     parser.add_argument("--json", type=Path, help="also write the table to this file")
     parser.add_argument("--plot", type=Path, help="draw the table into this file")

@@ -9,7 +9,8 @@ import asyncio
 import gc
 import multiprocessing
 import os
-from collections.abc import Awaitable, Callable, Sequence
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from multiprocessing.connection import Connection
 from time import perf_counter
 from types import TracebackType
@@ -23,6 +24,7 @@ from voxcpm_client.options import SpeechOptions
 
 CONNECT_SECONDS = 60.0
 CALL_SECONDS = 300.0  # timeout of a call
+WORD_SECONDS = 0.02  # between two words of a text that arrives in pieces
 HEAD_START = 0.3  # seconds from the order to the client processes to the first request
 
 RunUser = Callable[[AsyncClient, Sequence[Any], Any, float], Awaitable[list[Any]]]
@@ -141,6 +143,16 @@ async def _run_user(client: AsyncClient, requests: UserRequests, shape: RequestS
     return calls
 
 
+async def _words(text: str, call: Call) -> AsyncIterator[str]:
+    """Yield the words of a text one after another. The call counts from the last one."""
+    words = re.findall(r"\S+\s*", text)
+    for word in words[:-1]:
+        yield word
+        await asyncio.sleep(WORD_SECONDS)
+    call.due = call.sent = perf_counter()
+    yield words[-1]
+
+
 async def _call(client: AsyncClient, request: PlannedRequest, shape: RequestShape, due: float) -> Call:
     call = Call(due=due, sent=perf_counter(), counts=request.counts)
     steps = request.steps
@@ -151,8 +163,11 @@ async def _call(client: AsyncClient, request: PlannedRequest, shape: RequestShap
         "seed": request.serial,
         "timeout": CALL_SECONDS,
     }
+    if shape.voices:
+        options["voice"] = shape.voices[request.serial % len(shape.voices)]
+    words = text(request.serial, shape.chars)
     try:
-        async with client.speak(text(request.serial, shape.chars), **options) as stream:
+        async with client.speak(_words(words, call) if request.in_pieces else words, **options) as stream:
             async for chunk in stream:
                 if chunk.sample_count:
                     call.times.append(perf_counter())

@@ -12,11 +12,24 @@ from dataclasses import dataclass, field, replace
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestShape:
-    """The parameters that all requests of a load share. chars: length of each text."""
+    """The parameters that all requests of a load share.
+
+    steps: of each request, or the most if lengths are mixed. chars: length of each text. min_steps: the fewest steps of
+    mixed lengths. pieces: share of the texts that arrive word by word. voices: stored voices that requests take turns
+    with.
+    """
 
     steps: int
     timesteps: int
     chars: int
+    min_steps: int | None = None
+    pieces: float = 0.0
+    voices: tuple[str, ...] = ()
+
+    def mixed(self, serial: int, draws: random.Random, at: float | None = None) -> PlannedRequest:
+        """A request of a random length, whose text may arrive in pieces."""
+        steps = self.steps if self.min_steps is None else draws.randint(self.min_steps, self.steps)
+        return PlannedRequest(serial=serial, steps=steps, at=at, in_pieces=draws.random() < self.pieces)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +38,7 @@ class PlannedRequest:
 
     serial: number of its text. at: when it is due, after the start of the load; None: when the request before it has
     ended. after_playback: with `at` None, due when playback of the request before it has ended instead. counts: False
-    for a request that only warms up.
+    for a request that only warms up. in_pieces: True if its text is sent word by word.
     """
 
     serial: int
@@ -33,14 +46,16 @@ class PlannedRequest:
     at: float | None = None
     after_playback: bool = False
     counts: bool = True
+    in_pieces: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
 class Call:
     """The outcome of a request.
 
-    due, sent: when it should have been sent, and when it was. times: the arrival of each chunk with audio. seconds: the
-    length of its audio. server_ttfb: time to first audio by the server's clock. code: status of the call.
+    due, sent: when it should have been sent, and when it was; both are the last word's time if a text is in pieces.
+    times: the arrival of each chunk with audio. seconds: the length of its audio. server_ttfb: time to first audio by
+    the server's clock. code: status of the call.
     """
 
     due: float
@@ -66,7 +81,7 @@ def closed_loop(count: int, requests: int, shape: RequestShape, *, first: int, s
     users, serial = [], first
     for _ in range(count):
         warm_up = PlannedRequest(serial=serial, steps=lengths.randint(1, shape.steps), counts=False)
-        counted = [PlannedRequest(serial=serial + 1 + index, steps=shape.steps) for index in range(requests)]
+        counted = [shape.mixed(serial + 1 + index, lengths) for index in range(requests)]
         users.append([warm_up, *counted])
         serial += 1 + requests
     return users
@@ -74,9 +89,9 @@ def closed_loop(count: int, requests: int, shape: RequestShape, *, first: int, s
 
 def open_loop(rate: float, requests: int, shape: RequestShape, *, first: int, seed: int) -> list[UserRequests]:
     """One request each of `requests` users, at random times (Poisson), `rate` a second on average."""
-    gaps, at, users = random.Random(seed), 0.0, []
+    gaps, shapes, at, users = random.Random(seed), random.Random(seed + 1), 0.0, []
     for index in range(requests):
-        users.append([PlannedRequest(serial=first + index, steps=shape.steps, at=at)])
+        users.append([shape.mixed(first + index, shapes, at)])
         at += gaps.expovariate(rate)
     return users
 

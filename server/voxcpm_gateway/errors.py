@@ -44,6 +44,7 @@ PARAMETERS: Mapping[str, str] = {  # by the field of the gRPC request that is at
     "config.turn.sampling.temperature": "extra_params.temperature",
     "config.turn.sampling.inference_timesteps": "extra_params.inference_timesteps",
     "config.turn.sampling.max_steps": "extra_params.max_steps",
+    "config.turn.lora": "lora",
     "config.turn.speed": "speed",
     "config.segmentation.language": "language",
     "config.output.sample_rate_hz": "sample_rate",

@@ -33,6 +33,7 @@ VOICE_FIELDS = (
     ),
     Field("ref_text", "string", "The words of the recording. With them the voice is nearer to the recording."),
     Field("type", "string", "audio_sample"),
+    Field("lora", "string", "A LoRA adapter of the server, which the voice is spoken with. Default: none."),
     Field("model", "string", "The model that the voice is for, as for /v1/audio/speech. Default: the default model."),
 )
 NO_CONSENT = ("", "0", "false", "no", "off")
@@ -98,6 +99,8 @@ async def add_voice(request: Request) -> Response:
             "labels": {CONSENT_LABEL: form["consent"].strip()[:MAX_LABEL]},
             "request_id": Exchange.of(request.scope).request_id,
         }
+        if "lora" in form:
+            options["lora"] = form["lora"]
         if form.get("model"):
             options["model"] = chosen_model(form["model"], [one.name for one in await state.models(client)])
         audio: bytes = form["audio_sample"]
@@ -127,6 +130,7 @@ def _voice(voice: Voice) -> dict[str, Any]:
         "kind": voice.kind,
         "preset": preset,
         "labels": dict(voice.labels),
+        "lora": voice.lora,
     }
 
 

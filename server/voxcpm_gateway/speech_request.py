@@ -56,7 +56,7 @@ FIELDS = (
     Field("ref_text", "string", "The words of ref_audio. With them the speech continues the recording."),
     Field("language", "string", "Language of the text as a BCP 47 tag, for the ends of sentences."),
     Field("normalize", "boolean", "Speak numbers, dates, units and symbols in words, in English and Chinese."),
-    Field("lora", "string", "A LoRA adapter of the server to speak with."),
+    Field("lora", "string", "A LoRA adapter of the server to speak with; empty for none. Default: that of the voice."),
     Field("lexicon", "strings", "Words, and the spellings that are spoken instead of them, at most 1,000."),
     Field("seed", "integer", "Seed of the random numbers, 0 to 2**63 - 1.", bounds=(0, 2**63 - 1)),
     Field("sample_rate", "integer", "Sample rate of the audio in Hz. Default: 24000 for pcm, else that of the model."),

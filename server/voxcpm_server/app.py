@@ -189,6 +189,7 @@ async def running_server(
         )
         if admin is not None:
             admin.stats.watch(pools, gate, service.uploads, lambda: store.count)
+            admin.loras.serve(made)
         if rpc.load_reports is not None:
             rpc.load_reports.watch(pools)
         if metrics is not None:
@@ -256,7 +257,7 @@ async def _model(
     listed = () if directory is None else await threads.run(presets.read, directory)
     wanted = settings.voices.default if pool is pools[0] or settings.voices.default == "none" else "auto"
     catalog.set_presets(await presets.build(listed, builder), presets.default(listed, wanted))
-    return Model(pool, builder, catalog, RequestReader(pool.info, settings.limits))
+    return Model(pool, builder, catalog, RequestReader(pool.info, settings.limits, pool.find_lora))
 
 
 async def _drain(rpc: RpcServer, kind: type[BaseException] | None, *_: object) -> None:

@@ -50,6 +50,15 @@ def test_the_median_row_keeps_unknown_values_unknown():
     assert bursts.median(several).prompt_tokens == 90 and bursts.median(several).cached_prefix_tokens is None
 
 
+def test_mixed_requests_differ_in_length_and_some_come_in_pieces():
+    shape = RequestShape(steps=9, min_steps=3, timesteps=4, chars=40, pieces=0.5)
+    planned = [request for (request,) in open_loop(10, 200, shape, first=5, seed=1)]
+    assert {request.steps for request in planned} == set(range(3, 10))
+    assert 60 < sum(request.in_pieces for request in planned) < 140
+    assert [request.serial for request in planned] == list(range(5, 205))
+    assert planned == [request for (request,) in open_loop(10, 200, shape, first=5, seed=1)]
+
+
 @pytest.fixture(scope="module")
 def released() -> dict:
     """config.json of the released dimensions."""

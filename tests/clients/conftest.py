@@ -256,6 +256,7 @@ class Servicer(tts_pb2_grpc.VoxCPMServiceServicer):
             kind=kind,
             display_name=options.display_name,
             labels=options.labels,
+            lora=options.lora,
             transcript=transcript,
             reused=id in self.handles,
         )
@@ -295,6 +296,8 @@ class Servicer(tts_pb2_grpc.VoxCPMServiceServicer):
         handle = self._named(request.id, context)
         if request.HasField("display_name"):
             handle.display_name = request.display_name
+        if request.HasField("lora"):
+            handle.lora = request.lora
         if request.HasField("labels"):
             handle.labels.clear()
             handle.labels.update(request.labels.labels)

@@ -386,6 +386,23 @@ def test_the_labels_and_other_properties_of_a_voice_are_updated(run, server, tmp
     assert not server.calls[-1].received[0].HasField("labels")
 
 
+def test_the_adapter_of_a_voice_is_stored_updated_removed_and_overridden(run, server, tmp_path):
+    (tmp_path / "ada.wav").write_bytes(b"recording")
+    id = run("clone", "ada.wav", "--reference-only", "--lora", "anna", "--say", TEXT).stdout.splitlines()[0]
+    assert server.handles[id].lora == server.streams[-1].config.turn.lora == "anna"
+    assert json.loads(run("voices", "show", id, "--json").stdout)["lora"] == "anna"
+    run("clone", "ada.wav", "--reference-only", "--preview", "p.wav", "--preview-text", "Hi.")
+    config = server.calls[-1].received[0].config
+    assert not config.options.HasField("lora") and not config.preview.turn.HasField("lora")
+    assert json.loads(run("voices", "update", id, "--lora", "bert", "--json").stdout)["lora"] == "bert"
+    assert run("voices", "update", id, "--lora", "").exit_code == 0
+    assert server.handles[id].lora == "" and not server.calls[-1].received[0].HasField("display_name")
+    for flags, expected in (((), None), (("--lora", ""), ""), (("--lora", "anna"), "anna")):
+        run("say", TEXT, "--voice", id, *flags)
+        turn = server.streams[-1].config.turn
+        assert (turn.lora if turn.HasField("lora") else None) == expected
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

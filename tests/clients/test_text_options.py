@@ -33,6 +33,10 @@ async def test_options_of_text_and_recordings_become_fields(server, tmp_path):
         assert (turn.retry_badcase_ratio_threshold, turn.max_silence.ToMilliseconds()) == (2.5, 1500)
         assert [(entry.word, entry.spelling) for entry in config.lexicon] == [("GIF", "jif")]
         assert (audio.denoise, audio.trim_silence_vad) == (True, True)
+        await client.say("Hello.", lora="")
+        assert server.streams[-1].config.turn.HasField("lora")
+        await client.say("Hello.")
+        assert not server.streams[-1].config.turn.HasField("lora")
         await client.add_reference(options["reference"], denoise=True)
         config = server.calls[-1].received[0].config
         assert (config.denoise, config.trim_silence_vad) == (True, False)

@@ -38,6 +38,18 @@ async def test_a_prompt_is_uploaded_in_parts_and_committed(client, server, tmp_p
     assert (await client.add_prompt(str(path), "What Anna says.")).reused
 
 
+async def test_a_voice_has_an_adapter(client, server):
+    voice = await client.add_reference(RECORDING, lora="anna", auditions=[Audition("One."), Audition("Two.", lora="")])
+    assert voice.lora == (await client.get_voice(voice.id)).lora == "anna"
+    config, *_, one, two = server.calls[-2].received
+    assert config.config.options.lora == "anna"
+    assert [message.audition.turn.HasField("lora") for message in (one, two)] == [False, True]
+    await client.update_voice(voice.id, name="Ada")
+    assert not server.calls[-1].received[0].HasField("lora")
+    assert (await client.update_voice(voice.id, lora="bert")).lora == "bert"
+    assert (await client.update_voice(voice.id, lora="")).lora == ""
+
+
 async def test_a_preview_comes_with_the_voice(client, server):
     voice = await client.add_reference(RECORDING, preview=True)
     assert voice.id.startswith("ref_")

@@ -23,6 +23,7 @@ from support.engines import (
     watch_launches,
 )
 
+from voxcpm_grpc.engine import runner
 from voxcpm_grpc.errors import Internal, Unavailable
 from voxcpm_grpc.request import Admitted, AudioChunk, Conditioning, Request, Sampling
 
@@ -76,6 +77,22 @@ def test_batched_equals_alone(alone, order, options):
         assert stats.prefix_hit_tokens == 0
     elif order:
         assert stats.prefix_hit_tokens > 0
+
+
+def test_long_recordings_are_encoded_in_parts(alone, monkeypatch):
+    monkeypatch.setattr(runner, "MAX_PATCHES", 3)
+    eng = engine()
+    encode, counts = eng.model.encode_history, []
+    monkeypatch.setattr(
+        eng.model,
+        "encode_history",
+        lambda slot, *a, **options: (counts.append(len(slot)), encode(slot, *a, **options))[1],
+    )
+    for request in mixed_requests():
+        eng.add(request)
+    for name, outcome in run(eng).items():
+        assert_same(outcome, alone[name])
+    assert max(counts) == 3 and len(counts) > 3
 
 
 def test_preemption_changes_nothing(alone, caplog):
@@ -318,10 +335,11 @@ def test_a_failed_prefill_ends_its_request_alone(alone, monkeypatch):
     for request in (*late[:1], poisoned, *late[1:]):
         eng.add(request)
 
-    def is_poisoned(rows, state):
-        return bool((state.history[rows.audio_slot, rows.audio_patch] == 1234.5).any())
+    def is_poisoned(slot, patch, state):
+        return bool((state.history[slot, patch] == 1234.5).any())
 
-    monkeypatch.setattr(eng.model, "embed", raising(ValueError("a secret"), is_poisoned, eng.model.embed))
+    encode = eng.model.encode_history
+    monkeypatch.setattr(eng.model, "encode_history", raising(ValueError("a secret"), is_poisoned, encode))
     while eng.busy:
         collect(outcomes, eng.step())
     error = outcomes.pop("poisoned").error

@@ -201,15 +201,15 @@ def test_a_failed_prefill_of_a_stream_that_returns_ends_it_alone(monkeypatch, al
         eng.add(brief(f"passer {number}", 9), credit=1)
         run(eng, outcomes=outcomes)
     assert eng.stats().swapped == 1
-    poisoned, embed = {returning.id}, eng.model.embed
+    poisoned, encode = {returning.id}, eng.model.encode_history
 
-    def embed_unless_poisoned(rows, state, **options):
+    def encode_unless_poisoned(slot, patch, state, **options):
         slots = {s.slot for s in eng.scheduler.running if s.id in poisoned}
-        if slots & set(rows.audio_slot.tolist()):
+        if slots & set(slot.tolist()):
             raise ValueError("a secret")
-        return embed(rows, state)
+        return encode(slot, patch, state, **options)
 
-    monkeypatch.setattr(eng.model, "embed", embed_unless_poisoned)
+    monkeypatch.setattr(eng.model, "encode_history", encode_unless_poisoned)
     eng.grant(returning.id, 50)
     eng.add(running)
     run(eng, outcomes=outcomes)

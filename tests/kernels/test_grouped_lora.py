@@ -95,9 +95,68 @@ def test_few_places(grouped_lora, target, agree, rows, places):
     compare(grouped_lora, agree, out, x, adapters(x, places - 1, -1), *few, (32,))
 
 
+@pytest.mark.parametrize("rows", [1, 7, 40])
+def test_sums_of_squares_are_brought_up_to_date(grouped_lora, target, agree, rows):
+    out, x, down, up = operands(target, rows, 96, (128,))
+    adapter = adapters(x, 2, -1, 0)
+    squares = torch.full((4, rows), -1.0, device=x.device)
+    grouped_lora.prepare(x, adapter, down, up, (128,)).add(out, squares=squares)
+    agree(squares, torch.where(adapter < 0, -1.0, out.float().unflatten(1, (4, 32)).square().sum(2).t()))
+
+
+@pytest.mark.parametrize("rows", [8, pytest.param(64, marks=pytest.mark.gpu)])
+def test_an_update_beside_a_product_of_the_same_rows(grouped_lora, target, agree, rows):
+    """Chains of products and updates agree with separate calls, although their launches overlap."""
+    from voxcpm_grpc.kernels.gemm_tiles import Epilogue, choose_tile
+    from voxcpm_grpc.kernels.skinny_gemm import linear_add
+
+    (device, dtype), size = target, 1024
+    _, x, down, up = operands(target, rows, size, (size,), rank=64)
+    up *= 0.1
+    weight = (torch.randn(size, size) * size**-0.5).to(device, dtype)
+    adapter = adapters(x, 2, -1, 0, 3, 3)
+    tile = choose_tile(Epilogue.ADD, rows, size, size)
+    counters = torch.zeros(1024, dtype=torch.int32, device=device)
+    assert tile
+
+    def chain(layers, *, beside):
+        y, squares = x, None
+        for _ in range(layers):
+            update = grouped_lora.prepare(y, adapter, down, up, (size,), beside=beside)
+            y, squares = linear_add(y, weight, y, 0.5, tile, counters, late=beside)
+            update.add(y, scale=0.5, squares=squares)
+        return y, squares
+
+    truth = x.float()
+    for _ in range(2):
+        total = reference.linear_add(truth, weight.float(), truth, 0.5)
+        reference.add_low_rank(total, truth, adapter, down.float(), up.float(), (size,), scale=0.5)
+        truth = total
+    made, squares = chain(2, beside=True)
+    agree(made, truth)
+    agree(squares.sum(0), made.float().square().sum(1))
+    if device == "cpu":
+        return
+    expected = chain(6, beside=False)[0]
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out, _ = chain(6, beside=True)
+    graph.replay()
+    first = out.clone()
+    agree(first, expected)
+    for _ in range(50):
+        out.fill_(torch.nan)
+        graph.replay()
+        assert torch.equal(out, first)
+
+
 def test_sizes_that_do_not_fit_are_refused(grouped_lora, target):
     out, x, down, up = operands(target, 4, 96, (24, 8))
     with pytest.raises(ValueError, match="4 rows of 3 sequences"):
         grouped_lora.add_low_rank(out, x, adapters(x[:3], 0), down, up, (24, 8))
     with pytest.raises(ValueError, match=r"2 maps .* outputs of \[32\]"):
         grouped_lora.add_low_rank(out, x, adapters(x, 0), down, up, (32,))
+    with pytest.raises(ValueError, match=r"out has 16 columns for outputs of \[24, 8\]"):
+        grouped_lora.add_low_rank(out[:, :16].contiguous(), x, adapters(x, 0), down, up, (24, 8))
+    with pytest.raises(ValueError, match="one part, not 2"):
+        grouped_lora.prepare(x, adapters(x, 0), down, up, (24, 8)).add(out, squares=torch.zeros(1, 4))

@@ -50,12 +50,12 @@ def test_a_model_generates_a_step_at_a_time(model):
 def test_adapters_are_chosen_by_name(model):
     adapter = goldens.GOLDENS / "lora_attention" / "adapter"
     with voxcpm_grpc.load(TINY, devices=["cpu"], settings={**ONE_SLOT, "lora": [f"anna={adapter}"]}) as adapted:
-        assert adapted.info.loras == ("anna",)
+        assert adapted.loras == ("anna",)
         assert np.array_equal(spoken(adapted), spoken(model))
         assert not np.array_equal(spoken(adapted, lora="anna"), spoken(model))
-        with pytest.raises(NotFound, match="no LoRA adapter 'bert'; the model has anna"):
+        with pytest.raises(NotFound, match="no LoRA adapter 'bert'; the server has anna"):
             spoken(adapted, lora="bert")
-    with pytest.raises(NotFound, match="setting lora"):
+    with pytest.raises(NotFound, match="--lora"):
         spoken(model, lora="anna")
 
 

@@ -17,7 +17,7 @@ from support.waiting import HANG_SECONDS, NEVER_SECONDS, until
 
 from voxcpm_grpc.errors import Aborted, Exhausted, Internal, InvalidRequest, StartupError, Unavailable
 from voxcpm_grpc.ipc import messages
-from voxcpm_grpc.pool import engine_pool
+from voxcpm_grpc.pool import warm_up
 from voxcpm_grpc.pool.engine_call import EngineCall
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.replica import Replica
@@ -345,7 +345,7 @@ async def test_a_warm_up_runs_a_request_on_every_engine():
 
 @pytest.mark.parametrize(("text", "reason"), [("fail", "internal error"), ("exit", "no engine can serve this now")])
 async def test_a_warm_up_that_fails_is_an_error_of_the_start(monkeypatch, text, reason):
-    monkeypatch.setattr(engine_pool, "WARM_UP_TEXT", text)
+    monkeypatch.setattr(warm_up, "WARM_UP_TEXT", text)
     async with pool_of(MakeFake()) as pool:
         with pytest.raises(StartupError, match=f"the warm-up request of engine-0 failed .*{reason}"):
             await pool.warm_up()

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -21,7 +21,8 @@ from support.waiting import HANG_SECONDS, until
 
 from voxcpm_grpc.audio import DecodePool
 from voxcpm_grpc.errors import TooLong
-from voxcpm_grpc.request import Admitted, AudioChunk, Event, Finished, FinishReason, ModelInfo, Request
+from voxcpm_grpc.pool.lora_holders import LoraHolders
+from voxcpm_grpc.request import Admitted, AudioChunk, Event, Finished, FinishReason, LoraInfo, ModelInfo, Request
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.settings.schema import Settings
 from voxcpm_grpc.settings.voices import VoiceSettings
@@ -73,6 +74,7 @@ class FakePool:
     decoding: int = 0
     healthy: bool = True
     replicas: tuple[()] = ()  # it has no engines
+    adapters: LoraHolders = field(default_factory=lambda: LoraHolders(lambda id: None))
     max_positions: int = 10**9  # of a request: its patches, all of its text, and the characters to speak
 
     def generate(
@@ -87,6 +89,18 @@ class FakePool:
         self.requests.append(request)
         self.waiting.add(request.id)
         return _Stream(self, request, lead_chunks)  # type: ignore[return-value]
+
+    def loras(self) -> tuple[LoraInfo, ...]:
+        return self.adapters.registered
+
+    def find_lora(self, name: str) -> LoraInfo:
+        return self.adapters.find(name)
+
+    def lora(self, name: str) -> AbstractContextManager[str]:
+        return self.adapters.hold(name)
+
+    def streams_with(self, id: str) -> int:
+        return self.adapters.streams_with(id)
 
     def waits_for_slot(self, call: Any) -> bool:
         return call.request.id in self.waiting
@@ -292,7 +306,7 @@ def serve_front(tmp_path: Path, decode_pool: DecodePool) -> ServeFront:
             catalog = VoiceCatalog(store, each.info.fingerprint, names)
             builder = VoiceBuilder(each, decode_pool, catalog, threads, settings.limits)
             catalog.set_presets(await build(presets, builder), default(presets, default_voice))
-            models.append(Model(each, builder, catalog, RequestReader(each.info, settings.limits)))
+            models.append(Model(each, builder, catalog, RequestReader(each.info, settings.limits, each.find_lora)))
         rpc = RpcServer(settings, metrics=metrics, tracing=tracing)
         gate = AdmissionGate(settings.limits)
         service = VoxCPMService(

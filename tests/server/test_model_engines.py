@@ -78,6 +78,7 @@ async def test_each_model_has_health_metrics_and_statistics_and_the_loss_of_one_
         assert value("model_audio_seconds_total", model="large") > 0
         assert value("model_first_audio_seconds_count", model="large") == 1
         assert value("model_rpcs_total", model="small", code="OK") == 0
+        assert value("model_loras", model="small") == value("model_loras", model="large") == 0
         assert value("model_engines_ready", model="small") == value("model_engines_ready", model="large") == 1
         assert value("engine_info", engine="engine large@cpu:0", model="large") == 1
         assert value("rpcs_total", method="Generate", code="OK") == 1  # as without several models

@@ -19,7 +19,7 @@ from support.waiting import HANG_SECONDS
 
 from voxcpm_grpc.checkpoint import DOWNLOADING
 from voxcpm_grpc.errors import StartupError
-from voxcpm_grpc.pool import engine_pool
+from voxcpm_grpc.pool import warm_up
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.handle import ProcessHandle
 from voxcpm_grpc.progress import Progress
@@ -186,7 +186,7 @@ async def test_reflection_works(starting):
 
 
 async def test_health_is_serving_after_a_request_went_through_an_engine(monkeypatch, tmp_path):
-    monkeypatch.setattr(engine_pool, "WARM_UP_TEXT", f"after {tmp_path / 'go'}")
+    monkeypatch.setattr(warm_up, "WARM_UP_TEXT", f"after {tmp_path / 'go'}")
     may_stop = asyncio.Event()
 
     async def serve() -> None:
@@ -217,7 +217,7 @@ async def test_health_is_serving_after_a_request_went_through_an_engine(monkeypa
 
 
 async def test_a_first_request_that_fails_is_an_error_of_the_start(monkeypatch, tmp_path):
-    monkeypatch.setattr(engine_pool, "WARM_UP_TEXT", "fail")
+    monkeypatch.setattr(warm_up, "WARM_UP_TEXT", "fail")
     settings = Settings(listen="127.0.0.1:0", decode_workers=1, voices=VoiceSettings(url=str(tmp_path)))
     pool = EnginePool([lambda: ProcessHandle(MakeFake())], patient())
     with pytest.raises(StartupError, match="the warm-up request of engine failed"):

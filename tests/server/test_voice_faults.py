@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from contextlib import suppress
 from dataclasses import replace
@@ -101,6 +102,17 @@ async def test_a_damaged_voice_can_be_deleted(folder, ending):
     await folder.open().delete(stored.id)
     with pytest.raises(NotFound):
         await store.load(stored.id)
+
+
+async def test_the_voice_of_an_older_server_has_no_adapter(folder):
+    ((stored, _),) = await folder.open().add(voice(display_name="Ada", lora="anna"))
+    objects = Objects(folder.url)
+    (record,) = (name for name in objects.names() if name.endswith(".voice"))
+    kept = json.loads(objects.read(record)[record])
+    assert kept["voice"].pop("lora") == "anna"
+    damage(folder.url, ".voice", json.dumps(kept).encode())
+    loaded = await folder.open().load(stored.id)
+    assert (loaded.voice.display_name, loaded.voice.lora) == ("Ada", "")
 
 
 async def test_the_voice_of_a_newer_server_is_kept_and_refused(folder):

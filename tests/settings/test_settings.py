@@ -200,3 +200,20 @@ def test_help_and_documentation_have_every_setting():
     assert "(default: 127.0.0.1:50051)" in shown
     assert max(map(len, shown.splitlines())) <= 120
     assert tomllib.loads(to_toml(Settings()))["engine"]["timesteps"] == [4, 6, 10]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--tls.cert", "cert.pem"), "tls.cert and tls.key need each other: set both or none of them"),
+        (("--auth.issuer", "x"), "auth.issuer, auth.audience and auth.admin_scope need auth.jwks"),
+        (
+            ("--admin.lora-sources", "/adapters"),
+            "admin.lora_sources needs admin.listen, the port of the service that registers adapters",
+        ),
+    ],
+)
+def test_settings_that_need_others_name_them(flags, message):
+    with pytest.raises(StartupError) as caught:
+        load(flags, {})
+    assert str(caught.value) == message

@@ -12,7 +12,16 @@ from pathlib import Path
 import numpy as np
 from support.waiting import NEVER_SECONDS
 
-from voxcpm_grpc.errors import Exhausted, Internal, InvalidRequest, StartupError, Unavailable, VoxCPMError
+from voxcpm_grpc import lora_files
+from voxcpm_grpc.errors import (
+    Exhausted,
+    FailedPrecondition,
+    Internal,
+    InvalidRequest,
+    StartupError,
+    Unavailable,
+    VoxCPMError,
+)
 from voxcpm_grpc.ipc.messages import CallEvent, Report
 from voxcpm_grpc.request import (
     Admitted,
@@ -21,6 +30,7 @@ from voxcpm_grpc.request import (
     Event,
     Finished,
     FinishReason,
+    LoraInfo,
     ModelInfo,
     Request,
     Sampling,
@@ -46,9 +56,20 @@ INFO = ModelInfo(
 )
 
 
-def request(id: str, steps: int, text: str = "Hello.") -> Request:
-    """All samples of chunk i of its audio are i."""
-    return Request(id=id, text=text, sampling=Sampling(max_steps=steps, min_steps=0))
+def request(id: str, steps: int, text: str = "Hello.", lora: str = "") -> Request:
+    """All samples of chunk i of its audio are i, plus the number of its LoRA adapter."""
+    return Request(id=id, text=text, sampling=Sampling(max_steps=steps, min_steps=0), lora=lora)
+
+
+def write_lora(directory: Path, number: float = 1000.0, then: str = "") -> Path:
+    """Write the files of an adapter for fake engines, which add `number` to all samples; returns the directory.
+
+    `then`: "after PATH" lets the engine read until that file exists, with PATH.reading meanwhile; "fault" lets it fail.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / lora_files.CONFIG).write_text(then)
+    (directory / lora_files.WEIGHTS).write_text(f"{number}")
+    return directory
 
 
 def carries(report: Report, kind: type) -> bool:
@@ -75,13 +96,16 @@ class FakeEngine:
     The texts: "refuse" and "fault" raise in `add`; "fail" and "elsewhere" end with Internal and Unavailable; "crash"
     raises in a step; "exit" ends the process; "hang" never ends a step; "linger" takes 2.5 s for a step; "after PATH"
     makes no audio until that file exists; "then PATH" creates the file with its last audio. Codec jobs stop after one
-    piece until the file `pieces_after` exists.
+    piece until the file `pieces_after` exists. Adapters have the files of `write_lora`; it takes none if `loras_taken`
+    is false.
     """
 
     info: ModelInfo = INFO
     step_seconds: float = 0.0005
     slowest_step: float = 0.0
     pieces_after: Path | None = None
+    loras_taken: bool = True
+    adapters: dict[str, tuple[LoraInfo, float]] = field(default_factory=dict)
     streams: dict[str, _Stream] = field(default_factory=dict)
     jobs: dict[str, list[np.ndarray]] = field(default_factory=dict)
     started: set[str] = field(default_factory=set)  # codec jobs
@@ -101,6 +125,8 @@ class FakeEngine:
     def add(self, request: Request, credit: int) -> None:
         if request.text == "refuse":
             raise Exhausted("the queue is full", retry_after=2.5)
+        if request.lora and request.lora not in self.adapters:
+            raise FailedPrecondition("the LoRA adapter is unknown")
         self.streams[request.id] = _Stream(request, credit)
         if request.text == "fault":
             raise RuntimeError("a secret of the implementation")
@@ -126,6 +152,33 @@ class FakeEngine:
 
     def decode(self, id: str, latents: np.ndarray) -> None:
         self.jobs[id] = [np.full(self.info.samples_per_step, patch.mean(), np.float32) for patch in latents]
+
+    def loras(self) -> tuple[LoraInfo, ...]:
+        return tuple(info for info, _ in self.adapters.values())
+
+    def read_lora(self, info: LoraInfo) -> float:
+        if not self.loras_taken:
+            raise InvalidRequest(f"the adapter {info.name} does not fit this model")
+        files = Path(info.directory)
+        if not (files / lora_files.CONFIG).exists():
+            raise InvalidRequest(f"{info.name} has no {lora_files.CONFIG}")
+        match (files / lora_files.CONFIG).read_text().split(" ", 1):
+            case ["fault"]:
+                raise RuntimeError("a secret of the implementation")
+            case ["after", path]:
+                Path(f"{path}.reading").touch()
+                while not Path(path).exists():
+                    time.sleep(0.005)
+        return float((files / lora_files.WEIGHTS).read_text())
+
+    def add_lora(self, info: LoraInfo, adapter: float) -> None:
+        assert info.id not in self.adapters
+        self.adapters[info.id] = info, adapter
+
+    def remove_lora(self, id: str) -> None:
+        if any(stream.request.lora == id for stream in self.streams.values()):
+            raise FailedPrecondition("a request uses the adapter")
+        del self.adapters[id]
 
     def collect(self) -> None:
         pass
@@ -186,7 +239,8 @@ class FakeEngine:
             case ["fail"]:
                 del self.streams[id]
                 return [(id, Internal())]
-        samples = np.full(self.info.samples_per_step, stream.made, np.float32)
+        _, added = self.adapters.get(stream.request.lora, (None, 0.0))
+        samples = np.full(self.info.samples_per_step, stream.made + added, np.float32)
         stream.credit -= 1
         stream.made += 1
         self.chunks += 1
@@ -213,6 +267,8 @@ class MakeFake:
     queue: int | None = None
     pieces_after: Path | None = None
     before: Callable[[], object] | None = None
+    loras_taken: bool = True
+    loras: tuple[LoraInfo, ...] = ()  # of the start
 
     def __call__(self) -> FakeEngine:
         logging.getLogger(__name__).debug("made in process %d", os.getpid())
@@ -228,7 +284,10 @@ class MakeFake:
             max_slots=self.slots,
             max_queue=self.queue,
         )
-        return FakeEngine(info, self.step_seconds, self.slowest_step, self.pieces_after)
+        engine = FakeEngine(info, self.step_seconds, self.slowest_step, self.pieces_after, self.loras_taken)
+        for lora in self.loras:
+            engine.add_lora(lora, engine.read_lora(lora))
+        return engine
 
 
 def refuse_to_start() -> None:

@@ -29,12 +29,12 @@ class Fragile:
 
         engine = LoadEngine(self.checkpoint, "tiny", EngineSettings(device="cpu"))()
         model = engine.model  # pyright: ignore[reportAttributeAccessIssue]
-        embed, decode_patch = model.embed, model.decode_patch
+        encode, decode_patch = model.encode_history, model.decode_patch
 
-        def embed_unless_poisoned(rows, state, **options):
-            if (state.history[rows.audio_slot, rows.audio_patch] == POISON).any():
+        def encode_unless_poisoned(slot, patch, state, **options):
+            if (state.history[slot, patch] == POISON).any():
                 raise ValueError("poison")
-            return embed(rows, state, **options)
+            return encode(slot, patch, state, **options)
 
         def decode_unless_full(rows, state):
             if self.full.exists():
@@ -42,5 +42,5 @@ class Fragile:
                 raise torch.OutOfMemoryError("tried to allocate more than there is")
             return decode_patch(rows, state)
 
-        model.embed, model.decode_patch = embed_unless_poisoned, decode_unless_full
+        model.encode_history, model.decode_patch = encode_unless_poisoned, decode_unless_full
         return engine

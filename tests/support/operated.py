@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,7 @@ from voxcpm_server.app import Running, running_server
 
 MAX_STEPS = 1000
 SLOTS = 3
+ENGINE = MakeFake(slots=SLOTS)
 
 
 @dataclass
@@ -49,20 +50,24 @@ class Operated:
                 if condition(found := await self.stats()):
                     return found
 
-    def speak(self, text: str, steps: int = MAX_STEPS, **options: Any) -> Any:
-        turn = pb.TurnConfig(sampling=pb.Sampling(max_steps=steps))
+    def speak(self, text: str, steps: int = MAX_STEPS, lora: str | None = None, **options: Any) -> Any:
+        turn = pb.TurnConfig(sampling=pb.Sampling(max_steps=steps), lora=lora)
         messages = [pb.GenerateRequest(config=pb.GenerateConfig(turn=turn)), pb.GenerateRequest(text=text)]
         return self.stub.Generate(iter(messages), **options)
 
 
 @asynccontextmanager
-async def operated(folder: Path, **settings: Any) -> AsyncIterator[Operated]:
-    """A server with one engine of SLOTS slots, which makes audio without a model."""
-    launcher = Launcher([MakeFake(slots=SLOTS)], name="engine 0")
+async def operated(
+    folder: Path, make: MakeFake = ENGINE, lora_sources: Sequence[object] = (), **settings: Any
+) -> AsyncIterator[Operated]:
+    """A server with one engine, by default of SLOTS slots, which makes audio without a model."""
+    launcher = Launcher([make], name="engine 0")
     admin = f"127.0.0.1:{free_port()}"
     made = Settings(
         listen="127.0.0.1:0",
-        admin=AdminSettings(listen=admin),
+        admin=AdminSettings(
+            listen=admin, lora_sources=tuple(map(str, lora_sources)), lora_cache=folder.with_name("lora cache")
+        ),
         voices=VoiceSettings(url=str(folder)),
         drain_seconds=0.0,
         **settings,

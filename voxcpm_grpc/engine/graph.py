@@ -10,6 +10,8 @@ from voxcpm_grpc.kernels.graph import Graph, GraphPool
 
 T = TypeVar("T")
 
+MAX_PATCHES = 256  # prompt patches that are encoded at once
+
 
 class StepGraph(Generic[T]):
     """A call captured for several sizes, largest first, in one pool. Another size uses the next larger one."""
@@ -39,6 +41,12 @@ class StepGraph(Generic[T]):
 def batch_buckets(most: int) -> list[int]:
     """Every size up to 8, then multiples of 8, and `most`."""
     return sorted({*range(1, min(8, most) + 1), *range(16, most, 8), most})
+
+
+def patch_buckets(most: int) -> list[int]:
+    """Numbers of prompt patches that are encoded at once, up to `most` or `MAX_PATCHES`."""
+    most = min(most, MAX_PATCHES)
+    return sorted({size for size in (8, 32, 64, 128) if size < most} | {most})
 
 
 def token_buckets(most: int) -> list[int]:

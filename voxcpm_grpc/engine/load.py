@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,13 +16,12 @@ from voxcpm_grpc.errors import InvalidRequest, StartupError
 from voxcpm_grpc.models.base import AdapterOptions, LoadOptions
 from voxcpm_grpc.models.families import load_model
 from voxcpm_grpc.request import LoraInfo
-from voxcpm_grpc.settings.engine import EngineSettings
+from voxcpm_grpc.settings.engine import DEFAULT_LORAS, EngineSettings
 
 SMALL_MODEL = 64 << 20  # bytes of weights
 LEAST_COMPILED = 16 << 20  # bytes of weights; a compilation of a smaller model, of tests, takes longer than it saves
 WEIGHTS = {".safetensors", ".bin", ".pth"}
 DEVICES = {"cuda", "cpu"}
-DEFAULT_LORAS = 16  # on the device, if there are any
 LARGE_GPU = 40 * 10**9  # bytes of memory, enough for twice the streams; such a GPU is usually fast enough for them
 
 
@@ -110,7 +108,6 @@ def _add_loras(engine: Engine, settings: EngineSettings) -> None:
             engine.add_lora(info, engine.read_lora(info))
         except InvalidRequest as error:
             raise StartupError(f"the LoRA adapter {entry}: {error.message}") from None
-    engine.info = replace(engine.info, loras=tuple(info.name for info in engine.loras()))
 
 
 def default_slots(device: torch.device) -> int:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor
 from voxcpm_grpc import progress
 from voxcpm_grpc.attention import PagedKV
 from voxcpm_grpc.engine.batch import Batch, PrefillChunk
-from voxcpm_grpc.engine.graph import StepGraph, batch_buckets, token_buckets
+from voxcpm_grpc.engine.graph import MAX_PATCHES, StepGraph, batch_buckets, patch_buckets, token_buckets
 from voxcpm_grpc.engine.host_copy import HostCopy, SavedSlot
 from voxcpm_grpc.engine.kv_cache import allocate_kv
 from voxcpm_grpc.engine.rows import PackedChunks, pack, prefill_rows, step_rows
@@ -24,6 +25,8 @@ from voxcpm_grpc.kernels.graph import GraphPool, Priority
 from voxcpm_grpc.models.base import EmbedRows, Frame, SpeechModel, upload
 
 LIBRARY_BYTES = 512 << 20  # memory of kernel modules and library workspaces, which PyTorch does not allocate
+
+T = TypeVar("T")
 
 OUT_OF_MEMORY = (MemoryError, torch.OutOfMemoryError)
 
@@ -108,7 +111,8 @@ class Runner:
     def _prefill_chunks(self, chunks: list[PrefillChunk]) -> None:
         packed, state = pack(chunks, self.kv.page_size), self.slots.state
         adapted = any(chunk.sequence.lora and chunk.sequence.lora.adapter.reads for chunk in chunks)
-        embedded = self.model.embed(packed.embed_rows(self.slots.device), state, adapted=adapted)
+        content = packed.embed_rows(self.slots.device)
+        embedded = self.model.embed(content, self._encode_history(content, adapted=adapted))
         if self._graphs is not None:
             self._graphs.prefill(embedded, packed, adapted=adapted)
             return
@@ -126,6 +130,16 @@ class Runner:
         starting = len(packed.last)
         rows = replace(rows, last=rows.last[:starting], last_slot=rows.last_slot[:starting])
         self.model.prefill(embedded, rows, state, self.kv, adapted=adapted)
+
+    def _encode_history(self, rows: EmbedRows, *, adapted: bool) -> Tensor | None:
+        """The `encoded` of `SpeechModel.embed`."""
+        if not len(rows.audio):
+            return None
+        parts = zip(rows.audio_slot.split(MAX_PATCHES), rows.audio_patch.split(MAX_PATCHES), strict=True)
+        if self._graphs is not None:
+            return torch.cat([self._graphs.encode(slot, patch, adapted=adapted) for slot, patch in parts])
+        state = self.slots.state
+        return torch.cat([self.model.encode_history(slot, patch, state, adapted=adapted) for slot, patch in parts])
 
     def _step(self, group: list[Sequence], timesteps: int) -> HostCopy:
         """One step of these sequences. The copy of its frames to the host does not wait for the language models."""
@@ -171,8 +185,10 @@ def working_memory(model: SpeechModel, slots: Slots, page_size: int, prefill_tok
         flat = torch.from_numpy(pack([], page_size).padded(prefill_tokens, 1, scratch)).to(device)
         rows = prefill_rows(flat, prefill_tokens, 1, state, page_size, page_size, fresh=False)
         tokens = torch.zeros(prefill_tokens, dtype=torch.int64, device=device)
-        audio_rows = EmbedRows(tokens, torch.arange(prefill_tokens, device=device), tokens + scratch, tokens)
-        embedded = model.embed(audio_rows, state, adapted=adapted)
+        patches = min(prefill_tokens, MAX_PATCHES)
+        encoded = model.encode_history(tokens[:patches] + scratch, tokens[:patches], state, adapted=adapted)
+        audio = torch.arange(patches, device=device)
+        embedded = model.embed(EmbedRows(tokens, audio, audio, audio), encoded)
         model.prefill(embedded, rows, state, kv, adapted=adapted)
 
     def convert() -> None:
@@ -212,7 +228,9 @@ class _Graphs:
         self._padded = PaddedSlots(self.scratch, device)
         slot = self._padded.rows
         text_rows = EmbedRows(*(torch.zeros(n, dtype=torch.int64, device=device) for n in (prefill_tokens, 0, 0, 0)))
-        self._embedded = tuple(torch.zeros_like(part) for part in model.embed(text_rows, state))
+        self._embedded = tuple(torch.zeros_like(part) for part in model.embed(text_rows, None))
+        patches = patch_buckets(prefill_tokens)
+        self._history = torch.zeros(2, patches[-1], dtype=torch.int64, device=device)  # slots and patches to encode
         self._flat = {
             count: torch.from_numpy(pack([], kv.page_size).padded(count, self._sequences(count), self.scratch)).to(
                 device
@@ -234,16 +252,21 @@ class _Graphs:
             embedded = tuple(part[:count] for part in self._embedded)
             model.prefill(embedded, rows, state, kv, adapted=adapted)
 
+        def encode(count: int, *, adapted: bool) -> Tensor:
+            return model.encode_history(self._history[0, :count], self._history[1, :count], state, adapted=adapted)
+
         steps, audio = GraphPool(Priority.STEP, device), GraphPool(Priority.AUDIO, device)
         sizes = batch_buckets(self.scratch)
         kinds = (False, True) if model.places else (False,)
-        graphs = len(kinds) * (len(self._flat) + (len(model.info.timesteps) + 1) * len(sizes)) + len(sizes)
+        per_kind = len(self._flat) + len(patches) + (len(model.info.timesteps) + 1) * len(sizes)
+        graphs = len(kinds) * per_kind + len(sizes)
         captured = progress.counting("CUDA graphs are being captured", graphs)
 
-        def capture(call: Callable[..., None], sizes: list[int], **options: int) -> dict[bool, StepGraph[None]]:
+        def capture(call: Callable[..., T], sizes: list[int], **options: int) -> dict[bool, StepGraph[T]]:
             return {kind: StepGraph(partial(call, adapted=kind, **options), sizes, steps, captured) for kind in kinds}
 
         self._prefill = capture(prefill, list(self._flat))
+        self._encode = capture(encode, patches)
         self._generate = {n: capture(generate, sizes, timesteps=n) for n in model.info.timesteps}
         self._decode = StepGraph(
             lambda count: pack_frame(model.decode_patch(slot[:count], state)), sizes, audio, captured
@@ -254,6 +277,13 @@ class _Graphs:
     def _sequences(self, tokens: int) -> int:
         """The largest number of sequences in a prefill of so many rows."""
         return min(tokens, self.scratch)
+
+    def encode(self, slot: Tensor, patch: Tensor, *, adapted: bool) -> Tensor:
+        """`SpeechModel.encode_history` of at most MAX_PATCHES patches."""
+        count = len(slot)
+        self._history[0, :count].copy_(slot)  # what follows are patches of an earlier call, whose results are not used
+        self._history[1, :count].copy_(patch)
+        return self._encode[adapted].replay(count)[:count].clone()
 
     def prefill(self, embedded: tuple[Tensor, ...], packed: PackedChunks, *, adapted: bool) -> None:
         count = self._prefill[adapted].bucket(len(packed))

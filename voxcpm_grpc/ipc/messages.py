@@ -7,7 +7,7 @@ import numpy as np
 
 from voxcpm_grpc.errors import TooLong, VoxCPMError, code_of, from_code
 from voxcpm_grpc.progress import Progress
-from voxcpm_grpc.request import CodecChunk, Event, ModelInfo, Request, Stats
+from voxcpm_grpc.request import CodecChunk, Event, LoraInfo, ModelInfo, Request, Stats
 
 HEARTBEAT_SECONDS = 0.25
 """The interval between two heartbeats of a process."""
@@ -73,6 +73,27 @@ class AskStats(_Message, frozen=True):
     number: int
 
 
+class RegisterLora(_Message, frozen=True):
+    """Read a LoRA adapter, so that requests may name its id. A Loras answers, with it or with the error.
+
+    A front sends it to its host, which registers the adapter with all engines of a model. `replica` is one of these. A
+    RegisteredLoras with the adapter answers, or a Failed with its id.
+    """
+
+    info: LoraInfo
+    replica: str = ""
+
+
+class UnregisterLora(_Message, frozen=True):
+    """Free a LoRA adapter once no request of the engine names it. An unknown id is ignored.
+
+    A front sends it to its host, which withdraws the adapter from all fronts. A RegisteredLoras without the adapter
+    answers, or a Failed with its id.
+    """
+
+    id: str
+
+
 class Stop(_Message, frozen=True):
     """End the process after the current step. A front drains first, without the drain delay if `skip_delay` is true."""
 
@@ -115,6 +136,34 @@ class EngineLost(_Message, frozen=True):
     replica: str
 
 
+class RegisteredLoras(_Message, frozen=True):
+    """The LoRA adapters that new streams may choose, for the model of `replica`. Sent after each change."""
+
+    replica: str
+    infos: tuple[LoraInfo, ...]
+
+
+class Failed(_Message, frozen=True):
+    """A request, a codec job, or the registration or withdrawal of a LoRA adapter ended with an error."""
+
+    id: str
+    code: str
+    message: str
+    field: str
+    retry_after: float | None
+    too_long: tuple[int, int] | None = None  # the positions and the limit of a TooLong
+
+    @classmethod
+    def of(cls, id: str, error: VoxCPMError) -> Failed:
+        too_long = (error.positions, error.limit) if isinstance(error, TooLong) else None
+        return cls(id, code_of(error), error.message, error.field, error.retry_after, too_long)
+
+    def error(self) -> VoxCPMError:
+        if self.too_long:
+            return TooLong(*self.too_long)
+        return from_code(self.code, self.message, field=self.field, retry_after=self.retry_after)
+
+
 Command = (
     Submit
     | Check
@@ -123,12 +172,16 @@ Command = (
     | Encode
     | Decode
     | AskStats
+    | RegisterLora
+    | UnregisterLora
     | Stop
     | Attach
     | Detach
     | EngineReady
     | EngineStarting
     | EngineLost
+    | RegisteredLoras
+    | Failed
 )
 
 
@@ -171,25 +224,20 @@ class CallEvent(_Message, frozen=True):
     body: Event | CodecChunk
 
 
-class Failed(_Message, frozen=True):
-    """A request or a codec job ended with an error."""
+class Loras(_Message, frozen=True):
+    """The LoRA adapters that an engine has, and the errors of those that it could not read, by id.
+
+    For all fronts. Sent after each change.
+    """
+
+    infos: tuple[LoraInfo, ...] = ()
+    failed: tuple[Failed, ...] = ()
+
+
+class ReleaseLora(_Message, frozen=True):
+    """No stream of this front holds a LoRA adapter that was withdrawn. A front sends it once to its host."""
 
     id: str
-    code: str
-    message: str
-    field: str
-    retry_after: float | None
-    too_long: tuple[int, int] | None = None  # the positions and the limit of a TooLong
-
-    @classmethod
-    def of(cls, id: str, error: VoxCPMError) -> Failed:
-        too_long = (error.positions, error.limit) if isinstance(error, TooLong) else None
-        return cls(id, code_of(error), error.message, error.field, error.retry_after, too_long)
-
-    def error(self) -> VoxCPMError:
-        if self.too_long:
-            return TooLong(*self.too_long)
-        return from_code(self.code, self.message, field=self.field, retry_after=self.retry_after)
 
 
 class ExternalLoad(_Message, frozen=True):
@@ -223,7 +271,20 @@ class EngineStats(_Message, frozen=True):
     answers: int = 0
 
 
-Report = Ready | Starting | StartFailed | Heartbeat | CallEvent | Failed | ExternalLoad | EngineStats
+Report = (
+    Ready
+    | Starting
+    | StartFailed
+    | Heartbeat
+    | CallEvent
+    | Failed
+    | ExternalLoad
+    | EngineStats
+    | Loras
+    | RegisterLora
+    | UnregisterLora
+    | ReleaseLora
+)
 
 
 # ---- encoding

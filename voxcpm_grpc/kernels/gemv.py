@@ -1,7 +1,7 @@
 """Products of one row with a large weight, fused with the operations around them in a transformer layer.
 
 A program loads a few whole rows of the weight into registers before its input exists (see `launch`). After the wait it
-only loads the input and adds up.
+only loads the input and adds up. More programs map the input to the low rank of its adapter, if there is one.
 """
 
 # pyright: reportArgumentType=false, reportCallIssue=false
@@ -14,13 +14,14 @@ import triton.language as tl
 from torch import Tensor
 
 from voxcpm_grpc.kernels.launch import launch_next, overlaps, wait
+from voxcpm_grpc.kernels.row_lora import RowUpdate
 
 _HELD = 64  # weights in the registers of a thread: eight loads of 16 bytes in flight
 
 
-def gemv_norm_linear(x: Tensor, eps: float, weight: Tensor) -> Tensor:
-    """Computes `reference.norm_linear` for one row."""
-    return _launch(x, weight, weight.shape[0], eps=eps)
+def gemv_norm_linear(x: Tensor, eps: float, weight: Tensor, update: RowUpdate | None = None) -> Tensor:
+    """Computes `reference.norm_linear` for one row, and prepares the `update` of the result."""
+    return _launch(x, weight, weight.shape[0], eps=eps, update=update)
 
 
 def gemv_norm_gated(x: Tensor, eps: float, weight: Tensor) -> Tensor:
@@ -28,9 +29,11 @@ def gemv_norm_gated(x: Tensor, eps: float, weight: Tensor) -> Tensor:
     return _launch(x, weight, weight.shape[0] // 2, eps=eps, gated=True)
 
 
-def gemv_linear_add(x: Tensor, weight: Tensor, residual: Tensor, scale: float) -> Tensor:
-    """Computes `reference.linear_add` for one row."""
-    return _launch(x, weight, weight.shape[0], residual=residual, scale=scale)
+def gemv_linear_add(
+    x: Tensor, weight: Tensor, residual: Tensor, scale: float, update: RowUpdate | None = None
+) -> Tensor:
+    """Computes `reference.linear_add` for one row, and prepares the `update` of the result."""
+    return _launch(x, weight, weight.shape[0], residual=residual, scale=scale, update=update)
 
 
 def _launch(
@@ -42,6 +45,7 @@ def _launch(
     gated: bool = False,
     residual: Tensor | None = None,
     scale: float = 1.0,
+    update: RowUpdate | None = None,
 ) -> Tensor:
     rows, inputs = x.shape
     if rows != 1:
@@ -53,13 +57,18 @@ def _launch(
     columns = max(1, _HELD * 32 * warps // block // (2 if gated else 1))
     out = x.new_empty(1, outputs)
     overlap = overlaps(x.device)
-    _gemv_kernel[(triton.cdiv(outputs, columns),)](
+    tiles, low = triton.cdiv(outputs, columns), 0 if update is None else update.low.numel()
+    _gemv_kernel[(tiles + triton.cdiv(low, columns),)](
         x,
         weight,
         out if residual is None else residual,
         out,
         eps or 0.0,
         scale,
+        *((weight, weight, weight, out) if update is None else update.operands),
+        TILES=tiles,
+        LOW=low,
+        WEIGHTED=update is not None and update.norm is not None,
         OUTPUTS=outputs,
         INPUTS=inputs,
         COLUMNS=columns,
@@ -82,6 +91,13 @@ def _gemv_kernel(
     out,
     eps,
     scale,
+    adapter,
+    down,
+    norm,
+    low,
+    TILES: tl.constexpr,
+    LOW: tl.constexpr,
+    WEIGHTED: tl.constexpr,
     OUTPUTS: tl.constexpr,
     INPUTS: tl.constexpr,
     COLUMNS: tl.constexpr,
@@ -92,6 +108,10 @@ def _gemv_kernel(
     OVERLAP: tl.constexpr,
 ):
     launch_next(OVERLAP)
+    if LOW > 0:  # noqa: SIM102 - the first condition is known at compile time
+        if tl.program_id(0) >= TILES:
+            _shrink(x, adapter, down, norm, low, eps, TILES, LOW, WEIGHTED, INPUTS, COLUMNS, BLOCK, NORM, OVERLAP)
+            return
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     present = column < OUTPUTS
     k = tl.arange(0, BLOCK)
@@ -112,3 +132,37 @@ def _gemv_kernel(
     if ADD:
         acc = acc * scale + tl.load(residual + column, mask=present, other=0.0).to(tl.float32)
     tl.store(out + column, acc.to(out.dtype.element_ty), mask=present)
+
+
+@triton.jit
+def _shrink(
+    x,
+    adapter,
+    down,
+    norm,
+    low,
+    eps,
+    TILES: tl.constexpr,
+    LOW: tl.constexpr,
+    WEIGHTED: tl.constexpr,
+    INPUTS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    NORM: tl.constexpr,
+    OVERLAP: tl.constexpr,
+):
+    """A few of the LOW outputs of the adapter's maps to the low rank; none without an adapter."""
+    place = tl.load(adapter).to(tl.int32)
+    column = (tl.program_id(0) - TILES) * COLUMNS + tl.arange(0, COLUMNS)
+    present = column < tl.where(place < 0, 0, LOW)
+    k = tl.arange(0, BLOCK)
+    inside = (k < INPUTS)[None, :]
+    where = (tl.maximum(place, 0) * LOW + column).to(tl.int64)[:, None] * INPUTS + k[None, :]
+    weight = tl.load(down + where, mask=present[:, None] & inside, other=0.0).to(tl.float32)
+    if WEIGHTED:
+        weight *= tl.load(norm + k[None, :], mask=inside, other=0.0).to(tl.float32)
+    wait(OVERLAP)
+    entry = tl.load(x + k[None, :], mask=inside, other=0.0).to(tl.float32)
+    if NORM:
+        entry *= tl.rsqrt(tl.sum(entry * entry, 1)[:, None] / INPUTS + eps)
+    tl.store(low + column, tl.sum(weight * entry, 1), mask=present)

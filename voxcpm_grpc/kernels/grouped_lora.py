@@ -2,7 +2,7 @@
 
 A program serves 16 rows, of few sequences if these have several rows each. The first kernel maps the rows of one
 adapter to the low rank, in several shares of the inputs if there are few rows. The second one adds up the shares and
-maps them to the outputs.
+maps them to the outputs. Both find their adapter and load its weights before their input exists (see `launch`).
 """
 
 # pyright: reportArgumentType=false, reportCallIssue=false, reportGeneralTypeIssues=false, reportOperatorIssue=false
@@ -11,6 +11,7 @@ maps them to the outputs.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 
 import torch
@@ -26,7 +27,7 @@ MAX_PARTS = 3
 COLUMNS, MANY_COLUMNS = 64, 128  # outputs of a program, with few and with many rows, at most
 MAX_DEPTH = 128  # inputs of a tile
 TILE_BYTES = 16 << 10  # of weights in a tile, at most
-SHARE = 128  # inputs of a program while there are few rows
+SHARE, SHARE_BESIDE = 128, 512  # inputs of a program while there are few rows
 FEW_TILES = 16
 
 
@@ -42,63 +43,113 @@ def add_low_rank(
     eps: float | None = None,
     scale: float = 1.0,
 ) -> None:
-    """Computes `reference.add_low_rank`. The rank is a power of two, at least 16."""
+    """Computes `reference.add_low_rank`. Parameters as for `prepare`."""
+    prepare(x, adapter, down, up, parts, norm=norm, eps=eps).add(out, scale=scale)
+
+
+def prepare(
+    x: Tensor,
+    adapter: Tensor,
+    down: Tensor,
+    up: Tensor,
+    parts: Sequence[int],
+    *,
+    norm: Tensor | None = None,
+    eps: float | None = None,
+    beside: bool = False,
+) -> GroupedUpdate:
+    """Allocate what an update needs. The rank is a power of two, at least 16.
+
+    `adapter` is read while previous kernels still run: it must not come from one of the overlapping kernels before.
+    With `beside`, the next launch must be that of a `late` kernel (see `launch`), and x must be complete before it.
+    """
     rows, inputs = x.shape
     places, count, rank, _ = down.shape
     sequences = len(adapter)
-    if count != len(parts) or count > MAX_PARTS or sum(parts) != out.shape[1]:
+    if count != len(parts) or count > MAX_PARTS or sum(parts) != up.shape[1]:
         raise ValueError(f"{count} maps to the low rank do not serve outputs of {list(parts)}")
     if places > MAX_PLACES or rows % sequences:
         raise ValueError(f"{places} places, at most {MAX_PLACES}; {rows} rows of {sequences} sequences")
-    if not all(tensor.is_contiguous() for tensor in (out, x, adapter, down, up)):
-        raise ValueError("out, x, adapter, down and up must be contiguous")
-    tokens, tiles = rows // sequences, triton.cdiv(rows, ROWS)
-    splits = triton.cdiv(inputs, SHARE) if tiles <= FEW_TILES else 1
-    depth = min(MAX_DEPTH, TILE_BYTES // (rank * x.element_size()))
-    share = triton.cdiv(triton.cdiv(inputs, splits), depth) * depth
+    if not all(tensor.is_contiguous() for tensor in (x, adapter, down, up)):
+        raise ValueError("x, adapter, down and up must be contiguous")
+    splits = triton.cdiv(inputs, SHARE_BESIDE if beside else SHARE) if triton.cdiv(rows, ROWS) <= FEW_TILES else 1
     middle = x.new_empty(splits, count, rows, rank, dtype=torch.float32)
     squares = x.new_empty(splits, rows, dtype=torch.float32)
-    launch = chained(x.device)
-    in_tile = min(places, sequences, (ROWS - 1) // tokens + 2, ROWS)  # adapters in a tile, at most
-    shape = {"INPUTS": inputs, "RANK": rank, "PARTS": count, "SPLITS": splits, "ROWS": ROWS}
-    shape |= {"PLACES": places, "SINGLE": sequences == 1}
-    _shrink_kernel[(tiles, in_tile, count * splits)](
-        x,
-        adapter,
-        down,
-        x if norm is None else norm,
-        middle,
-        squares,
-        rows,
-        sequences,
-        SHARE=share,
-        DEPTH=depth,
-        WEIGHTED=norm is not None,
-        SQUARED=eps is not None,
-        **shape,
-        **launch,
-    )
-    columns = min(COLUMNS if tiles <= FEW_TILES else MANY_COLUMNS, TILE_BYTES // (rank * x.element_size()))
-    ends = [*accumulate(parts), *[out.shape[1]] * MAX_PARTS]
-    _expand_kernel[(tiles, in_tile, sum(triton.cdiv(part, columns) for part in parts))](
-        middle,
-        squares,
-        adapter,
-        up,
-        out,
-        rows,
-        sequences,
-        eps or 0.0,
-        scale,
-        FIRST=ends[0],
-        SECOND=ends[1],
-        THIRD=ends[2],
-        OUTPUTS=out.shape[1],
-        COLUMNS=columns,
-        NORMALIZE=eps is not None,
-        **shape,
-        **launch,
-    )
+    return GroupedUpdate(x, adapter, down, up, tuple(parts), norm, eps, beside, middle, squares)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedUpdate:
+    """An update of the rows of a map's output, made by `prepare`."""
+
+    x: Tensor  # [t, i]
+    adapter: Tensor  # int64 [s]
+    down: Tensor  # [p, parts, r, i]
+    up: Tensor  # [p, o, r]
+    parts: tuple[int, ...]
+    norm: Tensor | None  # [i]
+    eps: float | None
+    beside: bool
+    middle: Tensor  # float32 [splits, parts, t, r]: shares of the rows in the low rank
+    squares: Tensor  # float32 [splits, t]: shares of the sum of squares of each row
+
+    def add(self, out: Tensor, *, scale: float = 1.0, squares: Tensor | None = None) -> None:
+        """Add `scale` times the update to out [t, o], in place.
+
+        squares float32 [n, t] holds sums of the squares of each row of out, over equal parts of its columns, and is
+        brought up to date. There must be one part then.
+        """
+        rows, outputs = out.shape
+        if outputs != sum(self.parts) or not out.is_contiguous():
+            raise ValueError(f"out has {outputs} columns for outputs of {list(self.parts)}, or is not contiguous")
+        if squares is not None and (len(self.parts) > 1 or not squares.is_contiguous()):
+            raise ValueError(f"squares must be contiguous, and there must be one part, not {len(self.parts)}")
+        sequences, tiles = len(self.adapter), triton.cdiv(rows, ROWS)
+        places, count, rank, inputs = self.down.shape
+        splits = len(self.middle)
+        depth = min(MAX_DEPTH, TILE_BYTES // (rank * self.x.element_size()))
+        columns = min(COLUMNS if tiles <= FEW_TILES else MANY_COLUMNS, TILE_BYTES // (rank * self.x.element_size()))
+        columns = columns if squares is None else outputs // len(squares)
+        in_tile = min(places, sequences, (ROWS - 1) // (rows // sequences) + 2, ROWS)  # adapters in a tile, at most
+        shape = {"INPUTS": inputs, "RANK": rank, "PARTS": count, "SPLITS": splits, "ROWS": ROWS}
+        shape |= {"PLACES": places, "SINGLE": sequences == 1} | chained(out.device)
+        _shrink_kernel[(tiles, in_tile, count * splits)](
+            self.x,
+            self.adapter,
+            self.down,
+            self.x if self.norm is None else self.norm,
+            self.middle,
+            self.squares,
+            rows,
+            sequences,
+            SHARE=triton.cdiv(triton.cdiv(inputs, splits), depth) * depth,
+            DEPTH=depth,
+            WEIGHTED=self.norm is not None,
+            SQUARED=self.eps is not None,
+            BESIDE=self.beside,
+            **shape,
+        )
+        ends = [*accumulate(self.parts), *[outputs] * MAX_PARTS]
+        _expand_kernel[(tiles, in_tile, sum(triton.cdiv(part, columns) for part in self.parts))](
+            self.middle,
+            self.squares,
+            self.adapter,
+            self.up,
+            out,
+            self.squares if squares is None else squares,
+            rows,
+            sequences,
+            self.eps or 0.0,
+            scale,
+            FIRST=ends[0],
+            SECOND=ends[1],
+            THIRD=ends[2],
+            OUTPUTS=outputs,
+            COLUMNS=columns,
+            NORMALIZE=self.eps is not None,
+            COUNTED=squares is not None,
+            **shape,
+        )
 
 
 @triton.jit
@@ -152,24 +203,32 @@ def _shrink_kernel(
     DEPTH: tl.constexpr,
     WEIGHTED: tl.constexpr,
     SQUARED: tl.constexpr,
+    BESIDE: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
     launch_next(OVERLAP)
+    HELD: tl.constexpr = SHARE == DEPTH  # one tile of weights, in registers
     part = tl.program_id(2) // SPLITS
     split = tl.program_id(2) % SPLITS
-    wait(OVERLAP)
     row, own, place = _rows_and_place(rows, sequences, adapter, ROWS, PLACES, SINGLE)
-    if place < 0:
-        return
     rank = tl.arange(0, RANK)
+    base = down + ((tl.maximum(place, 0) * PARTS + part) * RANK + rank[None, :]).to(tl.int64) * INPUTS
+    step = split * SHARE + tl.arange(0, DEPTH)
+    weight = tl.load(base + step[:, None], mask=(step < tl.where(place < 0, 0, INPUTS))[:, None], other=0.0)
+    wait(OVERLAP and not BESIDE)
+    if place < 0:
+        wait(OVERLAP and BESIDE)
+        return
     low = tl.zeros([ROWS, RANK], tl.float32)
     square = tl.zeros([ROWS], tl.float32)
-    base = down + ((place * PARTS + part) * RANK + rank[None, :]).to(tl.int64) * INPUTS
-    for k in tl.range(0, SHARE, DEPTH, num_stages=1 if SHARE == DEPTH else 3):
+    for k in tl.range(0, SHARE, DEPTH, num_stages=1 if HELD else 3):
         step = split * SHARE + k + tl.arange(0, DEPTH)
         known = step < INPUTS
-        entry = tl.load(x + row[:, None] * INPUTS + step[None, :], mask=own[:, None] & known[None, :], other=0.0)
-        weight = tl.load(base + step[:, None], mask=known[:, None], other=0.0)
+        there = x + row[:, None] * INPUTS + step[None, :]
+        # From the L2 cache, because another kernel may have written x while this one was started.
+        entry = tl.load(there, mask=own[:, None] & known[None, :], other=0.0, cache_modifier=".cg")
+        if not HELD:
+            weight = tl.load(base + step[:, None], mask=known[:, None], other=0.0)
         if SQUARED:
             wide = entry.to(tl.float32)
             square += tl.sum(wide * wide, 1)
@@ -182,6 +241,7 @@ def _shrink_kernel(
     if SQUARED:  # noqa: SIM102 - the first condition is known at compile time
         if part == 0:
             tl.store(squares + split * rows + row, square, mask=own)
+    wait(OVERLAP and BESIDE)
 
 
 @triton.jit(do_not_specialize=["rows", "sequences"])
@@ -191,6 +251,7 @@ def _expand_kernel(
     adapter,
     up,
     out,
+    made,
     rows,
     sequences,
     eps,
@@ -201,6 +262,7 @@ def _expand_kernel(
     OUTPUTS: tl.constexpr,
     COLUMNS: tl.constexpr,
     NORMALIZE: tl.constexpr,
+    COUNTED: tl.constexpr,
     INPUTS: tl.constexpr,
     RANK: tl.constexpr,
     PARTS: tl.constexpr,
@@ -222,12 +284,12 @@ def _expand_kernel(
     column = start + (block - before) * COLUMNS + tl.arange(0, COLUMNS)
     known = column < end
     rank = tl.arange(0, RANK)
-    wait(OVERLAP)
     row, own, place = _rows_and_place(rows, sequences, adapter, ROWS, PLACES, SINGLE)
+    weights = up + (tl.maximum(place, 0) * OUTPUTS + column[None, :]).to(tl.int64) * RANK + rank[:, None]
+    weight = tl.load(weights, mask=(column < tl.where(place < 0, 0, end))[None, :], other=0.0)
+    wait(OVERLAP)
     if place < 0:
         return
-    weights = up + (place * OUTPUTS + column[None, :]).to(tl.int64) * RANK + rank[:, None]
-    weight = tl.load(weights, mask=known[None, :], other=0.0)
     where = row[:, None] * OUTPUTS + column[None, :]
     changed = own[:, None] & known[None, :]
     total = tl.load(out + where, mask=changed, other=0.0).to(tl.float32)
@@ -241,4 +303,8 @@ def _expand_kernel(
     if NORMALIZE:
         low *= tl.rsqrt(square / INPUTS + eps)[:, None]
     added = tl.dot(low.to(weight.dtype), weight, input_precision="ieee")
-    tl.store(out + where, (total + added * scale).to(out.dtype.element_ty), mask=changed)
+    result = (total + added * scale).to(out.dtype.element_ty)
+    tl.store(out + where, result, mask=changed)
+    if COUNTED:
+        wide = tl.where(changed, result.to(tl.float32), 0.0)
+        tl.store(made + block * rows + row, tl.sum(wide * wide, 1), mask=own)

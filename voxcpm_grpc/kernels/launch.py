@@ -3,6 +3,10 @@
 On Hopper and later GPUs a kernel can start while the previous one still runs. It first loads data that no kernel
 writes, such as weights, and then waits for the previous kernel. Every kernel of such a chain waits before it accesses
 anything else and before it ends, so that the end of a kernel implies the end of all kernels before it.
+
+A kernel that is `late` lets the next one start only after its own wait. Then the next one may read, without a wait,
+what was complete before the late kernel, and run beside it. It writes to memory that was allocated before the late
+kernel, so that no kernel still uses it, and waits before it ends.
 """
 
 from __future__ import annotations

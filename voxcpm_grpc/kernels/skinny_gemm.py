@@ -38,12 +38,14 @@ class Tile:
     ahead: int = 0
 
 
-def norm_linear(x: Tensor, squares: Tensor | None, eps: float, weight: Tensor, tile: Tile) -> Tensor:
-    """Computes `reference.norm_linear`.
+def norm_linear(
+    x: Tensor, squares: Tensor | None, eps: float, weight: Tensor, tile: Tile, *, late: bool = False
+) -> Tensor:
+    """Computes `reference.norm_linear`. For `late` see `launch`.
 
     `squares` [parts, t] float32 holds partial sums of squares of each row of x. None: x is already normalized.
     """
-    return _launch(x, weight, tile, outputs=weight.shape[0], squares=squares, eps=eps)
+    return _launch(x, weight, tile, outputs=weight.shape[0], squares=squares, eps=eps, late=late)
 
 
 def norm_gated(x: Tensor, squares: Tensor | None, eps: float, weight: Tensor, tile: Tile) -> Tensor:
@@ -52,15 +54,31 @@ def norm_gated(x: Tensor, squares: Tensor | None, eps: float, weight: Tensor, ti
 
 
 def linear_add(
-    x: Tensor, weight: Tensor, residual: Tensor, scale: float, tile: Tile, counters: Tensor | None = None
+    x: Tensor,
+    weight: Tensor,
+    residual: Tensor,
+    scale: float,
+    tile: Tile,
+    counters: Tensor | None = None,
+    *,
+    late: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Computes `reference.linear_add`, and the `squares` of the result for a norm that follows.
 
-    A tile with splits needs int32 `counters`, one for each tile of the output. They are zero before and after.
+    For `late` see `launch`. A tile with splits needs int32 `counters`, one for each tile of the output. They are zero
+    before and after.
     """
     made = x.new_empty(weight.shape[0] // tile.columns, x.shape[0], dtype=torch.float32)
     out = _launch(
-        x, weight, tile, outputs=weight.shape[0], residual=residual, scale=scale, counters=counters, made=made
+        x,
+        weight,
+        tile,
+        outputs=weight.shape[0],
+        residual=residual,
+        scale=scale,
+        counters=counters,
+        made=made,
+        late=late,
     )
     return out, made
 
@@ -78,6 +96,7 @@ def _launch(
     scale: float = 1.0,
     counters: Tensor | None = None,
     made: Tensor | None = None,
+    late: bool = False,
 ) -> Tensor:
     rows, inputs = x.shape
     if inputs % (tile.splits * tile.depth) or outputs % tile.columns:
@@ -116,6 +135,7 @@ def _launch(
         ADD=residual is not None,
         SWAP=tile.swap,
         AHEAD=min(tile.ahead, _power(inputs // tile.splits * x.element_size() // 128)) * 128 // x.element_size(),
+        LATE=late,
         OVERLAP=overlap,
         num_warps=tile.warps,
         **({"launch_pdl": True} if overlap else {}),
@@ -155,11 +175,12 @@ def _skinny_gemm_kernel(
     ADD: tl.constexpr,
     SWAP: tl.constexpr,
     AHEAD: tl.constexpr,
+    LATE: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
     SHARE: tl.constexpr = INPUTS // SPLITS
     WIDE: tl.constexpr = COLUMNS * 2 if GATED else COLUMNS
-    launch_next(OVERLAP)
+    launch_next(OVERLAP and not LATE)
     start = tl.program_id(2) * SHARE
     row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     present = row < rows
@@ -173,6 +194,7 @@ def _skinny_gemm_kernel(
     if OVERLAP and AHEAD > 0:
         prefetch_rows(weight + start, source, INPUTS, AHEAD)
     wait(OVERLAP)
+    launch_next(OVERLAP and LATE)
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     where = row[:, None] * OUTPUTS + column[None, :]
     mask = present[:, None]

@@ -6,8 +6,6 @@ fastest. Elsewhere a library's products serve, with this project's kernels betwe
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor
 
@@ -49,23 +47,21 @@ class TritonOps:
         return linear
 
     def norm_linear(self, stream: ResidualStream, norm: RMSNorm, linear: Linear) -> Tensor:
-        out = self._norm_linear(stream, norm, linear)
-        if stream.adapter is not None and linear.low_rank is not None:
-            if norm.weight is None:
-                linear.low_rank.add(out, stream.x, stream.adapter, eps=norm.eps)
-            else:
-                linear.low_rank.add(out, rms_norm(stream.x, norm.weight, norm.eps), stream.adapter)
-        return out
-
-    def _norm_linear(self, stream: ResidualStream, norm: RMSNorm, linear: Linear) -> Tensor:
-        """`norm_linear` without adapters."""
-        x, weight = stream.x, linear.weight
+        x, weight, adapter = stream.x, linear.weight, stream.adapter
         if len(x) == 1 and norm.weight is None and linear.bias is None:
-            return gemv_norm_linear(x, norm.eps, weight)
+            update = linear.row_update(adapter)
+            out = gemv_norm_linear(x, norm.eps, weight, update)
+            if update is not None:
+                update.add(out)
+            return out
         tile = self._tile(Epilogue.NONE, x, linear)
-        if tile is None:
-            return linear(rms_norm(x, norm.weight, norm.eps))
-        return norm_linear(*self._counted(stream, norm), norm.eps, weight, tile)
+        if tile is None or norm.weight is not None:
+            return linear(rms_norm(x, norm.weight, norm.eps), adapter)
+        update = linear.update_beside(x, adapter, eps=norm.eps)
+        out = norm_linear(*self._counted(stream, norm), norm.eps, weight, tile, late=update is not None)
+        if update is not None:
+            update.add(out)
+        return out
 
     def linear_norm(self, stream: ResidualStream, norm: RMSNorm, linear: Linear) -> tuple[Tensor, RowNorm | None]:
         x = stream.x
@@ -90,20 +86,25 @@ class TritonOps:
         return norm_gated(*self._counted(stream, norm), norm.eps, weight, tile)
 
     def linear_add(self, x: Tensor, linear: Linear, stream: ResidualStream, scale: float) -> ResidualStream:
-        adapter = stream.adapter
+        weight, adapter = linear.weight, stream.adapter
         if linear.bias is not None:
             return ResidualStream(stream.x + linear(x, adapter) * scale, adapter=adapter)
-        if adapter is not None and linear.low_rank is not None:
-            # Before the product, because the product also computes the squares of the sum.
-            stream = stream if stream.exclusive else replace(stream, x=stream.x.clone(), exclusive=True)
-            linear.low_rank.add(stream.x, x, adapter, scale=scale)
         if len(x) == 1:
-            return ResidualStream(gemv_linear_add(x, linear.weight, stream.x, scale), exclusive=True, adapter=adapter)
+            update = linear.row_update(adapter)
+            total = gemv_linear_add(x, weight, stream.x, scale, update)
+            if update is not None:
+                update.add(total, scale=scale)
+            return ResidualStream(total, exclusive=True, adapter=adapter)
         tile = self._tile(Epilogue.ADD, x, linear)
         if tile is None:
-            total = self._add_by_library(x, linear.weight, stream, scale)
+            total = self._add_by_library(x, weight, stream, scale)
+            if adapter is not None and linear.low_rank is not None:
+                linear.low_rank.add(total, x, adapter, scale=scale)
             return ResidualStream(total, exclusive=True, adapter=adapter)
-        total, squares = linear_add(x, linear.weight, stream.x, scale, tile, self.counters)
+        update = linear.update_beside(x, adapter)
+        total, squares = linear_add(x, weight, stream.x, scale, tile, self.counters, late=update is not None)
+        if update is not None:
+            update.add(total, scale=scale, squares=squares)
         return ResidualStream(total, squares, exclusive=True, adapter=adapter)
 
     def norm(self, stream: ResidualStream, norm: RMSNorm) -> Tensor:

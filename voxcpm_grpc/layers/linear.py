@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -11,6 +12,10 @@ from torch.nn import functional as F
 
 from voxcpm_grpc.layers.low_rank import LowRank
 from voxcpm_grpc.layers.weights import Weights
+
+if TYPE_CHECKING:
+    from voxcpm_grpc.kernels.grouped_lora import GroupedUpdate
+    from voxcpm_grpc.kernels.row_lora import RowUpdate
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +37,14 @@ class Linear:
     def product(self, x: Tensor) -> Tensor:
         """The map without adapters."""
         return F.linear(x, self.weight, self.bias)
+
+    def row_update(self, adapter: Tensor | None) -> RowUpdate | None:
+        """The update of one row for `kernels.gemv`; None without adapters."""
+        return None if adapter is None or self.low_rank is None else self.low_rank.of_row(adapter)
+
+    def update_beside(self, x: Tensor, adapter: Tensor | None, *, eps: float | None = None) -> GroupedUpdate | None:
+        """The update of x [t, in], as `LowRank.beside` computes it; None without adapters."""
+        return None if adapter is None or self.low_rank is None else self.low_rank.beside(x, adapter, eps=eps)
 
     @classmethod
     def load(cls, weights: Weights, name: str, size: int, inputs: int, *, bias: bool = True) -> Linear:

@@ -7,9 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from voxcpm_grpc.kernels.grouped_lora import GroupedUpdate
+    from voxcpm_grpc.kernels.row_lora import RowUpdate
 
 LEAST_RANK = 16  # of the kernels
 
@@ -34,6 +39,21 @@ class LowRank:
         else:
             from voxcpm_grpc.kernels.reference import add_low_rank
         add_low_rank(out, x, adapter, self.down, self.up, self.parts, norm=self.norm, eps=eps, scale=scale)
+
+    def beside(self, x: Tensor, adapter: Tensor, *, eps: float | None = None) -> GroupedUpdate:
+        """The same update for a GPU, computed beside the `late` kernel that is launched next and reads x, too.
+
+        Call its `add` after that launch.
+        """
+        from voxcpm_grpc.kernels.grouped_lora import prepare
+
+        return prepare(x, adapter, self.down, self.up, self.parts, norm=self.norm, eps=eps, beside=True)
+
+    def of_row(self, adapter: Tensor) -> RowUpdate:
+        """The same update for one row, which `kernels.gemv` prepares together with the row's product."""
+        from voxcpm_grpc.kernels.row_lora import RowUpdate
+
+        return RowUpdate.of(adapter, self.down, self.up, self.parts, self.norm)
 
     def behind(self, norm: Tensor) -> LowRank:
         """The same adapters of a map whose weight was multiplied with the weight of the norm in front of it."""

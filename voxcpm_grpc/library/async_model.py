@@ -16,7 +16,7 @@ import numpy as np
 
 from voxcpm_grpc.audio import AudioFormat, Encoding, check_voice, decode
 from voxcpm_grpc.checkpoint import resolve
-from voxcpm_grpc.errors import InvalidRequest, NotFound, StartupError
+from voxcpm_grpc.errors import InvalidRequest, StartupError
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.request import AudioChunk, Conditioning, ModelInfo, Priority, Prompt, Request, Sampling
 from voxcpm_grpc.settings.models import models
@@ -91,6 +91,11 @@ class AsyncModel:
         """The model and its sizes; `info.output_sample_rate` is the rate of all audio from `generate`."""
         return self.pool.info
 
+    @property
+    def loras(self) -> tuple[str, ...]:
+        """The names of the LoRA adapters that `generate` may choose, which the setting `lora` gives."""
+        return tuple(info.name for info in self.pool.loras())
+
     async def generate(
         self,
         text: str,
@@ -113,7 +118,7 @@ class AsyncModel:
             sampling: Seed, guidance and limits. Default: `Sampling()`.
             priority: `batch` lets interactive calls go first, also in the middle of the speech, which goes on later
                 with the same audio. Default: `interactive`.
-            lora: LoRA adapter, one of `info.loras`, which the setting `lora` names. Default: the model alone.
+            lora: LoRA adapter, one of `loras`. Default: the model alone.
 
         Raises:
             InvalidRequest: The text is empty, text and voice need more positions than the engine has, a style goes
@@ -134,21 +139,19 @@ class AsyncModel:
                 "a style cannot go with a prompt: the model would read it aloud; give a reference instead",
                 field="style",
             )
-        if lora and lora not in self.info.loras:
-            known = ", ".join(self.info.loras) or "none; name them in the setting lora"
-            raise NotFound(f"there is no LoRA adapter {lora!r}; the model has {known}", field="lora")
-        request = Request(
-            id=uuid.uuid4().hex,
-            text=f"({style}){text}" if style else text,
-            sampling=sampling or Sampling(),
-            conditioning=voice,
-            priority=Priority(priority),
-            lora=lora,
-        )
-        async with aclosing(self.pool.generate(request)) as call:
-            async for event in call:
-                if isinstance(event, AudioChunk):
-                    yield event.samples
+        with self.pool.lora(lora) as adapter:
+            request = Request(
+                id=uuid.uuid4().hex,
+                text=f"({style}){text}" if style else text,
+                sampling=sampling or Sampling(),
+                conditioning=voice,
+                priority=Priority(priority),
+                lora=adapter,
+            )
+            async with aclosing(self.pool.generate(request)) as call:
+                async for event in call:
+                    if isinstance(event, AudioChunk):
+                        yield event.samples
 
     async def encode_voice(
         self, *, reference: Recording | None = None, prompt: Recording | None = None, transcript: str = ""

@@ -65,6 +65,11 @@ class Model:
         """The model and its sizes; `info.output_sample_rate` is the rate of all audio from `generate`."""
         return self._model.info
 
+    @property
+    def loras(self) -> tuple[str, ...]:
+        """The names of the LoRA adapters that `generate` may choose, which the setting `lora` gives."""
+        return self._model.loras
+
     def generate(
         self,
         text: str,

@@ -237,8 +237,15 @@ class SpeechModel(ABC):
         """Write an adapter to a place, for all work that is launched later. No stream may use the place's old one."""
 
     @abstractmethod
-    def embed(self, rows: EmbedRows, state: SlotState, *, adapted: bool = False) -> tuple[Tensor, ...]:
-        """The inputs of the language models at prompt rows, tensors [t, ...] for `prefill`."""
+    def encode_history(self, slot: Tensor, patch: Tensor, state: SlotState, *, adapted: bool = False) -> Tensor:
+        """Patches of the history as inputs of the language models, [a, ...]. slot and patch int64 [a]."""
+
+    @abstractmethod
+    def embed(self, rows: EmbedRows, encoded: Tensor | None) -> tuple[Tensor, ...]:
+        """The inputs of the language models at prompt rows, tensors [t, ...] for `prefill`.
+
+        encoded: that of the audio rows by `encode_history`; None without audio rows.
+        """
 
     @abstractmethod
     def prefill(

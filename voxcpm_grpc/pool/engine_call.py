@@ -32,7 +32,8 @@ class EngineCall(Generic[T]):
     the expected number of steps. Up to `credit` chunks wait for the reader; codec jobs have none. Reading a chunk
     grants another one, unless `grant_on_read` is false; then the reader calls `grant`. If `whole` is true, no piece is
     delivered before the last. With `is_new` the call starts a stream, which a full queue refuses. It is also refused if
-    it would not get a slot before `deadline`, a monotonic time. With `is_batch` it gives its slot to calls without.
+    it would not get a slot before `deadline`, a monotonic time. With `is_batch` it gives its slot to calls without. Its
+    engine must have the LoRA adapter with the id `lora`, unless that is empty.
     """
 
     name: str
@@ -45,6 +46,7 @@ class EngineCall(Generic[T]):
     is_new: bool = False
     is_batch: bool = False
     deadline: float | None = None
+    lora: str = ""
     retries_left: int = RETRIES
     id: str = field(init=False, default="")
     engine: str = field(init=False, default="")  # the name of the latest one

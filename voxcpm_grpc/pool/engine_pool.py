@@ -7,6 +7,7 @@ import contextlib
 import logging
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -16,21 +17,32 @@ from time import monotonic
 import numpy as np
 
 from voxcpm_grpc import logs, progress
-from voxcpm_grpc.errors import Aborted, InvalidRequest, QueueFull, QueueTooLong, StartupError, Unavailable, VoxCPMError
+from voxcpm_grpc.errors import (
+    Aborted,
+    FailedPrecondition,
+    InvalidRequest,
+    QueueFull,
+    QueueTooLong,
+    StartupError,
+    Unavailable,
+    VoxCPMError,
+)
 from voxcpm_grpc.ipc.messages import Check, Decode, Encode, Submit
 from voxcpm_grpc.logs import LogLine, LogOptions
+from voxcpm_grpc.pool.adapters import AdapterCatalog, AdapterRegistry, describe, name_in_use
 from voxcpm_grpc.pool.background import close_all
 from voxcpm_grpc.pool.balancer import Balancer, Room, prefix_of, work_of, work_of_coding
 from voxcpm_grpc.pool.engine_call import EngineCall
 from voxcpm_grpc.pool.handle import HandleFactory, process_factories
+from voxcpm_grpc.pool.lora_holders import LoraHolders
 from voxcpm_grpc.pool.replica import Replica
-from voxcpm_grpc.request import CodecChunk, Event, ModelInfo, Request, Sampling
+from voxcpm_grpc.pool.warm_up import try_out
+from voxcpm_grpc.request import CodecChunk, Event, LoraInfo, ModelInfo, Request
 from voxcpm_grpc.settings.engine import EngineSettings, SupervisionSettings
 
 logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 1.0
-WARM_UP_TEXT, WARM_UP_STEPS = "One, two.", 2
 LEAD_CHUNKS = 128  # about 20 s of speech
 
 
@@ -42,13 +54,22 @@ class EnginePool:
     engine can take end with Unavailable. Each replica restarts its engine; see `supervisor`.
     """
 
-    def __init__(self, factories: Iterable[HandleFactory], supervision: SupervisionSettings | None = None) -> None:
+    def __init__(
+        self,
+        factories: Iterable[HandleFactory],
+        supervision: SupervisionSettings | None = None,
+        registry: AdapterRegistry | None = None,
+    ) -> None:
+        """`registry`: the LoRA adapters of engines that another process owns; default: those of this pool."""
+        self._registry = registry or AdapterCatalog()
+        self._name = uuid.uuid4().hex[:8]  # part of ids, because an engine may serve several pools
+        self._loras = LoraHolders(partial(self._registry.release, self._name))
+        self._registry.attach_front(self._name, self._loras.update)
         self._supervision = supervision or SupervisionSettings()
         self._replicas = [self._replica(make_handle) for make_handle in factories]
         self._balancer = Balancer(Replica.load)
         self._info: ModelInfo | None = None
         self._numbers = count()
-        self._name = uuid.uuid4().hex[:8]  # part of ids, because an engine may serve several pools
         self._changed = asyncio.Event()
         self._over = asyncio.Event()
         self._closing = False
@@ -83,31 +104,9 @@ class EnginePool:
         try:
             async with asyncio.TaskGroup() as group:
                 for replica in ready:
-                    group.create_task(self._try_out(replica))
+                    group.create_task(try_out(replica, self.info, self._new_id))
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
-
-    async def _try_out(self, replica: Replica) -> None:
-        if not replica.ready:  # it was lost just now
-            return
-        sampling = Sampling(inference_timesteps=self.info.timesteps[0], min_steps=0, max_steps=WARM_UP_STEPS)
-        request = Request(id="warm-up", text=WARM_UP_TEXT, sampling=sampling)
-        call: EngineCall[Event] = EngineCall(
-            request.id,
-            lambda id, _: Submit(replace(request, id=id), WARM_UP_STEPS, WARM_UP_STEPS),
-            work=WARM_UP_STEPS,
-            credit=WARM_UP_STEPS,
-        )
-        name = replica.name
-        replica.start(self._new_id(call), call)
-        try:
-            async with contextlib.aclosing(call) as events:
-                async for _ in events:
-                    pass
-        except VoxCPMError as error:
-            raise StartupError(
-                f"the warm-up request of {name} failed ({error.message}); the log of the engine may say why"
-            ) from None
 
     def add(self, make_handle: HandleFactory) -> Replica:
         """Add a replica. It takes calls when its engine is ready; a start that fails is tried again.
@@ -193,6 +192,7 @@ class EnginePool:
             is_new=not request.continues,
             is_batch=request.is_batch,
             deadline=None if seconds_left is None else monotonic() + seconds_left,
+            lora=request.lora,
         )
         if any(one.name == call.name and one.is_stream for replica in self._replicas for one in replica.calls):
             call.fail(InvalidRequest(f"request id {request.id!r} is in use; choose another", field="request_id"))
@@ -240,6 +240,50 @@ class EnginePool:
                 if piece.array.size:
                     yield piece.array
 
+    def loras(self) -> tuple[LoraInfo, ...]:
+        """The LoRA adapters that new streams may choose, in the order of their registration."""
+        return self._loras.registered
+
+    def lora(self, name: str) -> AbstractContextManager[str]:
+        """Hold an adapter for a stream, until the end of the block; gives the id for `Request.lora`.
+
+        An adapter that is unregistered meanwhile stays usable. An empty name gives an empty id, the model alone. Raises
+        NotFound.
+        """
+        return self._loras.hold(name)
+
+    def find_lora(self, name: str) -> LoraInfo:
+        """The adapter that new streams get for a name. Raises NotFound."""
+        return self._loras.find(name)
+
+    def require_new_lora(self, name: str) -> None:
+        """Raise AlreadyExists if an adapter has the name, so that a registration would fail."""
+        if any(info.name == name for info in self.loras()):
+            raise name_in_use(name)
+
+    def streams_with(self, id: str) -> int:
+        """The number of streams that hold the adapter with this id, also one that was unregistered."""
+        return self._loras.streams_with(id)
+
+    async def register_lora(self, name: str, source: str, directory: Path) -> LoraInfo:
+        """Let all engines read the adapter in `directory`. Returns when streams may choose it.
+
+        Raises InvalidRequest for its files, AlreadyExists for its name, FailedPrecondition if the engines take none,
+        and Unavailable without engines. Then, and if it is cancelled, no engine keeps it.
+        """
+        info = await describe(name, source, directory)
+        await self._registry.register(info)
+        return info
+
+    async def unregister_lora(self, name: str) -> LoraInfo:
+        """Withdraw an adapter from new streams. Engines free it when no stream of any front holds it.
+
+        Raises NotFound.
+        """
+        info = self._loras.find(name)
+        await self._registry.unregister(info.id)
+        return info
+
     async def close(self) -> None:
         """Stop all engines. Calls in progress end as if the engines were lost."""
         self._closing = True
@@ -248,15 +292,21 @@ class EnginePool:
 
     def _replica(self, make_handle: HandleFactory) -> Replica:
         return Replica(
-            make_handle, self._supervision, check=self._check, on_change=self._on_change, reassign=self._reassign
+            make_handle,
+            self._supervision,
+            check=self._check,
+            on_change=self._on_change,
+            reassign=self._reassign,
+            registry=self._registry,
         )
 
     def _start(self, call: EngineCall, *, lost: Replica | None = None) -> None:
         """Start a call on a replica, on another one than `lost` if possible."""
         ready = [replica for replica in self._replicas if replica.ready and not self._closing]
-        replicas = [replica for replica in ready if replica is not lost] or ready
+        able = [replica for replica in ready if replica.has_lora(call.lora)]
+        replicas = [replica for replica in able if replica is not lost] or able
         if not replicas:
-            call.fail(_no_engine())
+            call.fail(self._no_engine_for(call, ready))
             return
         if call.is_new and all(replica.load(is_batch=call.is_batch)[0] is Room.NONE for replica in replicas):
             # The engines would refuse it, too, but only after the step that runs.
@@ -301,6 +351,14 @@ class EnginePool:
                 )
             )
         chosen.start(id, call)
+
+    def _no_engine_for(self, call: EngineCall, ready: list[Replica]) -> VoxCPMError:
+        failed = [any(one.id == call.lora for one in replica.loras.failed) for replica in ready]
+        if not ready or (self._loras.may_name(call.lora) and not all(failed)):
+            return _no_engine()
+        return FailedPrecondition(
+            "no engine has the LoRA adapter of this request; its operator must register it again", field="lora"
+        )
 
     def _new_id(self, call: EngineCall) -> str:
         """An id that is never used again, because an engine may still report on a call that was cancelled."""

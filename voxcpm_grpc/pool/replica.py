@@ -20,9 +20,13 @@ from voxcpm_grpc.ipc.messages import (
     EngineStats,
     ExternalLoad,
     Failed,
+    Loras,
+    RegisterLora,
     Report,
+    UnregisterLora,
 )
 from voxcpm_grpc.logs import LogLine
+from voxcpm_grpc.pool.adapters import AdapterRegistry
 from voxcpm_grpc.pool.balancer import Room
 from voxcpm_grpc.pool.engine_call import EngineCall
 from voxcpm_grpc.pool.handle import Handle, HandleFactory
@@ -47,7 +51,7 @@ class Replica:
 
     Callbacks: `check(info)` may reject an engine with StartupError. `on_change(replica)` follows every change of
     `ready` and of `given_up`. `reassign(replica, calls)` receives the calls of an engine that was lost, and calls that
-    the engine sent away.
+    the engine sent away. `registry` learns which LoRA adapters the engine has.
     """
 
     def __init__(
@@ -58,6 +62,7 @@ class Replica:
         check: Callable[[ModelInfo], None],
         on_change: Callable[[Replica], None],
         reassign: Callable[[Replica, list[EngineCall]], None],
+        registry: AdapterRegistry,
     ) -> None:
         self.name = ""
         self.draining = False  # finishes its calls and gets no new ones
@@ -73,6 +78,8 @@ class Replica:
         self._handle: Handle | None = None
         self._info: ModelInfo | None = None
         self._external_load = NO_LOAD
+        self._registry = registry
+        self._loras = Loras()
         self._stats: EngineStats | None = None
         self._stats_at = 0.0  # when they arrived, by the clock of the event loop
         self._answers: dict[int, asyncio.Future[None]] = {}  # of AskStats, by number
@@ -98,6 +105,15 @@ class Replica:
     def calls(self) -> list[EngineCall]:
         """The calls in progress."""
         return [call for reference in self._calls.values() if (call := reference())]
+
+    @property
+    def loras(self) -> Loras:
+        """The LoRA adapters of the engine; none while there is no engine."""
+        return self._loras
+
+    def has_lora(self, id: str) -> bool:
+        """True if requests for the engine may name this adapter; an empty id is the model alone."""
+        return not id or any(info.id == id for info in self._loras.infos)
 
     @property
     def stats(self) -> EngineStats | None:
@@ -206,6 +222,11 @@ class Replica:
             self._remove(id)
             call.fail(Internal())
 
+    def post(self, command: RegisterLora | UnregisterLora) -> None:
+        """Send a command about an adapter. It is dropped while there is no engine."""
+        if self._handle is not None:
+            self._handle.post(command)
+
     async def idle(self) -> None:
         """Wait until no call is in progress."""
         await self._idle.wait()
@@ -230,11 +251,15 @@ class Replica:
         self._check(info)
         self.name = handle.name
         self._handle, self._info = handle, info
+        self._loras = Loras(info.adapters)
+        self._registry.on_ready(self, info.adapters)
         self._on_change(self)
 
     def _on_lost(self) -> None:
         self._handle = None
         self._external_load = NO_LOAD
+        self._loras = Loras()
+        self._registry.on_lost(self)
         self._stats = None
         for answer in self._answers.values():
             if not answer.done():
@@ -275,6 +300,9 @@ class Replica:
                         call.fail(error)
             case ExternalLoad():
                 self._external_load = report
+            case Loras():
+                self._loras = report
+                self._registry.on_report(self, report)
             case EngineStats():
                 self._stats, self._stats_at = report, asyncio.get_running_loop().time()
                 if (answer := self._answers.get(report.answers)) and not answer.done():

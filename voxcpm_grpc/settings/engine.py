@@ -9,6 +9,8 @@ from pydantic import Field
 
 from voxcpm_grpc.settings.types import Frozen, Positive, Seconds, Share
 
+DEFAULT_LORAS = 16  # on the device, if there can be any
+
 
 class EngineSettings(Frozen):
     """Settings of an engine, which runs a model on a device."""
@@ -83,7 +85,7 @@ class EngineSettings(Frozen):
     max_loras: Annotated[int, Field(ge=0, le=62)] | None = Field(
         default=None,
         description="LoRA adapters on the device at the same time; more can be registered and take turns; default: 16 "
-        "with loras or admin.lora_sources, otherwise 0, which takes no memory",
+        "with lora or admin.lora_sources, otherwise 0, which takes no memory",
     )
     max_lora_rank: Annotated[int, Field(ge=1, le=128)] = Field(
         default=64, description="largest rank of a LoRA adapter that requests may choose; memory grows with it"

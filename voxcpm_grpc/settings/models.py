@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from voxcpm_grpc.errors import StartupError
-from voxcpm_grpc.settings.engine import EngineSettings
+from voxcpm_grpc.settings.engine import DEFAULT_LORAS, EngineSettings
 from voxcpm_grpc.settings.schema import DEVICES, NAMED, SEPARATOR, Settings, engines
 
 NEXT = re.compile(rf"{SEPARATOR}(?=[A-Za-z0-9][\w.-]{{0,63}}=)")
 PART = re.compile(rf"(?P<device>{DEVICES.pattern})(:(?P<part>\d*\.\d+|1))?")
 REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
-LORA = re.compile(r"((?P<model>[\w.-]+)/)?(?P<name>[A-Za-z0-9][\w.-]{0,63})=(?P<path>.+)", re.DOTALL)
+LORA_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+LORA = re.compile(rf"((?P<model>[\w.-]+)/)?(?P<name>{LORA_NAME.pattern})=(?P<path>.+)", re.DOTALL)
 ROUNDING = 1e-6
 
 
@@ -71,11 +72,14 @@ def _with_loras(settings: Settings, names: Sequence[str]) -> dict[str, Settings]
         if match["name"] in own[model]:
             raise StartupError(f"lora names {match['name']} twice; give each adapter a name of its own")
         own[model][match["name"]] = match["path"]
+    engine = settings.engine
+    if engine.max_loras is None and settings.admin.lora_sources:
+        engine = engine.model_copy(update={"max_loras": DEFAULT_LORAS})
     return {
         name: settings.model_copy(
             update={
-                "engine": settings.engine.model_copy(
-                    update={"loras": (*settings.engine.loras, *(f"{lora}={path}" for lora, path in loras.items()))}
+                "engine": engine.model_copy(
+                    update={"loras": (*engine.loras, *(f"{lora}={path}" for lora, path in loras.items()))}
                 )
             }
         )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from voxcpm_grpc.settings.types import Frozen
@@ -47,13 +48,32 @@ class MetricsSettings(OwnPort):
 
 
 class AdminSettings(OwnPort):
-    """Statistics for operators."""
+    """Statistics and LoRA adapters for operators."""
 
     listen: str | None = Field(
         default=None,
         description="address and port of VoxCPMAdminService, which `voxcpm-grpc top` uses, such as 127.0.0.1:50052; "
         "tls and auth apply to it; of several fronts each listens on the next port; default: no admin service",
     )
+    lora_sources: tuple[str, ...] = Field(
+        default=(),
+        description="places from which admins may register LoRA adapters while the server runs, with what is below "
+        "them: directories, hf://, hf://OWNER/ or hf://OWNER/NAME, and URLs of fsspec such as s3://BUCKET/FOLDER; "
+        "default: none, no registration",
+    )
+    lora_cache: Path | None = Field(
+        default=None,
+        description="folder for adapters that such a registration downloads; engines read them there, so on Ray all "
+        "nodes must see it; default: .cache/voxcpm-grpc/loras in the home directory",
+    )
+
+    @model_validator(mode="after")
+    def _complete(self) -> AdminSettings:
+        if self.lora_sources and self.listen is None:
+            raise PydanticCustomError(
+                "admin", "admin.lora_sources needs admin.listen, the port of the service that registers adapters"
+            )
+        return self
 
 
 class TracingSettings(Frozen):

@@ -123,7 +123,7 @@ class Settings(Frozen):
     metrics: MetricsSettings = Field(default=MetricsSettings(), description="metrics for Prometheus")
     tracing: TracingSettings = Field(default=TracingSettings(), description="traces for OpenTelemetry")
     http: HttpSettings = Field(default=HttpSettings(), description="HTTP gateway beside the server")
-    admin: AdminSettings = Field(default=AdminSettings(), description="statistics for operators")
+    admin: AdminSettings = Field(default=AdminSettings(), description="statistics and LoRA adapters for operators")
 
     @property
     def log(self) -> LogOptions:

@@ -243,7 +243,10 @@ def _validate(given: Mapping[str, _Given]) -> Settings:
         lines: list[str] = []
         for fault in error.errors():
             path = ".".join(map(str, fault["loc"])) + "."
-            key = next(key for key in given if path.startswith(f"{key}."))
+            key = next((key for key in given if path.startswith(f"{key}.")), None)
+            if key is None:  # a rule about several settings of a section, which its message names
+                lines.append(fault["msg"])
+                continue
             value = textwrap.shorten(repr(given[key].value), 80, placeholder="...")
             lines.append(f"{key} is {value} in {given[key].source}; {_rule(fault['type'], fault['msg'])}")
         raise StartupError("\n".join(lines)) from None

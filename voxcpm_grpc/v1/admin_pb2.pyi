@@ -56,6 +56,64 @@ class WatchStatsResponse(_message.Message):
     stats: ServerStats
     def __init__(self, stats: _Optional[_Union[ServerStats, _Mapping]] = ...) -> None: ...
 
+class RegisterLoraRequest(_message.Message):
+    __slots__ = ("name", "source", "sha256", "model")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    source: str
+    sha256: str
+    model: str
+    def __init__(self, name: _Optional[str] = ..., source: _Optional[str] = ..., sha256: _Optional[str] = ..., model: _Optional[str] = ...) -> None: ...
+
+class RegisterLoraResponse(_message.Message):
+    __slots__ = ("lora",)
+    LORA_FIELD_NUMBER: _ClassVar[int]
+    lora: LoraInfo
+    def __init__(self, lora: _Optional[_Union[LoraInfo, _Mapping]] = ...) -> None: ...
+
+class ListLorasRequest(_message.Message):
+    __slots__ = ("model",)
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    def __init__(self, model: _Optional[str] = ...) -> None: ...
+
+class ListLorasResponse(_message.Message):
+    __slots__ = ("loras",)
+    LORAS_FIELD_NUMBER: _ClassVar[int]
+    loras: _containers.RepeatedCompositeFieldContainer[LoraInfo]
+    def __init__(self, loras: _Optional[_Iterable[_Union[LoraInfo, _Mapping]]] = ...) -> None: ...
+
+class UnregisterLoraRequest(_message.Message):
+    __slots__ = ("name", "model")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    model: str
+    def __init__(self, name: _Optional[str] = ..., model: _Optional[str] = ...) -> None: ...
+
+class UnregisterLoraResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class LoraInfo(_message.Message):
+    __slots__ = ("name", "model", "source", "fingerprint", "streams", "engines")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    STREAMS_FIELD_NUMBER: _ClassVar[int]
+    ENGINES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    model: str
+    source: str
+    fingerprint: str
+    streams: int
+    engines: int
+    def __init__(self, name: _Optional[str] = ..., model: _Optional[str] = ..., source: _Optional[str] = ..., fingerprint: _Optional[str] = ..., streams: _Optional[int] = ..., engines: _Optional[int] = ...) -> None: ...
+
 class ServerStats(_message.Message):
     __slots__ = ("version", "start_time", "read_time", "state", "start_step", "model", "front", "engines", "recent", "models")
     VERSION_FIELD_NUMBER: _ClassVar[int]

@@ -26,7 +26,8 @@ if _version_not_supported:
 
 
 class VoxCPMAdminServiceStub(object):
-    """Statistics of one server process, a front, and of the engines that it uses.
+    """Statistics of one server process, a front, and of the engines that it uses;
+    and the LoRA adapters of its models.
     """
 
     def __init__(self, channel):
@@ -45,10 +46,26 @@ class VoxCPMAdminServiceStub(object):
                 request_serializer=voxcpm__grpc_dot_v1_dot_admin__pb2.WatchStatsRequest.SerializeToString,
                 response_deserializer=voxcpm__grpc_dot_v1_dot_admin__pb2.WatchStatsResponse.FromString,
                 _registered_method=True)
+        self.RegisterLora = channel.unary_unary(
+                '/voxcpm_grpc.v1.VoxCPMAdminService/RegisterLora',
+                request_serializer=voxcpm__grpc_dot_v1_dot_admin__pb2.RegisterLoraRequest.SerializeToString,
+                response_deserializer=voxcpm__grpc_dot_v1_dot_admin__pb2.RegisterLoraResponse.FromString,
+                _registered_method=True)
+        self.ListLoras = channel.unary_unary(
+                '/voxcpm_grpc.v1.VoxCPMAdminService/ListLoras',
+                request_serializer=voxcpm__grpc_dot_v1_dot_admin__pb2.ListLorasRequest.SerializeToString,
+                response_deserializer=voxcpm__grpc_dot_v1_dot_admin__pb2.ListLorasResponse.FromString,
+                _registered_method=True)
+        self.UnregisterLora = channel.unary_unary(
+                '/voxcpm_grpc.v1.VoxCPMAdminService/UnregisterLora',
+                request_serializer=voxcpm__grpc_dot_v1_dot_admin__pb2.UnregisterLoraRequest.SerializeToString,
+                response_deserializer=voxcpm__grpc_dot_v1_dot_admin__pb2.UnregisterLoraResponse.FromString,
+                _registered_method=True)
 
 
 class VoxCPMAdminServiceServicer(object):
-    """Statistics of one server process, a front, and of the engines that it uses.
+    """Statistics of one server process, a front, and of the engines that it uses;
+    and the LoRA adapters of its models.
     """
 
     def GetStats(self, request, context):
@@ -68,6 +85,46 @@ class VoxCPMAdminServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RegisterLora(self, request, context):
+        """Fetches a LoRA adapter, lets all engines of a model read it, and returns when
+        requests may choose it (TurnConfig.lora); other fronts of the host follow
+        within moments. Streams go on meanwhile. If the call fails or is cancelled,
+        no engine keeps the adapter. It lives until UnregisterLora or the end of the
+        server, also if engines or fronts restart.
+
+        ALREADY_EXISTS: the model has an adapter of this name.
+        NOT_FOUND: there is no such model.
+        INVALID_ARGUMENT: an error of a field; the source has no adapter; or the
+        adapter does not fit the model, with the names of what does not fit.
+        FAILED_PRECONDITION: the server does not allow the source
+        (admin.lora_sources), may not read it, has no memory for adapters
+        (engine.max_loras), or has no room on its disk.
+        UNAVAILABLE: the download was broken off, or no engine can read it now.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListLoras(self, request, context):
+        """Returns the adapters that requests may choose, those of the start included,
+        in the order of their registration.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UnregisterLora(self, request, context):
+        """Withdraws an adapter from new streams and turns. Those that have chosen it go
+        on with it, and after the last of them the engines free it. Its name can be
+        used again at once. An adapter of the settings comes back when the server
+        starts again.
+
+        NOT_FOUND: the model has no adapter of this name, or there is no such model.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_VoxCPMAdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -81,6 +138,21 @@ def add_VoxCPMAdminServiceServicer_to_server(servicer, server):
                     request_deserializer=voxcpm__grpc_dot_v1_dot_admin__pb2.WatchStatsRequest.FromString,
                     response_serializer=voxcpm__grpc_dot_v1_dot_admin__pb2.WatchStatsResponse.SerializeToString,
             ),
+            'RegisterLora': grpc.unary_unary_rpc_method_handler(
+                    servicer.RegisterLora,
+                    request_deserializer=voxcpm__grpc_dot_v1_dot_admin__pb2.RegisterLoraRequest.FromString,
+                    response_serializer=voxcpm__grpc_dot_v1_dot_admin__pb2.RegisterLoraResponse.SerializeToString,
+            ),
+            'ListLoras': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListLoras,
+                    request_deserializer=voxcpm__grpc_dot_v1_dot_admin__pb2.ListLorasRequest.FromString,
+                    response_serializer=voxcpm__grpc_dot_v1_dot_admin__pb2.ListLorasResponse.SerializeToString,
+            ),
+            'UnregisterLora': grpc.unary_unary_rpc_method_handler(
+                    servicer.UnregisterLora,
+                    request_deserializer=voxcpm__grpc_dot_v1_dot_admin__pb2.UnregisterLoraRequest.FromString,
+                    response_serializer=voxcpm__grpc_dot_v1_dot_admin__pb2.UnregisterLoraResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'voxcpm_grpc.v1.VoxCPMAdminService', rpc_method_handlers)
@@ -90,7 +162,8 @@ def add_VoxCPMAdminServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class VoxCPMAdminService(object):
-    """Statistics of one server process, a front, and of the engines that it uses.
+    """Statistics of one server process, a front, and of the engines that it uses;
+    and the LoRA adapters of its models.
     """
 
     @staticmethod
@@ -137,6 +210,87 @@ class VoxCPMAdminService(object):
             '/voxcpm_grpc.v1.VoxCPMAdminService/WatchStats',
             voxcpm__grpc_dot_v1_dot_admin__pb2.WatchStatsRequest.SerializeToString,
             voxcpm__grpc_dot_v1_dot_admin__pb2.WatchStatsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RegisterLora(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/voxcpm_grpc.v1.VoxCPMAdminService/RegisterLora',
+            voxcpm__grpc_dot_v1_dot_admin__pb2.RegisterLoraRequest.SerializeToString,
+            voxcpm__grpc_dot_v1_dot_admin__pb2.RegisterLoraResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListLoras(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/voxcpm_grpc.v1.VoxCPMAdminService/ListLoras',
+            voxcpm__grpc_dot_v1_dot_admin__pb2.ListLorasRequest.SerializeToString,
+            voxcpm__grpc_dot_v1_dot_admin__pb2.ListLorasResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UnregisterLora(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/voxcpm_grpc.v1.VoxCPMAdminService/UnregisterLora',
+            voxcpm__grpc_dot_v1_dot_admin__pb2.UnregisterLoraRequest.SerializeToString,
+            voxcpm__grpc_dot_v1_dot_admin__pb2.UnregisterLoraResponse.FromString,
             options,
             channel_credentials,
             insecure,

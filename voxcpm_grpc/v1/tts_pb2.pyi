@@ -613,7 +613,7 @@ class SameAsPrompt(_message.Message):
     def __init__(self) -> None: ...
 
 class VoiceOptions(_message.Message):
-    __slots__ = ("request_id", "display_name", "labels", "ttl")
+    __slots__ = ("request_id", "display_name", "labels", "ttl", "lora")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -625,11 +625,13 @@ class VoiceOptions(_message.Message):
     DISPLAY_NAME_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
     TTL_FIELD_NUMBER: _ClassVar[int]
+    LORA_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     display_name: str
     labels: _containers.ScalarMap[str, str]
     ttl: _duration_pb2.Duration
-    def __init__(self, request_id: _Optional[str] = ..., display_name: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., ttl: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    lora: str
+    def __init__(self, request_id: _Optional[str] = ..., display_name: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., ttl: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., lora: _Optional[str] = ...) -> None: ...
 
 class AudioPart(_message.Message):
     __slots__ = ("data", "offset_bytes", "role")
@@ -682,7 +684,7 @@ class Audition(_message.Message):
     def __init__(self, text: _Optional[str] = ..., turn: _Optional[_Union[TurnConfig, _Mapping]] = ..., tag: _Optional[str] = ...) -> None: ...
 
 class VoiceHandle(_message.Message):
-    __slots__ = ("id", "kind", "display_name", "content_digest", "model_fingerprint", "transcript", "prompt_duration", "reference_duration", "prompt_id", "reference_id", "create_time", "expire_time", "labels", "reused", "principal", "model")
+    __slots__ = ("id", "kind", "display_name", "content_digest", "model_fingerprint", "transcript", "prompt_duration", "reference_duration", "prompt_id", "reference_id", "create_time", "expire_time", "labels", "reused", "principal", "model", "lora")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -706,6 +708,7 @@ class VoiceHandle(_message.Message):
     REUSED_FIELD_NUMBER: _ClassVar[int]
     PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
+    LORA_FIELD_NUMBER: _ClassVar[int]
     id: str
     kind: VoiceKind
     display_name: str
@@ -722,7 +725,8 @@ class VoiceHandle(_message.Message):
     reused: bool
     principal: str
     model: str
-    def __init__(self, id: _Optional[str] = ..., kind: _Optional[_Union[VoiceKind, str]] = ..., display_name: _Optional[str] = ..., content_digest: _Optional[str] = ..., model_fingerprint: _Optional[str] = ..., transcript: _Optional[str] = ..., prompt_duration: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., reference_duration: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., prompt_id: _Optional[str] = ..., reference_id: _Optional[str] = ..., create_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., expire_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., reused: bool = ..., principal: _Optional[str] = ..., model: _Optional[str] = ...) -> None: ...
+    lora: str
+    def __init__(self, id: _Optional[str] = ..., kind: _Optional[_Union[VoiceKind, str]] = ..., display_name: _Optional[str] = ..., content_digest: _Optional[str] = ..., model_fingerprint: _Optional[str] = ..., transcript: _Optional[str] = ..., prompt_duration: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., reference_duration: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., prompt_id: _Optional[str] = ..., reference_id: _Optional[str] = ..., create_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., expire_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., reused: bool = ..., principal: _Optional[str] = ..., model: _Optional[str] = ..., lora: _Optional[str] = ...) -> None: ...
 
 class GetVoiceRequest(_message.Message):
     __slots__ = ("id", "model")
@@ -768,18 +772,20 @@ class ListVoicesResponse(_message.Message):
     def __init__(self, handles: _Optional[_Iterable[_Union[VoiceHandle, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class UpdateVoiceRequest(_message.Message):
-    __slots__ = ("id", "display_name", "labels", "ttl", "model")
+    __slots__ = ("id", "display_name", "labels", "ttl", "model", "lora")
     ID_FIELD_NUMBER: _ClassVar[int]
     DISPLAY_NAME_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
     TTL_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
+    LORA_FIELD_NUMBER: _ClassVar[int]
     id: str
     display_name: str
     labels: VoiceLabels
     ttl: _duration_pb2.Duration
     model: str
-    def __init__(self, id: _Optional[str] = ..., display_name: _Optional[str] = ..., labels: _Optional[_Union[VoiceLabels, _Mapping]] = ..., ttl: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., model: _Optional[str] = ...) -> None: ...
+    lora: str
+    def __init__(self, id: _Optional[str] = ..., display_name: _Optional[str] = ..., labels: _Optional[_Union[VoiceLabels, _Mapping]] = ..., ttl: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., model: _Optional[str] = ..., lora: _Optional[str] = ...) -> None: ...
 
 class VoiceLabels(_message.Message):
     __slots__ = ("labels",)

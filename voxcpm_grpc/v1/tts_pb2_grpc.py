@@ -164,8 +164,8 @@ class VoxCPMServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def UpdateVoice(self, request, context):
-        """Changes the name, the labels or the time to live of a stored voice. Its id
-        stays. A preset cannot be changed: FAILED_PRECONDITION.
+        """Changes the name, the labels, the time to live or the LoRA adapter of a
+        stored voice. Its id stays. A preset cannot be changed: FAILED_PRECONDITION.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

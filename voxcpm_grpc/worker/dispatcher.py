@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 from collections import defaultdict
@@ -34,13 +35,17 @@ from voxcpm_grpc.ipc.messages import (
     ExternalLoad,
     Failed,
     Ready,
+    RegisteredLoras,
+    RegisterLora,
     Report,
     Stop,
     Submit,
+    UnregisterLora,
 )
 from voxcpm_grpc.logs import LogLine
 from voxcpm_grpc.request import Admitted, AudioChunk, CodecChunk, Event, Finished, ModelInfo, Request, Stats
 from voxcpm_grpc.worker.heartbeat import StepTimer
+from voxcpm_grpc.worker.loras import EngineLoras, LoraEngine
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +56,7 @@ LOAD_SECONDS = 0.1  # between two reports of the external load
 STATS_SECONDS = 1.0  # between two reports of the statistics
 
 
-class EngineLike(Protocol):
+class EngineLike(LoraEngine, Protocol):
     """The interface of an Engine.
 
     `busy` does not count streams without credit. `collect` waits for the results of the last step; the next `step`
@@ -91,12 +96,17 @@ def _ignore(*_: str) -> None:
     pass
 
 
+def ready_report(engine: EngineLike) -> Ready:
+    """The first report to a front."""
+    return Ready(dataclasses.replace(engine.info, adapters=engine.loras()))
+
+
 class Dispatcher:
     """Runs one engine for its owner and for any number of attached fronts.
 
     The loop of the process calls `run_once` with the messages that have arrived, and sends the reports that it returns.
-    It may wait for messages while the engine is not `busy`. `attach(front, address)` and `detach(front)` are called
-    when a front is to be connected or disconnected.
+    It may wait for messages while it is not `busy`; another thread calls `wake` when it must not wait any longer.
+    `attach(front, address)` and `detach(front)` are called when a front is to be connected or disconnected.
     """
 
     def __init__(
@@ -106,9 +116,11 @@ class Dispatcher:
         *,
         attach: Callable[[str, str], None] = _ignore,
         detach: Callable[[str], None] = _ignore,
+        wake: Callable[[], None] = _ignore,
     ) -> None:
         self.stopped = False  # set by Stop
         self._engine = engine
+        self._loras = EngineLoras(engine, wake)
         self._timer = timer
         self._attach = attach
         self._detach = detach
@@ -126,7 +138,7 @@ class Dispatcher:
 
     @property
     def busy(self) -> bool:
-        return self._engine.busy
+        return self._engine.busy or self._loras.waiting
 
     def run_once(self, inbox: Iterable[tuple[str, bytes | memoryview]]) -> dict[str, list[Report]]:
         """Wait for the last step, handle each message, and run one step if there is work.
@@ -149,6 +161,9 @@ class Dispatcher:
                 for id, result in self._engine.step():
                     self._route(id, result, reports)
                 self._step_seconds += monotonic() - started
+            if loras := self._loras.update():
+                for front in (OWNER, *self._fronts):
+                    reports[front].append(loras)
         if self._fronts:
             self._publish_load(reports)
         if self._log_stats:
@@ -226,12 +241,18 @@ class Dispatcher:
                 self._tasks[id] = _Task(front, log_id)
             case AskStats(number):
                 self._stats_asked.append((front, number))
+            case RegisterLora(info):
+                self._loras.register(info)
+            case UnregisterLora(id):
+                self._loras.unregister(id)
             case Stop():
                 self.stopped = True
             case Attach(attached, address):
                 self._fronts.add(attached)
                 self._attach(attached, address)
-                reports[attached].append(Ready(engine.info))
+                reports[attached].append(ready_report(engine))
+                if (loras := self._loras.report).failed:
+                    reports[attached].append(loras)
             case Detach(detached):
                 self._fronts.discard(detached)
                 self._loads.pop(detached, None)
@@ -239,7 +260,7 @@ class Dispatcher:
                 for id in [id for id, task in self._tasks.items() if task.front == detached]:
                     del self._tasks[id]
                     engine.cancel(id)
-            case EngineReady() | EngineStarting() | EngineLost():
+            case EngineReady() | EngineStarting() | EngineLost() | RegisteredLoras() | Failed():
                 logger.error("an engine received %s, which is for fronts", type(command).__name__)
 
     def _route(self, id: str, result: Event | CodecChunk | VoxCPMError, reports: dict[str, list[Report]]) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from socket import socketpair
 
 import zmq
 
@@ -23,7 +24,7 @@ from voxcpm_grpc.ipc.child_process import Addresses
 from voxcpm_grpc.ipc.messages import Ready, Report, StartFailed, Starting
 from voxcpm_grpc.logs import LogOptions
 from voxcpm_grpc.settings.engine import EngineSettings
-from voxcpm_grpc.worker.dispatcher import OWNER, Dispatcher, EngineLike
+from voxcpm_grpc.worker.dispatcher import OWNER, Dispatcher, EngineLike, ready_report
 from voxcpm_grpc.worker.heartbeat import StepTimer, sending_heartbeats
 
 logger = logging.getLogger(__name__)
@@ -100,14 +101,23 @@ class Connections:
         self._context = context
         self._sockets: dict[str, zmq.Socket] = {}
         self._poller = zmq.Poller()
+        self._wakes, self._woken = socketpair()
+        self._wakes.setblocking(False)
+        self._woken.setblocking(False)
+        self._poller.register(self._woken, zmq.POLLIN)
         self.attach(OWNER, owner_address)
 
     def __enter__(self) -> Connections:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for socket in self._sockets.values():
+        for socket in (*self._sockets.values(), self._wakes, self._woken):
             socket.close()
+
+    def wake(self) -> None:
+        """End the wait of `inbox`, now or the next time. For other threads."""
+        with contextlib.suppress(OSError):  # the connections are closed, or enough wakes are pending
+            self._wakes.send(b"\0")
 
     def attach(self, front: str, address: str) -> None:
         """Connect to a front."""
@@ -124,9 +134,14 @@ class Connections:
             socket.close(0)
 
     def inbox(self, *, wait: bool) -> Iterator[tuple[str, memoryview]]:
-        """Yield each message that has arrived, with the name of its sender; `wait` blocks until there is one."""
+        """Yield each message that has arrived, with the name of its sender.
+
+        `wait` blocks until there is one, or until `wake` is called.
+        """
         if wait:
             self._poller.poll()
+            with contextlib.suppress(BlockingIOError):
+                self._woken.recv(4096)
         for front, socket in list(self._sockets.items()):
             with contextlib.suppress(zmq.Again):
                 while not socket.closed:  # a message from the owner may detach a front
@@ -141,7 +156,7 @@ class Connections:
 
 def run(engine: EngineLike, timer: StepTimer, connections: Connections) -> None:
     """Run the engine until Stop. Each round reads all messages, runs one step, and sends one message to each front."""
-    dispatcher = Dispatcher(engine, timer, attach=connections.attach, detach=connections.detach)
+    dispatcher = Dispatcher(engine, timer, attach=connections.attach, detach=connections.detach, wake=connections.wake)
     while not dispatcher.stopped:
         outbox = dispatcher.run_once(connections.inbox(wait=not dispatcher.busy))
         for front, reports in outbox.items():
@@ -161,4 +176,4 @@ def start_engine(
             logger.exception("the engine could not start")
         message = str(error) if expected else f"the engine could not start: {type(error).__name__}: {error}"
         return None, StartFailed(message)
-    return engine, Ready(engine.info)
+    return engine, ready_report(engine)

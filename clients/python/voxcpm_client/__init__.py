@@ -11,9 +11,11 @@ from voxcpm_client.core_log import import_grpc
 
 import_grpc()  # before the modules below do
 
+from voxcpm_client.admin import RegisteredLora
 from voxcpm_client.client import DEFAULT_RETRY_SECONDS, DEFAULT_TARGET, DEFAULT_TIMEOUT, AsyncClient
 from voxcpm_client.errors import (
     Aborted,
+    AlreadyExists,
     Cancelled,
     DeadlineExceeded,
     Exhausted,
@@ -56,6 +58,7 @@ __all__ = [
     "DEFAULT_TARGET",
     "DEFAULT_TIMEOUT",
     "Aborted",
+    "AlreadyExists",
     "AsyncClient",
     "AsyncSession",
     "AsyncStream",
@@ -80,6 +83,7 @@ __all__ = [
     "PermissionDenied",
     "Prompt",
     "Recording",
+    "RegisteredLora",
     "SegmentEvent",
     "ServedModel",
     "ServerStats",

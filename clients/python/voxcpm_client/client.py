@@ -12,6 +12,7 @@ from typing import Any, Literal, Self, Unpack, get_args
 import grpc
 
 from voxcpm_client import responses, upload
+from voxcpm_client.admin import AdminCalls
 from voxcpm_client.arguments import check_options, check_string, check_text
 from voxcpm_client.connection import Connection
 from voxcpm_client.errors import InvalidArgument
@@ -23,12 +24,10 @@ from voxcpm_client.requests import duration, generate_config
 from voxcpm_client.results import Latents, Speech, Voice
 from voxcpm_client.retry import Attempts
 from voxcpm_client.security import Security
-from voxcpm_client.server_stats import ServerStats, server_stats
 from voxcpm_client.stream import AsyncSession, AsyncStream
 from voxcpm_client.text import Pause, Text
 from voxcpm_client.upload import Upload
 from voxcpm_grpc.audio import AudioFormat
-from voxcpm_grpc.v1 import admin_pb2
 from voxcpm_grpc.v1 import tts_pb2 as pb
 
 DEFAULT_TARGET = "127.0.0.1:50051"
@@ -40,12 +39,11 @@ DEFAULT_TIMEOUT = 300.0
 DEFAULT_RETRY_SECONDS = 120.0
 """Longest time from the first failure of a call to a retry, in seconds. The restart of an engine takes less."""
 
-STATS_TIMEOUT = 10.0
 SHORT_TIMEOUT = 30.0  # seconds, for calls that do not use the model
 MAX_PAGES = 1000
 
 
-class AsyncClient:
+class AsyncClient(AdminCalls):
     """A client of a VoxCPM server. Any number of calls can run at the same time.
 
         async with AsyncClient("127.0.0.1:50051") as client:
@@ -312,6 +310,7 @@ class AsyncClient:
         name: str | None = None,
         labels: Mapping[str, str] | None = None,
         ttl: float | None = None,
+        lora: str | None = None,
         model: str = "",
     ) -> Voice:
         """Change a stored voice and return it as it is now. The options that are given replace those of the voice.
@@ -323,9 +322,10 @@ class AsyncClient:
             name: New name, as in VoiceOptions; an empty string removes it. Default: `None`.
             labels: New labels, which replace all labels, as in VoiceOptions. Default: `None`.
             ttl: New time to live in seconds, as in VoiceOptions. Default: `None`.
+            lora: New LoRA adapter, as in VoiceOptions; an empty string removes it. Default: `None`.
             model: As for `get_voice`. Default: `""`.
         """
-        request = pb.UpdateVoiceRequest(id=id, display_name=name, model=model)
+        request = pb.UpdateVoiceRequest(id=id, display_name=name, lora=lora, model=model)
         if labels is not None:
             request.labels.CopyFrom(pb.VoiceLabels(labels=labels))
         if ttl is not None:
@@ -370,13 +370,6 @@ class AsyncClient:
             service: Name of a service of the health service, such as "liveness". Default: `""`, the whole server.
         """
         return await self._connection.health(service, self._short())
-
-    async def server_stats(self) -> ServerStats:
-        """Read the statistics of a server whose admin port is the target of this client. Is not repeated."""
-        attempts = Attempts(timeout=min(STATS_TIMEOUT, self._timeout or STATS_TIMEOUT), retries=0, retry_seconds=0.0)
-        stub = self._connection.admin_stub
-        answer = await self._connection.unary("GetStats", admin_pb2.GetStatsRequest(), attempts, stub=stub)
-        return server_stats(answer.stats)
 
     async def _unary(self, method: str, request: Any) -> Any:
         return await self._connection.unary(method, request, self._short())

@@ -58,6 +58,12 @@ class NotFound(SpeechError):
     code = "NOT_FOUND"
 
 
+class AlreadyExists(SpeechError):
+    """The name is in use."""
+
+    code = "ALREADY_EXISTS"
+
+
 class FailedPrecondition(SpeechError):
     """The request is valid, but not for this model or this configuration of the server."""
 

@@ -107,7 +107,7 @@ class ModelInfo:
     """True if the option `style` can be given. Models before VoxCPM2 take none."""
 
     loras: tuple[str, ...]
-    """LoRA adapters that the option `lora` may name."""
+    """LoRA adapters that the options `lora` may name."""
 
     server_version: str
     """Version of voxcpm-grpc on the server."""

@@ -88,7 +88,8 @@ class TurnOptions(TypedDict, total=False):
     server needs its extra `normalize`. Default: `False`."""
 
     lora: str
-    """LoRA adapter to speak with, one of `ModelInfo.loras`. Default: none, the model alone."""
+    """LoRA adapter to speak with, one of `ModelInfo.loras`; an empty string: none, the model alone. Default: that of
+    the voice, `Voice.lora`."""
 
     seed: int
     """Seed of the random numbers, 0 to 2**63 - 1. The same seed, text, voice, options and model give the same speech.
@@ -229,8 +230,8 @@ class SpeechOptions(TurnOptions, total=False):
 class VoiceOptions(TypedDict, total=False):
     """Options of `add_prompt`, `add_reference` and `add_hifi`.
 
-    If the server has stored the voice already, the `name`, `labels` and `ttl` that are given replace those of the
-    stored voice. A preset keeps its own. The returned `Voice` has the values in force.
+    If the server has stored the voice already, the `name`, `labels`, `ttl` and `lora` that are given replace those of
+    the stored voice. A preset keeps its own. The returned `Voice` has the values in force.
     """
 
     model: str
@@ -248,6 +249,10 @@ class VoiceOptions(TypedDict, total=False):
     ttl: float
     """Time to live in seconds, more than 0 and at most 100 years. It starts again with each use of the voice.
     Default: `2592000.0` (30 days) unless the server sets another."""
+
+    lora: str
+    """LoRA adapter of the voice, one of `ModelInfo.loras`. Calls without the option `lora` speak with it, and so do the
+    preview and the auditions. An empty string removes the adapter of a stored voice. Default: none, the model alone."""
 
     preview: bool | Audition
     """True also returns the stored recording as the model reproduces it, in `Voice.preview`. An Audition returns its

@@ -83,7 +83,7 @@ def turn_config(options: TurnOptions) -> pb.TurnConfig:
     config = pb.TurnConfig(
         sampling=_sampling(options), style=options.get("style") or "", normalize=bool(options.get("normalize"))
     )
-    if lora := options.get("lora"):
+    if (lora := options.get("lora")) is not None:
         config.lora = lora
     config.retry_badcase = bool(options.get("retry_badcase"))
     if (times := _count(options, "retry_badcase_max_times")) is not None:

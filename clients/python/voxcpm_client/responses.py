@@ -148,6 +148,7 @@ def voice(
         expires=_time(message.expire_time) if message.HasField("expire_time") else None,
         reused=message.reused,
         principal=message.principal,
+        lora=message.lora,
         preview=preview,
         auditions=auditions,
         warnings=warnings,

@@ -378,6 +378,9 @@ class Voice:
     principal: str = ""
     """Owner of the voice, such as `key:billing`; only admins see it. Default: `""`."""
 
+    lora: str = ""
+    """LoRA adapter of the voice, for calls that name none; empty: the model alone. Default: `""`."""
+
     preview: Speech | None = None
     """The recording as the model reproduces it, or the text of an Audition, spoken with the voice, if the option
     `preview` asked for it. Default: `None`."""

@@ -11,6 +11,7 @@ from typing import Literal, Self, Unpack
 
 import grpc
 
+from voxcpm_client.admin import RegisteredLora
 from voxcpm_client.client import DEFAULT_RETRY_SECONDS, DEFAULT_TARGET, DEFAULT_TIMEOUT, AsyncClient
 from voxcpm_client.model_info import ModelInfo, ServedModel
 from voxcpm_client.options import SpeechOptions, VoiceKind, VoiceOptions
@@ -250,6 +251,7 @@ class Client:
         name: str | None = None,
         labels: Mapping[str, str] | None = None,
         ttl: float | None = None,
+        lora: str | None = None,
         model: str = "",
     ) -> Voice:
         """Change a stored voice and return it as it is now. The options that are given replace those of the voice.
@@ -261,9 +263,11 @@ class Client:
             name: New name, as in VoiceOptions; an empty string removes it. Default: `None`.
             labels: New labels, which replace all labels, as in VoiceOptions. Default: `None`.
             ttl: New time to live in seconds, as in VoiceOptions. Default: `None`.
+            lora: New LoRA adapter, as in VoiceOptions; an empty string removes it. Default: `None`.
             model: As for `get_voice`. Default: `""`.
         """
-        return self._loop.run(self._client.update_voice(id, name=name, labels=labels, ttl=ttl, model=model))
+        change = self._client.update_voice(id, name=name, labels=labels, ttl=ttl, lora=lora, model=model)
+        return self._loop.run(change)
 
     def delete_voice(self, id: str, *, missing_ok: bool = False, cascade: bool = False, model: str = "") -> None:
         """Delete a stored voice. Streams that use it continue.
@@ -293,6 +297,40 @@ class Client:
     def server_stats(self) -> ServerStats:
         """Read the statistics of a server whose admin port is the target of this client. Is not repeated."""
         return self._loop.run(self._client.server_stats())
+
+    def register_lora(self, name: str, source: str, *, sha256: str | None = None, model: str = "") -> RegisteredLora:
+        """Let a server whose admin port is the target of this client fetch a LoRA adapter and speak with it on request.
+
+        Returns when requests may choose it. Is not repeated. Raises AlreadyExists, InvalidArgument if the adapter does
+        not fit the model, and FailedPrecondition if the server does not allow the source.
+
+        Args:
+            name: Name for the option `lora`.
+            source: Directory of the server, `hf://OWNER/NAME[@REVISION]` or a URL of fsspec, below one of the server's
+                `admin.lora_sources`.
+            sha256: SHA-256 that the weights must have, in hexadecimal digits. Default: any.
+            model: Name of the model. Default: `""`, the default model.
+        """
+        return self._loop.run(self._client.register_lora(name, source, sha256=sha256, model=model))
+
+    def list_loras(self, model: str = "") -> list[RegisteredLora]:
+        """List the LoRA adapters of a server whose admin port is the target of this client. Is not repeated.
+
+        Args:
+            model: Name of a model. Default: `""`, all models.
+        """
+        return self._loop.run(self._client.list_loras(model))
+
+    def unregister_lora(self, name: str, model: str = "") -> None:
+        """Withdraw a LoRA adapter from new streams of a server whose admin port is the target of this client.
+
+        The server frees it after the last stream that has chosen it. Is not repeated. Raises NotFound.
+
+        Args:
+            name: Name of the adapter.
+            model: Name of the model. Default: `""`, the default model.
+        """
+        self._loop.run(self._client.unregister_lora(name, model))
 
     def health(self, service: str = "") -> bool:
         """True if the server accepts calls, False if not. Raises Unavailable if no server answers.

@@ -74,6 +74,8 @@ def stored_as(options: VoiceOptions) -> pb.VoiceOptions:
     )
     if (ttl := options.get("ttl")) is not None:
         stored.ttl.CopyFrom(duration("ttl", ttl))
+    if (lora := options.get("lora")) is not None:
+        stored.lora = lora
     return stored
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -14,24 +15,30 @@ from voxcpm_grpc.v1 import admin_pb2 as pb
 from voxcpm_grpc.v1 import admin_pb2_grpc
 from voxcpm_server.auth.authenticator import Authenticator
 from voxcpm_server.auth.principal import Caller
+from voxcpm_server.lora_sources import LoraSources
 from voxcpm_server.rpc import tls
 from voxcpm_server.rpc.call import AdmissionGate, Call
 from voxcpm_server.rpc.handler import ParseInterceptor, rpc, status_of
+from voxcpm_server.rpc.loras import LoraRegistry
 from voxcpm_server.rpc.open_calls import OpenCalls
 from voxcpm_server.rpc.reflection import Reflection
 from voxcpm_server.rpc.server import RpcServer, bind, options
 from voxcpm_server.rpc.stats import ServerStatistics
+from voxcpm_server.wire import loras
 from voxcpm_server.wire import stats as wire
 
 SERVICE = pb.DESCRIPTOR.services_by_name["VoxCPMAdminService"].full_name
 CHANNELZ = channelz_pb2.DESCRIPTOR.services_by_name["Channelz"].full_name
+LORA_CACHE = ".cache/voxcpm-grpc/loras"  # under the user's home
 STOP_SECONDS = 1.0
 
 
 class AdminService(admin_pb2_grpc.VoxCPMAdminServiceServicer):
     """The RPCs. Admins may call them, and everyone if callers have no identity."""
 
-    def __init__(self, stats: ServerStatistics, authenticator: Authenticator, settings: Settings) -> None:
+    def __init__(
+        self, stats: ServerStatistics, registry: LoraRegistry, authenticator: Authenticator, settings: Settings
+    ) -> None:
         self.authenticator = authenticator
         self.calls = OpenCalls()
         self.gate = AdmissionGate(settings.limits)
@@ -39,6 +46,7 @@ class AdminService(admin_pb2_grpc.VoxCPMAdminServiceServicer):
         self.metrics = None
         self.tracing = None  # statistics are not worth a trace
         self._stats = stats
+        self._loras = registry
         self._stopped = asyncio.Event()
 
     @rpc(stream=False)
@@ -57,6 +65,22 @@ class AdminService(admin_pb2_grpc.VoxCPMAdminServiceServicer):
                     await self._stopped.wait()
             except TimeoutError:
                 continue
+
+    @rpc(stream=False)
+    async def RegisterLora(self, request: pb.RegisterLoraRequest, call: Call) -> pb.RegisterLoraResponse:
+        require_admin(call.caller)
+        return loras.registered(await self._loras.register(loras.registration(request), call.caller.key))
+
+    @rpc(stream=False)
+    async def ListLoras(self, request: pb.ListLorasRequest, call: Call) -> pb.ListLorasResponse:
+        require_admin(call.caller)
+        return loras.listing(self._loras.list(loras.model(request)))
+
+    @rpc(stream=False)
+    async def UnregisterLora(self, request: pb.UnregisterLoraRequest, call: Call) -> pb.UnregisterLoraResponse:
+        require_admin(call.caller)
+        await self._loras.unregister(*loras.name_and_model(request), call.caller.key)
+        return loras.unregistered()
 
     def stop(self) -> None:
         """End each WatchStats call, open or new."""
@@ -98,10 +122,13 @@ class AdminServer:
     """The admin port, with health and reflection, too. It is open from the start to the end of the drain."""
 
     def __init__(self, settings: Settings, server: RpcServer, authenticator: Authenticator) -> None:
+        """Raises StartupError if a source of adapters is not valid."""
+        cache = settings.admin.lora_cache or Path.home() / LORA_CACHE
         self.stats = ServerStatistics(server)
+        self.loras = LoraRegistry(LoraSources(settings.admin.lora_sources, cache))
         self._listen = settings.admin.listen or ""
         self._tls = settings.tls
-        self._service = AdminService(self.stats, authenticator, settings)
+        self._service = AdminService(self.stats, self.loras, authenticator, settings)
         self._reflections = OpenCalls()
         own_port = [*options(settings), ("grpc.so_reuseport", 0)]
         self._server = grpc.aio.server(interceptors=(ParseInterceptor(), AdminsOnly(authenticator)), options=own_port)

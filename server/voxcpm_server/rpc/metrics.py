@@ -146,10 +146,12 @@ class Metrics:
             return
         info = InfoMetricFamily("voxcpm_model", "A model that is served.")
         ready = GaugeMetricFamily("voxcpm_model_engines_ready", "Engines that take requests.", labels=("model",))
+        loras = GaugeMetricFamily("voxcpm_model_loras", "LoRA adapters for requests.", labels=("model",))
         for pool in self._pools:
             info.add_metric((), _model(pool.info))
+            loras.add_metric((pool.info.name,), len(pool.loras()))
             ready.add_metric((pool.info.name,), sum(replica.ready for replica in pool.replicas))
-        yield from (info, ready)
+        yield from (info, ready, loras)
         if not self._engines:
             return
         up = GaugeMetricFamily("voxcpm_engine_up", "1 if the engine takes requests.", labels=("engine",))

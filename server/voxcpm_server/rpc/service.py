@@ -31,12 +31,13 @@ from voxcpm_server.speech.session import Session
 from voxcpm_server.speech.spelling import Lexicon
 from voxcpm_server.speech.text_preparation import TextPreparation
 from voxcpm_server.text.normalizer import TextNormalizer
-from voxcpm_server.voices.builder import ChosenVoice, Created, recording_warnings
+from voxcpm_server.voices.builder import ChosenVoice, Created, VoiceBuilder, recording_warnings
 from voxcpm_server.voices.catalog import VoiceCatalog
 from voxcpm_server.voices.store.io_threads import IoThreads
 from voxcpm_server.voices.store.stored_voice import StoredVoice
 from voxcpm_server.voices.uploads import UploadBudget, nothing_after_commit, read_config, receive, reception
 from voxcpm_server.wire import replies, requests, voice_requests
+from voxcpm_server.wire.fields import inside
 from voxcpm_server.wire.inputs import (
     AudioRole,
     GenerateConfig,
@@ -103,9 +104,10 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
         call.voice = chosen.name
         log.debug(LogLine("voice", request_id=call.request_id, voice=chosen.name))
         config = replace(config, voice=VoiceChoice())  # frees the recordings inside: a stream may last for long
-        session = self._session(model, config, chosen, call)
+        with inside("config"):
+            session = self._session(model, config, chosen, call)
         try:
-            await session.run(first, messages)
+            await session.run(first, _with_loras(messages, model.builder, chosen))
         finally:
             call.characters, call.audio_seconds = session.characters, session.audio_seconds
             call.arrival_to_audio_seconds = session.summary.arrival_to_audio_seconds
@@ -162,7 +164,12 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
         name, change = voice_requests.update(request)
         call.voice = name
         catalog = self._models.catalog(name, voice_requests.model(request))
-        voice = await catalog.update(await _id(catalog, name, call.caller), change, call.caller)
+        id = await _id(catalog, name, call.caller)
+        if change.lora:
+            voice = await catalog.find(id, call.caller)
+            if model := self._models.name_of(voice.fingerprint):
+                self._models.find(model).builder.check_lora(change.lora)
+        voice = await catalog.update(id, change, call.caller)
         model = self._models.name_of(voice.fingerprint)
         return replies.update_voice(voice, model=model, with_owner=call.caller.admin)
 
@@ -182,7 +189,8 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
     async def GetModelInfo(self, request: pb.GetModelInfoRequest, call: Call) -> pb.GetModelInfoResponse:
         model = self._models.find(voice_requests.model(request))
         call.model = model.name
-        return replies.model_info(model.info, self._limits, model.catalog.presets, model.catalog.default)
+        loras = [info.name for info in model.pool.loras()]
+        return replies.model_info(model.info, self._limits, model.catalog.presets, model.catalog.default, loras)
 
     @rpc(stream=False)
     async def ListModels(self, request: pb.ListModelsRequest, call: Call) -> pb.ListModelsResponse:
@@ -323,9 +331,9 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
     def _session(
         self, model: Model, config: GenerateConfig, chosen: ChosenVoice, call: Call, reply: Reply | None = None
     ) -> Session:
-        """A session of a call, with a reply stream of its own unless one is given."""
+        """A session of a call, with a reply stream of its own unless one is given. Its turns have their adapters."""
         return Session(
-            config,
+            replace(config, turn=model.builder.with_lora(config.turn, chosen)),
             chosen.conditioning,
             chosen.name,
             pool=model.pool,
@@ -351,6 +359,17 @@ async def _id(catalog: VoiceCatalog, name: str, caller: Caller) -> str:
     except (InvalidRequest, NotFound) as error:
         error.field = "id"
         raise
+
+
+async def _with_loras(
+    messages: AsyncIterator[GenerateInput], builder: VoiceBuilder, chosen: ChosenVoice
+) -> AsyncIterator[GenerateInput]:
+    """The messages, with the LoRA adapters of the turns that choose none: that of the voice."""
+    async for message in messages:
+        if isinstance(message, TurnChange):
+            yield replace(message, config=builder.with_lora(message.config, chosen))
+        else:
+            yield message
 
 
 async def _send_reconstruction(model: Model, stored: StoredVoice, chunks: ChunkWriter) -> None:

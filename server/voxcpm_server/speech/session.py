@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -23,8 +24,10 @@ from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.request import Admitted, AudioChunk, Conditioning, Finished, Priority
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
+from voxcpm_server.speech.backlog import check_pauses, check_unanswered
 from voxcpm_server.speech.character_quota import CharacterQuota
 from voxcpm_server.speech.chunk_writer import ChunkWriter, Reply
+from voxcpm_server.speech.held_loras import HeldLoras
 from voxcpm_server.speech.idle_timeout import IdleTimeout
 from voxcpm_server.speech.language_claim import LanguageClaim
 from voxcpm_server.speech.lead import Lead
@@ -54,8 +57,6 @@ from voxcpm_server.wire.requests import style_with_prompt_error
 log = logging.getLogger(__name__)
 
 MERGED_SECONDS = 0.5  # longest audio of one message for a slow client
-MAX_UNANSWERED = 1000  # flushes and interrupts
-MAX_PAUSES = 1000
 SETTLE_SECONDS = 1.0  # longest wait at the end for the message that is being sent
 
 
@@ -94,7 +95,8 @@ class Session:
         reply: Reply | None = None,
     ) -> None:
         info = pool.info
-        self._config = config
+        self._loras = HeldLoras(pool)
+        config = self._config = replace(config, turn=self._loras.hold(config.turn))
         self._max_text_chars = limits.max_text_chars
         self._has_prompt = voice.prompt is not None
         self._turns = Turns(config.segmentation, config.turn)
@@ -174,7 +176,10 @@ class Session:
                 f"{cause}, after audio was sent; what was sent is good, ask again for the rest", field=error.field
             ) from None
         finally:
-            await self._end(writing)
+            try:
+                await self._end(writing)
+            finally:
+                self._loras.close()
 
     async def _end(self, writing: asyncio.Task[None]) -> None:
         """Cancel the tasks, the writer last: a status that overtakes the first message never reaches the client.
@@ -251,42 +256,28 @@ class Session:
             case Text(text):
                 await self._on_text(text)
             case Flush(tag, end_turn):
-                self._check_unanswered()
+                check_unanswered(self._work, self._output)
                 await self._flush()
                 self._work.put(FlushDone(tag))
                 if end_turn:
                     self._turns.end()
             case Pause(milliseconds):
-                self._check_pauses()
+                check_pauses(self._work, self._speaker.pauses, self._output)
                 await self._flush()
                 self._work.put(Silence(self._turns.separate(), 0, milliseconds))
             case Interrupt():
-                self._check_unanswered()
+                check_unanswered(self._work, self._output)
                 await self._on_interrupt(message)
             case TurnChange(config, has_seed):
                 self._on_turn_change(config, has_seed)
             case GenerateConfig():
                 raise InvalidRequest("config must be the first message of the stream", field="config")
+        self._release_loras()
 
-    def _check_unanswered(self) -> None:
-        waiting = sum(
-            isinstance(item, FlushDone | Interrupted) for queue in (self._work, self._output) for item in queue
-        )
-        if waiting >= MAX_UNANSWERED:
-            raise InvalidRequest(
-                f"{waiting} flushes and interrupts wait for their replies and the limit is {MAX_UNANSWERED}; "
-                "read replies before sending more"
-            )
-
-    def _check_pauses(self) -> None:
-        waiting = sum(
-            isinstance(item, Silence) for queue in (self._work, self._speaker.pauses, self._output) for item in queue
-        )
-        if waiting >= MAX_PAUSES:
-            raise InvalidRequest(
-                f"{waiting} pauses wait to be sent and the limit is {MAX_PAUSES}; read audio before sending more",
-                field="pause",
-            )
+    def _release_loras(self) -> None:
+        """Release the adapters of turns whose segments have all ended, and of which no more can come."""
+        unfinished = (segment.turn_config for segment in self._unfinished.values())
+        self._loras.keep(chain(self._turns.configs, unfinished))
 
     async def _on_text(self, text: str) -> None:
         queued = sum(work.end - work.start for work in self._work if isinstance(work, Segment))
@@ -353,7 +344,7 @@ class Session:
             raise style_with_prompt_error("turn.style")
         if not has_seed:
             config = replace(config, sampling=replace(config.sampling, seed=self._config.turn.sampling.seed))
-        self._turns.config = config
+        self._turns.config = self._loras.hold(config)
 
     def _log_segment(self, event: str, segment: Segment, **fields: str | int | float) -> None:
         turn = self._chunks.first_turn + segment.turn
@@ -379,6 +370,7 @@ class Session:
                     await chunks.segment_started(segment)
                 case Generated(segment, Finished(reason=reason)):
                     self._unfinished.pop((segment.turn, segment.index), None)
+                    self._release_loras()
                     self._log_segment("spoken", segment, reason=reason)
                     await chunks.segment_finished(segment, reason)
                 case Silence() as silence:

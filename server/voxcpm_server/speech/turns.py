@@ -32,6 +32,11 @@ class Turns:
         self.chars = 0  # code points of all text
 
     @property
+    def configs(self) -> tuple[TurnConfig, ...]:
+        """The settings of the open turn and of those that open from now on."""
+        return (self._segmenter.turn_config, self.config) if self._is_open else (self.config,)
+
+    @property
     def pending(self) -> int:
         """Code points that wait for the end of their segment."""
         return self._segmenter.pending

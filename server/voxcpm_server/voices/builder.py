@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -22,6 +22,7 @@ from voxcpm_server.wire.inputs import (
     InlinePrompt,
     RawLatents,
     Recording,
+    TurnConfig,
     Upload,
     UploadConfig,
     VoiceChoice,
@@ -55,11 +56,16 @@ class Created:
 
 @dataclass(frozen=True, slots=True)
 class ChosenVoice:
-    """The voice of a stream. `name` is for its header; it is empty if the model chooses the voice."""
+    """The voice of a stream.
+
+    name: for its header; empty if the model chooses the voice
+    loras: names of its LoRA adapters, each with the name of a voice that it is of; two if it combines voices
+    """
 
     conditioning: Conditioning
     name: str
     warnings: tuple[RequestWarning, ...] = ()
+    loras: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 class VoiceBuilder:
@@ -88,12 +94,14 @@ class VoiceBuilder:
             return self.chosen(await self._load(choice.hifi, VoiceKind.HIFI, "config.conditioning.hifi_id", caller))
         prompt = reference = None
         names: list[str] = []
+        loras: dict[str, str] = {}
         warnings: list[RequestWarning] = []
         match choice.prompt:
             case str(id):
                 stored = await self._load(id, VoiceKind.PROMPT, "config.conditioning.prompt_id", caller)
                 prompt = _prompt(stored)
                 names.append(stored.voice.id)
+                loras |= self._loras(stored)
             case InlinePrompt(source=source, transcript=transcript):
                 latents = await self._inline(source, AudioRole.PROMPT, caller, warnings)
                 prompt = Prompt(text=transcript, latents=latents)
@@ -104,16 +112,48 @@ class VoiceBuilder:
                 stored = await self._load(id, VoiceKind.REFERENCE, "config.conditioning.reference_id", caller)
                 reference = stored.reference
                 names.append(stored.voice.id)
+                loras |= self._loras(stored)
             case Recording() | RawLatents() as source:
                 reference = await self._inline(source, AudioRole.REFERENCE, caller, warnings)
                 names.append(INLINE)
         conditioning = Conditioning(prompt=prompt, reference=reference)
-        return ChosenVoice(conditioning, "+".join(dict.fromkeys(names)), tuple(warnings))
+        return ChosenVoice(conditioning, "+".join(dict.fromkeys(names)), tuple(warnings), loras)
 
     def chosen(self, stored: StoredVoice) -> ChosenVoice:
         """The choice of a stored voice, with all that it has."""
         conditioning = Conditioning(prompt=_prompt(stored), reference=stored.reference)
-        return ChosenVoice(conditioning, self._catalog.name_of(stored.voice))
+        return ChosenVoice(conditioning, self._catalog.name_of(stored.voice), loras=self._loras(stored))
+
+    def _loras(self, stored: StoredVoice) -> dict[str, str]:
+        return {stored.voice.lora: self._catalog.name_of(stored.voice)} if stored.voice.lora else {}
+
+    def check_lora(self, name: str) -> None:
+        """Raise NotFound if the model has no LoRA adapter of this name. An empty name is none."""
+        if name:
+            self._pool.find_lora(name)
+
+    def with_lora(self, turn: TurnConfig, chosen: ChosenVoice) -> TurnConfig:
+        """The turn with the LoRA adapter of its voice, unless it has chosen one, or none, itself.
+
+        Raises FailedPrecondition if the server does not have that adapter, and InvalidRequest if there are two.
+        """
+        if turn.has_lora or not chosen.loras:
+            return turn
+        if len(chosen.loras) > 1:
+            voices = " and ".join(f"voice {voice} the LoRA adapter {lora!r}" for lora, voice in chosen.loras.items())
+            raise InvalidRequest(
+                f"{voices}; set lora to one of them, or to an empty string for none", field="turn.lora"
+            )
+        ((lora, voice),) = chosen.loras.items()
+        try:
+            self.check_lora(lora)
+        except NotFound:
+            raise FailedPrecondition(
+                f"voice {voice} speaks with the LoRA adapter {lora!r}, which this server does not have; register the "
+                "adapter, or set lora to an empty string to speak with the model alone",
+                field="turn.lora",
+            ) from None
+        return replace(turn, lora=lora, has_lora=True)
 
     async def _check_length(self, conditioning: Conditioning, field: str) -> None:
         """Raise InvalidRequest if the engine has no room for a text behind a voice."""
@@ -257,6 +297,7 @@ class VoiceBuilder:
             prompt_seconds=decoded.seconds if prompt else 0.0,
             reference_seconds=0.0 if prompt else decoded.seconds,
             principal=caller.principal,
+            lora=options.lora or "",
         )
         return StoredVoice(voice=voice, prompt=latents if prompt else None, reference=None if prompt else latents)
 
@@ -275,6 +316,7 @@ class VoiceBuilder:
             prompt_id=prompt.voice.id,
             reference_id=reference.voice.id,
             principal=caller.principal,
+            lora=options.lora or "",
         )
         return StoredVoice(voice=voice, prompt=prompt.prompt, reference=reference.reference)
 

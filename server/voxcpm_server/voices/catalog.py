@@ -136,7 +136,7 @@ class VoiceCatalog:
         owner: str = "",
         options: VoiceOptions | None = None,
     ) -> list[tuple[Voice, bool]]:
-        """As `VoiceStore.add`. A preset keeps its own name and labels."""
+        """As `VoiceStore.add`. A preset keeps its own properties."""
         presets = [self._presets.get(stored.voice.id) for stored in wanted]
         new = [stored for stored, preset in zip(wanted, presets, strict=True) if preset is None]
         stored = await self._store.add(

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from voxcpm_grpc.errors import StartupError, VoxCPMError
+from voxcpm_grpc.errors import NotFound, StartupError, VoxCPMError
 from voxcpm_grpc.progress import counting
 from voxcpm_server.voices.builder import VoiceBuilder
 from voxcpm_server.voices.store.stored_voice import StoredVoice
@@ -29,6 +29,7 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     transcript: text of the recording; required unless the kind is `reference`
     default: True if streams without a voice and a style use this preset
+    lora: name of the LoRA adapter for turns that choose none; empty for the model alone
     """
 
     name: Name
@@ -37,6 +38,7 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     transcript: str = ""
     labels: dict[str, str] = {}
     default: bool = False
+    lora: str = ""
 
 
 def read(model: Path) -> Sequence[tuple[Preset, bytes]]:
@@ -85,7 +87,11 @@ async def build(presets: Sequence[tuple[Preset, bytes]], builder: VoiceBuilder) 
     """The voices of each preset by name, as `VoiceCatalog.set_presets` takes them. Raises StartupError."""
     built, done = {}, counting("the presets are loading", len(presets))
     for preset, recording in presets:
-        options = VoiceOptions(display_name=preset.name, labels=preset.labels)
+        try:
+            builder.check_lora(preset.lora)
+        except NotFound as error:
+            raise _fault(Path(FOLDER) / LIST, f"names a LoRA adapter for {preset.name}: {error.message}") from None
+        options = VoiceOptions(display_name=preset.name, labels=preset.labels, lora=preset.lora)
         try:
             built[preset.name] = await builder.build(
                 VoiceKind[preset.kind.upper()], recording, preset.transcript, options

@@ -117,7 +117,8 @@ class TurnConfig:
     effects: speed and volume of the audio
     normalize: True to speak numbers, dates and symbols in words
     max_attempts: generations of a segment whose speech runs on; more than 1 holds each segment back until it is whole
-    lora: name of a LoRA adapter; empty for none
+    lora: name of a LoRA adapter, and in a session the id of the one that it holds; empty for none
+    has_lora: True if `lora` was chosen, also to be none; False speaks with the adapter of the voice
     """
 
     sampling: Sampling = field(default_factory=Sampling)
@@ -126,6 +127,7 @@ class TurnConfig:
     normalize: bool = False
     max_attempts: int = 1
     lora: str = ""
+    has_lora: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,11 +208,12 @@ class AudioRole(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VoiceChange:
-    """New properties of a stored voice; None keeps the old one. An empty name or empty labels remove it or them."""
+    """New properties of a stored voice; None keeps the old one. What is empty removes the name, labels or adapter."""
 
     display_name: str | None = None
     labels: dict[str, str] | None = None
     ttl: float | None = None
+    lora: str | None = None
 
     def of(self, voice: Voice) -> Voice:
         """The voice after the change."""
@@ -219,21 +222,29 @@ class VoiceChange:
             display_name=voice.display_name if self.display_name is None else self.display_name,
             labels=voice.labels if self.labels is None else self.labels,
             ttl=self.ttl or voice.ttl,
+            lora=voice.lora if self.lora is None else self.lora,
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VoiceOptions:
-    """`ttl`: seconds from the last use to the expiry; None takes the server's default."""
+    """The properties that an upload gives to a voice.
+
+    ttl: seconds from the last use to the expiry; None takes the server's default
+    lora: name of a LoRA adapter; empty for the model alone; None is empty, and keeps that of a stored voice
+    """
 
     display_name: str = ""
     labels: dict[str, str] = field(default_factory=dict[str, str])
     ttl: float | None = None
+    lora: str | None = None
 
     @property
     def change(self) -> VoiceChange:
         """The change that an upload makes to a voice that is stored already: what is set here."""
-        return VoiceChange(display_name=self.display_name or None, labels=self.labels or None, ttl=self.ttl)
+        return VoiceChange(
+            display_name=self.display_name or None, labels=self.labels or None, ttl=self.ttl, lora=self.lora
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

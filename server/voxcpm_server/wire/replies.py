@@ -84,6 +84,7 @@ def handle(voice: Voice, *, model: str, reused: bool = False, with_owner: bool =
         reused=reused,
         principal=voice.principal if with_owner else "",
         model=model,
+        lora=voice.lora,
     )
 
 
@@ -106,7 +107,7 @@ def latents(
 
 
 def model_info(
-    info: ModelInfo, limits: LimitSettings, presets: Sequence[str], default_voice: str
+    info: ModelInfo, limits: LimitSettings, presets: Sequence[str], default_voice: str, loras: Iterable[str]
 ) -> pb.GetModelInfoResponse:
     sampling = Sampling()
     return pb.GetModelInfoResponse(
@@ -147,7 +148,7 @@ def model_info(
         languages=info.languages,
         voice_kinds=[value for kind, value in KIND_VALUES.items() if kind in _voice_kinds(info)],
         no_styles=not info.takes_styles,
-        loras=info.loras,
+        loras=loras,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections.abc import Callable
 from typing import Any
 
 from voxcpm_grpc.audio import NO_EFFECTS, AudioFormat, Effects
@@ -36,12 +37,14 @@ LANGUAGE_TAG = re.compile(rf"(?=.{{0,{MAX_LANGUAGE}}}$)([A-Za-z]{{2,8}}(-[A-Za-z
 class RequestReader:
     """Reads the messages of streams for one model and one set of limits.
 
-    Every method raises InvalidRequest with the path of the field at fault, or FailedPrecondition.
+    Every method raises InvalidRequest with the path of the field at fault, or FailedPrecondition. `find_lora` raises
+    NotFound for the name of a LoRA adapter that the model does not have.
     """
 
-    def __init__(self, info: ModelInfo, limits: LimitSettings) -> None:
+    def __init__(self, info: ModelInfo, limits: LimitSettings, find_lora: Callable[[str], object]) -> None:
         self._info = info
         self._limits = limits
+        self._find_lora = find_lora
 
     def generate(self, message: pb.GenerateRequest) -> inputs.GenerateInput:
         match message.WhichOneof("request"):
@@ -117,13 +120,15 @@ class RequestReader:
         with inside("turn"):
             if turn.normalize:
                 packages.check()
+            lora = read_lora(turn, self._find_lora)
             return inputs.TurnConfig(
                 sampling=read_ends(turn, self._sampling(turn.sampling), self._info),
                 style=self._style(turn.style),
                 effects=self._effects(turn),
                 normalize=turn.normalize,
                 max_attempts=read_max_attempts(turn),
-                lora=read_lora(turn, self._info),
+                lora=lora or "",
+                has_lora=lora is not None,
             )
 
     def _effects(self, turn: pb.TurnConfig) -> Effects:
@@ -308,7 +313,7 @@ class RequestReader:
             sources = self._hifi_sources(config)
         with inside("preview"):
             preview = self._preview(config.preview, has_prompt=not isinstance(config, pb.AddReferenceConfig))
-        return inputs.UploadConfig(options=options(config.options), preview=preview, **sources)
+        return inputs.UploadConfig(options=options(config.options, self._find_lora), preview=preview, **sources)
 
     def _preview(self, preview: pb.Preview, *, has_prompt: bool) -> inputs.Preview | None:
         mode = read_enum(PREVIEWS, preview.mode, "mode")

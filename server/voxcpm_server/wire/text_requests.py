@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from voxcpm_grpc.errors import InvalidRequest, NotFound
+from voxcpm_grpc.errors import InvalidRequest
 from voxcpm_grpc.lexicon import clean, entry_fault
 from voxcpm_grpc.request import ModelInfo, Sampling
 from voxcpm_grpc.v1 import tts_pb2 as pb
@@ -18,7 +18,6 @@ MAX_LEXICON = 1000
 MAX_ATTEMPTS = 10
 DEFAULT_ATTEMPTS = 3  # the official number
 MAX_RATIO = 100.0
-MAX_SHOWN = 80  # characters of a name in an error
 
 
 def read_pause(pause: pb.Pause) -> inputs.Pause:
@@ -61,13 +60,13 @@ def read_max_attempts(turn: pb.TurnConfig) -> int:
     return given if turn.retry_badcase else 1
 
 
-def read_lora(turn: pb.TurnConfig, info: ModelInfo) -> str:
-    """The name of the LoRA adapter of a turn; empty for none. Raises NotFound."""
-    name = turn.lora
-    if name and name not in info.loras:
-        known = ", ".join(info.loras) or "none; its operator adds them with --lora NAME=DIRECTORY"
-        raise NotFound(f"there is no LoRA adapter {name[:MAX_SHOWN]!r}; the server has {known}", field="lora")
-    return name
+def read_lora(message: pb.TurnConfig | pb.VoiceOptions, find: Callable[[str], object]) -> str | None:
+    """The name of a LoRA adapter, which `find` knows; empty for none, and None if it is not set."""
+    if not message.HasField("lora"):
+        return None
+    if message.lora:
+        find(message.lora)
+    return message.lora
 
 
 def read_ends(turn: pb.TurnConfig, sampling: Sampling, info: ModelInfo) -> Sampling:

@@ -24,6 +24,7 @@ class Voice:
     prompt_seconds, reference_seconds: length of the recordings
     prompt_id, reference_id: the members of a hifi voice
     principal: the owner; empty if the voice is everyone's
+    lora: name of the LoRA adapter for turns that choose none; empty for the model alone
     """
 
     id: str
@@ -40,6 +41,7 @@ class Voice:
     prompt_id: str = ""
     reference_id: str = ""
     principal: str = ""
+    lora: str = ""
 
     @property
     def expires(self) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from voxcpm_grpc.errors import InvalidRequest
@@ -10,8 +10,9 @@ from voxcpm_grpc.settings.types import MAX_SECONDS
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.wire import inputs
 from voxcpm_server.wire.enums import KINDS
-from voxcpm_server.wire.fields import read_enum, read_seconds, refuse_control_characters
+from voxcpm_server.wire.fields import inside, read_enum, read_seconds, refuse_control_characters
 from voxcpm_server.wire.inputs import MAX_NAME
+from voxcpm_server.wire.text_requests import read_lora
 from voxcpm_server.wire.voice import VoiceKind
 
 MAX_LABELS, MAX_LABEL = 32, 200
@@ -38,24 +39,28 @@ def listing(request: pb.ListVoicesRequest) -> tuple[VoiceKind | None, dict[str, 
 
 
 def update(request: pb.UpdateVoiceRequest) -> tuple[str, inputs.VoiceChange]:
-    """The voice and its change."""
+    """The voice and its change, whose LoRA adapter is not checked: the voice has the model."""
     name = request.display_name if request.HasField("display_name") else None
     change = inputs.VoiceChange(
         display_name=None if name is None else _display_name(name, "display_name"),
         labels=_labels(request.labels.labels, "labels") if request.HasField("labels") else None,
         ttl=_ttl(request, "ttl"),
+        lora=request.lora if request.HasField("lora") else None,
     )
     if change == inputs.VoiceChange():
-        raise InvalidRequest("there is nothing to change; set display_name, labels or ttl", field="display_name")
+        raise InvalidRequest("there is nothing to change; set display_name, labels, ttl or lora", field="display_name")
     return request.id, change
 
 
-def options(options: pb.VoiceOptions) -> inputs.VoiceOptions:
-    """The properties of a voice that an upload sets."""
+def options(options: pb.VoiceOptions, find_lora: Callable[[str], object]) -> inputs.VoiceOptions:
+    """The properties of a voice that an upload sets. `find_lora` raises NotFound for an unknown adapter."""
+    with inside("options"):
+        lora = read_lora(options, find_lora)
     return inputs.VoiceOptions(
         display_name=_display_name(options.display_name, "options.display_name"),
         labels=_labels(options.labels, "options.labels"),
         ttl=_ttl(options, "options.ttl"),
+        lora=lora,
     )
 
 

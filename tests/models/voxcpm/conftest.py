@@ -106,7 +106,10 @@ class Driver:
                 last_slot=self.long([slot] if ends else []),
                 slot=self.long([slot] * (end - begin)),
             )
-            self.model.prefill(self.model.embed(content, self.state), rows, self.state, self.kv)
+            encoded = None
+            if len(audio_rows):
+                encoded = self.model.encode_history(content.audio_slot, content.audio_patch, self.state)
+            self.model.prefill(self.model.embed(content, encoded), rows, self.state, self.kv)
 
     def rows(self, *slots: int) -> StepRows:
         slot = self.long(slots)

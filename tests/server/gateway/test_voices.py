@@ -4,6 +4,7 @@ import pytest
 from support.uploads import recording
 
 from voxcpm_gateway.voice_names import OPENAI_VOICES
+from voxcpm_grpc.request import LoraInfo
 from voxcpm_server.voices.presets import Preset
 
 
@@ -66,6 +67,22 @@ async def test_a_voice_is_stored_listed_used_and_deleted(named):
     assert gone.json() == {"id": voice["id"], "object": "audio.voice.deleted", "deleted": True}
     assert (await named.http.delete(f"/v1/audio/voices/{voice['id']}")).status_code == 404
     assert (await named.http.delete("/v1/audio/voices/ann")).status_code == 400  # a preset
+
+
+async def test_a_voice_has_an_adapter(serve_front, serve_gateway, fake):
+    pool = fake()
+    pool.adapters.update((LoraInfo(id="anna1", name="anna", source="", directory="", fingerprint=""),))
+    files = {"audio_sample": ("a.wav", recording(7), "audio/wav")}
+    data = {"name": "Ada", "consent": "yes", "lora": "anna"}
+    async with serve_front(pool) as served, serve_gateway(served.address) as gateway:
+        stored = (await gateway.http.post("/v1/audio/voices", data=data, files=files)).json()
+        (listed,) = (await gateway.http.get("/v1/audio/voices")).json()["voices"]
+        assert stored["lora"] == listed["lora"] == "anna"
+        for fields, expected in (({}, "anna"), ({"lora": ""}, ""), ({"lora": None}, "anna")):
+            assert (await gateway.speak(voice="Ada", **fields)).status_code == 200
+            assert pool.requests[-1].lora.removesuffix("1") == expected
+        unknown = await gateway.http.post("/v1/audio/voices", data=data | {"lora": "nobody"}, files=files)
+        assert unknown.status_code == 404 and "no LoRA adapter 'nobody'" in unknown.json()["error"]["message"]
 
 
 async def test_a_recording_with_its_words_becomes_a_hifi_voice(named):

@@ -35,6 +35,14 @@ def test_serving(tmp_path):
         assert row["audio_s_per_s"] > 0
 
 
+def test_serving_of_mixed_requests(tmp_path):
+    loads = ("--closed", "", "--open", "20", "--requests", "8", "--clients", "2", "--timesteps", "4", "--chars", "40")
+    mix = ("--steps", "6", "--min-steps", "2", "--pieces", "0.5", "--voices", "2")
+    (row,) = run(tmp_path, "benchmarks.serving", *loads, *mix, *UNTIMED)["rows"]
+    assert row["requests"] == 8 and row["failed"] == row["refused"] == 0
+    assert 0 < row["ttfb_p50_ms"] <= row["ttfb_p99_ms"]
+
+
 def test_event_loop(tmp_path):
     (row,) = run(tmp_path, "benchmarks.event_loop", "--rounds", "1", *UNTIMED)["rows"]
     assert row["callbacks"] > 10_000

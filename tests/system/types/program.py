@@ -61,7 +61,7 @@ from voxcpm_client import (
 version: str = voxcpm_client.__version__
 options: SpeechOptions = {"voice": "slt", "seed": 7, "segmentation": "manual", "timeout": None}
 CALM: TurnOptions = {"style": "calm", "seed": 8, "speed": 0.9, "volume_gain_db": -3}
-stored: VoiceOptions = {"name": "Ada", "labels": {"team": "a"}, "ttl": 60.0}
+stored: VoiceOptions = {"name": "Ada", "labels": {"team": "a"}, "ttl": 60.0, "lora": "anna"}
 noise: npt.NDArray[np.float32] = np.zeros(16000, np.float32)
 recordings: list[Recording] = ["a.wav", Path("a.wav"), b"RIFF", io.BytesIO(b"RIFF"), (noise, 16000)]
 permanent: tuple[type[SpeechError], ...] = (
@@ -146,7 +146,7 @@ def blocking() -> None:
         client.add_hifi(voice.id, reference=keep_latents(client), **stored)
         latents: Latents = client.encode_latents(recordings[0], role="prompt")
         client.say("Hello.", prompt=Prompt(latents, "The words. "), reference=recordings[1])
-        renamed: Voice = client.update_voice("Ada", name="Bea", labels={"team": "a"}, ttl=60.0)
+        renamed: Voice = client.update_voice("Ada", name="Bea", labels={"team": "a"}, ttl=60.0, lora="")
         warning: SpeechWarning
         for warning in (*renamed.warnings, *client.say("Hello.").warnings, *stream.warnings, *latents.warnings):
             print(warning.kind, warning.message)

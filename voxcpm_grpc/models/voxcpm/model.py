@@ -116,15 +116,19 @@ class VoxCPM(SpeechModel):
         self._bank.write(place, adapter.updates)
 
     @torch.inference_mode()
-    def embed(self, rows: EmbedRows, state: SlotState, *, adapted: bool = False) -> tuple[Tensor, Tensor]:
+    def encode_history(self, slot: Tensor, patch: Tensor, state: SlotState, *, adapted: bool = False) -> Tensor:
+        adapter = state.adapter[slot] if adapted else None
+        patches = state.history[slot, patch].to(self.networks.embedding.dtype)
+        return self.networks.enc_to_lm(self.networks.encode_patch(patches), adapter)
+
+    @torch.inference_mode()
+    def embed(self, rows: EmbedRows, encoded: Tensor | None) -> tuple[Tensor, Tensor]:
         """Inputs of the base LM, and their audio part (zeros at text), both [t, c]."""
         x = F.embedding(rows.token, self.networks.embedding)
         audio = torch.zeros_like(x)
-        if rows.audio.shape[0]:
-            patches = state.history[rows.audio_slot, rows.audio_patch].to(x.dtype)
-            adapter = state.adapter[rows.audio_slot] if adapted else None
-            audio.index_copy_(0, rows.audio, self.networks.enc_to_lm(self.networks.encode_patch(patches), adapter))
-            x.index_copy_(0, rows.audio, audio[rows.audio])
+        if encoded is not None:
+            audio.index_copy_(0, rows.audio, encoded)
+            x.index_copy_(0, rows.audio, encoded)
         return x, audio
 
     @torch.inference_mode()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -21,8 +21,10 @@ from voxcpm_grpc.ipc.messages import (
     EngineLost,
     EngineReady,
     EngineStarting,
+    Failed,
     Heartbeat,
     Ready,
+    RegisteredLoras,
     Report,
     StartFailed,
     Stop,
@@ -31,6 +33,7 @@ from voxcpm_grpc.logs import LogOptions
 from voxcpm_grpc.pool.background import cancel_and_wait, keep_running
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.handle import HandleFactory
+from voxcpm_grpc.pool.host.loras import HostRegistry
 from voxcpm_grpc.progress import Listener, Progress
 from voxcpm_grpc.request import ModelInfo
 from voxcpm_grpc.settings.engine import SupervisionSettings
@@ -57,12 +60,20 @@ class HostConnection:
         self.skip_delay = False
         self._socket = socket
         self._attachments: dict[str, _Attachment] = {}  # by replica
+        self._registries: dict[str, HostRegistry] = {}  # by replica
 
     def factories(self, replicas: Iterable[str]) -> list[HandleFactory]:
         """A factory for each replica of the host, whose handles wait until the replica has an engine."""
         made = {replica: _Attachment() for replica in replicas}
         self._attachments |= made
         return [partial(AttachedHandle, replica, self.context, attachment) for replica, attachment in made.items()]
+
+    def registry(self, replicas: Iterable[str]) -> HostRegistry:
+        """The LoRA adapters of the model to which these replicas belong."""
+        names = tuple(replicas)
+        registry = HostRegistry(names[0], self._send)
+        self._registries |= dict.fromkeys(names, registry)
+        return registry
 
     def send_ready(self, info: ModelInfo) -> None:
         """Report that the front serves."""
@@ -82,6 +93,11 @@ class HostConnection:
                     self._attachments[replica].on_progress(step)
                 case EngineLost(replica):
                     self._attachments[replica].on_lost()
+                case RegisteredLoras(replica, infos):
+                    self._registries[replica].on_registered(infos)
+                case Failed() as failed:
+                    for registry in set(self._registries.values()):
+                        registry.on_failed(failed)
                 case Stop(skip_delay):
                     self.skip_delay = skip_delay
                     self.stopped.set()
@@ -131,6 +147,7 @@ class AttachedHandle(Channel):
         super().__init__(context, asyncio.Event())
         self.name = f"engine {replica}"
         self._attachment = attachment
+        self._first: list[Report] = []  # those that came with Ready
 
     async def start(self) -> ModelInfo:
         self._attachment.report_to(progress.forwarder(self.name))
@@ -139,9 +156,18 @@ class AttachedHandle(Channel):
             async with contextlib.aclosing(self.reports()) as batches:
                 async for reports in batches:
                     match reports:
-                        case [Ready(info), *_]:
+                        case [Ready(info), *first]:
+                            self._first = first
                             return info
         raise StartupError(f"{self.name} was lost before it was attached")
+
+    async def reports(self) -> AsyncGenerator[list[Report]]:
+        if first := self._first:
+            self._first = []
+            yield first
+        async with contextlib.aclosing(super().reports()) as batches:
+            async for reports in batches:
+                yield reports
 
     async def close(self, *, force: bool = False) -> None:
         self._socket.close()
@@ -161,7 +187,8 @@ class AttachedPool(EnginePool):
     """The engines of a host, as one of its fronts uses them. Serves as soon as one of them is attached."""
 
     def __init__(self, host: HostConnection, replicas: Iterable[str]) -> None:
-        super().__init__(host.factories(replicas), SUPERVISION)
+        names = tuple(replicas)
+        super().__init__(host.factories(names), SUPERVISION, host.registry(names))
 
     async def start(self) -> None:
         for replica in self.replicas:

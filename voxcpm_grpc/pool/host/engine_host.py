@@ -6,10 +6,11 @@ Calls and audio do not pass through the host: fronts and engines exchange them d
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import os
 import tempfile
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,10 +19,22 @@ import zmq
 from voxcpm_grpc import progress
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.ipc.child_process import Addresses, ChildProcess
-from voxcpm_grpc.ipc.messages import Attach, Detach, EngineLost, EngineReady, EngineStarting, Stop
+from voxcpm_grpc.ipc.messages import (
+    Attach,
+    Detach,
+    EngineLost,
+    EngineReady,
+    EngineStarting,
+    Loras,
+    RegisterLora,
+    Report,
+    Stop,
+    UnregisterLora,
+)
 from voxcpm_grpc.ipc.socket_folder import SocketFolder
 from voxcpm_grpc.pool.background import close_all
 from voxcpm_grpc.pool.handle import START_SECONDS, Handle, HandleFactory
+from voxcpm_grpc.pool.host.loras import HostLoras
 from voxcpm_grpc.pool.supervisor import Supervisor
 from voxcpm_grpc.progress import Progress
 from voxcpm_grpc.request import ModelInfo
@@ -50,6 +63,7 @@ class EngineHost:
         self._started = False
         self._supervision = supervision
         self._folder = _socket_folder()
+        self.loras = HostLoras(models)
         self._models = [
             [_EngineReplica(self, name, make_handle, supervision) for name, make_handle in engines.items()]
             for engines in models
@@ -97,6 +111,7 @@ class EngineHost:
 
     def on_front_started(self, front: FrontProcess) -> None:
         self._fronts[front.id] = front
+        self.loras.attach_front(front)
         for engine in self._engines.values():
             self._connect(front, engine)
 
@@ -105,6 +120,7 @@ class EngineHost:
             for engine in self._engines.values():
                 if engine.handle:
                     engine.handle.post(Detach(front.id))
+            self.loras.detach_front(front)
             for path in self._folder.path.glob(f"{front.id}-*"):
                 path.unlink(missing_ok=True)
 
@@ -173,6 +189,13 @@ class FrontProcess(ChildProcess):
         self._host.on_front_started(self)
         return await super().start()
 
+    async def reports(self) -> AsyncGenerator[list[Report]]:
+        async with contextlib.aclosing(super().reports()) as batches:
+            async for reports in batches:
+                for report in reports:
+                    await self._host.loras.on_report(self, report)
+                yield reports
+
     async def close(self, *, force: bool = False) -> None:
         self._stop = Stop(skip_delay=self._host.skip_delay)
         await super().close(force=force)
@@ -189,9 +212,15 @@ class _EngineReplica:
         self.handle: Handle | None = None
         self.info: ModelInfo | None = None
         self.supervisor = Supervisor(
-            make_handle, supervision, on_ready=self._on_ready, on_lost=self._on_lost, on_given_up=host.on_given_up
+            make_handle,
+            supervision,
+            on_ready=self._on_ready,
+            on_reports=self._on_reports,
+            on_lost=self._on_lost,
+            on_given_up=host.on_given_up,
         )
         self._host = host
+        self._catalog = host.loras.catalog(name)
 
     async def start(self) -> None:
         """Start the engine, also after a loss, with reports of its progress to this context and to all fronts."""
@@ -204,13 +233,25 @@ class _EngineReplica:
         with progress.reported_to(on_progress):
             await self.supervisor.start()
 
+    def post(self, command: RegisterLora | UnregisterLora) -> None:
+        """Send a command about an adapter. It is dropped while there is no engine."""
+        if self.handle:
+            self.handle.post(command)
+
     def _on_ready(self, handle: Handle, info: ModelInfo) -> None:
         self._host.check(self, info)
         self.handle, self.info = handle, info
+        self._catalog.on_ready(self, info.adapters)
         self._host.on_engine_ready(self)
+
+    def _on_reports(self, reports: list[Report]) -> None:
+        for report in reports:
+            if isinstance(report, Loras):
+                self._catalog.on_report(self, report)
 
     def _on_lost(self) -> None:
         self.handle = None
+        self._catalog.on_lost(self)
         self._host.on_engine_lost(self)
 
 

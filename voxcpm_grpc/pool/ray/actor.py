@@ -18,6 +18,8 @@ from voxcpm_grpc.worker.main import start_engine
 
 logger = logging.getLogger(__name__)
 
+WAKE = b""  # in the inbox: not a command, but the end of a wait
+
 
 class VoxCPMEngine:
     """The class of the actor, whose other end is `ray.handle`. Ray runs each of its methods in a thread of its own.
@@ -39,7 +41,7 @@ class VoxCPMEngine:
                 engine, report = start_engine(self._make_engine, self._timer)
             self._send([report])
             if engine is not None:
-                self._serve(Dispatcher(engine, self._timer))
+                self._serve(Dispatcher(engine, self._timer, wake=lambda: self._inbox.put(WAKE)))
         except Exception:
             logger.critical("the engine failed; its actor ends", exc_info=True)
             raise
@@ -82,8 +84,10 @@ class VoxCPMEngine:
                 yield self._outbox.get_nowait()
 
     def _received(self, *, wait: bool) -> Iterator[tuple[str, bytes]]:
-        """Yield each command that has arrived; `wait` blocks until there is one."""
+        """Yield each command that has arrived; `wait` blocks until there is one, or a wake."""
         with contextlib.suppress(queue.Empty):
-            yield OWNER, self._inbox.get(block=wait)
+            command = self._inbox.get(block=wait)
             while True:
-                yield OWNER, self._inbox.get_nowait()
+                if command != WAKE:
+                    yield OWNER, command
+                command = self._inbox.get_nowait()

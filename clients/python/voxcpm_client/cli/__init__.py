@@ -18,6 +18,7 @@ from voxcpm_client.cli.gateway import gateway
 from voxcpm_client.cli.health import health
 from voxcpm_client.cli.info import info
 from voxcpm_client.cli.keys import keys
+from voxcpm_client.cli.lora import lora
 from voxcpm_client.cli.memory import memory
 from voxcpm_client.cli.models import models
 from voxcpm_client.cli.say import say
@@ -56,5 +57,5 @@ def main() -> None:
     """Speak text with VoxCPM, store voices, and run a server."""
 
 
-for command in (serve, gateway, keys, say, clone, voices, models, info, health, top, download, memory, demo):
+for command in (serve, gateway, keys, say, clone, voices, models, info, health, top, lora, download, memory, demo):
     main.add_command(command)

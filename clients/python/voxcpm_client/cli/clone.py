@@ -70,8 +70,8 @@ def clone(
     """Store a recording as a voice and print its id.
 
     Clone a voice only if its owner agrees. With --transcript, the recording FILE becomes a prompt, which later speech
-    continues. With --reference-only, later speech takes its timbre alone. --hifi combines both. Defaults in parentheses
-    are those of the server.
+    continues. With --reference-only, later speech takes its timbre alone. --hifi combines both. Later speech uses the
+    adapter of --lora, too. Defaults in parentheses are those of the server.
 
     \b
     Examples:
@@ -88,6 +88,8 @@ def clone(
     options = VoiceOptions(name=name, labels=label, preview=wanted, denoise=reduce_noise, trim_silence_vad=trim_silence)
     if model := speech.get("model"):
         options["model"] = model
+    if (lora := speech.get("lora")) is not None:
+        options["lora"] = lora
     voice = _add(client, file, transcript, reference_only=reference_only, hifi=hifi, options=options)
     if preview is not None and voice.preview is not None:
         voice.preview.save(preview)

@@ -59,7 +59,12 @@ DELIVERY = (
         help="Change of the volume in dB, -30 to 20. Peaks are limited.",
     ),
     click.option("--normalize", is_flag=True, default=None, help="Speak numbers, dates and symbols in words (en, zh)."),
-    click.option("--lora", metavar="NAME", help="LoRA adapter of the server to speak with."),
+    click.option(
+        "--lora",
+        metavar="NAME",
+        show_default="that of the voice",
+        help="LoRA adapter of the server to speak with; an empty one for none.",
+    ),
     click.option(
         "--seed",
         type=click.IntRange(min=0),

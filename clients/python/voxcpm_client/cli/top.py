@@ -13,6 +13,9 @@ from voxcpm_client.cli.connect import with_client_of
 
 DEFAULT_ADMIN_TARGET = "127.0.0.1:50052"
 PLAIN_WIDTH = 120  # columns of a page that is not shown on a terminal
+NO_ADMIN_SERVICE = (
+    "this port has no admin service; start the server with --admin.listen, and name that address with --target"
+)
 KEPT = 60  # statistics, for the curves
 REMEDY = "top needs a library: pip install 'voxcpm-grpc[top]'"
 SHORTEST_INTERVAL = 0.1  # seconds
@@ -75,9 +78,7 @@ def _read(client: Client) -> ServerStats:
     try:
         return client.server_stats()
     except Unimplemented:
-        raise click.ClickException(
-            "this port has no admin service; start the server with --admin.listen, and name that address with --target"
-        ) from None
+        raise click.ClickException(NO_ADMIN_SERVICE) from None
 
 
 def _next(client: Client, history: deque[ServerStats]) -> str:

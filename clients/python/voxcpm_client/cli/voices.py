@@ -99,6 +99,7 @@ def rename(client: Client, id: str, name: str, model: str) -> None:
     metavar="SECONDS",
     help="New time to live, counted from the last use.",
 )
+@click.option("--lora", metavar="NAME", help="New LoRA adapter of the server; an empty one removes the adapter.")
 @model_option
 @as_json_option
 @with_client
@@ -110,17 +111,21 @@ def update(
     label: dict[str, str],
     clear_labels: bool,
     ttl: float | None,
+    lora: str | None,
     as_json: bool,
 ) -> None:
-    """Change the name, the labels or the time to live of a stored voice. Its id stays.
+    """Change the name, labels, time to live or LoRA adapter of a stored voice.
+
+    Its id stays.
 
     What is not given stays. Prints the voice as it is now.
     """
     if label and clear_labels:
         raise click.UsageError("--label already replaces all labels; leave out --clear-labels")
-    if name is None and not label and not clear_labels and ttl is None:
-        raise click.UsageError("there is nothing to change; give --name, --label, --clear-labels or --ttl")
-    changed = client.update_voice(id, name=name, labels=label if label or clear_labels else None, ttl=ttl, model=model)
+    if name is None and not label and not clear_labels and ttl is None and lora is None:
+        raise click.UsageError("there is nothing to change; give --name, --label, --clear-labels, --ttl or --lora")
+    new_labels = label if label or clear_labels else None
+    changed = client.update_voice(id, name=name, labels=new_labels, ttl=ttl, lora=lora, model=model)
     click.echo(json_line(as_dict(changed)) if as_json else fields(as_dict(changed)))
 
 

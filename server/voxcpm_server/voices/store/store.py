@@ -95,7 +95,7 @@ class VoiceStore:
         """Store voices that do not exist yet. Returns each stored voice, with True if it existed before.
 
         owner: the caller, whose voices are counted; empty for none
-        options: if the last voice existed before, what they set replaces its name, labels or time to live
+        options: if the last voice existed before, what they set replaces its name, labels, time to live or adapter
 
         All voices are durable, and visible to every server, on return. Raises Exhausted, and stores none, if there is
         no room for all. Raises NotFound if a voice in `using`, the members of a new hifi voice, was deleted meanwhile.

@@ -1,0 +1,78 @@
+"""LoRA adapters that admins register and unregister while the server runs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from voxcpm_grpc.errors import Unavailable
+from voxcpm_grpc.logs import LogLine
+from voxcpm_grpc.pool.engine_pool import EnginePool
+from voxcpm_grpc.request import LoraInfo
+from voxcpm_server.lora_sources import LoraSources
+from voxcpm_server.rpc.models import Models
+from voxcpm_server.wire.loras import RegisteredLora, Registration
+
+log = logging.getLogger(__name__)
+
+MAX_FETCHES = 2  # at the same time, because each takes a thread that other work needs, too; the others wait
+START_SECONDS = 5.0  # to wait, for a caller who comes before the server is ready
+
+
+class LoraRegistry:
+    """Registers adapters with the models of a server, from the sources that it allows.
+
+    Every method raises Unavailable before `serve`, and NotFound for an unknown model.
+    """
+
+    def __init__(self, sources: LoraSources) -> None:
+        self._sources = sources
+        self._models: Models | None = None
+        self._fetches = asyncio.Semaphore(MAX_FETCHES)
+
+    def serve(self, models: Models) -> None:
+        """Use these models from now on."""
+        self._models = models
+
+    async def register(self, wanted: Registration, caller: str) -> RegisteredLora:
+        """Fetch an adapter, and return when streams may choose it. The log has a line with the name of the caller.
+
+        Raises AlreadyExists, InvalidRequest, FailedPrecondition and Unavailable; nothing is registered then.
+        """
+        model = self._served().find(wanted.model)
+        model.pool.require_new_lora(wanted.name)  # before a long download
+        async with self._fetches:
+            directory = await self._sources.fetch(wanted.source, wanted.sha256)
+        info = await model.pool.register_lora(wanted.name, wanted.source, directory)
+        log.info(LogLine("a LoRA adapter is registered", **_names(info, model.name), caller=caller))
+        return _registered(model.pool, info)
+
+    def list(self, model: str) -> list[RegisteredLora]:
+        """The adapters of a model, or of all for an empty name."""
+        models = self._served()
+        pools = [one.pool for one in ([models.find(model)] if model else models)]
+        return [_registered(pool, info) for pool in pools for info in pool.loras()]
+
+    async def unregister(self, name: str, model: str, caller: str) -> None:
+        """Withdraw an adapter from new streams. Raises NotFound."""
+        found = self._served().find(model)
+        info = await found.pool.unregister_lora(name)
+        log.info(LogLine("a LoRA adapter is unregistered", **_names(info, found.name), caller=caller))
+
+    def _served(self) -> Models:
+        if self._models is None:
+            raise Unavailable("the server is not ready yet; try again", retry_after=START_SECONDS)
+        return self._models
+
+
+def _names(info: LoraInfo, model: str) -> dict[str, str]:
+    return {"lora": info.name, "model": model, "source": info.source, "fingerprint": info.fingerprint}
+
+
+def _registered(pool: EnginePool, info: LoraInfo) -> RegisteredLora:
+    return RegisteredLora(
+        info,
+        pool.info.name,
+        streams=pool.streams_with(info.id),
+        engines=sum(replica.has_lora(info.id) for replica in pool.replicas),
+    )

@@ -1,0 +1,140 @@
+"""A host of fake engines with several fronts, whose pools are used from the test over sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+from collections.abc import AsyncIterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from support.fake_engine import request
+from support.pools import Launcher, patient
+from support.waiting import HANG_SECONDS, until
+
+from voxcpm_grpc.errors import VoxCPMError, code_of, from_code
+from voxcpm_grpc.ipc.child_process import Addresses
+from voxcpm_grpc.logs import LogOptions
+from voxcpm_grpc.pool.host.attached import AttachedPool, connected_to_host, set_up
+from voxcpm_grpc.pool.host.engine_host import EngineHost
+from voxcpm_grpc.request import AudioChunk
+
+
+class _Service:
+    """Answers the requests of a test about one pool; `streams` hold an adapter until they are told to end."""
+
+    def __init__(self, pool: AttachedPool) -> None:
+        self.pool = pool
+        self.streams: dict[str, contextlib.ExitStack] = {}
+
+    async def answer(self, method: str, *arguments: str) -> object:
+        return await getattr(self, method)(*arguments)
+
+    async def pid(self) -> int:
+        return os.getpid()
+
+    async def names(self) -> list[str]:
+        return [info.name for info in self.pool.loras()]
+
+    async def engines(self) -> list[list[str]]:
+        """The ids that each engine that is ready has."""
+        return [sorted(info.id for info in one.loras.infos) for one in self.pool.replicas if one.ready]
+
+    async def register(self, name: str, directory: str) -> str:
+        return (await self.pool.register_lora(name, directory, Path(directory))).id
+
+    async def unregister(self, name: str) -> None:
+        await self.pool.unregister_lora(name)
+
+    async def hold(self, stream: str, name: str) -> str:
+        self.streams[stream] = contextlib.ExitStack()
+        return self.streams[stream].enter_context(self.pool.lora(name))
+
+    async def drop(self, stream: str) -> None:
+        self.streams.pop(stream).close()
+
+    async def say(self, id: str) -> float:
+        """The first sample of a request with the adapter of this id."""
+        call = self.pool.generate(request("r", 2, lora=id))
+        samples = [float(event.samples[0]) async for event in call if isinstance(event, AudioChunk)]
+        return samples[0]
+
+
+def _front(addresses: Addresses, restarted: bool, address: Path, replicas: tuple[str, ...]) -> None:
+    """The main function of a front, which serves at `address`."""
+    set_up(LogOptions("warning"))
+    asyncio.run(_serve(addresses, address, replicas))
+
+
+async def _serve(addresses: Addresses, address: Path, replicas: tuple[str, ...]) -> None:
+    async with connected_to_host(addresses) as host:
+        pool = AttachedPool(host, replicas)
+        service = _Service(pool)
+
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            with contextlib.closing(writer):
+                try:
+                    reply = {"result": await service.answer(*json.loads(await reader.readline()))}
+                except VoxCPMError as error:
+                    reply = {"error": [code_of(error), error.message]}
+                writer.write(json.dumps(reply).encode() + b"\n")
+                await writer.drain()
+
+        await pool.start()
+        server = await asyncio.start_unix_server(answer, address)
+        host.send_ready(pool.info)
+        await host.stopped.wait()
+        server.close()
+        await pool.close()
+
+
+class RemoteFront:
+    """A front of the host. Its methods are those of `_Service`, and raise the errors of its pool."""
+
+    def __init__(self, address: Path) -> None:
+        self.address = address
+
+    async def ask(self, method: str, *arguments: str) -> Any:
+        async with asyncio.timeout(HANG_SECONDS):
+            reader, writer = await asyncio.open_unix_connection(self.address)
+            with contextlib.closing(writer):
+                writer.write(json.dumps([method, *arguments]).encode() + b"\n")
+                reply = json.loads(await reader.readline())
+        if "error" in reply:
+            raise from_code(*reply["error"])
+        return reply["result"]
+
+    async def reaches(self, expected: object, method: str, *arguments: str) -> None:
+        """Wait until a method returns the expected result."""
+        async with asyncio.timeout(HANG_SECONDS):
+            found = await self.ask(method, *arguments)
+            while found != expected:
+                await asyncio.sleep(0.01)
+                found = await self.ask(method, *arguments)
+
+    async def replaced(self) -> None:
+        """Kill the process, and wait until another one serves."""
+        lost = await self.ask("pid")
+        self.address.unlink()
+        os.kill(lost, signal.SIGKILL)
+        await until(self.address.exists)
+
+
+@contextlib.asynccontextmanager
+async def remote_fronts(folder: Path, count: int, *models: Mapping[str, Launcher]) -> AsyncIterator[list[RemoteFront]]:
+    """Fronts of a host. `models`: the engines of each model by name; all fronts use the last model."""
+    host = EngineHost(models, patient(restart_seconds=0.2))
+    addresses = [folder / str(number) for number in range(count)]
+    fronts = {
+        f"front {number}": partial(_front, address=address, replicas=tuple(models[-1]))
+        for number, address in enumerate(addresses)
+    }
+    try:
+        await host.start(fronts, drain_seconds=1.0)
+        yield [RemoteFront(address) for address in addresses]
+    finally:
+        await host.close()

@@ -1,0 +1,39 @@
+"""The first request of an engine, before a server takes requests."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import replace
+
+from voxcpm_grpc.errors import StartupError, VoxCPMError
+from voxcpm_grpc.ipc.messages import Submit
+from voxcpm_grpc.pool.engine_call import EngineCall
+from voxcpm_grpc.pool.replica import Replica
+from voxcpm_grpc.request import Event, ModelInfo, Request, Sampling
+
+WARM_UP_TEXT, WARM_UP_STEPS = "One, two.", 2
+
+
+async def try_out(replica: Replica, info: ModelInfo, new_id: Callable[[EngineCall], str]) -> None:
+    """Generate a short piece of speech on a replica, unless it is lost already. Raises StartupError if that fails."""
+    if not replica.ready:
+        return
+    sampling = Sampling(inference_timesteps=info.timesteps[0], min_steps=0, max_steps=WARM_UP_STEPS)
+    request = Request(id="warm-up", text=WARM_UP_TEXT, sampling=sampling)
+    call: EngineCall[Event] = EngineCall(
+        request.id,
+        lambda id, _: Submit(replace(request, id=id), WARM_UP_STEPS, WARM_UP_STEPS),
+        work=WARM_UP_STEPS,
+        credit=WARM_UP_STEPS,
+    )
+    name = replica.name
+    replica.start(new_id(call), call)
+    try:
+        async with contextlib.aclosing(call) as events:
+            async for _ in events:
+                pass
+    except VoxCPMError as error:
+        raise StartupError(
+            f"the warm-up request of {name} failed ({error.message}); the log of the engine may say why"
+        ) from None
