@@ -61,9 +61,8 @@ class AdminCalls:
 
         Args:
             name: Name for the option `lora`.
-            source: Directory of the server, `hf://OWNER/NAME[@REVISION]` or a URL of fsspec, below one of the server's
-                `admin.lora_sources`.
-            sha256: SHA-256 that the weights must have, in hexadecimal digits. Default: any.
+            source: Directory of the server, `hf://OWNER/NAME[@REVISION]` or URL, below one of `admin.lora_sources`.
+            sha256: SHA-256 of the weights, in hexadecimal digits. Default: `None`, any weights.
             model: Name of the model. Default: `""`, the default model.
         """
         request = pb.RegisterLoraRequest(name=name, source=source, sha256=sha256, model=model)

@@ -306,9 +306,8 @@ class Client:
 
         Args:
             name: Name for the option `lora`.
-            source: Directory of the server, `hf://OWNER/NAME[@REVISION]` or a URL of fsspec, below one of the server's
-                `admin.lora_sources`.
-            sha256: SHA-256 that the weights must have, in hexadecimal digits. Default: any.
+            source: Directory of the server, `hf://OWNER/NAME[@REVISION]` or URL, below one of `admin.lora_sources`.
+            sha256: SHA-256 of the weights, in hexadecimal digits. Default: `None`, any weights.
             model: Name of the model. Default: `""`, the default model.
         """
         return self._loop.run(self._client.register_lora(name, source, sha256=sha256, model=model))
