@@ -17,7 +17,7 @@ from voxcpm_grpc.engine.kv_cache import allocate_kv
 from voxcpm_grpc.engine.memory import engine_memory
 from voxcpm_grpc.engine.slots import Slots
 from voxcpm_grpc.layers.weights import Weights
-from voxcpm_grpc.models.base import LoadOptions
+from voxcpm_grpc.models.base import AdapterOptions, LoadOptions
 from voxcpm_grpc.models.families import load_model
 from voxcpm_grpc.models.voxcpm.model import VoxCPM
 
@@ -93,14 +93,27 @@ def test_the_command_prints_a_line_for_each_number_of_slots(released):
     assert "36 KiB of KV cache a position, 8,192 positions in a request of full length" in done.output
     lines = [line.split() for line in done.output.splitlines()]
     assert ["slots", "24", "GiB", "80", "GiB"] in lines
-    engines = {row[0]: row[-1] for row in lines if len(row) == 6 and row[0].isdigit()}
+    engines = {row[0]: row[-1] for row in lines if len(row) == 7 and row[0].isdigit()}
     assert engines.keys() == {"32", "64"}
     assert float(engines["64"]) == pytest.approx(25.7, abs=0.2)
     assert [row[2] for row in lines if row[:1] == ["64"] and len(row) == 3] == ["524,288"]
     values = json.loads(memory("--model", released, "--slots", "64", "--gpu", "8,80", "--json").output)
     assert [one["slots"] for one in values] == [64]
     assert values[0]["kv_positions_on_gpu"] == {"8": 0, "80": 524288}
-    assert values[0]["total"] == sum(values[0][name] for name in ("weights", "slot_state", "working", "kv_cache"))
+    assert values[0]["total"] == sum(
+        values[0][name] for name in ("weights", "adapters", "slot_state", "working", "kv_cache")
+    )
+
+
+def test_adapters_take_memory(released):
+    without = engine_memory(released, 64)
+    assert without.adapters == 0
+    for targets, size in ((("attention", "projections"), 74e6), (("attention", "mlp", "projections"), 211e6)):
+        found = engine_memory(released, 64, adapters=AdapterOptions(16, 64, frozenset(targets)))
+        assert found.adapters == pytest.approx(16 * size, rel=0.02)
+        assert found.total - without.total == found.adapters and found.weights == without.weights
+    (value,) = json.loads(memory("--model", released, "--slots", "64", "--max-loras", "16", "--json").output)
+    assert value["adapters"] == pytest.approx(16 * 74e6, rel=0.02)
 
 
 @pytest.mark.parametrize(
@@ -109,6 +122,11 @@ def test_the_command_prints_a_line_for_each_number_of_slots(released):
         (("--slots", "many"), 2, "'many' is no list of positive numbers such as 32,64"),
         (("--slots", "0"), 2, "'0' is no list of positive numbers"),
         (("--model", "./nowhere"), 1, "there is no directory './nowhere'"),
+        (
+            ("--lora-targets", "attention,heads"),
+            2,
+            "'attention,heads' has other kinds than attention, mlp, projections",
+        ),
         (("--max-model-len", "99999999"), 1, "max_model_len is 99999999, this model supports 1 to"),
     ],
 )

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from voxcpm_grpc.models.base import Footprint, LoadOptions
+from voxcpm_grpc.models.base import AdapterOptions, Footprint, LoadOptions
 from voxcpm_grpc.models.families import measure_model
 
 WORKING_BASE = int(2.1 * 2**30)  # bytes, of a model of the width of VoxCPM2: CUDA context, libraries, graphs, prefills
@@ -33,6 +33,10 @@ class EngineMemory:
         return self.footprint.weights + self.footprint.codec + self.footprint.single_flow
 
     @property
+    def adapters(self) -> int:
+        return self.footprint.adapters
+
+    @property
     def state(self) -> int:
         return (self.slots + 1) * self.footprint.slot  # one is scratch
 
@@ -47,7 +51,7 @@ class EngineMemory:
 
     @property
     def total(self) -> int:
-        return self.weights + self.state + self.working + self.kv_cache
+        return self.weights + self.adapters + self.state + self.working + self.kv_cache
 
     def positions_on(self, gpu: int, utilization: float) -> int:
         """The positions of the KV cache on a GPU of so many bytes; 0 if a request of full length does not fit."""
@@ -66,6 +70,7 @@ def engine_memory(
     max_model_len: int | None = None,
     kv_positions: int | None = None,
     page_size: int = 16,
+    adapters: AdapterOptions | None = None,
     persistent: bool = True,
 ) -> EngineMemory:
     """The memory of an engine with the model of a directory, of which config.json is read. Raises StartupError.
@@ -77,6 +82,7 @@ def engine_memory(
         dtype=getattr(torch, dtype),
         max_model_len=max_model_len,
         max_slots=slots,
+        adapters=adapters,
         persistent=persistent,
     )
     footprint = measure_model(directory, options)

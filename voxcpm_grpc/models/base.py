@@ -85,6 +85,7 @@ class Footprint:
     """The memory that a model takes on a GPU before the first step, in bytes."""
 
     weights: int  # of the networks
+    adapters: int  # memory for LoRA adapters by request
     codec: int  # weights of the audio codec
     single_flow: int  # a second copy of some weights for the diffusion of a single stream, on GPUs that support it
     slot: int  # state of a stream, without its KV pages

@@ -64,7 +64,8 @@ def voxcpm_footprint(content: Any, options: LoadOptions) -> Footprint:
     info: Any = _Positions(positions)
     model = VoxCPM(config, info, cast(Any, None), networks, cast(Any, None), codec, backend)
     return Footprint(
-        weights=_bytes(networks) + _bytes(model.rope),
+        weights=_bytes(networks) - _bytes(bank) + _bytes(model.rope),
+        adapters=_bytes(bank),
         codec=_bytes(encoder) + _bytes(net) * codec_dtype.itemsize // 4,
         single_flow=_single_flow(networks) if options.persistent and options.dtype == torch.bfloat16 else 0,
         slot=_bytes(model.allocate(1)) + positions * config.patch_size * config.feat_dim * options.dtype.itemsize,

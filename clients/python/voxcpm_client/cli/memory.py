@@ -12,6 +12,7 @@ from voxcpm_client.cli.serve import INSTALL_SERVER, import_or_explain
 from voxcpm_grpc.errors import StartupError
 
 GIB = 2**30
+TARGETS = frozenset({"attention", "mlp", "projections"})
 
 
 def _numbers(kind: Callable[[str], float]) -> Callable[[click.Context, click.Parameter, str], tuple[float, ...]]:
@@ -75,6 +76,19 @@ def _numbers(kind: Callable[[str], float]) -> Callable[[click.Context, click.Par
 @click.option(
     "--dtype", type=click.Choice(["bfloat16", "float32"]), default="bfloat16", show_default=True, help="engine.dtype."
 )
+@click.option(
+    "--max-loras", type=click.IntRange(0, 62), default=0, show_default=True, help="engine.max_loras, LoRA adapters."
+)
+@click.option(
+    "--max-lora-rank", type=click.IntRange(1, 128), default=64, show_default=True, help="engine.max_lora_rank."
+)
+@click.option(
+    "--lora-targets",
+    default="attention,projections",
+    show_default=True,
+    metavar="KINDS",
+    help="engine.lora_targets: attention, mlp and projections, with commas.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, in bytes.")
 def memory(
     model: str,
@@ -86,6 +100,9 @@ def memory(
     page_size: str,
     utilization: float,
     dtype: str,
+    max_loras: int,
+    max_lora_rank: int,
+    lora_targets: str,
     as_json: bool,
 ) -> None:
     """Print the GPU memory that an engine takes, by slots, before it is started.
@@ -100,6 +117,12 @@ def memory(
     """
     engine = import_or_explain("voxcpm_grpc.engine.memory", INSTALL_SERVER)
     checkpoint = import_or_explain("voxcpm_grpc.checkpoint", INSTALL_SERVER)
+    models = import_or_explain("voxcpm_grpc.models.base", INSTALL_SERVER)
+    targets = frozenset(lora_targets.split(","))
+    if not targets <= TARGETS:
+        raise click.BadParameter(
+            f"{lora_targets!r} has other kinds than {', '.join(sorted(TARGETS))}", param_hint="--lora-targets"
+        )
     try:
         directory = checkpoint.config_directory(model, revision)
         estimates = [
@@ -110,6 +133,7 @@ def memory(
                 max_model_len=max_model_len,
                 kv_positions=kv_positions,
                 page_size=int(page_size),
+                adapters=models.AdapterOptions(max_loras, max_lora_rank, targets) if max_loras else None,
             )
             for count in slots
         ]
@@ -138,8 +162,8 @@ def _described(estimate: Any) -> str:
 
 
 def _table(estimates: list[Any]) -> str:
-    head = ("slots", "weights", "slot state", "working", "KV cache", "engine")
-    sizes = [(one.weights, one.state, one.working, one.kv_cache, one.total) for one in estimates]
+    head = ("slots", "weights", "adapters", "slot state", "working", "KV cache", "engine")
+    sizes = [(one.weights, one.adapters, one.state, one.working, one.kv_cache, one.total) for one in estimates]
     rows = [(str(one.slots), *(f"{size / GIB:.2f}" for size in row)) for one, row in zip(estimates, sizes, strict=True)]
     return "GiB\n" + _columns([head, *rows])
 
@@ -163,6 +187,7 @@ def _values(estimate: Any, gpus: tuple[float, ...], utilization: float) -> dict[
     return {
         "slots": estimate.slots,
         "weights": estimate.weights,
+        "adapters": estimate.adapters,
         "slot_state": estimate.state,
         "working": estimate.working,
         "kv_cache": estimate.kv_cache,
