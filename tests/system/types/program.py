@@ -15,6 +15,7 @@ from voxcpm_client import (
     DEFAULT_TARGET,
     DEFAULT_TIMEOUT,
     Aborted,
+    AlreadyExists,
     AsyncClient,
     AsyncSession,
     AsyncStream,
@@ -39,6 +40,7 @@ from voxcpm_client import (
     PermissionDenied,
     Prompt,
     Recording,
+    RegisteredLora,
     SegmentEvent,
     ServedModel,
     ServerStats,
@@ -67,6 +69,7 @@ recordings: list[Recording] = ["a.wav", Path("a.wav"), b"RIFF", io.BytesIO(b"RIF
 permanent: tuple[type[SpeechError], ...] = (
     InvalidArgument,
     NotFound,
+    AlreadyExists,
     FailedPrecondition,
     Unauthenticated,
     PermissionDenied,
@@ -163,6 +166,9 @@ def blocking() -> None:
         print(other.say("Hello.").seconds)
         stats: ServerStats = client.server_stats()
         print(stats.front.streams, [engine.slots_used for engine in stats.engines])
+        registered: RegisteredLora = client.register_lora("anna", "hf://company/anna", sha256="00" * 32, model="tiny")
+        print(registered.fingerprint, [one.streams for one in client.list_loras("tiny")])
+        client.unregister_lora("anna", "tiny")
 
 
 def keep_latents(client: Client) -> Recording:
@@ -205,3 +211,5 @@ async def asynchronous() -> None:
         for found in await client.voices():
             await client.delete_voice((await client.get_voice(found.id)).id)
         print((await client.model_info()).max_slots, await client.health(), (await client.server_stats()).engines)
+        print((await client.register_lora("anna", "/srv/anna")).engines, await client.list_loras())
+        await client.unregister_lora("anna")
