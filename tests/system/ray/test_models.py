@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,11 +14,10 @@ from support.checkpoints import TINY
 from support.servers import ADMIN, Server, serving
 from support.waiting import wait_until
 
-from voxcpm_client import Client, NotFound
+from voxcpm_client import Client, NotFound, Speech
 
 pytestmark = pytest.mark.timeout(600)
 ADAPTERS = goldens.GOLDENS / "lora_attention"
-SPEECH = {"seed": 7, "timesteps": 4, "min_steps": 4, "max_steps": 6}
 
 
 @pytest.fixture(scope="module")
@@ -33,19 +33,23 @@ def server(tmp_path_factory) -> Iterator[Server]:
             yield server
 
 
+def say(client: Client, **options: Any) -> Speech:
+    return client.say("Hello there.", seed=7, timesteps=4, min_steps=4, max_steps=6, **options)
+
+
 def test_models_and_their_adapters(server):
     (admin,) = re.findall(ADMIN, server.log)
     with Client(server.address) as client, Client(admin) as operator:
         assert [model.name for model in client.list_models()] == ["tiny", "other"]
-        alone = client.say("Hello there.", model="other", **SPEECH)
+        alone = say(client, model="other")
         assert alone.header.model == "other"
-        np.testing.assert_array_equal(client.say("Hello there.", **SPEECH).samples, alone.samples)
+        np.testing.assert_array_equal(say(client).samples, alone.samples)
         added = operator.register_lora("anna", str(ADAPTERS / "adapter"), model="other")
         assert (added.model, added.engines) == ("other", 1)
-        changed = client.say("Hello there.", model="other", lora="anna", **SPEECH)
+        changed = say(client, model="other", lora="anna")
         assert not np.array_equal(changed.samples, alone.samples)
         with pytest.raises(NotFound, match="there is no LoRA adapter 'anna'; the server has none"):
-            client.say("Hello there.", lora="anna", **SPEECH)
+            say(client, lora="anna")
         operator.unregister_lora("anna", "other")
         wait_until(lambda: not operator.list_loras())
-        np.testing.assert_array_equal(client.say("Hello there.", model="other", **SPEECH).samples, alone.samples)
+        np.testing.assert_array_equal(say(client, model="other").samples, alone.samples)
