@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 import torch
 from click.testing import CliRunner
+from pydantic import ValidationError
 from support.checkpoints import OLDER, TINY
 from torch import Tensor
 
 from tools.make_checkpoint import config
 from voxcpm_client.cli import main
+from voxcpm_client.cli.memory import TARGETS
 from voxcpm_grpc.engine.kv_cache import allocate_kv
 from voxcpm_grpc.engine.memory import engine_memory
 from voxcpm_grpc.engine.slots import Slots
@@ -20,6 +22,7 @@ from voxcpm_grpc.layers.weights import Weights
 from voxcpm_grpc.models.base import AdapterOptions, LoadOptions
 from voxcpm_grpc.models.families import load_model
 from voxcpm_grpc.models.voxcpm.model import VoxCPM
+from voxcpm_grpc.settings.engine import EngineSettings
 
 GIB = 2**30
 PAGE = 16
@@ -114,6 +117,19 @@ def test_adapters_take_memory(released):
         assert found.total - without.total == found.adapters and found.weights == without.weights
     (value,) = json.loads(memory("--model", released, "--slots", "64", "--max-loras", "16", "--json").output)
     assert value["adapters"] == pytest.approx(16 * 74e6, rel=0.02)
+
+
+def test_the_command_has_the_defaults_and_limits_of_the_settings():
+    options: dict[Any, Any] = {option.name: option for option in main.commands["memory"].params}
+    fields = EngineSettings.model_fields
+    assert options["max_lora_rank"].default == fields["max_lora_rank"].default
+    assert tuple(options["lora_targets"].default.split(",")) == fields["lora_targets"].default
+    assert EngineSettings.model_validate({"lora_targets": TARGETS}).lora_targets
+    for name in ("max_loras", "max_lora_rank"):
+        most = options[name].type.max
+        assert EngineSettings.model_validate({name: most})
+        with pytest.raises(ValidationError):
+            EngineSettings.model_validate({name: most + 1})
 
 
 @pytest.mark.parametrize(

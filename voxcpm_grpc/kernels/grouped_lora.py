@@ -66,8 +66,7 @@ def prepare(
     rows, inputs = x.shape
     places, count, rank, _ = down.shape
     sequences = len(adapter)
-    if count != len(parts) or count > MAX_PARTS or sum(parts) != up.shape[1]:
-        raise ValueError(f"{count} maps to the low rank do not serve outputs of {list(parts)}")
+    require_parts(count, parts, up.shape[1])
     if places > MAX_PLACES or rows % sequences:
         raise ValueError(f"{places} places, at most {MAX_PLACES}; {rows} rows of {sequences} sequences")
     if not all(tensor.is_contiguous() for tensor in (x, adapter, down, up)):
@@ -76,6 +75,12 @@ def prepare(
     middle = x.new_empty(splits, count, rows, rank, dtype=torch.float32)
     squares = x.new_empty(splits, rows, dtype=torch.float32)
     return GroupedUpdate(x, adapter, down, up, tuple(parts), norm, eps, beside, middle, squares)
+
+
+def require_parts(count: int, parts: Sequence[int], outputs: int) -> None:
+    """Raise ValueError unless `count` maps to the low rank serve these parts of the outputs."""
+    if count != len(parts) or count > MAX_PARTS or sum(parts) != outputs:
+        raise ValueError(f"{count} maps to the low rank do not serve outputs of {list(parts)}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from voxcpm_grpc.kernels.grouped_lora import MAX_PARTS, require_parts
 from voxcpm_grpc.kernels.launch import chained, launch_next, wait
 
-MAX_PARTS = 3
 HELD = 32 * 128  # weights of a program
 
 
@@ -38,11 +38,11 @@ class RowUpdate:
     def of(
         cls, adapter: Tensor, down: Tensor, up: Tensor, parts: tuple[int, ...], norm: Tensor | None = None
     ) -> RowUpdate:
+        """Allocate what the update needs. Raises ValueError for operands that do not fit each other."""
         _, count, rank, _ = down.shape
-        if count != len(parts) or count > MAX_PARTS or sum(parts) != up.shape[1] or len(adapter) != 1:
-            raise ValueError(
-                f"{count} maps to the low rank do not serve outputs of {list(parts)}, or {len(adapter)} sequences"
-            )
+        require_parts(count, parts, up.shape[1])
+        if len(adapter) != 1:
+            raise ValueError(f"there is one row, and adapters of {len(adapter)} sequences")
         if not (down.is_contiguous() and up.is_contiguous()):
             raise ValueError("down and up must be contiguous")
         return cls(adapter, down, up, parts, norm, up.new_empty(count, rank, dtype=torch.float32))
