@@ -62,9 +62,17 @@ def test_plain_operations(adapted):
     check(SHAPE, TorchOps(), ("cpu", torch.float32), (4, 3), adapted)
 
 
-@pytest.mark.parametrize("rows", [(1, 1), (1, 5), (3, 7)], ids=str)
-@pytest.mark.parametrize("tiled", [True, False])
-@pytest.mark.parametrize("adapted", [ATTENTION, ALL], ids=["attention", "all"])
+@pytest.mark.parametrize(
+    ("rows", "tiled", "adapted"),
+    [
+        pytest.param((1, 1), True, ATTENTION, id="attention"),
+        *[
+            pytest.param(rows, tiled, ALL, id=str((rows, tiled)))
+            for rows in ((1, 1), (3, 7))
+            for tiled in (True, False)
+        ],
+    ],
+)
 def test_kernels_in_the_interpreter(rows, tiled, adapted):
     pytest.importorskip("triton")
     if torch.cuda.is_available():
