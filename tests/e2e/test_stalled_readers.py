@@ -5,47 +5,15 @@ from __future__ import annotations
 import asyncio
 
 import grpc
-import numpy as np
 import pytest
-from google.protobuf.duration_pb2 import Duration
-from support.grpc_types import EOF
 from support.short_speech import ShortSpeech
+from support.unread_streams import SMALL_WINDOW, STEPS, TEXT, Listener
 from support.waiting import HANG_SECONDS
 
 from voxcpm_client import AsyncClient
-from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
 
-TEXT = "A sentence that takes its time to be spoken, as it is long, and longer than anyone would want to listen."
-STEPS = 40  # more audio than credit and the buffers of a connection
 MORE = 2  # stalled streams than there are slots
-SMALL_WINDOW = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 65536))
-
-
-def config(seed: int) -> pb.GenerateConfig:
-    sampling = pb.Sampling(seed=seed, inference_timesteps=4, min_steps=STEPS, max_steps=STEPS)
-    return pb.GenerateConfig(turn=pb.TurnConfig(sampling=sampling), pacing=pb.Pacing(max_lead=Duration(seconds=1)))
-
-
-class Listener:
-    """A stream, and the audio that its client has read."""
-
-    def __init__(self, stub: tts_pb2_grpc.VoxCPMServiceStub, seed: int) -> None:
-        self._call = stub.Generate(self._messages(seed))
-        self._parts: list[bytes] = []
-
-    async def _messages(self, seed: int):
-        yield pb.GenerateRequest(config=config(seed))
-        yield pb.GenerateRequest(text=TEXT)
-
-    async def first_audio(self) -> None:
-        while not any(self._parts):
-            self._parts.append((await self._call.read()).audio)
-
-    async def rest(self) -> np.ndarray:
-        while (chunk := await self._call.read()) is not EOF:
-            self._parts.append(chunk.audio)
-        return np.frombuffer(b"".join(self._parts), np.int16)
 
 
 @pytest.mark.timeout(300)

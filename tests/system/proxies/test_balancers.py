@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import time
@@ -16,6 +17,7 @@ from support.proxies import PROXIES, Proxy
 from support.servers import Server, serving
 from support.short_speech import SHORT
 from support.streams import PausedStream
+from support.unread_streams import SMALL_WINDOW, STEPS, Listener
 from support.waiting import HANG_SECONDS, NEVER_SECONDS, wait_until
 
 from voxcpm_client import Client, SpeechError, Unavailable
@@ -26,6 +28,7 @@ ROOT = Path(__file__).parents[3]
 TESTS = ("tests/e2e", *(f"tests/conformance/test_{name}.py" for name in ("error_table", "order", "uploads")))
 LONG = "A sentence that takes its time to be spoken, as it is long, and longer than anyone would want to listen. "
 
+SHORT_STEPS = 4
 DELAY_SECONDS = 8.0  # load balancers notice within two checks, one a second; a busy host may delay them
 
 pytestmark = pytest.mark.timeout(600)
@@ -71,6 +74,17 @@ def test_the_tests_of_any_server_pass_and_both_servers_take_part(shared):
     assert done.returncode == 0, done.stdout
     calls = [server.calls("Generate") for server in shared.servers]
     assert min(calls) > 0.2 * sum(calls)
+
+
+async def test_streams_that_are_not_read_hold_up_no_other_stream_of_their_client(shared):
+    async with grpc.aio.insecure_channel(shared.address, SMALL_WINDOW) as channel, asyncio.timeout(HANG_SECONDS):
+        stub = tts_pb2_grpc.VoxCPMServiceStub(channel)
+        unread = [Listener(stub, seed) for seed in range(4)]
+        for listener in unread:
+            await listener.first_audio()
+        for seed in range(2 * STEPS // SHORT_STEPS):  # meanwhile all audio of the others is made
+            assert len(await Listener(stub, seed, SHORT_STEPS).rest())
+        assert all([len(await listener.rest()) for listener in unread])
 
 
 class Talk:
