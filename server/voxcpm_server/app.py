@@ -44,6 +44,7 @@ from voxcpm_server.voices.store.io_threads import IoThreads
 from voxcpm_server.voices.store.objects import Objects
 from voxcpm_server.voices.store.store import VoiceStore
 from voxcpm_server.wire.requests import RequestReader
+from voxcpm_server.wire.upload_requests import UploadReader
 
 log = logging.getLogger(__name__)
 
@@ -257,7 +258,8 @@ async def _model(
     listed = () if directory is None else await threads.run(presets.read, directory)
     wanted = settings.voices.default if pool is pools[0] or settings.voices.default == "none" else "auto"
     catalog.set_presets(await presets.build(listed, builder), presets.default(listed, wanted))
-    return Model(pool, builder, catalog, RequestReader(pool.info, settings.limits, pool.find_lora))
+    reader = RequestReader(pool.info, settings.limits, pool.find_lora)
+    return Model(pool, builder, catalog, reader, UploadReader(reader))
 
 
 async def _drain(rpc: RpcServer, kind: type[BaseException] | None, *_: object) -> None:

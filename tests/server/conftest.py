@@ -45,6 +45,7 @@ from voxcpm_server.voices.store.objects import Objects
 from voxcpm_server.voices.store.store import VoiceStore
 from voxcpm_server.voices.uploads import UploadBudget
 from voxcpm_server.wire.requests import RequestReader
+from voxcpm_server.wire.upload_requests import UploadReader
 
 np.random.default_rng(0)  # the first call loads modules; do that before any test
 
@@ -306,7 +307,8 @@ def serve_front(tmp_path: Path, decode_pool: DecodePool) -> ServeFront:
             catalog = VoiceCatalog(store, each.info.fingerprint, names)
             builder = VoiceBuilder(each, decode_pool, catalog, threads, settings.limits)
             catalog.set_presets(await build(presets, builder), default(presets, default_voice))
-            models.append(Model(each, builder, catalog, RequestReader(each.info, settings.limits, each.find_lora)))
+            reader = RequestReader(each.info, settings.limits, each.find_lora)
+            models.append(Model(each, builder, catalog, reader, UploadReader(reader)))
         rpc = RpcServer(settings, metrics=metrics, tracing=tracing)
         gate = AdmissionGate(settings.limits)
         service = VoxCPMService(

@@ -11,6 +11,7 @@ from typing import Any, cast, get_args
 import numpy as np
 from google.protobuf.duration_pb2 import Duration
 
+from voxcpm_client.encodings import ENCODINGS
 from voxcpm_client.errors import InvalidArgument
 from voxcpm_client.options import (
     Continuity,
@@ -22,7 +23,7 @@ from voxcpm_client.options import (
     TurnOptions,
 )
 from voxcpm_client.recordings import Recording, read
-from voxcpm_client.results import ENCODINGS, Latents
+from voxcpm_client.results import Latents
 from voxcpm_grpc.audio import Encoding
 from voxcpm_grpc.v1 import tts_pb2 as pb
 

@@ -12,6 +12,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from voxcpm_client import results
+from voxcpm_client.encodings import BY_NUMBER, PCM
 from voxcpm_client.model_info import Limits, ModelInfo, ServedModel
 from voxcpm_grpc.audio import Encoding
 from voxcpm_grpc.control_characters import escaped
@@ -23,7 +24,7 @@ log = logging.getLogger("voxcpm_client")  # the name for programs
 def header(message: pb.StreamHeader) -> results.Header:
     return results.Header(
         request_id=message.request_id,
-        encoding=results.BY_NUMBER.get(message.format.encoding, Encoding.PCM_S16LE),
+        encoding=BY_NUMBER.get(message.format.encoding, Encoding.PCM_S16LE),
         sample_rate=message.format.sample_rate_hz,
         model=message.model,
         model_fingerprint=message.model_fingerprint,
@@ -113,7 +114,7 @@ def speech(
 ) -> results.Speech:
     chunks = list(chunks)
     dtype = np.float32 if header.encoding == Encoding.PCM_F32LE else np.int16
-    pcm = chunks if header.encoding in results.PCM else []
+    pcm = chunks if header.encoding in PCM else []
     return results.Speech(
         samples=np.concatenate([np.zeros(0, dtype), *(chunk.samples for chunk in pcm)]),
         sample_rate=header.sample_rate,

@@ -13,10 +13,11 @@ import grpc
 
 from voxcpm_client import responses
 from voxcpm_client.connection import Connection
+from voxcpm_client.encodings import ENCODINGS
 from voxcpm_client.errors import InvalidArgument, SpeechError
 from voxcpm_client.options import Audition, SpeechOptions, VoiceOptions
 from voxcpm_client.requests import duration, turn_config
-from voxcpm_client.results import ENCODINGS, Chunk, Header, SpeechWarning, Voice
+from voxcpm_client.results import Chunk, Header, SpeechWarning, Voice
 from voxcpm_client.retry import Attempts
 from voxcpm_client.status import CallStatus
 from voxcpm_grpc.v1 import tts_pb2 as pb

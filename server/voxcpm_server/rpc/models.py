@@ -12,6 +12,7 @@ from voxcpm_server.voices.builder import VoiceBuilder
 from voxcpm_server.voices.catalog import VoiceCatalog
 from voxcpm_server.wire.outputs import ModelSummary
 from voxcpm_server.wire.requests import RequestReader
+from voxcpm_server.wire.upload_requests import UploadReader
 
 MAX_NAME = 80  # characters of a wrong name in an error
 
@@ -24,6 +25,7 @@ class Model:
     builder: VoiceBuilder
     catalog: VoiceCatalog
     reader: RequestReader
+    uploads: UploadReader
 
     @property
     def name(self) -> str:

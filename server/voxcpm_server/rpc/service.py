@@ -221,7 +221,7 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
     async def _upload_inputs(self, stream: AsyncIterator[Any], call: Call) -> AsyncIterator[UploadInput]:
         async for message in stream:
             call.identify(requests.request_id(message))
-            yield self._model(message, call).reader.upload(message)
+            yield self._model(message, call).uploads.read(message)
 
     async def _voice(self, model: Model, config: GenerateConfig, caller: Caller) -> ChosenVoice:
         choice = config.voice

@@ -15,7 +15,7 @@ from voxcpm_client.cli.layout import json_line
 from voxcpm_client.cli.output import Output
 from voxcpm_client.cli.speech import DELIVERY, print_report, print_warnings, speak_into, speech_options
 from voxcpm_client.cli.voices import as_dict
-from voxcpm_client.results import audio_suffix
+from voxcpm_client.encodings import audio_suffix
 from voxcpm_grpc.control_characters import escaped
 
 

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Protocol
 import click
 
 from voxcpm_client import Header
-from voxcpm_client.results import COMPRESSED_SUFFIXES, PCM, RAW_SUFFIXES, alternatives, suffixes
+from voxcpm_client.encodings import COMPRESSED_SUFFIXES, PCM, RAW_SUFFIXES, alternatives, suffixes
 from voxcpm_grpc.audio import Encoding, WavWriter
 
 DEFAULT_FILE = Path("speech.wav")
