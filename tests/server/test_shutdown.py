@@ -63,9 +63,13 @@ async def test_the_drain_delay_is_part_of_the_drain(serve_front):
 
 
 async def test_a_call_in_progress_finishes_and_new_calls_go_to_another_server(serve_front, fake):
-    """Through a standard client, whose policy would wait for 10 s before a retry."""
+    """Through a standard client, whose policy would wait for 10 s before a retry.
+
+    It retries CANCELLED, too, as docs/scaling.md says: a call that arrives while grpc.aio stops to listen ends with it.
+    """
     policy: dict[str, Any] = {"loadBalancingConfig": [{"round_robin": {}}]}
-    policy["methodConfig"] = [{"name": [{}], "retryPolicy": {**POLICY, "retryableStatusCodes": ["UNAVAILABLE"]}}]
+    retry = {**POLICY, "retryableStatusCodes": ["UNAVAILABLE", "CANCELLED"]}
+    policy["methodConfig"] = [{"name": [{}], "retryPolicy": retry}]
     async with serve_front(fake(hold_after=1), server=PATIENT) as leaving, serve_front() as staying:
         call = leaving.stub.Generate(iter([pb.GenerateRequest(text="Hello.")]))
         await call.read()
