@@ -30,6 +30,7 @@ from voxcpm_grpc.audio import wav_bytes
 RATE = 16000
 SETTLE_SECONDS = 2.0  # until the server has ended the calls that were broken off
 TEXT = "The quick brown fox jumps over the lazy dog. Nobody minds it at all. "
+ABANDONED = {"upload": "abandoned"}  # the label of uploads that are cancelled
 FORMATS = ("pcm_s16le", "wav", "mp3", "ogg_opus", "flac", "mulaw")
 
 Action = Callable[[AsyncClient, random.Random], Coroutine[Any, Any, None]]
@@ -68,12 +69,17 @@ async def upload(client: AsyncClient, chance: random.Random) -> None:
 
 
 async def leave_an_upload(client: AsyncClient, chance: random.Random) -> None:
-    uploading = asyncio.create_task(client.add_reference(recording(chance)))
+    """Cancel an upload. A cancel that comes too late leaves the voice, which `delete_abandoned` deletes."""
+    uploading = asyncio.create_task(client.add_reference(recording(chance), labels=ABANDONED))
     await asyncio.sleep(chance.uniform(0.0, 0.05))
     uploading.cancel()
     with suppress(asyncio.CancelledError, SpeechError):
-        stored = await uploading
-        await client.delete_voice(stored.id)
+        await uploading
+
+
+async def delete_abandoned(client: AsyncClient) -> None:
+    for voice in await client.voices(labels=ABANDONED):
+        await client.delete_voice(voice.id)
 
 
 ACTIONS: tuple[Action, ...] = (speak, speak, break_off, interrupt, upload, leave_an_upload)
@@ -112,6 +118,7 @@ async def measure(
         for part in range(samples):
             await load(client, users, began + 60 * minutes * (part + 1) / samples, chance, done)
             await asyncio.sleep(SETTLE_SECONDS)
+            await delete_abandoned(client)
             voices = sum(voice.created is not None for voice in await client.voices())
             taken.append(sample(server.pid, seconds=time.monotonic() - began, calls=done.total(), voices=voices))
             print(page.line(taken[-1]), flush=True)
