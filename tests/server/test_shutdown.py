@@ -63,13 +63,9 @@ async def test_the_drain_delay_is_part_of_the_drain(serve_front):
 
 
 async def test_a_call_in_progress_finishes_and_new_calls_go_to_another_server(serve_front, fake):
-    """Through a standard client, whose policy would wait for 10 s before a retry.
-
-    It retries CANCELLED, too, as docs/scaling.md says: a call that arrives while grpc.aio stops to listen ends with it.
-    """
+    """Through a standard client, whose policy would wait for 10 s before a retry."""
     policy: dict[str, Any] = {"loadBalancingConfig": [{"round_robin": {}}]}
-    retry = {**POLICY, "retryableStatusCodes": ["UNAVAILABLE", "CANCELLED"]}
-    policy["methodConfig"] = [{"name": [{}], "retryPolicy": retry}]
+    policy["methodConfig"] = [{"name": [{}], "retryPolicy": {**POLICY, "retryableStatusCodes": ["UNAVAILABLE"]}}]
     async with serve_front(fake(hold_after=1), server=PATIENT) as leaving, serve_front() as staying:
         call = leaving.stub.Generate(iter([pb.GenerateRequest(text="Hello.")]))
         await call.read()
@@ -81,8 +77,8 @@ async def test_a_call_in_progress_finishes_and_new_calls_go_to_another_server(se
                 await stub.GetModelInfo(pb.GetModelInfoRequest())
             async with task(leaving.rpc.drain()) as draining:
                 await until(lambda: refuses(leaving))
-                for _ in range(20):
-                    await stub.GetModelInfo(pb.GetModelInfoRequest(), timeout=9)
+                lost = [await is_lost(stub) for _ in range(20)]
+                assert sum(lost) < 4
                 assert not draining.done()
                 leaving.pool.release()
                 while not (await call.read()).HasField("summary"):
@@ -111,6 +107,20 @@ async def ask_forever(served) -> None:
     while True:
         with suppress(grpc.aio.AioRpcError):
             await served.stub.GetModelInfo(pb.GetModelInfoRequest(), timeout=9)
+
+
+async def is_lost(stub: Any) -> bool:
+    """Make a call, and return True if grpc.aio lost it, as it does in the milliseconds in which it stops to listen.
+
+    Such a call ends with CANCELLED or is never answered (github.com/grpc/grpc/issues/41785).
+    """
+    try:
+        await stub.GetModelInfo(pb.GetModelInfoRequest(), timeout=9)
+    except grpc.aio.AioRpcError as error:
+        if error.code() not in (grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED):
+            raise
+        return True
+    return False
 
 
 def refuses(served) -> bool:
