@@ -19,7 +19,7 @@ from benchmarks.measuring.flags import command_parser, integers
 from tools import make_checkpoint
 from voxcpm_grpc.layers.weights import Weights
 from voxcpm_grpc.models.voxcpm.backend import choose_decoder
-from voxcpm_grpc.models.voxcpm.config import VAEConfig
+from voxcpm_grpc.models.voxcpm.config import VAE2Config
 from voxcpm_grpc.models.voxcpm.vae import Decoder, StreamingDecoder, build_decoder
 
 PRODUCTS = 2.83e9  # floating-point operations of the products of a patch
@@ -48,7 +48,7 @@ def random_decoder() -> StreamingDecoder:
     config = make_checkpoint.config(True, "float32")["audio_vae_config"]
     tensors = make_checkpoint.vae_tensors(config, make_checkpoint.Random(1, "cuda"))
     weights = Weights("random", tensors, torch.device("cuda"), torch.float32, torch.float32)
-    return build_decoder(VAEConfig(), weights)
+    return build_decoder(VAE2Config(), weights)
 
 
 def memory(decoder: Decoder, slots: int) -> Tensor:
