@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,11 @@ import numpy as np
 import pytest
 import torch
 from support.checkpoints import TINY
+from support.gpus import Gpu, stand_in
 
+from voxcpm_grpc.engine.device import default_slots, select_dtype
 from voxcpm_grpc.engine.engine import Engine
-from voxcpm_grpc.engine.load import default_slots, load_engine
+from voxcpm_grpc.engine.load import load_engine
 from voxcpm_grpc.errors import StartupError, TooLong
 from voxcpm_grpc.request import Request
 from voxcpm_grpc.settings.engine import EngineSettings
@@ -91,6 +94,33 @@ def test_threads():
 def test_an_unusable_setting_is_refused(settings, message):
     with pytest.raises(StartupError, match=message):
         load_engine(TINY, "tiny", EngineSettings(**{"device": "cpu", **settings}))
+
+
+@pytest.mark.parametrize(
+    ("capability", "dtype", "lacks"),
+    [
+        ((7, 5), torch.float32, ["bfloat16", "start early", "Hopper"]),
+        ((8, 6), torch.bfloat16, ["start early", "Hopper"]),
+        ((9, 0), torch.bfloat16, []),
+        ((10, 0), torch.bfloat16, ["Hopper"]),
+    ],
+)
+def test_an_engine_does_without_what_its_gpu_lacks_and_says_so_in_one_line(capability, dtype, lacks, caplog):
+    gpu = Gpu("GPU", capability, 40, 64 << 10)
+    with stand_in(gpu), caplog.at_level(logging.INFO):
+        assert select_dtype("auto", torch.device("cuda", 0)) == dtype
+        assert select_dtype("float32", torch.device("cuda", 0)) == torch.float32
+    lines = caplog.messages[: len(caplog.messages) // 2]  # of the first call
+    assert len(lines) == bool(lacks)
+    assert all(word in lines[0] for word in lacks)
+
+
+def test_bfloat16_is_refused_on_a_gpu_without_it():
+    with (
+        stand_in(Gpu("GPU", (7, 5), 40, 64 << 10)),
+        pytest.raises(StartupError, match=r"has 7\.5; use auto or float32"),
+    ):
+        select_dtype("bfloat16", torch.device("cuda", 0))
 
 
 def test_noise_that_is_not_an_array_is_refused(tmp_path):

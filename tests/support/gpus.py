@@ -79,6 +79,7 @@ def _reports(gpu: Gpu) -> dict[str, Any]:
         "device_count": 1,
         "current_device": 0,
         "get_device_capability": gpu.capability,
+        "get_device_name": gpu.product,
         "get_device_properties": properties,
         "mem_get_info": (MEMORY, MEMORY),
         "memory_allocated": 0,

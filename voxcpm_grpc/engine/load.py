@@ -10,6 +10,7 @@ import torch
 
 from voxcpm_grpc import lora_files
 from voxcpm_grpc.engine.compilation import Compilation, cache_folder
+from voxcpm_grpc.engine.device import default_slots, select_device, select_dtype
 from voxcpm_grpc.engine.engine import Engine
 from voxcpm_grpc.engine.host_memory import keep_freed_memory
 from voxcpm_grpc.errors import InvalidRequest, StartupError
@@ -21,8 +22,6 @@ from voxcpm_grpc.settings.engine import DEFAULT_LORAS, EngineSettings
 SMALL_MODEL = 64 << 20  # bytes of weights
 LEAST_COMPILED = 16 << 20  # bytes of weights; a compilation of a smaller model, of tests, takes longer than it saves
 WEIGHTS = {".safetensors", ".bin", ".pth"}
-DEVICES = {"cuda", "cpu"}
-LARGE_GPU = 40 * 10**9  # bytes of memory, enough for twice the streams; such a GPU is usually fast enough for them
 
 
 def load_engine(
@@ -39,12 +38,8 @@ def load_engine(
     Only the calling thread may use the engine: its device becomes the current device of the thread. Raises StartupError
     with the remedy.
     """
-    device = _select_device(settings.device)
-    dtype = settings.dtype
-    if dtype == "auto":
-        dtype = "bfloat16" if device.type == "cuda" else "float32"
-    if dtype == "bfloat16" and device.type == "cpu":
-        raise StartupError("engine.dtype bfloat16 needs a GPU; a CPU computes in float32, also with bfloat16 weights")
+    device = select_device(settings.device)
+    dtype = select_dtype(settings.dtype, device)
     if settings.codec_dtype == "float16" and device.type == "cpu":
         raise StartupError("engine.codec_dtype float16 needs a GPU; a CPU decodes audio in float32")
     size = _weights(directory)
@@ -55,7 +50,7 @@ def load_engine(
         torch.set_num_threads(threads)
     options = LoadOptions(
         device=device,
-        dtype=getattr(torch, dtype),
+        dtype=dtype,
         attention=settings.attention,
         timesteps=settings.timesteps,
         max_slots=settings.max_slots or default_slots(device),
@@ -110,13 +105,6 @@ def _add_loras(engine: Engine, settings: EngineSettings) -> None:
             raise StartupError(f"the LoRA adapter {entry}: {error.message}") from None
 
 
-def default_slots(device: torch.device) -> int:
-    """The number of streams that a device serves at the same time, unless it is set."""
-    if device.type == "cpu":
-        return 8
-    return 128 if torch.cuda.get_device_properties(device).total_memory >= LARGE_GPU else 64
-
-
 def _weights(directory: Path) -> int:
     """Bytes of the files of weights. A model below SMALL_MODEL runs on one thread by default.
 
@@ -131,25 +119,6 @@ def _compiles(settings: EngineSettings, size: int) -> bool:
     if settings.compile == "auto":
         return LEAST_COMPILED <= size < SMALL_MODEL
     return settings.compile == "on"
-
-
-def _select_device(name: str) -> torch.device:
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        device = torch.device("meta")
-    if device.type not in DEVICES:
-        raise StartupError(f"engine.device is {name!r}; it may be auto, cpu, cuda or cuda:N")
-    if device.type == "cuda":
-        count = torch.cuda.device_count()
-        device = torch.device("cuda", device.index or 0)
-        if device.index >= count:
-            raise StartupError(f"engine.device is {name!r} and PyTorch finds {count} GPUs; use cpu or another number")
-        torch.cuda.set_device(device)  # for kernel launches, graphs and pinned host memory
-        torch.set_float32_matmul_precision("highest")  # never TF32, even if the environment asks for it
-    return device
 
 
 def _require_bindings() -> None:

@@ -19,7 +19,7 @@ class EngineSettings(Frozen):
         default="auto", description="device of the engine: auto, cpu, cuda or cuda:N; auto uses a GPU if there is one"
     )
     dtype: Literal["auto", "float32", "bfloat16"] = Field(
-        default="auto", description="data type of the computation; auto is bfloat16 on CUDA and float32 on a CPU"
+        default="auto", description="data type of the computation; auto is bfloat16 on a GPU that has it, else float32"
     )
     codec_dtype: Literal["auto", "float32", "float16"] = Field(
         default="auto",

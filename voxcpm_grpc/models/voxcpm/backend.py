@@ -92,11 +92,12 @@ def choose_backend(options: LoadOptions, frames: int, channels: int) -> Backend:
 def choose_attention(name: str, device: torch.device) -> Attention:
     """The attention backend called `name`: reference, triton or flash.
 
-    "auto" is the reference on a CPU; on a GPU it is flash-attn if that is installed, else Triton. Raises StartupError.
+    "auto" is the reference on a CPU and on a GPU without bfloat16; on other GPUs it is flash-attn if that is installed,
+    else Triton. Raises StartupError.
     """
     if device.type == "cpu" and name not in ("auto", "reference"):
         raise StartupError(f"engine.attention {name} needs a GPU; on a CPU it may be auto or reference")
-    if name == "auto" and device.type == "cuda":
+    if name == "auto" and device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0):
         name = "flash" if find_spec("flash_attn") else "triton"
     try:
         match name:
