@@ -8,6 +8,8 @@ from support.stacks import ODD, SHAPE, random_stack, run
 
 from voxcpm_grpc.attention import Rotation
 from voxcpm_grpc.attention.reference import ReferenceAttention
+from voxcpm_grpc.layers.linear import Linear
+from voxcpm_grpc.layers.low_rank import LowRank
 from voxcpm_grpc.layers.ops import ResidualStream, TorchOps
 from voxcpm_grpc.layers.transformer import StackShape
 
@@ -79,6 +81,76 @@ def test_a_product_with_more_rows_than_needed_agrees(interpreter, monkeypatch):
     )
     assert set(computed) == {25, 11}
     torch.testing.assert_close(out.x, plain.x, atol=1e-3, rtol=1e-3)
+
+
+@pytest.fixture
+def split_product(interpreter, monkeypatch):
+    """Stands for the kernel on the CPU, for 5 rows and more. The value has, for each call, whether it was in place."""
+    from voxcpm_grpc.kernels import reference, split_cuts
+    from voxcpm_grpc.layers import fused
+
+    calls = []
+
+    def compute(x, weight, residual, scale, cut, *, in_place):
+        calls.append(in_place)
+        out = reference.linear_add(x, weight, residual, scale)
+        return out, out.float().square().sum(1)[None]
+
+    monkeypatch.setattr(split_cuts, "choose_cut", lambda rows, *_: "a cut" if rows > 4 else None)
+    monkeypatch.setattr(split_cuts, "load_cuts", lambda _: True)
+    monkeypatch.setattr(fused, "choose_tile", lambda *_: None)
+    monkeypatch.setattr(fused, "split_linear_add", compute)
+    return calls
+
+
+def check_added(rows, *, tiled=True, dtype=torch.bfloat16, bias=False, adapted=False, exclusive=False):
+    """Compare a product added to the stream with plain operations. `adapted`: each row uses an adapter."""
+    from voxcpm_grpc.layers.fused import TritonOps
+
+    def random(*shape):
+        return torch.randn(*shape, generator=draws).to(dtype)
+
+    draws = torch.Generator().manual_seed(rows)
+    low_rank = LowRank(random(1, 1, 16, 64) / 8, random(1, 128, 16) / 4, (128,)) if adapted else None
+    linear = Linear(random(128, 64) / 8, random(128) if bias else None, low_rank)
+    adapter = torch.zeros(rows, dtype=torch.int64) if adapted else None
+    x, residual = random(rows, 64), random(rows, 128)
+    truth = TorchOps().linear_add(x, linear, ResidualStream(residual.clone(), adapter=adapter), 0.5).x.float()
+    stream = ResidualStream(residual, exclusive=exclusive, adapter=adapter)
+    out = TritonOps(torch.device("cpu"), tiled=tiled).linear_add(x, linear, stream, 0.5)
+    assert (out.x.float() - truth).norm() / truth.norm() < 2e-2
+    return out
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+def test_a_product_is_added_in_one_launch_that_hands_on_squares(split_product, exclusive):
+    out = check_added(9, exclusive=exclusive)
+    assert split_product == [exclusive]
+    assert out.exclusive
+    assert out.squares is not None
+    torch.testing.assert_close(out.squares.sum(0), out.x.float().square().sum(1))
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        {"rows": 4},
+        {"rows": 9, "tiled": False},
+        {"rows": 9, "dtype": torch.float32},
+        {"rows": 9, "bias": True},
+        {"rows": 9, "adapted": True},
+    ],
+    ids=str,
+)
+def test_other_kernels_add_a_product_that_the_launch_does_not_serve(split_product, case):
+    check_added(**case)
+    assert split_product == []
+
+
+def test_other_kernels_add_a_product_where_the_launch_is_unavailable(split_product, monkeypatch):
+    monkeypatch.setattr("voxcpm_grpc.kernels.split_cuts.load_cuts", lambda _: False)
+    check_added(9)
+    assert split_product == []
 
 
 def test_sizes_without_a_tile_use_other_kernels(interpreter):

@@ -10,12 +10,15 @@ import torch
 from torch import Tensor
 
 from voxcpm_grpc.attention import RowNorm
+from voxcpm_grpc.kernels import split_cuts
 from voxcpm_grpc.kernels.fused_rowwise import norm_swiglu, rms_norm, swiglu
 from voxcpm_grpc.kernels.gemm_tiles import MAX_TILES, Epilogue, Tile, choose_tile
 from voxcpm_grpc.kernels.gemv import gemv_linear_add, gemv_norm_gated, gemv_norm_linear
+from voxcpm_grpc.kernels.launch import multiprocessors
 from voxcpm_grpc.kernels.library_rows import rows_to_compute
 from voxcpm_grpc.kernels.skinny_gemm import linear_add, norm_gated, norm_linear
 from voxcpm_grpc.kernels.spare_rows import widened
+from voxcpm_grpc.kernels.split_product import split_linear_add
 from voxcpm_grpc.layers.linear import Linear
 from voxcpm_grpc.layers.norm import RMSNorm
 from voxcpm_grpc.layers.ops import ResidualStream
@@ -95,6 +98,10 @@ class TritonOps:
             if update is not None:
                 update.add(total, scale=scale)
             return ResidualStream(total, exclusive=True, adapter=adapter)
+        split = self._split(x, weight)
+        if split is not None and (adapter is None or linear.low_rank is None):
+            total, squares = split_linear_add(x, weight, stream.x, scale, split, in_place=stream.exclusive)
+            return ResidualStream(total, squares, exclusive=True, adapter=adapter)
         tile = self._tile(Epilogue.ADD, x, linear)
         if tile is None:
             total = self._add_by_library(x, weight, stream, scale)
@@ -115,6 +122,13 @@ class TritonOps:
             return None
         outputs, inputs = linear.weight.shape
         return choose_tile(epilogue, len(x), outputs // 2 if epilogue is Epilogue.GATED else outputs, inputs)
+
+    def _split(self, x: Tensor, weight: Tensor) -> split_cuts.Cut | None:
+        if not self.tiled or not x.dtype == weight.dtype == torch.bfloat16:
+            return None
+        outputs, inputs = weight.shape
+        cut = split_cuts.choose_cut(len(x), outputs, inputs, multiprocessors(x.device))
+        return cut if cut is not None and split_cuts.load_cuts(x.device) else None
 
     def _add_by_library(self, x: Tensor, weight: Tensor, stream: ResidualStream, scale: float) -> Tensor:
         if not stream.exclusive:

@@ -23,13 +23,18 @@ __device__ __forceinline__ void expect(u32 barrier, u32 bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
 
-// All threads of a warp call it.
-__device__ __forceinline__ void wait(u32 barrier, u32 parity) {
+// Only the calling thread waits.
+__device__ __forceinline__ void wait_alone(u32 barrier, u32 parity) {
     asm volatile("{\n.reg .pred done, lost;\n.reg .b64 start, now;\nmov.u64 start, %%clock64;\n"
                  "again:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n@done bra over;\n"
                  "mov.u64 now, %%clock64;\nsub.u64 now, now, start;\nsetp.gt.u64 lost, now, %2;\n@lost trap;\n"
                  "bra again;\nover:\n}"
                  ::"r"(barrier), "r"(parity), "l"(TIMEOUT) : "memory");
+}
+
+// All threads of a warp call it.
+__device__ __forceinline__ void wait(u32 barrier, u32 parity) {
+    wait_alone(barrier, parity);
     __syncwarp();
 }
 

@@ -1,0 +1,59 @@
+"""The cuts of `split_product` for each number of rows, measured on one H100 on whole layers in CUDA graphs."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Mapping
+
+import torch
+
+from voxcpm_grpc.kernels.cuda.compiler import KernelUnavailable
+from voxcpm_grpc.kernels.split_product import Cut, load_kernels
+
+logger = logging.getLogger(__name__)
+
+MULTIPROCESSORS = 132  # of the GPU that was measured: all clusters of a launch run at once there
+
+# By (inputs, outputs): the fewest rows, and entries of (maximum rows, cut). With fewer rows the tiles of `gemm_tiles`
+# are faster, with more rows the library.
+_CUTS: Mapping[tuple[int, int], tuple[int, tuple[tuple[int, Cut], ...]]] = {
+    (2048, 1024): (
+        33,
+        (
+            (48, Cut(outputs=64, rows=48, splits=4, weight_slots=8, x_slots=8)),
+            (88, Cut(outputs=64, rows=88, splits=4, weight_slots=8, x_slots=8)),
+            (112, Cut(outputs=64, rows=56, splits=4, weight_slots=6, x_slots=6, resident=2)),
+            (136, Cut(outputs=64, rows=136, splits=6, weight_slots=6, x_slots=6)),
+            (176, Cut(outputs=64, rows=176, splits=6, weight_slots=6, x_slots=5)),
+        ),
+    ),
+    (4096, 1024): (
+        73,
+        (
+            (88, Cut(outputs=64, rows=88, splits=6, weight_slots=11, x_slots=10)),
+            (112, Cut(outputs=64, rows=112, splits=6, weight_slots=11, x_slots=7)),
+            (176, Cut(outputs=64, rows=176, splits=6, weight_slots=11, x_slots=4)),
+        ),
+    ),
+}
+CUTS = tuple((inputs, cut) for (inputs, _), (_, cuts) in _CUTS.items() for _, cut in cuts)
+
+
+def choose_cut(rows: int, outputs: int, inputs: int, multiprocessors: int) -> Cut | None:
+    """The cut for a product of `rows` rows of `inputs` values with `outputs` outputs; None if others are faster."""
+    fewest, cuts = _CUTS.get((inputs, outputs), (0, ()))
+    if rows < fewest or multiprocessors < MULTIPROCESSORS:
+        return None
+    return next((cut for limit, cut in cuts if rows <= limit), None)
+
+
+@functools.cache
+def load_cuts(device: torch.device) -> bool:
+    """Load the kernels of all cuts. False, with the reason in the log, if they cannot be used on this device."""
+    try:
+        load_kernels(CUTS, device)
+    except KernelUnavailable as error:
+        logger.info("products of 33 to 176 rows are Triton's or the library's: %s", error)
+        return False
+    return True
