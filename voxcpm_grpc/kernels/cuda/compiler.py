@@ -36,12 +36,16 @@ def _cuda_errors_as_unavailable() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """The shape of a launch. Blocks of a `cluster` share memory. A `cooperative` grid runs all blocks at once."""
+    """The shape of a launch. Blocks of a `cluster` share memory. A `cooperative` grid runs all blocks at once.
+
+    An `early` kernel may start before the previous one has ended, and waits for it itself (see `kernels.launch`).
+    """
 
     threads: int
     shared: int  # bytes of dynamic shared memory
     cluster: tuple[int, int, int] = (1, 1, 1)
     cooperative: bool = False
+    early: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +97,14 @@ def require_hopper(device: torch.device) -> None:
 
 
 @_cuda_errors_as_unavailable()
-def compile_cuda(name: str, constants: Mapping[str, int] | None = None) -> bytes:
+def compile_cuda(name: str, constants: Mapping[str, int] | None = None, *, before: str = "") -> bytes:
     """Machine code for Hopper of the source `name`, from Triton's cache if it was compiled before.
+
+    `before` is text that precedes the source.
 
     Raises KernelUnavailable with the compiler's message.
     """
-    text = f'#include "{HEADER}"\n#line 1 "{name}"\n{(SOURCES / name).read_text("utf-8")}'
+    text = f'#include "{HEADER}"\n{before}\n#line 1 "{name}"\n{(SOURCES / name).read_text("utf-8")}'
     options = [b"--gpu-architecture=sm_90a", b"--std=c++17"]
     options += [f"-D{constant}={value}".encode() for constant, value in (constants or {}).items()]
     header = (SOURCES / HEADER).read_bytes()
@@ -140,6 +146,8 @@ def _launch_config(driver: Any, shape: Shape, grid: tuple[int, int, int], stream
         value.clusterDim.x, value.clusterDim.y, value.clusterDim.z = shape.cluster
     if shape.cooperative:
         attribute("COOPERATIVE").cooperative = 1
+    if shape.early:
+        attribute("PROGRAMMATIC_STREAM_SERIALIZATION").programmaticStreamSerializationAllowed = 1
     config = driver.CUlaunchConfig()
     config.gridDimX, config.gridDimY, config.gridDimZ = grid
     config.blockDimX, config.blockDimY, config.blockDimZ = shape.threads, 1, 1
