@@ -1,0 +1,112 @@
+"""The product of gate and up with the norm and the SwiGLU, for each cut and any number of rows."""
+
+import pytest
+import torch
+
+from voxcpm_grpc.kernels import reference
+from voxcpm_grpc.kernels.cuda.compiler import KernelUnavailable
+
+pytest.importorskip("triton")
+from voxcpm_grpc.kernels.gated_product import Cut, Share, compile_gated_product, gated_product
+
+LIMIT = 1e-2  # bfloat16 against float32
+EPS = 1e-5
+CUTS = [
+    Cut(weights=64, rows=64, stages=8, share=Share.ROWS),
+    Cut(weights=128, rows=88, stages=8, share=Share.WEIGHTS),
+    Cut(weights=128, rows=88, stages=3, share=Share.WEIGHTS, resident=2),
+    Cut(weights=128, rows=176, stages=5),
+    Cut(weights=256, rows=136, stages=4, share=Share.WEIGHTS),
+    Cut(weights=256, rows=176, stages=4, share=Share.WEIGHTS),
+]
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {"weights": 96, "rows": 64, "stages": 4},
+        {"weights": 64, "rows": 12, "stages": 4},  # not a multiple of 8
+        {"weights": 64, "rows": 64, "stages": 1},  # a slab is still read when the next one arrives
+        {"weights": 64, "rows": 64, "stages": 30},
+        {"weights": 128, "rows": 88, "stages": 4, "resident": 2},
+        {"weights": 64, "rows": 64, "stages": 4, "share": Share.WEIGHTS},
+        {"weights": 128, "rows": 88, "stages": 4, "share": Share.ROWS},
+    ],
+)
+def test_impossible_cuts_are_refused(sizes):
+    with pytest.raises(ValueError, match=r"cut as|halves|limit"):
+        Cut(**sizes)
+
+
+@pytest.mark.parametrize("cut", CUTS, ids=str)
+def test_every_cut_compiles(cut):
+    pytest.importorskip("cuda.bindings.nvrtc", reason="needs the run-time compiler, which PyTorch for CUDA brings")
+    try:
+        assert compile_gated_product(cut)
+    except KernelUnavailable as error:
+        if "cannot be used" not in str(error):
+            raise
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def device():
+    device = torch.device("cuda", 0)
+    if torch.cuda.get_device_capability(device) != (9, 0):
+        pytest.skip("the kernel is written for compute capability 9.0")
+    return device
+
+
+def operands(device, rows, inputs=512, outputs=512):
+    generator = torch.Generator("cuda").manual_seed(rows + inputs + outputs)
+    scale = torch.arange(1, rows + 1, device=device)[:, None]
+    x = torch.randn(rows, inputs, generator=generator, device=device) * scale
+    weight = torch.randn(2 * outputs, inputs, generator=generator, device=device) * 2 * inputs**-0.5
+    return x.bfloat16(), weight.bfloat16()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("rows", [1, 22, 88, 110, 176, 351, 1408])
+@pytest.mark.parametrize("cut", CUTS, ids=str)
+def test_agrees_with_the_reference(device, cut, rows):
+    x, weight = operands(device, rows)
+    truth = reference.norm_gated(x.double(), EPS, weight.double())
+    for _ in range(2):
+        out = gated_product(x, EPS, weight, cut)
+        assert out.shape == truth.shape
+        assert float((out.double() - truth).norm() / truth.norm()) < LIMIT
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("cut", CUTS, ids=str)
+def test_launches_that_overlap_wait_for_each_other(device, cut):
+    """A captured chain, in which each launch reads the result of the previous one, equals separate calls."""
+    x, weight = operands(device, 300, 1024, 1024)
+
+    def chain(pause):
+        y = x
+        for _ in range(6):
+            y = gated_product(y, EPS, weight, cut)
+            pause()
+        return y
+
+    expected = chain(torch.cuda.synchronize)
+    assert expected.isfinite().all()
+    assert torch.equal(chain(lambda: None), expected)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = chain(lambda: None)
+    for _ in range(10):
+        out.fill_(float("nan"))
+        graph.replay()
+        assert torch.equal(out, expected)
+
+
+@pytest.mark.gpu
+def test_sizes_and_addresses_that_do_not_fit_are_refused(device):
+    x, weight = operands(device, 5, inputs=96)
+    with pytest.raises(ValueError, match="96 inputs"):
+        gated_product(x, EPS, weight, CUTS[0])
+    x, weight = operands(device, 5, inputs=128)
+    with pytest.raises(ValueError, match="16 bytes"):
+        gated_product(x.flatten()[1 : 1 + 4 * 128].view(4, 128), EPS, weight, CUTS[0])
