@@ -7,35 +7,74 @@ from voxcpm_grpc.kernels import reference
 from voxcpm_grpc.kernels.cuda.compiler import KernelUnavailable
 
 pytest.importorskip("triton")
-from voxcpm_grpc.kernels.gated_product import Cut, Share, compile_gated_product, gated_product
+from voxcpm_grpc.kernels.gated_cuts import CUTS, FEWEST_ROWS, SIZES, choose_cut, load_cuts
+from voxcpm_grpc.kernels.gated_product import Cut, compile_gated_product, gated_product
 
 LIMIT = 1e-2  # bfloat16 against float32
 EPS = 1e-5
-CUTS = [
-    Cut(weights=64, rows=64, stages=8, share=Share.ROWS),
-    Cut(weights=128, rows=88, stages=8, share=Share.WEIGHTS),
-    Cut(weights=128, rows=88, stages=3, share=Share.WEIGHTS, resident=2),
-    Cut(weights=128, rows=176, stages=5),
-    Cut(weights=256, rows=136, stages=4, share=Share.WEIGHTS),
-    Cut(weights=256, rows=176, stages=4, share=Share.WEIGHTS),
-]
 
 
 @pytest.mark.parametrize(
     "sizes",
     [
         {"weights": 96, "rows": 64, "stages": 4},
-        {"weights": 64, "rows": 12, "stages": 4},  # not a multiple of 8
-        {"weights": 64, "rows": 64, "stages": 1},  # a slab is still read when the next one arrives
-        {"weights": 64, "rows": 64, "stages": 30},
-        {"weights": 128, "rows": 88, "stages": 4, "resident": 2},
-        {"weights": 64, "rows": 64, "stages": 4, "share": Share.WEIGHTS},
-        {"weights": 128, "rows": 88, "stages": 4, "share": Share.ROWS},
+        {"weights": 128, "rows": 12, "stages": 4},  # not a multiple of 8
+        {"weights": 128, "rows": 64, "stages": 1},  # a slab is still read when the next one arrives
+        {"weights": 256, "rows": 184, "stages": 3},  # more sums than registers
+        {"weights": 256, "rows": 176, "stages": 5},
     ],
 )
 def test_impossible_cuts_are_refused(sizes):
-    with pytest.raises(ValueError, match=r"cut as|halves|limit"):
+    with pytest.raises(ValueError, match=r"cut as|limit"):
         Cut(**sizes)
+
+
+@pytest.mark.parametrize("multiprocessors", [114, 132])
+def test_a_cut_covers_its_rows(multiprocessors):
+    for inputs, outputs in SIZES:
+        assert choose_cut(FEWEST_ROWS - 1, outputs, inputs, multiprocessors) is None
+        chosen = set()
+        for rows in range(FEWEST_ROWS, 3000):
+            cut = choose_cut(rows, outputs, inputs, multiprocessors)
+            if cut is None:
+                continue
+            chosen.add(cut)
+            beside, blocks = cut.grid(rows, outputs, multiprocessors)
+            assert beside * blocks <= multiprocessors
+            assert blocks * cut.rows >= rows
+            assert 2 * outputs % cut.weights == 0
+        assert chosen == set(CUTS)
+
+
+def test_rows_of_a_step_leave_few_multiprocessors_idle():
+    """704, 1408 and 2816 rows, of 32, 64 and 128 streams, are divided without padding."""
+    for rows, waves in ((704, 1), (1408, 2), (2816, 4)):
+        cut = choose_cut(rows, 4096, 1024, 132)
+        assert cut is not None
+        beside, blocks = cut.grid(rows, 4096, 132)
+        assert blocks * cut.rows == rows
+        assert beside * blocks == 128
+        assert 8192 / beside * cut.rows == waves * 256 * 176
+
+
+@pytest.mark.parametrize("streams", [40, 48, 56, 72, 80, 96, 112])
+def test_other_rows_of_a_step_that_divide_well_have_a_cut(streams):
+    assert choose_cut(22 * streams, 4096, 1024, 132) is not None
+
+
+@pytest.mark.parametrize("rows", [176, 320, 528, 726, 768, 1100])
+def test_rows_that_the_library_divides_better_have_no_cut(rows):
+    assert choose_cut(rows, 4096, 1024, 132) is None
+
+
+def test_other_sizes_have_no_cut():
+    assert choose_cut(1408, 6144, 2048, 132) is None
+
+
+def test_a_device_without_the_kernel_logs_the_reason_once(caplog):
+    with caplog.at_level("INFO"):
+        assert [load_cuts(torch.device("cpu", 7)) for _ in range(2)] == [False, False]
+    assert caplog.text.count("not for cpu:7") == 1
 
 
 @pytest.mark.parametrize("cut", CUTS, ids=str)

@@ -21,6 +21,8 @@ from unittest import mock
 import torch
 from support.gpus import Gpu, stand_in
 
+from voxcpm_grpc.kernels.cuda import compiler
+
 ROOT = Path(__file__).parents[2]
 RELEASED, OLDER, BUNDLED = "VoxCPM2", ("VoxCPM1.5", "VoxCPM-0.5B"), "bundled"  # the last is the demo's model
 LAYERS = 2  # of a stack: its last layer differs from the others, which are alike
@@ -146,10 +148,13 @@ def _start_engine(start: Start) -> None:
     def call_once(graph: Any, call: Any, pool: Any) -> None:
         graph.output = call()
 
-    # Without the kernel in CUDA C++ a stream alone takes the kernels in Triton, as it does on most GPUs.
+    # Without the kernels in CUDA C++ those in Triton serve instead, as they do on most GPUs.
     settings = EngineSettings(timesteps=(4,), persistent=False, **start.settings)
+    no_gpu = compiler.KernelUnavailable("there is no GPU")
+    triton_only = mock.patch.object(compiler, "require_hopper", side_effect=no_gpu)
     no_compilation = mock.patch("voxcpm_grpc.engine.engine.precompile")
-    with mock.patch.object(Graph, "__init__", call_once), no_compilation, _checkpoint(start.model) as directory:
+    no_graphs = mock.patch.object(Graph, "__init__", call_once)
+    with triton_only, no_compilation, no_graphs, _checkpoint(start.model) as directory:
         load_engine(directory, "model", settings)
 
 

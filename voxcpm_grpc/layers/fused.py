@@ -11,16 +11,17 @@ from torch import Tensor
 
 from voxcpm_grpc.attention import RowNorm
 from voxcpm_grpc.kernels.fused_rowwise import norm_swiglu, rms_norm, swiglu
+from voxcpm_grpc.kernels.gated_cuts import choose_cut, load_cuts
+from voxcpm_grpc.kernels.gated_product import Cut, gated_product
 from voxcpm_grpc.kernels.gemm_tiles import MAX_TILES, Epilogue, Tile, choose_tile
 from voxcpm_grpc.kernels.gemv import gemv_linear_add, gemv_norm_gated, gemv_norm_linear
+from voxcpm_grpc.kernels.launch import multiprocessors
 from voxcpm_grpc.kernels.library_rows import rows_to_compute
 from voxcpm_grpc.kernels.skinny_gemm import linear_add, norm_gated, norm_linear
 from voxcpm_grpc.kernels.spare_rows import widened
 from voxcpm_grpc.layers.linear import Linear
 from voxcpm_grpc.layers.norm import RMSNorm
 from voxcpm_grpc.layers.ops import ResidualStream
-
-WHOLE_ROWS = 1280  # up to here the library computes gate and up in one product without clearing memory
 
 
 class TritonOps:
@@ -31,7 +32,10 @@ class TritonOps:
     """
 
     def __init__(self, device: torch.device, *, tiled: bool) -> None:
-        """`tiled` enables the tiles of `skinny_gemm` for two rows and more; otherwise the library's products serve."""
+        """`tiled` enables the tiles of `skinny_gemm` for two rows and more, and `gated_product`, where they are fast.
+
+        Otherwise the library's products serve.
+        """
         # Programs that share an output count their arrivals here. All transformers run on one stream, so one set of
         # counters is enough.
         self.counters = torch.zeros(MAX_TILES, dtype=torch.int32, device=device)
@@ -79,11 +83,14 @@ class TritonOps:
         if len(x) == 1 and norm.weight is None and gate_up.bias is None:
             return gemv_norm_gated(x, norm.eps, weight)
         tile = self._tile(Epilogue.GATED, x, gate_up)
-        if tile is None:
-            if norm.weight is None and gate_up.bias is None:
-                return norm_swiglu(self._gate_and_up(x, weight), x, norm.eps)
+        if tile is not None:
+            return norm_gated(*self._counted(stream, norm), norm.eps, weight, tile)
+        if norm.weight is not None or gate_up.bias is not None:
             return swiglu(gate_up(rms_norm(x, norm.weight, norm.eps)))
-        return norm_gated(*self._counted(stream, norm), norm.eps, weight, tile)
+        cut = self._cut(x, weight)
+        if cut is not None:
+            return gated_product(x, norm.eps, weight, cut)
+        return norm_swiglu(self._product(x, weight), x, norm.eps)
 
     def linear_add(self, x: Tensor, linear: Linear, stream: ResidualStream, scale: float) -> ResidualStream:
         weight, adapter = linear.weight, stream.adapter
@@ -116,6 +123,12 @@ class TritonOps:
         outputs, inputs = linear.weight.shape
         return choose_tile(epilogue, len(x), outputs // 2 if epilogue is Epilogue.GATED else outputs, inputs)
 
+    def _cut(self, x: Tensor, weight: Tensor) -> Cut | None:
+        if not self.tiled or not x.dtype == weight.dtype == torch.bfloat16:
+            return None
+        cut = choose_cut(len(x), len(weight) // 2, x.shape[1], multiprocessors(x.device))
+        return cut if cut is not None and load_cuts(x.device) else None
+
     def _add_by_library(self, x: Tensor, weight: Tensor, stream: ResidualStream, scale: float) -> Tensor:
         if not stream.exclusive:
             return stream.x.addmm(x, weight.t(), alpha=scale)
@@ -126,20 +139,6 @@ class TritonOps:
             wide, total = x, stream.x
         total.addmm_(wide, weight.t(), alpha=scale)
         return stream.x
-
-    def _gate_and_up(self, x: Tensor, weight: Tensor) -> Tensor:
-        """The product of x [t, c] with weight [2f, c], [t, 2f].
-
-        With many rows each half is one product: before a product of both halves the library clears memory, and the GPU
-        idles meanwhile. Measured with 1024 inputs (cuBLAS 13, H200).
-        """
-        if len(x) <= WHOLE_ROWS or x.shape[1] > 1024:
-            return self._product(x, weight)
-        wide = self._widened(x, weight)
-        out = x.new_empty(len(wide), len(weight))
-        for half, to in zip(weight.chunk(2), out.chunk(2, dim=1), strict=True):
-            torch.mm(wide, half.t(), out=to)
-        return out[: len(x)]
 
     def _product(self, x: Tensor, weight: Tensor) -> Tensor:
         """The product of x [t, c] with weight [n, c], [t, n], by the library."""

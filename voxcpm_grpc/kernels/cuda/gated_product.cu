@@ -6,26 +6,24 @@
 // A block computes tiles of WEIGHTS weights x ROWS rows. The weights are the first operand of the matrix unit, whose
 // side is 64, and the rows are the second, whose side is a multiple of 8, so that little of it is padding. All tiles of
 // a block have the same rows. One warp copies slabs of 64 inputs of both operands to a ring of slots in shared memory.
-// GROUPS groups of four warps multiply them. Three more warps add up the squares of the rows in the slots of the first
+// Two groups of four warps multiply them. Three more warps add up the squares of the rows in the slots of the first
 // tile. The copies of the next tile run during the SwiGLU of a tile.
 //
 // A tile has 8 gates, the 8 weights of up that belong to them, and so on, so that a thread has both sums of an output.
 //
-// With SHARE the blocks of a pair (a cluster) share their weights or their rows: each copies one half for both.
+// The blocks of a pair (a cluster) have the same weights and different rows. Each copies half of the weights for both.
 //
-// Compiled with WEIGHTS, ROWS, STAGES (slots), GROUPS, SHARE and RESIDENT (blocks of a multiprocessor). `multiply`, the
-// matrix instruction for ROWS rows, precedes this text.
+// Compiled with WEIGHTS, ROWS and STAGES (slots). `multiply`, the matrix instruction for ROWS rows, precedes this text.
 
-constexpr int NOTHING = 0, SAME_WEIGHTS = 1, SAME_ROWS = 2;      // SHARE
-constexpr int DEPTH = 64;                                        // inputs of a slab: 128 bytes of a row
-constexpr int PAIR = SHARE == NOTHING ? 1 : 2;                   // blocks of a cluster
-constexpr int ATOMS = WEIGHTS / (64 * GROUPS);                   // matrix instructions of a group for 16 inputs
-constexpr int CONSUMERS = 4 * GROUPS, MEASURERS = 3;             // warps
+constexpr int DEPTH = 64;                              // inputs of a slab: 128 bytes of a row
+constexpr int PAIR = 2;                                // blocks of a cluster
+constexpr int ATOMS = WEIGHTS / 128;                   // matrix instructions of a group for 16 inputs
+constexpr int CONSUMERS = 8, MEASURERS = 3;            // warps
 constexpr int THREADS = 32 * (CONSUMERS + 1 + MEASURERS);
-constexpr int GROUP_BYTES = ATOMS * 64 * 128, WEIGHT_BYTES = GROUPS * GROUP_BYTES, X_BYTES = ROWS * 128;
+constexpr int HALF_BYTES = ATOMS * 64 * 128, WEIGHT_BYTES = 2 * HALF_BYTES, X_BYTES = ROWS * 128;
 constexpr int SLOT = WEIGHT_BYTES + X_BYTES;
-constexpr int STAGING = 512;                                     // bytes of four 8 x 8 matrices; a warp has two of these
-constexpr bool LARGE = GROUPS == 2 && ATOMS * ROWS / 2 > 112;    // sums that need registers of the other warps
+constexpr int STAGING = 512;                           // bytes of four 8 x 8 matrices; a warp has two of these
+constexpr bool LARGE = ATOMS * ROWS / 2 > 112;         // sums that need registers of the other warps
 
 struct alignas(64) TensorMap { u64 words[16]; };
 
@@ -93,7 +91,7 @@ struct Block {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int first_row = blockIdx.y * ROWS;
     const int slabs = a.inputs / DEPTH;
-    const u32 rank = PAIR > 1 ? cluster_rank() : 0;
+    const u32 rank = cluster_rank();
 
     __device__ void start() const {
         if (threadIdx.x == 32 * CONSUMERS) {
@@ -106,62 +104,40 @@ struct Block {
             init_barrier(s.scaled, MEASURERS);
             asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
         }
-        __syncwarp();
-        if (PAIR > 1) sync_pair(); else __syncthreads();
+        sync_pair();
     }
 
     __device__ __forceinline__ int copies() const {      // slabs of all tiles of this block
         return (a.tiles - (int)blockIdx.x + (int)gridDim.x - 1) / (int)gridDim.x * slabs;
     }
 
-    // Tells each block that copies to this slot that a warp does not read it any more. Nothing was written, so the arrival
-    // has the scope of the block: that of the cluster would wait for all stores of the warp.
+    // Tells both blocks, which copy to this slot, that a warp does not read it any more. Nothing was written, so the
+    // arrival has the scope of the block: that of the cluster would wait for all stores of the warp.
     __device__ __forceinline__ void release(u32 slot, bool when = true) const {
-        const u32 barrier = shared_address(s.empty + slot);
-        const u32 one = when && lane < PAIR;
-        if constexpr (PAIR == 1)
-            asm volatile("{ .reg .pred p; setp.ne.b32 p, %1, 0; @p mbarrier.arrive.shared::cta.b64 _, [%0]; }"
-                         ::"r"(barrier), "r"(one) : "memory");
-        else
-            asm volatile("{ .reg .pred p; .reg .b32 there; setp.ne.b32 p, %1, 0; @p mapa.shared::cluster.u32 there, %0, %2; "
-                         "@p mbarrier.arrive.shared::cluster.b64 _, [there]; }"
-                         ::"r"(barrier), "r"(one), "r"(lane) : "memory");
+        asm volatile("{ .reg .pred p; .reg .b32 there; setp.ne.b32 p, %1, 0; @p mapa.shared::cluster.u32 there, %0, %2; "
+                     "@p mbarrier.arrive.shared::cluster.b64 _, [there]; }"
+                     ::"r"(shared_address(s.empty + slot)), "r"((u32)(when && lane < PAIR)), "r"(lane) : "memory");
     }
 
     // ---- the warp that copies
 
     __device__ __forceinline__ void copy_weights(int i) const {
         const u32 slot = i % STAGES, barrier = shared_address(s.full + slot);
-        const int tile = blockIdx.x + i / slabs * gridDim.x, k = i % slabs * DEPTH;
-        expect(barrier, SLOT);      // of both halves, where a pair shares
-#pragma unroll
-        for (int h = 0; h < GROUPS / (SHARE == SAME_WEIGHTS ? 2 : 1); h++) {
-            const int g = SHARE == SAME_WEIGHTS ? 2 * h + rank : h;
-            const u32 to = ring + slot * SLOT + g * GROUP_BYTES;
-            const int eights = (tile * GROUPS + g) * 4;
-            if (SHARE == SAME_WEIGHTS)
-                asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes"
-                             ".multicast::cluster [%0], [%1, {%2, %3, %3, %4, %3}], [%5], %6;"
-                             ::"r"(to), "l"(&weight), "r"(k), "r"(0), "r"(eights), "r"(barrier), "h"((u16)3) : "memory");
-            else
-                asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes "
-                             "[%0], [%1, {%2, %3, %3, %4, %3}], [%5];"
-                             ::"r"(to), "l"(&weight), "r"(k), "r"(0), "r"(eights), "r"(barrier) : "memory");
-        }
+        const u32 to = ring + slot * SLOT + rank * HALF_BYTES;
+        const int half = 2 * (blockIdx.x + i / slabs * gridDim.x) + rank;
+        expect(barrier, SLOT);      // of both halves
+        asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes"
+                     ".multicast::cluster [%0], [%1, {%2, %3, %3, %4, %3}], [%5], %6;"
+                     ::"r"(to), "l"(&weight), "r"(i % slabs * DEPTH), "r"(0), "r"(half * 4), "r"(barrier), "h"((u16)3)
+                     : "memory");
     }
 
     __device__ __forceinline__ void copy_rows(int i) const {
-        const u32 slot = i % STAGES, barrier = shared_address(s.full + slot), to = ring + slot * SLOT + WEIGHT_BYTES;
-        const int k = i % slabs * DEPTH;
-        if (SHARE == SAME_ROWS)
-            asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
-                         ".multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;"
-                         ::"r"(to + rank * (X_BYTES / 2)), "l"(&x), "r"(k), "r"(first_row + (int)rank * (ROWS / 2)),
-                         "r"(barrier), "h"((u16)3) : "memory");
-        else
-            asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
-                         "[%0], [%1, {%2, %3}], [%4];"
-                         ::"r"(to), "l"(&x), "r"(k), "r"(first_row), "r"(barrier) : "memory");
+        const u32 slot = i % STAGES, to = ring + slot * SLOT + WEIGHT_BYTES;
+        asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                     "[%0], [%1, {%2, %3}], [%4];"
+                     ::"r"(to), "l"(&x), "r"(i % slabs * DEPTH), "r"(first_row), "r"(shared_address(s.full + slot))
+                     : "memory");
     }
 
     // No kernel writes weights, so the first ones are copied before the previous kernel has ended.
@@ -229,7 +205,7 @@ struct Block {
     // ---- the groups of warps that multiply
 
     __device__ __forceinline__ void sum(float (&acc)[ATOMS][ROWS / 2], u32& slot, u32& parity) const {
-        const u32 own = ring + warp / 4 * GROUP_BYTES;
+        const u32 own = ring + warp / 4 * HALF_BYTES;
         for (int k = 0; k < slabs; k++) {
             wait(shared_address(s.full + slot), parity);
             const u64 w = matrix(own + slot * SLOT), y = matrix(ring + slot * SLOT + WEIGHT_BYTES);
@@ -304,7 +280,7 @@ struct Block {
     }
 };
 
-extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
 gated_product(const __grid_constant__ TensorMap weight, const __grid_constant__ TensorMap x, const __grid_constant__ Arguments a) {
     extern __shared__ char dynamic[];
     __shared__ Shared s;
@@ -319,5 +295,5 @@ gated_product(const __grid_constant__ TensorMap weight, const __grid_constant__ 
         if (LARGE) asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
         if (block.warp == CONSUMERS) block.copy(); else block.measure();
     }
-    if (PAIR > 1) sync_pair();      // a block must not exit while the other one can still write to its memory
+    sync_pair();      // a block must not exit while the other one can still write to its memory
 }
