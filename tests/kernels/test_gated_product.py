@@ -8,7 +8,7 @@ from voxcpm_grpc.kernels.cuda.compiler import KernelUnavailable
 
 pytest.importorskip("triton")
 from voxcpm_grpc.kernels.gated_cuts import CUTS, FEWEST_ROWS, SIZES, choose_cut, load_cuts
-from voxcpm_grpc.kernels.gated_product import Cut, compile_gated_product, gated_product
+from voxcpm_grpc.kernels.gated_product import Cut, compile_gated_product, gated_product, new_packets
 
 LIMIT = 1e-2  # bfloat16 against float32
 EPS = 1e-5
@@ -109,9 +109,10 @@ def operands(device, rows, inputs=512, outputs=512):
 @pytest.mark.parametrize("cut", CUTS, ids=str)
 def test_agrees_with_the_reference(device, cut, rows):
     x, weight = operands(device, rows)
+    packets = new_packets(device)
     truth = reference.norm_gated(x.double(), EPS, weight.double())
     for _ in range(2):
-        out = gated_product(x, EPS, weight, cut)
+        out = gated_product(x, EPS, weight, packets, cut)
         assert out.shape == truth.shape
         assert float((out.double() - truth).norm() / truth.norm()) < LIMIT
 
@@ -121,11 +122,12 @@ def test_agrees_with_the_reference(device, cut, rows):
 def test_launches_that_overlap_wait_for_each_other(device, cut):
     """A captured chain, in which each launch reads the result of the previous one, equals separate calls."""
     x, weight = operands(device, 300, 1024, 1024)
+    packets = new_packets(device)
 
     def chain(pause):
         y = x
         for _ in range(6):
-            y = gated_product(y, EPS, weight, cut)
+            y = gated_product(y, EPS, weight, packets, cut)
             pause()
         return y
 
@@ -145,7 +147,7 @@ def test_launches_that_overlap_wait_for_each_other(device, cut):
 def test_sizes_and_addresses_that_do_not_fit_are_refused(device):
     x, weight = operands(device, 5, inputs=96)
     with pytest.raises(ValueError, match="96 inputs"):
-        gated_product(x, EPS, weight, CUTS[0])
+        gated_product(x, EPS, weight, new_packets(device), CUTS[0])
     x, weight = operands(device, 5, inputs=128)
     with pytest.raises(ValueError, match="16 bytes"):
-        gated_product(x.flatten()[1 : 1 + 4 * 128].view(4, 128), EPS, weight, CUTS[0])
+        gated_product(x.flatten()[1 : 1 + 4 * 128].view(4, 128), EPS, weight, new_packets(device), CUTS[0])

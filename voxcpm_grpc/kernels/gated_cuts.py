@@ -8,7 +8,7 @@ import logging
 import torch
 
 from voxcpm_grpc.kernels.cuda.compiler import KernelUnavailable
-from voxcpm_grpc.kernels.gated_product import Cut, load_kernels
+from voxcpm_grpc.kernels.gated_product import MAX_ROWS, Cut, load_kernels
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ def choose_cut(rows: int, outputs: int, inputs: int, multiprocessors: int) -> Cu
     All blocks of a launch take about as long. The cut with which a multiprocessor has the least work is the fastest.
     If that is much more than its share, the tiles of the library, which divide rows otherwise, are faster.
     """
-    if (inputs, outputs) not in SIZES or rows < FEWEST_ROWS:
+    if (inputs, outputs) not in SIZES or not FEWEST_ROWS <= rows <= MAX_ROWS:
         return None
 
     def tiles(cut: Cut) -> int:

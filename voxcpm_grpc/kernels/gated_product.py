@@ -26,6 +26,7 @@ SOURCE, NAME = "gated_product.cu", "gated_product"
 DEPTH = 64  # inputs of a slab
 PAIR = 2  # blocks that copy weights together
 THREADS = 384
+MAX_ROWS = 4096  # of a product
 SHARED = 227 << 10  # bytes of shared memory that a block may have
 
 
@@ -62,17 +63,27 @@ class _Arguments(ctypes.Structure):
     """The last parameter of the kernel."""
 
     _fields_ = (
-        ("out", ctypes.c_void_p),
+        *((name, ctypes.c_void_p) for name in ("out", "x", "packets")),
         *((name, ctypes.c_int) for name in ("rows", "inputs", "outputs", "tiles")),
         ("eps", ctypes.c_float),
     )
 
 
-def gated_product(x: Tensor, eps: float, weight: Tensor, cut: Cut) -> Tensor:
-    """Computes `reference.norm_gated` for bfloat16 x [t, c] and weight [2f, c], with spare rows behind the result."""
+def new_packets(device: torch.device) -> Tensor:
+    """Memory in which the blocks of a launch exchange values. Launches that share it must not run at the same time."""
+    return torch.zeros(1 + MAX_ROWS, dtype=torch.int64, device=device)
+
+
+def gated_product(x: Tensor, eps: float, weight: Tensor, packets: Tensor, cut: Cut) -> Tensor:
+    """Computes `reference.norm_gated` for bfloat16 x [t, c] and weight [2f, c], with spare rows behind the result.
+
+    `packets` are of `new_packets`.
+    """
     (rows, inputs), outputs = x.shape, weight.shape[0] // 2
     if inputs % DEPTH or weight.shape[1] != inputs or weight.shape[0] % cut.weights:
         raise ValueError(f"{cut} does not divide {inputs} inputs and {weight.shape[0]} weights")
+    if rows > MAX_ROWS:
+        raise ValueError(f"{rows} rows are more than {MAX_ROWS}")
     for part in (x, weight):
         if part.dtype != torch.bfloat16 or not part.is_contiguous() or part.data_ptr() % 16:
             raise ValueError("x and weight must be contiguous bfloat16 from a multiple of 16 bytes on")
@@ -82,7 +93,16 @@ def gated_product(x: Tensor, eps: float, weight: Tensor, cut: Cut) -> Tensor:
         (*cut.grid(rows, outputs, multiprocessors(x.device)), 1),
         _weight_map(weight.data_ptr(), outputs, inputs, cut),
         matrix_map(x.data_ptr(), rows, inputs, (cut.rows, DEPTH)),
-        _Arguments(out=out.data_ptr(), rows=rows, inputs=inputs, outputs=outputs, tiles=tiles, eps=eps),
+        _Arguments(
+            out=out.data_ptr(),
+            x=x.data_ptr(),
+            packets=packets.data_ptr(),
+            rows=rows,
+            inputs=inputs,
+            outputs=outputs,
+            tiles=tiles,
+            eps=eps,
+        ),
     )
     return out
 

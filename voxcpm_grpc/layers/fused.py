@@ -12,7 +12,7 @@ from torch import Tensor
 from voxcpm_grpc.attention import RowNorm
 from voxcpm_grpc.kernels.fused_rowwise import norm_swiglu, rms_norm, swiglu
 from voxcpm_grpc.kernels.gated_cuts import choose_cut, load_cuts
-from voxcpm_grpc.kernels.gated_product import Cut, gated_product
+from voxcpm_grpc.kernels.gated_product import Cut, gated_product, new_packets
 from voxcpm_grpc.kernels.gemm_tiles import MAX_TILES, Epilogue, Tile, choose_tile
 from voxcpm_grpc.kernels.gemv import gemv_linear_add, gemv_norm_gated, gemv_norm_linear
 from voxcpm_grpc.kernels.launch import multiprocessors
@@ -39,6 +39,7 @@ class TritonOps:
         # Programs that share an output count their arrivals here. All transformers run on one stream, so one set of
         # counters is enough.
         self.counters = torch.zeros(MAX_TILES, dtype=torch.int32, device=device)
+        self.packets = new_packets(device)
         self.tiled = tiled
 
     def prepare(self, norm: RMSNorm, linear: Linear) -> tuple[RMSNorm, Linear]:
@@ -89,7 +90,7 @@ class TritonOps:
             return swiglu(gate_up(rms_norm(x, norm.weight, norm.eps)))
         cut = self._cut(x, weight)
         if cut is not None:
-            return gated_product(x, norm.eps, weight, cut)
+            return gated_product(x, norm.eps, weight, self.packets, cut)
         return norm_swiglu(self._product(x, weight), x, norm.eps)
 
     def linear_add(self, x: Tensor, linear: Linear, stream: ResidualStream, scale: float) -> ResidualStream:

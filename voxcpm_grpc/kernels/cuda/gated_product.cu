@@ -6,8 +6,8 @@
 // A block computes tiles of WEIGHTS weights x ROWS rows. The weights are the first operand of the matrix unit, whose
 // side is 64, and the rows are the second, whose side is a multiple of 8, so that little of it is padding. All tiles of
 // a block have the same rows. One warp copies slabs of 64 inputs of both operands to a ring of slots in shared memory.
-// Two groups of four warps multiply them. Three more warps add up the squares of the rows in the slots of the first
-// tile. The copies of the next tile run during the SwiGLU of a tile.
+// Two groups of four warps multiply them. Three more warps add up squares of rows and
+// exchange the sums with the blocks that have the same rows. The copies of the next tile run during the SwiGLU of a tile.
 //
 // A tile has 8 gates, the 8 weights of up that belong to them, and so on, so that a thread has both sums of an output.
 //
@@ -22,6 +22,7 @@ constexpr int CONSUMERS = 8, MEASURERS = 3;            // warps
 constexpr int THREADS = 32 * (CONSUMERS + 1 + MEASURERS);
 constexpr int HALF_BYTES = ATOMS * 64 * 128, WEIGHT_BYTES = 2 * HALF_BYTES, X_BYTES = ROWS * 128;
 constexpr int SLOT = WEIGHT_BYTES + X_BYTES;
+constexpr long long PATIENCE = 50000;                  // clocks until a block measures a row of another one
 constexpr int STAGING = 512;                           // bytes of four 8 x 8 matrices; a warp has two of these
 constexpr bool LARGE = ATOMS * ROWS / 2 > 112;         // sums that need registers of the other warps
 
@@ -29,6 +30,8 @@ struct alignas(64) TensorMap { u64 words[16]; };
 
 struct Arguments {
     u16* out;                // [rows, outputs]
+    const u16* x;
+    u64* packets;            // [1 + rows]: two counters, the tag of the last launch and zero; each row's scale below its tag
     int rows, inputs, outputs, tiles;
     float eps;
 };
@@ -99,7 +102,7 @@ struct Block {
             asm volatile("prefetch.tensormap [%0];" ::"l"(&x) : "memory");
             for (int i = 0; i < STAGES; i++) {
                 init_barrier(s.full[i], 1);
-                init_barrier(s.empty[i], PAIR * (CONSUMERS + MEASURERS));
+                init_barrier(s.empty[i], PAIR * CONSUMERS);
             }
             init_barrier(s.scaled, MEASURERS);
             asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -159,46 +162,71 @@ struct Block {
 
     // ---- the warps that add up squares
 
-    // The scale of each row of the product that normalizes the row of x.
+    // The scale of the product that normalizes a row of x.
+    __device__ float scale_of(int row) const {
+        const u16* x = a.x + (size_t)row * a.inputs;
+        float squares = 0;
+#pragma unroll 4
+        for (int part = lane; part < a.inputs / 8; part += 32) {
+            uint4 v;
+            asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                         : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(x + part * 8) : "memory");
+            const u32 words[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+            for (int w = 0; w < 4; w++) squares += low(words[w]) * low(words[w]) + high(words[w]) * high(words[w]);
+        }
+#pragma unroll
+        for (int distance = 16; distance; distance /= 2) squares += __shfl_xor_sync(~0u, squares, distance);
+        return rsqrtf(squares / a.inputs + a.eps);
+    }
+
+    // False if the packet of a row does not come.
+    __device__ bool receive(int row, u32 tag, float& scale) const {
+        const long long start = clock64();
+        u64 packet;
+        do {
+            asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(packet) : "l"(a.packets + 1 + row) : "memory");
+            if (packet >> 32 == tag) {
+                scale = __uint_as_float((u32)packet);
+                return true;
+            }
+        } while (clock64() - start < PATIENCE);
+        return false;
+    }
+
+    // Blocks beside each other have the same rows. Each measures its share of them and hands the scales to the others. If
+    // one of them has not started, because other work of the GPU is in its place, its rows are measured here: no block
+    // depends on another one.
     __device__ void measure() const {
-        constexpr int THREADS_OF = 32 * MEASURERS, EACH = (ROWS + THREADS_OF - 1) / THREADS_OF;
-        const int first = threadIdx.x - 32 * (CONSUMERS + 1);
-        float squares[EACH] = {};
-        u32 slot = 0, parity = 0;
-        const int total = copies();
-        for (int i = 0; i < total; i++) {
-            wait(shared_address(s.full + slot), parity);
-            if (i < slabs) {
-                const u32 rows = ring + slot * SLOT + WEIGHT_BYTES;
-#pragma unroll
-                for (int e = 0; e < EACH; e++) {
-                    const int n = first + e * THREADS_OF;
-#pragma unroll
-                    for (int part = 0; part < 8 && n < ROWS; part++) {      // in an order without bank conflicts
-                        uint4 v;
-                        asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                                     : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(rows + n * 128 + (part ^ lane % 8) * 16));
-                        const u32 words[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-                        for (int w = 0; w < 4; w++)
-                            squares[e] += low(words[w]) * low(words[w]) + high(words[w]) * high(words[w]);
-                    }
-                }
+        await_previous_kernel();
+        u32* counters = (u32*)a.packets;
+        u32 tag;
+        asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(tag) : "l"(counters) : "memory");
+        tag++;
+        const int rows = min(ROWS, a.rows - first_row);
+        for (int n = blockIdx.x + (warp - CONSUMERS - 1) * gridDim.x; n < rows; n += MEASURERS * gridDim.x) {
+            const u64 packet = (u64)tag << 32 | __float_as_uint(scale_of(first_row + n));
+            if (lane == 0)
+                asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(a.packets + 1 + first_row + n), "l"(packet) : "memory");
+        }
+        for (int first = (warp - CONSUMERS - 1) * 32; first < ROWS; first += MEASURERS * 32) {
+            const int n = first + lane;
+            float scale = 0;
+            bool missing = n < rows && !receive(first_row + n, tag, scale);
+            for (u32 lanes = __ballot_sync(~0u, missing); lanes; lanes &= lanes - 1) {
+                const int from = __ffs(lanes) - 1;
+                const float own = scale_of(first_row + first + from);
+                if (lane == from) scale = own;
             }
-            __syncwarp();
-            release(slot);
-            if (++slot == STAGES) slot = 0, parity ^= 1;
-            if (i == slabs - 1) {
-#pragma unroll
-                for (int e = 0; e < EACH; e++) {
-                    const float scale = rsqrtf(squares[e] / a.inputs + a.eps);
-                    if (first + e * THREADS_OF < ROWS)
-                        s.scale[first + e * THREADS_OF] = make_float2(scale * -1.4426950408889634f, scale * scale);
-                }
-                __syncwarp();
-                if (lane == 0)
-                    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(&s.scaled)) : "memory");
-            }
+            if (n < ROWS) s.scale[n] = make_float2(scale * -1.4426950408889634f, scale * scale);
+        }
+        __syncwarp();
+        if (lane == 0) asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(&s.scaled)) : "memory");
+        // All blocks have read the tag when the last one writes the next.
+        asm volatile("bar.sync 1, %0;" ::"n"(32 * MEASURERS) : "memory");
+        if (threadIdx.x == 32 * (CONSUMERS + 1) && atomicAdd(counters + 1, 1) == gridDim.x * gridDim.y - 1) {
+            counters[1] = 0;
+            counters[0] = tag;
         }
     }
 
