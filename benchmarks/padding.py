@@ -3,11 +3,12 @@
     python -m benchmarks.padding [--streams 8,16,24,32,40,48,56,64] [--multiple 16] [--widest 1.3]
 
 The library picks a kernel by the number of rows, and fewer rows are not always faster. The library computes the
-products of a step for which `kernels.gemm_tiles` has no tile. Each of them runs with its own number of rows and with
-the multiples of --multiple above it, up to --widest times as many: captured, with outputs in place, with more weights
-than the cache holds. The column "saves" is the time of a step that the best number of rows saves in this product; less
-than 2 % of the product's time is noise and counts as 0. The last table gives the time of the products of q, k and v in
-the last layer of LocDiT: in one product of all rows, and with q apart for the rows that are read.
+products of a step for which `kernels.gemm_tiles` has no tile and `kernels.gated_cuts` no cut. Each of them runs with
+its own number of rows and with the multiples of --multiple above it, up to --widest times as many: captured, with
+outputs in place, with more weights than the cache holds. The column "saves" is the time of a step that the best number
+of rows saves in this product; less than 2 % of the product's time is noise and counts as 0. The last table gives the
+time of the products of q, k and v in the last layer of LocDiT: in one product of all rows, and with q apart for the
+rows that are read.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ import torch
 from benchmarks.kernels import DEVICE, DTYPE, LANGUAGE, LOCAL, median
 from benchmarks.measuring.environment import command, versions
 from benchmarks.measuring.flags import command_parser, integers
+from voxcpm_grpc.kernels.gated_cuts import choose_cut
 from voxcpm_grpc.kernels.gemm_tiles import Epilogue, choose_tile
-from voxcpm_grpc.layers.fused import WHOLE_ROWS
 from voxcpm_grpc.layers.transformer import StackShape
 
 CACHE = 128 << 20  # bytes of weights that are more than the cache holds
 NOISE = 0.02  # share of a time
 EVALUATIONS = 9
+MULTIPROCESSORS = 132  # of an H100 or H200
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +93,12 @@ def _stack(name: str, shape: StackShape, rows: int, read: int, passes: int) -> I
 
 
 def served_by_library(product: Product, rows: int) -> bool:
-    """True if the library computes a product, because no tile of the project does."""
-    outputs = product.outputs // 2 if product.epilogue is Epilogue.GATED else product.outputs
-    return rows > 1 and choose_tile(product.epilogue, rows, outputs, product.inputs) is None
+    """True if the library computes a product, because no kernel of the project does."""
+    gated = product.epilogue is Epilogue.GATED
+    outputs = product.outputs // 2 if gated else product.outputs
+    if rows == 1 or (gated and choose_cut(rows, outputs, product.inputs, MULTIPROCESSORS)):
+        return False
+    return choose_tile(product.epilogue, rows, outputs, product.inputs) is None
 
 
 def candidates(rows: int, multiple: int, widest: float) -> list[int]:
@@ -121,16 +126,13 @@ def seconds(product: Product, rows: int) -> float:
     weights = [(torch.randn(product.outputs, product.inputs, device=DEVICE) * scale).to(DTYPE) for _ in range(count)]
     x = torch.randn(rows, product.inputs, device=DEVICE).to(DTYPE)
     out = torch.zeros(rows, product.outputs, device=DEVICE, dtype=DTYPE)
-    # As TritonOps splits its products.
-    halves = 2 if product.epilogue is Epilogue.GATED and rows > WHOLE_ROWS and product.inputs <= 1024 else 1
 
     def work() -> None:
         for weight in weights:
             if product.epilogue is Epilogue.ADD:
                 out.addmm_(x, weight.t())
-                continue
-            for part, to in zip(weight.chunk(halves), out.chunk(halves, dim=1), strict=True):
-                torch.mm(x, part.t(), out=to)
+            else:
+                torch.mm(x, weight.t(), out=out)
 
     return median(work) / count
 

@@ -10,6 +10,7 @@ from voxcpm_grpc.attention import Rotation
 from voxcpm_grpc.attention.reference import ReferenceAttention
 from voxcpm_grpc.layers.linear import Linear
 from voxcpm_grpc.layers.low_rank import LowRank
+from voxcpm_grpc.layers.norm import RMSNorm
 from voxcpm_grpc.layers.ops import ResidualStream, TorchOps
 from voxcpm_grpc.layers.transformer import StackShape
 
@@ -43,9 +44,68 @@ def test_agrees_in_the_interpreter(interpreter, rows, tiled):
     check(SHAPE, rows, "cpu", torch.float32, tiled=tiled)
 
 
-def test_a_product_computed_in_halves_agrees(interpreter, monkeypatch):
-    monkeypatch.setattr("voxcpm_grpc.layers.fused.WHOLE_ROWS", 8)
-    check(SHAPE, (1, 9), "cpu", torch.float32, tiled=False)
+@pytest.fixture
+def gated_product(interpreter, monkeypatch):
+    """Stands for the kernel on the CPU, for 5 rows and more. The value has the rows of its calls."""
+    from voxcpm_grpc.kernels import gated_cuts, reference
+    from voxcpm_grpc.layers import fused
+
+    calls = []
+
+    def compute(x, eps, weight, packets, cut):
+        calls.append(len(x))
+        return reference.norm_gated(x, eps, weight)
+
+    monkeypatch.setattr(gated_cuts, "choose_cut", lambda rows, *_: "a cut" if rows > 4 else None)
+    monkeypatch.setattr(fused, "choose_tile", lambda *_: None)
+    monkeypatch.setattr(fused, "gated_product", compute)
+    monkeypatch.setattr(gated_cuts, "load_cuts", lambda _: True)
+    return calls
+
+
+def check_gated(rows, *, tiled=True, dtype=torch.bfloat16, bias=False, adapted=False):
+    """Compare gate and up with plain operations. `adapted`: the map has adapters, and each row uses one."""
+    from voxcpm_grpc.layers.fused import TritonOps
+
+    def random(*shape):
+        return torch.randn(*shape, generator=draws).to(dtype)
+
+    draws = torch.Generator().manual_seed(rows)
+    low_rank = LowRank(random(1, 2, 16, 64) / 8, random(1, 256, 16) / 4, (128, 128)) if adapted else None
+    linear = Linear(random(256, 64) / 8, random(256) if bias else None, low_rank)
+    adapter = torch.zeros(rows, dtype=torch.int64) if adapted else None
+    x, norm = random(rows, 64), RMSNorm(None, 1e-5)
+    truth = TorchOps().norm_gated(ResidualStream(x, adapter=adapter), norm, linear).float()
+    ops = TritonOps(torch.device("cpu"), tiled=tiled)
+    out = ops.norm_gated(ResidualStream(x, adapter=adapter), norm, linear).float()
+    assert (out - truth).norm() / truth.norm() < 2e-2
+
+
+def test_gate_and_up_of_many_rows_are_one_launch(gated_product):
+    check_gated(9)
+    assert gated_product == [9]
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        {"rows": 4},
+        {"rows": 9, "tiled": False},
+        {"rows": 9, "dtype": torch.float32},
+        {"rows": 9, "bias": True},
+        {"rows": 9, "adapted": True},
+    ],
+    ids=str,
+)
+def test_other_kernels_compute_gate_and_up_that_the_launch_does_not_serve(gated_product, case):
+    check_gated(**case)
+    assert gated_product == []
+
+
+def test_other_kernels_compute_gate_and_up_where_the_launch_is_unavailable(gated_product, monkeypatch):
+    monkeypatch.setattr("voxcpm_grpc.kernels.gated_cuts.load_cuts", lambda _: False)
+    check_gated(9)
+    assert gated_product == []
 
 
 def test_a_product_with_more_rows_than_needed_agrees(interpreter, monkeypatch):

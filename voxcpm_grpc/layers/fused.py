@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from voxcpm_grpc.attention import RowNorm
-from voxcpm_grpc.kernels import split_cuts
+from voxcpm_grpc.kernels import gated_cuts, split_cuts
 from voxcpm_grpc.kernels.fused_rowwise import norm_swiglu, rms_norm, swiglu
+from voxcpm_grpc.kernels.gated_product import gated_product, new_packets
 from voxcpm_grpc.kernels.gemm_tiles import MAX_TILES, Epilogue, Tile, choose_tile
 from voxcpm_grpc.kernels.gemv import gemv_linear_add, gemv_norm_gated, gemv_norm_linear
 from voxcpm_grpc.kernels.launch import multiprocessors
@@ -23,8 +24,6 @@ from voxcpm_grpc.layers.linear import Linear
 from voxcpm_grpc.layers.norm import RMSNorm
 from voxcpm_grpc.layers.ops import ResidualStream
 
-WHOLE_ROWS = 1280  # up to here the library computes gate and up in one product without clearing memory
-
 
 class TritonOps:
     """Fused kernels, chosen by the shapes of a call alone, so that a captured graph does the same as a call.
@@ -34,10 +33,14 @@ class TritonOps:
     """
 
     def __init__(self, device: torch.device, *, tiled: bool) -> None:
-        """`tiled` enables the tiles of `skinny_gemm` for two rows and more; otherwise the library's products serve."""
+        """`tiled` enables the tiles of `skinny_gemm` for two rows and more, and `gated_product`, where they are fast.
+
+        Otherwise the library's products serve.
+        """
         # Programs that share an output count their arrivals here. All transformers run on one stream, so one set of
         # counters is enough.
         self.counters = torch.zeros(MAX_TILES, dtype=torch.int32, device=device)
+        self.packets = new_packets(device)
         self.tiled = tiled
 
     def prepare(self, norm: RMSNorm, linear: Linear) -> tuple[RMSNorm, Linear]:
@@ -82,11 +85,14 @@ class TritonOps:
         if len(x) == 1 and norm.weight is None and gate_up.bias is None:
             return gemv_norm_gated(x, norm.eps, weight)
         tile = self._tile(Epilogue.GATED, x, gate_up)
-        if tile is None:
-            if norm.weight is None and gate_up.bias is None:
-                return norm_swiglu(self._gate_and_up(x, weight), x, norm.eps)
+        if tile is not None:
+            return norm_gated(*self._counted(stream, norm), norm.eps, weight, tile)
+        if norm.weight is not None or gate_up.bias is not None:
             return swiglu(gate_up(rms_norm(x, norm.weight, norm.eps)))
-        return norm_gated(*self._counted(stream, norm), norm.eps, weight, tile)
+        cut = self._gated_cut(x, weight)
+        if cut is not None:
+            return gated_product(x, norm.eps, weight, self.packets, cut)
+        return norm_swiglu(self._product(x, weight), x, norm.eps)
 
     def linear_add(self, x: Tensor, linear: Linear, stream: ResidualStream, scale: float) -> ResidualStream:
         weight, adapter = linear.weight, stream.adapter
@@ -98,7 +104,7 @@ class TritonOps:
             if update is not None:
                 update.add(total, scale=scale)
             return ResidualStream(total, exclusive=True, adapter=adapter)
-        split = self._split(x, weight)
+        split = self._split_cut(x, weight)
         if split is not None and (adapter is None or linear.low_rank is None):
             total, squares = split_linear_add(x, weight, stream.x, scale, split, in_place=stream.exclusive)
             return ResidualStream(total, squares, exclusive=True, adapter=adapter)
@@ -123,12 +129,18 @@ class TritonOps:
         outputs, inputs = linear.weight.shape
         return choose_tile(epilogue, len(x), outputs // 2 if epilogue is Epilogue.GATED else outputs, inputs)
 
-    def _split(self, x: Tensor, weight: Tensor) -> split_cuts.Cut | None:
+    def _split_cut(self, x: Tensor, weight: Tensor) -> split_cuts.Cut | None:
         if not self.tiled or not x.dtype == weight.dtype == torch.bfloat16:
             return None
         outputs, inputs = weight.shape
         cut = split_cuts.choose_cut(len(x), outputs, inputs, multiprocessors(x.device))
         return cut if cut is not None and split_cuts.load_cuts(x.device) else None
+
+    def _gated_cut(self, x: Tensor, weight: Tensor) -> gated_cuts.Cut | None:
+        if not self.tiled or not x.dtype == weight.dtype == torch.bfloat16:
+            return None
+        cut = gated_cuts.choose_cut(len(x), len(weight) // 2, x.shape[1], multiprocessors(x.device))
+        return cut if cut is not None and gated_cuts.load_cuts(x.device) else None
 
     def _add_by_library(self, x: Tensor, weight: Tensor, stream: ResidualStream, scale: float) -> Tensor:
         if not stream.exclusive:
@@ -140,20 +152,6 @@ class TritonOps:
             wide, total = x, stream.x
         total.addmm_(wide, weight.t(), alpha=scale)
         return stream.x
-
-    def _gate_and_up(self, x: Tensor, weight: Tensor) -> Tensor:
-        """The product of x [t, c] with weight [2f, c], [t, 2f].
-
-        With many rows each half is one product: before a product of both halves the library clears memory, and the GPU
-        idles meanwhile. Measured with 1024 inputs (cuBLAS 13, H200).
-        """
-        if len(x) <= WHOLE_ROWS or x.shape[1] > 1024:
-            return self._product(x, weight)
-        wide = self._widened(x, weight)
-        out = x.new_empty(len(wide), len(weight))
-        for half, to in zip(weight.chunk(2), out.chunk(2, dim=1), strict=True):
-            torch.mm(wide, half.t(), out=to)
-        return out[: len(x)]
 
     def _product(self, x: Tensor, weight: Tensor) -> Tensor:
         """The product of x [t, c] with weight [n, c], [t, n], by the library."""

@@ -1,0 +1,56 @@
+"""The cuts of `gated_product` for each number of rows, measured on one H200 on whole stacks in CUDA graphs."""
+
+from __future__ import annotations
+
+import functools
+import logging
+
+import torch
+
+from voxcpm_grpc.kernels.cuda.compiler import KernelUnavailable
+from voxcpm_grpc.kernels.gated_product import MAX_ROWS, Cut, load_kernels
+
+logger = logging.getLogger(__name__)
+
+CUTS = (
+    Cut(weights=256, rows=112, stages=4),
+    Cut(weights=256, rows=136, stages=4),
+    Cut(weights=256, rows=160, stages=4),
+    Cut(weights=256, rows=176, stages=4),
+)
+SIZES = ((1024, 4096),)  # inputs and outputs of the products that were measured
+FEWEST_ROWS = 700  # with fewer, the product of a library is as fast in a stack of layers
+LEAST_USE = 0.87  # part of the time of all multiprocessors that the rows must use
+OVERHEAD = 32  # a tile takes as long as one of so many more rows whose first slabs and SwiGLU take no time
+
+
+def choose_cut(rows: int, outputs: int, inputs: int, multiprocessors: int) -> Cut | None:
+    """The cut for a product of `rows` rows of `inputs` values with `outputs` outputs; None if others are faster.
+
+    All blocks of a launch take about as long. The cut with which a multiprocessor has the least work is the fastest.
+    If that is much more than its share, the tiles of the library, which divide rows otherwise, are faster.
+    """
+    if (inputs, outputs) not in SIZES or not FEWEST_ROWS <= rows <= MAX_ROWS:
+        return None
+
+    def tiles(cut: Cut) -> int:
+        beside, blocks = cut.grid(rows, outputs, multiprocessors)
+        return -(-2 * outputs // (cut.weights * beside)) * -(-beside * blocks // multiprocessors)
+
+    def work(cut: Cut) -> tuple[int, int]:
+        return tiles(cut) * cut.weights * (cut.rows + OVERHEAD), tiles(cut)
+
+    best = min(CUTS, key=work)
+    use = rows * 2 * outputs / (multiprocessors * tiles(best) * best.weights * best.rows)
+    return best if use >= LEAST_USE else None
+
+
+@functools.cache
+def load_cuts(device: torch.device) -> bool:
+    """Load the kernels of all cuts. False, with the reason in the log, if they cannot be used on this device."""
+    try:
+        load_kernels(CUTS, device)
+    except KernelUnavailable as error:
+        logger.info("gate and up of many rows are a product of the library, and the SwiGLU is a launch: %s", error)
+        return False
+    return True
