@@ -71,7 +71,7 @@ def pointwise(
     rows, columns = streams * samples, len(conv.bias)
     _check(x, out, residual)
     y = torch.empty(streams, samples, columns, device=x.device) if keep else None
-    tile = tile or _pointwise_tile(rows, columns, channels)
+    tile = tile or _pointwise_tile(rows, columns, channels, active=conv.snake is not None)
     pointwise_kernel[(triton.cdiv(rows, tile.rows), triton.cdiv(columns, tile.columns))](
         x,
         conv.weight,
@@ -87,6 +87,7 @@ def pointwise(
         RESIDUAL=residual is not None,
         KEEP=keep,
         AFFINE=conv.affine is not None,
+        ACTIVE=conv.snake is not None,
         ROWS=tile.rows,
         COLUMNS=tile.columns,
         DEPTH=tile.depth,
@@ -136,6 +137,7 @@ def depthwise_pointwise(
         RESIDUAL=residual is not None,
         KEEP=keep,
         AFFINE=second.affine is not None,
+        ACTIVE=second.snake is not None,
         ROWS=tile.rows,
         COLUMNS=tile.columns,
         DEPTH=tile.depth,
@@ -178,7 +180,7 @@ def _ending(conv: Pointwise, residual: Tensor | None, y: Tensor | None) -> tuple
     absent = conv.bias
     scale, shift = conv.affine or (absent, absent)
     residual, y = (absent if x is None else x for x in (residual, y))
-    return conv.bias, residual, y, scale, shift, conv.snake.alpha, conv.snake.inverse
+    return conv.bias, residual, y, scale, shift, *_snake(conv.snake, absent)
 
 
 def _check(x: Tensor, out: Tensor, residual: Tensor | None) -> None:
@@ -198,11 +200,20 @@ def _depthwise_tile(rows: int, columns: int) -> Tile:
     return Tile(512 // width if few else 2048 // width, width, 1)
 
 
-def _pointwise_tile(rows: int, columns: int, channels: int) -> Tile:
-    """The largest tile that still gives enough programs: two for each multiprocessor, or one for every third."""
+def _pointwise_tile(rows: int, columns: int, channels: int, *, active: bool) -> Tile:
+    """The largest tile that still gives enough programs: two for each multiprocessor, or one for every third.
+
+    Without an activation another kernel follows, which only Hopper has: its shared memory holds a tile of 256 columns.
+    """
     width, whole = _block(columns), _block(channels)
     if rows <= 16:
         return Tile(16, min(64, width), min(128, whole), stages=4)
+    if not active and rows >= 3072 and columns % 256 == 0 and channels >= 1024:
+        return Tile(128, 256, 64, warps=8)
+    if channels >= 4096 and rows <= 32:
+        return Tile(32, min(32, width), 128, stages=5)
+    if channels >= 4096 and 128 < rows <= 256:
+        return Tile(64, min(128, width), 64, stages=4)
     depth = min(128 if channels >= 2048 and rows <= 256 else 64, whole)
     for height, side, programs in ((64, 128, 264), (64, 64, 48), (32, 32, 48)):
         if triton.cdiv(rows, height) * triton.cdiv(columns, side) >= programs:

@@ -53,6 +53,7 @@ def _finish(
     RESIDUAL: tl.constexpr,
     KEEP: tl.constexpr,
     AFFINE: tl.constexpr,
+    ACTIVE: tl.constexpr,
 ):
     """Turn sums of products [rows, columns] into y, stored at `row` if KEEP, and the next input, stored at `where`."""
     column = n < N
@@ -66,10 +67,12 @@ def _finish(
     if AFFINE:
         y = y * tl.load(scale + n, mask=column, other=0.0)[None, :]
         y += tl.load(shift + n, mask=column, other=0.0)[None, :]
-    a = tl.load(alpha + n, mask=column, other=0.0)[None, :]
-    i = tl.load(inverse + n, mask=column, other=0.0)[None, :]
     kind = out.dtype.element_ty
-    tl.store(out + where[:, None] + n[None, :], _snake_of(y, a, i, kind == tl.float16).to(kind), mask=inside)
+    if ACTIVE:
+        a = tl.load(alpha + n, mask=column, other=0.0)[None, :]
+        i = tl.load(inverse + n, mask=column, other=0.0)[None, :]
+        y = _snake_of(y, a, i, kind == tl.float16)
+    tl.store(out + where[:, None] + n[None, :], y.to(kind), mask=inside)
 
 
 @triton.jit
@@ -162,6 +165,7 @@ def pointwise_kernel(
     RESIDUAL: tl.constexpr,
     KEEP: tl.constexpr,
     AFFINE: tl.constexpr,
+    ACTIVE: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     DEPTH: tl.constexpr,
@@ -182,7 +186,26 @@ def pointwise_kernel(
             b = tl.load(b_at + begin, mask=(n < N)[:, None] & (begin + c < C)[None, :], other=0.0)
         y = tl.dot(a, tl.trans(b), y, input_precision="ieee")
     where = stream * out_stream + sample * N
-    _finish(y, bias, residual, kept, scale, shift, alpha, inverse, out, row, n, where, rows, N, RESIDUAL, KEEP, AFFINE)
+    _finish(
+        y,
+        bias,
+        residual,
+        kept,
+        scale,
+        shift,
+        alpha,
+        inverse,
+        out,
+        row,
+        n,
+        where,
+        rows,
+        N,
+        RESIDUAL,
+        KEEP,
+        AFFINE,
+        ACTIVE,
+    )
 
 
 @triton.jit(do_not_specialize=["rows", "samples"])
@@ -213,6 +236,7 @@ def depthwise_pointwise_kernel(
     RESIDUAL: tl.constexpr,
     KEEP: tl.constexpr,
     AFFINE: tl.constexpr,
+    ACTIVE: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     DEPTH: tl.constexpr,
@@ -230,7 +254,26 @@ def depthwise_pointwise_kernel(
         h = _settled(h.to(weight.dtype.element_ty), ASM)
         y = tl.dot(h, tl.trans(b), y, input_precision="ieee")
     where = stream * out_stream + sample * N
-    _finish(y, bias, residual, kept, scale, shift, alpha, inverse, out, row, n, where, rows, N, RESIDUAL, KEEP, AFFINE)
+    _finish(
+        y,
+        bias,
+        residual,
+        kept,
+        scale,
+        shift,
+        alpha,
+        inverse,
+        out,
+        row,
+        n,
+        where,
+        rows,
+        N,
+        RESIDUAL,
+        KEEP,
+        AFFINE,
+        ACTIVE,
+    )
 
 
 @triton.jit(do_not_specialize=["rows", "samples"])

@@ -6,6 +6,7 @@ may be a window into a larger one. Arithmetic is float32; an output is rounded t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -40,11 +41,11 @@ class Depthwise:
 
 @dataclass(frozen=True, slots=True)
 class Pointwise:
-    """A matrix product for each sample, then scale and shift if present, then a snake activation."""
+    """A matrix product for each sample, then scale and shift, then a snake activation, if present."""
 
     weight: Tensor  # [n, c], in the dtype of the input
     bias: Tensor  # [n] float32
-    snake: Snake
+    snake: Snake | None
     affine: tuple[Tensor, Tensor] | None = None  # scale and shift, [n] float32
 
 
@@ -66,7 +67,8 @@ def pointwise(x: Tensor, conv: Pointwise, out: Tensor, residual: Tensor | None, 
     if residual is not None:
         y = y + residual
     scale, shift = conv.affine or (1.0, 0.0)
-    out.copy_(conv.snake(y * scale + shift))
+    x = y * scale + shift
+    out.copy_(conv.snake(x) if conv.snake else x)
     return y if keep else None
 
 
@@ -75,6 +77,39 @@ def depthwise_pointwise(
 ) -> Tensor | None:
     """`pointwise` of `depthwise`."""
     return pointwise(depthwise(past, first), second, out, residual, keep)
+
+
+def residual_units(
+    x: Tensor,
+    before: Tensor,
+    after: Tensor,
+    out: Tensor,
+    upsample: Pointwise,
+    units: Sequence[tuple[Depthwise, Pointwise]],
+    pairs: bool,
+) -> None:
+    """The residual units behind an upsampling, whose result x [b, T, c] is, without its activation, to `out` [b, T, c].
+
+    before [b, reach of all units, c] holds the past inputs of each unit; those for the next samples go to `after`. With
+    `pairs` x [b, 1 + T / 2, 2c] is the input of the upsampling, whose product is part of the computation.
+    """
+    if pairs:
+        y = torch.cat([x[:, :-1], x[:, 1:]], 2).float() @ upsample.weight.float().T + upsample.bias
+        x = y.view(out.shape)
+    channels = out.shape[2]
+    assert upsample.snake is not None
+    active = Snake(upsample.snake.alpha[:channels], upsample.snake.inverse[:channels])(x.float()).to(out.dtype)
+    residual = x.float()
+    start = 0
+    for first, second in units:
+        past = torch.cat([before[:, start : start + first.reach], active], 1)
+        after[:, start : start + first.reach] = past[:, past.shape[1] - first.reach :]
+        start += first.reach
+        active = torch.empty_like(out)
+        kept = depthwise_pointwise(past, first, second, active, residual, True)
+        assert kept is not None
+        residual = kept
+    out.copy_(active)
 
 
 def mix_down(past: Tensor, taps: Tensor, bias: Tensor) -> Tensor:

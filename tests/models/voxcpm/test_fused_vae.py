@@ -13,6 +13,7 @@ from voxcpm_grpc.models.voxcpm.vae import StreamingDecoder, build_decoder
 
 TOOL = Path(__file__).parents[3] / "tools" / "make_checkpoint.py"
 SMALL: dict[str, Any] = {"decoder_dim": 24, "latent_dim": 6, "decoder_rates": [3, 2]}
+LONG: dict[str, Any] = SMALL | {"decoder_rates": [27, 2]}  # many samples of a frame
 NOISE_DB, PEAK = 45, 0.03  # float16 against float32: signal over error, and the largest error over the signal's rms
 DEVICES = [
     "cpu",
@@ -94,6 +95,63 @@ def test_more_streams_than_one_group_of_windows(fused, monkeypatch):
     assert (audio - exact).abs().max() < 1e-5 * exact.abs().max()
 
 
+@pytest.fixture(params=[False, True], ids=["sums", "pairs"])
+def units_of_two_streams(request, monkeypatch):
+    """In place of the kernel: the units of a block of stride 2 by their definition, for two streams and more."""
+    from voxcpm_grpc.kernels import conv_reference
+    from voxcpm_grpc.kernels.cuda.compiler import KernelUnavailable
+
+    calls = []
+
+    class Units:
+        def __init__(self, upsample, units):
+            if len(upsample.bias) != 2 * len(units[0][0].bias):
+                raise KernelUnavailable("the first block")
+            self.modules, self.pairs = (upsample, units), request.param
+
+        def serves(self, streams, samples):
+            return streams >= 2 and samples >= 54
+
+        def __call__(self, x, before, after, out):
+            calls.append(len(x))
+            conv_reference.residual_units(x, before, after, out, *self.modules, self.pairs)
+
+    monkeypatch.setattr("voxcpm_grpc.models.voxcpm.fused_vae.ResidualUnits", Units)
+    return calls
+
+
+def test_units_in_one_launch_replace_their_past_inputs(fused, units_of_two_streams):
+    net = truth("cpu", **LONG)
+    decoder = fused(net, torch.float32)
+    patches, slot = latents(2, 4, 6, "cpu"), torch.tensor([3, 1])
+    state = memory(decoder, 5, "cpu")
+    state[[0, 2, 4]] = 7
+    pieces = [decoder.decode(x, state, slot) for x in patches.split([1, 2, 1], dim=1)]
+    exact = whole(net, patches)
+    assert units_of_two_streams == [2, 2, 2]
+    assert (torch.cat(pieces, 1) - exact).abs().max() < 1e-5 * exact.abs().max()
+    assert (state[[0, 2, 4]] == 7).all()
+
+
+def alternated(decoder, patches: torch.Tensor, counts: list[int]) -> torch.Tensor:
+    """The audio of streams that are decoded in groups of another size at each step."""
+    streams, device = len(patches), patches.device.type
+    state, order = memory(decoder, streams, device), torch.arange(streams, device=device)
+    steps = [
+        torch.cat([decoder.decode(patches[rows, i : i + 1], state, rows) for rows in order.split(count)])
+        for i, count in enumerate(counts)
+    ]
+    return torch.cat(steps, 1)
+
+
+def test_streams_move_between_numbers_of_streams(fused, units_of_two_streams):
+    net = truth("cpu", **LONG)
+    patches = latents(3, 6, 6, "cpu")
+    audio, exact = alternated(fused(net, torch.float32), patches, [3, 1, 2, 1, 1, 3]), whole(net, patches)
+    assert units_of_two_streams == [3, 2, 3]
+    assert (audio - exact).abs().max() < 1e-5 * exact.abs().max()
+
+
 def test_modules_of_another_design_are_refused(fused):
     net = truth("cpu", **SMALL)
     with pytest.raises(ValueError, match="fused decoder"):
@@ -141,6 +199,11 @@ class TestReleasedSize:
         unused = torch.ones(80, dtype=torch.bool, device="cuda")
         unused[order] = False
         assert not state[:80][unused].any()
+
+    def test_streams_move_between_numbers_of_streams(self, net, decoder):
+        patches = latents(33, 7, 64, "cuda")
+        audio = alternated(decoder, patches, [33, 1, 16, 8, 33, 12, 16])
+        assert_near(audio, whole(net, patches))
 
     def test_streaming_is_near_the_whole_result(self, net, decoder):
         patches = latents(1, 12, 64, "cuda")

@@ -104,20 +104,22 @@ def compile_cuda(name: str, constants: Mapping[str, int] | None = None, *, befor
 
     Raises KernelUnavailable with the compiler's message.
     """
-    text = f'#include "{HEADER}"\n{before}\n#line 1 "{name}"\n{(SOURCES / name).read_text("utf-8")}'
+    text = f'#include "{HEADER}"\n{before}\n#line 1 "{name}"\n{(SOURCES / name).read_text("utf-8")}'.encode()
+    headers = {path.name.encode(): path.read_bytes() for path in sorted(SOURCES.glob("*.cuh"))}
     options = [b"--gpu-architecture=sm_90a", b"--std=c++17"]
     options += [f"-D{constant}={value}".encode() for constant, value in (constants or {}).items()]
-    header = (SOURCES / HEADER).read_bytes()
     try:
         from cuda.bindings import nvrtc
         from triton.runtime.cache import get_cache_manager
 
         version = repr(checked(nvrtc.nvrtcVersion(), many=True)).encode()
-        key = hashlib.sha256(b"\0".join([text.encode(), header, *options, version])).hexdigest()
+        key = hashlib.sha256(b"\0".join([text, *headers.values(), *options, version])).hexdigest()
         cache = get_cache_manager(key)
         if path := cache.get_file(CACHED):
             return Path(path).read_bytes()
-        program = checked(nvrtc.nvrtcCreateProgram(text.encode(), name.encode(), 1, [header], [HEADER.encode()]))
+        program = checked(
+            nvrtc.nvrtcCreateProgram(text, name.encode(), len(headers), list(headers.values()), list(headers))
+        )
         if int(nvrtc.nvrtcCompileProgram(program, len(options), options)[0]) != 0:
             log = bytes(checked(nvrtc.nvrtcGetProgramLogSize(program)))
             checked(nvrtc.nvrtcGetProgramLog(program, log))

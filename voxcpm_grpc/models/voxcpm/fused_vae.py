@@ -8,7 +8,8 @@ window to window, and copies the ends of the windows back, so that no module rea
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+import logging
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -16,7 +17,11 @@ from torch import Tensor
 from voxcpm_grpc.kernels import conv
 from voxcpm_grpc.kernels.conv_reference import Depthwise, Pointwise, Snake
 from voxcpm_grpc.kernels.conv_state import BLOCK, load_windows, store_windows
+from voxcpm_grpc.kernels.cuda.compiler import KernelUnavailable
+from voxcpm_grpc.kernels.residual_units import ResidualUnits
 from voxcpm_grpc.models.voxcpm import vae
+
+logger = logging.getLogger(__name__)
 
 FUSED_CHANNELS = 128  # with more channels the programs of a single launch for a residual unit would repeat too much
 GROUP = 64  # streams whose windows exist at the same time: 8 MB each at the released size
@@ -30,6 +35,11 @@ class Window:
     channels: int
     reach: int
     rate: int
+    replaced: bool = False  # a kernel writes all past samples for the next step, behind those before it
+
+    def new(self, frames: int) -> int:
+        """Samples behind the past ones."""
+        return self.reach if self.replaced else frames * self.rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +49,36 @@ class Block:
     upsample: Pointwise
     stride: int
     units: tuple[tuple[Depthwise, Pointwise], ...]
+    windows: tuple[Window, ...]  # of the upsampling, then of each unit
+    kernel: ResidualUnits | None  # computes the units of many streams
+
+    @property
+    def rate(self) -> int:
+        """Samples of a frame behind the upsampling."""
+        return self.windows[-1].rate
+
+    @property
+    def joined(self) -> tuple[Window, ...]:
+        """The windows if the kernel computes the units: it has the past samples of all of them in one."""
+        entry, *units = self.windows
+        return entry, replace(units[0], reach=sum(w.reach for w in units), replaced=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The windows of a stream in its row of the workspace, for a number of frames."""
+    """The windows of a stream in its row of the workspace, for a number of frames and a choice of kernels."""
 
+    windows: tuple[Window, ...]
     starts: tuple[int, ...]  # offsets in elements
     width: int
     runs: Tensor  # argument of `load_windows`
 
 
 class FusedDecoder:
-    """A `vae.Decoder` in few launches. The memory of a stream holds the samples of each module as rows of channels."""
+    """A `vae.Decoder` in few launches. The memory of a stream holds the samples of each module as rows of channels.
+
+    The memory is the same whether a kernel computes all units of a block or not, so the number of streams may change.
+    """
 
     def __init__(self, net: vae.StreamingNet, dtype: torch.dtype) -> None:
         self.dtype = dtype
@@ -60,21 +87,17 @@ class FusedDecoder:
         first, widen = (_take(modules, vae.CausalConv) for _ in range(2))
         self.first = _depthwise(first, None)
         self.widen = _pointwise(widen.weight[..., 0], widen.bias, *_entry(modules), dtype)
-        windows, rate = [Window(len(self.first.bias), self.first.reach, 1)], 1
-        blocks = []
+        blocks, rate = [], 1
         while isinstance(modules[0], vae.CausalUpsample):
-            block = _block(modules, dtype)
-            windows.append(Window(block.upsample.weight.shape[1] // 2, 1, rate))
-            rate *= block.stride
-            windows += [Window(len(d.bias), d.reach, rate) for d, _ in block.units]
-            blocks.append(block)
+            blocks.append(_block(modules, dtype, rate))
+            rate = blocks[-1].rate
+        self.blocks, self.rate = tuple(blocks), rate
         last = _take(modules, vae.CausalConv)
         self.taps, self.bias = last.weight[0].T.contiguous(), last.bias
-        windows.append(Window(self.taps.shape[1], len(self.taps) - 1, rate))
-        self.blocks, self.windows, self.rate = tuple(blocks), tuple(windows), rate
+        windows = self._windows((False,) * len(blocks))
         if sum(w.channels * w.reach for w in windows) != net.memory or modules != [vae.saturate]:
             raise ValueError("the fused decoder does not support these modules")
-        self._layout = functools.cache(self._lay_out)
+        self._layouts = functools.cache(self._lay_out_all)
 
     @torch.inference_mode()
     def decode(self, patches: Tensor, state: Tensor, slot: Tensor) -> Tensor:
@@ -85,21 +108,27 @@ class FusedDecoder:
 
     def _decode(self, frames: Tensor, state: Tensor, slot: Tensor) -> Tensor:
         streams, count = frames.shape[:2]
-        layout = self._layout(count, state.device)
+        joined = self._joined(streams, count)
+        layout = self._layouts(count, state.device)[joined]
         workspace = torch.empty(streams, layout.width, dtype=self.dtype, device=state.device)
         # [b, reach + T, c] each
         past = [
-            workspace[:, start : start + (w.reach + count * w.rate) * w.channels].unflatten(1, (-1, w.channels))
-            for start, w in zip(layout.starts, self.windows, strict=True)
+            workspace[:, start : start + (w.reach + w.new(count)) * w.channels].unflatten(1, (-1, w.channels))
+            for start, w in zip(layout.starts, layout.windows, strict=True)
         ]
-        new = [x[:, w.reach :] for x, w in zip(past, self.windows, strict=True)]
+        new = [x[:, w.reach :] for x, w in zip(past, layout.windows, strict=True)]
         load_windows(state, slot, frames, workspace, layout.runs, self.first.reach * frames.shape[2])
         i = 1
         conv.depthwise_pointwise(past[0], self.first, self.widen, new[i], None, False)
-        for block in self.blocks:
+        for block, join in zip(self.blocks, joined, strict=True):
             pairs = past[i].as_strided(  # each sample with the one before it
                 (streams, past[i].shape[1] - 1, 2 * past[i].shape[2]), past[i].stride(), past[i].storage_offset()
             )
+            if join and block.kernel:
+                x = past[i] if block.kernel.pairs else self._upsampled(pairs, block)
+                block.kernel(x, past[i + 1][:, : layout.windows[i + 1].reach], new[i + 1], new[i + 2])
+                i += 2
+                continue
             kept = conv.pointwise(pairs, block.upsample, new[i + 1].view(*pairs.shape[:2], -1), None, True)
             i += 1
             x = None if kept is None else kept.view(new[i].shape)
@@ -111,6 +140,12 @@ class FusedDecoder:
         store_windows(state, slot, workspace, layout.runs)
         return audio
 
+    def _upsampled(self, pairs: Tensor, block: Block) -> Tensor:
+        streams, samples, _ = pairs.shape
+        x = torch.empty(streams, samples, len(block.upsample.bias), dtype=self.dtype, device=pairs.device)
+        conv.pointwise(pairs, replace(block.upsample, snake=None), x, None, False)
+        return x.view(streams, samples * block.stride, -1)
+
     def _unit(
         self, past: Tensor, first: Depthwise, second: Pointwise, out: Tensor, x: Tensor | None, keep: bool
     ) -> Tensor | None:
@@ -118,15 +153,31 @@ class FusedDecoder:
             return conv.depthwise_pointwise(past, first, second, out, x, keep)
         return conv.pointwise(conv.depthwise(past, first), second, out, x, keep)
 
-    def _lay_out(self, frames: int, device: torch.device) -> Layout:
-        starts, runs, offset, start = [], [], 0, 0
-        for w in self.windows:
-            starts.append(start)
-            size, new = w.reach * w.channels, frames * w.rate * w.channels
-            for begin in range(0, size, BLOCK):
-                runs.append((offset + begin, start + begin, start + new + begin, min(BLOCK, size - begin)))
-            offset, start = offset + size, -(-(start + size + new) // ALIGNMENT) * ALIGNMENT
-        return Layout(tuple(starts), start, torch.tensor(runs, dtype=torch.int32).to(device))
+    def _joined(self, streams: int, frames: int) -> tuple[bool, ...]:
+        """For each block whether its kernel computes the units."""
+        return tuple(b.kernel is not None and b.kernel.serves(streams, frames * b.rate) for b in self.blocks)
+
+    def _windows(self, joined: tuple[bool, ...]) -> tuple[Window, ...]:
+        windows = [Window(len(self.first.bias), self.first.reach, 1)]
+        for block, join in zip(self.blocks, joined, strict=True):
+            windows += block.joined if join else block.windows
+        return *windows, Window(self.taps.shape[1], len(self.taps) - 1, self.rate)
+
+    def _lay_out_all(self, frames: int, device: torch.device) -> dict[tuple[bool, ...], Layout]:
+        """The layouts of all numbers of streams, because a call whose layout is new cannot be captured."""
+        choices = {self._joined(streams, frames) for streams in range(1, GROUP + 1)}
+        return {joined: _lay_out(self._windows(joined), frames, device) for joined in choices}
+
+
+def _lay_out(windows: tuple[Window, ...], frames: int, device: torch.device) -> Layout:
+    starts, runs, offset, start = [], [], 0, 0
+    for w in windows:
+        starts.append(start)
+        size, new = w.reach * w.channels, w.new(frames) * w.channels
+        for begin in range(0, size, BLOCK):
+            runs.append((offset + begin, start + begin, start + new + begin, min(BLOCK, size - begin)))
+        offset, start = offset + size, -(-(start + size + new) // ALIGNMENT) * ALIGNMENT
+    return Layout(windows, tuple(starts), start, torch.tensor(runs, dtype=torch.int32).to(device))
 
 
 def _take(modules: list, kind: type):
@@ -141,7 +192,7 @@ def _entry(modules: list) -> tuple[vae.Snake, vae.ChannelAffine | None]:
     return _take(modules, vae.Snake), affine
 
 
-def _block(modules: list, dtype: torch.dtype) -> Block:
+def _block(modules: list, dtype: torch.dtype, rate: int) -> Block:
     up = _take(modules, vae.CausalUpsample)
     branches = []
     while isinstance(modules[0], vae.ResidualUnit):
@@ -157,7 +208,18 @@ def _block(modules: list, dtype: torch.dtype) -> Block:
         units.append(
             (_depthwise(wide, _snake(snake)), _pointwise(narrow.weight[..., 0], narrow.bias, *following, dtype))
         )
-    return Block(upsample, up.stride, tuple(units))
+    windows = [Window(weight.shape[1] // 2, 1, rate)]
+    windows += (Window(len(first.bias), first.reach, rate * up.stride) for first, _ in units)
+    return Block(upsample, up.stride, tuple(units), tuple(windows), _kernel(upsample, units))
+
+
+def _kernel(upsample: Pointwise, units: list[tuple[Depthwise, Pointwise]]) -> ResidualUnits | None:
+    """The kernel for residual units. None if it does not serve them."""
+    try:
+        return ResidualUnits(upsample, units)
+    except KernelUnavailable as error:
+        logger.info("residual units use one or two launches each, not one for all: %s", error)
+        return None
 
 
 def _depthwise(module: vae.CausalConv, snake: Snake | None) -> Depthwise:
