@@ -7,9 +7,8 @@ from enum import Enum, auto
 
 import triton
 
+from voxcpm_grpc.kernels.arrivals import COUNT
 from voxcpm_grpc.kernels.skinny_gemm import Tile
-
-MAX_TILES = 1024  # limit of the tiles of one launch, far above what the tables below need
 
 
 class Epilogue(Enum):
@@ -103,4 +102,4 @@ def choose_tile(epilogue: Epilogue, rows: int, outputs: int, inputs: int) -> Til
     tile = next((tiles.get(epilogue) for limit, tiles in table if rows <= limit), None)
     if tile is None or outputs % tile.columns or inputs % (tile.depth * tile.splits):
         return None
-    return tile if outputs // tile.columns * triton.cdiv(rows, tile.rows) <= MAX_TILES else None
+    return tile if outputs // tile.columns * triton.cdiv(rows, tile.rows) <= COUNT else None

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from voxcpm_grpc.attention import RowNorm
 from voxcpm_grpc.kernels.fused_rowwise import norm_swiglu, rms_norm, swiglu
-from voxcpm_grpc.kernels.gemm_tiles import MAX_TILES, Epilogue, Tile, choose_tile
+from voxcpm_grpc.kernels.gemm_tiles import Epilogue, Tile, choose_tile
 from voxcpm_grpc.kernels.gemv import gemv_linear_add, gemv_norm_gated, gemv_norm_linear
 from voxcpm_grpc.kernels.library_rows import rows_to_compute
 from voxcpm_grpc.kernels.skinny_gemm import linear_add, norm_gated, norm_linear
@@ -32,9 +32,6 @@ class TritonOps:
 
     def __init__(self, device: torch.device, *, tiled: bool) -> None:
         """`tiled` enables the tiles of `skinny_gemm` for two rows and more; otherwise the library's products serve."""
-        # Programs that share an output count their arrivals here. All transformers run on one stream, so one set of
-        # counters is enough.
-        self.counters = torch.zeros(MAX_TILES, dtype=torch.int32, device=device)
         self.tiled = tiled
 
     def prepare(self, norm: RMSNorm, linear: Linear) -> tuple[RMSNorm, Linear]:
@@ -102,7 +99,7 @@ class TritonOps:
                 linear.low_rank.add(total, x, adapter, scale=scale)
             return ResidualStream(total, exclusive=True, adapter=adapter)
         update = linear.update_beside(x, adapter)
-        total, squares = linear_add(x, weight, stream.x, scale, tile, self.counters, late=update is not None)
+        total, squares = linear_add(x, weight, stream.x, scale, tile, late=update is not None)
         if update is not None:
             update.add(total, scale=scale, squares=squares)
         return ResidualStream(total, squares, exclusive=True, adapter=adapter)
