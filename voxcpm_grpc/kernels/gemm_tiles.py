@@ -77,17 +77,17 @@ _WIDE: Tiles = (
     (
         32,
         {
-            Epilogue.NONE: Tile(rows=64, columns=32, depth=128, stages=5),
-            Epilogue.GATED: Tile(rows=64, columns=16, depth=128, stages=3),
-            Epilogue.ADD: Tile(rows=64, columns=64, depth=128, splits=4, stages=5),
+            Epilogue.NONE: Tile(rows=32, columns=64, depth=128, stages=5, swap=True),
+            Epilogue.GATED: Tile(rows=32, columns=64, depth=128, swap=True),
+            Epilogue.ADD: Tile(rows=32, columns=64, depth=128, splits=4, stages=5, swap=True, ahead=8),
         },
     ),
     (
         64,
         {
             Epilogue.NONE: Tile(rows=64, columns=32, depth=128, stages=5),
-            Epilogue.GATED: Tile(rows=64, columns=64, depth=128),
-            Epilogue.ADD: Tile(rows=64, columns=32, depth=128, splits=2, stages=5),
+            Epilogue.GATED: Tile(rows=64, columns=64, depth=64, stages=7),
+            Epilogue.ADD: Tile(rows=64, columns=32, depth=128, splits=2, stages=5, ahead=8),
         },
     ),
 )
