@@ -24,6 +24,7 @@ from torch import Tensor
 from benchmarks.measuring.environment import command, versions
 from benchmarks.measuring.flags import command_parser, integers
 from voxcpm_grpc.attention import PagedKV, PagedRows, Rotation
+from voxcpm_grpc.kernels.graph import Graph, GraphPool, Priority
 from voxcpm_grpc.layers.ops import Ops
 from voxcpm_grpc.layers.transformer import StackShape, Transformer
 from voxcpm_grpc.layers.weights import Weights
@@ -190,9 +191,7 @@ def median(work: Callable[[], object], repeats: int = 31) -> float:
     """The median seconds of a replay of what `work` launches. It runs once before the capture, to compile."""
     work()
     torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        result = work()  # kept, because the graph writes into it
+    graph = Graph(work, GraphPool(Priority.STEP, DEVICE))
     times = []
     for _ in range(repeats + 5):
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -201,7 +200,6 @@ def median(work: Callable[[], object], repeats: int = 31) -> float:
         end.record()
         times.append((start, end))
     torch.cuda.synchronize()
-    del result
     return statistics.median(start.elapsed_time(end) for start, end in times[5:]) / 1e3
 
 

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from voxcpm_grpc.kernels import reference
+from voxcpm_grpc.kernels.arrivals import COUNT, arrivals
 
 WIDE = {"rows": 16, "columns": 32, "depth": 64}
 SWAPPED = {**WIDE, "swap": True}
@@ -59,13 +60,12 @@ def test_normalized_input_is_not_normalized_again(skinny_gemm, target, agree):
 @every_tile
 def test_linear_add(skinny_gemm, target, agree, rows, splits, shape):
     x, residual, weight = operands(target, rows, 192, 64)
-    counters = torch.zeros(8, dtype=torch.int32, device=x.device)
     tile = skinny_gemm.Tile(**shape, splits=splits)
     for _ in range(2):  # a launch leaves the counters as the next one needs them
-        out, squares = skinny_gemm.linear_add(x, weight, residual, 0.5, tile, counters)
+        out, squares = skinny_gemm.linear_add(x, weight, residual, 0.5, tile)
         agree(out, exact(reference.linear_add, x, weight, residual, 0.5))
         torch.testing.assert_close(squares.sum(0), out.float().square().sum(1))
-        assert not counters.any()
+        assert not arrivals(x.device, 8).any()
 
 
 def test_a_tile_that_does_not_divide_the_weights_is_refused(skinny_gemm, target):
@@ -74,8 +74,8 @@ def test_a_tile_that_does_not_divide_the_weights_is_refused(skinny_gemm, target)
         skinny_gemm.linear_add(x, weight, residual, 1.0, skinny_gemm.Tile(**WIDE))
 
 
-def test_too_few_counters_are_refused(skinny_gemm, target):
-    x, residual, weight = operands(target, 17, 128, 64)
+def test_too_many_tiles_are_refused(skinny_gemm, target):
+    x, residual, weight = operands(target, COUNT * 16, 128, 64)
     tile = skinny_gemm.Tile(**WIDE, splits=2)
-    with pytest.raises(ValueError, match="4 counters"):
-        skinny_gemm.linear_add(x, weight, residual, 1.0, tile, torch.zeros(3, dtype=torch.int32, device=x.device))
+    with pytest.raises(ValueError, match=f"there are {COUNT}"):
+        skinny_gemm.linear_add(x, weight, residual, 1.0, tile)

@@ -82,6 +82,7 @@ def _reports(gpu: Gpu) -> dict[str, Any]:
         "get_device_name": gpu.product,
         "get_device_properties": properties,
         "mem_get_info": (MEMORY, MEMORY),
+        "is_current_stream_capturing": False,
         "memory_allocated": 0,
         "max_memory_allocated": 0,
         "stream": contextlib.nullcontext(),

@@ -28,9 +28,8 @@ class TritonAttention:
         keys, values = kv.k[layer], kv.v[layer]
         cos, sin = (None, None) if rotate is None else (rotate.cos[:, 0], rotate.sin[:, 0])
         if rows.max_rows == 1 and q.shape[0] == rows.context.shape[0]:
-            return decode_attention(
-                q, k, v, cos, sin, keys, values, rows.context, rows.block_table, rows.write, rows.max_context
-            )
+            paged = keys, values, rows.context, rows.block_table, rows.write, rows.max_context
+            return decode_attention(q, k, v, cos, sin, *paged, first=layer == 0)
         if cos is None or sin is None:
             write_kv(k, v, keys, values, rows.write)
         else:

@@ -1,7 +1,8 @@
 """Attention of one new row of each sequence over its paged context: rotation, KV write and attention in one launch.
 
 Every key of a context except the newest was written by an earlier step, so a program loads its first block of keys
-before its queries exist (see `launch`).
+before its queries exist (see `launch`). Contexts are read in parts. From 8 sequences on, the program that completes the
+last part of a context adds the parts up. With fewer, each has so many parts that a second launch adds them up sooner.
 """
 
 # pyright: reportArgumentType=false, reportCallIssue=false
@@ -14,8 +15,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from voxcpm_grpc.kernels.arrivals import arrivals
 from voxcpm_grpc.kernels.attention import add_parts, count_splits
 from voxcpm_grpc.kernels.launch import launch_next, overlaps, wait
+
+_ADDS_ITSELF = 8  # sequences of a launch that adds parts up by itself
+_AT_ONCE = tl.constexpr(8)  # parts that are read at a time
 
 
 def decode_attention(
@@ -31,12 +36,14 @@ def decode_attention(
     write: Tensor,
     max_context: int,
     *,
+    first: bool = True,
     splits: int | None = None,
 ) -> Tensor:
     """Computes `reference.decode_attention`. q, k and v may be slices of one projection.
 
     The launch depends on shapes and max_context only, not on the content of tensors, so it can be captured in a CUDA
-    graph. `splits` overrides the number of parts of a context.
+    graph. Only if all other arguments than q, k and v were complete before an earlier attention began, as in all layers
+    of a step but the first, may `first` be False. `splits` overrides the number of parts of a context.
     """
     sequences, heads, size = q.shape
     page_size, groups = k_pages.shape[1:3]
@@ -55,6 +62,7 @@ def decode_attention(
     part = out if splits == 1 else q.new_empty(sequences, splits, heads, size, dtype=torch.float32)
     # The largest score and the sum of weights of each part, which are needed to add parts up.
     stats = q.new_empty(sequences, splits, heads, 2, dtype=torch.float32) if splits > 1 else part
+    adds = splits > 1 and sequences >= _ADDS_ITSELF
     overlap = overlaps(q.device)
     _decode_attention_kernel[(splits, sequences * groups)](
         q,
@@ -64,8 +72,10 @@ def decode_attention(
         q if sin is None else sin,
         k_pages,
         v_pages,
+        out,
         part,
         stats,
+        arrivals(q.device, sequences * groups) if adds else part,
         context,
         block_table,
         write,
@@ -80,15 +90,17 @@ def decode_attention(
         SIZE=size,
         PAGE=page_size,
         TILE=max(16, triton.next_power_of_2(repeat)),
+        ENTRIES=triton.next_power_of_2(repeat),
         KEYS=32 if q.dtype == torch.float32 else 64,
         WIDTH=max(16, triton.next_power_of_2(size)),
         ROTATE=cos is not None,
         SPLIT=splits > 1,
+        ADDS=adds,
         OVERLAP=overlap,
         num_warps=8 if q.dtype == torch.float32 else 4,  # in float32 the registers of 4 do not suffice
-        **({"launch_pdl": True} if overlap else {}),
+        **({"launch_pdl": True} if overlap and not first else {}),
     )
-    if splits > 1:
+    if splits > 1 and not adds:
         add_parts(part, stats, out, splits)
     return out
 
@@ -104,7 +116,9 @@ def _decode_attention_kernel(
     k_pages,
     v_pages,
     out,
+    part,
     stats,
+    arrived,
     context,
     block_table,
     write,
@@ -119,10 +133,12 @@ def _decode_attention_kernel(
     SIZE: tl.constexpr,
     PAGE: tl.constexpr,
     TILE: tl.constexpr,
+    ENTRIES: tl.constexpr,
     KEYS: tl.constexpr,
     WIDTH: tl.constexpr,
     ROTATE: tl.constexpr,
     SPLIT: tl.constexpr,
+    ADDS: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
     launch_next(OVERLAP)
@@ -132,10 +148,16 @@ def _decode_attention_kernel(
     old = tl.load(context + sequence) - 1  # positions written by earlier steps; -1 for a row without a sequence
     first = 0
     end = old
+    parts = 1
     if SPLIT:
-        span = tl.cdiv(tl.cdiv(old, splits), KEYS) * KEYS
+        span = tl.cdiv(tl.cdiv(tl.maximum(old, 1), splits), KEYS) * KEYS
         first = split * span
         end = tl.minimum(old, first + span)
+        parts = splits
+        if ADDS:
+            parts = tl.cdiv(tl.maximum(old, 1), span)
+            if split >= parts:
+                return  # without a wait: the other programs wait
     column = tl.arange(0, WIDTH)
     wide = column < SIZE
     table = block_table + sequence * table_row
@@ -181,16 +203,65 @@ def _decode_attention_kernel(
         top = new_top
         key, value = next_key, next_value
 
-    if SPLIT:
+    if parts > 1:
         index = (sequence * splits + split).to(tl.int64) * (GROUPS * REPEAT) + head
         tl.store(stats + index * 2, top, mask=entry < REPEAT)
         tl.store(stats + index * 2 + 1, total, mask=entry < REPEAT)
         if (first < end) | (split == 0):
-            tl.store(out + index[:, None] * SIZE + column[None, :], acc, mask=valid)
-    else:
-        acc = acc / tl.where(total == 0.0, 1.0, total)[:, None]
-        where = (sequence * (GROUPS * REPEAT) + head)[:, None] * SIZE + column[None, :]
-        tl.store(out + where, acc.to(out.dtype.element_ty), mask=valid)
+            tl.store(part + index[:, None] * SIZE + column[None, :], acc, mask=valid)
+        if ADDS:
+            tl.debug_barrier()
+            counter = arrived + tl.program_id(1)
+            if tl.atomic_add(counter, 1, sem="acq_rel") < parts - 1:
+                return
+            tl.store(counter, 0)
+            own = group * REPEAT + tl.arange(0, ENTRIES)
+            own_end = (group + 1) * REPEAT
+            _add_parts(out, part, stats, sequence, splits, parts, own, own_end, GROUPS * REPEAT, SIZE, WIDTH)
+        return
+    acc = acc / tl.where(total == 0.0, 1.0, total)[:, None]
+    where = (sequence * (GROUPS * REPEAT) + head)[:, None] * SIZE + column[None, :]
+    tl.store(out + where, acc.to(out.dtype.element_ty), mask=valid)
+
+
+@triton.jit
+def _add_parts(
+    out,
+    part,
+    stats,
+    sequence,
+    splits,
+    parts,
+    head,
+    end,
+    HEADS: tl.constexpr,
+    SIZE: tl.constexpr,
+    WIDTH: tl.constexpr,
+):
+    """Add up the parts of the heads `head` before `end` in a fixed order: the sum does not depend on timing."""
+    column = tl.arange(0, WIDTH)
+    valid = (head < end)[:, None] & (column < SIZE)[None, :]
+    top = tl.full([head.shape[0]], float("-inf"), tl.float32)
+    total = tl.zeros([head.shape[0]], tl.float32)
+    acc = tl.zeros([head.shape[0], WIDTH], tl.float32)
+    for start in tl.range(0, parts, _AT_ONCE, num_stages=1):  # pyright: ignore[reportGeneralTypeIssues]
+        split = start + tl.arange(0, _AT_ONCE)
+        index = (sequence * splits + split).to(tl.int64)[:, None] * HEADS + head[None, :]
+        known = (split < parts)[:, None] & (head < end)[None, :]
+        tops = tl.load(stats + index * 2, mask=known, other=float("-inf"), cache_modifier=".cg")
+        totals = tl.load(stats + index * 2 + 1, mask=known, other=0.0, cache_modifier=".cg")
+        where = index[:, :, None] * SIZE + column[None, None, :]
+        accs = tl.load(part + where, mask=known[:, :, None] & valid[None, :, :], other=0.0, cache_modifier=".cg")
+        new_top = tl.maximum(top, tl.max(tops, 0))
+        base = tl.where(head < end, new_top, 0.0)
+        factor = tl.exp2(tops - base[None, :])
+        decay = tl.exp2(top - base)
+        total = total * decay + tl.sum(totals * factor, 0)
+        acc = acc * decay[:, None] + tl.sum(accs * factor[:, :, None], 0)
+        top = new_top
+    acc = acc / tl.where(head < end, total, 1.0)[:, None]
+    where = (sequence * HEADS + head)[:, None] * SIZE + column[None, :]
+    tl.store(out + where, acc.to(out.dtype.element_ty), mask=valid)
 
 
 @triton.jit

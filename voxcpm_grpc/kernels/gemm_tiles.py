@@ -7,9 +7,8 @@ from enum import Enum, auto
 
 import triton
 
+from voxcpm_grpc.kernels.arrivals import COUNT
 from voxcpm_grpc.kernels.skinny_gemm import Tile
-
-MAX_TILES = 1024  # limit of the tiles of one launch, far above what the tables below need
 
 
 class Epilogue(Enum):
@@ -78,17 +77,17 @@ _WIDE: Tiles = (
     (
         32,
         {
-            Epilogue.NONE: Tile(rows=64, columns=32, depth=128, stages=5),
-            Epilogue.GATED: Tile(rows=64, columns=16, depth=128, stages=3),
-            Epilogue.ADD: Tile(rows=64, columns=64, depth=128, splits=4, stages=5),
+            Epilogue.NONE: Tile(rows=32, columns=64, depth=128, stages=5, swap=True),
+            Epilogue.GATED: Tile(rows=32, columns=64, depth=128, swap=True),
+            Epilogue.ADD: Tile(rows=32, columns=64, depth=128, splits=4, stages=5, swap=True, ahead=8),
         },
     ),
     (
         64,
         {
             Epilogue.NONE: Tile(rows=64, columns=32, depth=128, stages=5),
-            Epilogue.GATED: Tile(rows=64, columns=64, depth=128),
-            Epilogue.ADD: Tile(rows=64, columns=32, depth=128, splits=2, stages=5),
+            Epilogue.GATED: Tile(rows=64, columns=64, depth=64, stages=7),
+            Epilogue.ADD: Tile(rows=64, columns=32, depth=128, splits=2, stages=5, ahead=8),
         },
     ),
 )
@@ -103,4 +102,4 @@ def choose_tile(epilogue: Epilogue, rows: int, outputs: int, inputs: int) -> Til
     tile = next((tiles.get(epilogue) for limit, tiles in table if rows <= limit), None)
     if tile is None or outputs % tile.columns or inputs % (tile.depth * tile.splits):
         return None
-    return tile if outputs // tile.columns * triton.cdiv(rows, tile.rows) <= MAX_TILES else None
+    return tile if outputs // tile.columns * triton.cdiv(rows, tile.rows) <= COUNT else None

@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 
 import torch
 
+from voxcpm_grpc.kernels.arrivals import captured_with, new_arrivals
 from voxcpm_grpc.kernels.cuda.status import checked
 
 T = TypeVar("T")
@@ -41,7 +42,7 @@ def _stream(device: int, priority: Priority) -> torch.cuda.Stream:
 
 
 class GraphPool:
-    """The stream and the memory of graphs that never run at the same time and therefore share memory.
+    """The stream, the memory and the counters of graphs that never run at the same time and therefore share them.
 
     PyTorch reuses the memory of one capture for another only if both are captured on the same stream. The workspace of
     cuBLAS is allocated in the first pool that uses it on a stream, and stays there.
@@ -50,6 +51,7 @@ class GraphPool:
     def __init__(self, priority: Priority, device: torch.device) -> None:
         self.stream = stream(priority, device)
         self.memory = torch.cuda.MemPool()
+        self.arrivals = new_arrivals(device)
 
 
 class Graph(Generic[T]):
@@ -67,7 +69,8 @@ class Graph(Generic[T]):
 
         # The relaxed mode allows the call to load kernels that were not used before.
         handle, mode = pool.stream.cuda_stream, runtime.cudaStreamCaptureMode.cudaStreamCaptureModeRelaxed
-        with torch.cuda.stream(pool.stream), torch.cuda.use_mem_pool(pool.memory), _no_garbage_collected():
+        placed = torch.cuda.stream(pool.stream), torch.cuda.use_mem_pool(pool.memory), captured_with(pool.arrivals)
+        with placed[0], placed[1], placed[2], _no_garbage_collected():
             checked(runtime.cudaStreamBeginCapture(handle, mode))
             try:
                 self.output: T = call()

@@ -16,6 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from voxcpm_grpc.kernels.arrivals import arrivals
 from voxcpm_grpc.kernels.launch import launch_next, overlaps, prefetch_rows, wait
 
 
@@ -59,14 +60,12 @@ def linear_add(
     residual: Tensor,
     scale: float,
     tile: Tile,
-    counters: Tensor | None = None,
     *,
     late: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Computes `reference.linear_add`, and the `squares` of the result for a norm that follows.
 
-    For `late` see `launch`. A tile with splits needs int32 `counters`, one for each tile of the output. They are zero
-    before and after.
+    For `late` see `launch`.
     """
     made = x.new_empty(weight.shape[0] // tile.columns, x.shape[0], dtype=torch.float32)
     out = _launch(
@@ -76,7 +75,6 @@ def linear_add(
         outputs=weight.shape[0],
         residual=residual,
         scale=scale,
-        counters=counters,
         made=made,
         late=late,
     )
@@ -94,7 +92,6 @@ def _launch(
     gated: bool = False,
     residual: Tensor | None = None,
     scale: float = 1.0,
-    counters: Tensor | None = None,
     made: Tensor | None = None,
     late: bool = False,
 ) -> Tensor:
@@ -104,8 +101,6 @@ def _launch(
     if not all(part.is_contiguous() for part in (x, weight, residual, squares) if part is not None):
         raise ValueError("x, weight, residual and squares must be contiguous")
     tiles, blocks = outputs // tile.columns, triton.cdiv(rows, tile.rows)
-    if tile.splits > 1 and (counters is None or counters.numel() < tiles * blocks):
-        raise ValueError(f"{tiles * blocks} counters are needed")
     out = x.new_empty(rows, outputs)
     part = x.new_empty(tile.splits, rows, outputs, dtype=torch.float32) if tile.splits > 1 else out
     parts = 0 if squares is None else squares.shape[0]
@@ -118,7 +113,7 @@ def _launch(
         out,
         out if made is None else made,
         part,
-        out if counters is None else counters,
+        arrivals(x.device, tiles * blocks) if tile.splits > 1 else out,
         rows,
         eps,
         scale,

@@ -13,7 +13,7 @@ from voxcpm_grpc.attention import RowNorm
 from voxcpm_grpc.kernels import gated_cuts, split_cuts
 from voxcpm_grpc.kernels.fused_rowwise import norm_swiglu, rms_norm, swiglu
 from voxcpm_grpc.kernels.gated_product import gated_product, new_packets
-from voxcpm_grpc.kernels.gemm_tiles import MAX_TILES, Epilogue, Tile, choose_tile
+from voxcpm_grpc.kernels.gemm_tiles import Epilogue, Tile, choose_tile
 from voxcpm_grpc.kernels.gemv import gemv_linear_add, gemv_norm_gated, gemv_norm_linear
 from voxcpm_grpc.kernels.launch import multiprocessors
 from voxcpm_grpc.kernels.library_rows import rows_to_compute
@@ -33,13 +33,10 @@ class TritonOps:
     """
 
     def __init__(self, device: torch.device, *, tiled: bool) -> None:
-        """`tiled` enables the tiles of `skinny_gemm` for two rows and more, and `gated_product`, where they are fast.
+        """`tiled` enables the kernels for two rows and more that are written for Hopper, where they are fast.
 
         Otherwise the library's products serve.
         """
-        # Programs that share an output count their arrivals here. All transformers run on one stream, so one set of
-        # counters is enough.
-        self.counters = torch.zeros(MAX_TILES, dtype=torch.int32, device=device)
         self.packets = new_packets(device)
         self.tiled = tiled
 
@@ -115,7 +112,7 @@ class TritonOps:
                 linear.low_rank.add(total, x, adapter, scale=scale)
             return ResidualStream(total, exclusive=True, adapter=adapter)
         update = linear.update_beside(x, adapter)
-        total, squares = linear_add(x, weight, stream.x, scale, tile, self.counters, late=update is not None)
+        total, squares = linear_add(x, weight, stream.x, scale, tile, late=update is not None)
         if update is not None:
             update.add(total, scale=scale, squares=squares)
         return ResidualStream(total, squares, exclusive=True, adapter=adapter)
