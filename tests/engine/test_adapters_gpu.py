@@ -9,7 +9,7 @@ import pytest
 import torch
 from support import goldens
 from support.checkpoints import TINY
-from support.engines import Outcome, at_rest, finished, latents, mixed_requests, run
+from support.engines import Outcome, at_rest, finished, latents, mixed_requests, run, run_arriving, watch_joins
 
 from voxcpm_grpc import lora_files
 from voxcpm_grpc.engine.engine import Engine
@@ -80,3 +80,21 @@ def test_a_mixed_batch_in_graphs_equals_each_request_alone(places, kv_positions)
         np.testing.assert_allclose(latents(outcomes[name]), latents(expected), atol=1e-3)
         np.testing.assert_allclose(outcomes[name].waveform, expected.waveform, atol=1e-3)
     assert at_rest(eng)
+
+
+@pytest.mark.parametrize("every", [1, 3])
+@pytest.mark.parametrize("places", [1, 2])
+def test_prompts_that_join_a_round_keep_their_adapter(places, every):
+    alone: dict[str, Outcome] = {}
+    for request in requests():
+        eng = adapted_engine(slots=1, graphs=False)
+        eng.add(request)
+        alone |= run(eng)
+    eng = adapted_engine(places=places)
+    eng.join_from = 1
+    joins = watch_joins(eng)
+    outcomes = run_arriving(eng, requests(), every)
+    assert joins and at_rest(eng)
+    for name, expected in alone.items():
+        assert finished(outcomes[name]).steps == finished(expected).steps
+        np.testing.assert_allclose(latents(outcomes[name]), latents(expected), atol=1e-3)

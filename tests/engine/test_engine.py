@@ -230,12 +230,14 @@ def test_a_request_added_during_a_round_is_in_the_next_one(lagging):
     eng = engine()
     launched = watch_launches(eng)
     eng.add(brief("early", 3))
-    eng.step()
+    eng.step()  # the first part of the round
+    eng.step()  # the second part
     eng.collect()
     eng.add(brief("late", 3))
     events = eng.step()
     assert [sequence.id for sequence in launched[1].steps] == ["late"]  # the other is ahead of its playback
     assert [(id, type(event)) for id, event in events] == [("early", AudioChunk), ("late", Admitted)]
+    eng.step()
     assert [(id, event.index) for id, event in eng.step() if isinstance(event, AudioChunk)] == [("late", 0)]
 
 
@@ -244,6 +246,7 @@ def test_a_request_cancelled_during_its_round_has_no_further_steps_or_results(la
     launched = watch_launches(eng)
     for request in (brief("gone", 1), brief("cancelled", 5), brief("stays", 5)):
         eng.add(request)
+    eng.step()
     eng.step()
     eng.collect()
     eng.cancel("gone")  # its only step has run and has been read

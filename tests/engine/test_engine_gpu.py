@@ -9,7 +9,19 @@ import pytest
 import torch
 from support import goldens
 from support.checkpoints import OLDER, TINY
-from support.engines import Outcome, at_rest, collect, finished, latents, mixed_requests, run, voice, watch_launches
+from support.engines import (
+    Outcome,
+    at_rest,
+    collect,
+    finished,
+    latents,
+    mixed_requests,
+    run,
+    run_arriving,
+    voice,
+    watch_joins,
+    watch_launches,
+)
 from support.traces import traced
 
 from voxcpm_grpc.engine.engine import Engine
@@ -97,6 +109,31 @@ def test_streams_of_older_models_in_captured_steps_equal_those_alone(checkpoint,
         np.testing.assert_allclose(outcomes[name].waveform, expected.waveform, atol=1e-3)
     assert (eng.stats().preemptions > 0) == (kv_positions is not None)
     assert at_rest(eng)
+
+
+@pytest.fixture(scope="module")
+def alone() -> dict[str, Outcome]:
+    """The outcome of each request with an engine of its own."""
+    outcomes = {}
+    for request in mixed_requests():
+        eng = engine(slots=1, graphs=False)
+        eng.add(request)
+        outcomes |= run(eng)
+    return outcomes
+
+
+@pytest.mark.parametrize("options", [{}, {"kv_positions": 160}, {"prefill_tokens": 24}, {"graphs": False}])
+@pytest.mark.parametrize("every", [1, 3])
+def test_prompts_that_join_a_round_give_the_speech_of_prompts_alone(alone, options, every):
+    eng = engine(**options)
+    eng.join_from = 1
+    joins = watch_joins(eng)
+    outcomes = run_arriving(eng, mixed_requests(), every)
+    assert joins and at_rest(eng)
+    for name, expected in alone.items():
+        assert finished(outcomes[name]).steps == finished(expected).steps
+        np.testing.assert_allclose(latents(outcomes[name]), latents(expected), atol=1e-3)
+        np.testing.assert_allclose(outcomes[name].waveform, expected.waveform, atol=1e-3)
 
 
 @pytest.mark.parametrize("graphs", [False, True])

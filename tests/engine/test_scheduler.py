@@ -3,54 +3,15 @@
 import contextlib
 import itertools
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.schedulers import PAGE, PLAYED, scheduler, sequence
 
-from voxcpm_grpc.engine.blocks import BlockManager
-from voxcpm_grpc.engine.places import Places
-from voxcpm_grpc.engine.prefill_budget import PrefillBudget
-from voxcpm_grpc.engine.scheduler import SWAP_MARGIN, Scheduler
+from voxcpm_grpc.engine.queues import SWAP_MARGIN
+from voxcpm_grpc.engine.scheduler import ARRIVAL_SECONDS, Scheduler
 from voxcpm_grpc.engine.sequence import Sequence
 from voxcpm_grpc.errors import Exhausted, TooLong
-from voxcpm_grpc.models.base import PromptRows
-from voxcpm_grpc.request import Priority, Request
-
-PAGE = 4
-PLAYED = 1e9  # a time when all audio has been played
-
-
-def rows(length: int, max_steps: int) -> PromptRows:
-    """A prompt of `length` text positions."""
-    return PromptRows(
-        tokens=np.arange(length),
-        audio=np.zeros(length, bool),
-        patches=np.zeros((0, 1, 1), np.float32),
-        cacheable=0,
-        primer=0,
-        max_steps=max_steps,
-    )
-
-
-def sequence(name, length, steps, credit=10**6, continues=False, batch=False):
-    priority = Priority.BATCH if batch else Priority.INTERACTIVE
-    request = Request(id=name, text="x", continues=continues, priority=priority)
-    prompt = rows(length, steps)
-    return Sequence(request=request, prompt=prompt, keys=[], credit=credit, max_steps=steps, queued_at=0.0)
-
-
-def scheduler(*, slots=4, pages=16, budget=8, most=None, max_queue=8, max_len=64):
-    return Scheduler(
-        slots=slots,
-        blocks=BlockManager(pages),
-        page_size=PAGE,
-        budget=PrefillBudget(budget, most or budget),
-        max_queue=max_queue,
-        max_len=max_len,
-        step_seconds=0.16,
-        places=Places(0),
-    )
 
 
 def run(sched, rounds=10_000, each=lambda batch: None):
@@ -168,6 +129,83 @@ def test_a_new_stream_joins_the_step_of_the_round_of_its_prefill():
     batch = sched.schedule(PLAYED)
     assert batch.opened == [batch.chunks[0].sequence] == batch.steps
     assert batch.chunks[0].starts_generation
+
+
+def streaming(*, budget=16, slots=4) -> Scheduler:
+    """A scheduler that has scheduled a round of the streams a and b, which arrived at 0."""
+    sched = scheduler(slots=slots, pages=64, budget=budget, max_len=128)
+    for name in "ab":
+        sched.add(sequence(name, 3, 20))
+    assert [seq.id for seq in sched.schedule(0.0).steps] == ["a", "b"]
+    return sched
+
+
+def test_a_prompt_joins_a_round_and_starts_in_the_next_one():
+    sched = streaming()
+    late = sequence("late", 5, 2)
+    sched.add(late)
+    joined = sched.join(2, 0.0)
+    assert joined.opened == [late] == [chunk.sequence for chunk in joined.chunks] and not joined.steps
+    assert joined.chunks[0].starts_generation and late.launched == 0
+    batch = sched.schedule(0.0)
+    assert late in batch.steps and not batch.chunks
+    assert not sched.join(3, 0.0)
+
+
+def test_joined_prompts_take_what_the_round_has_left_of_its_budget():
+    sched = streaming(budget=8)
+    assert sched.prefilled == 6
+    sched.add(sequence("late", 13, 2))
+    sizes = [sum(chunk.stop - chunk.start for chunk in sched.join(2, PLAYED).chunks)]
+    for _ in range(2):
+        prefilled = sum(chunk.stop - chunk.start for chunk in sched.schedule(PLAYED).chunks)
+        sizes += [prefilled, sum(chunk.stop - chunk.start for chunk in sched.join(2, PLAYED).chunks)]
+    assert sizes == [2, 8, 0, 3, 0]
+
+
+def test_joined_prompts_and_steps_together_are_no_more_rows_than_a_prefill():
+    sched = streaming(budget=8)
+    sched.schedule(PLAYED)
+    sched.add(sequence("late", 13, 2))
+    assert [(chunk.start, chunk.stop) for chunk in sched.join(5, PLAYED).chunks] == [(0, 3)]
+
+
+def test_joined_prompts_take_neither_slots_nor_pages_of_others():
+    sched = scheduler(slots=1, pages=4, budget=16)
+    paused = sequence("paused", 9, 6, credit=1)
+    sched.add(paused)
+    sched.schedule(0.0)
+    paused.delivered = 1
+    sched.add(sequence("late", 3, 2))
+    assert not sched.join(1, 0.0) and paused.slot is not None
+    assert sched.schedule(0.0).swapped_out == [(paused, 0)]
+
+    sched = scheduler(slots=2, pages=4, budget=16)
+    paused = sequence("paused", 9, 6, credit=1)
+    sched.add(paused)
+    sched.schedule(0.0)
+    sched.add(sequence("late", 5, 2))  # needs two of the pages, of which one is free
+    assert not sched.join(1, 0.0) and not sched.preemptions
+    assert [seq.id for seq in sched.schedule(0.0).opened] == ["late"] and sched.preemptions == 1
+
+
+def test_prompts_are_expected_soon_after_an_arrival_while_a_slot_is_free():
+    sched = streaming()
+    assert sched.expects_prompts(0.99 * ARRIVAL_SECONDS)
+    assert not sched.expects_prompts(ARRIVAL_SECONDS)
+    sched = streaming(slots=2)
+    assert not sched.expects_prompts(0.0)
+
+
+def test_prompts_that_wait_with_a_slot_or_for_a_free_one_are_expected_at_any_time():
+    sched = streaming(budget=8)
+    sched.add(sequence("long", 30, 2))
+    assert sched.expects_prompts(PLAYED)
+    sched.schedule(PLAYED)
+    assert sched.expects_prompts(PLAYED)
+    while sched.schedule(PLAYED).chunks:
+        pass
+    assert not sched.expects_prompts(PLAYED)
 
 
 def test_the_youngest_stream_is_preempted_keeps_its_slot_and_is_prefilled_again():

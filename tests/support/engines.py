@@ -59,6 +59,16 @@ def run(eng: Engine, each=lambda: None, limit=5_000, outcomes=None) -> dict[str,
     return outcomes
 
 
+def run_arriving(eng: Engine, requests: list[Request], every: int = 2) -> dict[str, Outcome]:
+    """Run requests of which one arrives every so many steps."""
+    outcomes: dict[str, Outcome] = defaultdict(Outcome)
+    for request in requests:
+        eng.add(request)
+        for _ in range(every):
+            collect(outcomes, eng.step())
+    return run(eng, outcomes=outcomes)
+
+
 def watch_launches(eng: Engine) -> list[Batch]:
     """The batches that are launched from now on. At each launch, all earlier audio must have been delivered."""
     batches: list[Batch] = []
@@ -70,6 +80,20 @@ def watch_launches(eng: Engine) -> list[Batch]:
         return launch(batch)
 
     eng.runner.launch = watched
+    return batches
+
+
+def watch_joins(eng: Engine) -> list[Batch]:
+    """The prompts that join the language models of a round from now on, batch by batch."""
+    batches: list[Batch] = []
+    advance = eng.runner.advance
+
+    def watched(steps, joined):
+        if joined:
+            batches.append(joined)
+        return advance(steps, joined)
+
+    eng.runner.advance = watched
     return batches
 
 

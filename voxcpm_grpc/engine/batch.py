@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from voxcpm_grpc.engine.places import Lora
@@ -41,3 +42,11 @@ class Batch:
     @property
     def sequences(self) -> set[Sequence]:
         return {*self.opened, *self.restored, *(chunk.sequence for chunk in self.chunks), *self.steps}
+
+    def prefills(self) -> Iterator[tuple[Sequence, Batch]]:
+        """Each sequence that is opened, restored or prefilled, with this part of its work alone."""
+        for sequence in {*self.opened, *self.restored, *(chunk.sequence for chunk in self.chunks)}:
+            opened = [one for one in self.opened if one is sequence]
+            restored = [one for one in self.restored if one is sequence]
+            chunks = [chunk for chunk in self.chunks if chunk.sequence is sequence]
+            yield sequence, Batch(opened=opened, restored=restored, loras=self.loras, chunks=chunks)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,11 +24,11 @@ from voxcpm_grpc.engine.host_copy import HostCopy
 from voxcpm_grpc.engine.kv_cache import allocate_kv, count_pages
 from voxcpm_grpc.engine.places import Places
 from voxcpm_grpc.engine.prefill_budget import PrefillBudget
-from voxcpm_grpc.engine.runner import OUT_OF_MEMORY, InFlight, PrefillError, Runner, working_memory
+from voxcpm_grpc.engine.runner import OUT_OF_MEMORY, InFlight, PrefillError, Runner, launch_all, working_memory
 from voxcpm_grpc.engine.scheduler import Scheduler
 from voxcpm_grpc.engine.sequence import Sequence
 from voxcpm_grpc.engine.slots import Slots
-from voxcpm_grpc.engine.warm_up import STEPS, codec_inputs, warm_up_requests
+from voxcpm_grpc.engine.warm_up import warm_up
 from voxcpm_grpc.errors import FailedPrecondition, Internal, InvalidRequest, Unavailable, VoxCPMError
 from voxcpm_grpc.kernels.precompile import precompile
 from voxcpm_grpc.logs import LogLine
@@ -49,8 +50,9 @@ logger = logging.getLogger(__name__)
 
 UNLIMITED_CREDIT = 1 << 62
 PREFILL_BUDGETS = {"cuda": PrefillBudget(2048, 4096), "cpu": PrefillBudget(256, 256)}  # by device type
+# Prompts join rounds of at least so many streams. The audio of fewer streams leaves a GPU no time for the launch.
+JOIN_FROM = {"cuda": 9, "cpu": 1}
 MAX_CONSECUTIVE_FAULTS = 3  # of launches; the device is then considered lost
-
 
 Result = tuple[str, Event | CodecChunk | VoxCPMError]
 
@@ -60,9 +62,12 @@ class Engine:
 
     Not thread-safe: a single thread uses it.
 
-    A round is launched as soon as the audio of the previous round has been read. A GPU still runs the language models
-    of the previous round then, so it does not idle. The new round contains no stream that has ended, and may contain
-    requests that were added in the meantime.
+    A round is launched in two parts. The first generates a patch of each stream and its audio, and is launched as soon
+    as the audio of the previous round has been read. A GPU still runs the language models of the previous round then,
+    so it does not idle. The new round contains no stream that has ended, and may contain requests that were added in
+    the meantime. The second part runs the language models on the patches. While requests arrive, it is launched when a
+    GPU has generated these and decodes them. Prompts of new requests may join it then, which costs less than a prefill
+    of their own. Otherwise it is launched with the first part.
     """
 
     def __init__(
@@ -70,22 +75,16 @@ class Engine:
     ) -> None:
         info = replace(model.info, max_queue=settings.max_queue)
         slots, max_len = info.max_slots, info.max_model_len
-        tokens = settings.prefill_tokens
-        budget = PrefillBudget(tokens, tokens) if tokens else PREFILL_BUDGETS[device.type]
+        budget = PrefillBudget(tokens, tokens) if (tokens := settings.prefill_tokens) else PREFILL_BUDGETS[device.type]
         self.model = model
         self.info = info
         self.prefix_caching = settings.prefix_caching
         self.compilation: Compilation | None = None  # of parts for later starts, which its owner may run
         on_device = Slots.allocate(model, slots, -(-max_len // settings.page_size), device)
+        sized = (model, on_device, settings.page_size, budget.most)
         if graphs:
-            precompile(
-                partial(_launch_all, model, on_device, settings.page_size, budget.most), key=repr((info, settings))
-            )
-        working = (
-            working_memory(model, on_device, settings.page_size, budget.most, graphs=graphs)
-            if device.type == "cuda"
-            else 0
-        )
+            precompile(partial(launch_all, *sized), key=repr((info, settings)))
+        working = working_memory(*sized, graphs=graphs) if device.type == "cuda" else 0
         pages = count_pages(model.layout, settings, device, slots=slots, max_len=max_len, working=working)
         kv = allocate_kv(model.layout, pages, settings.page_size, device)
         self.scheduler = Scheduler(
@@ -101,6 +100,8 @@ class Engine:
         self.runner = Runner(model, on_device, kv, graph_tokens=budget.most if graphs else None)
         self._sequences: dict[str, Sequence] = {}
         self._in_flight: InFlight | None = None  # the round whose frames are not read yet
+        self._generating: list[Sequence] = []  # the steps of that round, while its second part is not launched
+        self.join_from = JOIN_FROM[device.type]
         self._awaiting_latents: deque[tuple[Sequence, Finished, HostCopy]] = deque()  # ended sequences
         self._jobs = CodecJobs(device)
         self._results: list[Result] = []
@@ -115,10 +116,10 @@ class Engine:
         Call it before anything else. Returns the seconds of the longest step with all slots in use.
         """
         progress.report("the engine is warming up")
-        patches, counts = min(self.scheduler.budget.most, self.scheduler.max_len // 4), self.info.timesteps
-        self._run_warm_up(counts, streams=1, patches=patches)
+        timesteps, patches = self.info.timesteps, min(self.scheduler.budget.most, self.scheduler.max_len // 4)
+        warm_up(self, timesteps, streams=1, patches=patches)
         self.scheduler.blocks.clear_cache()
-        slowest = self._run_warm_up([max(counts)], streams=self.info.max_slots, patches=patches)
+        slowest = warm_up(self, [max(timesteps)], streams=self.info.max_slots, patches=patches)
         self.scheduler.blocks.clear_cache()
         self.scheduler.preemptions = self.scheduler.swaps = 0
         self._counts = dict.fromkeys(self._counts, 0)
@@ -213,64 +214,89 @@ class Engine:
     @property
     def busy(self) -> bool:
         """True if `step` has work to do now. Streams without credit do not count."""
-        return bool(self._in_flight or self._awaiting_latents or self._jobs or self._results) or self.scheduler.runnable
+        parts = self._in_flight or self._generating
+        return bool(parts or self._awaiting_latents or self._jobs or self._results) or self.scheduler.runnable
 
     def collect(self) -> None:
-        """Wait for the audio of the last round and read it. `step` does this first, and returns the audio.
+        """Wait until `step` can launch the next part of a round. `step` does this first.
 
-        A request that is added between `collect` and `step` can be in the next round.
+        Reads the audio of the last round after both of its parts. A request that is added between `collect` and `step`
+        can be in that part.
         """
-        in_flight, self._in_flight = self._in_flight, None
-        if in_flight:
-            self._read_frames(in_flight)
+        if self._in_flight and self._generating:
+            self._in_flight.wait_for_patches()
+        elif self._in_flight:
+            self._read_frames()
 
     def step(self) -> list[Result]:
-        """Launch a round and a chunk of a codec job. Returns the results of earlier ones that are available."""
+        """Launch a part of a round, and with its first part a chunk of a codec job.
+
+        Returns the results of earlier ones that are available.
+        """
         self.collect()
-        batch = self.scheduler.schedule(monotonic())
-        if batch:
-            self._launch(batch)
-        if self._in_flight and self._in_flight.ready():
-            self.collect()  # on a CPU the round is complete
-        idle = not (batch or self._results)
-        self._results += self._jobs.advance(wait=idle)
+        if self._generating:
+            self._advance(joins=True)
+        idle = False
+        if not self._in_flight:
+            batch = self.scheduler.schedule(monotonic())
+            if batch:
+                self._launch(batch)
+            if self._in_flight and self._in_flight.ready():
+                self._read_frames()  # on a CPU the audio is complete
+            idle = not (batch or self._results)
+            self._results += self._jobs.advance(wait=idle)
         while self._awaiting_latents and (idle or self._awaiting_latents[0][2].ready()):
-            self._finish_with_latents(*self._awaiting_latents.popleft())
+            sequence, event, copy = self._awaiting_latents.popleft()
+            self._results.append((sequence.id, replace_event(event, latents=copy.wait())))
         results, self._results = self._results, []
         return results
 
     def stats(self) -> Stats:
-        scheduler = self.scheduler
-        return Stats(
-            running=len(scheduler.running),
-            waiting=len(scheduler.waiting),
-            swapped=len(scheduler.swapped),
-            slots_used=self.info.max_slots - len(scheduler.free_slots),
-            slots_total=self.info.max_slots,
-            pages_used=scheduler.blocks.used,
-            pages_total=scheduler.blocks.total,
-            page_size=scheduler.page_size,
-            preemptions=scheduler.preemptions,
-            swaps=scheduler.swaps,
-            **self._counts,
-        )
-
-    def _run_warm_up(self, timesteps: Iterable[int], *, streams: int, patches: int) -> float:
-        """Run the codec and, for each count of timesteps, `streams` requests; returns the longest step in seconds."""
-        waveform, latents = codec_inputs(self.info)
-        self.encode("warm-up encode", waveform, pad_left=True)
-        self.decode("warm-up decode", latents)
-        slowest = 0.0
-        for count in timesteps:
-            for request in warm_up_requests(self.info, streams=streams, timesteps=count, patches=patches):
-                self.add(request, STEPS)
-            while self.busy:
-                started = monotonic()
-                self.step()
-                slowest = max(slowest, monotonic() - started)
-        return slowest
+        return self.scheduler.stats(**self._counts)
 
     def _launch(self, batch: Batch) -> None:
+        """Launch the first part of a round, and the second one if no prompt is to join it."""
+        self._announce(batch)
+        self._counts["steps"] += bool(batch.steps)
+        affected = {*batch.sequences, *(sequence for sequence, _ in batch.swapped_out)}
+        with self._ended_by_faults(affected):
+            for sequence, slot in batch.swapped_out:
+                sequence.saved = self.runner.save(slot, sequence)
+                affected.discard(sequence)
+                logger.debug(LogLine("swapped out", **sequence.names, slot=slot, chunks=sequence.delivered))
+            self._in_flight = self._run(batch)
+            self._restored(batch)
+            self._generating = [sequence for sequence in batch.steps if not sequence.ended]
+            if not self._generating:
+                self._consecutive_faults = 0
+        if self._in_flight and self._generating and not self._may_be_joined(self._in_flight):
+            self._advance(joins=False)
+
+    def _may_be_joined(self, in_flight: InFlight) -> bool:
+        """True if the second part of a round is launched after the patches are generated, so that prompts may join.
+
+        A GPU then idles for the time of the launch, which only prompts are worth. A CPU sends the audio earlier.
+        """
+        if len(self._generating) < self.join_from:
+            return False
+        return in_flight.generated is None or self.scheduler.expects_prompts(monotonic())
+
+    def _advance(self, *, joins: bool) -> None:
+        """Launch the second part of a round. With `joins`, prompts join it."""
+        steps, self._generating = self._generating, []
+        joined = self.scheduler.join(len(steps), monotonic()) if joins else Batch()
+        self._announce(joined)
+        with self._ended_by_faults({*steps, *joined.sequences}):
+            try:
+                self.runner.advance(steps, joined)
+            except PrefillError:
+                self._prefill_each(joined)
+                self.runner.advance(steps, Batch())
+            self._restored(joined)
+            self._consecutive_faults = 0
+
+    def _announce(self, batch: Batch) -> None:
+        """Report and count the admissions and prefills of a batch."""
         for sequence in batch.opened:
             self._counts["prefix_hit_tokens"] += sequence.cached
             event = Admitted(
@@ -280,24 +306,24 @@ class Engine:
             )
             self._results.append((sequence.id, event))
         self._counts["prefill_tokens"] += sum(chunk.stop - chunk.start for chunk in batch.chunks)
-        self._counts["steps"] += bool(batch.steps)
+
+    def _restored(self, batch: Batch) -> None:
+        for sequence in batch.restored:
+            sequence.saved = None
+            logger.debug(LogLine("restored", **sequence.names, slot=sequence.slot, chunks=sequence.delivered))
+
+    @contextmanager
+    def _ended_by_faults(self, affected: set[Sequence]) -> Iterator[None]:
+        """End these sequences if a launch fails. Raises the fault if too many followed each other."""
         try:
-            for sequence, slot in batch.swapped_out:
-                sequence.saved = self.runner.save(slot, sequence)
-                logger.debug(LogLine("swapped out", **sequence.names, slot=slot, chunks=sequence.delivered))
-            self._in_flight = self._run(batch)
-            for sequence in batch.restored:
-                sequence.saved = None
-                logger.debug(LogLine("restored", **sequence.names, slot=sequence.slot, chunks=sequence.delivered))
-            self._consecutive_faults = 0
+            yield
         except OUT_OF_MEMORY:
             raise
         except Exception:
             self._consecutive_faults += 1
-            unsaved = {sequence for sequence, _ in batch.swapped_out if sequence.saved is None}
-            affected = [sequence for sequence in batch.sequences | unsaved if not sequence.ended]
-            logger.exception("a step failed and ends %d requests", len(affected))
-            for sequence in affected:
+            running = [sequence for sequence in affected if not sequence.ended]
+            logger.exception("a step failed and ends %d requests", len(running))
+            for sequence in running:
                 self._fail(sequence, Unavailable("the engine failed in a step that served this request; try again"))
             self.scheduler.blocks.clear_cache()
             if self._consecutive_faults >= MAX_CONSECUTIVE_FAULTS:
@@ -308,26 +334,27 @@ class Engine:
         try:
             return self.runner.launch(batch)
         except PrefillError as fault:
-            self.scheduler.blocks.clear_cache()
-            for sequence in {*batch.opened, *batch.restored, *(chunk.sequence for chunk in batch.chunks)}:
-                self._prefill_alone(sequence, batch)
+            self._prefill_each(batch)
             if all(sequence.ended for sequence in batch.sequences):
                 raise fault.__cause__ or fault from None
             return self.runner.launch(Batch(steps=[sequence for sequence in batch.steps if not sequence.ended]))
 
-    def _prefill_alone(self, sequence: Sequence, batch: Batch) -> None:
-        chunks = [chunk for chunk in batch.chunks if chunk.sequence is sequence]
-        try:
-            opened = [one for one in batch.opened if one is sequence]
-            restored = [one for one in batch.restored if one is sequence]
-            self.runner.prefill(Batch(opened=opened, restored=restored, loras=batch.loras, chunks=chunks))
-        except OUT_OF_MEMORY:
-            raise
-        except Exception:
-            logger.exception(LogLine("the prefill failed", **sequence.names))
-            self._fail(sequence, Internal())
+    def _prefill_each(self, batch: Batch) -> None:
+        """Prefill one sequence after the other, and end those whose own prefill fails."""
+        self.scheduler.blocks.clear_cache()
+        for sequence, alone in batch.prefills():
+            try:
+                self.runner.prefill(alone)
+            except OUT_OF_MEMORY:
+                raise
+            except Exception:
+                logger.exception(LogLine("the prefill failed", **sequence.names))
+                self._fail(sequence, Internal())
 
-    def _read_frames(self, in_flight: InFlight) -> None:
+    def _read_frames(self) -> None:
+        """Wait for the audio of the last round and read it."""
+        assert self._in_flight
+        in_flight, self._in_flight = self._in_flight, None
         for group, copy in in_flight.frames:
             frames = copy.wait()
             audio, stop, finite = frames[:, :-2], frames[:, -2], frames[:, -1]
@@ -338,17 +365,11 @@ class Engine:
                     logger.error(LogLine("the audio is not finite", **sequence.names, step=sequence.delivered))
                     self._fail(sequence, Internal())
                     continue
-                index = sequence.delivered
                 sequence.first_audio_at = sequence.first_audio_at or monotonic()
-                sequence.delivered += 1
                 self._counts["chunks"] += 1
-                self._results.append((sequence.id, AudioChunk(index=index, samples=audio[row])))
-                if stop[row] and index > sequence.request.sampling.min_steps:
-                    self._finish(sequence, FinishReason.STOP)
-                elif sequence.delivered == sequence.max_steps:
-                    self._finish(sequence, FinishReason.MAX_STEPS)
-                elif sequence.fell_silent(audio[row]):
-                    self._finish(sequence, FinishReason.SILENCE)
+                self._results.append((sequence.id, AudioChunk(index=sequence.delivered, samples=audio[row])))
+                if reason := sequence.deliver(audio[row], stop=bool(stop[row])):
+                    self._finish(sequence, reason)
 
     def _finish(self, sequence: Sequence, reason: FinishReason) -> None:
         self._counts["finished"] += 1
@@ -364,9 +385,6 @@ class Engine:
             self._results.append((sequence.id, event))
         self._end(sequence)
 
-    def _finish_with_latents(self, sequence: Sequence, event: Finished, copy: HostCopy) -> None:
-        self._results.append((sequence.id, replace_event(event, latents=copy.wait())))
-
     def _fail(self, sequence: Sequence, error: VoxCPMError) -> None:
         self._counts["failed"] += 1
         self._results.append((sequence.id, error))
@@ -374,13 +392,9 @@ class Engine:
 
     def _end(self, sequence: Sequence) -> None:
         sequence.ended = True
+        if sequence in self._generating:
+            self._generating.remove(sequence)
         del self._sequences[sequence.id]
         self.scheduler.remove(sequence)
         if sequence.lora:
             sequence.lora.requests -= 1
-
-
-def _launch_all(model: SpeechModel, slots: Slots, page_size: int, prefill_tokens: int) -> None:
-    """Launch all kernels of an engine with CUDA graphs, without a KV cache."""
-    working_memory(model, slots, page_size, prefill_tokens, graphs=True)
-    Runner(model, slots, allocate_kv(model.layout, 0, page_size, slots.device), graph_tokens=prefill_tokens)

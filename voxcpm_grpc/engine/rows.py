@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Listed
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -12,6 +13,7 @@ from torch import Tensor
 from voxcpm_grpc.attention import PagedRows
 from voxcpm_grpc.engine.batch import PrefillChunk
 from voxcpm_grpc.engine.blocks import SCRATCH_PAGE
+from voxcpm_grpc.engine.sequence import Sequence
 from voxcpm_grpc.models.base import EmbedRows, PrefillRows, SlotState, StepRows, upload
 
 
@@ -33,7 +35,7 @@ def step_rows(slot: Tensor, state: SlotState, page_size: int, longest: int) -> S
 
 @dataclass(frozen=True, slots=True)
 class PackedChunks:
-    """Chunks of sequences on the host. Positions after the end of a prompt are generated patches.
+    """Rows of sequences on the host. Positions after the end of a prompt are generated patches.
 
     Dimensions: t rows, s sequences, a audio rows, f sequences whose generation starts. All arrays are int64.
     """
@@ -75,12 +77,12 @@ class PackedChunks:
         return np.concatenate(parts)
 
 
-def pack(chunks: list[PrefillChunk], page_size: int) -> PackedChunks:
-    """The rows of chunks, one after another."""
-    counts = [chunk.stop - chunk.start for chunk in chunks]
+def pack(chunks: list[PrefillChunk], page_size: int, steps: Listed[Sequence] = ()) -> PackedChunks:
+    """One row for each of `steps`, the patch that it has just generated, and then the rows of chunks."""
+    counts = [1] * len(steps) + [chunk.stop - chunk.start for chunk in chunks]
     offsets = [0, *accumulate(counts)]
-    columns = [[np.zeros(0, np.int64)] for _ in range(6)]
-    for chunk, offset in zip(chunks, offsets, strict=False):
+    columns = [[column] for column in _patch_columns(steps, page_size)]
+    for chunk, offset in zip(chunks, offsets[len(steps) :], strict=False):
         sequence, prompt = chunk.sequence, chunk.sequence.prompt
         part, position = slice(chunk.start, chunk.stop), np.arange(chunk.start, chunk.stop)
         generated = max(0, chunk.stop - len(prompt))
@@ -100,17 +102,27 @@ def pack(chunks: list[PrefillChunk], page_size: int) -> PackedChunks:
         )
         for column, values in zip(columns, added, strict=True):
             column.append(values)
-    starting = [index for index, chunk in enumerate(chunks) if chunk.starts_generation]
-    slot = np.array([chunk.sequence.slot for chunk in chunks], np.int64)
+    starting = [*range(len(steps)), *(i for i, chunk in enumerate(chunks, len(steps)) if chunk.starts_generation)]
+    slot = np.array([sequence.slot for sequence in (*steps, *(chunk.sequence for chunk in chunks))], np.int64)
     return PackedChunks(
         *(np.concatenate(column).astype(np.int64) for column in columns),
         offsets=np.array(offsets, np.int64),
         slot=slot,
-        context=np.array([chunk.stop for chunk in chunks], np.int64),
+        context=np.array([*(sequence.length for sequence in steps), *(chunk.stop for chunk in chunks)], np.int64),
         row_slot=np.repeat(slot, counts),
         last=np.array([offsets[index + 1] - 1 for index in starting], np.int64),
         last_slot=slot[starting],
     )
+
+
+def _patch_columns(steps: Listed[Sequence], page_size: int) -> tuple[np.ndarray, ...]:
+    """The first six arrays of PackedChunks for the last patch of each sequence, whose length already includes it."""
+    rows = np.arange(len(steps))
+    slot = np.array([sequence.slot for sequence in steps], np.int64)
+    patch = np.array([len(s.prompt.patches) + s.launched - 1 for s in steps], np.int64)
+    position = np.array([sequence.length - 1 for sequence in steps], np.int64)
+    page = np.array([s.pages[(s.length - 1) // page_size] for s in steps], np.int64)
+    return np.zeros_like(rows), rows, slot, patch, position, page * page_size + position % page_size
 
 
 def prefill_rows(

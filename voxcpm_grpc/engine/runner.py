@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
+from collections.abc import Sequence as Listed
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 import torch
@@ -40,6 +41,12 @@ class InFlight:
     """A launched round: the sequences and frames of each count of timesteps. Frames have the layout of `pack_frame`."""
 
     frames: list[tuple[list[Sequence], HostCopy]]
+    generated: torch.cuda.Event | None  # when all patches are generated; None: they are
+
+    def wait_for_patches(self) -> None:
+        """Wait until all patches of the round are generated."""
+        if self.generated is not None:
+            self.generated.synchronize()
 
     def ready(self) -> bool:
         """True if all frames have reached the host."""
@@ -55,11 +62,15 @@ class Runner:
         self.slots = slots
         self.kv = kv
         self._graphs = None if graph_tokens is None else _Graphs(model, slots, kv, graph_tokens)
+        self._decoded: set[int | None] = set()  # the slots of the last round, whose audio may still be decoded
         self.codec = model.codec if graph_tokens is None else model.codec.capture()
 
     @torch.inference_mode()
     def launch(self, batch: Batch) -> InFlight:
-        """Launch a round. Raises PrefillError if no step was launched and `prefill` can be called again."""
+        """Launch a round up to its audio. `advance` must follow before the next round.
+
+        Raises PrefillError if no step was launched and `prefill` can be called again.
+        """
         try:
             self.prefill(batch)
         except OUT_OF_MEMORY:
@@ -69,7 +80,26 @@ class Runner:
         groups: defaultdict[int, list[Sequence]] = defaultdict(list)
         for sequence in batch.steps:
             groups[sequence.request.sampling.inference_timesteps].append(sequence)
-        return InFlight([(group, self._step(group, timesteps)) for timesteps, group in groups.items()])
+        self._decoded = {sequence.slot for sequence in batch.steps}
+        frames = [(group, self._generate(group, timesteps)) for timesteps, group in groups.items()]
+        return InFlight(frames, self._graphs.generated if self._graphs is not None and frames else None)
+
+    @torch.inference_mode()
+    def advance(self, steps: list[Sequence], joined: Batch) -> None:
+        """Run the language models on the patches that sequences have just generated, and on the prompts of `joined`.
+
+        Raises PrefillError if that has not happened and `prefill` and `advance` can be called again.
+        """
+        if not joined:
+            self._advance(steps)
+            return
+        try:
+            self.prefill(joined, steps)
+        except OUT_OF_MEMORY:
+            raise
+        except Exception as error:
+            raise PrefillError from error
+        self.slots.count_step(steps)
 
     @torch.inference_mode()
     def save(self, slot: int, sequence: Sequence) -> SavedSlot:
@@ -79,13 +109,15 @@ class Runner:
         return self.slots.save(slot, sequence)
 
     @torch.inference_mode()
-    def prefill(self, batch: Batch) -> None:
+    def prefill(self, batch: Batch, steps: Listed[Sequence] = ()) -> None:
         """Write adapters, open and restore slots, and prefill the chunks of a batch.
 
-        A repeated call has the same result.
+        `steps` have just generated a patch each, which goes through the language models, too. A repeated call has the
+        same result.
         """
-        if self._graphs is not None:
-            self._graphs.wait_for_audio()  # a slot that is written may still be in use by the audio of its last stream
+        written = [*batch.opened, *batch.restored]
+        if self._graphs is not None and any(s.slot in self._decoded or s.prompt.primer for s in written):
+            self._graphs.wait_for_audio()  # that of the last stream in a slot, or which uses the memory of the codec
         for lora in batch.loras:
             self.model.write_adapter(lora.place, lora.adapter)
         for sequence in batch.restored:
@@ -98,8 +130,8 @@ class Runner:
             if sequence.prompt.primer:
                 assert sequence.slot is not None
                 self.model.prime(sequence.slot, self.slots.state, sequence.prompt.primer)
-        if batch.chunks:
-            self._prefill_chunks(batch.chunks)
+        if batch.chunks or steps:
+            self._prefill_rows(batch.chunks, steps)
 
     @torch.inference_mode()
     def generated(self, sequence: Sequence) -> HostCopy:
@@ -108,23 +140,23 @@ class Runner:
         history = self.slots.state.history[sequence.slot, start : start + sequence.delivered]
         return HostCopy(history.float().clone())
 
-    def _prefill_chunks(self, chunks: list[PrefillChunk]) -> None:
-        packed, state = pack(chunks, self.kv.page_size), self.slots.state
-        adapted = any(chunk.sequence.lora and chunk.sequence.lora.adapter.reads for chunk in chunks)
+    def _prefill_rows(self, chunks: list[PrefillChunk], steps: Listed[Sequence]) -> None:
+        packed, state = pack(chunks, self.kv.page_size, steps), self.slots.state
+        adapted = _adapted("reads", *steps, *(chunk.sequence for chunk in chunks))
         content = packed.embed_rows(self.slots.device)
         embedded = self.model.embed(content, self._encode_history(content, adapted=adapted))
         if self._graphs is not None:
             self._graphs.prefill(embedded, packed, adapted=adapted)
             return
-        flat = upload(torch.from_numpy(packed.padded(len(packed), len(chunks), 0)), self.slots.device)
+        flat = upload(torch.from_numpy(packed.padded(len(packed), len(packed.slot), 0)), self.slots.device)
         rows = prefill_rows(
             flat,
             len(packed),
-            len(chunks),
+            len(packed.slot),
             state,
             self.kv.page_size,
-            longest=max(chunk.stop for chunk in chunks),
-            fresh=all(chunk.start == 0 for chunk in chunks),
+            longest=int(packed.context.max()),
+            fresh=not steps and all(chunk.start == 0 for chunk in chunks),
         )
         # Without the padding rows of `last`, which must not write to a slot.
         starting = len(packed.last)
@@ -141,20 +173,30 @@ class Runner:
         state = self.slots.state
         return torch.cat([self.model.encode_history(slot, patch, state, adapted=adapted) for slot, patch in parts])
 
-    def _step(self, group: list[Sequence], timesteps: int) -> HostCopy:
-        """One step of these sequences. The copy of its frames to the host does not wait for the language models."""
+    def _generate(self, group: list[Sequence], timesteps: int) -> HostCopy:
+        """Generate and decode a patch of these sequences. The copy of the frames does not wait for later launches."""
         slots = np.array([sequence.slot for sequence in group])
-        adapters = [sequence.lora.adapter for sequence in group if sequence.lora]
-        diffuses, reads = (any(getattr(a, part) for a in adapters) for part in ("diffuses", "reads"))
+        adapted = _adapted("diffuses", *group)
         if self._graphs is not None:
-            return self._graphs.step(slots, timesteps, diffuses=diffuses, reads=reads)
-        state = self.slots.state
+            return self._graphs.generate(slots, timesteps, adapted=adapted)
         slot = upload(torch.from_numpy(slots), self.slots.device)
-        longest = max(sequence.length for sequence in group)  # already includes this step
-        self.model.generate_patch(slot, timesteps, state, adapted=diffuses)
-        copy = HostCopy(pack_frame(self.model.decode_patch(slot, state)))
-        self.model.advance(step_rows(slot, state, self.kv.page_size, longest), state, self.kv, adapted=reads)
-        return copy
+        self.model.generate_patch(slot, timesteps, self.slots.state, adapted=adapted)
+        return HostCopy(pack_frame(self.model.decode_patch(slot, self.slots.state)))
+
+    def _advance(self, steps: list[Sequence]) -> None:
+        slots = np.array([sequence.slot for sequence in steps])
+        adapted = _adapted("reads", *steps)
+        if self._graphs is not None:
+            self._graphs.advance(slots, adapted=adapted)
+            return
+        slot, state = upload(torch.from_numpy(slots), self.slots.device), self.slots.state
+        longest = max(sequence.length for sequence in steps)  # already includes this step
+        self.model.advance(step_rows(slot, state, self.kv.page_size, longest), state, self.kv, adapted=adapted)
+
+
+def _adapted(part: Literal["diffuses", "reads"], *sequences: Sequence) -> bool:
+    """True if the adapter of a sequence changes this part of the model."""
+    return any(sequence.lora and getattr(sequence.lora.adapter, part) for sequence in sequences)
 
 
 def pack_frame(frame: Frame) -> Tensor:
@@ -200,6 +242,12 @@ def working_memory(model: SpeechModel, slots: Slots, page_size: int, prefill_tok
     audio, codec = _peak(decode_patch, device), _peak(convert, device)
     torch.cuda.empty_cache()  # graphs have pools of their own and would not use the memory that PyTorch keeps
     return steps + (steps + audio if graphs else 0) + codec + LIBRARY_BYTES
+
+
+def launch_all(model: SpeechModel, slots: Slots, page_size: int, prefill_tokens: int) -> None:
+    """Launch all kernels of an engine with CUDA graphs, without a KV cache."""
+    working_memory(model, slots, page_size, prefill_tokens, graphs=True)
+    Runner(model, slots, allocate_kv(model.layout, 0, page_size, slots.device), graph_tokens=prefill_tokens)
 
 
 def _peak(call: Callable[[], None], device: torch.device) -> int:
@@ -273,6 +321,7 @@ class _Graphs:
         )
         self._advance = capture(advance, sizes)
         self._audio_stream = audio.stream
+        self.generated = torch.cuda.Event()  # after the last patches
 
     def _sequences(self, tokens: int) -> int:
         """The largest number of sequences in a prefill of so many rows."""
@@ -297,14 +346,22 @@ class _Graphs:
         """Order all later launches after the audio that was launched so far."""
         torch.cuda.current_stream().wait_stream(self._audio_stream)
 
-    def step(self, slots: np.ndarray, timesteps: int, *, diffuses: bool, reads: bool) -> HostCopy:
-        """A step of these slots. `diffuses` and `reads` tell which parts of it adapters change."""
+    def generate(self, slots: np.ndarray, timesteps: int, *, adapted: bool) -> HostCopy:
+        """Generate and decode a patch of these slots."""
         self.wait_for_audio()
         count = len(slots)
         self._padded.put(slots, self._decode.bucket(count))
-        self._generate[timesteps][diffuses].replay(count)
-        self._audio_stream.wait_stream(torch.cuda.current_stream())
+        self._generate[timesteps][adapted].replay(count)
+        self.generated = torch.cuda.Event()
+        self.generated.record()
+        self._audio_stream.wait_event(self.generated)
         with torch.cuda.stream(self._audio_stream):
-            copy = HostCopy(self._decode.replay(count)[:count])
-        self._advance[reads].replay(count)
-        return copy
+            return HostCopy(self._decode.replay(count)[:count])
+
+    def advance(self, slots: np.ndarray, *, adapted: bool) -> None:
+        """Run the language models on the patches that these slots have just generated."""
+        size = self._decode.bucket(len(slots))
+        if not self._padded.holds(slots, size):
+            self.wait_for_audio()  # it may still read other slots there
+            self._padded.put(slots, size)
+        self._advance[adapted].replay(size)

@@ -3,34 +3,36 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
+import math
 from collections.abc import Iterable
 from itertools import chain, islice
 from time import monotonic
 
 from voxcpm_grpc.engine.batch import Batch, PrefillChunk
 from voxcpm_grpc.engine.blocks import BlockManager
-from voxcpm_grpc.engine.places import Lora, Places
+from voxcpm_grpc.engine.places import Places
 from voxcpm_grpc.engine.prefill_budget import PrefillBudget
+from voxcpm_grpc.engine.queues import Queues
 from voxcpm_grpc.engine.sequence import Sequence
 from voxcpm_grpc.errors import QueueFull, TooLong
 from voxcpm_grpc.logs import LogLine
+from voxcpm_grpc.request import Stats
 
 logger = logging.getLogger(__name__)
 
 
 PLAYBACK_MARGIN = 0.1  # a stream may skip a round only while its user has more seconds of audio left
 STREAMS_PER_PREFILL = 4  # a prefill may delay at least this many streams
-SWAP_MARGIN = 2.0  # seconds of audio that a stream must have more than another one which takes its slot
+ARRIVAL_SECONDS = 0.25  # as long after a request another one is expected
 
 
-class Scheduler:
+class Scheduler(Queues):
     """Serves requests in the order of arrival. Requests that continue a stream come before new streams.
 
-    While prompts wait for their prefill, streams that are ahead of their playback skip rounds, so that the first audio
-    of new streams comes soon. A stream whose audio runs low skips none, and under load no stream does: new streams then
-    join the step of all. If pages run out, the youngest stream is preempted: it gives its pages back, keeps its slot,
-    and is prefilled again later. `step_seconds` is the audio of one step.
+    While prompts wait for their prefill or for their first step, streams that are ahead of their playback skip rounds,
+    so that the first audio of new streams comes soon. A stream whose audio runs low skips none, and under load none
+    does: new streams then share the step of all. If pages run out, the youngest stream is preempted: it gives its pages
+    back, keeps its slot, and is prefilled again later. `step_seconds` is the audio of one step.
 
     If slots run out, a stream without credit is swapped out: it gives its slot and its pages up, and its state is saved
     on the host. When it gets credit again it waits for a slot, in the order in which the audio of such streams runs
@@ -57,20 +59,14 @@ class Scheduler:
         step_seconds: float,
         places: Places,
     ) -> None:
+        super().__init__(slots=slots, places=places, step_seconds=step_seconds)
         self.blocks = blocks
-        self.places = places
         self.page_size = page_size
         self.budget = budget
         self.max_queue = max_queue
-        self.step_seconds = step_seconds
         self.max_len = min(max_len, blocks.total * page_size)
-        self.slots = slots
-        self.free_slots = list(reversed(range(slots)))
-        # For their first slot, or for pages. Interactive ones come first; of each priority, those with a slot.
-        self.waiting: deque[Sequence] = deque()
-        self.running: list[Sequence] = []  # interactive ones first; of each priority, the oldest first
-        self.swapped: list[Sequence] = []  # swapped out
-        self.batch = 0  # batch requests, waiting, running or swapped out
+        self.prefilled = 0  # positions, in the last round
+        self.arrived_at = -math.inf  # of the last request
         self.preemptions = 0
         self.swaps = 0
 
@@ -93,6 +89,7 @@ class Scheduler:
             self._check_queue(is_batch=sequence.is_batch)
         sequence.max_steps = min(sequence.max_steps, self.max_len - len(sequence.prompt))
         self.batch += sequence.is_batch
+        self.arrived_at = sequence.queued_at
         if not sequence.request.continues and (sequence.is_batch or not self.batch):
             self.waiting.append(sequence)
             return
@@ -116,11 +113,6 @@ class Scheduler:
         if sequence.slot is not None:
             self._free_slot(sequence, sequence.slot)
 
-    def _free_slot(self, sequence: Sequence, slot: int) -> None:
-        self.free_slots.append(slot)
-        if sequence.lora:
-            self.places.release(sequence.lora)
-
     @property
     def runnable(self) -> bool:
         """True if `schedule` returns work."""
@@ -128,7 +120,7 @@ class Scheduler:
 
     def schedule(self, now: float) -> Batch:
         """The next round, at monotonic time `now`."""
-        batch, may_skip = Batch(), self._has_prefill and not self._is_loaded
+        batch, may_skip = Batch(), (self._has_prefill or self._has_starting) and not self._is_loaded
         for sequence in list(self.running):
             if not (sequence.prefilled and sequence.can_step) or (may_skip and self._is_ahead(sequence, now)):
                 continue
@@ -139,12 +131,49 @@ class Scheduler:
         budget = self.budget.round(self._backlog)
         self._admit(batch, budget, now)
         self._prefill(batch, budget)
+        self.prefilled = sum(chunk.stop - chunk.start for chunk in batch.chunks)
+        prefilled = (chunk.sequence for chunk in batch.chunks)
+        batch.steps.extend(sequence for sequence in prefilled if sequence.prefilled and sequence.can_step)
         for sequence in batch.steps:
             sequence.stepped_at = now
             sequence.launched += 1
             sequence.filled += 1
             sequence.credit -= 1
         return batch
+
+    def expects_prompts(self, now: float) -> bool:
+        """True if a prompt can join the round that was scheduled last, or may arrive in time for that."""
+        return self._has_prefill or (bool(self.free_slots) and now < self.arrived_at + ARRIVAL_SECONDS)
+
+    def join(self, steps: int, now: float) -> Batch:
+        """Prompts that join the language models of a launched round of so many steps, and then start in the next one.
+
+        They take what the round has left of its budget, and free slots, places and pages only.
+        """
+        batch = Batch()
+        if not self._has_prefill:
+            return batch
+        budget = min(self.budget.round(self._backlog) - self.prefilled, self.budget.most - steps)
+        if budget > 0:
+            self._admit(batch, budget, now, evicts=False)
+            self._prefill(batch, budget)
+        return batch
+
+    def stats(self, **counts: int) -> Stats:
+        """The present state, with the counts of the engine."""
+        return Stats(
+            running=len(self.running),
+            waiting=len(self.waiting),
+            swapped=len(self.swapped),
+            slots_used=self.slots - len(self.free_slots),
+            slots_total=self.slots,
+            pages_used=self.blocks.used,
+            pages_total=self.blocks.total,
+            page_size=self.page_size,
+            preemptions=self.preemptions,
+            swaps=self.swaps,
+            **counts,
+        )
 
     @property
     def _has_prefill(self) -> bool:
@@ -157,14 +186,20 @@ class Scheduler:
         return candidate.slot is not None or self._available_slots > 0
 
     @property
-    def _is_loaded(self) -> bool:
-        """True if a separate round for prefills would cost more than it saves.
+    def _has_starting(self) -> bool:
+        """True if the first step of a stream can be launched now and its prompt is in the cache."""
+        return any(sequence.starting and sequence.can_step for sequence in self.running)
 
-        A separate round saves the prefills the time of the other streams' step, and costs all streams the fixed time of
-        a round. It pays while at most half of the slots generate, and if enough prefills share the round.
+    @property
+    def _is_loaded(self) -> bool:
+        """True if a separate round for new streams would cost more than it saves.
+
+        A separate round saves new streams the time of the other streams' step, and costs all streams the fixed time of
+        a round. It pays while at most half of the slots generate, and if enough new streams share the round.
         """
-        generating = sum(sequence.prefilled and sequence.can_step for sequence in self.running)
-        prefills = sum(not sequence.prefilled for sequence in self.running)
+        old = [sequence for sequence in self.running if sequence.prefilled and not sequence.starting]
+        generating = sum(sequence.can_step for sequence in old)
+        prefills = len(self.running) - len(old)
         prefills += min(len(self.waiting) + len(self._returning), self._available_slots)
         return generating > max(self.slots // 2, STREAMS_PER_PREFILL * prefills)
 
@@ -191,12 +226,6 @@ class Scheduler:
     def _is_ahead(self, sequence: Sequence, now: float) -> bool:
         """True if the playback of its audio does not run dry when the sequence skips a round."""
         return sequence.first_audio_at is not None and self._dry_at(sequence) > now + PLAYBACK_MARGIN
-
-    def _dry_at(self, sequence: Sequence) -> float:
-        """The time at which a listener has played all audio of the sequence; before its audio, the time of arrival."""
-        if sequence.first_audio_at is None:
-            return sequence.queued_at
-        return sequence.first_audio_at + sequence.launched * self.step_seconds
 
     def _grow(self, sequence: Sequence) -> bool:
         """Allocate a page for the next position if needed, also by preemption; False if it preempted the sequence."""
@@ -229,103 +258,6 @@ class Scheduler:
     def _youngest_paused(self) -> Sequence | None:
         return next((sequence for sequence in reversed(self.running) if sequence.paused), None)
 
-    def _candidate(self) -> Sequence | None:
-        """The next sequence to admit.
-
-        Sequences with a slot come first, then streams of which audio was sent, then new streams. A batch sequence is
-        next only if no interactive one can be.
-        """
-        heard = self._returning
-        first = self._first_waiting(blocked=False)
-        if self.places.count and (late := [sequence for sequence in heard if not self._has_place(sequence)]):
-            heard = [sequence for sequence in heard if sequence not in late]
-            first = self._first_waiting(blocked=True)
-        if self.batch and heard:
-            interactive = [sequence for sequence in heard if not sequence.is_batch]
-            if first is not None and not first.is_batch:
-                heard = interactive
-            elif interactive:
-                heard, first = interactive, None
-        if first is not None and first.slot is not None:
-            return first
-        if first is not None and not first.is_new:
-            heard.append(first)
-        return min(heard, key=self._dry_at) if heard else first
-
-    def _first_waiting(self, *, blocked: bool) -> Sequence | None:
-        """The first sequence in the queue that can run. `blocked` means that no place for an adapter is left."""
-        for sequence in self.waiting:
-            if sequence.paused:
-                continue
-            if sequence.lora is None or sequence.slot is not None or (not blocked and self._has_place(sequence)):
-                return sequence
-            blocked = True
-        return None
-
-    def _has_place(self, sequence: Sequence) -> bool:
-        """True if the adapter of a sequence without a slot can get a place, also from streams without credit."""
-        return sequence.lora is None or self.places.has_room(sequence.lora) or bool(self._paused_holders())
-
-    def _paused_holders(self) -> list[Sequence]:
-        """All sequences in slots that use a certain adapter, if none of them has credit; empty if there is no such."""
-        holders: dict[Lora, list[Sequence]] = {}
-        for sequence in self._paused_in_slots:
-            if sequence.lora:
-                holders.setdefault(sequence.lora, []).append(sequence)
-        return next((group for lora, group in holders.items() if len(group) == lora.holders), [])
-
-    @property
-    def _returning(self) -> list[Sequence]:
-        """Sequences that were swapped out and can run again."""
-        return [sequence for sequence in self.swapped if not sequence.paused]
-
-    @property
-    def _paused_in_slots(self) -> list[Sequence]:
-        """Sequences without credit that have a slot which another sequence may take."""
-        holders = chain(self.running, (sequence for sequence in self.waiting if sequence.slot is not None))
-        return [sequence for sequence in holders if sequence.paused and sequence.delivered == sequence.launched]
-
-    @property
-    def _batch_in_slots(self) -> list[Sequence]:
-        """Batch sequences with credit whose slot an interactive sequence may take."""
-        if not self.batch:
-            return []
-        holders = chain(self.running, (sequence for sequence in self.waiting if sequence.slot is not None))
-        return [s for s in holders if s.is_batch and not s.paused and s.delivered == s.launched]
-
-    @property
-    def _free_or_paused_slots(self) -> int:
-        """Slots that are free, or become free when a stream without credit is swapped out."""
-        return len(self.free_slots) + len(self._paused_in_slots)
-
-    @property
-    def _available_slots(self) -> int:
-        """Slots that the sequences in the queue may take, also from batch sequences if interactive ones wait."""
-        slots = self._free_or_paused_slots
-        if holders := self._batch_in_slots:
-            others = chain(self.waiting, self.swapped)
-            slots += min(len(holders), sum(not (s.is_batch or s.paused or s.slot is not None) for s in others))
-        return slots
-
-    def _victim(self, candidate: Sequence, now: float) -> Sequence | None:
-        """The sequence whose slot a candidate takes.
-
-        It is the one paused longest, for an interactive candidate then the shortest batch sequence, which is the
-        cheapest to compute again, and at last the one most ahead of its playback. A new stream takes no slot of a
-        stream of its own priority that can run, and a batch stream none of an interactive one.
-        """
-        if paused := self._paused_in_slots:
-            return min(paused, key=lambda sequence: sequence.stepped_at)
-        if not candidate.is_batch and (holders := self._batch_in_slots):
-            return min(holders, key=lambda sequence: sequence.length)
-        if candidate.is_new:
-            return None
-        others = (s for s in self.running if s.prefilled and s.is_batch >= candidate.is_batch)
-        heard = (s for s in others if s.first_audio_at is not None and s.delivered == s.launched)
-        victim = max(heard, key=self._dry_at, default=None)
-        least = max(now, self._dry_at(candidate)) + SWAP_MARGIN
-        return victim if victim is not None and self._dry_at(victim) > least else None
-
     def _swap_out(self, sequence: Sequence, batch: Batch, now: float) -> None:
         assert sequence.slot is not None
         self._queue_of(sequence).remove(sequence)
@@ -339,9 +271,6 @@ class Scheduler:
         self.swapped.append(sequence)
         self.swaps += 1
 
-    def _queue_of(self, sequence: Sequence) -> list[Sequence] | deque[Sequence]:
-        return next(queue for queue in (self.running, self.swapped, self.waiting) if sequence in queue)
-
     def _has_room(self, sequence: Sequence) -> bool:
         """True if the pages of a sequence are free, at least after the preemption of all streams that give way to it.
 
@@ -354,9 +283,18 @@ class Scheduler:
         held = len({page for other in active for page in other.pages})
         return not active or self._pages_for(sequence) + len(active) <= self.blocks.total - held
 
-    def _admit(self, batch: Batch, budget: int, now: float) -> None:
+    def _fits(self, sequence: Sequence) -> bool:
+        """True if a slot, a place for its adapter and pages for all its positions are free."""
+        if self._pages_for(sequence) > self.blocks.free:
+            return False
+        if sequence.slot is not None:
+            return True
+        return bool(self.free_slots) and (sequence.lora is None or self.places.has_room(sequence.lora))
+
+    def _admit(self, batch: Batch, budget: int, now: float, *, evicts: bool = True) -> None:
+        """Admit sequences. With `evicts`, they may take slots, places and pages of others."""
         while (sequence := self._candidate()) and self._has_room(sequence):
-            if self._pending_before(sequence) >= budget:
+            if self._pending_before(sequence) >= budget or not (evicts or self._fits(sequence)):
                 return
             if sequence.slot is None and not self.free_slots:
                 if (victim := self._victim(sequence, now)) is None:
@@ -406,8 +344,6 @@ class Scheduler:
             known = min(sequence.filled // self.page_size, len(sequence.keys))
             for index in range(start // self.page_size, known):
                 self.blocks.register(sequence.pages[index], sequence.keys[index])
-            if sequence.prefilled and sequence.can_step:
-                batch.steps.append(sequence)
 
 
 def _goes_ahead(other: Sequence, sequence: Sequence) -> bool:

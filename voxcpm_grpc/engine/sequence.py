@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from voxcpm_grpc.engine.places import NO_PLACE, Lora
-from voxcpm_grpc.request import Request
+from voxcpm_grpc.request import FinishReason, Request
 
 SILENCE_RMS = 10 ** (-50 / 20)  # of full scale; the quietest speech of a step is far louder
 
@@ -52,6 +52,15 @@ class Sequence:
     def __post_init__(self) -> None:
         self.is_batch = self.request.is_batch
 
+    def deliver(self, samples: np.ndarray, *, stop: bool) -> FinishReason | None:
+        """Count a step whose audio has reached the host. Returns why the speech ends with it, if it does."""
+        self.delivered += 1
+        if stop and self.delivered - 1 > self.request.sampling.min_steps:
+            return FinishReason.STOP
+        if self.delivered == self.max_steps:
+            return FinishReason.MAX_STEPS
+        return FinishReason.SILENCE if self.fell_silent(samples) else None
+
     def fell_silent(self, samples: np.ndarray) -> bool:
         """Take note of the audio of a step. True if the silence after the speech is as long as the request allows."""
         if (limit := self.request.sampling.max_silent_steps) is None:
@@ -94,6 +103,11 @@ class Sequence:
     @property
     def prefilled(self) -> bool:
         return self.filled == self.length
+
+    @property
+    def starting(self) -> bool:
+        """Its prompt is in the cache, and its first step was not launched."""
+        return self.prefilled and not self.launched
 
     @property
     def can_step(self) -> bool:

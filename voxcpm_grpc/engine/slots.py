@@ -74,6 +74,13 @@ class Slots:
                 state.history[slot, : len(patches)] = patches.to(state.history.dtype)
         return slots
 
+    def count_step(self, sequences: list[Sequence]) -> None:
+        """Advance step, patches and position of these sequences by one, as `SpeechModel.advance` does."""
+        slots = upload(torch.tensor([sequence.slot for sequence in sequences]), self.device)
+        one = torch.ones_like(slots)
+        for counter in (self.state.position, self.state.patches, self.state.step):
+            counter.index_add_(0, slots, one)
+
     def save(self, slot: int, sequence: Sequence) -> SavedSlot:
         """Copy the state of a sequence in a slot to the host, without a wait.
 
@@ -125,14 +132,23 @@ class PaddedSlots:
         self.rows = torch.full((scratch,), scratch, dtype=torch.int64, device=device)
         self._content = np.full(scratch, scratch)  # of `rows`
 
+    def holds(self, slots: np.ndarray, size: int) -> bool:
+        """True if the first `size` rows are these slots and padding."""
+        return np.array_equal(self._padded(slots, size), self._content[:size])
+
     def put(self, slots: np.ndarray, size: int) -> None:
         """Set the first `size` rows to these slots and padding.
 
         Copies nothing if they are set already, because a graph after a copy starts late. That is the case from one step
         to the next while no stream starts or ends.
         """
+        if self.holds(slots, size):
+            return
+        padded = self._padded(slots, size)
+        self.rows[:size].copy_(upload(torch.from_numpy(padded), self.rows.device))
+        self._content[:size] = padded
+
+    def _padded(self, slots: np.ndarray, size: int) -> np.ndarray:
         padded = np.full(size, len(self._content))
         padded[: len(slots)] = slots
-        if not np.array_equal(padded, self._content[:size]):
-            self.rows[:size].copy_(upload(torch.from_numpy(padded), self.rows.device))
-            self._content[:size] = padded
+        return padded

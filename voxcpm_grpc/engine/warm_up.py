@@ -1,6 +1,10 @@
-"""The inputs with which an engine warms up: they compile and allocate what its first users would wait for."""
+"""The warm-up of an engine: it compiles and allocates what its first users would wait for."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from time import monotonic
+from typing import Protocol
 
 import numpy as np
 
@@ -10,13 +14,45 @@ STEPS = 2
 CODEC_SECONDS = 2.0
 
 
-def codec_inputs(info: ModelInfo) -> tuple[np.ndarray, np.ndarray]:
+class Warmed(Protocol):
+    """What a warm-up uses of an engine."""
+
+    info: ModelInfo
+
+    @property
+    def busy(self) -> bool: ...
+    def add(self, request: Request, credit: int) -> None: ...
+    def encode(self, id: str, waveform: np.ndarray, *, pad_left: bool) -> None: ...
+    def decode(self, id: str, latents: np.ndarray) -> None: ...
+    def step(self) -> object: ...
+
+
+def warm_up(engine: Warmed, timesteps: Iterable[int], *, streams: int, patches: int) -> float:
+    """Run the codec and, for each count of timesteps, `streams` requests. Returns the longest step in seconds.
+
+    The first of the requests has a voice of `patches` patches.
+    """
+    waveform, latents = _codec_inputs(engine.info)
+    engine.encode("warm-up encode", waveform, pad_left=True)
+    engine.decode("warm-up decode", latents)
+    slowest = 0.0
+    for count in timesteps:
+        for request in _requests(engine.info, streams=streams, timesteps=count, patches=patches):
+            engine.add(request, STEPS)
+        while engine.busy:
+            started = monotonic()
+            engine.step()
+            slowest = max(slowest, monotonic() - started)
+    return slowest
+
+
+def _codec_inputs(info: ModelInfo) -> tuple[np.ndarray, np.ndarray]:
     """Silence to encode, float32 [samples], and latents to decode, float32 [patches, P, D]."""
     samples = int(CODEC_SECONDS * info.input_sample_rate)
     return np.zeros(samples, np.float32), _latents(info, samples // info.samples_per_patch)
 
 
-def warm_up_requests(info: ModelInfo, *, streams: int, timesteps: int, patches: int) -> list[Request]:
+def _requests(info: ModelInfo, *, streams: int, timesteps: int, patches: int) -> list[Request]:
     """As many requests as `streams`, of STEPS steps each. The first has a voice of `patches` patches."""
     sampling = Sampling(inference_timesteps=timesteps, min_steps=0, max_steps=STEPS)
     latents = _latents(info, patches)

@@ -258,7 +258,11 @@ class SpeechModel(ABC):
         *,
         adapted: bool = False,
     ) -> None:
-        """Fill the KV cache, and write the hidden states of last rows to their slots."""
+        """Fill the KV cache, and write the hidden states of last rows to their slots.
+
+        A last row may also be the patch that a stream has just generated. The engine then advances step, patches and
+        position, and does not call `advance`.
+        """
 
     @abstractmethod
     def generate_patch(self, slot: Tensor, timesteps: int, state: SlotState, *, adapted: bool = False) -> None:

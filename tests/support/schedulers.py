@@ -1,0 +1,46 @@
+"""Schedulers and sequences without a device."""
+
+import numpy as np
+
+from voxcpm_grpc.engine.blocks import BlockManager
+from voxcpm_grpc.engine.places import Places
+from voxcpm_grpc.engine.prefill_budget import PrefillBudget
+from voxcpm_grpc.engine.scheduler import Scheduler
+from voxcpm_grpc.engine.sequence import Sequence
+from voxcpm_grpc.models.base import PromptRows
+from voxcpm_grpc.request import Priority, Request
+
+PAGE = 4
+PLAYED = 1e9  # a time when all audio has been played
+
+
+def rows(length: int, max_steps: int) -> PromptRows:
+    """A prompt of `length` text positions."""
+    return PromptRows(
+        tokens=np.arange(length),
+        audio=np.zeros(length, bool),
+        patches=np.zeros((0, 1, 1), np.float32),
+        cacheable=0,
+        primer=0,
+        max_steps=max_steps,
+    )
+
+
+def sequence(name, length, steps, credit=10**6, continues=False, batch=False):
+    priority = Priority.BATCH if batch else Priority.INTERACTIVE
+    request = Request(id=name, text="x", continues=continues, priority=priority)
+    prompt = rows(length, steps)
+    return Sequence(request=request, prompt=prompt, keys=[], credit=credit, max_steps=steps, queued_at=0.0)
+
+
+def scheduler(*, slots=4, pages=16, budget=8, most=None, max_queue=8, max_len=64):
+    return Scheduler(
+        slots=slots,
+        blocks=BlockManager(pages),
+        page_size=PAGE,
+        budget=PrefillBudget(budget, most or budget),
+        max_queue=max_queue,
+        max_len=max_len,
+        step_seconds=0.16,
+        places=Places(0),
+    )
