@@ -1,12 +1,13 @@
 """Measure the transformer stacks of a step, each in a captured graph, with fused and with plain operations.
 
-    python -m benchmarks.kernels [--streams 1,2,4,8,16,32,64] [--ops fused,plain]
+    python -m benchmarks.kernels [--streams 1,2,4,8,16,32,64] [--ops fused,fp8,plain]
 
 The weights are random and of the released sizes, and more than the cache holds. Each stream has 22 rows in an
 evaluation of the diffusion transformer (11 tokens, with and without condition), 5 in the patch encoder, and 1 in the 28
 + 8 layers of the language models. After its attention, the last layer of the first two computes only the rows that are
-read: 8 and 1 for each stream. The floor is the larger of two times: to read the weights once at the bandwidth of a
-large copy, and to compute the products at the rate of a large matrix product. Both rates are measured in the same run.
+read: 8 and 1 for each stream. With `fp8` the language models have weights of 8 bits, and the others are not measured.
+The floor is the larger of two times: to read the weights once at the bandwidth of a large copy, and to compute the
+products at the rate of a large matrix product. Both rates are measured in the same run.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class Ceilings:
 def main() -> None:
     parser = command_parser(__doc__)
     parser.add_argument("--streams", type=integers, default=[1, 2, 4, 8, 16, 32, 64], help="numbers of streams")
-    parser.add_argument("--ops", default="fused,plain", help="operations: fused, plain or both")
+    parser.add_argument("--ops", default="fused,plain", help="operations, of fused, fp8 and plain")
     parser.add_argument("--json", type=Path, help="also write the table to this file")
     args = parser.parse_args()
     ceilings = measure_ceilings()
@@ -84,8 +85,9 @@ def main() -> None:
 
 @torch.inference_mode()
 def measure(name: str, streams: list[int], ceilings: Ceilings) -> list[Row]:
-    """The rows of all stacks. name: the operations, "fused" or "plain"."""
-    ops = choose_ops(name == "fused", DEVICE)
+    """The rows of all stacks. name: the operations, "fused", "plain" or, for the language models alone, "fp8"."""
+    ops, quantize = choose_ops(name != "plain", DEVICE), name == "fp8"
+    width = 1 if quantize else DTYPE.itemsize
     attention = choose_attention("triton", DEVICE)
     found: list[Row] = []
 
@@ -104,25 +106,26 @@ def measure(name: str, streams: list[int], ceilings: Ceilings) -> list[Row]:
         work = 2 * size * rows
         if wanted is not None:
             work -= 2 * behind_attention(stack.shape) * (rows - rows * len(wanted) // shape[0])
-        floor = max(size * DTYPE.itemsize / ceilings.bandwidth, work / ceilings.rate)
-        speed = (size * DTYPE.itemsize / seconds / 1e12, work / seconds / 1e12)
+        floor = max(size * width / ceilings.bandwidth, work / ceilings.rate)
+        speed = (size * width / seconds / 1e12, work / seconds / 1e12)
         found.append(Row(module, name, n, rows, seconds * 1e6, floor * 1e6, *speed))
 
-    local = random_stack(LOCAL, ops, late_norm=True)
-    for n in streams:
-        add("LocDiT", n, local, (11, 2 * n), partial(attend_local, attention, side_by_side(11)), range(7, 11))
-    for n in streams:
-        add("LocEnc", n, local, (5, n), partial(attend_local, attention, side_by_side(5)), range(1))
-    del local
-    language = random_stack(LANGUAGE, ops)
+    if not quantize:
+        local = random_stack(LOCAL, ops, late_norm=True)
+        for n in streams:
+            add("LocDiT", n, local, (11, 2 * n), partial(attend_local, attention, side_by_side(11)), range(7, 11))
+        for n in streams:
+            add("LocEnc", n, local, (5, n), partial(attend_local, attention, side_by_side(5)), range(1))
+        del local
+    language = random_stack(LANGUAGE, ops, quantize=quantize)
     for n in streams:
         kv, rows = pages(n)
         add("LMs", n, language, (n,), partial(attention.attend, kv=kv, rows=rows, rotate=rotation(n)))
     return found
 
 
-def random_stack(shape: StackShape, ops: Ops, *, late_norm: bool = False) -> Transformer:
-    """A stack with random weights."""
+def random_stack(shape: StackShape, ops: Ops, *, late_norm: bool = False, quantize: bool = False) -> Transformer:
+    """A stack with random weights, of 8 bits with `quantize`."""
     heads, groups = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     widths = {"q": heads, "k": groups, "v": groups}
     sizes = {f"self_attn.{name}_proj": (width, shape.hidden) for name, width in widths.items()}
@@ -135,7 +138,8 @@ def random_stack(shape: StackShape, ops: Ops, *, late_norm: bool = False) -> Tra
         for name, (outputs, inputs) in sizes.items():
             weight = torch.randn(outputs, inputs, device=DEVICE) * (0.5 * inputs**-0.5)
             tensors[f"layers.{i}.{name}.weight"] = weight.to(DTYPE)
-    return Transformer(shape, Weights("random", tensors, DEVICE, DTYPE, DTYPE), ops, late_norm=late_norm)
+    weights = Weights("random", tensors, DEVICE, DTYPE, DTYPE)
+    return Transformer(shape, weights, ops, late_norm=late_norm, quantize=quantize)
 
 
 def parameters(shape: StackShape) -> int:

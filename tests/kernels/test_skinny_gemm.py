@@ -2,9 +2,11 @@
 
 import pytest
 import torch
+from support.gpus import needs_hopper
 
 from voxcpm_grpc.kernels import reference
 from voxcpm_grpc.kernels.arrivals import COUNT, arrivals
+from voxcpm_grpc.layers.quantization import quantize
 
 WIDE = {"rows": 16, "columns": 32, "depth": 64}
 SWAPPED = {**WIDE, "swap": True}
@@ -47,6 +49,24 @@ def test_norm_gated(skinny_gemm, target, agree, rows, shape):
     squares = x.float().square().view(rows, 2, -1).sum(-1).t().contiguous()
     out = skinny_gemm.norm_gated(x, squares, 1e-5, weight, skinny_gemm.Tile(**shape))
     agree(out, exact(reference.norm_gated, x, 1e-5, weight))
+
+
+@needs_hopper
+@pytest.mark.parametrize("splits", [1, 3])
+@every_tile
+def test_weights_of_8_bits(skinny_gemm, target, agree, splits, shape):
+    x, residual, weight = operands(target, 22, 192, 64)
+    weight, scale = quantize(weight)
+    whole = reference.dequantize(weight, scale, torch.float32)
+    squares = x.float().square().sum(1)[None]
+    tile = skinny_gemm.Tile(**shape, splits=splits)
+    out = skinny_gemm.norm_linear(x, squares, 1e-5, weight, tile, weight_scale=scale)
+    agree(out, exact(reference.norm_linear, x, 1e-5, whole))
+    out, _ = skinny_gemm.linear_add(x, weight, residual, 0.5, tile, weight_scale=scale)
+    agree(out, exact(reference.linear_add, x, whole, residual, 0.5))
+    if splits == 1:
+        out = skinny_gemm.norm_gated(x, squares, 1e-5, weight, tile, weight_scale=scale)
+        agree(out, exact(reference.norm_gated, x, 1e-5, whole))
 
 
 def test_normalized_input_is_not_normalized_again(skinny_gemm, target, agree):

@@ -4,7 +4,8 @@ from functools import partial
 
 import pytest
 import torch
-from support.stacks import ODD, SHAPE, random_stack, run
+from support.gpus import needs_hopper
+from support.stacks import ODD, SHAPE, dense, random_stack, run
 
 from voxcpm_grpc.attention import Rotation
 from voxcpm_grpc.attention.reference import ReferenceAttention
@@ -15,16 +16,24 @@ from voxcpm_grpc.layers.ops import ResidualStream, TorchOps
 from voxcpm_grpc.layers.transformer import StackShape
 
 
-def check(shape: StackShape, rows: tuple[int, int], device: str, dtype: torch.dtype, *, tiled: bool) -> None:
-    """`rows` are sequences and tokens. All tokens are compared, and ranges of tokens that the last layer computes."""
+def check(
+    shape: StackShape, rows: tuple[int, int], device: str, dtype: torch.dtype, *, tiled: bool, quantize: bool = False
+) -> None:
+    """`rows` are sequences and tokens. All tokens are compared, and ranges of tokens that the last layer computes.
+
+    With `quantize`, the truth has the weights that the fused stack has rounded to 8 bits.
+    """
     from voxcpm_grpc.attention.paged_triton import TritonAttention
     from voxcpm_grpc.layers.fused import TritonOps
 
     ops = TritonOps(torch.device(device), tiled=tiled)
     x = torch.randn(*reversed(rows), shape.hidden).to(dtype).to(device)
-    truth = run(random_stack(shape, TorchOps(), device, torch.float32), x.float(), ReferenceAttention())
+    plain = random_stack(shape, TorchOps(), device, torch.float32)
+    if quantize:
+        plain = dense(random_stack(shape, ops, device, dtype, quantize=True))
+    truth = run(plain, x.float(), ReferenceAttention())
     for wanted in (None, range(1), range(len(x) * 7 // 11, len(x))):
-        out = run(random_stack(shape, ops, device, dtype), x, TritonAttention(), wanted)
+        out = run(random_stack(shape, ops, device, dtype, quantize=quantize), x, TritonAttention(), wanted)
         expected = truth if wanted is None else truth[wanted.start : wanted.stop]
         assert out.shape == expected.shape
         assert out.dtype == dtype
@@ -40,8 +49,9 @@ def interpreter():
 
 @pytest.mark.parametrize("rows", [(1, 1), (1, 5), (2, 11)], ids=str)
 @pytest.mark.parametrize("tiled", [True, False])
-def test_agrees_in_the_interpreter(interpreter, rows, tiled):
-    check(SHAPE, rows, "cpu", torch.float32, tiled=tiled)
+@pytest.mark.parametrize("quantize", [False, True])
+def test_agrees_in_the_interpreter(interpreter, rows, tiled, quantize):
+    check(SHAPE, rows, "cpu", torch.float32, tiled=tiled, quantize=quantize)
 
 
 @pytest.fixture
@@ -221,10 +231,11 @@ def test_sizes_without_a_tile_use_other_kernels(interpreter):
 @pytest.mark.parametrize("streams", [1, 2, 3, 5, 6, 8, 9, 16, 64])
 @pytest.mark.parametrize("tokens", [1, 5, 11])
 @pytest.mark.parametrize("hidden", [1024, 2048])
-def test_agrees_on_a_gpu(streams, tokens, hidden):
+@pytest.mark.parametrize("quantize", [False, pytest.param(True, marks=needs_hopper)])
+def test_agrees_on_a_gpu(streams, tokens, hidden, quantize):
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
     ffn = {1024: 4096, 2048: 6144}[hidden]
     shape = StackShape(hidden=hidden, ffn=ffn, heads=16, kv_heads=2, head_dim=128, layers=2, eps=1e-5)
     tiled = torch.cuda.get_device_capability()[0] == 9
-    check(shape, (streams * (2 if tokens == 11 else 1), tokens), "cuda", torch.bfloat16, tiled=tiled)
+    check(shape, (streams * (2 if tokens == 11 else 1), tokens), "cuda", torch.bfloat16, tiled=tiled, quantize=quantize)

@@ -10,12 +10,18 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+import pytest
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 KIB = 1024
 MEMORY = 80 << 30  # bytes of each: enough for every setting
+
+# Tests of kernels that run on a Hopper GPU, and in the interpreter.
+needs_hopper = pytest.mark.skipif(
+    torch.cuda.is_available() and torch.cuda.get_device_capability()[0] != 9, reason="needs a Hopper GPU"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 
 from voxcpm_grpc.attention import Attention, Rotation
 from voxcpm_grpc.layers.low_rank import AdapterBank
-from voxcpm_grpc.layers.ops import Ops
+from voxcpm_grpc.layers.norm import RMSNorm
+from voxcpm_grpc.layers.ops import Ops, TorchOps
 from voxcpm_grpc.layers.transformer import StackShape, Transformer
 from voxcpm_grpc.layers.weights import Weights
 
@@ -24,6 +26,7 @@ def random_stack(
     *,
     bank: AdapterBank | None = None,
     added: Mapping[str, torch.Tensor] | None = None,
+    quantize: bool = False,
 ) -> Transformer:
     """A stack with the same random weights for all ops.
 
@@ -47,7 +50,24 @@ def random_stack(
     for name, matrix in (added or {}).items():
         tensors[f"{name}.weight"] += matrix
     weights = Weights("random", tensors, torch.device(device), dtype, torch.float32, bank=bank)
-    return Transformer(shape, weights, ops, late_norm=True)
+    return Transformer(shape, weights, ops, late_norm=True, quantize=quantize)
+
+
+def dense(transformer: Transformer) -> Transformer:
+    """The same stack in place, with the weights of 8 bits in float32 and plain operations."""
+    transformer.ops = TorchOps()
+    transformer.norm = RMSNorm(wide(transformer.norm.weight), transformer.norm.eps)
+    for layer in transformer.layers:
+        layer.ops = transformer.ops
+        for name in ("qkv", "out", "gate_up", "down"):
+            linear = getattr(layer, name)
+            setattr(layer, name, replace(linear, weight=linear.dequantized(torch.float32), weight_scale=None))
+        layer.norm, layer.mlp_norm = (RMSNorm(wide(norm.weight), norm.eps) for norm in (layer.norm, layer.mlp_norm))
+    return transformer
+
+
+def wide(weight: torch.Tensor | None) -> torch.Tensor | None:
+    return None if weight is None else weight.float()
 
 
 def run(

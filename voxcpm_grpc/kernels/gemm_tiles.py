@@ -92,13 +92,43 @@ _WIDE: Tiles = (
     ),
 )
 
+# Weights of 8 bits, of all sizes. With more rows a conversion and a library's products are faster.
+_FP8: Tiles = (
+    (
+        16,
+        {
+            Epilogue.NONE: Tile(rows=16, columns=32, depth=256, splits=4, ahead=8),
+            Epilogue.GATED: Tile(rows=16, columns=16, depth=256, ahead=8),
+            Epilogue.ADD: Tile(rows=16, columns=32, depth=256, splits=4, ahead=8),
+        },
+    ),
+    (
+        32,
+        {
+            Epilogue.NONE: Tile(rows=32, columns=32, depth=128, splits=4, stages=6, ahead=8),
+            Epilogue.GATED: Tile(rows=32, columns=32, depth=128, stages=5, swap=True, ahead=8),
+            Epilogue.ADD: Tile(rows=64, columns=64, depth=128, splits=4, stages=5),
+        },
+    ),
+    (
+        64,
+        {
+            Epilogue.NONE: Tile(rows=64, columns=64, depth=256, splits=2, stages=3, swap=True, ahead=8),
+            Epilogue.GATED: Tile(rows=64, columns=32, depth=128, stages=5, swap=True, ahead=8),
+            Epilogue.ADD: Tile(rows=64, columns=64, depth=256, splits=4, stages=3, swap=True, ahead=8),
+        },
+    ),
+    (128, {Epilogue.GATED: Tile(rows=128, columns=64, depth=128, stages=3, warps=8, swap=True)}),
+    (256, {Epilogue.GATED: Tile(rows=256, columns=64, depth=64, warps=8, swap=True)}),
+)
 
-def choose_tile(epilogue: Epilogue, rows: int, outputs: int, inputs: int) -> Tile | None:
+
+def choose_tile(epilogue: Epilogue, rows: int, outputs: int, inputs: int, fp8: bool = False) -> Tile | None:
     """The tile for a product of `rows` rows of `inputs` values with `outputs` outputs.
 
     None if a library's product is faster or no tile fits the sizes.
     """
-    table = _NARROW if min(outputs, inputs) <= 1024 else _WIDE
+    table = _FP8 if fp8 else _NARROW if min(outputs, inputs) <= 1024 else _WIDE
     tile = next((tiles.get(epilogue) for limit, tiles in table if rows <= limit), None)
     if tile is None or outputs % tile.columns or inputs % (tile.depth * tile.splits):
         return None

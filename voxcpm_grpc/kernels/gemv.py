@@ -16,24 +16,32 @@ from torch import Tensor
 from voxcpm_grpc.kernels.launch import launch_next, overlaps, wait
 from voxcpm_grpc.kernels.row_lora import RowUpdate
 
-_HELD = 64  # weights in the registers of a thread: eight loads of 16 bytes in flight
+_HELD = 128  # bytes of weights in the registers of a thread: eight loads of 16 bytes in flight
 
 
-def gemv_norm_linear(x: Tensor, eps: float, weight: Tensor, update: RowUpdate | None = None) -> Tensor:
+def gemv_norm_linear(
+    x: Tensor, eps: float, weight: Tensor, update: RowUpdate | None = None, *, weight_scale: Tensor | None = None
+) -> Tensor:
     """Computes `reference.norm_linear` for one row, and prepares the `update` of the result."""
-    return _launch(x, weight, weight.shape[0], eps=eps, update=update)
+    return _launch(x, weight, weight.shape[0], eps=eps, update=update, weight_scale=weight_scale)
 
 
-def gemv_norm_gated(x: Tensor, eps: float, weight: Tensor) -> Tensor:
+def gemv_norm_gated(x: Tensor, eps: float, weight: Tensor, *, weight_scale: Tensor | None = None) -> Tensor:
     """Computes `reference.norm_gated` for one row."""
-    return _launch(x, weight, weight.shape[0] // 2, eps=eps, gated=True)
+    return _launch(x, weight, weight.shape[0] // 2, eps=eps, gated=True, weight_scale=weight_scale)
 
 
 def gemv_linear_add(
-    x: Tensor, weight: Tensor, residual: Tensor, scale: float, update: RowUpdate | None = None
+    x: Tensor,
+    weight: Tensor,
+    residual: Tensor,
+    scale: float,
+    update: RowUpdate | None = None,
+    *,
+    weight_scale: Tensor | None = None,
 ) -> Tensor:
     """Computes `reference.linear_add` for one row, and prepares the `update` of the result."""
-    return _launch(x, weight, weight.shape[0], residual=residual, scale=scale, update=update)
+    return _launch(x, weight, weight.shape[0], residual=residual, scale=scale, update=update, weight_scale=weight_scale)
 
 
 def _launch(
@@ -46,6 +54,7 @@ def _launch(
     residual: Tensor | None = None,
     scale: float = 1.0,
     update: RowUpdate | None = None,
+    weight_scale: Tensor | None = None,
 ) -> Tensor:
     rows, inputs = x.shape
     if rows != 1:
@@ -54,13 +63,16 @@ def _launch(
         raise ValueError("x, weight and residual must be contiguous")
     block = triton.next_power_of_2(inputs)
     warps = 8 if block > 4096 else 4
-    columns = max(1, _HELD * 32 * warps // block // (2 if gated else 1))
+    held = _HELD * 32 * warps // block
+    columns = max(1, held // weight.element_size() // (2 if gated else 1))
+    low_columns = max(1, held // x.element_size())
     out = x.new_empty(1, outputs)
     overlap = overlaps(x.device)
     tiles, low = triton.cdiv(outputs, columns), 0 if update is None else update.low.numel()
-    _gemv_kernel[(tiles + triton.cdiv(low, columns),)](
+    _gemv_kernel[(tiles + triton.cdiv(low, low_columns),)](
         x,
         weight,
+        out if weight_scale is None else weight_scale,
         out if residual is None else residual,
         out,
         eps or 0.0,
@@ -72,10 +84,12 @@ def _launch(
         OUTPUTS=outputs,
         INPUTS=inputs,
         COLUMNS=columns,
+        LOW_COLUMNS=low_columns,
         BLOCK=block,
         NORM=eps is not None,
         GATED=gated,
         ADD=residual is not None,
+        SCALED=weight_scale is not None,
         OVERLAP=overlap,
         num_warps=warps,
         **({"launch_pdl": True} if overlap else {}),
@@ -87,6 +101,7 @@ def _launch(
 def _gemv_kernel(
     x,
     weight,
+    weight_scale,
     residual,
     out,
     eps,
@@ -101,16 +116,18 @@ def _gemv_kernel(
     OUTPUTS: tl.constexpr,
     INPUTS: tl.constexpr,
     COLUMNS: tl.constexpr,
+    LOW_COLUMNS: tl.constexpr,
     BLOCK: tl.constexpr,
     NORM: tl.constexpr,
     GATED: tl.constexpr,
     ADD: tl.constexpr,
+    SCALED: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
     launch_next(OVERLAP)
     if LOW > 0:  # noqa: SIM102 - the first condition is known at compile time
         if tl.program_id(0) >= TILES:
-            _shrink(x, adapter, down, norm, low, eps, TILES, LOW, WEIGHTED, INPUTS, COLUMNS, BLOCK, NORM, OVERLAP)
+            _shrink(x, adapter, down, norm, low, eps, TILES, LOW, WEIGHTED, INPUTS, LOW_COLUMNS, BLOCK, NORM, OVERLAP)
             return
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     present = column < OUTPUTS
@@ -122,13 +139,19 @@ def _gemv_kernel(
     up = gate
     if GATED:
         up = tl.load(weight + OUTPUTS * INPUTS + where, mask=mask, other=0.0)
+    step = tl.full([COLUMNS], 1.0, tl.float32)
+    up_step = step
+    if SCALED:
+        step = tl.load(weight_scale + column, mask=present, other=0.0)
+        if GATED:
+            up_step = tl.load(weight_scale + OUTPUTS + column, mask=present, other=0.0)
     wait(OVERLAP)
     entry = tl.load(x + k[None, :], mask=inside, other=0.0).to(tl.float32)
     if NORM:
         entry *= tl.rsqrt(tl.sum(entry * entry, 1)[:, None] / INPUTS + eps)
-    acc = tl.sum(gate.to(tl.float32) * entry, 1)
+    acc = tl.sum(gate.to(tl.float32) * entry, 1) * step
     if GATED:
-        acc = acc * tl.sigmoid(acc) * tl.sum(up.to(tl.float32) * entry, 1)
+        acc = acc * tl.sigmoid(acc) * (tl.sum(up.to(tl.float32) * entry, 1) * up_step)
     if ADD:
         acc = acc * scale + tl.load(residual + column, mask=present, other=0.0).to(tl.float32)
     tl.store(out + column, acc.to(out.dtype.element_ty), mask=present)

@@ -145,6 +145,11 @@ def linear_add(x: Tensor, weight: Tensor, residual: Tensor, scale: float) -> Ten
     return residual + scale * linear(x, weight)
 
 
+def dequantize(weight: Tensor, weight_scale: Tensor, dtype: torch.dtype) -> Tensor:
+    """A weight [o, c] in 8 bits times its scale [o], computed in float32 and rounded to `dtype`."""
+    return (weight.float() * weight_scale[:, None]).to(dtype)
+
+
 def rms_norm(x: Tensor, weight: Tensor | None, eps: float) -> Tensor:
     """Each row of x [t, c], divided by its root mean square and rounded to x's dtype, times weight [c] if given."""
     wide = x.float()

@@ -17,6 +17,7 @@ import triton.language as tl
 from torch import Tensor
 
 from voxcpm_grpc.kernels.arrivals import arrivals
+from voxcpm_grpc.kernels.fp8 import conversion_scale, convert
 from voxcpm_grpc.kernels.launch import launch_next, overlaps, prefetch_rows, wait
 
 
@@ -40,18 +41,29 @@ class Tile:
 
 
 def norm_linear(
-    x: Tensor, squares: Tensor | None, eps: float, weight: Tensor, tile: Tile, *, late: bool = False
+    x: Tensor,
+    squares: Tensor | None,
+    eps: float,
+    weight: Tensor,
+    tile: Tile,
+    *,
+    weight_scale: Tensor | None = None,
+    late: bool = False,
 ) -> Tensor:
     """Computes `reference.norm_linear`. For `late` see `launch`.
 
     `squares` [parts, t] float32 holds partial sums of squares of each row of x. None: x is already normalized.
     """
-    return _launch(x, weight, tile, outputs=weight.shape[0], squares=squares, eps=eps, late=late)
+    outputs = weight.shape[0]
+    return _launch(x, weight, tile, outputs=outputs, weight_scale=weight_scale, squares=squares, eps=eps, late=late)
 
 
-def norm_gated(x: Tensor, squares: Tensor | None, eps: float, weight: Tensor, tile: Tile) -> Tensor:
+def norm_gated(
+    x: Tensor, squares: Tensor | None, eps: float, weight: Tensor, tile: Tile, *, weight_scale: Tensor | None = None
+) -> Tensor:
     """Computes `reference.norm_gated`. `squares` as for `norm_linear`."""
-    return _launch(x, weight, tile, outputs=weight.shape[0] // 2, squares=squares, eps=eps, gated=True)
+    outputs = weight.shape[0] // 2
+    return _launch(x, weight, tile, outputs=outputs, weight_scale=weight_scale, squares=squares, eps=eps, gated=True)
 
 
 def linear_add(
@@ -61,6 +73,7 @@ def linear_add(
     scale: float,
     tile: Tile,
     *,
+    weight_scale: Tensor | None = None,
     late: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Computes `reference.linear_add`, and the `squares` of the result for a norm that follows.
@@ -73,6 +86,7 @@ def linear_add(
         weight,
         tile,
         outputs=weight.shape[0],
+        weight_scale=weight_scale,
         residual=residual,
         scale=scale,
         made=made,
@@ -87,6 +101,7 @@ def _launch(
     tile: Tile,
     *,
     outputs: int,
+    weight_scale: Tensor | None = None,
     squares: Tensor | None = None,
     eps: float = 0.0,
     gated: bool = False,
@@ -98,17 +113,18 @@ def _launch(
     rows, inputs = x.shape
     if inputs % (tile.splits * tile.depth) or outputs % tile.columns:
         raise ValueError(f"{tile} does not divide {inputs} inputs and {outputs} outputs")
-    if not all(part.is_contiguous() for part in (x, weight, residual, squares) if part is not None):
-        raise ValueError("x, weight, residual and squares must be contiguous")
+    if not all(part.is_contiguous() for part in (x, weight, weight_scale, residual, squares) if part is not None):
+        raise ValueError("x, weight, weight_scale, residual and squares must be contiguous")
     tiles, blocks = outputs // tile.columns, triton.cdiv(rows, tile.rows)
     out = x.new_empty(rows, outputs)
     part = x.new_empty(tile.splits, rows, outputs, dtype=torch.float32) if tile.splits > 1 else out
     parts = 0 if squares is None else squares.shape[0]
-    overlap = overlaps(x.device)
+    overlap, size = overlaps(x.device), weight.element_size()
     _skinny_gemm_kernel[(tiles, blocks, tile.splits)](
         x,
         out if squares is None else squares,
         weight,
+        out if weight_scale is None else weight_scale,
         out if residual is None else residual,
         out,
         out if made is None else made,
@@ -129,7 +145,8 @@ def _launch(
         GATED=gated,
         ADD=residual is not None,
         SWAP=tile.swap,
-        AHEAD=min(tile.ahead, _power(inputs // tile.splits * x.element_size() // 128)) * 128 // x.element_size(),
+        SCALED=weight_scale is not None,
+        AHEAD=min(tile.ahead, _power(inputs // tile.splits * size // 128)) * 128 // size,
         LATE=late,
         OVERLAP=overlap,
         num_warps=tile.warps,
@@ -149,6 +166,7 @@ def _skinny_gemm_kernel(
     x,
     squares,
     weight,
+    weight_scale,
     residual,
     out,
     made,
@@ -169,6 +187,7 @@ def _skinny_gemm_kernel(
     GATED: tl.constexpr,
     ADD: tl.constexpr,
     SWAP: tl.constexpr,
+    SCALED: tl.constexpr,
     AHEAD: tl.constexpr,
     LATE: tl.constexpr,
     OVERLAP: tl.constexpr,
@@ -203,7 +222,7 @@ def _skinny_gemm_kernel(
         parts = tl.load(squares + index[:, None] * rows + row[None, :], mask=known, other=0.0)
     for k in tl.range(0, SHARE, DEPTH, num_stages=STAGES):  # pyright: ignore[reportGeneralTypeIssues]
         entry = tl.load(x_where + k, mask=mask, other=0.0)
-        tile = tl.load(weight_where + k)
+        tile = convert(tl.load(weight_where + k), x.dtype.element_ty, SWAP)
         if SWAP:
             acc = tl.dot(tl.trans(tile), tl.trans(entry), acc, input_precision="ieee")
         else:
@@ -211,6 +230,8 @@ def _skinny_gemm_kernel(
 
     if SWAP:
         acc = tl.trans(acc)
+    if SCALED:
+        acc *= tl.load(weight_scale + source)[None, :] * conversion_scale(weight.dtype.element_ty, x.dtype.element_ty)
     if PARTS > 0:
         # The scale of the norm is the same for all inputs of a row, so it can be applied to the sum.
         factor = tl.rsqrt(tl.sum(parts, 0) / INPUTS + eps)[:, None]

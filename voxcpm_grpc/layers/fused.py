@@ -53,7 +53,7 @@ class TritonOps:
         x, weight, adapter = stream.x, linear.weight, stream.adapter
         if len(x) == 1 and norm.weight is None and linear.bias is None:
             update = linear.row_update(adapter)
-            out = gemv_norm_linear(x, norm.eps, weight, update)
+            out = gemv_norm_linear(x, norm.eps, weight, update, weight_scale=linear.weight_scale)
             if update is not None:
                 update.add(out)
             return out
@@ -61,7 +61,8 @@ class TritonOps:
         if tile is None or norm.weight is not None:
             return linear(rms_norm(x, norm.weight, norm.eps), adapter)
         update = linear.update_beside(x, adapter, eps=norm.eps)
-        out = norm_linear(*self._counted(stream, norm), norm.eps, weight, tile, late=update is not None)
+        counted, late = self._counted(stream, norm), update is not None
+        out = norm_linear(*counted, norm.eps, weight, tile, weight_scale=linear.weight_scale, late=late)
         if update is not None:
             update.add(out)
         return out
@@ -70,7 +71,7 @@ class TritonOps:
         x = stream.x
         if len(x) == 1 or norm.weight is not None or linear.bias is not None or self._tile(Epilogue.NONE, x, linear):
             return self.norm_linear(stream, norm, linear), None
-        out = self._product(x, linear.weight)
+        out = self._product(x, linear.dequantized(x.dtype))
         if stream.adapter is not None and linear.low_rank is not None:
             linear.low_rank.add(out, x, stream.adapter)
         return out, RowNorm(x, norm.eps)
@@ -80,16 +81,16 @@ class TritonOps:
         if stream.adapter is not None and gate_up.low_rank is not None:
             return swiglu(self.norm_linear(stream, norm, gate_up))  # the update belongs in front of the activation
         if len(x) == 1 and norm.weight is None and gate_up.bias is None:
-            return gemv_norm_gated(x, norm.eps, weight)
+            return gemv_norm_gated(x, norm.eps, weight, weight_scale=gate_up.weight_scale)
         tile = self._tile(Epilogue.GATED, x, gate_up)
         if tile is not None:
-            return norm_gated(*self._counted(stream, norm), norm.eps, weight, tile)
+            return norm_gated(*self._counted(stream, norm), norm.eps, weight, tile, weight_scale=gate_up.weight_scale)
         if norm.weight is not None or gate_up.bias is not None:
             return swiglu(gate_up(rms_norm(x, norm.weight, norm.eps)))
         cut = self._gated_cut(x, weight)
         if cut is not None:
             return gated_product(x, norm.eps, weight, self.packets, cut)
-        return norm_swiglu(self._product(x, weight), x, norm.eps)
+        return norm_swiglu(self._product(x, gate_up.dequantized(x.dtype)), x, norm.eps)
 
     def linear_add(self, x: Tensor, linear: Linear, stream: ResidualStream, scale: float) -> ResidualStream:
         weight, adapter = linear.weight, stream.adapter
@@ -97,7 +98,7 @@ class TritonOps:
             return ResidualStream(stream.x + linear(x, adapter) * scale, adapter=adapter)
         if len(x) == 1:
             update = linear.row_update(adapter)
-            total = gemv_linear_add(x, weight, stream.x, scale, update)
+            total = gemv_linear_add(x, weight, stream.x, scale, update, weight_scale=linear.weight_scale)
             if update is not None:
                 update.add(total, scale=scale)
             return ResidualStream(total, exclusive=True, adapter=adapter)
@@ -107,12 +108,13 @@ class TritonOps:
             return ResidualStream(total, squares, exclusive=True, adapter=adapter)
         tile = self._tile(Epilogue.ADD, x, linear)
         if tile is None:
-            total = self._add_by_library(x, weight, stream, scale)
+            total = self._add_by_library(x, linear.dequantized(x.dtype), stream, scale)
             if adapter is not None and linear.low_rank is not None:
                 linear.low_rank.add(total, x, adapter, scale=scale)
             return ResidualStream(total, exclusive=True, adapter=adapter)
         update = linear.update_beside(x, adapter)
-        total, squares = linear_add(x, weight, stream.x, scale, tile, late=update is not None)
+        scales, late = linear.weight_scale, update is not None
+        total, squares = linear_add(x, weight, stream.x, scale, tile, weight_scale=scales, late=late)
         if update is not None:
             update.add(total, scale=scale, squares=squares)
         return ResidualStream(total, squares, exclusive=True, adapter=adapter)
@@ -123,8 +125,9 @@ class TritonOps:
     def _tile(self, epilogue: Epilogue, x: Tensor, linear: Linear) -> Tile | None:
         if not self.tiled or linear.bias is not None:
             return None
-        outputs, inputs = linear.weight.shape
-        return choose_tile(epilogue, len(x), outputs // 2 if epilogue is Epilogue.GATED else outputs, inputs)
+        (outputs, inputs), fp8 = linear.weight.shape, linear.weight_scale is not None
+        outputs = outputs // 2 if epilogue is Epilogue.GATED else outputs
+        return choose_tile(epilogue, len(x), outputs, inputs, fp8)
 
     def _split_cut(self, x: Tensor, weight: Tensor) -> split_cuts.Cut | None:
         if not self.tiled or not x.dtype == weight.dtype == torch.bfloat16:

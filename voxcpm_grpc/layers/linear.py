@@ -1,9 +1,9 @@
-"""Linear maps with an optional bias, and with LoRA adapters."""
+"""Linear maps with an optional bias, with LoRA adapters, and with weights of 8 bits."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from voxcpm_grpc.layers.low_rank import LowRank
+from voxcpm_grpc.layers.quantization import quantize
 from voxcpm_grpc.layers.weights import Weights
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ class Linear:
     weight: Tensor  # [out, in]
     bias: Tensor | None = None  # [out]
     low_rank: LowRank | None = None
+    weight_scale: Tensor | None = None  # float32 [out], of a weight in float8_e4m3fn; None: it has x's dtype
 
     def __call__(self, x: Tensor, adapter: Tensor | None = None) -> Tensor:
         """x [..., in] -> [..., out].
@@ -36,7 +38,22 @@ class Linear:
 
     def product(self, x: Tensor) -> Tensor:
         """The map without adapters."""
-        return F.linear(x, self.weight, self.bias)
+        return F.linear(x, self.dequantized(x.dtype), self.bias)
+
+    def dequantized(self, dtype: torch.dtype) -> Tensor:
+        """The weight [out, in] in the dtype of the computation, computed anew if it has 8 bits."""
+        if self.weight_scale is None:
+            return self.weight
+        if self.weight.is_cuda:
+            from voxcpm_grpc.kernels.fp8 import dequantize
+        else:
+            from voxcpm_grpc.kernels.reference import dequantize
+        return dequantize(self.weight, self.weight_scale, dtype)
+
+    def quantized(self) -> Linear:
+        """The same map with its weight in 8 bits."""
+        weight, weight_scale = quantize(self.weight)
+        return replace(self, weight=weight, weight_scale=weight_scale)
 
     def row_update(self, adapter: Tensor | None) -> RowUpdate | None:
         """The update of one row for `kernels.gemv`; None without adapters."""

@@ -66,7 +66,7 @@ class PackedLinear(Linear):
         """The packed form of a map in float32."""
         weight = linear.weight
         kept = weight if weight.nbytes <= PLAIN_BYTES else weight.new_empty(0)
-        return cls(kept, linear.bias, linear.low_rank, pack(weight))
+        return cls(kept, linear.bias, linear.low_rank, packed=pack(weight))
 
 
 class PackedOps(TorchOps):

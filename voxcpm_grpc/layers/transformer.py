@@ -34,7 +34,9 @@ class StackShape:
 
 
 class Layer:
-    def __init__(self, shape: StackShape, index: int, weights: Weights, ops: Ops, *, late_norm: bool) -> None:
+    def __init__(
+        self, shape: StackShape, index: int, weights: Weights, ops: Ops, *, late_norm: bool, quantize: bool
+    ) -> None:
         self.shape, self.index, self.ops, self.late_norm = shape, index, ops, late_norm
         self.sizes = [shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim, shape.kv_heads * shape.head_dim]
         attention, mlp = weights.scope("self_attn"), weights.scope("mlp")
@@ -49,6 +51,9 @@ class Layer:
             Linear.fused(mlp, {"gate_proj": shape.ffn, "up_proj": shape.ffn}, shape.hidden),
         )
         self.down = ops.prepare_output(Linear.load(mlp, "down_proj", shape.hidden, shape.ffn, bias=False))
+        if quantize:
+            self.qkv, self.out = self.qkv.quantized(), self.out.quantized()
+            self.gate_up, self.down = self.gate_up.quantized(), self.down.quantized()
 
     def __call__(
         self, stream: ResidualStream, rows: tuple[int, ...], attend: Attend, wanted: range | None = None
@@ -74,12 +79,19 @@ class Layer:
 
 
 class Transformer:
-    """A stack of layers and a final norm. With `late_norm`, attention may have to apply the norm before q, k and v."""
+    """A stack of layers and a final norm.
 
-    def __init__(self, shape: StackShape, weights: Weights, ops: Ops, *, late_norm: bool = False) -> None:
+    With `late_norm`, attention may have to apply the norm before q, k and v. With `quantize`, the weights of the linear
+    maps are rounded to 8 bits.
+    """
+
+    def __init__(
+        self, shape: StackShape, weights: Weights, ops: Ops, *, late_norm: bool = False, quantize: bool = False
+    ) -> None:
         self.shape, self.ops = shape, ops
         self.layers = [
-            Layer(shape, i, weights.scope(f"layers.{i}"), ops, late_norm=late_norm) for i in range(shape.layers)
+            Layer(shape, i, weights.scope(f"layers.{i}"), ops, late_norm=late_norm, quantize=quantize)
+            for i in range(shape.layers)
         ]
         self.norm = RMSNorm.load(weights, "norm", shape.hidden, shape.eps)
 
