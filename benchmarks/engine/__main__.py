@@ -119,6 +119,7 @@ def main() -> None:
     )
     parser.add_argument("--upload-seconds", type=float, default=0.0, help="length of a recording to encode meanwhile")
     parser.add_argument("--loras", type=Path, default=None, help="directory of adapters, each in a folder of its own")
+    parser.add_argument("--quantization", choices=("none", "fp8"), default="none", help="engine.quantization")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
     parser.add_argument("--compile", action="store_true", help="on a CPU: compile what an earlier run has not, first")
     parser.add_argument("--eager", action="store_true", help="use no CUDA graphs")
@@ -129,6 +130,7 @@ def main() -> None:
     adapters = sorted(options.loras.iterdir()) if options.loras else []
     settings = EngineSettings(
         device=options.device,
+        quantization=options.quantization,
         max_slots=max(counts),
         timesteps=(options.timesteps,),
         graphs=not options.eager,

@@ -85,6 +85,7 @@ def test_threads():
         ({"device": "cuda:99"}, "use cpu or another number"),
         ({"dtype": "bfloat16"}, "engine.dtype bfloat16 needs a GPU"),
         ({"codec_dtype": "float16"}, "engine.codec_dtype float16 needs a GPU"),
+        ({"quantization": "fp8"}, "engine.quantization fp8 needs a Hopper GPU .* set engine.quantization to none"),
         ({"attention": "triton"}, "auto or reference"),
         ({"attention": "flash"}, "auto or reference"),
         ({"recorded_noise": Path("nowhere.npy")}, "nowhere.npy cannot be read"),

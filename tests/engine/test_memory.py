@@ -3,7 +3,7 @@
 import json
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -119,12 +119,22 @@ def test_adapters_take_memory(released):
     assert value["adapters"] == pytest.approx(16 * 74e6, rel=0.02)
 
 
+def test_weights_of_8_bits_take_half_the_memory_of_the_language_models(released):
+    whole, found = engine_memory(released, 64), engine_memory(released, 64, quantization="fp8")
+    assert whole.weights - found.weights == pytest.approx(36 * 2048 * (2 * 2048 + 2 * 256 + 3 * 6144), rel=0.01)
+    assert whole.total - found.total == whole.weights - found.weights
+    said = memory("--model", released, "--slots", "64", "--quantization", "fp8").output
+    assert f"{released}, bfloat16 with weights in fp8: {found.weights / GIB:.2f} GiB of weights" in said
+
+
 def test_the_command_has_the_defaults_and_limits_of_the_settings():
     options: dict[Any, Any] = {option.name: option for option in main.commands["memory"].params}
     fields = EngineSettings.model_fields
     assert options["max_lora_rank"].default == fields["max_lora_rank"].default
     assert tuple(options["lora_targets"].default.split(",")) == fields["lora_targets"].default
     assert EngineSettings.model_validate({"lora_targets": TARGETS}).lora_targets
+    assert options["quantization"].default == fields["quantization"].default
+    assert tuple(options["quantization"].type.choices) == get_args(fields["quantization"].annotation)
     for name in ("max_loras", "max_lora_rank"):
         most = options[name].type.max
         assert EngineSettings.model_validate({name: most})

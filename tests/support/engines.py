@@ -18,14 +18,19 @@ from voxcpm_grpc.settings.engine import EngineSettings
 CPU = torch.device("cpu")
 
 
-def engine(*, slots=8, noise=None, checkpoint=TINY, adapters=None, **settings) -> Engine:
-    """An engine on the CPU. adapters: AdapterOptions, the memory for LoRA adapters."""
+def engine(
+    *, slots=8, noise=None, checkpoint=TINY, adapters=None, merge_lora=None, fused=None, quantization="none", **settings
+) -> Engine:
+    """An engine on the CPU. adapters: AdapterOptions, the memory for LoRA adapters. Others are those of LoadOptions."""
     options = LoadOptions(
         device=CPU,
         dtype=torch.float32,
         max_slots=slots,
         recorded_noise=noise,
         adapters=adapters,
+        merge_lora=merge_lora,
+        fused=fused,
+        quantization=quantization,
     )
     return Engine(load_model(checkpoint, options), EngineSettings(**settings), CPU)
 

@@ -34,10 +34,15 @@ class Start:
 
     model: str
     settings: dict[str, Any]
+    hopper_only: bool = False
 
 
 ADAPTERS = {"max_loras": 16, "lora_targets": ("attention", "mlp", "projections")}
-FEW = (Start(RELEASED, {"max_slots": 16, "prefill_tokens": 64, **ADAPTERS}),)
+HOPPER_ONLY = frozenset({"_skinny_gemm_kernel", "_dequantize_kernel"})  # kernels that serve on no other GPU
+FEW = (
+    Start(RELEASED, {"max_slots": 16, "prefill_tokens": 64, **ADAPTERS}),
+    Start(RELEASED, {"max_slots": 2, "prefill_tokens": 512, "quantization": "fp8"}, hopper_only=True),
+)
 EVERY = (
     Start(RELEASED, {"max_slots": 128, **ADAPTERS}),
     Start(RELEASED, {"max_slots": 128, "dtype": "float32", **ADAPTERS, "max_lora_rank": 128}),
@@ -47,6 +52,8 @@ EVERY = (
     *(Start(model, {"max_slots": 128, "dtype": "float32"}) for model in OLDER),
     Start(BUNDLED, {"max_slots": 128}),
     Start(BUNDLED, {"max_slots": 128, "dtype": "float32"}),
+    Start(RELEASED, {"max_slots": 128, "quantization": "fp8", **ADAPTERS}, hopper_only=True),
+    *(Start(model, {"max_slots": 128, "quantization": "fp8"}, hopper_only=True) for model in OLDER),
 )
 
 
@@ -96,7 +103,8 @@ def find_variants(gpu: Gpu, starts: tuple[Start, ...]) -> list[Variant]:
 
     with _binding_only(gpu, note), stand_in(gpu):
         for start in starts:
-            _start_engine(start)
+            if gpu.capability == (9, 0) or not start.hopper_only:
+                _start_engine(start)
     return list(found.values())
 
 

@@ -4,8 +4,8 @@
     python -m tools.voice.evaluate HELD_OUT RECORDINGS --model build/voice/rounded --out build/voice/rounded-result
 
 The linear maps of the layers are rounded to float8_e4m3fn with a scale for each output, and stored in their old type:
-`lm` those of both language models, `flow` those of the diffusion and the patch encoder, `all` both. Other weights, and
-all activations, stay as they are.
+`lm` those of both language models, as the setting engine.quantization does, `flow` those of the diffusion and the patch
+encoder, `all` both. Other weights, and all activations, stay as they are.
 """
 
 import argparse
@@ -13,11 +13,11 @@ import re
 import shutil
 from pathlib import Path
 
-import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-LARGEST = torch.finfo(torch.float8_e4m3fn).max
+from voxcpm_grpc.layers.linear import Linear
+
 LAYERS = r"layers\.\d+\.(self_attn|mlp)\.\w+_proj\.weight"
 PARTS = {
     "lm": re.compile(rf"(base_lm|residual_lm)\.{LAYERS}"),
@@ -28,9 +28,7 @@ PARTS = {
 
 def rounded(weight: Tensor) -> Tensor:
     """The weight [o, i] with the precision of float8_e4m3fn and a scale for each output, in its own type."""
-    wide = weight.float()
-    scale = wide.abs().amax(1, keepdim=True).clamp(min=1e-12) / LARGEST
-    return ((wide / scale).to(torch.float8_e4m3fn).float() * scale).to(weight.dtype)
+    return Linear(weight).quantized().dequantized(weight.dtype)
 
 
 def main() -> None:

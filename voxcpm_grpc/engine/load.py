@@ -42,6 +42,11 @@ def load_engine(
     dtype = select_dtype(settings.dtype, device)
     if settings.codec_dtype == "float16" and device.type == "cpu":
         raise StartupError("engine.codec_dtype float16 needs a GPU; a CPU decodes audio in float32")
+    if settings.quantization != "none" and dtype != torch.bfloat16:
+        raise StartupError(
+            f"engine.quantization {settings.quantization} needs a Hopper GPU and engine.dtype bfloat16; this engine "
+            f"computes in {str(dtype).removeprefix('torch.')} on {device}; set engine.quantization to none"
+        )
     size = _weights(directory)
     threads = settings.threads or (1 if size < SMALL_MODEL else None)
     if threads is None and engines > 1:
@@ -51,6 +56,7 @@ def load_engine(
     options = LoadOptions(
         device=device,
         dtype=dtype,
+        quantization=settings.quantization,
         attention=settings.attention,
         timesteps=settings.timesteps,
         max_slots=settings.max_slots or default_slots(device),

@@ -67,6 +67,7 @@ def engine_memory(
     slots: int,
     *,
     dtype: str = "bfloat16",
+    quantization: str = "none",
     max_model_len: int | None = None,
     kv_positions: int | None = None,
     page_size: int = 16,
@@ -75,11 +76,12 @@ def engine_memory(
 ) -> EngineMemory:
     """The memory of an engine with the model of a directory, of which config.json is read. Raises StartupError.
 
-    dtype: float32 or bfloat16. The other arguments are those of the settings of an engine.
+    dtype: float32 or bfloat16; quantization: none or fp8. The other arguments are those of the settings of an engine.
     """
     options = LoadOptions(
         device=torch.device("meta"),
         dtype=getattr(torch, dtype),
+        quantization=quantization,
         max_model_len=max_model_len,
         max_slots=slots,
         adapters=adapters,

@@ -48,6 +48,7 @@ class LoadOptions:
 
     device: torch.device
     dtype: torch.dtype  # of the computation, independent of the dtype of the files
+    quantization: str = "none"  # of weights of the networks' layers: none or fp8
     attention: str = "auto"  # the backend: auto, reference, triton or flash
     # Kernels or plain operations for the transformers. None: kernels on a GPU in 16 bits, oneDNN's products on a CPU.
     fused: bool | None = None

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 import torch
+from support.gpus import GPUS, stand_in
 
 from voxcpm_grpc.attention.reference import ReferenceAttention
 from voxcpm_grpc.errors import StartupError
@@ -50,6 +51,17 @@ def test_attention_that_needs_a_gpu_is_refused_on_a_cpu(name, message):
 def test_unknown_attention_is_refused():
     with pytest.raises(StartupError, match="auto, reference, triton or flash"):
         choose_attention("dense", torch.device("cuda"))
+
+
+def test_an_unknown_quantization_is_refused():
+    with pytest.raises(StartupError, match="'int4'; it may be none or fp8"):
+        choose_backend(LoadOptions(device=CPU, dtype=torch.float32, quantization="int4"), 4, 8)
+
+
+@pytest.mark.parametrize("target", ["sm_86", "sm_89", "sm_100"])
+def test_weights_of_8_bits_are_refused_on_other_gpus_than_hopper(target):
+    with stand_in(GPUS[target]), pytest.raises(StartupError, match=r"needs a Hopper GPU .* set it to none"):
+        choose_backend(LoadOptions(device=torch.device("cuda"), dtype=torch.bfloat16, quantization="fp8"), 4, 8)
 
 
 @pytest.mark.gpu

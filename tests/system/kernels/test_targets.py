@@ -6,15 +6,14 @@ One variant of each kernel is compiled here. tests/system/gpus compiles every va
 import pytest
 from support.compiled_kernels import compile_elsewhere, faults
 from support.gpus import GPUS
-from support.kernel_launches import launched_names
+from support.kernel_launches import HOPPER_ONLY, launched_names
 
 pytest.importorskip("triton")
 pytestmark = pytest.mark.timeout(600)  # half a minute of compilation, on a host that may be busy
 
-HOPPER_ONLY = "_skinny_gemm_kernel"
 CHOSEN = {
-    "sm_86": [name for name in launched_names() if name != HOPPER_ONLY],  # the least shared memory of a block
-    "sm_90": [HOPPER_ONLY],
+    "sm_86": sorted({*launched_names()} - HOPPER_ONLY),  # the least shared memory of a block
+    "sm_90": sorted(HOPPER_ONLY),
     "sm_120": ["_paged_attention_kernel", "_local_attention_kernel", "pointwise_kernel"],
 }
 

@@ -36,6 +36,7 @@ class Backend:
     dtype: torch.dtype
     attention: Attention
     ops: Ops
+    quantize: bool  # the layers of the language models have weights of 8 bits
     noise: Noise
     fused: bool  # the flow loop uses kernels
     persistent: bool  # with `fused`, the flow loop of a single stream is one launch if the kernel serves the model
@@ -76,12 +77,14 @@ def choose_backend(options: LoadOptions, frames: int, channels: int) -> Backend:
     device, dtype = options.device, options.dtype
     half_on_gpu = device.type == "cuda" and dtype.itemsize == 2
     fused = half_on_gpu if options.fused is None else options.fused
+    quantize = _quantizes(options.quantization, device)
     fast_codec = device.type == "cuda" and dtype != torch.float32
     return Backend(
         device=device,
         dtype=dtype,
         attention=choose_attention(options.attention, device),
-        ops=choose_ops(fused, device, packed=options.fused is None and dtype == torch.float32),
+        ops=choose_ops(fused, device, packed=options.fused is None and dtype == torch.float32 and not quantize),
+        quantize=quantize,
         noise=_choose_noise(options.recorded_noise, frames, channels, device),
         fused=fused,
         persistent=options.persistent and device.type == "cuda",
@@ -142,6 +145,21 @@ def choose_decoder(net: StreamingDecoder, dtype: torch.dtype) -> Decoder:
     from voxcpm_grpc.models.voxcpm.fused_vae import FusedDecoder
 
     return FusedDecoder(net, dtype)
+
+
+def _quantizes(name: str, device: torch.device) -> bool:
+    """True if weights are rounded to 8 bits. Raises StartupError."""
+    if name not in ("none", "fp8"):
+        raise StartupError(f"engine.quantization is {name!r}; it may be none or fp8")
+    if name == "none" or device.type != "cuda":
+        return name != "none"
+    major, minor = torch.cuda.get_device_capability(device)
+    if major != 9:
+        raise StartupError(
+            f"engine.quantization fp8 needs a Hopper GPU (compute capability 9.0) and {device} has {major}.{minor}; "
+            "set it to none"
+        )
+    return True
 
 
 def _choose_noise(recorded: Tensor | None, frames: int, channels: int, device: torch.device) -> Noise:

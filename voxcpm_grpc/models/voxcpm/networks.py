@@ -79,8 +79,8 @@ def read_networks(config: VoxCPMConfig, weights: Weights, backend: Backend) -> N
     local = backend.attention, backend.ops
     return Networks(
         embedding=weights.take("base_lm.embed_tokens.weight", lm.vocab_size, c) * lm.embedding_scale,
-        base=Transformer(config.base, weights.scope("base_lm"), backend.ops),
-        residual=Transformer(config.residual, weights.scope("residual_lm"), backend.ops),
+        base=Transformer(config.base, weights.scope("base_lm"), backend.ops, quantize=backend.quantize),
+        residual=Transformer(config.residual, weights.scope("residual_lm"), backend.ops, quantize=backend.quantize),
         encode_patch=LocEnc(config.encoder, config.feat_dim, encoder_rope, *local, weights.scope("feat_encoder")),
         dit=LocDiT(
             dit, config.feat_dim, dit_rope, *local, weights.scope("feat_decoder.estimator"), mu_tokens=mu_tokens

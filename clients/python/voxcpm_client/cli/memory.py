@@ -77,6 +77,9 @@ def _numbers(kind: Callable[[str], float]) -> Callable[[click.Context, click.Par
     "--dtype", type=click.Choice(["bfloat16", "float32"]), default="bfloat16", show_default=True, help="engine.dtype."
 )
 @click.option(
+    "--quantization", type=click.Choice(["none", "fp8"]), default="none", show_default=True, help="engine.quantization."
+)
+@click.option(
     "--max-loras", type=click.IntRange(0, 62), default=0, show_default=True, help="engine.max_loras, LoRA adapters."
 )
 @click.option(
@@ -100,6 +103,7 @@ def memory(
     page_size: str,
     utilization: float,
     dtype: str,
+    quantization: str,
     max_loras: int,
     max_lora_rank: int,
     lora_targets: str,
@@ -130,6 +134,7 @@ def memory(
                 directory,
                 count,
                 dtype=dtype,
+                quantization=quantization,
                 max_model_len=max_model_len,
                 kv_positions=kv_positions,
                 page_size=int(page_size),
@@ -142,7 +147,8 @@ def memory(
     if as_json:
         click.echo(json.dumps([_values(one, gpus, utilization) for one in estimates], indent=2))
         return
-    click.echo(f"{model}, {dtype}: {_described(estimates[0])}\n")
+    weights = "" if quantization == "none" else f" with weights in {quantization}"
+    click.echo(f"{model}, {dtype}{weights}: {_described(estimates[0])}\n")
     click.echo(_table(estimates))
     click.echo(
         f"\nPositions of the KV cache that {utilization:.0%} of a GPU hold ('-': not one request of full length)\n"
