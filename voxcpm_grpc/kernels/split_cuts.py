@@ -1,4 +1,4 @@
-"""The cuts of `split_product` for each number of rows, measured on one H100 on whole layers in CUDA graphs."""
+"""The cuts of `split_product` for each number of rows, measured on one H200 on whole layers in CUDA graphs."""
 
 from __future__ import annotations
 
