@@ -2,9 +2,10 @@
 //
 // The weights of a block are a sequence of slots of 4 KB in the order of use, packed at load. Each slot has the weights
 // of one warp. While a warp would otherwise wait for packets, it loads its slots from a ring in shared memory to
-// registers and refills them, so copies from memory run ahead independently of the phases. The weights are the first
-// operand of the matrix unit. The second operand is the rows, 3 x 8: a packet has two neighbouring channels of the rows
-// n, n + 8 and n + 16. 32 packets have 8 channels: those of lane l of a warp have row n = l / 4, channels 2 * (l % 4), + 1.
+// registers. Later it refills them with what follows SLOTS slots on, so copies from memory run ahead of the phases. The
+// weights are the first operand of the matrix unit. The second operand is the rows, 3 x 8: a packet has two neighbouring
+// channels of the rows n, n + 8 and n + 16. 32 packets have 8 channels: those of lane l of a warp have row n = l / 4,
+// channels 2 * (l % 4), + 1.
 
 constexpr u32 HIDDEN = 1024, HEAD = 128, HEADS = 16, KV_HEADS = 2, HALF = 12, GROUPS = 3;
 constexpr u32 CTAS = 128, CLUSTER = 2, RANKS = 16, THREADS = 256, WARPS = 8;
@@ -136,7 +137,6 @@ struct Block {
 #pragma unroll
             for (u32 k = 0; k < SLOT_STEPS; k++) weight[i * SLOT_STEPS + k] = from[k * 32];
         }
-        refill(at, COUNT);
     }
 
     // A half tile has 8 outputs, those of lanes 0 to 15. What the other lanes load makes outputs that nobody uses.
@@ -144,7 +144,6 @@ struct Block {
         const uint4* from = wait_slot(at) + lane % 16;
 #pragma unroll
         for (u32 k = 0; k < 2 * SLOT_STEPS; k++) weight[k] = from[k * 16];
-        refill(at, 1);
     }
 
     // ---- products
@@ -170,9 +169,10 @@ struct Block {
         send_squares(x);
     }
 
-    // 64 outputs of a team; each team multiplies the inputs that its own warps receive.
-    __device__ __forceinline__ void multiply_part(float (&sum)[12], const uint4 (&weight)[16]) {
+    // 64 outputs of a team; each team multiplies the inputs that its own warps receive. The weights were `count` slots.
+    __device__ __forceinline__ void multiply_part(float (&sum)[12], const uint4 (&weight)[16], u32 at, u32 count) {
         receive_stream();
+        refill(at, count);
         sync_threads(1 + team, 128);
         multiply<16>(sum, weight, memory + team * 4 * SLAB);
         wait_wide(sum);

@@ -16,13 +16,10 @@ __device__ __forceinline__ uint4 load_packet(const uint4* from) {
     return v;
 }
 
-// Receives the packets at from[0], from[STRIDE], ... All threads of a warp call it. It polls the last packet alone, which
-// spares the cache requests for the others until they are likely to be there. Then all are in flight together, and only
-// those that some thread still lacks are loaded again.
+// Receives the packets at from[0], from[STRIDE], ... All threads of a warp call it. All are in flight together, and only
+// those that some thread lacks are loaded again.
 template <int COUNT, int STRIDE> __device__ __forceinline__ void receive(uint4 (&packets)[COUNT], const uint4* from, u32 tag) {
     const long long start = clock64();
-    while (!__all_sync(~0u, load_packet(from + (COUNT - 1) * STRIDE).w == tag))
-        if (clock64() - start > TIMEOUT) __trap();
 #pragma unroll
     for (int i = 0; i < COUNT; i++) packets[i] = load_packet(from + i * STRIDE);
     for (;;) {

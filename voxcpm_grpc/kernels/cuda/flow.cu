@@ -93,7 +93,7 @@ struct Flow : Stack {
         uint4 weight[16];
         take<2>(weight, 2 * warp);
         float sum[12];
-        multiply_part(sum, weight);
+        multiply_part(sum, weight, 2 * warp, 2);
         taken += VELOCITY, place = 0;
         float y[4];                // outputs `row` and `row` + 8 at two rows
 #pragma unroll

@@ -22,6 +22,23 @@
 // * Shared memory of the neighbour (`inbox`, `squares`): in a layer as for sums, because packets of all blocks depend on all
 //   uses of it. But the stream that starts an evaluation depends on no other block, and the neighbour waits only for the
 //   owners of its half, so what follows the layers ends with a barrier over the pair.
+//
+// When slots are refilled. Copies of weights delay packets, so a warp refills its slots after it has received packets of
+// the phase, and most warps spread the four of gate and up until the layer ends. A slot that a phase takes was copied by
+// the refill of the slot SLOTS before it. If that refill followed the take, the block would wait for itself, so it has
+// to precede the phase. Each refill waits only for its own phase and those before.
+// * No phase takes more than SLOTS slots, so the refill is one of a slot of an earlier phase. All slots but those of gate
+//   and up are refilled in the phase that takes them.
+// * Those of gate and up are refilled by the end of the phase after, so only that phase, the last of the layer, could
+//   take what is still to be copied. With 42 slots it takes, at DOWN to LAYER - 1, what the slots 8 to 23 of the layer
+//   were refilled with: QKV + 8, QKV + 9, those at OUT and the first 6 at GATE. The first 4 * EARLY at GATE belong to the
+//   warps that refill all four at once.
+// * The barrier of a slot tells only an even refill from an odd one, so nobody may wait for a slot before the content
+//   before it has arrived. Its warp took that in an earlier phase, and since then all warps have met at a barrier of the
+//   block, which every phase has after its takes but q, k, v. The phase after that takes no slot that q, k, v refill.
+
+constexpr u32 EARLY = 2;               // warps that refill their slots of gate and up at once
+static_assert(DOWN - GATE <= SLOTS && LAYER - SLOTS <= GATE + 4 * EARLY && GATE - QKV <= SLOTS);
 
 struct Stack : Block {
     __device__ Stack(const Model& model, const Packets& to, Shared& s, u32 memory) : Block(model, to, s, memory) {}
@@ -58,7 +75,7 @@ struct Stack : Block {
             for (u32 k = 0; k < 16; k++) weight[k] = make_uint4(0, 0, 0, 0);
         }
         float sum[12];
-        multiply_part(sum, weight);
+        multiply_part(sum, weight, at, tile < 2 ? 2 : tile == 2 ? 1 : 0);
         tag++;
         if (tile == 3) return;
         const u32 target = tile == 1, from = tile == 2 ? 3 : 0;
@@ -235,6 +252,7 @@ struct Stack : Block {
         uint4 weight[8];
         take<1>(weight, OUT + warp);
         attend();
+        refill(OUT + warp, 1);
         float sum[12];
         multiply<8>(sum, weight, memory + BRANCH);
         wait_wide(sum);
@@ -248,6 +266,7 @@ struct Stack : Block {
         uint4 weight[32];
         take<4>(weight, GATE + 4 * warp);
         receive_stream();
+        refill(GATE + 4 * warp, warp < EARLY ? 4 : 1);
         __syncthreads();
         float sum[12];
         multiply<32>(sum, weight, memory);
@@ -273,16 +292,21 @@ struct Stack : Block {
     __device__ __forceinline__ void map_mlp() {
         locate();
         uint4 weight[16], x[4];
+        const u32 gated = GATE + 4 * warp;
         take<2>(weight, DOWN + 2 * warp);
+        if (warp >= EARLY) refill(gated + 1, 1);
         receive<4, OCTET>(x, to.mlp + (32 * rank + 4 * warp) * OCTET + lane, tag);
 #pragma unroll
         for (u32 i = 0; i < 4; i++) store_operand(memory + BRANCH + warp / 2 * SLAB, warp % 2 * 4 + i, lane, x[i].x, x[i].y, x[i].z);
         fence_async_shared();
+        if (warp >= EARLY) refill(gated + 2, 1);
         __syncthreads();
         float sum[12];
         multiply<16>(sum, weight, memory + BRANCH);
         wait_wide(sum);
         send_sums(sum);
+        if (warp >= EARLY) refill(gated + 3, 1);
+        refill(DOWN + 2 * warp, 2);
         add_sums();
     }
 
