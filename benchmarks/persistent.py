@@ -4,7 +4,7 @@
 
 The weights are random and of the released size. The reference is the model's own modules in float32 with the same
 bfloat16 weights. The error is relative to the distance from the noise to the patch. Each row is one captured launch.
-With one layer the weights stay in the cache, so that row shows the cost of barriers and arithmetic alone.
+With one layer most weights stay in the cache, so that row shows the cost of exchange and arithmetic alone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from benchmarks.measuring.flags import command_parser
 from voxcpm_grpc.attention.reference import ReferenceAttention
-from voxcpm_grpc.kernels.cuda.persistent import HEAD, HIDDEN, LATENT, PATCH, SLOT, PersistentFlow
+from voxcpm_grpc.kernels.cuda.persistent import HEAD, HIDDEN, LATENT, PATCH, PersistentFlow, packed_bytes
 from voxcpm_grpc.layers.flow import Schedule, euler
 from voxcpm_grpc.layers.ops import TorchOps
 from voxcpm_grpc.layers.rope import build_rope
@@ -116,8 +116,7 @@ def milliseconds(layers: int, evaluations: int, repeats: int) -> tuple[float, fl
     if not torch.equal(out, first):
         raise AssertionError("a replay of the graph differs from the first call")
     took = statistics.median(a.elapsed_time(b) for a, b in itertools.pairwise(events))
-    read = (16 * 128 + 2 * 32) * layers * SLOT * 2 * evaluations
-    return took, read / took / 1e9
+    return took, packed_bytes(layers) * evaluations / took / 1e9
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ import torch
 
 from voxcpm_grpc.kernels.cuda import persistent
 from voxcpm_grpc.kernels.cuda.compiler import KernelUnavailable
-from voxcpm_grpc.kernels.cuda.persistent import FlowWeights, LayerWeights, pack
+from voxcpm_grpc.kernels.cuda.persistent import FlowWeights, LayerWeights, pack, packed_bytes
 
 LIMIT = 1e-2  # bfloat16 activations against float32
 
@@ -31,17 +31,29 @@ def test_weights_are_packed_in_the_order_of_the_lanes():
         qkv=random(2560, 1024), out=random(1024, 2048), gate_up=random(8192, 1024), down=random(1024, 4096)
     )
     velocity = random(64, 1024)
-    slots = pack([layer], velocity)
-    assert len(slots) == 128 * (16 + 2) + 32 * 2
-    own = slots[18 * 5 + 2 * 2 :].view(-1, 32, 32, 4, 2)  # of block 5: group 1, rank 1; two blocks before it have more
-    for step, lane, word, i in ((0, 0, 0, 0), (3, 13, 1, 1), (31, 31, 3, 0), (7, 22, 2, 1)):
+    slots, tail = pack([layer], velocity)
+    assert slots.numel() + tail.numel() == packed_bytes(1) // 2
+    own, tail = (
+        slots[37].view(66, 8, 32, 4, 2),
+        tail.view(2, 2, 4, 2, 8, 32, 4, 2),
+    )  # side 1 of pair 18, rank 5 of group 2
+    for step, lane, word, i in ((0, 0, 0, 0), (3, 13, 1, 1), (7, 31, 3, 0), (6, 22, 2, 1)):
         row, second = lane // 4, word % 2
-        k = 512 + 16 * step + 2 * (lane % 4) + 8 * (word // 2) + i  # in the second slot of a tile
-        assert own[1, step, lane, word, i] == layer.qkv[40 + row + 64 * second, k]
-        assert own[3, step, lane, word, i] == layer.out[48 + row + 8 * second, k]
-        assert own[11, step, lane, word, i] == layer.gate_up[184 + row + 4096 * second, k]
-        assert own[15, step, lane, word, i] == layer.down[48 + row + 8 * second, 1024 + k]
-        assert own[17, step, lane, word, i] == velocity[16 + row + 8 * second, k]
+        k = 16 * step + 2 * (lane % 4) + 8 * (word // 2) + i  # of the 128 inputs of a slot
+
+        def at(slot, step=step, lane=lane, word=word, i=i):
+            return own[slot, step, lane, word, i]
+
+        # The first of two teams, tile 1 of q, its second slot: head 4, outputs 40 to 47 and those rotated with them.
+        assert at(3) == layer.qkv[4 * 128 + 40 + row + 64 * second, 512 + 128 + k]
+        assert at(10 + 3) == layer.out[2 * 128 + 3 * 16 + row + 8 * second, 5 * 128 + k]
+        assert at(18 + 4 * 6 + 2) == layer.gate_up[(8 * 18 + 6) * 8 + row + 4096 * second, 512 + 2 * 128 + k]
+        assert at(50 + 2 * 7 + 1) == layer.down[2 * 128 + 7 * 16 + row + 8 * second, 5 * 256 + 128 + k]
+        assert tail[1, 0, 2, 1, step, lane, word, i] == velocity[32 + row + 8 * second, 512 + 128 + k]
+    half = own[9].view(16, 16, 4, 2)  # of the second team: four outputs of k and those rotated with them, 256 inputs
+    for step, lane, word, i in ((0, 0, 0, 0), (15, 15, 3, 1), (9, 6, 0, 1)):
+        k = 512 + 256 + 16 * step + 2 * (lane % 4) + 8 * (word // 2) + i
+        assert half[step, lane, word, i] == layer.qkv[2048 + 128 + 2 * 4 + lane // 4 + 64 * (word % 2), k]
 
 
 def test_weights_that_are_not_on_a_gpu_are_refused():

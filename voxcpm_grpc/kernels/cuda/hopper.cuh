@@ -43,4 +43,35 @@ __device__ __forceinline__ void cluster_sync() {
     asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
+// Both parts of a barrier over the cluster that orders no writes. All threads of a warp call them together.
+__device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
+__device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+
 __device__ __forceinline__ void fence_async() { asm volatile("fence.proxy.async;" ::: "memory"); }
+
+__device__ __forceinline__ void fence_async_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+__device__ __forceinline__ void init_barrier(u32 barrier, u32 arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+
+// Other blocks of the cluster and copies see the barriers that this thread has initialized.
+__device__ __forceinline__ void fence_barriers() {
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    fence_async();
+}
+
+__device__ __forceinline__ void sync_threads(int name, int count) {
+    asm volatile("bar.sync %0, %1;" ::"r"(name), "r"(count) : "memory");
+}
+
+__device__ __forceinline__ const void* shared_pointer(u32 address) { return __cvta_shared_to_generic(address); }
+
+// Copies global memory to shared memory; the barrier expects the bytes. The cache drops the lines first: what is copied
+// is too large to be found there when it is needed again.
+__device__ __forceinline__ void copy(u32 to, const void* from, u32 bytes, u32 barrier) {
+    u64 policy;
+    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;"
+                 ::"r"(to), "l"(from), "r"(bytes), "r"(barrier), "l"(policy) : "memory");
+}

@@ -1,0 +1,50 @@
+// Data that blocks send each other: packets in global memory, and deliveries to the other block of a cluster.
+
+// A packet carries its own readiness: three words and a tag, stored and loaded as one unit of 16 bytes. A reader that
+// sees the tag of this exchange sees the words too, without a fence, a counter or a barrier.
+__device__ __forceinline__ void send(uint4* to, u32 first, u32 second, u32 third, u32 tag) {
+    asm volatile("{\n.reg .b64 lower, upper;\n.reg .b128 packet;\nmov.b64 lower, {%1, %2};\nmov.b64 upper, {%3, %4};\n"
+                 "mov.b128 packet, {lower, upper};\nst.relaxed.gpu.global.b128 [%0], packet;\n}"
+                 ::"l"(to), "r"(first), "r"(second), "r"(third), "r"(tag) : "memory");
+}
+
+__device__ __forceinline__ uint4 load_packet(const uint4* from) {
+    uint4 v;
+    asm volatile("{\n.reg .b64 lower, upper;\n.reg .b128 packet;\nld.relaxed.gpu.global.b128 packet, [%4];\n"
+                 "mov.b128 {lower, upper}, packet;\nmov.b64 {%0, %1}, lower;\nmov.b64 {%2, %3}, upper;\n}"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(from) : "memory");
+    return v;
+}
+
+// Receives the packets at from[0], from[STRIDE], ... All threads of a warp call it. All are in flight together, and only
+// those that some thread lacks are loaded again.
+template <int COUNT, int STRIDE> __device__ __forceinline__ void receive(uint4 (&packets)[COUNT], const uint4* from, u32 tag) {
+    const long long start = clock64();
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) packets[i] = load_packet(from + i * STRIDE);
+    for (;;) {
+        u32 lost = 0;
+#pragma unroll
+        for (int i = 0; i < COUNT; i++)
+            if (packets[i].w != tag) lost |= 1u << i;
+        if (__all_sync(~0u, lost == 0)) return;
+        const u32 missing = __reduce_or_sync(~0u, lost);
+#pragma unroll
+        for (int i = 0; i < COUNT; i++)
+            if (missing >> i & 1) packets[i] = load_packet(from + i * STRIDE);
+        if (clock64() - start > TIMEOUT) __trap();
+    }
+}
+
+// The address, for `deliver`, of this block's shared memory in the block `rank` of the cluster.
+__device__ __forceinline__ u32 in_block(u32 address, u32 rank) {
+    u32 there;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
+    return there;
+}
+
+// Stores 16 bytes in shared memory of the cluster and tells the barrier there, which expects the bytes.
+__device__ __forceinline__ void deliver(u32 to, float a, float b, float c, float d, u32 barrier) {
+    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];"
+                 ::"r"(to), "f"(a), "f"(b), "f"(c), "f"(d), "r"(barrier) : "memory");
+}
