@@ -7,7 +7,7 @@ from voxcpm_grpc.kernels import reference
 from voxcpm_grpc.kernels.cuda.compiler import KernelUnavailable
 
 pytest.importorskip("triton")
-from voxcpm_grpc.kernels.gated_cuts import CUTS, FEWEST_ROWS, SIZES, choose_cut, load_cuts
+from voxcpm_grpc.kernels.gated_cuts import CUTS, FEW, FEWEST_ROWS, MANY, SIZES, choose_cut, load_cuts
 from voxcpm_grpc.kernels.gated_product import Cut, compile_gated_product, gated_product, new_packets
 
 LIMIT = 1e-2  # bfloat16 against float32
@@ -43,7 +43,16 @@ def test_a_cut_covers_its_rows(multiprocessors):
             assert beside * blocks <= multiprocessors
             assert blocks * cut.rows >= rows
             assert 2 * outputs % cut.weights == 0
-        assert chosen == set(CUTS)
+        assert chosen == set(MANY)
+
+
+def test_few_rows_have_cuts_of_their_own():
+    for rows, cut in FEW.items():
+        assert choose_cut(rows, 4096, 1024, 132) == cut
+        beside, blocks = cut.grid(rows, 4096, 132)
+        assert beside * blocks == 8192 // cut.weights * blocks <= 132
+        assert blocks * cut.rows >= rows
+        assert choose_cut(rows + 1, 4096, 1024, 132) is None
 
 
 def test_rows_of_a_step_leave_few_multiprocessors_idle():
@@ -62,7 +71,7 @@ def test_other_rows_of_a_step_that_divide_well_have_a_cut(streams):
     assert choose_cut(22 * streams, 4096, 1024, 132) is not None
 
 
-@pytest.mark.parametrize("rows", [176, 320, 528, 726, 768, 1100])
+@pytest.mark.parametrize("rows", [320, 500, 600, 726, 768, 1100])
 def test_rows_that_the_library_divides_better_have_no_cut(rows):
     assert choose_cut(rows, 4096, 1024, 132) is None
 

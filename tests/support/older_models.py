@@ -1,6 +1,7 @@
 """Checks of engines with the tiny checkpoints of the models before VoxCPM2."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,7 +34,7 @@ def check_official_speech(checkpoint: Path, name: str) -> None:
     assert at_rest(eng)
 
 
-def check_batch(checkpoint: Path, count: int, **settings: int) -> None:
+def check_batch(checkpoint: Path, count: int, **settings: Any) -> None:
     """Streams in a batch, which lack slots, pages and credit, give the audio of streams alone."""
     alone = {}
     for request in requests_for(checkpoint, count):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+from collections.abc import Mapping
 
 import torch
 
@@ -12,14 +13,23 @@ from voxcpm_grpc.kernels.gated_product import MAX_ROWS, Cut, load_kernels
 
 logger = logging.getLogger(__name__)
 
-CUTS = (
+MANY = (
     Cut(weights=256, rows=112, stages=4),
     Cut(weights=256, rows=136, stages=4),
     Cut(weights=256, rows=160, stages=4),
     Cut(weights=256, rows=176, stages=4),
 )
+# The rows of LocDiT with 6, 7, 8, 16 and 24 streams, for which the blocks of one wave suffice.
+FEW: Mapping[int, Cut] = {
+    132: Cut(weights=128, rows=72, stages=6),
+    154: Cut(weights=128, rows=88, stages=8),
+    176: Cut(weights=128, rows=88, stages=8),
+    352: Cut(weights=256, rows=88, stages=4),
+    528: Cut(weights=256, rows=136, stages=4),
+}
+CUTS = tuple(dict.fromkeys((*FEW.values(), *MANY)))
 SIZES = ((1024, 4096),)  # inputs and outputs of the products that were measured
-FEWEST_ROWS = 700  # with fewer, the product of a library is as fast in a stack of layers
+FEWEST_ROWS = 700  # of the cuts for many rows
 LEAST_USE = 0.87  # part of the time of all multiprocessors that the rows must use
 OVERHEAD = 32  # a tile takes as long as one of so many more rows whose first slabs and SwiGLU take no time
 
@@ -27,11 +37,14 @@ OVERHEAD = 32  # a tile takes as long as one of so many more rows whose first sl
 def choose_cut(rows: int, outputs: int, inputs: int, multiprocessors: int) -> Cut | None:
     """The cut for a product of `rows` rows of `inputs` values with `outputs` outputs; None if others are faster.
 
-    All blocks of a launch take about as long. The cut with which a multiprocessor has the least work is the fastest.
-    If that is much more than its share, the tiles of the library, which divide rows otherwise, are faster.
+    With many rows all blocks of a launch take about as long, so the cut with which a multiprocessor has the least work
+    is the fastest. If that is much more than its share, the tiles of the library, which divide rows otherwise, are
+    faster.
     """
-    if (inputs, outputs) not in SIZES or not FEWEST_ROWS <= rows <= MAX_ROWS:
+    if (inputs, outputs) not in SIZES:
         return None
+    if not FEWEST_ROWS <= rows <= MAX_ROWS:
+        return FEW.get(rows)
 
     def tiles(cut: Cut) -> int:
         beside, blocks = cut.grid(rows, outputs, multiprocessors)
@@ -40,7 +53,7 @@ def choose_cut(rows: int, outputs: int, inputs: int, multiprocessors: int) -> Cu
     def work(cut: Cut) -> tuple[int, int]:
         return tiles(cut) * cut.weights * (cut.rows + OVERHEAD), tiles(cut)
 
-    best = min(CUTS, key=work)
+    best = min(MANY, key=work)
     use = rows * 2 * outputs / (multiprocessors * tiles(best) * best.weights * best.rows)
     return best if use >= LEAST_USE else None
 
