@@ -149,10 +149,10 @@ struct Block {
     // ---- products
 
     template <u32 STEPS> __device__ __forceinline__ void multiply(float (&sum)[12], const uint4 (&weight)[STEPS], u32 slab) {
-        begin_wide();
+        begin_products();
 #pragma unroll
         for (u32 k = 0; k < STEPS; k++) multiply_wide(sum, weight[k], operand(slab + k / 4 * SLAB, k % 4), k > 0);
-        commit_wide();
+        commit_products();
     }
 
     __device__ __forceinline__ const uint4* stream_packets() const {

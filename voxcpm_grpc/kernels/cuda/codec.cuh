@@ -37,11 +37,6 @@ __device__ __forceinline__ void store_shared(u32 at, const u32 (&v)[4]) {
 __device__ __forceinline__ void store_shared(u32 at, const u32 (&v)[2]) {
     asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(at), "r"(v[0]), "r"(v[1]) : "memory");
 }
-__device__ __forceinline__ void sync_some(int name, int count) {
-    asm volatile("bar.sync %0, %1;" ::"r"(name), "r"(count) : "memory");
-}
-__device__ __forceinline__ void multiply_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-__device__ __forceinline__ void multiply_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int T, int R>
 __device__ __forceinline__ void multiply_wait(float (&y)[T][R]) {
     asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
@@ -55,13 +50,6 @@ __device__ __forceinline__ void multiply_wait(float (&y)[T][R]) {
 __device__ __forceinline__ void keep(u32 word) { asm volatile("" :: "r"(word)); }
 
 __device__ __forceinline__ void multiply_wait_but_one() { asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory"); }
-__device__ __forceinline__ void start_barrier(u32 at, int count) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(count) : "memory");
-}
-__device__ __forceinline__ void fence_started_barriers() {
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    fence_async();
-}
 __device__ __forceinline__ void arrive(u32 at) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at) : "memory"); }
 __device__ __forceinline__ void copy_bulk(u32 to, const void* from, u32 bytes, u32 barrier) {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"

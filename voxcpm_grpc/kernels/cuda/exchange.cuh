@@ -36,13 +36,6 @@ template <int COUNT, int STRIDE> __device__ __forceinline__ void receive(uint4 (
     }
 }
 
-// The address, for `deliver`, of this block's shared memory in the block `rank` of the cluster.
-__device__ __forceinline__ u32 in_block(u32 address, u32 rank) {
-    u32 there;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
-    return there;
-}
-
 // Stores 16 bytes in shared memory of the cluster and tells the barrier there, which expects the bytes.
 __device__ __forceinline__ void deliver(u32 to, float a, float b, float c, float d, u32 barrier) {
     asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];"

@@ -54,17 +54,6 @@ __device__ __forceinline__ void sync_pair() {
     asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-__device__ __forceinline__ void init_barrier(const u64& barrier, u32 arrivals) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&barrier)), "r"(arrivals) : "memory");
-}
-
-__device__ __forceinline__ void await_previous_kernel() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
-
-// Describes rows of 128 bytes, copied with their 16-byte parts exchanged, to the matrix unit.
-__device__ __forceinline__ u64 matrix(u32 address) {
-    return (u64)(address >> 4 & 0x3fff) | 1ull << 16 | 64ull << 32 | 1ull << 62;
-}
-
 __device__ __forceinline__ float power_of_two(float x) {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -101,10 +90,10 @@ struct Block {
             asm volatile("prefetch.tensormap [%0];" ::"l"(&weight) : "memory");
             asm volatile("prefetch.tensormap [%0];" ::"l"(&x) : "memory");
             for (int i = 0; i < STAGES; i++) {
-                init_barrier(s.full[i], 1);
-                init_barrier(s.empty[i], PAIR * CONSUMERS);
+                init_barrier(shared_address(&s.full[i]), 1);
+                init_barrier(shared_address(&s.empty[i]), PAIR * CONSUMERS);
             }
-            init_barrier(s.scaled, MEASURERS);
+            init_barrier(shared_address(&s.scaled), MEASURERS);
             asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
         }
         sync_pair();
@@ -237,12 +226,12 @@ struct Block {
         for (int k = 0; k < slabs; k++) {
             wait(shared_address(s.full + slot), parity);
             const u64 w = matrix(own + slot * SLOT), y = matrix(ring + slot * SLOT + WEIGHT_BYTES);
-            asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+            begin_products();
 #pragma unroll
             for (int i = 0; i < DEPTH / 16; i++)
 #pragma unroll
                 for (int m = 0; m < ATOMS; m++) multiply(acc[m], w + m * (64 * 128 / 16) + 2 * i, y + 2 * i, k + i > 0);
-            asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+            commit_products();
             asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
             release(slot ? slot - 1 : STAGES - 1, k > 0);
             if (++slot == STAGES) slot = 0, parity ^= 1;
@@ -312,7 +301,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 gated_product(const __grid_constant__ TensorMap weight, const __grid_constant__ TensorMap x, const __grid_constant__ Arguments a) {
     extern __shared__ char dynamic[];
     __shared__ Shared s;
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+    let_next_kernel_start();
     const u32 memory = shared_address(dynamic);
     Block block{weight, x, a, s, memory + (-memory & 1023)};
     block.start();

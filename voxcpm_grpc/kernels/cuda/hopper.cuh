@@ -67,6 +67,26 @@ __device__ __forceinline__ void sync_threads(int name, int count) {
 
 __device__ __forceinline__ const void* shared_pointer(u32 address) { return __cvta_shared_to_generic(address); }
 
+// A launch that overlaps with the previous one: see kernels/launch.py.
+__device__ __forceinline__ void let_next_kernel_start() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+__device__ __forceinline__ void await_previous_kernel() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
+// The address of this block's shared memory in the block `rank` of the cluster.
+__device__ __forceinline__ u32 in_block(u32 address, u32 rank) {
+    u32 there;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
+    return there;
+}
+
+// Describes rows of 128 bytes in shared memory, with their 16-byte parts exchanged, to the matrix unit.
+__device__ __forceinline__ u64 matrix(u32 address) {
+    return (u64)(address >> 4 & 0x3fff) | 1ull << 16 | 64ull << 32 | 1ull << 62;
+}
+
+// Before and after the products that a group of four warps gives to the matrix unit.
+__device__ __forceinline__ void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void commit_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+
 // Copies global memory to shared memory; the barrier expects the bytes. The cache drops the lines first: what is copied
 // is too large to be found there when it is needed again.
 __device__ __forceinline__ void copy(u32 to, const void* from, u32 bytes, u32 barrier) {

@@ -33,9 +33,6 @@ __device__ __forceinline__ void multiply_wide(float (&c)[12], const uint4& a, u6
                  : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "l"(b), "r"((int)add));
 }
 
-__device__ __forceinline__ void begin_wide() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-__device__ __forceinline__ void commit_wide() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-
 __device__ __forceinline__ void wait_wide(float (&c)[12]) {
     asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 #pragma unroll

@@ -48,10 +48,6 @@ struct Arguments {
     int samples, segments, length, items;      // `length` samples are computed for each segment
 };
 
-__device__ __forceinline__ u64 matrix(u32 address) {
-    return (u64)(address >> 4 & 0x3fff) | 1ull << 16 | 64ull << 32 | 1ull << 62;
-}
-
 struct Group {
     const Arguments& a;
     const u32 memory;                          // of the group, in shared memory: tiles of products, then rows
@@ -144,14 +140,14 @@ struct Group {
             for (int part = 0; part < DEPTHS; part++) {
                 const u32 slot = stage % RING;
                 wait(full(slot), stage / RING & 1);
-                multiply_fence();
+                begin_products();
 #pragma unroll
                 for (int k = 0; k < 4; k++)
 #pragma unroll
                     for (int tile = 0; tile < TILES; tile++)
                         multiply(y[tile], matrix(memory + tile * TILE_BYTES + part * 8192) + k * 2,
                                  matrix(weights + slot * STAGE_BYTES) + k * 2, 1);
-                multiply_commit();
+                commit_products();
                 if (part) {
                     multiply_wait_but_one();
                     release(stage - 1);
@@ -160,14 +156,14 @@ struct Group {
             }
             return;
         }
-        multiply_fence();
+        begin_products();
 #pragma unroll
         for (int tile = 0; tile < TILES; tile++)
 #pragma unroll
             for (int k = 0; k < C / 16; k++)
                 multiply(y[tile], matrix(memory + tile * TILE_BYTES + k / 4 * 8192) + k % 4 * 2,
                          matrix(weights + UP_BYTES + U * UNIT_BYTES + k / 4 * (C * 128) + first_column * 128) + k % 4 * 2, 1);
-        multiply_commit();
+        commit_products();
     }
 
     // ---- weights in stages, of each warp group by itself
@@ -211,7 +207,7 @@ struct Group {
 #pragma unroll
             for (int part = 0; part < PARTS; part++) load_global(words[half][part], x + (long long)pair * (2 * C) + part * 32);
         }
-        multiply_fence();
+        begin_products();
 #pragma unroll
         for (int k = 0; k < 4 * C / 16; k++)
 #pragma unroll
@@ -221,7 +217,7 @@ struct Group {
                 multiply(y[tile], x, matrix(weights + k / 4 * (2 * C * 128) + (tile * C + first_column) * 128) + k % 4 * 2,
                          k > 0);
             }
-        multiply_commit();
+        commit_products();
         multiply_wait(y);
 #pragma unroll
         for (int half = 0; half < 2; half++)
@@ -320,13 +316,13 @@ struct Group {
 
     template <int U>
     __device__ __forceinline__ void compute(float (&y)[TILES][REGISTERS], int at) {
-        sync_some(group + 1, GROUP_THREADS);                     // the unit's input is complete
+        sync_threads(group + 1, GROUP_THREADS);                     // the unit's input is complete
         convolve<U>();
         fence_async();
-        sync_some(group + 1, GROUP_THREADS);                     // the tiles are complete, the input has been read
+        sync_threads(group + 1, GROUP_THREADS);                     // the tiles are complete, the input has been read
         multiply_tiles<U>(y);
         keep_history<U>();
-        sync_some(group + 1, GROUP_THREADS);                     // the history has been read
+        sync_threads(group + 1, GROUP_THREADS);                     // the history has been read
         multiply_wait(y);
         if (STAGES) release(stage - 1);
         finish<U + 1>(y, at);
@@ -353,10 +349,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) residual_units(const __
     if constexpr (STAGES) {
         if (threadIdx.x == 0) {
             for (int i = 0; i < SPLIT * STAGES; i++) {
-                start_barrier(base + WEIGHT_BYTES + GROUP_BYTES + i * 16, 1);
-                start_barrier(base + WEIGHT_BYTES + GROUP_BYTES + i * 16 + 8, 4);
+                init_barrier(base + WEIGHT_BYTES + GROUP_BYTES + i * 16, 1);
+                init_barrier(base + WEIGHT_BYTES + GROUP_BYTES + i * 16 + 8, 4);
             }
-            fence_started_barriers();
+            fence_barriers();
         }
     } else {
         for (int i = threadIdx.x; i < WEIGHT_BYTES / 16; i += THREADS) {

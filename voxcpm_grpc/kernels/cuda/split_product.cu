@@ -48,26 +48,10 @@ __host__ __device__ constexpr int split_of(int eight) {      // the block that f
     return split;
 }
 
-__device__ __forceinline__ u32 in_block(u32 address, u32 rank) {
-    u32 there;
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
-    return there;
-}
-
-__device__ __forceinline__ void init_barrier(const u64& barrier, u32 arrivals) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&barrier)), "r"(arrivals) : "memory");
-}
-
-__device__ __forceinline__ void await_previous_kernel() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 __device__ __forceinline__ void sync_consumers() { asm volatile("bar.sync 1, %0;" ::"n"(CONSUMERS) : "memory"); }
 
 // All blocks of the cluster have started, and their barriers can be used.
 __device__ __forceinline__ void await_cluster() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
-
-// Describes rows of 128 bytes, copied with their 16-byte parts exchanged, to the matrix unit.
-__device__ __forceinline__ u64 matrix(u32 address) {
-    return (u64)(address >> 4 & 0x3fff) | 1ull << 16 | 64ull << 32 | 1ull << 62;
-}
 
 struct Block {
     const TensorMap &weight, &x;
@@ -91,9 +75,9 @@ struct Block {
             asm volatile("prefetch.tensormap [%0];" ::"l"(&weight) : "memory");
             asm volatile("prefetch.tensormap [%0];" ::"l"(&x) : "memory");
             for (int i = 0; i < WEIGHT_SLOTS; i++)
-                init_barrier(s.weight_full[i], 1), init_barrier(s.weight_empty[i], CONSUMERS / 32);
-            for (int i = 0; i < X_SLOTS; i++) init_barrier(s.x_full[i], 1), init_barrier(s.x_empty[i], CONSUMERS / 32);
-            init_barrier(s.received, 1);
+                init_barrier(shared_address(&s.weight_full[i]), 1), init_barrier(shared_address(&s.weight_empty[i]), CONSUMERS / 32);
+            for (int i = 0; i < X_SLOTS; i++) init_barrier(shared_address(&s.x_full[i]), 1), init_barrier(shared_address(&s.x_empty[i]), CONSUMERS / 32);
+            init_barrier(shared_address(&s.received), 1);
             asm volatile("fence.mbarrier_init.release.cluster;\nfence.proxy.async.shared::cta;" ::: "memory");
             expect(shared_address(&s.received), (SPLITS - 1) * eights * SUM_BYTES);
             for (int k = 0; k < min(slabs, WEIGHT_SLOTS); k++) copy_weight(k);
@@ -147,10 +131,10 @@ struct Block {
             wait(shared_address(s.weight_full + k % WEIGHT_SLOTS), k / WEIGHT_SLOTS & 1);
             wait(shared_address(s.x_full + k % X_SLOTS), k / X_SLOTS & 1);
             const u64 w = matrix(weight_slot(k) + warp / 4 * 64 * 128), y = matrix(x_slot(k));
-            asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+            begin_products();
 #pragma unroll
             for (int i = 0; i < DEPTH / 16; i++) multiply(acc, w + 2 * i, y + 2 * i, k + i > 0);
-            asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+            commit_products();
             if (!KEEP_WEIGHT || !KEEP_X) {
                 asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
                 if (k > 0) release(k - 1);
@@ -261,7 +245,7 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS + 32, RESIDENT)
 split_product(const __grid_constant__ TensorMap weight, const __grid_constant__ TensorMap x, const __grid_constant__ Arguments a) {
     extern __shared__ char dynamic[];
     __shared__ Shared s;
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+    let_next_kernel_start();
     char* const memory = dynamic + (-shared_address(dynamic) & 1023);
     Block block{weight, x, a, s, memory, shared_address(memory)};
     block.start();
