@@ -28,6 +28,32 @@ def target(request: pytest.FixtureRequest) -> tuple[str, torch.dtype]:
     return device, dtype
 
 
+@pytest.fixture
+def device() -> torch.device:
+    """A GPU that runs the kernels written for Hopper."""
+    device = torch.device("cuda", 0)
+    if torch.cuda.get_device_capability(device) != (9, 0):
+        pytest.skip("the kernel is written for compute capability 9.0")
+    return device
+
+
+@pytest.fixture
+def compiles():
+    """Asserts that a call compiles a kernel in CUDA C++. Skips the test without the run-time compiler."""
+    pytest.importorskip("cuda.bindings.nvrtc", reason="needs the run-time compiler, which PyTorch for CUDA brings")
+    from voxcpm_grpc.kernels.cuda.compiler import KernelUnavailable
+
+    def check(call, *arguments) -> None:
+        try:
+            assert call(*arguments)
+        except KernelUnavailable as error:
+            if "cannot be used" not in str(error):
+                raise
+            pytest.skip(str(error))
+
+    return check
+
+
 @pytest.fixture(autouse=True)
 def poisoned_outputs():
     """Uninitialized memory is NaN, so that a missing write or an early read is detected."""

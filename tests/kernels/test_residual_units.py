@@ -76,14 +76,8 @@ def test_segments_cover_a_stream(streams, samples):
 
 
 @pytest.mark.parametrize("cut", units.CUTS, ids=cut_name)
-def test_every_cut_compiles(cut):
-    pytest.importorskip("cuda.bindings.nvrtc", reason="needs the run-time compiler, which PyTorch for CUDA brings")
-    try:
-        assert units.compile_units(cut)
-    except KernelUnavailable as error:
-        if "cannot be used" not in str(error):
-            raise
-        pytest.skip(str(error))
+def test_every_cut_compiles(compiles, cut):
+    compiles(units.compile_units, cut)
 
 
 @pytest.fixture
@@ -128,13 +122,6 @@ def test_modules_of_another_design_are_refused():
         units.choose_cut(wide, parts)
     with pytest.raises(KernelUnavailable, match="cpu"):
         units.ResidualUnits(upsample, parts)
-
-
-@pytest.fixture
-def device():
-    if torch.cuda.get_device_capability() != (9, 0):
-        pytest.skip("the kernel is written for compute capability 9.0")
-    return "cuda"
 
 
 @pytest.mark.gpu

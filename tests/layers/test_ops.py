@@ -54,6 +54,19 @@ def test_agrees_in_the_interpreter(interpreter, rows, tiled, quantize):
     check(SHAPE, rows, "cpu", torch.float32, tiled=tiled, quantize=quantize)
 
 
+NOT_SERVED = pytest.mark.parametrize(
+    "case",
+    [
+        {"rows": 4},
+        {"rows": 9, "tiled": False},
+        {"rows": 9, "dtype": torch.float32},
+        {"rows": 9, "bias": True},
+        {"rows": 9, "adapted": True},
+    ],
+    ids=str,
+)  # by the stand-ins below
+
+
 @pytest.fixture
 def gated_product(interpreter, monkeypatch):
     """Stands for the kernel on the CPU, for 5 rows and more. The value has the rows of its calls."""
@@ -96,17 +109,7 @@ def test_gate_and_up_of_many_rows_are_one_launch(gated_product):
     assert gated_product == [9]
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        {"rows": 4},
-        {"rows": 9, "tiled": False},
-        {"rows": 9, "dtype": torch.float32},
-        {"rows": 9, "bias": True},
-        {"rows": 9, "adapted": True},
-    ],
-    ids=str,
-)
+@NOT_SERVED
 def test_other_kernels_compute_gate_and_up_that_the_launch_does_not_serve(gated_product, case):
     check_gated(**case)
     assert gated_product == []
@@ -201,17 +204,7 @@ def test_a_product_is_added_in_one_launch_that_hands_on_squares(split_product, e
     torch.testing.assert_close(out.squares.sum(0), out.x.float().square().sum(1))
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        {"rows": 4},
-        {"rows": 9, "tiled": False},
-        {"rows": 9, "dtype": torch.float32},
-        {"rows": 9, "bias": True},
-        {"rows": 9, "adapted": True},
-    ],
-    ids=str,
-)
+@NOT_SERVED
 def test_other_kernels_add_a_product_that_the_launch_does_not_serve(split_product, case):
     check_added(**case)
     assert split_product == []

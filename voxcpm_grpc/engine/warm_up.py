@@ -15,7 +15,7 @@ CODEC_SECONDS = 2.0
 
 
 class Warmed(Protocol):
-    """What a warm-up uses of an engine."""
+    """The part of an engine that a warm-up uses."""
 
     info: ModelInfo
 

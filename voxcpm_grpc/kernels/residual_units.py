@@ -110,11 +110,11 @@ class ResidualUnits:
 
     @property
     def pairs(self) -> bool:
-        """Whether the input of a call is that of the upsampling."""
+        """True if the input of a call is that of the upsampling."""
         return self._cut.pairs
 
     def serves(self, streams: int, samples: int) -> bool:
-        """Whether the kernel pays for so many samples of so many streams. The first answer waits for the compiler."""
+        """True if the kernel is faster for so many samples of each stream. The first call waits for the compiler."""
         return samples >= REACH and streams * samples >= self._cut.least and self._kernel is not None
 
     @functools.cached_property
