@@ -34,10 +34,11 @@ def test_graphs_of_two_pools_run_at_the_same_time():
     device = torch.device("cuda", torch.cuda.current_device())
     tile = Tile(rows=16, columns=64, depth=128, splits=4, swap=True)
     pools = [GraphPool(priority, device) for priority in (Priority.STEP, Priority.AUDIO)]
-    graphs, truths = [], []
+    graphs, truths, inputs = [], [], []
     for pool in pools:
         x, residual = torch.randn(2, 8, 2048, dtype=torch.bfloat16, device=device)
         weight = torch.randn(2048, 2048, dtype=torch.bfloat16, device=device) / 45
+        inputs.append((x, residual, weight))  # a graph keeps its outputs alive, not what it reads
         truths.append(reference.linear_add(x.float(), weight.float(), residual.float(), 0.5))
 
         def chain(x=x, weight=weight, residual=residual):
