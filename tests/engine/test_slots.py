@@ -10,7 +10,7 @@ import torch
 
 from voxcpm_grpc.engine import slots
 from voxcpm_grpc.engine.sequence import Sequence
-from voxcpm_grpc.engine.slots import PaddedSlots, Slots
+from voxcpm_grpc.engine.slots import PaddedSlots, Slots, number_columns
 from voxcpm_grpc.models.base import SlotState
 
 SCRATCH = 16
@@ -83,16 +83,16 @@ def slots_of_all_dtypes(rows: int) -> Slots:
     def number(*shape: int) -> torch.Tensor:
         return torch.randint(1 << 40, (rows, *shape))
 
+    numbers = number(8)
+    numbers[:, 7:].view(torch.float32).copy_(torch.rand(rows, 2))
     state = SlotState(
-        **{name: number() for name in ("seed", "turn", "segment", "step", "position", "patches")},
-        cfg=torch.rand(rows),
-        temperature=torch.rand(rows),
-        adapter=torch.full((rows,), 3),
+        **number_columns(numbers),
         history=torch.randn(rows, 9, 1, 3).bfloat16(),
         block_table=number(5).int(),
         model=FamilyState(torch.randn(rows, 7).bfloat16(), torch.rand(rows) < 0.5, torch.randn(rows, 3, 5).half()),
     )
-    return Slots(state, torch.device("cpu"))
+    state.adapter.fill_(3)
+    return Slots(state, numbers, torch.device("cpu"))
 
 
 def content(slots: Slots, slot: int, patches: int) -> list[torch.Tensor]:

@@ -1,4 +1,4 @@
-"""Converts sequences to the index tensors of a step, with one upload for each."""
+"""Converts sequences to the index tensors of a step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from voxcpm_grpc.attention import PagedRows
 from voxcpm_grpc.engine.batch import PrefillChunk
 from voxcpm_grpc.engine.blocks import SCRATCH_PAGE
 from voxcpm_grpc.engine.sequence import Sequence
-from voxcpm_grpc.models.base import EmbedRows, PrefillRows, SlotState, StepRows, upload
+from voxcpm_grpc.models.base import PrefillRows, SlotState, StepRows
 
 
 def step_rows(slot: Tensor, state: SlotState, page_size: int, longest: int) -> StepRows:
@@ -56,14 +56,12 @@ class PackedChunks:
     def __len__(self) -> int:
         return len(self.token)
 
-    def embed_rows(self, device: torch.device) -> EmbedRows:
-        return EmbedRows(*_upload([self.token, self.audio, self.audio_slot, self.audio_patch], device))
-
     def padded(self, rows: int, sequences: int, scratch: int) -> np.ndarray:
         """The input of `prefill_rows`, with padding rows that write to the scratch page and belong to no sequence."""
         is_audio = np.zeros(rows, np.int64)
         is_audio[self.audio] = 1
         parts = [
+            _pad(self.token, rows, 0),
             _pad(self.position, rows, 0),
             _pad(self.row_slot, rows, scratch),
             _pad(self.write, rows, SCRATCH_PAGE),
@@ -129,8 +127,8 @@ def prefill_rows(
     flat: Tensor, rows: int, sequences: int, state: SlotState, page_size: int, longest: int, fresh: bool
 ) -> PrefillRows:
     """The rows in `flat`, int64 on the device, which `PackedChunks.padded` has filled."""
-    sizes = [rows, rows, rows, rows, sequences + 1, sequences, sequences, sequences, sequences]
-    position, row_slot, write, is_audio, offsets, slot, context, last, last_slot = flat.split(sizes)
+    sizes = [*5 * [rows], sequences + 1, *4 * [sequences]]
+    token, position, row_slot, write, is_audio, offsets, slot, context, last, last_slot = flat.split(sizes)
     paged = PagedRows(
         cu_seqlens=offsets.int(),
         context=context.int(),
@@ -141,14 +139,15 @@ def prefill_rows(
         fresh=fresh,
     )
     return PrefillRows(
-        position=position, is_audio=is_audio.bool(), paged=paged, last=last, last_slot=last_slot, slot=row_slot
+        token=token,
+        position=position,
+        is_audio=is_audio.bool(),
+        paged=paged,
+        last=last,
+        last_slot=last_slot,
+        slot=row_slot,
     )
 
 
 def _pad(values: np.ndarray, size: int, fill: int) -> np.ndarray:
     return np.concatenate([values, np.full(size - len(values), fill, np.int64)])
-
-
-def _upload(arrays: list[np.ndarray], device: torch.device) -> tuple[Tensor, ...]:
-    flat = upload(torch.from_numpy(np.concatenate(arrays)), device)
-    return flat.split([len(array) for array in arrays])

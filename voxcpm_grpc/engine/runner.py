@@ -23,7 +23,7 @@ from voxcpm_grpc.engine.rows import PackedChunks, pack, prefill_rows, step_rows
 from voxcpm_grpc.engine.sequence import Sequence
 from voxcpm_grpc.engine.slots import PaddedSlots, Slots
 from voxcpm_grpc.kernels.graph import GraphPool, Priority
-from voxcpm_grpc.models.base import EmbedRows, Frame, SpeechModel, upload
+from voxcpm_grpc.models.base import Frame, SpeechModel, upload
 
 LIBRARY_BYTES = 512 << 20  # memory of kernel modules and library workspaces, which PyTorch does not allocate
 
@@ -143,11 +143,14 @@ class Runner:
     def _prefill_rows(self, chunks: list[PrefillChunk], steps: Listed[Sequence]) -> None:
         packed, state = pack(chunks, self.kv.page_size, steps), self.slots.state
         adapted = _adapted("reads", *steps, *(chunk.sequence for chunk in chunks))
-        content = packed.embed_rows(self.slots.device)
-        embedded = self.model.embed(content, self._encode_history(content, adapted=adapted))
+        audio = self._encode_history(packed, adapted=adapted) if len(packed.audio) else None
         if self._graphs is not None:
-            self._graphs.prefill(embedded, packed, adapted=adapted)
+            self._graphs.prefill(packed, audio, adapted=adapted)
             return
+        encoded = None
+        if audio is not None:
+            index, results = audio
+            encoded = results.new_zeros(len(packed), *results.shape[1:]).index_copy_(0, index, results)
         flat = upload(torch.from_numpy(packed.padded(len(packed), len(packed.slot), 0)), self.slots.device)
         rows = prefill_rows(
             flat,
@@ -161,17 +164,17 @@ class Runner:
         # Without the padding rows of `last`, which must not write to a slot.
         starting = len(packed.last)
         rows = replace(rows, last=rows.last[:starting], last_slot=rows.last_slot[:starting])
-        self.model.prefill(embedded, rows, state, self.kv, adapted=adapted)
+        self.model.prefill(rows, encoded, state, self.kv, adapted=adapted)
 
-    def _encode_history(self, rows: EmbedRows, *, adapted: bool) -> Tensor | None:
-        """The `encoded` of `SpeechModel.embed`."""
-        if not len(rows.audio):
-            return None
-        parts = zip(rows.audio_slot.split(MAX_PATCHES), rows.audio_patch.split(MAX_PATCHES), strict=True)
+    def _encode_history(self, packed: PackedChunks, *, adapted: bool) -> tuple[Tensor, Tensor]:
+        """The audio rows [a], and the results of `SpeechModel.encode_history` for them [a, ...]."""
+        columns = np.stack([packed.audio, packed.audio_slot, packed.audio_patch])
+        audio, *where = upload(torch.from_numpy(columns), self.slots.device)
+        parts = zip(*(column.split(MAX_PATCHES) for column in where), strict=True)
         if self._graphs is not None:
-            return torch.cat([self._graphs.encode(slot, patch, adapted=adapted) for slot, patch in parts])
+            return audio, torch.cat([self._graphs.encode(*part, adapted=adapted) for part in parts])
         state = self.slots.state
-        return torch.cat([self.model.encode_history(slot, patch, state, adapted=adapted) for slot, patch in parts])
+        return audio, torch.cat([self.model.encode_history(*part, state, adapted=adapted) for part in parts])
 
     def _generate(self, group: list[Sequence], timesteps: int) -> HostCopy:
         """Generate and decode a patch of these sequences. The copy of the frames does not wait for later launches."""
@@ -226,12 +229,10 @@ def working_memory(model: SpeechModel, slots: Slots, page_size: int, prefill_tok
     def prefill() -> None:
         flat = torch.from_numpy(pack([], page_size).padded(prefill_tokens, 1, scratch)).to(device)
         rows = prefill_rows(flat, prefill_tokens, 1, state, page_size, page_size, fresh=False)
-        tokens = torch.zeros(prefill_tokens, dtype=torch.int64, device=device)
-        patches = min(prefill_tokens, MAX_PATCHES)
-        encoded = model.encode_history(tokens[:patches] + scratch, tokens[:patches], state, adapted=adapted)
-        audio = torch.arange(patches, device=device)
-        embedded = model.embed(EmbedRows(tokens, audio, audio, audio), encoded)
-        model.prefill(embedded, rows, state, kv, adapted=adapted)
+        patch = torch.zeros(min(prefill_tokens, MAX_PATCHES), dtype=torch.int64, device=device)
+        encoded = model.encode_history(patch + scratch, patch, state, adapted=adapted)
+        encoded = encoded.new_zeros(prefill_tokens, *encoded.shape[1:])
+        model.prefill(rows, encoded, state, kv, adapted=adapted)
 
     def convert() -> None:
         for latents in model.codec.encode(np.zeros(2 * info.input_sample_rate, np.float32), pad_left=False):
@@ -275,8 +276,6 @@ class _Graphs:
         longest = state.block_table.shape[1] * kv.page_size
         self._padded = PaddedSlots(self.scratch, device)
         slot = self._padded.rows
-        text_rows = EmbedRows(*(torch.zeros(n, dtype=torch.int64, device=device) for n in (prefill_tokens, 0, 0, 0)))
-        self._embedded = tuple(torch.zeros_like(part) for part in model.embed(text_rows, None))
         patches = patch_buckets(prefill_tokens)
         self._history = torch.zeros(2, patches[-1], dtype=torch.int64, device=device)  # slots and patches to encode
         self._flat = {
@@ -297,12 +296,13 @@ class _Graphs:
             rows = prefill_rows(
                 self._flat[count], count, self._sequences(count), state, kv.page_size, longest, fresh=False
             )
-            embedded = tuple(part[:count] for part in self._embedded)
-            model.prefill(embedded, rows, state, kv, adapted=adapted)
+            model.prefill(rows, self._encoded[:count], state, kv, adapted=adapted)
 
         def encode(count: int, *, adapted: bool) -> Tensor:
             return model.encode_history(self._history[0, :count], self._history[1, :count], state, adapted=adapted)
 
+        encoded = encode(1, adapted=False)
+        self._encoded = encoded.new_zeros(prefill_tokens, *encoded.shape[1:])  # at the audio rows of a prefill
         steps, audio = GraphPool(Priority.STEP, device), GraphPool(Priority.AUDIO, device)
         sizes = batch_buckets(self.scratch)
         kinds = (False, True) if model.places else (False,)
@@ -334,12 +334,13 @@ class _Graphs:
         self._history[1, :count].copy_(patch)
         return self._encode[adapted].replay(count)[:count].clone()
 
-    def prefill(self, embedded: tuple[Tensor, ...], packed: PackedChunks, *, adapted: bool) -> None:
+    def prefill(self, packed: PackedChunks, audio: tuple[Tensor, Tensor] | None, *, adapted: bool) -> None:
+        """Prefill rows. `audio` are the audio rows [a] and their encoded patches [a, ...]."""
         count = self._prefill[adapted].bucket(len(packed))
         padded = packed.padded(count, self._sequences(count), self.scratch)
         self._flat[count].copy_(upload(torch.from_numpy(padded), self.slots.device))
-        for static, part in zip(self._embedded, embedded, strict=True):
-            static[: len(packed)].copy_(part)
+        if audio is not None:
+            self._encoded.index_copy_(0, *audio)
         self._prefill[adapted].replay(count)
 
     def wait_for_audio(self) -> None:

@@ -13,7 +13,9 @@ from voxcpm_grpc.engine.places import NO_PLACE
 from voxcpm_grpc.engine.sequence import Sequence
 from voxcpm_grpc.models.base import SlotState, SpeechModel, upload
 
-NOT_SAVED = {"history", "block_table", "model", "adapter"}  # fields of SlotState that are not saved as they are
+# The numbers of a slot that are written when a stream opens, one int64 each, in this order.
+NUMBERS = ("seed", "turn", "segment", "step", "position", "patches", "adapter")
+STRENGTHS = ("cfg", "temperature")  # two float32 behind them, in the place of another int64
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +23,7 @@ class Slots:
     """The state of all slots. The last row of `state` is scratch, for the padding rows of a batch."""
 
     state: SlotState
+    numbers: Tensor  # [n, 8] int64: the memory of the `number_columns` of the state, which one copy writes
     device: torch.device
 
     @classmethod
@@ -31,47 +34,32 @@ class Slots:
         def zeros(*shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
             return torch.zeros(rows, *shape, dtype=dtype, device=device)
 
-        info = model.info
+        info, numbers = model.info, zeros(len(NUMBERS) + 1)
         state = SlotState(
-            seed=zeros(),
-            turn=zeros(),
-            segment=zeros(),
-            step=zeros(),
-            cfg=zeros(dtype=torch.float32),
-            temperature=zeros(dtype=torch.float32),
-            adapter=torch.full((rows,), NO_PLACE, dtype=torch.int64, device=device),
-            position=zeros(),
-            patches=zeros(),
+            **number_columns(numbers),
             history=zeros(info.max_model_len, info.patch_size, info.latent_dim, dtype=model.layout.dtype),
             block_table=zeros(pages, dtype=torch.int32),
             model=model.allocate(rows),
         )
-        return cls(state, device)
+        state.adapter.fill_(NO_PLACE)
+        return cls(state, numbers, device)
 
     def open(self, sequences: list[Sequence]) -> Tensor:
         """Write the state of new streams except their pages, and return their slots [o]."""
-        state = self.state
-        rows = [(s.slot, s.request, s.request.sampling, s.prompt) for s in sequences]
-        numbers = [
-            (slot, sampling.seed, request.turn, request.segment, 0, len(prompt), len(prompt.patches), place)
-            for (slot, request, sampling, prompt), place in zip(rows, (s.place for s in sequences), strict=True)
-        ]
-        columns = upload(torch.tensor(numbers, dtype=torch.int64).T.contiguous(), self.device)
-        slots = columns[0]
-        for field, column in zip(
-            (state.seed, state.turn, state.segment, state.step, state.position, state.patches, state.adapter),
-            columns[1:],
-            strict=True,
-        ):
-            field.index_copy_(0, slots, column)
-        strengths = [(sampling.cfg_value, sampling.temperature) for _, _, sampling, _ in rows]
-        cfg, temperature = upload(torch.tensor(strengths, dtype=torch.float32).T.contiguous(), self.device)
-        state.cfg.index_copy_(0, slots, cfg)
-        state.temperature.index_copy_(0, slots, temperature)
-        for slot, _, _, prompt in rows:
-            if len(prompt.patches):
-                patches = upload(torch.from_numpy(np.ascontiguousarray(prompt.patches)), self.device)
-                state.history[slot, : len(patches)] = patches.to(state.history.dtype)
+        content = np.zeros((len(sequences), 1 + self.numbers.shape[1]), np.int64)
+        for row, sequence in zip(content, sequences, strict=True):
+            assert sequence.slot is not None
+            request, sampling, prompt = sequence.request, sequence.request.sampling, sequence.prompt
+            lengths = (len(prompt), len(prompt.patches))
+            row[:-1] = (sequence.slot, sampling.seed, request.turn, request.segment, 0, *lengths, sequence.place)
+            row[-1:].view(np.float32)[:] = (sampling.cfg_value, sampling.temperature)
+        uploaded = upload(torch.from_numpy(content), self.device)
+        slots = uploaded[:, 0].contiguous()
+        self.numbers.index_copy_(0, slots, uploaded[:, 1:])
+        for sequence in sequences:
+            if len(sequence.prompt.patches):
+                patches = upload(torch.from_numpy(np.ascontiguousarray(sequence.prompt.patches)), self.device)
+                self.state.history[sequence.slot, : len(patches)] = patches.to(self.state.history.dtype)
         return slots
 
     def count_step(self, sequences: list[Sequence]) -> None:
@@ -104,10 +92,9 @@ class Slots:
 
         Rows with larger elements come first, so that each is aligned when they are packed.
         """
-        state = self.state
-        own = [getattr(state, field.name) for field in fields(state) if field.name not in NOT_SAVED]
-        tensors = [*own, *(getattr(state.model, field.name) for field in fields(state.model))]
-        rows = [*(tensor[slot : slot + 1] for tensor in tensors), state.history[slot, :patches]]
+        model = self.state.model
+        tensors = [self.numbers, *(getattr(model, field.name) for field in fields(model))]
+        rows = [*(tensor[slot : slot + 1] for tensor in tensors), self.state.history[slot, :patches]]
         return sorted(rows, key=Tensor.element_size, reverse=True)
 
     def write_block_table(self, sequences: list[Sequence]) -> None:
@@ -120,8 +107,17 @@ class Slots:
             pages += fresh
             sequence.uploaded_pages = len(sequence.pages)
         if rows:
-            where = upload(torch.tensor([rows, columns], dtype=torch.int64), self.device)
-            self.state.block_table[where[0], where[1]] = upload(torch.tensor(pages, dtype=torch.int32), self.device)
+            table = self.state.block_table
+            flat = np.array(rows) * table.shape[1] + np.array(columns)
+            where, content = upload(torch.from_numpy(np.stack([flat, pages])), self.device)
+            table.view(-1).index_copy_(0, where, content.int())
+
+
+def number_columns(numbers: Tensor) -> dict[str, Tensor]:
+    """The tensors of SlotState whose memory is `numbers`, int64 [n, 8]."""
+    strengths = numbers[:, len(NUMBERS) :].view(torch.float32)
+    columns = (*numbers[:, : len(NUMBERS)].unbind(1), *strengths.unbind(1))
+    return dict(zip((*NUMBERS, *STRENGTHS), columns, strict=True))
 
 
 class PaddedSlots:

@@ -130,19 +130,10 @@ class SlotState:
 
 
 @dataclass(frozen=True, slots=True)
-class EmbedRows:
-    """The content of the rows of a prefill."""
+class PrefillRows:
+    """The rows of a prefill and their destination in the KV cache: prompts, or sequences that are computed again."""
 
     token: Tensor  # [t] int64, 0 at audio rows
-    audio: Tensor  # [a] int64, the rows that are audio
-    audio_slot: Tensor  # [a] int64
-    audio_patch: Tensor  # [a] int64, index into the slot's history
-
-
-@dataclass(frozen=True, slots=True)
-class PrefillRows:
-    """The destination of the rows of a prefill in the KV cache: prompts, or sequences that are computed again."""
-
     position: Tensor  # [t] int64
     is_audio: Tensor  # [t] bool
     paged: PagedRows
@@ -243,23 +234,19 @@ class SpeechModel(ABC):
         """Patches of the history as inputs of the language models, [a, ...]. slot and patch int64 [a]."""
 
     @abstractmethod
-    def embed(self, rows: EmbedRows, encoded: Tensor | None) -> tuple[Tensor, ...]:
-        """The inputs of the language models at prompt rows, tensors [t, ...] for `prefill`.
-
-        encoded: that of the audio rows by `encode_history`; None without audio rows.
-        """
-
-    @abstractmethod
     def prefill(
         self,
-        embedded: tuple[Tensor, ...],
         rows: PrefillRows,
+        encoded: Tensor | None,
         state: SlotState,
         kv: PagedKV,
         *,
         adapted: bool = False,
     ) -> None:
         """Fill the KV cache, and write the hidden states of last rows to their slots.
+
+        encoded: the results of `encode_history` at audio rows, and anything at other rows, [t, ...]; None without
+        audio rows.
 
         A last row may also be the patch that a stream has just generated. The engine then advances step, patches and
         position, and does not call `advance`.

@@ -19,7 +19,7 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # must be selected before Triton is imported
 
 from voxcpm_grpc.attention import PagedKV, PagedRows
-from voxcpm_grpc.models.base import EmbedRows, Frame, LoadOptions, PrefillRows, PromptRows, SlotState, StepRows
+from voxcpm_grpc.models.base import Frame, LoadOptions, PrefillRows, PromptRows, SlotState, StepRows
 from voxcpm_grpc.models.families import load_model
 from voxcpm_grpc.models.voxcpm.model import VoxCPM
 from voxcpm_grpc.request import Sampling
@@ -84,13 +84,8 @@ class Driver:
             end = min(begin + chunk, len(tokens))
             audio_rows, done = np.flatnonzero(audio[begin:end]), int(audio[:begin].sum())
             position, ends = self.long(range(begin, end)), end == len(tokens)
-            content = EmbedRows(
-                token=self.long(tokens[begin:end]),
-                audio=self.long(audio_rows),
-                audio_slot=self.long([slot] * len(audio_rows)),
-                audio_patch=self.long(range(done, done + len(audio_rows))),
-            )
             rows = PrefillRows(
+                token=self.long(tokens[begin:end]),
                 position=position,
                 is_audio=torch.from_numpy(audio[begin:end].copy()).to(position.device),
                 paged=PagedRows(
@@ -108,8 +103,11 @@ class Driver:
             )
             encoded = None
             if len(audio_rows):
-                encoded = self.model.encode_history(content.audio_slot, content.audio_patch, self.state)
-            self.model.prefill(self.model.embed(content, encoded), rows, self.state, self.kv)
+                patches = self.long(range(done, done + len(audio_rows)))
+                results = self.model.encode_history(self.long([slot] * len(audio_rows)), patches, self.state)
+                encoded = results.new_full((end - begin, *results.shape[1:]), float("nan"))
+                encoded[self.long(audio_rows)] = results
+            self.model.prefill(rows, encoded, self.state, self.kv)
 
     def rows(self, *slots: int) -> StepRows:
         slot = self.long(slots)

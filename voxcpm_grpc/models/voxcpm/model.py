@@ -17,7 +17,6 @@ from voxcpm_grpc.attention import PagedKV, PagedRows, Rotation
 from voxcpm_grpc.layers.low_rank import AdapterBank
 from voxcpm_grpc.models.base import (
     Adapter,
-    EmbedRows,
     Frame,
     KVLayout,
     PrefillRows,
@@ -122,31 +121,26 @@ class VoxCPM(SpeechModel):
         return self.networks.enc_to_lm(self.networks.encode_patch(patches), adapter)
 
     @torch.inference_mode()
-    def embed(self, rows: EmbedRows, encoded: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Inputs of the base LM, and their audio part (zeros at text), both [t, c]."""
-        x = F.embedding(rows.token, self.networks.embedding)
-        audio = torch.zeros_like(x)
-        if encoded is not None:
-            audio.index_copy_(0, rows.audio, encoded)
-            x.index_copy_(0, rows.audio, encoded)
-        return x, audio
-
-    @torch.inference_mode()
     def prefill(
         self,
-        embedded: tuple[Tensor, ...],
         rows: PrefillRows,
+        encoded: Tensor | None,
         state: SlotState,
         kv: PagedKV,
         *,
         adapted: bool = False,
     ) -> None:
         own: VoxCPMState = state.model
-        x, audio = embedded
+        is_audio = rows.is_audio[:, None]
+        x = F.embedding(rows.token, self.networks.embedding)  # [t, c]
+        if encoded is None:
+            audio = torch.zeros_like(x)
+        else:
+            audio, x = torch.where(is_audio, encoded, 0), torch.where(is_audio, encoded, x)
         adapter = state.adapter[rows.slot] if adapted else None
         rotate = None if self.config.lm_config.no_rope else self.rope.at(rows.position)
         semantic = self._base(x, rotate, kv, rows.paged, adapter)
-        semantic = torch.where(rows.is_audio[:, None], self.networks.quantize(semantic), semantic)
+        semantic = torch.where(is_audio, self.networks.quantize(semantic), semantic)
         acoustic = self._residual(semantic, audio, rows.position, kv, rows.paged, adapter)
         own.semantic.index_copy_(0, rows.last_slot, semantic[rows.last])
         own.acoustic.index_copy_(0, rows.last_slot, acoustic[rows.last])
