@@ -13,7 +13,6 @@ products at the rate of a large matrix product. Both rates are measured in the s
 from __future__ import annotations
 
 import json
-import statistics
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -24,8 +23,8 @@ from torch import Tensor
 
 from benchmarks.measuring.environment import command, versions
 from benchmarks.measuring.flags import command_parser, integers
+from benchmarks.measuring.replays import median_seconds
 from voxcpm_grpc.attention import PagedKV, PagedRows, Rotation
-from voxcpm_grpc.kernels.graph import Graph, GraphPool, Priority
 from voxcpm_grpc.layers.ops import Ops
 from voxcpm_grpc.layers.transformer import StackShape, Transformer
 from voxcpm_grpc.layers.weights import Weights
@@ -101,7 +100,7 @@ def measure(name: str, streams: list[int], ceilings: Ceilings) -> list[Row]:
     ) -> None:
         x = torch.randn(*shape, stack.shape.hidden, device=DEVICE).to(DTYPE)
         rows = x.numel() // stack.shape.hidden
-        seconds = median(partial(stack, x, attend, wanted))
+        seconds = median_seconds(partial(stack, x, attend, wanted))
         size = parameters(stack.shape)
         work = 2 * size * rows
         if wanted is not None:
@@ -187,24 +186,8 @@ def measure_ceilings() -> Ceilings:
     source = torch.randn(1 << 30, device=DEVICE)
     target = torch.empty_like(source)
     a, b = (torch.randn(8192, 8192, device=DEVICE).to(DTYPE) for _ in range(2))
-    bandwidth = 2 * source.nbytes / median(lambda: torch.neg(source, out=target))
-    return Ceilings(bandwidth, 2 * 8192**3 / median(lambda: a @ b))
-
-
-def median(work: Callable[[], object], repeats: int = 31) -> float:
-    """The median seconds of a replay of what `work` launches. It runs once before the capture, to compile."""
-    work()
-    torch.cuda.synchronize()
-    graph = Graph(work, GraphPool(Priority.STEP, DEVICE))
-    times = []
-    for _ in range(repeats + 5):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        graph.replay()
-        end.record()
-        times.append((start, end))
-    torch.cuda.synchronize()
-    return statistics.median(start.elapsed_time(end) for start, end in times[5:]) / 1e3
+    bandwidth = 2 * source.nbytes / median_seconds(lambda: torch.neg(source, out=target))
+    return Ceilings(bandwidth, 2 * 8192**3 / median_seconds(lambda: a @ b))
 
 
 if __name__ == "__main__":

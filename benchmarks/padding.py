@@ -20,9 +20,10 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.kernels import DEVICE, DTYPE, LANGUAGE, LOCAL, median
+from benchmarks.kernels import DEVICE, DTYPE, LANGUAGE, LOCAL
 from benchmarks.measuring.environment import command, versions
 from benchmarks.measuring.flags import command_parser, integers
+from benchmarks.measuring.replays import median_seconds
 from voxcpm_grpc.kernels.gated_cuts import choose_cut
 from voxcpm_grpc.kernels.gemm_tiles import Epilogue, choose_tile
 from voxcpm_grpc.layers.transformer import StackShape
@@ -134,7 +135,7 @@ def seconds(product: Product, rows: int) -> float:
             else:
                 torch.mm(x, weight.t(), out=out)
 
-    return median(work) / count
+    return median_seconds(work) / count
 
 
 def measure(clock: Clock, streams: int, multiple: int, widest: float) -> list[Row]:

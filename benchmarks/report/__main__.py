@@ -43,7 +43,7 @@ def measure(part: str, model: Path, options: argparse.Namespace, scratch: Path) 
         "ceilings": ["benchmarks.roofline"],
         "engine": ["benchmarks.engine", *shape, *bursts],
         "peer": ["benchmarks.peer_nanovllm", *shape, *bursts],
-        "trace": ["benchmarks.trace", *shape, "--streams", "all", "--plot", str(plot)],
+        "trace": ["benchmarks.trace", *shape, "--streams", "all", "--parts", "--plot", str(plot)],
         "serving": ["benchmarks.serving", *shape, *loads, "--plot", str(plot)],
     }[part]
     python, environment = sys.executable, dict(os.environ)

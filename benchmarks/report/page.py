@@ -186,6 +186,7 @@ def _trace(details: Mapping[str, Any], name: str) -> str:
         + grid(heads, lines)
         + f"\n\n![]({name}-trace.png)"
     )
+    text += _parts(trace)
     for streams, top in trace["heaviest"].items():
         if streams not in DISSECTED:
             continue
@@ -200,6 +201,24 @@ def _trace(details: Mapping[str, Any], name: str) -> str:
             ]
             text += f"\n\nWidest gaps at {_streams(int(streams))}, all gaps between the same two kernels added up:\n\n"
             text += grid("after|before|ms a step|gaps", rows)
+    return text
+
+
+def _parts(trace: Mapping[str, Any]) -> str:
+    """The tables of a step by graph and by part, which older results lack."""
+    text = ""
+    if graphs := {streams: spent for streams, spent in trace.get("graphs", {}).items() if spent}:
+        names = list(next(iter(graphs.values())))
+        rows = [[streams, *(ms(spent[name]) for name in names)] for streams, spent in graphs.items()]
+        text += (
+            "\n\nEach graph of a step, from its first beginning to its last end. Audio and language models run at the "
+            "same time.\n\n" + grid("|".join(["streams", *names]), rows)
+        )
+    if parts := trace.get("parts"):
+        columns = ("patch_ms", "diffusion_ms", "language_ms", "encoder_ms", "audio_ms")
+        rows = [[str(one["streams"]), *(ms(one[column]) for column in columns)] for one in parts]
+        heads = "streams|patch|of which LocDiT|language models and LocEnc|of which LocEnc|audio"
+        text += "\n\nEach part of a step alone, in a graph of its own:\n\n" + grid(heads, rows)
     return text
 
 

@@ -27,12 +27,14 @@ from benchmarks.trace.activities import (
     Activity,
     Row,
     activities,
+    by_graph,
     heaviest,
     is_graph_launch,
     line,
     row,
     widest_gaps,
 )
+from benchmarks.trace.parts import measure
 from voxcpm_grpc.checkpoint import resolve
 from voxcpm_grpc.engine.engine import Engine
 from voxcpm_grpc.engine.graph import batch_buckets
@@ -89,6 +91,7 @@ def main() -> None:
     parser.add_argument("--timesteps", type=int, default=10, help="flow-matching steps")
     parser.add_argument("--chars", type=int, default=110, help="characters of each text")
     parser.add_argument("--top", type=int, default=12, help="rows in the lists of the longest kernels and gaps")
+    parser.add_argument("--parts", action="store_true", help="also measure each part of a step alone")
     parser.add_argument("--eager", action="store_true", help="use no CUDA graphs")
     parser.add_argument("--json", type=Path, help="also write the table to this file")
     parser.add_argument("--plot", type=Path, help="draw two steps of each count into this file")
@@ -99,21 +102,28 @@ def main() -> None:
         device="cuda", max_slots=max(counts), timesteps=(options.timesteps,), graphs=not options.eager
     )
     engine = load_engine(resolve(options.model), options.model, settings)
-    rows, tops, gaps, timelines, first = [], {}, {}, {}, 0
+    rows, parts, graphs, tops, gaps, timelines, first = [], [], {}, {}, {}, {}, 0
     print(HEADINGS)
     for count in counts:
         one, ran = trace(engine, count, first=first, timesteps=options.timesteps, chars=options.chars)
         first += count
         rows.append(one)
+        graphs[count] = by_graph(ran, TRACED)
         tops[count] = heaviest(ran, TRACED, options.top)
         gaps[count] = widest_gaps(ran, TRACED, options.top)
         timelines[count] = ran
         print(line(one), flush=True)
+        print("        " + ", ".join(f"{name} {spent:.2f} ms" for name, spent in graphs[count].items()), flush=True)
+    for count in counts if options.parts else ():
+        parts.append(measure(engine, count, options.timesteps))
+        print(parts[-1], flush=True)
     if options.json:
         table = {
             "command": command(),
             "versions": versions("torch", "triton"),
             "rows": [asdict(one) for one in rows],
+            "graphs": graphs,
+            "parts": [asdict(one) for one in parts],
             "heaviest": tops,
             "widest_gaps": gaps,
         }

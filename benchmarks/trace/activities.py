@@ -15,6 +15,8 @@ from typing import Any
 STARVED_US = 10.0  # a gap between two kernels of one graph takes about a tenth of this
 
 
+GRAPHS = ("patch", "audio", "language models")  # that a step launches, in this order
+
 NAME = 120  # characters of a kernel's name in the table
 
 
@@ -29,8 +31,12 @@ class Activity:
     name: str
     start: float
     end: float
-    in_graph: bool
+    graph: int | None  # the launch of its graph: a number that grows from launch to launch
     stream: int  # the profiler's number of the CUDA stream
+
+    @property
+    def in_graph(self) -> bool:
+        return self.graph is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +66,7 @@ def activities(events: Iterable[Mapping[str, Any]]) -> list[Activity]:
             e["name"],
             e["ts"],
             e["ts"] + e["dur"],
-            in_graph=e["args"].get("correlation") in graphs,
+            graph=launch if (launch := e["args"].get("correlation")) in graphs else None,
             stream=e["args"]["stream"],
         )
         for e in events
@@ -100,6 +106,24 @@ def row(streams: int, step_ms: float, ran: Sequence[Activity], graph_launches: i
         graph_nodes=sum(activity.in_graph for activity in ran) / steps,
         graph_launches=graph_launches / steps,
     )
+
+
+def by_graph(ran: Sequence[Activity], steps: int) -> dict[str, float]:
+    """Milliseconds between the beginning and the end of each graph of a step, means over `steps` steps.
+
+    Empty if a step has not launched GRAPHS, one of each, in their order.
+    """
+    nodes: defaultdict[int, list[Activity]] = defaultdict(list)
+    for activity in ran:
+        if activity.graph is not None:
+            nodes[activity.graph].append(activity)
+    if len(nodes) != len(GRAPHS) * steps:
+        return {}
+    spent: dict[str, float] = dict.fromkeys(GRAPHS, 0.0)
+    for index, launch in enumerate(sorted(nodes)):
+        began, ended = min(node.start for node in nodes[launch]), max(node.end for node in nodes[launch])
+        spent[GRAPHS[index % len(GRAPHS)]] += (ended - began) / steps / 1e3
+    return spent
 
 
 def heaviest(ran: Sequence[Activity], steps: int, most: int) -> list[dict[str, Any]]:

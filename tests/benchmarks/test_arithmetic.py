@@ -172,6 +172,33 @@ def test_idle_time_is_covered_by_no_activity():
     assert trace.heaviest(ran, 2, 1) == [{"name": "kernel1", "ms": pytest.approx(98 / 2 / 1e3), "runs": 1.5}]
 
 
+def test_each_graph_of_a_step_has_a_time():
+    def launch(correlation: int) -> dict:
+        return {
+            "cat": "cuda_runtime",
+            "name": "cudaGraphLaunch",
+            "ts": 0,
+            "dur": 5,
+            "args": {"correlation": correlation},
+        }
+
+    events = [
+        *map(launch, (3, 4, 5, 7, 8, 9)),
+        event("gpu_memcpy", 90, 5, 2),  # of no graph
+        event("kernel", 100, 10, 3),
+        event("kernel", 130, 20, 3),  # the first patch: 50
+        event("kernel", 150, 30, 4),
+        event("kernel", 155, 95, 5),  # at the same time as the audio
+        event("kernel", 250, 70, 7),
+        event("kernel", 320, 10, 8),
+        event("kernel", 322, 105, 9),
+    ]
+    ran = trace.activities(events)
+    spent = {"patch": pytest.approx(0.06), "audio": pytest.approx(0.02), "language models": pytest.approx(0.1)}
+    assert trace.by_graph(ran, steps=2) == spent
+    assert trace.by_graph(ran, steps=3) == {}
+
+
 def test_a_gap_lies_between_the_last_end_and_the_next_start():
     events = [
         event("kernel", 100, 100, 1),
