@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from collections.abc import Sequence as Listed
 from dataclasses import dataclass
+from importlib.util import find_spec
 from itertools import accumulate
 
 import numpy as np
@@ -14,23 +17,34 @@ from voxcpm_grpc.attention import PagedRows
 from voxcpm_grpc.engine.batch import PrefillChunk
 from voxcpm_grpc.engine.blocks import SCRATCH_PAGE
 from voxcpm_grpc.engine.sequence import Sequence
+from voxcpm_grpc.kernels import reference
 from voxcpm_grpc.models.base import PrefillRows, SlotState, StepRows
 
 
 def step_rows(slot: Tensor, state: SlotState, page_size: int, longest: int) -> StepRows:
     """One row for each slot [b], from the state on the device. No context is longer than `longest` positions."""
-    position = state.position[slot]
-    page = state.block_table[slot, position // page_size].long()
+    pages = -(-longest // page_size)
+    locate = _locate_rows(slot.device)
+    position, context, table, write = locate(slot, state.position, state.block_table, page_size, pages)
     paged = PagedRows(
         cu_seqlens=torch.arange(slot.shape[0] + 1, dtype=torch.int32, device=slot.device),
-        context=(position + 1).int(),
-        block_table=state.block_table[slot, : -(-longest // page_size)],
-        write=page * page_size + position % page_size,
+        context=context,
+        block_table=table,
+        write=write,
         max_rows=1,
         max_context=longest,
         fresh=False,
     )
-    return StepRows(slot=slot, paged=paged)
+    return StepRows(slot=slot, position=position, paged=paged)
+
+
+@functools.cache
+def _locate_rows(device: torch.device) -> Callable[..., tuple[Tensor, Tensor, Tensor, Tensor]]:
+    if device.type != "cuda" or not find_spec("triton"):
+        return reference.locate_rows
+    from voxcpm_grpc.kernels.slot_state import locate_rows
+
+    return locate_rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -267,3 +267,49 @@ def swiglu(gate_up: Tensor) -> Tensor:
 def _slots(pages: Tensor) -> Tensor:
     """[pages, page_size, g, d] as a view [pages * page_size, g, d]."""
     return pages.view(-1, *pages.shape[2:])
+
+
+def locate_rows(
+    slot: Tensor, position: Tensor, block_table: Tensor, page_size: int, pages: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The next row of these slots [b] in the KV cache, from the positions [n] and the pages [n, m] of all slots.
+
+    Returns the position int64 [b], the context with this row int32 [b], the first `pages` pages int32 [b, p], and the
+    slot to write, page * page_size + offset, int64 [b].
+    """
+    at = position[slot]
+    write = block_table[slot, at // page_size].long() * page_size + at % page_size
+    return at, (at + 1).int(), block_table[slot, :pages], write
+
+
+def store_patch(
+    latents: Tensor,
+    stop_logits: Tensor,
+    slot: Tensor,
+    patches: Tensor,
+    condition: Tensor,
+    stop: Tensor,
+    finite: Tensor,
+    history: Tensor,
+    limit: float,
+) -> None:
+    """Store patches, float32 [b, P, D], and the decisions to stop of logits [b, 2], in the state of their slots [b].
+
+    A patch with a value that is not below `limit` is replaced by zeros, and `finite` [n] becomes False. `condition`
+    [n, P, D] has the last patch, `stop` [n] is True where the second logit is larger, and history [n, m, P, D] has the
+    patch at the index patches [n], or in its last entry. Of equal slots any may win.
+    """
+    good = latents.abs().flatten(1).amax(1) < limit
+    patch = torch.where(good[:, None, None], latents, 0).to(condition.dtype)
+    for target, value in ((condition, patch), (stop, stop_logits[:, 1] > stop_logits[:, 0]), (finite, good)):
+        target.index_copy_(0, slot, value)
+    history[slot, patches[slot].clamp(max=history.shape[1] - 1)] = patch.to(history.dtype)
+
+
+def store_hidden(slot: Tensor, hidden: Sequence[Tensor], kept: Sequence[Tensor], counters: Sequence[Tensor]) -> None:
+    """Store two hidden states [b, c] in those of all slots, [n, c], and add one to three counters [n] of slots [b].
+
+    Of equal slots any may win, and their counters may rise by more than one.
+    """
+    for target, value in (*zip(kept, hidden, strict=True), *((counter, counter[slot] + 1) for counter in counters)):
+        target.index_copy_(0, slot, value)

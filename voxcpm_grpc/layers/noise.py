@@ -13,6 +13,8 @@ from torch import Tensor
 
 # Maps seed, turn, segment and step, int64 [b] each, to float32 [b, size].
 Noise = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+# Maps slots [b], and seed, turn, segment, step and temperature of all slots [n], to float32 [b, P, D].
+PatchNoise = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 
 WORD = 0xFFFFFFFF
 ROUNDS = 10
@@ -65,3 +67,19 @@ class RecordedNoise:
     def __call__(self, seed: Tensor, turn: Tensor, segment: Tensor, step: Tensor) -> Tensor:
         """Float32 [b, size] for steps int64 [b]."""
         return self.noise[step.clamp(max=len(self.noise) - 1)].flatten(1)
+
+
+class SlotNoise:
+    """The initial noise of patches of `frames` latent frames with `channels` channels, a `PatchNoise`.
+
+    The values are drawn channel by channel.
+    """
+
+    def __init__(self, values: Noise, frames: int, channels: int) -> None:
+        self.values, self.shape = values, (channels, frames)
+
+    def __call__(
+        self, slot: Tensor, seed: Tensor, turn: Tensor, segment: Tensor, step: Tensor, temperature: Tensor
+    ) -> Tensor:
+        flat = self.values(seed[slot], turn[slot], segment[slot], step[slot])
+        return flat.unflatten(1, self.shape).transpose(1, 2) * temperature[slot][:, None, None]

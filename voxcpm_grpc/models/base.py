@@ -147,7 +147,8 @@ class StepRows:
     """The destination of the patches just generated for these slots in the KV cache."""
 
     slot: Tensor  # [b] int64
-    paged: PagedRows  # one row for each sequence, at SlotState.position
+    position: Tensor  # [b] int64, SlotState.position of these slots
+    paged: PagedRows  # one row for each sequence, at its position
 
 
 @dataclass(frozen=True, slots=True)

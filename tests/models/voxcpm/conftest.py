@@ -121,7 +121,7 @@ class Driver:
             max_context=self.state.block_table.shape[1] * PAGE,
             fresh=False,
         )
-        return StepRows(slot, paged)
+        return StepRows(slot, position, paged)
 
     def write(self, slot: Tensor, position: Tensor) -> Tensor:
         return self.state.block_table[slot, position // PAGE].long() * PAGE + position % PAGE

@@ -9,7 +9,7 @@ from support.gpus import GPUS, stand_in
 
 from voxcpm_grpc.attention.reference import ReferenceAttention
 from voxcpm_grpc.errors import StartupError
-from voxcpm_grpc.layers.noise import GaussianNoise, RecordedNoise
+from voxcpm_grpc.layers.noise import GaussianNoise, RecordedNoise, SlotNoise
 from voxcpm_grpc.layers.ops import TorchOps
 from voxcpm_grpc.models.base import LoadOptions
 from voxcpm_grpc.models.voxcpm.backend import choose_attention, choose_backend
@@ -23,7 +23,7 @@ def test_a_cpu_takes_the_plain_implementations(dtype):
     backend = choose_backend(LoadOptions(device=CPU, dtype=dtype), 4, 8)
     assert isinstance(backend.attention, ReferenceAttention)
     assert isinstance(backend.ops, TorchOps)
-    assert isinstance(backend.noise, GaussianNoise)
+    assert isinstance(backend.noise, SlotNoise) and isinstance(backend.noise.values, GaussianNoise)
     assert (backend.fused, backend.persistent, backend.codec_dtype) == (False, False, torch.float32)
 
 
@@ -37,9 +37,10 @@ def test_a_model_on_a_cpu_runs_the_plain_loop_and_decoder(tiny, streams):
 def test_recorded_noise_is_chosen_over_the_generator():
     noise = torch.randn(3, 8, 4)
     backend = choose_backend(LoadOptions(device=CPU, dtype=torch.float32, recorded_noise=noise), 4, 8)
-    assert isinstance(backend.noise, RecordedNoise)
-    zeros, step = torch.zeros(2, dtype=torch.int64), torch.tensor([1, 9])
-    assert torch.equal(backend.noise(zeros, zeros, zeros, step), noise[[1, 2]].flatten(1))
+    assert isinstance(backend.noise, SlotNoise) and isinstance(backend.noise.values, RecordedNoise)
+    zeros, step, factor = torch.zeros(2, dtype=torch.int64), torch.tensor([9, 1]), torch.tensor([0.5, 2.0])
+    drawn = backend.noise(torch.tensor([1, 0]), zeros, zeros, zeros, step, factor)
+    assert torch.equal(drawn, noise[[1, 2]].transpose(1, 2) * torch.tensor([2.0, 0.5])[:, None, None])
 
 
 @pytest.mark.parametrize(("name", "message"), [("triton", "auto or reference"), ("flash", "auto or reference")])
@@ -69,7 +70,7 @@ def test_weights_of_8_bits_are_refused_on_other_gpus_than_hopper(target):
 def test_a_gpu_takes_the_kernels_where_they_are_faster(dtype):
     backend = choose_backend(LoadOptions(device=torch.device("cuda", 0), dtype=dtype), 4, 8)
     half = dtype == torch.bfloat16
-    assert backend.attention.capturable and not isinstance(backend.noise, GaussianNoise)
+    assert backend.attention.capturable and not isinstance(backend.noise, SlotNoise)
     assert backend.fused == half and isinstance(backend.ops, TorchOps) != half
     assert backend.codec_dtype == (torch.float16 if half else torch.float32)
 

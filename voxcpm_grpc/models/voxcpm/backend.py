@@ -6,10 +6,11 @@ imported inside the function that chooses it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
+from types import ModuleType
 
 import torch
 from torch import Tensor
@@ -17,7 +18,8 @@ from torch import Tensor
 from voxcpm_grpc.attention import Attention
 from voxcpm_grpc.attention.reference import ReferenceAttention
 from voxcpm_grpc.errors import StartupError
-from voxcpm_grpc.layers.noise import GaussianNoise, Noise, RecordedNoise
+from voxcpm_grpc.kernels import reference
+from voxcpm_grpc.layers.noise import GaussianNoise, PatchNoise, RecordedNoise, SlotNoise
 from voxcpm_grpc.layers.ops import Ops, TorchOps
 from voxcpm_grpc.layers.packed import PackedOps, packing_serves
 from voxcpm_grpc.models.base import LoadOptions
@@ -37,7 +39,9 @@ class Backend:
     attention: Attention
     ops: Ops
     quantize: bool  # the layers of the language models have weights of 8 bits
-    noise: Noise
+    noise: PatchNoise
+    store_patch: Callable[..., None]  # `kernels.reference.store_patch`, or a kernel
+    store_hidden: Callable[..., None]
     fused: bool  # the flow loop uses kernels
     persistent: bool  # with `fused`, the flow loop of a single stream is one launch if the kernel serves the model
     codec_dtype: torch.dtype  # of the codec's decoder
@@ -78,6 +82,7 @@ def choose_backend(options: LoadOptions, frames: int, channels: int) -> Backend:
     half_on_gpu = device.type == "cuda" and dtype.itemsize == 2
     fused = half_on_gpu if options.fused is None else options.fused
     quantize = _quantizes(options.quantization, device)
+    slot_state = _choose_slot_state(fused)
     fast_codec = device.type == "cuda" and dtype != torch.float32
     return Backend(
         device=device,
@@ -86,6 +91,8 @@ def choose_backend(options: LoadOptions, frames: int, channels: int) -> Backend:
         ops=choose_ops(fused, device, packed=options.fused is None and dtype == torch.float32 and not quantize),
         quantize=quantize,
         noise=_choose_noise(options.recorded_noise, frames, channels, device),
+        store_patch=slot_state.store_patch,
+        store_hidden=slot_state.store_hidden,
         fused=fused,
         persistent=options.persistent and device.type == "cuda",
         codec_dtype=options.codec_dtype or (torch.float16 if fast_codec else torch.float32),
@@ -162,14 +169,22 @@ def _quantizes(name: str, device: torch.device) -> bool:
     return True
 
 
-def _choose_noise(recorded: Tensor | None, frames: int, channels: int, device: torch.device) -> Noise:
+def _choose_slot_state(fused: bool) -> ModuleType:
+    if not fused:
+        return reference
+    from voxcpm_grpc.kernels import slot_state
+
+    return slot_state
+
+
+def _choose_noise(recorded: Tensor | None, frames: int, channels: int, device: torch.device) -> PatchNoise:
     if recorded is not None:
         if recorded.ndim != 3 or recorded.shape[1:] != (channels, frames) or not len(recorded):
             expected = f"[steps, {channels}, {frames}]"
             raise StartupError(f"the recorded noise has shape {list(recorded.shape)}, this model needs {expected}")
-        return RecordedNoise(recorded.to(device, torch.float32))
+        return SlotNoise(RecordedNoise(recorded.to(device, torch.float32)), frames, channels)
     if device.type == "cuda" and find_spec("triton"):
         from voxcpm_grpc.kernels.noise import gaussian
 
-        return partial(gaussian, size=frames * channels)
-    return GaussianNoise(frames * channels, device)
+        return partial(gaussian, frames=frames, channels=channels)
+    return SlotNoise(GaussianNoise(frames * channels, device), frames, channels)

@@ -152,21 +152,14 @@ class VoxCPM(SpeechModel):
         semantic, acoustic = own.semantic[slot], own.acoustic[slot]  # [b, c]
         stop_logits = self.networks.stop_logits(semantic)
         mu = self.networks.mu(semantic, acoustic, adapter)  # [b, m, e]
-        noise = self._noise(slot, state)
+        points = state.seed, state.turn, state.segment, state.step
+        noise = self.backend.noise(slot, *points, state.temperature)  # float32 [b, P, D]
         latents = self.flow(noise, mu, own.condition[slot], state.cfg[slot], timesteps, adapter)  # [b, P, D]
         # A stream with a broken patch ends. The patch becomes zeros, because broken values in the KV cache could reach
         # the next owner of its pages.
-        finite = latents.abs().flatten(1).amax(1) < MAX_LATENT
-        patch = torch.where(finite[:, None, None], latents, 0).to(own.condition.dtype)
-        for target, value in (
-            (own.condition, patch),
-            (own.stop, stop_logits[:, 1] > stop_logits[:, 0]),
-            (own.finite, finite),
-        ):
-            target.index_copy_(0, slot, value)
         # Padding rows share the scratch slot, whose counters are never reset.
-        index = state.patches[slot].clamp(max=state.history.shape[1] - 1)
-        state.history[slot, index] = patch.to(state.history.dtype)
+        kept = own.condition, own.stop, own.finite, state.history
+        self.backend.store_patch(latents.contiguous(), stop_logits, slot, state.patches, *kept, MAX_LATENT)
 
     @torch.inference_mode()
     def decode_patch(self, slot: Tensor, state: SlotState) -> Frame:
@@ -179,25 +172,13 @@ class VoxCPM(SpeechModel):
         own: VoxCPMState = state.model
         slot = rows.slot
         adapter = state.adapter[slot] if adapted else None
-        position = state.position[slot]
+        position = rows.position
         audio = self.networks.enc_to_lm(self.networks.encode_patch(own.condition[slot]), adapter)
         rotate = None if self.config.lm_config.no_rope else self.rope.at(position)
         semantic = self.networks.quantize(self._base(audio, rotate, kv, rows.paged, adapter))
         acoustic = self._residual(semantic, audio, position, kv, rows.paged, adapter)
-        for target, value in (
-            (own.semantic, semantic),
-            (own.acoustic, acoustic),
-            (state.position, position + 1),
-            (state.patches, state.patches[slot] + 1),
-            (state.step, state.step[slot] + 1),
-        ):
-            target.index_copy_(0, slot, value)
-
-    def _noise(self, slot: Tensor, state: SlotState) -> Tensor:
-        """The initial noise of each stream, float32 [b, P, D]. Its values are drawn channel by channel."""
-        flat = self.backend.noise(state.seed[slot], state.turn[slot], state.segment[slot], state.step[slot])
-        noise = flat.unflatten(1, (self.config.feat_dim, self.config.patch_size))
-        return noise.transpose(1, 2) * state.temperature[slot][:, None, None]
+        kept, counters = (own.semantic, own.acoustic), (state.position, state.patches, state.step)
+        self.backend.store_hidden(slot, (semantic, acoustic), kept, counters)
 
     def _base(self, x: Tensor, rotate: Rotation | None, kv: PagedKV, rows: PagedRows, adapter: Tensor | None) -> Tensor:
         layers = kv.layers(0, self.config.base.layers)

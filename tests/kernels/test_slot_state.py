@@ -1,0 +1,81 @@
+"""The kernels between the parts of a step read and store what their definitions do, and nothing else."""
+
+import pytest
+import torch
+
+from voxcpm_grpc.kernels import reference
+
+SLOTS = 6
+
+
+def numbers(limit: int, device: str) -> torch.Tensor:
+    """Numbers of the slots that share a table, as in the state of the engine."""
+    return torch.randint(0, limit, (SLOTS, 8), device=device)
+
+
+@pytest.fixture
+def slot_state():
+    pytest.importorskip("triton")
+
+    from voxcpm_grpc.kernels import slot_state
+
+    return slot_state
+
+
+@pytest.mark.parametrize(("page_size", "pages"), [(16, 5), (32, 1), (16, 12)])
+def test_rows_are_located(slot_state, target, page_size, pages):
+    device, _ = target
+    table = torch.randint(0, 1000, (SLOTS, 12), dtype=torch.int32, device=device)
+    position = numbers(page_size * pages, device)[:, 5]
+    slot = torch.tensor([4, 0, 5, 5], device=device)
+    expected = reference.locate_rows(slot, position, table, page_size, pages)
+    for out, truth in zip(slot_state.locate_rows(slot, position, table, page_size, pages), expected, strict=True):
+        assert out.dtype == truth.dtype
+        assert torch.equal(out, truth)
+
+
+@pytest.mark.parametrize(("frames", "channels"), [(4, 64), (3, 5)])
+def test_patches_are_stored(slot_state, target, frames, channels):
+    device, dtype = target
+    latents = torch.randn(4, frames, channels, device=device)
+    for i, broken in enumerate((float("nan"), -float("inf"), 65504.0)):
+        latents[i, i % frames, i % channels] = broken
+    logits = torch.tensor([[0, 1], [1, 0], [1, 1], [2, 3]], device=device).to(dtype)
+    slot, patches = torch.tensor([4, 0, 2, 5], device=device), numbers(7, device)[:, 6]
+    patches[5] = 7
+    state = {
+        "condition": torch.randn(SLOTS, frames, channels, device=device).to(dtype),
+        "stop": torch.tensor([True, False] * 3, device=device),
+        "finite": torch.tensor([False, True] * 3, device=device),
+        "history": torch.randn(SLOTS, 7, frames, channels, device=device).to(dtype),
+    }
+    expected = {name: part.clone() for name, part in state.items()}
+    reference.store_patch(latents, logits, slot, patches, **expected, limit=65504.0)
+    slot_state.store_patch(latents, logits, slot, patches, **state, limit=65504.0)
+    for name, truth in expected.items():
+        assert torch.equal(state[name], truth), name
+    assert expected["finite"][slot].tolist() == [False, False, False, True]
+    assert expected["history"][5, 6].any(), "past the end of the history, the last entry"
+
+
+@pytest.mark.parametrize("hidden", [20, 2048])
+def test_hidden_states_and_counters_are_stored(slot_state, target, hidden):
+    device, dtype = target
+    made, kept = ([torch.randn(n, hidden, device=device).to(dtype) for _ in range(2)] for n in (3, SLOTS))
+    table = numbers(99, device)
+    truth, truth_table = [part.clone() for part in kept], table.clone()
+    slot = torch.tensor([4, 0, 5], device=device)
+    reference.store_hidden(slot, made, truth, truth_table[:, 3:6].unbind(1))
+    slot_state.store_hidden(slot, made, kept, table[:, 3:6].unbind(1))
+    for out, expected in zip((*kept, table), (*truth, truth_table), strict=True):
+        assert torch.equal(out, expected)
+
+
+def test_tensors_of_other_strides_are_refused(slot_state, target):
+    device, _ = target
+    slot, hidden, table = torch.tensor([0], device=device), torch.zeros(SLOTS, 4, device=device), numbers(9, device)
+    counters = table[:, 0], table[:, 1], table[:, 2].clone()
+    with pytest.raises(ValueError, match="stride"):
+        slot_state.store_hidden(slot, (hidden[:1],) * 2, (hidden,) * 2, counters)
+    with pytest.raises(ValueError, match="contiguous"):
+        slot_state.store_hidden(slot, (hidden[:1],) * 2, (hidden.T,) * 2, table[:, :3].unbind(1))
