@@ -23,7 +23,7 @@ from torch import Tensor
 
 from benchmarks.measuring.environment import command, versions
 from benchmarks.measuring.flags import command_parser, integers
-from benchmarks.measuring.replays import median_seconds
+from benchmarks.replays import median_seconds
 from voxcpm_grpc.attention import PagedKV, PagedRows, Rotation
 from voxcpm_grpc.layers.ops import Ops
 from voxcpm_grpc.layers.transformer import StackShape, Transformer

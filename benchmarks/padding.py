@@ -23,7 +23,7 @@ import torch
 from benchmarks.kernels import DEVICE, DTYPE, LANGUAGE, LOCAL
 from benchmarks.measuring.environment import command, versions
 from benchmarks.measuring.flags import command_parser, integers
-from benchmarks.measuring.replays import median_seconds
+from benchmarks.replays import median_seconds
 from voxcpm_grpc.kernels.gated_cuts import choose_cut
 from voxcpm_grpc.kernels.gemm_tiles import Epilogue, choose_tile
 from voxcpm_grpc.layers.transformer import StackShape

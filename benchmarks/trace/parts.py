@@ -7,7 +7,7 @@ from functools import partial
 
 import torch
 
-from benchmarks.measuring.replays import median_seconds
+from benchmarks.replays import median_seconds
 from voxcpm_grpc.engine.engine import Engine
 from voxcpm_grpc.engine.rows import step_rows
 from voxcpm_grpc.models.voxcpm.model import VoxCPM

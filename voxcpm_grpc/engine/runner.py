@@ -170,11 +170,13 @@ class Runner:
         """The audio rows [a], and the results of `SpeechModel.encode_history` for them [a, ...]."""
         columns = np.stack([packed.audio, packed.audio_slot, packed.audio_patch])
         audio, *where = upload(torch.from_numpy(columns), self.slots.device)
-        parts = zip(*(column.split(MAX_PATCHES) for column in where), strict=True)
+        parts = zip(where[0].split(MAX_PATCHES), where[1].split(MAX_PATCHES), strict=True)
         if self._graphs is not None:
-            return audio, torch.cat([self._graphs.encode(*part, adapted=adapted) for part in parts])
+            return audio, torch.cat([self._graphs.encode(slot, patch, adapted=adapted) for slot, patch in parts])
         state = self.slots.state
-        return audio, torch.cat([self.model.encode_history(*part, state, adapted=adapted) for part in parts])
+        return audio, torch.cat(
+            [self.model.encode_history(slot, patch, state, adapted=adapted) for slot, patch in parts]
+        )
 
     def _generate(self, group: list[Sequence], timesteps: int) -> HostCopy:
         """Generate and decode a patch of these sequences. The copy of the frames does not wait for later launches."""
