@@ -1,13 +1,17 @@
-"""A compilation for later starts runs beside the engine, and its failure is a line in the log."""
+"""The order in which kernels are found, and a compilation for later starts, whose failure is a line in the log."""
 
 import logging
 import shutil
 import subprocess
 import sys
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+import torch
 from support.checkpoints import TINY
 
+from voxcpm_grpc.engine import runner
 from voxcpm_grpc.engine.compilation import Compilation, cache_folder, compile_later
 from voxcpm_grpc.engine.load import load_engine
 from voxcpm_grpc.settings.engine import EngineSettings
@@ -79,3 +83,13 @@ def test_a_tiny_model_is_compiled_only_if_the_setting_says_so(monkeypatch, tmp_p
     if engine.compilation:
         assert engine.compilation.command[-2:] == ("1", "2")
         assert engine.compilation.folder == cache_folder()
+
+
+def test_rows_are_located_before_launches_are_recorded(monkeypatch):
+    """While they are recorded, a kernel that is not compiled does nothing, and others use what it would write."""
+    order = []
+    monkeypatch.setattr(runner, "step_rows", lambda slot, *_: order.append(slot.tolist()))
+    monkeypatch.setattr(runner, "precompile", lambda _, key: order.append(key))
+    slots = SimpleNamespace(state=SimpleNamespace(seed=torch.zeros(4)), device=torch.device("cpu"))
+    runner.compile_all(cast(Any, None), cast(Any, slots), page_size=16, prefill_tokens=64, key="key")
+    assert order == [[3, 3, 3], "key"]

@@ -160,7 +160,7 @@ def _start_engine(start: Start) -> None:
     settings = EngineSettings(timesteps=(4,), persistent=False, **start.settings)
     no_gpu = compiler.KernelUnavailable("there is no GPU")
     triton_only = mock.patch.object(compiler, "require_hopper", side_effect=no_gpu)
-    no_compilation = mock.patch("voxcpm_grpc.engine.engine.precompile")
+    no_compilation = mock.patch("voxcpm_grpc.engine.runner.precompile")
     no_graphs = mock.patch.object(Graph, "__init__", call_once)
     with triton_only, no_compilation, no_graphs, _checkpoint(start.model) as directory:
         load_engine(directory, "model", settings)

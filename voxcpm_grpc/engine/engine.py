@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from time import monotonic
 
@@ -24,13 +23,12 @@ from voxcpm_grpc.engine.host_copy import HostCopy
 from voxcpm_grpc.engine.kv_cache import allocate_kv, count_pages
 from voxcpm_grpc.engine.places import Places
 from voxcpm_grpc.engine.prefill_budget import PrefillBudget
-from voxcpm_grpc.engine.runner import OUT_OF_MEMORY, InFlight, PrefillError, Runner, launch_all, working_memory
+from voxcpm_grpc.engine.runner import OUT_OF_MEMORY, InFlight, PrefillError, Runner, compile_all, working_memory
 from voxcpm_grpc.engine.scheduler import Scheduler
 from voxcpm_grpc.engine.sequence import Sequence
 from voxcpm_grpc.engine.slots import Slots
 from voxcpm_grpc.engine.warm_up import warm_up
 from voxcpm_grpc.errors import FailedPrecondition, Internal, InvalidRequest, Unavailable, VoxCPMError
-from voxcpm_grpc.kernels.precompile import precompile
 from voxcpm_grpc.logs import LogLine
 from voxcpm_grpc.models.base import Adapter, SpeechModel
 from voxcpm_grpc.request import (
@@ -83,7 +81,7 @@ class Engine:
         on_device = Slots.allocate(model, slots, -(-max_len // settings.page_size), device)
         sized = (model, on_device, settings.page_size, budget.most)
         if graphs:
-            precompile(partial(launch_all, *sized), key=repr((info, settings)))
+            compile_all(*sized, key=repr((info, settings)))
         working = working_memory(*sized, graphs=graphs) if device.type == "cuda" else 0
         pages = count_pages(model.layout, settings, device, slots=slots, max_len=max_len, working=working)
         kv = allocate_kv(model.layout, pages, settings.page_size, device)

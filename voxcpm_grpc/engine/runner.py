@@ -23,7 +23,8 @@ from voxcpm_grpc.engine.rows import PackedChunks, pack, prefill_rows, step_rows
 from voxcpm_grpc.engine.sequence import Sequence
 from voxcpm_grpc.engine.slots import PaddedSlots, Slots
 from voxcpm_grpc.kernels.graph import GraphPool, Priority
-from voxcpm_grpc.models.base import Frame, SpeechModel, upload
+from voxcpm_grpc.kernels.precompile import precompile
+from voxcpm_grpc.models.base import Frame, SpeechModel, StepRows, upload
 
 LIBRARY_BYTES = 512 << 20  # memory of kernel modules and library workspaces, which PyTorch does not allocate
 
@@ -209,6 +210,13 @@ def pack_frame(frame: Frame) -> Tensor:
     return torch.cat([frame.audio, frame.stop[:, None], frame.finite[:, None]], dim=1)
 
 
+def scratch_rows(slots: Slots, page_size: int) -> StepRows:
+    """The rows of a step of all slots, each on the scratch slot, with contexts in one page."""
+    scratch = len(slots.state.seed) - 1
+    all_slots = torch.full((scratch,), scratch, device=slots.device)
+    return step_rows(all_slots, slots.state, page_size, page_size)
+
+
 @torch.inference_mode()
 def working_memory(model: SpeechModel, slots: Slots, page_size: int, prefill_tokens: int, *, graphs: bool) -> int:
     """Bytes of GPU memory that steps, graphs and codec jobs need in addition to weights, slots and KV cache.
@@ -222,7 +230,7 @@ def working_memory(model: SpeechModel, slots: Slots, page_size: int, prefill_tok
     all_slots = torch.full((scratch,), scratch, device=device)
 
     def step() -> None:
-        model.step(step_rows(all_slots, state, page_size, page_size), max(info.timesteps), state, kv, adapted=adapted)
+        model.step(scratch_rows(slots, page_size), max(info.timesteps), state, kv, adapted=adapted)
         state.position[-1].zero_()
 
     def decode_patch() -> None:
@@ -247,10 +255,16 @@ def working_memory(model: SpeechModel, slots: Slots, page_size: int, prefill_tok
     return steps + (steps + audio if graphs else 0) + codec + LIBRARY_BYTES
 
 
-def launch_all(model: SpeechModel, slots: Slots, page_size: int, prefill_tokens: int) -> None:
-    """Launch all kernels of an engine with CUDA graphs, without a KV cache."""
-    working_memory(model, slots, page_size, prefill_tokens, graphs=True)
-    Runner(model, slots, allocate_kv(model.layout, 0, page_size, slots.device), graph_tokens=prefill_tokens)
+def compile_all(model: SpeechModel, slots: Slots, page_size: int, prefill_tokens: int, key: str) -> None:
+    """Compile all kernels of an engine with CUDA graphs. For `key` see `precompile`."""
+
+    def launch_all() -> None:
+        working_memory(model, slots, page_size, prefill_tokens, graphs=True)
+        Runner(model, slots, allocate_kv(model.layout, 0, page_size, slots.device), graph_tokens=prefill_tokens)
+
+    # This compiles the kernel that locates rows, so that it runs in `launch_all`, where others use the addresses.
+    scratch_rows(slots, page_size)
+    precompile(launch_all, key)
 
 
 def _peak(call: Callable[[], None], device: torch.device) -> int:
