@@ -1,4 +1,7 @@
-"""The Triton kernels, over the paged cache and inside short sequences. Longer sequences use PyTorch's attention."""
+"""This project's kernels, over the paged cache and inside short sequences. Longer sequences use PyTorch's attention.
+
+They are Triton's, and on Hopper for the heads of the released models also kernels in CUDA C++, where those are faster.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from voxcpm_grpc.attention.base import PagedKV, PagedRows, Rotation, RowNorm, normalized, rotated
+from voxcpm_grpc.kernels import patch_attention
 from voxcpm_grpc.kernels.attention import paged_attention
 from voxcpm_grpc.kernels.decode_attention import decode_attention
 from voxcpm_grpc.kernels.kv_write import rope_write_kv, write_kv
@@ -50,6 +54,9 @@ class TritonAttention:
         if len(q) <= MAX_TOKENS:
             cos, sin = (None, None) if rotate is None else (rotate.cos.flatten(1), rotate.sin.flatten(1))
             late = {} if norm is None else {"rows": norm.x, "eps": norm.eps}
+            cut = patch_attention.find_cut(q, k, v, cos, late.get("rows"))
+            if cut is not None:
+                return patch_attention.patch_attention(q, k, v, cos, sin, cut, **late, wanted=wanted)
             return local_attention(q, k, v, cos, sin, **late, wanted=wanted)
         q, k, v = normalized(q, k, v, norm)
         q, k = rotated(q, k, rotate)

@@ -76,7 +76,8 @@ def load_function(code: bytes, name: str, shape: Shape, device: torch.device) ->
     require_hopper(device)
     from cuda.bindings import driver
 
-    torch.zeros(1, device=device)  # creates the context that the driver's calls need
+    if not torch.cuda.is_current_stream_capturing():  # a capture would record it
+        torch.zeros(1, device=device)  # creates the context that the driver's calls need
     with torch.cuda.device(device):
         module = checked(driver.cuModuleLoadData(code))
         handle = checked(driver.cuModuleGetFunction(module, name.encode()))
