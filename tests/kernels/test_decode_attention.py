@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.contexts import step
 
 from voxcpm_grpc.kernels import reference
 from voxcpm_grpc.kernels.arrivals import COUNT, arrivals
@@ -18,27 +19,6 @@ def kernel():
     from voxcpm_grpc.kernels.decode_attention import decode_attention
 
     return decode_attention
-
-
-def step(target, contexts, heads, groups, size, *, rotated=True):
-    """Arguments of `decode_attention`. The slot of the new position and all slots after it are NaN."""
-    device, dtype = target
-    context = torch.tensor(contexts)
-    used = (context + 15) // 16
-    pages = torch.randn(2, int(used.sum()) + 1, 16, groups, size)
-    table, write = torch.zeros(len(contexts), int(used.max()) + 1, dtype=torch.int32), torch.zeros(len(contexts))
-    owned, start = torch.zeros(pages.shape[1] * 16, dtype=torch.bool), 1
-    for i, (n, count) in enumerate(zip(contexts, used.tolist(), strict=True)):
-        table[i, :count] = torch.arange(start, start + count)
-        write[i] = start * 16 + n - 1
-        owned[start * 16 : start * 16 + n - 1] = True
-        start += count
-    pages.flatten(1, 2)[:, ~owned] = float("nan")
-    fused = torch.randn(len(contexts), heads + 2 * groups, size).to(device, dtype)
-    angle = torch.randint(0, 300, (len(contexts), 1)) * 100 ** -torch.linspace(0, 1, size // 2)
-    turn = (angle.cos().to(device), angle.sin().to(device)) if rotated else (None, None)
-    integers = (context.to(device, torch.int32), table.to(device), write.to(device, torch.int64))
-    return [*fused.split([heads, groups, groups], dim=1), *turn, *pages.to(device, dtype), *integers, max(contexts) + 9]
 
 
 def check(kernel, agree, arguments, **options):

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from voxcpm_grpc.attention.base import PagedKV, PagedRows, Rotation, RowNorm, normalized, rotated
-from voxcpm_grpc.kernels import patch_attention
+from voxcpm_grpc.kernels import context_attention, patch_attention
 from voxcpm_grpc.kernels.attention import paged_attention
 from voxcpm_grpc.kernels.decode_attention import decode_attention
 from voxcpm_grpc.kernels.kv_write import rope_write_kv, write_kv
@@ -32,8 +32,11 @@ class TritonAttention:
         keys, values = kv.k[layer], kv.v[layer]
         cos, sin = (None, None) if rotate is None else (rotate.cos[:, 0], rotate.sin[:, 0])
         if rows.max_rows == 1 and q.shape[0] == rows.context.shape[0]:
-            paged = keys, values, rows.context, rows.block_table, rows.write, rows.max_context
-            return decode_attention(q, k, v, cos, sin, *paged, first=layer == 0)
+            paged = keys, values, rows.context, rows.block_table, rows.write
+            cut = context_attention.find_cut(q, k, v, cos, keys, values)
+            if cut is not None:
+                return context_attention.context_attention(q, k, v, cos, sin, *paged, cut, first=layer == 0)
+            return decode_attention(q, k, v, cos, sin, *paged, rows.max_context, first=layer == 0)
         if cos is None or sin is None:
             write_kv(k, v, keys, values, rows.write)
         else:
