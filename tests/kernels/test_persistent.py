@@ -1,4 +1,4 @@
-"""The loop in one launch agrees with the model's own modules, and rejects what it cannot serve with an error."""
+"""Loop and encoder in one launch agree with the model's own modules, and refuse what they cannot serve."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from voxcpm_grpc.kernels.cuda import persistent
+from voxcpm_grpc.kernels.cuda import compiler, persistent
 from voxcpm_grpc.kernels.cuda.compiler import KernelUnavailable
-from voxcpm_grpc.kernels.cuda.persistent import FlowWeights, LayerWeights, pack, packed_bytes
+from voxcpm_grpc.kernels.cuda.packed_stack import LayerWeights, pack, pack_tail, packed_bytes
+from voxcpm_grpc.kernels.cuda.persistent import EncoderWeights, FlowWeights
 
 LIMIT = 1e-2  # bfloat16 activations against float32
 
@@ -31,8 +32,8 @@ def test_weights_are_packed_in_the_order_of_the_lanes():
         qkv=random(2560, 1024), out=random(1024, 2048), gate_up=random(8192, 1024), down=random(1024, 4096)
     )
     velocity = random(64, 1024)
-    slots, tail = pack([layer], velocity)
-    assert slots.numel() + tail.numel() == packed_bytes(1) // 2
+    slots, tail = pack([layer], torch.device("cpu")), pack_tail(velocity)
+    assert slots.numel() + tail.numel() == packed_bytes(1, tail=16) // 2
     own, tail = (
         slots[37].view(66, 8, 32, 4, 2),
         tail.view(2, 2, 4, 2, 8, 32, 4, 2),
@@ -59,9 +60,16 @@ def test_weights_are_packed_in_the_order_of_the_lanes():
 def test_weights_that_are_not_on_a_gpu_are_refused():
     empty = torch.zeros(64, 1024, dtype=torch.bfloat16)
     pair = (empty, empty)
-    weights = FlowWeights(layers=[], eps=1e-5, in_proj=pair, cond_proj=pair, out_proj=pair, cos=empty, sin=empty)
+    shared = {"layers": [], "eps": 1e-5, "in_proj": pair, "cos": empty, "sin": empty}
     with pytest.raises(KernelUnavailable, match="on cpu"):
-        persistent.PersistentFlow(weights)
+        persistent.PersistentFlow(FlowWeights(**shared, cond_proj=pair, out_proj=pair))
+    with pytest.raises(KernelUnavailable, match="on cpu"):
+        persistent.PersistentEncoder(EncoderWeights(**shared, token=empty, norm=empty))
+
+
+@pytest.mark.parametrize("source", [persistent.FLOW[0], persistent.ENCODER[0]])
+def test_the_kernels_compile(compiles, source):
+    compiles(compiler.compile_cuda, source)
 
 
 @pytest.mark.gpu
@@ -73,13 +81,22 @@ def test_agrees_with_the_modules(bench, layers, evaluations):
 
 
 @pytest.mark.gpu
-def test_calls_and_replays_are_bit_identical(bench):
-    flow, inputs = bench.persistent(bench.random_dit(2, torch.bfloat16)), bench.random_inputs(3)
-    first = flow(*inputs)
-    assert all(torch.equal(flow(*inputs), first) for _ in range(20))
+@pytest.mark.parametrize("layers", [0, 1, 2, 12])
+def test_the_encoder_agrees_with_the_modules(bench, layers):
+    torch.manual_seed(layers)
+    kernel, plain = bench.encoder_errors(layers, seed=layers)
+    assert kernel < max(LIMIT, plain), f"relative error {kernel:.2e}, of the modules in bfloat16 {plain:.2e}"
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("part", ["flow", "encoder"])
+def test_calls_and_replays_are_bit_identical(bench, part):
+    call, _ = bench.flow_call(2, 3) if part == "flow" else bench.encoder_call(2)
+    first = call()
+    assert all(torch.equal(call(), first) for _ in range(20))
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        out = flow(*inputs)
+        out = call()
     for _ in range(20):
         out.fill_(float("nan"))
         graph.replay()
@@ -91,6 +108,8 @@ def test_other_inputs_are_refused(bench):
     flow, inputs = bench.persistent(bench.random_dit(0, torch.bfloat16)), bench.random_inputs(1)
     with pytest.raises(ValueError, match="mu is torch"):
         flow(inputs[0], inputs[1].float(), *inputs[2:])
+    with pytest.raises(ValueError, match="patch is torch"):
+        bench.persistent_encoder(bench.random_encoder(0, torch.bfloat16))(bench.random_patch().float())
 
 
 @pytest.mark.gpu
@@ -99,3 +118,11 @@ def test_other_shapes_are_refused(bench):
     dit.stack.shape = replace(dit.stack.shape, ffn=2048)
     with pytest.raises(KernelUnavailable, match="2048"):
         bench.persistent(dit)
+
+
+@pytest.mark.gpu
+def test_encoders_of_other_shapes_are_refused(bench):
+    encoder = bench.random_encoder(0, torch.bfloat16)
+    encoder.rope = bench._rope(7)
+    with pytest.raises(KernelUnavailable, match="7"):
+        bench.persistent_encoder(encoder)

@@ -30,7 +30,7 @@ class EngineMemory:
 
     @property
     def weights(self) -> int:
-        return self.footprint.weights + self.footprint.codec + self.footprint.single_flow
+        return self.footprint.weights + self.footprint.codec + self.footprint.single_stream
 
     @property
     def adapters(self) -> int:

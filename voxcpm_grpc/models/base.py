@@ -52,7 +52,7 @@ class LoadOptions:
     attention: str = "auto"  # the backend: auto, reference, triton or flash
     # Kernels or plain operations for the transformers. None: kernels on a GPU in 16 bits, oneDNN's products on a CPU.
     fused: bool | None = None
-    persistent: bool = True  # with `fused`, the diffusion of a single stream runs in one launch
+    persistent: bool = True  # with `fused`, diffusion and patch encoder of a single stream run in one launch each
     timesteps: tuple[int, ...] = (4, 6, 10)  # the counts that a request may use
     max_slots: int = 8
     max_model_len: int | None = None  # positions of a sequence; None: the limit of the checkpoint
@@ -88,7 +88,7 @@ class Footprint:
     weights: int  # of the networks
     adapters: int  # memory for LoRA adapters by request
     codec: int  # weights of the audio codec
-    single_flow: int  # a second copy of some weights for the diffusion of a single stream, on GPUs that support it
+    single_stream: int  # a second copy of some weights for the kernels of a single stream, on GPUs that support it
     slot: int  # state of a stream, without its KV pages
     layout: KVLayout
     positions: int  # of a request of full length

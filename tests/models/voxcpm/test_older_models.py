@@ -142,7 +142,7 @@ def test_the_footprint_of_the_released_dimensions(tmp_path, model, weights):
     (tmp_path / "config.json").write_text(json.dumps(content))
     found = measure_model(tmp_path, LoadOptions(device=torch.device("meta"), dtype=torch.bfloat16))
     assert found.weights == pytest.approx(2 * weights, rel=0.02)  # and tables
-    assert found.single_flow == 0, "the kernel of a single stream has the shape of VoxCPM2"
+    assert found.single_stream == 0, "the kernel of a single stream has the shape of VoxCPM2"
     assert found.layout.bytes_per_position == (15_360 if model == VOXCPM05 else 16_384)
 
 

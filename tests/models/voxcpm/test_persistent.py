@@ -1,4 +1,4 @@
-"""A single stream uses the loop in one launch where it is available, with the same results."""
+"""A single stream uses the loop and the patch encoder in one launch each where they serve, with the same results."""
 
 import logging
 from dataclasses import replace
@@ -8,9 +8,17 @@ import torch
 from support.full_size import full_size  # noqa: F401
 
 from voxcpm_grpc.kernels.cuda.compiler import KernelUnavailable
+from voxcpm_grpc.kernels.cuda.persistent import PersistentEncoder
 from voxcpm_grpc.kernels.graph import Graph, GraphPool, Priority
 from voxcpm_grpc.models.base import Frame
-from voxcpm_grpc.models.voxcpm.persistent import PersistentLoop, flow_weights, persistent_flow
+from voxcpm_grpc.models.voxcpm.local import PatchEncoder
+from voxcpm_grpc.models.voxcpm.persistent import (
+    PersistentLoop,
+    encoder_weights,
+    flow_weights,
+    persistent_encoder,
+    persistent_flow,
+)
 from voxcpm_grpc.request import Request, Sampling
 
 TIMESTEPS = (1, 4, 6, 10)  # the first has no evaluation
@@ -20,19 +28,23 @@ LIMIT = 1e-2  # bfloat16 activations against float32
 def test_another_shape_than_the_released_one_is_refused(load):
     with pytest.raises(KernelUnavailable, match=r"1024, 4096, 16, 2, 128, 64, 1.*not \(20, 52"):
         flow_weights(load().networks.dit)
+    with pytest.raises(KernelUnavailable, match=r"1024, 4096, 16, 2, 128, 64, 1.*not \("):
+        encoder_weights(load().networks.encode_patch)
 
 
 def test_a_model_that_the_kernel_does_not_serve_is_logged(load, caplog):
     with caplog.at_level(logging.INFO):
         assert persistent_flow(load().networks.dit) is None
-    assert len(caplog.records) == 1
-    assert "1024, 4096, 16, 2, 128, 64" in caplog.text
+        assert persistent_encoder(load().networks.encode_patch) is None
+    assert len(caplog.records) == 2
+    assert all("1024, 4096, 16, 2, 128, 64" in record.message for record in caplog.records)
 
 
 def test_a_cpu_logs_nothing_about_the_kernel(load, caplog):
     with caplog.at_level(logging.INFO):
-        flow = load().flow
-    assert flow.single is flow.batch
+        model = load()
+    assert model.flow.single is model.flow.batch
+    assert model.encode_patch.single is model.encode_patch.batch
     assert not caplog.records
 
 
@@ -56,6 +68,13 @@ def test_only_a_batch_of_one_uses_the_kernel(load, streams, timesteps, used):
     assert calls == [((evaluations, hidden), (evaluations,))] * used
 
 
+def test_only_one_patch_uses_the_encoder_of_one_patch():
+    encode = PatchEncoder(single=lambda patches: -patches, batch=lambda patches: patches)
+    for count, sign in ((1, -1), (2, 1)):
+        patches = torch.randn(count, 4, 8)
+        assert torch.equal(encode(patches), sign * patches)
+
+
 @pytest.fixture(scope="module")
 def trio(load, full_size):  # noqa: F811
     """The model with the kernel, without it, and the reference in float32 with the same weights."""
@@ -67,6 +86,8 @@ def trio(load, full_size):  # noqa: F811
     truth = load(full_size, device=device, timesteps=TIMESTEPS)
     assert isinstance(fast.flow.single, PersistentLoop)
     assert not isinstance(plain.flow.single, PersistentLoop)
+    assert isinstance(fast.encode_patch.single, PersistentEncoder)
+    assert not isinstance(plain.encode_patch.single, PersistentEncoder)
     yield fast, plain, truth
     torch.cuda.empty_cache()
 
@@ -113,6 +134,15 @@ def test_a_single_stream_agrees_with_and_without_the_kernel(trio, driver, timest
 
 
 @pytest.mark.gpu
+@torch.inference_mode()
+def test_one_patch_is_encoded_alike_with_and_without_the_kernel(trio):
+    patch = torch.randn(1, 4, 64, device="cuda").bfloat16()
+    fast, plain, truth = (model.encode_patch(patch.to(model.networks.embedding.dtype)).float() for model in trio)
+    error, allowed = ((out - truth).norm() / truth.norm() for out in (fast, plain))
+    assert error <= max(LIMIT, allowed), f"relative error {error:.2e}, without the kernel {allowed:.2e}"
+
+
+@pytest.mark.gpu
 @pytest.mark.parametrize("timesteps", [4, 10])
 @torch.inference_mode()
 def test_a_captured_stream_equals_a_call(trio, driver, timesteps):
@@ -127,13 +157,19 @@ def test_a_captured_stream_equals_a_call(trio, driver, timesteps):
 
 
 @pytest.mark.gpu
-def test_the_kernel_is_used_by_a_step_of_one_stream_only(trio, driver, monkeypatch):
+def test_the_kernels_are_used_by_a_step_of_one_stream_only(trio, driver, monkeypatch):
     fast, calls = trio[0], []
-    run, loop = driver(fast), fast.flow.single
+    run = driver(fast)
     for slot in (0, 1):
         run.start(slot, fast.prompt(Request(id="a", text="Hello there.")), Sampling())
-    counted = replace(fast.flow, single=lambda *inputs: calls.append(len(inputs[0])) or loop(*inputs))
-    monkeypatch.setattr(fast, "flow", counted)
+    for name in ("flow", "encode_patch"):
+        part = getattr(fast, name)
+
+        def single(*inputs, name=name, call=part.single):
+            calls.append((name, len(inputs[0])))
+            return call(*inputs)
+
+        monkeypatch.setattr(fast, name, replace(part, single=single))
     run.step(1, timesteps=4)
     run.step(0, 1, timesteps=4)
-    assert calls == [1]
+    assert calls == [("flow", 1), ("encode_patch", 1)]

@@ -1,15 +1,20 @@
-"""The kernel in CUDA C++ compiles for Hopper. It takes no GPU, but the packages cuda-bindings and nvidia-cuda-nvrtc."""
+"""The kernels of a single stream in CUDA C++ compile for Hopper.
 
+They take no GPU, but the packages cuda-bindings and nvidia-cuda-nvrtc.
+"""
+
+import pytest
 from support.compiled_kernels import read_resources
 
-from voxcpm_grpc.kernels.cuda import compiler, persistent
+from voxcpm_grpc.kernels.cuda import compiler, packed_stack, persistent
 
 REGISTERS, SHARED = 65536, 228 << 10  # of a multiprocessor
 
 
-def test_the_loop_in_one_launch_fits_a_multiprocessor(monkeypatch, tmp_path):
+@pytest.mark.parametrize("source", [persistent.FLOW[0], persistent.ENCODER[0]])
+def test_a_part_in_one_launch_fits_a_multiprocessor(source, monkeypatch, tmp_path):
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    resources = read_resources(compiler.compile_cuda(persistent.SOURCE))
+    resources = read_resources(compiler.compile_cuda(source))
     assert resources.stack == 0
-    assert resources.registers * persistent.THREADS <= REGISTERS
-    assert resources.shared + persistent.SHARED <= SHARED
+    assert resources.registers * packed_stack.THREADS <= REGISTERS
+    assert resources.shared + packed_stack.SHARED <= SHARED

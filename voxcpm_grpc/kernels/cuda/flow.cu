@@ -4,8 +4,9 @@
 #include "product.cuh"
 #include "block.cuh"
 #include "stack.cuh"
+#include "frames.cuh"
 
-constexpr u32 PATCH = 4, LATENT = 64, TOKENS = 11;
+constexpr u32 TOKENS = 11;
 constexpr u32 FIRST_LATENT = TOKENS - PATCH, FIRST_CONDITION = FIRST_LATENT - PATCH, TIME = FIRST_CONDITION - 1;
 constexpr u32 VELOCITY = 16;           // slots of the velocities' weights
 
@@ -25,7 +26,7 @@ struct Arguments {
 };
 
 struct Patch {
-    alignas(16) float latents[PATCH * LATENT];
+    Frames frames;
     float velocity[2][PATCH * LATENT];       // conditional, unconditional
     float dots[WARPS][2];
 };
@@ -41,27 +42,6 @@ struct Flow : Stack {
     __device__ Flow(const Arguments& a, Shared& s, Patch& p, u32 memory)
         : Stack(a.model, a.packets, s, memory), a(a), p(p) {}
 
-    // Channel c at frame f of the linear map of the latents.
-    __device__ __forceinline__ float lift(const u16* weight, const u16* bias, u32 c, u32 f) const {
-        float sum = widen(bias[c]);
-        const uint4* w = (const uint4*)(weight + c * LATENT);
-        const float* x = p.latents + f * LATENT;
-#pragma unroll
-        for (u32 i = 0; i < LATENT / 8; i++) {
-            const uint4 v = w[i];
-            const float4 y = *(const float4*)(x + 8 * i), z = *(const float4*)(x + 8 * i + 4);
-            sum += low(v.x) * y.x + high(v.x) * y.y + low(v.y) * y.z + high(v.y) * y.w;
-            sum += low(v.z) * z.x + high(v.z) * z.y + low(v.w) * z.z + high(v.w) * z.w;
-        }
-        return sum;
-    }
-
-    __device__ __forceinline__ void set_latents(float x) {
-        __syncthreads();
-        p.latents[thread] = x;
-        __syncthreads();
-    }
-
     __device__ void find_fixed() {
         const u32 channel = 8 * cta + row;
 #pragma unroll
@@ -70,7 +50,7 @@ struct Flow : Stack {
             fixed[j] = 0;
             if (token < TIME && half == 0) fixed[j] = widen(a.mu[token * HIDDEN + channel]);
             if (token >= FIRST_CONDITION && token < FIRST_LATENT)
-                fixed[j] = lift(a.condition_weight, a.condition_bias, channel, token - FIRST_CONDITION);
+                fixed[j] = lift(p.frames, a.condition_weight, a.condition_bias, channel, token - FIRST_CONDITION);
         }
     }
 
@@ -78,7 +58,8 @@ struct Flow : Stack {
         if (owner) {
             const u32 channel = 8 * cta + row, n = 2 * pair + warp;
             const u32 frame = (n + 8 * patch_group(n)) % HALF - FIRST_LATENT;
-            const float latent = lift(a.in_weight, a.in_bias, channel, frame), time = widen(a.time[evaluation * HIDDEN + channel]);
+            const float latent = lift(p.frames, a.in_weight, a.in_bias, channel, frame);
+            const float time = widen(a.time[evaluation * HIDDEN + channel]);
 #pragma unroll
             for (u32 j = 0; j < GROUPS; j++)
                 residual[j] = j == patch_group(n) ? latent : (8 * j + n) % HALF == TIME ? time : fixed[j];
@@ -149,12 +130,12 @@ struct Flow : Stack {
 
     __device__ void run() {
         start(a.rotation);
-        set_latents(widen(a.condition[thread]));
+        p.frames.set(thread, widen(a.condition[thread]));
         if (owner) find_fixed();
         float x = a.noise[thread];
         const float cfg = a.cfg[0];
         for (u32 e = 0; e < a.model.evaluations; e++) {
-            set_latents(low(pack(x, x)));
+            p.frames.set(thread, low(pack(x, x)));
             send_rows(e);
             for (u32 l = 0; l < a.model.layers; l++) layer();
             x = step(x, a.size[e], cfg);

@@ -1,5 +1,5 @@
 // The layers of a small transformer, computed by 128 blocks together. It serves 24 rows: 2 sequences of at most 11
-// tokens, the conditional and the unconditional half, each in 12 rows.
+// tokens, the conditional and the unconditional half, each in 12 rows. The encoder of patches has one sequence.
 //
 // Work is divided so that blocks exchange little. A pair of blocks (a cluster) computes 40 outputs of q, k, v or 64 of
 // gate and up. Each block of it multiplies half of the inputs, so it reads half of the residual stream only, and the

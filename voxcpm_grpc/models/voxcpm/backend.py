@@ -26,7 +26,7 @@ from voxcpm_grpc.models.base import LoadOptions
 from voxcpm_grpc.models.voxcpm.compiled_flow import CompiledFlow, Evaluation
 from voxcpm_grpc.models.voxcpm.cpu_vae import with_cpu_modules
 from voxcpm_grpc.models.voxcpm.flow import FlowSchedule, PatchFlow, PlainFlow
-from voxcpm_grpc.models.voxcpm.local import LocDiT
+from voxcpm_grpc.models.voxcpm.local import LocDiT, LocEnc, PatchEncoder
 from voxcpm_grpc.models.voxcpm.vae import Decoder, StreamingDecoder, StreamingNet
 
 
@@ -43,7 +43,7 @@ class Backend:
     store_patch: Callable[..., None]  # `kernels.reference.store_patch`, or a kernel
     store_hidden: Callable[..., None]
     fused: bool  # the flow loop uses kernels
-    persistent: bool  # with `fused`, the flow loop of a single stream is one launch if the kernel serves the model
+    persistent: bool  # with `fused`, loop and patch encoder of a single stream are one launch each, if kernels serve
     codec_dtype: torch.dtype  # of the codec's decoder
 
     def flow(
@@ -63,6 +63,14 @@ class Backend:
         fused = FusedFlow(dit)
         single = persistent_flow(dit) if self.persistent else None
         return PatchFlow(schedules, single=single or fused, batch=fused)
+
+    def patch_encoder(self, encoder: LocEnc) -> PatchEncoder:
+        """The encoder of patches, with the weights of `encoder`."""
+        if not (self.fused and self.persistent):
+            return PatchEncoder(single=encoder, batch=encoder)
+        from voxcpm_grpc.models.voxcpm.persistent import persistent_encoder
+
+        return PatchEncoder(single=persistent_encoder(encoder) or encoder, batch=encoder)
 
     def decoder(self, net: StreamingDecoder) -> Decoder:
         """The codec's decoder, with the weights of `net`."""

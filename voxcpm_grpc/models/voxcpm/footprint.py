@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, cast
 
@@ -11,7 +12,8 @@ from torch import Tensor
 
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.kernels.cuda.compiler import KernelUnavailable
-from voxcpm_grpc.kernels.cuda.persistent import packed_bytes
+from voxcpm_grpc.kernels.cuda.packed_stack import packed_bytes
+from voxcpm_grpc.kernels.cuda.persistent import VELOCITY
 from voxcpm_grpc.layers.weights import Weights
 from voxcpm_grpc.models.base import Footprint, LoadOptions
 from voxcpm_grpc.models.voxcpm.backend import choose_backend
@@ -20,7 +22,7 @@ from voxcpm_grpc.models.voxcpm.lora import adapter_bank
 from voxcpm_grpc.models.voxcpm.model import VoxCPM
 from voxcpm_grpc.models.voxcpm.networks import Networks, read_networks
 from voxcpm_grpc.models.voxcpm.parse import parse_config
-from voxcpm_grpc.models.voxcpm.persistent import flow_weights
+from voxcpm_grpc.models.voxcpm.persistent import encoder_weights, flow_weights
 from voxcpm_grpc.models.voxcpm.vae import Decoder, build_decoder, build_encoder
 
 RELEASED_WIDTH = 2048  # hidden size of the model whose working memory was measured
@@ -62,12 +64,12 @@ def voxcpm_footprint(content: Any, options: LoadOptions) -> Footprint:
     decoder = cast(Decoder, _HalfDecoder(net.memory, codec_dtype))
     codec = VoxCPMCodec(config.vae, config.patch_size, encoder, decoder, nowhere)
     info: Any = _Positions(positions)
-    model = VoxCPM(config, info, cast(Any, None), networks, cast(Any, None), codec, backend)
+    model = VoxCPM(config, info, cast(Any, None), networks, cast(Any, None), cast(Any, None), codec, backend)
     return Footprint(
         weights=_bytes(networks) - _bytes(bank) + _bytes(model.rope),
         adapters=_bytes(bank),
         codec=_bytes(encoder) + _bytes(net) * codec_dtype.itemsize // 4,
-        single_flow=_single_flow(networks) if options.persistent and options.dtype == torch.bfloat16 else 0,
+        single_stream=_single_stream(networks) if options.persistent and options.dtype == torch.bfloat16 else 0,
         slot=_bytes(model.allocate(1)) + positions * config.patch_size * config.feat_dim * options.dtype.itemsize,
         layout=model.layout,
         positions=positions,
@@ -80,12 +82,14 @@ class _Positions:
     max_model_len: int
 
 
-def _single_flow(networks: Networks) -> int:
-    """Bytes of the copy of the diffusion's weights for the kernel of a single stream; 0 if it has another shape."""
-    try:
-        return packed_bytes(len(flow_weights(networks.dit).layers))
-    except KernelUnavailable:
-        return 0
+def _single_stream(networks: Networks) -> int:
+    """Bytes of the copies of weights for the kernels of a single stream; 0 for those that have another shape."""
+    found = 0
+    with suppress(KernelUnavailable):
+        found += packed_bytes(len(flow_weights(networks.dit).layers), tail=VELOCITY)
+    with suppress(KernelUnavailable):
+        found += packed_bytes(len(encoder_weights(networks.encode_patch).layers))
+    return found
 
 
 def _bytes(made: object) -> int:

@@ -63,6 +63,7 @@ def load_voxcpm(directory: Path, content: Any, options: LoadOptions) -> VoxCPM:
     known = options.fingerprint() if options.fingerprint else fingerprint(directory)
     evaluations, compile_command = _compiled(directory, config, networks.dit, known, options)
     flow = backend.flow(networks.dit, schedules, evaluations)
+    encode_patch = backend.patch_encoder(networks.encode_patch)
     info = ModelInfo(
         name=options.name or directory.resolve().name,
         architecture=config.architecture,
@@ -88,7 +89,7 @@ def load_voxcpm(directory: Path, content: Any, options: LoadOptions) -> VoxCPM:
         patch_shape=(config.patch_size, config.feat_dim),
         context=-(-decoder_context(config.vae) // config.patch_size),
     )
-    return VoxCPM(config, info, layout, networks, flow, codec, backend, bank, compile_command)
+    return VoxCPM(config, info, layout, networks, flow, encode_patch, codec, backend, bank, compile_command)
 
 
 def _compiled(

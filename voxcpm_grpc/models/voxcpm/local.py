@@ -8,6 +8,8 @@ are then contiguous, and the last layer computes only these.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -29,6 +31,7 @@ class LocEnc:
     def __init__(
         self, shape: StackShape, latent_dim: int, rope: Rope, attention: Attention, ops: Ops, weights: Weights
     ) -> None:
+        self.rope = rope
         self.attend = partial(attend_local, attention, rope.whole())
         self.token = weights.take("special_token", 1, 1, 1, shape.hidden)[0]  # [1, 1, e]
         self.in_proj = Linear.load(weights, "in_proj", shape.hidden, latent_dim)
@@ -38,6 +41,17 @@ class LocEnc:
         frames = self.in_proj(patches).transpose(0, 1)
         x = torch.cat([self.token.expand(-1, len(patches), -1), frames])  # [1 + P, b, e]
         return self.stack(x, self.attend, wanted=range(1))[0]
+
+
+@dataclass(frozen=True, slots=True)
+class PatchEncoder:
+    """Encodes patches [b, P, D] to vectors [b, e]. `single` serves one patch, `batch` every other number of them."""
+
+    single: Callable[[Tensor], Tensor]
+    batch: Callable[[Tensor], Tensor]
+
+    def __call__(self, patches: Tensor) -> Tensor:
+        return self.single(patches) if len(patches) == 1 else self.batch(patches)
 
 
 class LocDiT:

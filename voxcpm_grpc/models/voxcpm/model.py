@@ -29,6 +29,7 @@ from voxcpm_grpc.models.voxcpm.backend import Backend
 from voxcpm_grpc.models.voxcpm.codec import VoxCPMCodec
 from voxcpm_grpc.models.voxcpm.config import VoxCPMConfig
 from voxcpm_grpc.models.voxcpm.flow import PatchFlow
+from voxcpm_grpc.models.voxcpm.local import PatchEncoder
 from voxcpm_grpc.models.voxcpm.lora import read_adapter
 from voxcpm_grpc.models.voxcpm.networks import Networks
 from voxcpm_grpc.models.voxcpm.prompt import PromptLayout
@@ -57,13 +58,14 @@ class VoxCPM(SpeechModel):
         prompt_layout: PromptLayout,
         networks: Networks,
         flow: PatchFlow,
+        encode_patch: PatchEncoder,
         codec: VoxCPMCodec,
         backend: Backend,
         bank: AdapterBank | None = None,
         compile_command: tuple[str, ...] = (),
     ) -> None:
         self.config, self.info, self.prompt_layout = config, info, prompt_layout
-        self.networks, self.flow, self.backend = networks, flow, backend
+        self.networks, self.flow, self.encode_patch, self.backend = networks, flow, encode_patch, backend
         self.codec = self._codec = codec
         self._bank = bank
         self.compile_command = compile_command
@@ -118,7 +120,7 @@ class VoxCPM(SpeechModel):
     def encode_history(self, slot: Tensor, patch: Tensor, state: SlotState, *, adapted: bool = False) -> Tensor:
         adapter = state.adapter[slot] if adapted else None
         patches = state.history[slot, patch].to(self.networks.embedding.dtype)
-        return self.networks.enc_to_lm(self.networks.encode_patch(patches), adapter)
+        return self.networks.enc_to_lm(self.encode_patch(patches), adapter)
 
     @torch.inference_mode()
     def prefill(
@@ -173,7 +175,7 @@ class VoxCPM(SpeechModel):
         slot = rows.slot
         adapter = state.adapter[slot] if adapted else None
         position = rows.position
-        audio = self.networks.enc_to_lm(self.networks.encode_patch(own.condition[slot]), adapter)
+        audio = self.networks.enc_to_lm(self.encode_patch(own.condition[slot]), adapter)
         rotate = None if self.config.lm_config.no_rope else self.rope.at(position)
         semantic = self.networks.quantize(self._base(audio, rotate, kv, rows.paged, adapter))
         acoustic = self._residual(semantic, audio, position, kv, rows.paged, adapter)

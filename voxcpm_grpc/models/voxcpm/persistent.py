@@ -1,4 +1,4 @@
-"""Adapts a diffusion transformer to the kernel that runs the flow loop of one stream in a single launch."""
+"""Adapts the transformers of a patch to the kernels that compute each of them for one stream in a single launch."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from collections.abc import Callable
 from torch import Tensor
 
 from voxcpm_grpc.kernels.cuda.compiler import KernelUnavailable
+from voxcpm_grpc.kernels.cuda.packed_stack import FFN, HEAD, HEADS, HIDDEN, KV_HEADS, LayerWeights
 from voxcpm_grpc.kernels.cuda.persistent import (
-    FFN,
-    HEAD,
-    HEADS,
-    HIDDEN,
-    KV_HEADS,
+    ENCODER_TOKENS,
+    FLOW_TOKENS,
     LATENT,
-    TOKENS,
+    EncoderWeights,
     FlowWeights,
-    LayerWeights,
+    PersistentEncoder,
     PersistentFlow,
 )
 from voxcpm_grpc.layers.linear import Linear
 from voxcpm_grpc.layers.norm import RMSNorm
+from voxcpm_grpc.layers.rope import Rope
+from voxcpm_grpc.layers.transformer import Transformer
 from voxcpm_grpc.models.voxcpm.flow import FlowSchedule
-from voxcpm_grpc.models.voxcpm.local import LocDiT
+from voxcpm_grpc.models.voxcpm.local import LocDiT, LocEnc
 
 logger = logging.getLogger(__name__)
 
@@ -56,35 +56,62 @@ def persistent_flow(dit: LocDiT) -> PersistentLoop | None:
         return None
 
 
+def persistent_encoder(encoder: LocEnc) -> PersistentEncoder | None:
+    """The encoder of one patch in a single launch. None, with the reason in the log, if it cannot run here."""
+    try:
+        return PersistentEncoder(encoder_weights(encoder))
+    except KernelUnavailable as error:
+        logger.info("a single stream uses one launch for each product of the encoder, not one for all: %s", error)
+        return None
+
+
 def flow_weights(dit: LocDiT) -> FlowWeights:
     """The weights of the loop, including the norms. Raises KernelUnavailable if the kernel does not serve the shape."""
-    shape, latent = dit.stack.shape, dit.in_proj.weight.shape[1]
-    sizes = (shape.hidden, shape.ffn, shape.heads, shape.kv_heads, shape.head_dim, latent, shape.residual_scale)
-    have = (*sizes, len(dit.rope.cos))
-    serves = (HIDDEN, FFN, HEADS, KV_HEADS, HEAD, LATENT, 1, TOKENS)
-    if have != serves:
-        raise KernelUnavailable(
-            "the kernel serves hidden size, ffn, heads, KV heads, head size, latent channels, residual scale, tokens "
-            f"{serves}, not {have}"
-        )
-    layers = [
-        LayerWeights(
-            qkv=_folded(layer.qkv, layer.norm),
-            out=layer.out.weight,
-            gate_up=_folded(layer.gate_up, layer.mlp_norm),
-            down=layer.down.weight,
-        )
-        for layer in dit.stack.layers
-    ]
     return FlowWeights(
-        layers=layers,
-        eps=shape.eps,
+        layers=_layers(dit.stack, dit.in_proj, dit.rope, FLOW_TOKENS),
+        eps=dit.stack.shape.eps,
         in_proj=_with_bias(dit.in_proj),
         cond_proj=_with_bias(dit.cond_proj),
         out_proj=(_folded(dit.out_proj, dit.stack.norm), _with_bias(dit.out_proj)[1]),
         cos=dit.rope.cos.flatten(1),
         sin=dit.rope.sin.flatten(1),
     )
+
+
+def encoder_weights(encoder: LocEnc) -> EncoderWeights:
+    """The weights of the encoder, including the norms. Raises KernelUnavailable if the kernel has another shape."""
+    norm = encoder.stack.norm.weight
+    assert norm is not None
+    return EncoderWeights(
+        layers=_layers(encoder.stack, encoder.in_proj, encoder.rope, ENCODER_TOKENS),
+        eps=encoder.stack.shape.eps,
+        token=encoder.token.flatten(),
+        in_proj=_with_bias(encoder.in_proj),
+        norm=norm,
+        cos=encoder.rope.cos.flatten(1),
+        sin=encoder.rope.sin.flatten(1),
+    )
+
+
+def _layers(stack: Transformer, in_proj: Linear, rope: Rope, tokens: int) -> list[LayerWeights]:
+    shape, latent = stack.shape, in_proj.weight.shape[1]
+    sizes = (shape.hidden, shape.ffn, shape.heads, shape.kv_heads, shape.head_dim, latent, shape.residual_scale)
+    have = (*sizes, len(rope.cos))
+    serves = (HIDDEN, FFN, HEADS, KV_HEADS, HEAD, LATENT, 1, tokens)
+    if have != serves:
+        raise KernelUnavailable(
+            "the kernel serves hidden size, ffn, heads, KV heads, head size, latent channels, residual scale, tokens "
+            f"{serves}, not {have}"
+        )
+    return [
+        LayerWeights(
+            qkv=_folded(layer.qkv, layer.norm),
+            out=layer.out.weight,
+            gate_up=_folded(layer.gate_up, layer.mlp_norm),
+            down=layer.down.weight,
+        )
+        for layer in stack.layers
+    ]
 
 
 def _folded(linear: Linear, norm: RMSNorm) -> Tensor:

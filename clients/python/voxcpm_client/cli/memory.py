@@ -160,7 +160,7 @@ def memory(
 def _described(estimate: Any) -> str:
     footprint = estimate.footprint
     position = footprint.layout.bytes_per_position
-    copy = f", of which {footprint.single_flow / GIB:.2f} GiB on Hopper GPUs alone" if footprint.single_flow else ""
+    copy = f", of which {footprint.single_stream / GIB:.2f} GiB on Hopper GPUs alone" if footprint.single_stream else ""
     return (
         f"{estimate.weights / GIB:.2f} GiB of weights{copy}; {position / 1024:g} KiB of KV cache a position, "
         f"{footprint.positions:,} positions in a request of full length"
