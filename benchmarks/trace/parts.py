@@ -49,7 +49,7 @@ def measure(engine: Engine, streams: int, timesteps: int) -> Parts:
         "patch_ms": partial(model.generate_patch, slot, timesteps, state),
         "diffusion_ms": diffuse,
         "language_ms": advance,
-        "encoder_ms": lambda: networks.encode_patch(own.condition[slot]),
+        "encoder_ms": lambda: model.encode_patch(own.condition[slot]),
         "audio_ms": lambda: model.decode_patch(slot, state),
     }
     return Parts(streams=streams, **{name: median_seconds(call) * 1e3 for name, call in work.items()})

@@ -125,14 +125,13 @@ class Runner:
             assert sequence.slot is not None and sequence.saved
             self.slots.restore(sequence.slot, sequence.saved, sequence.place)
         self.slots.write_block_table(list(batch.sequences))
-        if batch.opened:
-            self.model.open(self.slots.open(batch.opened), self.slots.state)
-        for sequence in batch.opened:
-            if sequence.prompt.primer:
-                assert sequence.slot is not None
-                self.model.prime(sequence.slot, self.slots.state, sequence.prompt.primer)
+        read = any(sequence.lora or len(sequence.prompt.patches) for sequence in batch.opened)
+        if read:  # the prefill reads the state of these slots
+            self._open(batch.opened)
         if batch.chunks or steps:
             self._prefill_rows(batch.chunks, steps)
+        if not read:  # a GPU prefills meanwhile
+            self._open(batch.opened)
 
     @torch.inference_mode()
     def generated(self, sequence: Sequence) -> HostCopy:
@@ -140,6 +139,15 @@ class Runner:
         start = len(sequence.prompt.patches)
         history = self.slots.state.history[sequence.slot, start : start + sequence.delivered]
         return HostCopy(history.float().clone())
+
+    def _open(self, sequences: list[Sequence]) -> None:
+        if not sequences:
+            return
+        self.model.open(self.slots.open(sequences), self.slots.state)
+        for sequence in sequences:
+            if sequence.prompt.primer:
+                assert sequence.slot is not None
+                self.model.prime(sequence.slot, self.slots.state, sequence.prompt.primer)
 
     def _prefill_rows(self, chunks: list[PrefillChunk], steps: Listed[Sequence]) -> None:
         packed, state = pack(chunks, self.kv.page_size, steps), self.slots.state
