@@ -148,13 +148,17 @@ def test_agrees_with_the_reference(device, cut, streams, samples, length):
 
 
 @pytest.mark.gpu
-def test_calls_are_bit_identical(device):
-    upsample, parts = modules(128, device)
+@pytest.mark.parametrize("cut", units.CUTS, ids=cut_name)
+def test_calls_are_bit_identical(device, cut):
+    channels = cut.channels
+    upsample, parts = modules(channels, device)
     kernel = units.ResidualUnits(upsample, parts)
-    x, before = (torch.randn(5, n, 128, device=device).half() for n in (480, units.HISTORY))
+    shape = (241, 2 * channels) if kernel.pairs else (480, channels)
+    x = torch.randn(5, *shape, device=device).half()
+    before = torch.randn(5, units.HISTORY, channels, device=device).half()
     results = []
     for _ in range(20):
-        after, out = torch.empty_like(before), torch.empty_like(x)
+        after, out = torch.empty_like(before), torch.empty(5, 480, channels, device=device).half()
         kernel(x, before, after, out)
         results.append((after, out))
     assert all(torch.equal(a, b) for pair in results for a, b in zip(pair, results[0], strict=True))

@@ -28,7 +28,7 @@ SOURCE, NAME = "residual_units.cu", "residual_units"
 DILATIONS, TAPS = (1, 3, 9), 7
 HISTORY = (TAPS - 1) * sum(DILATIONS)  # past inputs of all units, which a segment computes again
 REACH = (TAPS - 1) * max(DILATIONS)  # the fewest samples of a call
-SPARE = 8  # rows behind the others that a convolution may read
+SPARE = 8  # rows behind those of a group that its convolutions read and do not use
 START = 0.3  # time of a segment's first samples, in the time of its other ones
 
 
@@ -73,8 +73,8 @@ class Cut:
             weights = self.stages * self.channels * 128
         else:
             weights = (3 * depths * self.channels + self.pairs * _depths(4 * self.channels) * 2 * self.channels) * 128
-        group = -(-(self.tiles * depths * 8192 + (HISTORY + self.rows) * pitch) // 1024) * 1024
-        return weights + self.groups * group + 16 * self.split * self.stages + SPARE * pitch
+        group = -(-(self.tiles * depths * 8192 + (HISTORY + self.rows + SPARE) * pitch) // 1024) * 1024
+        return weights + self.groups * group + 16 * self.split * self.stages
 
 
 # Measured on an H200. With 32 channels the kernel pays from 8 streams of the released codec on, with more from 16.

@@ -30,9 +30,9 @@ constexpr int RING = STAGES ? STAGES : 1;
 constexpr int STAGE_BYTES = N * 128;                                   // RING: a part of 64 inputs, for one warp group
 constexpr int WEIGHT_BYTES = STAGES ? SPLIT * STAGES * STAGE_BYTES : UP_BYTES + UNITS * UNIT_BYTES;
 constexpr int TILE_BYTES = DEPTHS * 64 * 128, PITCH = C * 2;
-constexpr int GROUP_BYTES = (TILES * TILE_BYTES + (HISTORY + ROWS) * PITCH + 1023) / 1024 * 1024;
-constexpr int SPARE = 8;                                               // rows that a convolution may read behind the others
-constexpr int SHARED_BYTES = WEIGHT_BYTES + GROUPS * GROUP_BYTES + 16 * SPLIT * STAGES + SPARE * PITCH;
+constexpr int SPARE = 8;                                               // rows that convolutions read and do not use
+constexpr int GROUP_BYTES = (TILES * TILE_BYTES + (HISTORY + ROWS + SPARE) * PITCH + 1023) / 1024 * 1024;
+constexpr int SHARED_BYTES = WEIGHT_BYTES + GROUPS * GROUP_BYTES + 16 * SPLIT * STAGES;
 static_assert(SHARED_BYTES == SHARED, "the launch has another size of shared memory");
 constexpr int ENTRY = 3 * C, UNIT = 13 * C;                            // floats: of the entry, of a unit
 
