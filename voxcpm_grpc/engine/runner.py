@@ -26,6 +26,7 @@ from voxcpm_grpc.kernels.graph import GraphPool, Priority
 from voxcpm_grpc.kernels.precompile import precompile
 from voxcpm_grpc.models.base import Frame, SpeechModel, StepRows, upload
 
+AUDIO_FIRST = True  # kernels that fill the device wait for the audio of their step
 LIBRARY_BYTES = 512 << 20  # memory of kernel modules and library workspaces, which PyTorch does not allocate
 
 T = TypeVar("T")
@@ -314,7 +315,8 @@ class _Graphs:
 
         def advance(count: int, *, adapted: bool) -> None:
             state.position[-1].zero_()  # the position of padding rows must stay inside the block table
-            model.advance(step_rows(slot[:count], state, kv.page_size, longest), state, kv, adapted=adapted)
+            rows = step_rows(slot[:count], state, kv.page_size, longest)
+            model.advance(rows, state, kv, adapted=adapted, decoded=self._decoded if AUDIO_FIRST else None)
 
         def prefill(count: int, *, adapted: bool) -> None:
             rows = prefill_rows(
@@ -343,8 +345,11 @@ class _Graphs:
         self._decode = StepGraph(
             lambda count: pack_frame(model.decode_patch(slot[:count], state)), sizes, audio, captured
         )
-        self._advance = capture(advance, sizes)
         self._audio_stream = audio.stream
+        # After the last audio. Captured kernels wait for its last record before the replay.
+        self._decoded = torch.cuda.Event(external=True)
+        self._decoded.record(audio.stream)
+        self._advance = capture(advance, sizes)
         self.generated = torch.cuda.Event()  # after the last patches
 
     def _sequences(self, tokens: int) -> int:
@@ -381,7 +386,9 @@ class _Graphs:
         self.generated.record()
         self._audio_stream.wait_event(self.generated)
         with torch.cuda.stream(self._audio_stream):
-            return HostCopy(self._decode.replay(count)[:count])
+            frames = self._decode.replay(count)
+            self._decoded.record()
+            return HostCopy(frames[:count])
 
     def advance(self, slots: np.ndarray, *, adapted: bool) -> None:
         """Run the language models on the patches that these slots have just generated."""

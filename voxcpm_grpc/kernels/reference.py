@@ -145,6 +145,35 @@ def linear_add(x: Tensor, weight: Tensor, residual: Tensor, scale: float) -> Ten
     return residual + scale * linear(x, weight)
 
 
+def decode_layers(
+    x: Tensor,
+    layers: Sequence[tuple[Tensor, Tensor, Tensor, Tensor]],
+    norm: Tensor,
+    eps: float,
+    scale: float,
+    cos: Tensor | None,
+    sin: Tensor | None,
+    k_pages: Tensor,
+    v_pages: Tensor,
+    context: Tensor,
+    block_table: Tensor,
+    write: Tensor,
+) -> Tensor:
+    """One new row of each sequence, x [s, c], through the layers of a language model and the norm behind them.
+
+    A layer is its weights of q, k, v, of the output of attention, of gate, up, and of down, and has the pages of the
+    same index. The other arguments are those of `decode_attention`.
+    """
+    (g, d), heads = k_pages.shape[-2:], layers[0][1].shape[1] // k_pages.shape[-1]
+    where = context, block_table, write, int(context.max())
+    for i, (qkv, out, gate_up, down) in enumerate(layers):
+        q, k, v = norm_linear(x, eps, qkv).view(len(x), -1, d).split([heads, g, g], dim=1)
+        mixed = decode_attention(q, k, v, cos, sin, k_pages[i], v_pages[i], *where)
+        x = linear_add(mixed.flatten(1), out, x, scale)
+        x = linear_add(norm_gated(x, eps, gate_up), down, x, scale)
+    return rms_norm(x, norm, eps)
+
+
 def dequantize(weight: Tensor, weight_scale: Tensor, dtype: torch.dtype) -> Tensor:
     """A weight [o, c] in 8 bits times its scale [o], computed in float32 and rounded to `dtype`."""
     return (weight.float() * weight_scale[:, None]).to(dtype)

@@ -52,7 +52,8 @@ class LoadOptions:
     attention: str = "auto"  # the backend: auto, reference, triton or flash
     # Kernels or plain operations for the transformers. None: kernels on a GPU in 16 bits, oneDNN's products on a CPU.
     fused: bool | None = None
-    persistent: bool = True  # with `fused`, diffusion and patch encoder of a single stream run in one launch each
+    # With `fused`, the diffusion, the patch encoder and each language model of a single stream run in one launch.
+    persistent: bool = True
     timesteps: tuple[int, ...] = (4, 6, 10)  # the counts that a request may use
     max_slots: int = 8
     max_model_len: int | None = None  # positions of a sequence; None: the limit of the checkpoint
@@ -268,8 +269,20 @@ class SpeechModel(ABC):
         """
 
     @abstractmethod
-    def advance(self, rows: StepRows, state: SlotState, kv: PagedKV, *, adapted: bool = False) -> None:
-        """Run the language models on the patches just generated, and advance step, patches and position by one."""
+    def advance(
+        self,
+        rows: StepRows,
+        state: SlotState,
+        kv: PagedKV,
+        *,
+        adapted: bool = False,
+        decoded: torch.cuda.Event | None = None,
+    ) -> None:
+        """Run the language models on the patches just generated, and advance step, patches and position by one.
+
+        `decoded` follows the audio that is decoded at the same time. Kernels that fill the device wait for it: the
+        decoder's blocks would otherwise have to wait until such a kernel ends.
+        """
 
     def step(self, rows: StepRows, timesteps: int, state: SlotState, kv: PagedKV, *, adapted: bool = False) -> Frame:
         """All three parts of a step."""

@@ -16,22 +16,20 @@ __device__ __forceinline__ uint4 load_packet(const uint4* from) {
     return v;
 }
 
-// Receives the packets at from[0], from[STRIDE], ... All threads of a warp call it. All are in flight together, and only
-// those that some thread lacks are loaded again.
+// Receives the packets at from[0], from[STRIDE], ... All threads of a warp call it. All are in flight together, and a
+// thread loads only those again that it lacks itself.
 template <int COUNT, int STRIDE> __device__ __forceinline__ void receive(uint4 (&packets)[COUNT], const uint4* from, u32 tag) {
     const long long start = clock64();
 #pragma unroll
     for (int i = 0; i < COUNT; i++) packets[i] = load_packet(from + i * STRIDE);
     for (;;) {
-        u32 lost = 0;
+        bool lost = false;
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) lost |= packets[i].w != tag;
+        if (!__any_sync(~0u, lost)) return;
 #pragma unroll
         for (int i = 0; i < COUNT; i++)
-            if (packets[i].w != tag) lost |= 1u << i;
-        if (__all_sync(~0u, lost == 0)) return;
-        const u32 missing = __reduce_or_sync(~0u, lost);
-#pragma unroll
-        for (int i = 0; i < COUNT; i++)
-            if (missing >> i & 1) packets[i] = load_packet(from + i * STRIDE);
+            if (packets[i].w != tag) packets[i] = load_packet(from + i * STRIDE);
         if (clock64() - start > TIMEOUT) __trap();
     }
 }

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -22,12 +23,16 @@ from voxcpm_grpc.kernels import reference
 from voxcpm_grpc.layers.noise import GaussianNoise, PatchNoise, RecordedNoise, SlotNoise
 from voxcpm_grpc.layers.ops import Ops, TorchOps
 from voxcpm_grpc.layers.packed import PackedOps, packing_serves
+from voxcpm_grpc.layers.transformer import Transformer
 from voxcpm_grpc.models.base import LoadOptions
 from voxcpm_grpc.models.voxcpm.compiled_flow import CompiledFlow, Evaluation
 from voxcpm_grpc.models.voxcpm.cpu_vae import with_cpu_modules
 from voxcpm_grpc.models.voxcpm.flow import FlowSchedule, PatchFlow, PlainFlow
 from voxcpm_grpc.models.voxcpm.local import LocDiT, LocEnc, PatchEncoder
 from voxcpm_grpc.models.voxcpm.vae import Decoder, StreamingDecoder, StreamingNet
+
+if TYPE_CHECKING:
+    from voxcpm_grpc.models.voxcpm.single_row import SingleRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +48,7 @@ class Backend:
     store_patch: Callable[..., None]  # `kernels.reference.store_patch`, or a kernel
     store_hidden: Callable[..., None]
     fused: bool  # the flow loop uses kernels
-    persistent: bool  # with `fused`, loop and patch encoder of a single stream are one launch each, if kernels serve
+    persistent: bool  # with `fused`, one launch each for the networks of a single stream, where kernels serve
     codec_dtype: torch.dtype  # of the codec's decoder
 
     def flow(
@@ -71,6 +76,14 @@ class Backend:
         from voxcpm_grpc.models.voxcpm.persistent import persistent_encoder
 
         return PatchEncoder(single=persistent_encoder(encoder) or encoder, batch=encoder)
+
+    def single_row(self, stack: Transformer) -> SingleRow | None:
+        """The language model `stack` for one row in a single launch; None if the stack itself has to serve."""
+        if not (self.fused and self.persistent) or isinstance(self.attention, ReferenceAttention):
+            return None
+        from voxcpm_grpc.models.voxcpm.single_row import single_row
+
+        return single_row(stack)
 
     def decoder(self, net: StreamingDecoder) -> Decoder:
         """The codec's decoder, with the weights of `net`."""

@@ -68,6 +68,8 @@ class VoxCPM(SpeechModel):
         self.networks, self.flow, self.encode_patch, self.backend = networks, flow, encode_patch, backend
         self.codec = self._codec = codec
         self._bank = bank
+        self._single_base = backend.single_row(networks.base)
+        self._single_residual = backend.single_row(networks.residual)
         self.compile_command = compile_command
         self.places = bank.places if bank else 0
         self.capturable = backend.attention.capturable
@@ -170,12 +172,22 @@ class VoxCPM(SpeechModel):
         return Frame(audio=audio, stop=own.stop[slot], finite=audio.isfinite().all(1) & own.finite[slot])
 
     @torch.inference_mode()
-    def advance(self, rows: StepRows, state: SlotState, kv: PagedKV, *, adapted: bool = False) -> None:
+    def advance(
+        self,
+        rows: StepRows,
+        state: SlotState,
+        kv: PagedKV,
+        *,
+        adapted: bool = False,
+        decoded: torch.cuda.Event | None = None,
+    ) -> None:
         own: VoxCPMState = state.model
         slot = rows.slot
         adapter = state.adapter[slot] if adapted else None
         position = rows.position
         audio = self.networks.enc_to_lm(self.encode_patch(own.condition[slot]), adapter)
+        if decoded is not None and self._single_base is not None and self._single_base.serves(rows.paged, adapter):
+            decoded.wait()
         rotate = None if self.config.lm_config.no_rope else self.rope.at(position)
         semantic = self.networks.quantize(self._base(audio, rotate, kv, rows.paged, adapter))
         acoustic = self._residual(semantic, audio, position, kv, rows.paged, adapter)
@@ -184,6 +196,8 @@ class VoxCPM(SpeechModel):
 
     def _base(self, x: Tensor, rotate: Rotation | None, kv: PagedKV, rows: PagedRows, adapter: Tensor | None) -> Tensor:
         layers = kv.layers(0, self.config.base.layers)
+        if self._single_base is not None and self._single_base.serves(rows, adapter):
+            return self._single_base(x, layers, rows, rotate)
         attend = partial(self.backend.attention.attend, kv=layers, rows=rows, rotate=rotate)
         return self.networks.base(x, attend, adapter=adapter)
 
@@ -198,6 +212,8 @@ class VoxCPM(SpeechModel):
     ) -> Tensor:
         rotate = self.rope.at(position) if self.config.residual_rotates else None
         layers = kv.layers(self.config.base.layers, self.layout.layers)
-        attend = partial(self.backend.attention.attend, kv=layers, rows=rows, rotate=rotate)
         x = self.networks.residual_input(semantic, audio, adapter)
+        if self._single_residual is not None and self._single_residual.serves(rows, adapter):
+            return self._single_residual(x, layers, rows, rotate)
+        attend = partial(self.backend.attention.attend, kv=layers, rows=rows, rotate=rotate)
         return self.networks.residual(x, attend, adapter=adapter)

@@ -1,0 +1,131 @@
+"""The layers of a language model in a single launch: a kernel that decodes the new position of one sequence.
+
+With one row the layers are bound by the loading of weights, and separate kernels leave the memory idle between them.
+This kernel loads the weights through shared memory without a pause while 128 blocks compute the layers together, which
+exchange packets through the cache. It reads the weights where they are, so it takes no memory for them. It serves one
+shape, that of VoxCPM2's released language models, on GPUs of compute capability 9.0, and is compiled at its first use.
+`KernelUnavailable` gives the reason if it cannot be used.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from voxcpm_grpc.kernels.cuda import compiler
+from voxcpm_grpc.kernels.cuda.compiler import Function, KernelUnavailable, Shape, compile_cuda, load_function
+from voxcpm_grpc.kernels.cuda.persistent import LayerWeights
+
+SOURCE = "decode_layers.cu"
+
+# The constants of decode_layers.cu, which is written for these sizes.
+HIDDEN, FFN, HEADS, KV_HEADS, HEAD = 2048, 6144, 16, 2, 128
+BLOCKS, THREADS, SHARED = 128, 288, 220 * 1024
+MAX_CONTEXT = 512 * BLOCKS // KV_HEADS  # positions
+
+PACKETS = {
+    "x": HIDDEN // 4,
+    "q": HIDDEN // 4,
+    "kv": 2 * KV_HEADS * HEAD // 4,
+    "parts": BLOCKS * HEADS // KV_HEADS * HEAD // 4 * 2,
+    "mixed": HIDDEN // 4,
+    "gated": BLOCKS * 8,
+}  # packets of 16 bytes
+POINTERS = ("input", "norm", "output", "cos", "sin", "keys", "values", "context", "table", "write")
+
+
+class _Arguments(ctypes.Structure):
+    """The parameter of the kernel, as decode_layers.cu declares it."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("layers", *PACKETS, "tags", *POINTERS)),
+        ("layer_stride", ctypes.c_longlong),
+        ("count", ctypes.c_uint),
+        ("page_size", ctypes.c_uint),
+        ("capacity", ctypes.c_uint),
+        ("eps", ctypes.c_float),
+        ("scale", ctypes.c_float),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodeWeights:
+    """The weights of a language model. `models.voxcpm.single_row.decode_weights` takes them from a model."""
+
+    layers: Sequence[LayerWeights]
+    norm: Tensor  # bfloat16 [HIDDEN]
+    eps: float
+    residual_scale: float
+
+
+class DecodeLayers:
+    """The layers with one set of weights, and the norm behind them.
+
+    Calls share memory, so they must not run at the same time.
+    """
+
+    def __init__(self, weights: DecodeWeights) -> None:
+        """Raises KernelUnavailable if the device, the dtype or the compiler does not meet the kernel's needs."""
+        device, dtype = weights.norm.device, weights.norm.dtype
+        if dtype != torch.bfloat16 or device.type != "cuda":
+            raise KernelUnavailable(f"the kernel needs bfloat16 weights on a GPU, not {dtype} on {device}")
+        self._kernel = load_kernel(device)
+        self._weights = weights  # the kernel reads them where they are
+        pointers = [
+            [w.data_ptr() for w in (layer.qkv, layer.out, layer.gate_up, layer.down)] for layer in weights.layers
+        ]
+        self._layers = torch.tensor(pointers, dtype=torch.int64).to(device)
+        words = functools.partial(torch.zeros, dtype=torch.int32, device=device)
+        self._packets = {name: words(count * 4) for name, count in PACKETS.items()} | {"tags": words(BLOCKS)}
+
+    def __call__(
+        self,
+        x: Tensor,
+        cos: Tensor | None,
+        sin: Tensor | None,
+        k_pages: Tensor,
+        v_pages: Tensor,
+        context: Tensor,
+        block_table: Tensor,
+        write: Tensor,
+    ) -> Tensor:
+        """Computes `reference.decode_layers`: the normalized output of the layers, [1, HIDDEN].
+
+        x bfloat16 [1, HIDDEN]; cos and sin float32 [1, HEAD / 2], or None for no rotation; k_pages and v_pages
+        [layers, pages, page_size, KV_HEADS, HEAD]; context int32 [1], at most MAX_CONTEXT; block_table int32 [1, p];
+        write int64 [1].
+        """
+        out = torch.empty_like(x)
+        given = {"input": x, "norm": self._weights.norm, "output": out, "cos": cos, "sin": sin, "keys": k_pages}
+        given |= {"values": v_pages, "context": context, "table": block_table, "write": write}
+        for name, tensor in given.items():
+            if tensor is not None and not tensor.is_contiguous():
+                raise ValueError(f"{name} must be contiguous")
+        if len(k_pages) != len(self._layers) or x.shape != (1, HIDDEN):
+            raise ValueError(f"x is {list(x.shape)} and the cache has {len(k_pages)} layers")
+        tensors = {"layers": self._layers} | self._packets | given
+        pointers = {name: None if tensor is None else tensor.data_ptr() for name, tensor in tensors.items()}
+        weights = self._weights
+        sizes = {"layer_stride": k_pages.stride(0), "count": len(self._layers), "page_size": k_pages.shape[2]}
+        sizes["capacity"] = min(block_table.shape[1] * k_pages.shape[2], MAX_CONTEXT)
+        self._kernel.launch(
+            (BLOCKS, 1, 1), _Arguments(**pointers, **sizes, eps=weights.eps, scale=weights.residual_scale)
+        )
+        return out
+
+
+@functools.cache
+def load_kernel(device: torch.device) -> Function:
+    """The kernel, compiled for the device. Raises KernelUnavailable."""
+    compiler.require_hopper(device)
+    if (have := torch.cuda.get_device_properties(device).multi_processor_count) < BLOCKS:
+        raise KernelUnavailable(
+            f"the device has {have} multiprocessors, and each runs one of the kernel's {BLOCKS} blocks"
+        )
+    shape = Shape(threads=THREADS, shared=SHARED, cooperative=True)
+    return load_function(compile_cuda(SOURCE), "decode_layers", shape, device)
