@@ -34,7 +34,7 @@ ALL = [*(cut for _, cut in CUTS), Cut(warps=1), Cut(warps=2, splits=8, ahead=2)]
 def test_streams_have_the_cut_that_was_measured():
     assert choose_cut(1) is None
     assert choose_cut(2) == choose_cut(8) == Cut(warps=4, splits=4, resident=2)
-    assert choose_cut(24) == choose_cut(64) == choose_cut(200) == Cut(warps=8, ahead=2)
+    assert choose_cut(16) == choose_cut(64) == choose_cut(200) == Cut(warps=8, ahead=2)
 
 
 @pytest.mark.parametrize(

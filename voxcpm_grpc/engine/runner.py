@@ -26,7 +26,6 @@ from voxcpm_grpc.kernels.graph import GraphPool, Priority
 from voxcpm_grpc.kernels.precompile import precompile
 from voxcpm_grpc.models.base import Frame, SpeechModel, StepRows, upload
 
-AUDIO_FIRST = True  # kernels that fill the device wait for the audio of their step
 LIBRARY_BYTES = 512 << 20  # memory of kernel modules and library workspaces, which PyTorch does not allocate
 
 T = TypeVar("T")
@@ -316,7 +315,7 @@ class _Graphs:
         def advance(count: int, *, adapted: bool) -> None:
             state.position[-1].zero_()  # the position of padding rows must stay inside the block table
             rows = step_rows(slot[:count], state, kv.page_size, longest)
-            model.advance(rows, state, kv, adapted=adapted, decoded=self._decoded if AUDIO_FIRST else None)
+            model.advance(rows, state, kv, adapted=adapted, decoded=self._decoded)
 
         def prefill(count: int, *, adapted: bool) -> None:
             rows = prefill_rows(

@@ -48,7 +48,7 @@ class Sizes:
 # Entries of (fewest sequences, cut), measured on one H200 on whole stacks in CUDA graphs. The context of a lone
 # sequence needs more blocks than a cluster has.
 CUTS = (
-    (24, Cut(warps=8, ahead=2)),
+    (16, Cut(warps=8, ahead=2)),
     (2, Cut(warps=4, splits=4, resident=2)),
 )
 

@@ -105,5 +105,6 @@ def test_a_captured_step_equals_an_eager_one(load, driver, case, golden, dtype):
 
 
 def update(static: StepRows, new: StepRows) -> None:
+    static.position.copy_(new.position)
     for name in ("cu_seqlens", "context", "block_table", "write"):
         getattr(static.paged, name).copy_(getattr(new.paged, name))
