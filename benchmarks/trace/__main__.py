@@ -10,6 +10,7 @@ The time of a step is measured without the profiler.
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
 from collections import Counter
 from dataclasses import asdict
@@ -49,6 +50,7 @@ SPARE = 40  # steps by which the first stream of a burst may be ahead of the las
 @torch.inference_mode()
 def trace(engine: Engine, streams: int, *, first: int, timesteps: int, chars: int) -> tuple[Row, list[Activity]]:
     """Time some steps in the middle of a burst, then trace some."""
+    engine.join_from = sys.maxsize  # a round is one call of `step`, as it is when no request has arrived for a while
     steps = SETTLE + TIMED + WARM + TRACED + SPARE
     for request in requests(first, streams, steps=steps, timesteps=timesteps, chars=chars):
         engine.add(request)
