@@ -125,8 +125,9 @@ class Runner:
             assert sequence.slot is not None and sequence.saved
             self.slots.restore(sequence.slot, sequence.saved, sequence.place)
         self.slots.write_block_table(list(batch.sequences))
-        read = any(sequence.lora or len(sequence.prompt.patches) for sequence in batch.opened)
-        if read:  # the prefill reads the state of these slots
+        adapted = any(sequence.lora for sequence in (*steps, *batch.sequences))
+        read = adapted or any(len(sequence.prompt.patches) for sequence in batch.opened)
+        if read:  # the prefill reads the adapters or the patches of all its slots
             self._open(batch.opened)
         if batch.chunks or steps:
             self._prefill_rows(batch.chunks, steps)
