@@ -1,4 +1,4 @@
-"""What a step reads from the state of all slots, and what it stores there, in one launch each.
+"""Kernels that read the state of all slots for a step, or store its results there, in one launch each.
 
 Dimensions: b streams of a step, n slots, P frames of a patch, D latent channels, c hidden size, p pages of a sequence.
 """
