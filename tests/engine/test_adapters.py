@@ -14,7 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from support import goldens
-from support.engines import Outcome, at_rest, engine, finished, latents, mixed_requests, run, watch_launches
+from support.engines import Outcome, at_rest, collect, engine, finished, latents, mixed_requests, run, watch_launches
 
 from voxcpm_grpc import lora_files
 from voxcpm_grpc.engine.engine import Engine
@@ -94,6 +94,29 @@ def test_adapters_and_none_in_one_batch_give_what_each_gives_alone(alone, places
         eng.add(request)
     assert_same(run(eng), alone)
     assert at_rest(eng)
+
+
+def test_a_stream_without_an_adapter_takes_over_the_slot_of_one_with_it():
+    def plain() -> Request:
+        return Request(id="plain", text="a text of its own", sampling=Sampling(seed=1, max_steps=3))
+
+    def adapted(id: str) -> Request:
+        return replace(plain(), id=id, lora="layers", sampling=Sampling(seed=2, max_steps=12))
+
+    fresh = adapted_engine()
+    fresh.add(plain())
+    expected = run(fresh)["plain"].waveform
+    eng = adapted_engine(slots=2)
+    for id in ("first", "second"):
+        eng.add(adapted(id))
+    run(eng)  # both slots had an adapter
+    outcomes: defaultdict[str, Outcome] = defaultdict(Outcome)
+    eng.add(adapted("beside"))
+    collect(outcomes, eng.step())
+    eng.add(plain())  # its prompt joins a prefill that reads adapters
+    while eng.busy:
+        collect(outcomes, eng.step())
+    np.testing.assert_allclose(outcomes["plain"].waveform, expected, atol=TOLERANCE, rtol=0)
 
 
 def test_preemption_keeps_the_adapter(alone):
