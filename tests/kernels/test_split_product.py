@@ -37,26 +37,29 @@ def test_impossible_cuts_are_refused(sizes):
         Cut(**sizes)
 
 
-@pytest.mark.parametrize(("inputs", "fewest"), [(2048, 33), (4096, 73)])
-def test_the_cut_of_a_number_of_rows_is_the_first_that_covers_them(inputs, fewest):
-    chosen = {rows: choose_cut(rows, 1024, inputs, 132) for rows in range(1, 400)}
-    assert [rows for rows, cut in chosen.items() if cut] == list(range(fewest, 177))
-    assert list(dict.fromkeys(filter(None, chosen.values()))) == [cut for size, cut in CUTS if size == inputs]
+def test_every_cut_is_the_first_that_covers_some_rows():
+    found = []
+    for inputs, outputs, fewest, most in ((2048, 1024, 33, 176), (4096, 1024, 73, 176), (2048, 2048, 17, 64)):
+        chosen = {rows: choose_cut(rows, outputs, inputs, 132) for rows in range(1, 400)}
+        assert [rows for rows, cut in chosen.items() if cut] == list(range(fewest, most + 1))
+        found += [(inputs, cut) for cut in dict.fromkeys(filter(None, chosen.values()))]
+    assert found == list(CUTS)
 
 
 def test_all_clusters_of_a_launch_run_at_once():
-    """A GPU of 132 multiprocessors has room for 17 clusters of 6 blocks, and for 32 clusters of 4."""
-    for inputs in (2048, 4096):
+    """A GPU of 132 multiprocessors has room for 17 clusters of 6 blocks, and for 32 of 4 whose blocks are small."""
+    for inputs, outputs in ((2048, 1024), (4096, 1024), (2048, 2048)):
         for rows in range(1, 177):
-            cut = choose_cut(rows, 1024, inputs, 132)
+            cut = choose_cut(rows, outputs, inputs, 132)
             if cut is not None:
-                clusters = 1024 // cut.outputs * -(-rows // cut.rows)
+                clusters = outputs // cut.outputs * -(-rows // cut.rows)
                 assert clusters <= {6: 17, 4: 32}[cut.splits]
 
 
 def test_other_sizes_and_smaller_gpus_have_no_cut():
     assert choose_cut(176, 2048, 2048, 132) is None
     assert choose_cut(176, 1024, 2048, 114) is None
+    assert choose_cut(64, 2048, 6144, 132) is None
 
 
 def test_a_device_without_the_kernel_logs_the_reason_once(caplog):

@@ -19,12 +19,15 @@ MANY = (
     Cut(weights=256, rows=160, stages=4),
     Cut(weights=256, rows=176, stages=4),
 )
-# The rows of LocDiT with 6, 7, 8, 16 and 24 streams and of LocEnc with 32, for which the blocks of one wave suffice.
+# The rows of LocDiT with 4, 6, 7, 8, 16 and 24 streams and of LocEnc with 32 and 64, for which the blocks of one wave
+# suffice.
 FEW: Mapping[int, Cut] = {
+    88: Cut(weights=128, rows=48, stages=8),
     132: Cut(weights=128, rows=72, stages=6),
-    154: Cut(weights=128, rows=88, stages=8),
+    154: Cut(weights=128, rows=80, stages=8),
     160: Cut(weights=128, rows=80, stages=8),
     176: Cut(weights=128, rows=88, stages=8),
+    320: Cut(weights=256, rows=80, stages=5),
     352: Cut(weights=256, rows=88, stages=4),
     528: Cut(weights=256, rows=136, stages=4),
 }

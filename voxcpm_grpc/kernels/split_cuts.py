@@ -16,24 +16,34 @@ logger = logging.getLogger(__name__)
 MULTIPROCESSORS = 132  # of the GPU that was measured: all clusters of a launch run at once there
 
 # By (inputs, outputs): the fewest rows, and entries of (maximum rows, cut). With fewer rows the tiles of `gemm_tiles`
-# are faster, with more rows the library.
+# are faster, with more rows the library. A launch starts while the one before it runs if the slots of both fit on a
+# multiprocessor, so the fewest slots that keep the memory busy win.
 _CUTS: Mapping[tuple[int, int], tuple[int, tuple[tuple[int, Cut], ...]]] = {
     (2048, 1024): (
         33,
         (
             (48, Cut(outputs=64, rows=48, splits=4, weight_slots=8, x_slots=8)),
-            (88, Cut(outputs=64, rows=88, splits=4, weight_slots=8, x_slots=8)),
+            (88, Cut(outputs=64, rows=48, splits=4, weight_slots=6, x_slots=6)),
             (112, Cut(outputs=64, rows=56, splits=4, weight_slots=6, x_slots=6, resident=2)),
-            (136, Cut(outputs=64, rows=136, splits=6, weight_slots=6, x_slots=6)),
-            (176, Cut(outputs=64, rows=176, splits=6, weight_slots=6, x_slots=5)),
+            (136, Cut(outputs=64, rows=136, splits=6, weight_slots=4, x_slots=4)),
+            (176, Cut(outputs=64, rows=88, splits=4, weight_slots=4, x_slots=4)),
         ),
     ),
     (4096, 1024): (
         73,
         (
-            (88, Cut(outputs=64, rows=88, splits=6, weight_slots=11, x_slots=10)),
+            (88, Cut(outputs=64, rows=88, splits=6, weight_slots=6, x_slots=4)),
             (112, Cut(outputs=64, rows=112, splits=6, weight_slots=11, x_slots=7)),
-            (176, Cut(outputs=64, rows=176, splits=6, weight_slots=11, x_slots=4)),
+            (136, Cut(outputs=64, rows=136, splits=6, weight_slots=8, x_slots=4)),
+            (176, Cut(outputs=64, rows=176, splits=6, weight_slots=6, x_slots=3)),
+        ),
+    ),
+    (2048, 2048): (
+        17,
+        (
+            (32, Cut(outputs=128, rows=32, splits=4, weight_slots=8, x_slots=8)),
+            (48, Cut(outputs=64, rows=48, splits=4, weight_slots=8, x_slots=4)),
+            (64, Cut(outputs=64, rows=64, splits=4, weight_slots=4, x_slots=4)),
         ),
     ),
 }
