@@ -40,7 +40,8 @@ def test_patches_are_stored(slot_state, target, frames, channels):
     latents = torch.randn(4, frames, channels, device=device)
     for i, broken in enumerate((float("nan"), -float("inf"), 65504.0)):
         latents[i, i % frames, i % channels] = broken
-    logits = torch.tensor([[0, 1], [1, 0], [1, 1], [2, 3]], device=device).to(dtype)
+    stopping = torch.tensor([[0, 1], [1, 0], [1, 1], [2, 3]], device=device).to(dtype)
+    head = torch.tensor([[2, 1], [1, 2]], device=device).to(dtype)
     slot, patches = torch.tensor([4, 0, 2, 5], device=device), numbers(7, device)[:, 6]
     patches[5] = 7
     state = {
@@ -50,11 +51,12 @@ def test_patches_are_stored(slot_state, target, frames, channels):
         "history": torch.randn(SLOTS, 7, frames, channels, device=device).to(dtype),
     }
     expected = {name: part.clone() for name, part in state.items()}
-    reference.store_patch(latents, logits, slot, patches, **expected, limit=65504.0)
-    slot_state.store_patch(latents, logits, slot, patches, **state, limit=65504.0)
+    reference.store_patch(latents, stopping, head, slot, patches, **expected, limit=65504.0)
+    slot_state.store_patch(latents, stopping, head, slot, patches, **state, limit=65504.0)
     for name, truth in expected.items():
         assert torch.equal(state[name], truth), name
     assert expected["finite"][slot].tolist() == [False, False, False, True]
+    assert expected["stop"][slot].tolist() == [True, False, False, True]
     assert expected["history"][5, 6].any(), "past the end of the history, the last entry"
 
 
@@ -63,12 +65,55 @@ def test_hidden_states_and_counters_are_stored(slot_state, target, hidden):
     device, dtype = target
     made, kept = ([torch.randn(n, hidden, device=device).to(dtype) for _ in range(2)] for n in (3, SLOTS))
     table = numbers(99, device)
-    truth, truth_table = [part.clone() for part in kept], table.clone()
+    truth, truth_table, before = [part.clone() for part in kept], table.clone(), table.clone()
     slot = torch.tensor([4, 0, 5], device=device)
     reference.store_hidden(slot, made, truth, truth_table[:, 3:6].unbind(1))
     slot_state.store_hidden(slot, made, kept, table[:, 3:6].unbind(1))
     for out, expected in zip((*kept, table), (*truth, truth_table), strict=True):
         assert torch.equal(out, expected)
+    assert torch.equal(truth_table[5], before[5]), "the last slot, of padding rows, counts nothing"
+    assert torch.equal(truth_table[4, 3:6], before[4, 3:6] + 1)
+
+
+@pytest.mark.parametrize(("frames", "channels"), [(4, 64), (3, 5)])
+def test_patches_and_guidance_are_read(slot_state, target, frames, channels):
+    device, dtype = target
+    condition, slot = (
+        torch.randn(SLOTS, frames, channels, device=device).to(dtype),
+        torch.tensor([4, 0, 4], device=device),
+    )
+    cfg = torch.randn(SLOTS, 8, device=device)[:, 3]
+    expected = reference.read_patch(slot, condition, cfg)
+    for out, truth in zip(slot_state.read_patch(slot, condition, cfg), expected, strict=True):
+        assert torch.equal(out, truth)
+
+
+@pytest.mark.parametrize(("frames", "channels", "half"), [(4, 64, 64), (3, 5, 24)])
+def test_patches_and_rotations_are_read(slot_state, target, frames, channels, half):
+    device, dtype = target
+    condition, slot = (
+        torch.randn(SLOTS, frames, channels, device=device).to(dtype),
+        torch.tensor([4, 0, 5], device=device),
+    )
+    cos, sin = (torch.randn(40, 1, half, device=device) for _ in range(2))
+    position = torch.tensor([39, 0, 40], device=device)
+    expected = reference.read_step(slot, position, condition, cos, sin)
+    for out, truth in zip(slot_state.read_step(slot, position, condition, cos, sin), expected, strict=True):
+        assert torch.equal(out, truth)
+
+
+@pytest.mark.parametrize("samples", [7680, 10000, 30])
+def test_frames_are_packed(slot_state, target, samples):
+    device, _ = target
+    audio = torch.randn(4, samples, device=device)
+    for i, broken in enumerate((float("nan"), -float("inf"))):
+        audio[i, -1 - i] = broken
+    slot = torch.tensor([4, 0, 3, 2], device=device)
+    stop, finite = (torch.tensor([first, not first] * 3, device=device) for first in (True, False))
+    packed = slot_state.pack_frame(audio, slot, stop, finite)
+    assert packed.dtype == torch.float32
+    torch.testing.assert_close(packed, reference.pack_frame(audio, slot, stop, finite), rtol=0, atol=0, equal_nan=True)
+    assert packed[:, -1].tolist() == [0, 0, 1, 0]
 
 
 def test_tensors_of_other_strides_are_refused(slot_state, target):

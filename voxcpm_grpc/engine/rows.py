@@ -25,9 +25,9 @@ def step_rows(slot: Tensor, state: SlotState, page_size: int, longest: int) -> S
     """One row for each slot [b], from the state on the device. No context is longer than `longest` positions."""
     pages = -(-longest // page_size)
     locate = _locate_rows(slot.device)
-    position, context, table, write = locate(slot, state.position, state.block_table, page_size, pages)
+    position, context, table, write, starts = locate(slot, state.position, state.block_table, page_size, pages)
     paged = PagedRows(
-        cu_seqlens=torch.arange(slot.shape[0] + 1, dtype=torch.int32, device=slot.device),
+        cu_seqlens=starts,
         context=context,
         block_table=table,
         write=write,
@@ -39,7 +39,7 @@ def step_rows(slot: Tensor, state: SlotState, page_size: int, longest: int) -> S
 
 
 @functools.cache
-def _locate_rows(device: torch.device) -> Callable[..., tuple[Tensor, Tensor, Tensor, Tensor]]:
+def _locate_rows(device: torch.device) -> Callable[..., tuple[Tensor, Tensor, Tensor, Tensor, Tensor]]:
     if device.type != "cuda" or not find_spec("triton"):
         return reference.locate_rows
     from voxcpm_grpc.kernels.slot_state import locate_rows

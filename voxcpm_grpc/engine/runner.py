@@ -24,7 +24,7 @@ from voxcpm_grpc.engine.sequence import Sequence
 from voxcpm_grpc.engine.slots import PaddedSlots, Slots
 from voxcpm_grpc.kernels.graph import GraphPool, Priority
 from voxcpm_grpc.kernels.precompile import precompile
-from voxcpm_grpc.models.base import Frame, SpeechModel, StepRows, upload
+from voxcpm_grpc.models.base import SpeechModel, StepRows, upload
 
 LIBRARY_BYTES = 512 << 20  # memory of kernel modules and library workspaces, which PyTorch does not allocate
 
@@ -39,7 +39,7 @@ class PrefillError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """A launched round: the sequences and frames of each count of timesteps. Frames have the layout of `pack_frame`."""
+    """A launched round: the sequences of each count of timesteps, and their `Frame.packed`."""
 
     frames: list[tuple[list[Sequence], HostCopy]]
     generated: torch.cuda.Event | None  # when all patches are generated; None: they are
@@ -196,7 +196,7 @@ class Runner:
             return self._graphs.generate(slots, timesteps, adapted=adapted)
         slot = upload(torch.from_numpy(slots), self.slots.device)
         self.model.generate_patch(slot, timesteps, self.slots.state, adapted=adapted)
-        return HostCopy(pack_frame(self.model.decode_patch(slot, self.slots.state)))
+        return HostCopy(self.model.decode_patch(slot, self.slots.state).packed)
 
     def _advance(self, steps: list[Sequence]) -> None:
         slots = np.array([sequence.slot for sequence in steps])
@@ -212,11 +212,6 @@ class Runner:
 def _adapted(part: Literal["diffuses", "reads"], *sequences: Sequence) -> bool:
     """True if the adapter of a sequence changes this part of the model."""
     return any(sequence.lora and getattr(sequence.lora.adapter, part) for sequence in sequences)
-
-
-def pack_frame(frame: Frame) -> Tensor:
-    """The frame as one tensor for the host, float32 [b, samples + 2]. The last two columns are stop and finite."""
-    return torch.cat([frame.audio, frame.stop[:, None], frame.finite[:, None]], dim=1)
 
 
 def scratch_rows(slots: Slots, page_size: int) -> StepRows:
@@ -240,7 +235,6 @@ def working_memory(model: SpeechModel, slots: Slots, page_size: int, prefill_tok
 
     def step() -> None:
         model.step(scratch_rows(slots, page_size), max(info.timesteps), state, kv, adapted=adapted)
-        state.position[-1].zero_()
 
     def decode_patch() -> None:
         model.decode_patch(all_slots, state)
@@ -314,7 +308,6 @@ class _Graphs:
             model.generate_patch(slot[:count], timesteps, state, adapted=adapted)
 
         def advance(count: int, *, adapted: bool) -> None:
-            state.position[-1].zero_()  # the position of padding rows must stay inside the block table
             rows = step_rows(slot[:count], state, kv.page_size, longest)
             model.advance(rows, state, kv, adapted=adapted, decoded=self._decoded)
 
@@ -343,7 +336,7 @@ class _Graphs:
         self._encode = capture(encode, patches)
         self._generate = {n: capture(generate, sizes, timesteps=n) for n in model.info.timesteps}
         self._decode = StepGraph(
-            lambda count: pack_frame(model.decode_patch(slot[:count], state)), sizes, audio, captured
+            lambda count: model.decode_patch(slot[:count], state).packed, sizes, audio, captured
         )
         self._audio_stream = audio.stream
         # After the last audio. Captured kernels wait for its last record before the replay.

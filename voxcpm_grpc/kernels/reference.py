@@ -300,20 +300,69 @@ def _slots(pages: Tensor) -> Tensor:
 
 def locate_rows(
     slot: Tensor, position: Tensor, block_table: Tensor, page_size: int, pages: int
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The next row of these slots [b] in the KV cache, from the positions [n] and the pages [n, m] of all slots.
 
-    Returns the position int64 [b], the context with this row int32 [b], the first `pages` pages int32 [b, p], and the
-    slot to write, page * page_size + offset, int64 [b].
+    Returns the position int64 [b], the context with this row int32 [b], the first `pages` pages int32 [b, p], the slot
+    to write, page * page_size + offset, int64 [b], and the bounds of one row each, int32 [b + 1].
     """
     at = position[slot]
     write = block_table[slot, at // page_size].long() * page_size + at % page_size
-    return at, (at + 1).int(), block_table[slot, :pages], write
+    starts = torch.arange(len(slot) + 1, dtype=torch.int32, device=slot.device)
+    return at, (at + 1).int(), block_table[slot, :pages], write, starts
+
+
+def read_patch(slot: Tensor, condition: Tensor, cfg: Tensor) -> tuple[Tensor, Tensor]:
+    """The last patches [b, P, D] and the guidance [b] of these slots, out of those of all slots."""
+    return condition[slot], cfg[slot]
+
+
+def read_step(
+    slot: Tensor, position: Tensor, condition: Tensor, cos: Tensor, sin: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The last patches [b, P, D] of these slots, and the entries [b, ...] of tables of rotations at positions [b].
+
+    Positions past the tables, of padding rows only, read their last entry.
+    """
+    at = position.clamp(max=len(cos) - 1)
+    return condition[slot], cos[at], sin[at]
+
+
+def pack_frame(audio: Tensor, slot: Tensor, stop: Tensor, finite: Tensor) -> Tensor:
+    """The audio [b, samples] with two more columns, float32: `stop` of its slots, and whether all of it is finite.
+
+    It is finite if `finite` is True for its slot, too.
+    """
+    whole = audio.isfinite().all(1) & finite[slot]
+    return torch.cat([audio.float(), stop[slot, None], whole[:, None]], dim=1)
+
+
+def conditioning(
+    slot: Tensor,
+    semantic: Tensor,
+    acoustic: Tensor,
+    from_semantic: tuple[Tensor, Tensor],
+    from_acoustic: tuple[Tensor, Tensor],
+    stop: tuple[Tensor, Tensor],
+) -> tuple[Tensor, Tensor]:
+    """Maps of the hidden states of these slots, out of those of all slots, [n, c] each. A map is a weight and a bias.
+
+    The first two maps give the mu tokens [b, 2, e]. The SiLU of the third one is the input of the stop head, [b, o].
+    """
+    heard, wanted = semantic[slot], acoustic[slot]
+    mu = torch.stack([linear(heard, *from_semantic), linear(wanted, *from_acoustic)], dim=1)
+    return mu, silu(linear(heard, *stop))
+
+
+def quantize(x: Tensor, scale: int) -> Tensor:
+    """The hyperbolic tangent of x, rounded to multiples of 1 / scale."""
+    return torch.round(torch.tanh(x) * scale) / scale
 
 
 def store_patch(
     latents: Tensor,
-    stop_logits: Tensor,
+    stopping: Tensor,
+    stop_head: Tensor,
     slot: Tensor,
     patches: Tensor,
     condition: Tensor,
@@ -322,15 +371,17 @@ def store_patch(
     history: Tensor,
     limit: float,
 ) -> None:
-    """Store patches, float32 [b, P, D], and the decisions to stop of logits [b, 2], in the state of their slots [b].
+    """Store patches, float32 [b, P, D], and the decisions to stop in the state of their slots [b].
 
     A patch with a value that is not below `limit` is replaced by zeros, and `finite` [n] becomes False. `condition`
-    [n, P, D] has the last patch, `stop` [n] is True where the second logit is larger, and history [n, m, P, D] has the
-    patch at the index patches [n], or in its last entry. Of equal slots any may win.
+    [n, P, D] has the last patch, and history [n, m, P, D] has it at the index patches [n], or in its last entry. `stop`
+    [n] is True where the second logit of `stop_head` [2, c], applied to `stopping` [b, c], is larger than the first.
+    Of equal slots any may win.
     """
     good = latents.abs().flatten(1).amax(1) < limit
     patch = torch.where(good[:, None, None], latents, 0).to(condition.dtype)
-    for target, value in ((condition, patch), (stop, stop_logits[:, 1] > stop_logits[:, 0]), (finite, good)):
+    logits = linear(stopping, stop_head)
+    for target, value in ((condition, patch), (stop, logits[:, 1] > logits[:, 0]), (finite, good)):
         target.index_copy_(0, slot, value)
     history[slot, patches[slot].clamp(max=history.shape[1] - 1)] = patch.to(history.dtype)
 
@@ -338,7 +389,9 @@ def store_patch(
 def store_hidden(slot: Tensor, hidden: Sequence[Tensor], kept: Sequence[Tensor], counters: Sequence[Tensor]) -> None:
     """Store two hidden states [b, c] in those of all slots, [n, c], and add one to three counters [n] of slots [b].
 
-    Of equal slots any may win, and their counters may rise by more than one.
+    Counters of the last slot, of padding rows, stay. Of equal slots any may win, and their counters may rise by more
+    than one.
     """
-    for target, value in (*zip(kept, hidden, strict=True), *((counter, counter[slot] + 1) for counter in counters)):
+    one = slot != len(kept[0]) - 1
+    for target, value in (*zip(kept, hidden, strict=True), *((counter, counter[slot] + one) for counter in counters)):
         target.index_copy_(0, slot, value)

@@ -16,27 +16,79 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from voxcpm_grpc.kernels.launch import chained, launch_next, wait
+
 
 def locate_rows(
     slot: Tensor, position: Tensor, block_table: Tensor, page_size: int, pages: int
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Computes `reference.locate_rows`."""
     _require_contiguous(slot)
     b = len(slot)
     at, write = (torch.empty(b, dtype=torch.int64, device=slot.device) for _ in range(2))
-    context = torch.empty(b, dtype=torch.int32, device=slot.device)
+    context, starts = (torch.empty(n, dtype=torch.int32, device=slot.device) for n in (b, b + 1))
     table = torch.empty(b, pages, dtype=torch.int32, device=slot.device)
     block = triton.next_power_of_2(pages)
     strides = position.stride(0), block_table.stride(0)
     _locate_rows_kernel[(b,)](
-        slot, position, block_table, at, context, table, write, *strides, page_size, pages, BLOCK=block
+        slot, position, block_table, at, context, table, write, starts, *strides, page_size, pages, BLOCK=block
     )
-    return at, context, table, write
+    return at, context, table, write, starts
+
+
+def read_patch(slot: Tensor, condition: Tensor, cfg: Tensor) -> tuple[Tensor, Tensor]:
+    """Computes `reference.read_patch`."""
+    _require_contiguous(slot, condition)
+    (b,), count = slot.shape, condition[0].numel()
+    patch, strength = condition.new_empty(b, *condition.shape[1:]), cfg.new_empty(b)
+    block = triton.next_power_of_2(count)
+    _read_patch_kernel[(b,)](
+        slot, condition, cfg, patch, strength, cfg.stride(0), COUNT=count, BLOCK=block, **chained(slot.device)
+    )
+    return patch, strength
+
+
+def read_step(
+    slot: Tensor, position: Tensor, condition: Tensor, cos: Tensor, sin: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Computes `reference.read_step`."""
+    _require_contiguous(slot, position, condition, cos, sin)
+    (b,), count, half = slot.shape, condition[0].numel(), cos[0].numel()
+    patch = condition.new_empty(b, *condition.shape[1:])
+    rotation = [table.new_empty(b, *table.shape[1:]) for table in (cos, sin)]
+    block = triton.next_power_of_2(max(count, half))
+    _read_step_kernel[(b,)](
+        slot,
+        position,
+        condition,
+        cos,
+        sin,
+        patch,
+        *rotation,
+        len(cos),
+        COUNT=count,
+        HALF=half,
+        BLOCK=block,
+        **chained(slot.device),
+    )
+    return patch, rotation[0], rotation[1]
+
+
+def pack_frame(audio: Tensor, slot: Tensor, stop: Tensor, finite: Tensor) -> Tensor:
+    """Computes `reference.pack_frame`."""
+    _require_contiguous(audio, slot, stop, finite)
+    b, samples = audio.shape
+    packed = torch.empty(b, samples + 2, dtype=torch.float32, device=audio.device)
+    flags = stop.view(torch.int8), finite.view(torch.int8)
+    block = min(triton.next_power_of_2(samples), 8192)
+    _pack_frame_kernel[(b,)](audio, slot, *flags, packed, samples, BLOCK=block, num_warps=8)
+    return packed
 
 
 def store_patch(
     latents: Tensor,
-    stop_logits: Tensor,
+    stopping: Tensor,
+    stop_head: Tensor,
     slot: Tensor,
     patches: Tensor,
     condition: Tensor,
@@ -46,12 +98,24 @@ def store_patch(
     limit: float,
 ) -> None:
     """Computes `reference.store_patch`."""
-    _require_contiguous(latents, stop_logits, slot, condition, stop, finite, history)
-    count = latents[0].numel()
+    _require_contiguous(latents, stopping, stop_head, slot, condition, stop, finite, history)
+    count, hidden = latents[0].numel(), stopping.shape[1]
     flags, sizes = (stop.view(torch.int8), finite.view(torch.int8)), (patches.stride(0), history.shape[1])
-    block = triton.next_power_of_2(count)
     _store_patch_kernel[(len(slot),)](
-        latents, stop_logits, slot, patches, condition, *flags, history, limit, *sizes, COUNT=count, BLOCK=block
+        latents,
+        stopping,
+        stop_head,
+        slot,
+        patches,
+        condition,
+        *flags,
+        history,
+        limit,
+        *sizes,
+        COUNT=count,
+        BLOCK=triton.next_power_of_2(count),
+        HIDDEN=hidden,
+        HIDDEN_BLOCK=triton.next_power_of_2(hidden),
     )
 
 
@@ -61,9 +125,9 @@ def store_hidden(slot: Tensor, hidden: Sequence[Tensor], kept: Sequence[Tensor],
     stride, *others = (counter.stride(0) for counter in counters)
     if any(other != stride for other in others):
         raise ValueError("all counters must have the same stride")
-    count = hidden[0].shape[1]
+    count, scratch = hidden[0].shape[1], len(kept[0]) - 1
     block = triton.next_power_of_2(count)
-    _store_hidden_kernel[(len(slot),)](slot, *hidden, *kept, *counters, stride, COUNT=count, BLOCK=block)
+    _store_hidden_kernel[(len(slot),)](slot, *hidden, *kept, *counters, stride, scratch, COUNT=count, BLOCK=block)
 
 
 def _require_contiguous(*tensors: Tensor) -> None:
@@ -75,9 +139,12 @@ def _require_contiguous(*tensors: Tensor) -> None:
 # specialized: a compilation would stall every stream.
 @triton.jit(do_not_specialize=["slot", "stride", "row", "page_size", "pages"])
 def _locate_rows_kernel(
-    slot, position, block_table, at, context, table, write, stride, row, page_size, pages, BLOCK: tl.constexpr
+    slot, position, block_table, at, context, table, write, starts, stride, row, page_size, pages, BLOCK: tl.constexpr
 ):
     stream = tl.program_id(0)
+    if stream == 0:
+        tl.store(starts, 0)
+    tl.store(starts + stream + 1, stream + 1)
     own = tl.load(slot + stream)
     where = tl.load(position + own * stride)
     page = tl.load(block_table + own * row + where // page_size).to(tl.int64)
@@ -89,10 +156,68 @@ def _locate_rows_kernel(
     tl.store(table + stream * pages + entry, tl.load(block_table + own * row + entry, mask=inside), mask=inside)
 
 
+@triton.jit(do_not_specialize=["slot", "stride"])
+def _read_patch_kernel(
+    slot, condition, cfg, patch, strength, stride, COUNT: tl.constexpr, BLOCK: tl.constexpr, OVERLAP: tl.constexpr
+):
+    launch_next(OVERLAP)
+    stream = tl.program_id(0)
+    element = tl.arange(0, BLOCK)
+    inside = element < COUNT
+    wait(OVERLAP)
+    own = tl.load(slot + stream)
+    tl.store(patch + stream * COUNT + element, tl.load(condition + own * COUNT + element, mask=inside), mask=inside)
+    tl.store(strength + stream, tl.load(cfg + own * stride))
+
+
+@triton.jit(do_not_specialize=["slot", "position", "positions"])
+def _read_step_kernel(
+    slot,
+    position,
+    condition,
+    cos,
+    sin,
+    patch,
+    cos_out,
+    sin_out,
+    positions,
+    COUNT: tl.constexpr,
+    HALF: tl.constexpr,
+    BLOCK: tl.constexpr,
+    OVERLAP: tl.constexpr,
+):
+    launch_next(OVERLAP)
+    stream = tl.program_id(0)
+    element = tl.arange(0, BLOCK)
+    inside, rotated = element < COUNT, element < HALF
+    wait(OVERLAP)
+    own, at = tl.load(slot + stream), tl.minimum(tl.load(position + stream), positions - 1)
+    tl.store(patch + stream * COUNT + element, tl.load(condition + own * COUNT + element, mask=inside), mask=inside)
+    tl.store(cos_out + stream * HALF + element, tl.load(cos + at * HALF + element, mask=rotated), mask=rotated)
+    tl.store(sin_out + stream * HALF + element, tl.load(sin + at * HALF + element, mask=rotated), mask=rotated)
+
+
+@triton.jit(do_not_specialize=["slot", "samples"])
+def _pack_frame_kernel(audio, slot, stop, finite, packed, samples, BLOCK: tl.constexpr):
+    stream = tl.program_id(0)
+    own = tl.load(slot + stream)
+    good = tl.load(finite + own).to(tl.int32)
+    out = packed + stream * (samples + 2)
+    for start in tl.range(0, samples, BLOCK):
+        sample = start + tl.arange(0, BLOCK)
+        inside = sample < samples
+        x = tl.load(audio + stream * samples + sample, mask=inside, other=0.0).to(tl.float32)
+        tl.store(out + sample, x, mask=inside)
+        good = tl.minimum(good, tl.min((tl.abs(x) < float("inf")).to(tl.int32), 0))
+    tl.store(out + samples, tl.load(stop + own).to(tl.float32))
+    tl.store(out + samples + 1, good.to(tl.float32))
+
+
 @triton.jit(do_not_specialize=["slot", "stride", "entries"])
 def _store_patch_kernel(
     latents,
-    stop_logits,
+    stopping,
+    stop_head,
     slot,
     patches,
     condition,
@@ -104,23 +229,32 @@ def _store_patch_kernel(
     entries,
     COUNT: tl.constexpr,
     BLOCK: tl.constexpr,
+    HIDDEN: tl.constexpr,
+    HIDDEN_BLOCK: tl.constexpr,
 ):
     stream = tl.program_id(0)
     own = tl.load(slot + stream)
+    channel = tl.arange(0, HIDDEN_BLOCK)
+    known = channel < HIDDEN
+    state = tl.load(stopping + stream * HIDDEN + channel, mask=known, other=0.0).to(tl.float32)
+    goes_on = tl.load(stop_head + channel, mask=known, other=0.0).to(tl.float32)
+    ends = tl.load(stop_head + HIDDEN + channel, mask=known, other=0.0).to(tl.float32)
+    # Logits are rounded to the dtype, as by a product of the library.
+    goes_on, ends = tl.sum(state * goes_on, 0), tl.sum(state * ends, 0)
+    dtype: tl.constexpr = stopping.dtype.element_ty
+    tl.store(stop + own, (ends.to(dtype) > goes_on.to(dtype)).to(tl.int8))
     element = tl.arange(0, BLOCK)
     inside = element < COUNT
     x = tl.load(latents + stream * COUNT + element, mask=inside, other=0.0)
     good = tl.min((tl.abs(x) < limit).to(tl.int32), 0)
     patch = tl.where(good != 0, x, 0.0)
     tl.store(condition + own * COUNT + element, patch.to(condition.dtype.element_ty), mask=inside)
-    continues, ends = tl.load(stop_logits + 2 * stream), tl.load(stop_logits + 2 * stream + 1)
-    tl.store(stop + own, (ends > continues).to(tl.int8))
     tl.store(finite + own, good.to(tl.int8))
     entry = tl.minimum(tl.load(patches + own * stride), entries - 1)
     tl.store(history + (own * entries + entry) * COUNT + element, patch.to(history.dtype.element_ty), mask=inside)
 
 
-@triton.jit(do_not_specialize=["slot", "stride"])
+@triton.jit(do_not_specialize=["slot", "stride", "scratch"])
 def _store_hidden_kernel(
     slot,
     semantic,
@@ -131,6 +265,7 @@ def _store_hidden_kernel(
     patches,
     step,
     stride,
+    scratch,
     COUNT: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
@@ -142,6 +277,7 @@ def _store_hidden_kernel(
     second = tl.load(acoustic + stream * COUNT + channel, mask=inside)
     tl.store(semantic_kept + own * COUNT + channel, first, mask=inside)
     tl.store(acoustic_kept + own * COUNT + channel, second, mask=inside)
-    tl.store(position + own * stride, tl.load(position + own * stride) + 1)
-    tl.store(patches + own * stride, tl.load(patches + own * stride) + 1)
-    tl.store(step + own * stride, tl.load(step + own * stride) + 1)
+    one = (own != scratch).to(tl.int64)
+    tl.store(position + own * stride, tl.load(position + own * stride) + one)
+    tl.store(patches + own * stride, tl.load(patches + own * stride) + one)
+    tl.store(step + own * stride, tl.load(step + own * stride) + one)

@@ -154,11 +154,24 @@ class StepRows:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The result of a step, on the device."""
+    """The result of a step, on the device, in one tensor for the host."""
 
-    audio: Tensor  # [b, samples_per_step] float32
-    stop: Tensor  # [b] bool: the model ends the speech with this frame; min_steps is not applied yet
-    finite: Tensor  # [b] bool: audio and latents are finite
+    packed: Tensor  # [b, samples_per_step + 2] float32: audio, then stop and finite as 0 or 1
+
+    @property
+    def audio(self) -> Tensor:
+        """[b, samples_per_step] float32."""
+        return self.packed[:, :-2]
+
+    @property
+    def stop(self) -> Tensor:
+        """[b] bool: the model ends the speech with this frame; min_steps is not applied yet."""
+        return self.packed[:, -2] != 0
+
+    @property
+    def finite(self) -> Tensor:
+        """[b] bool: audio and latents are finite."""
+        return self.packed[:, -1] != 0
 
 
 class Codec(ABC):

@@ -39,9 +39,10 @@ def load(directory: Path = TINY, **options) -> VoxCPM:
 
 
 class Driver:
-    """A model, a few slots, and separate pages for each slot."""
+    """A model, a few slots and the scratch slot, and separate pages for each slot."""
 
     def __init__(self, model: VoxCPM, slots: int = 3, positions: int = 256) -> None:
+        slots += 1
         layout, info, pages = model.layout, model.info, positions // PAGE
         shape = (layout.layers, 1 + slots * pages, PAGE, layout.heads, layout.head_dim)
         self.model, self.device = model, model.backend.device

@@ -151,9 +151,26 @@ def test_codec_and_stop_head(pair):
     )
     assert pair.fast.codec.decoder.dtype == torch.float16
     assert (fast - truth).abs().max() < 0.03 * truth.square().mean().sqrt()
-    hidden = random(16, pair.truth.config.lm_config.hidden_size)
-    logits = [model.networks.stop_logits(hidden.to(model.layout.dtype)) for model in (pair.fast, pair.truth)]
+    hidden, everyone = random(16, pair.truth.config.lm_config.hidden_size), torch.arange(16, device="cuda")
+    logits = []
+    for model in (pair.fast, pair.truth):
+        state = hidden.to(model.layout.dtype)
+        logits.append(model.networks.stop_head(model.maps.conditioning(everyone, state, state)[1]))
     assert cosine(*logits) > COSINE
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("rows", [1, 8, 64, ROWS])
+def test_maps_between_the_networks(pair, rows):
+    c = pair.truth.config.lm_config.hidden_size
+    slot, semantic, acoustic = torch.randperm(ROWS, device="cuda")[:rows], random(ROWS, c), random(ROWS, c)
+
+    def run(model):
+        states = [x.to(model.layout.dtype) for x in (semantic, acoustic)]
+        return *model.maps.conditioning(slot, *states), model.maps.quantize(states[0][slot])
+
+    for fast, truth in zip(run(pair.fast), run(pair.truth), strict=True):
+        assert cosine(fast, truth) > COSINE
 
 
 def clone_state(state, model):

@@ -77,11 +77,13 @@ def test_language_models(tiny, modules, name):
 
 
 def test_projections(tiny, modules):
+    def stop_logits(semantic: torch.Tensor) -> torch.Tensor:
+        everyone = torch.arange(len(semantic))
+        return tiny.networks.stop_head(tiny.networks.conditioning(everyone, semantic, semantic)[1])
+
     assert (tiny.networks.fusion is None) == ("fusion.input" not in modules)
     for name in ("fsq", "stop", "enc_to_lm", "lm_to_dit", "res_to_dit", "fusion"):
-        module = {"fsq": tiny.networks.quantize, "stop": tiny.networks.stop_logits}.get(name) or getattr(
-            tiny.networks, name
-        )
+        module = {"fsq": tiny.networks.quantize, "stop": stop_logits}.get(name) or getattr(tiny.networks, name)
         if module is not None:
             close(module(modules[f"{name}.input"]), modules[f"{name}.output"])
 

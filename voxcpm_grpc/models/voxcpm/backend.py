@@ -6,7 +6,7 @@ imported inside the function that chooses it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -32,6 +32,8 @@ from voxcpm_grpc.models.voxcpm.local import LocDiT, LocEnc, PatchEncoder
 from voxcpm_grpc.models.voxcpm.vae import Decoder, StreamingDecoder, StreamingNet
 
 if TYPE_CHECKING:
+    from voxcpm_grpc.models.voxcpm.fused_maps import FusedMaps
+    from voxcpm_grpc.models.voxcpm.networks import Networks
     from voxcpm_grpc.models.voxcpm.single_row import SingleRow
 
 
@@ -45,8 +47,7 @@ class Backend:
     ops: Ops
     quantize: bool  # the layers of the language models have weights of 8 bits
     noise: PatchNoise
-    store_patch: Callable[..., None]  # `kernels.reference.store_patch`, or a kernel
-    store_hidden: Callable[..., None]
+    slots: ModuleType  # `kernels.reference` or `kernels.slot_state`: the state of slots between the parts of a step
     fused: bool  # the flow loop uses kernels
     persistent: bool  # with `fused`, one launch each for the networks of a single stream, where kernels serve
     codec_dtype: torch.dtype  # of the codec's decoder
@@ -85,6 +86,14 @@ class Backend:
 
         return single_row(stack)
 
+    def maps(self, networks: Networks) -> Networks | FusedMaps:
+        """The maps between the networks, with the weights of `networks`."""
+        if not self.fused or not _is_hopper(self.device):
+            return networks
+        from voxcpm_grpc.models.voxcpm.fused_maps import fused_maps
+
+        return fused_maps(networks) or networks
+
     def decoder(self, net: StreamingDecoder) -> Decoder:
         """The codec's decoder, with the weights of `net`."""
         return with_cpu_modules(net) if self.device.type == "cpu" else choose_decoder(net, self.codec_dtype)
@@ -103,7 +112,6 @@ def choose_backend(options: LoadOptions, frames: int, channels: int) -> Backend:
     half_on_gpu = device.type == "cuda" and dtype.itemsize == 2
     fused = half_on_gpu if options.fused is None else options.fused
     quantize = _quantizes(options.quantization, device)
-    slot_state = _choose_slot_state(fused)
     fast_codec = device.type == "cuda" and dtype != torch.float32
     return Backend(
         device=device,
@@ -112,8 +120,7 @@ def choose_backend(options: LoadOptions, frames: int, channels: int) -> Backend:
         ops=choose_ops(fused, device, packed=options.fused is None and dtype == torch.float32 and not quantize),
         quantize=quantize,
         noise=_choose_noise(options.recorded_noise, frames, channels, device),
-        store_patch=slot_state.store_patch,
-        store_hidden=slot_state.store_hidden,
+        slots=_choose_slot_state(fused),
         fused=fused,
         persistent=options.persistent and device.type == "cuda",
         codec_dtype=options.codec_dtype or (torch.float16 if fast_codec else torch.float32),
@@ -160,7 +167,7 @@ def choose_ops(fused: bool, device: torch.device, *, packed: bool = False) -> Op
     from voxcpm_grpc.layers.fused import TritonOps
 
     # The tiles need the shared memory and the matrix unit of Hopper.
-    return TritonOps(device, tiled=device.type == "cuda" and torch.cuda.get_device_capability(device)[0] == 9)
+    return TritonOps(device, tiled=_is_hopper(device))
 
 
 def choose_decoder(net: StreamingDecoder, dtype: torch.dtype) -> Decoder:
@@ -173,6 +180,10 @@ def choose_decoder(net: StreamingDecoder, dtype: torch.dtype) -> Decoder:
     from voxcpm_grpc.models.voxcpm.fused_vae import FusedDecoder
 
     return FusedDecoder(net, dtype)
+
+
+def _is_hopper(device: torch.device) -> bool:
+    return device.type == "cuda" and torch.cuda.get_device_capability(device)[0] == 9
 
 
 def _quantizes(name: str, device: torch.device) -> bool:

@@ -68,6 +68,7 @@ class VoxCPM(SpeechModel):
         self.networks, self.flow, self.encode_patch, self.backend = networks, flow, encode_patch, backend
         self.codec = self._codec = codec
         self._bank = bank
+        self.maps = backend.maps(networks)
         self._single_base = backend.single_row(networks.base)
         self._single_residual = backend.single_row(networks.residual)
         self.compile_command = compile_command
@@ -142,10 +143,10 @@ class VoxCPM(SpeechModel):
         else:
             audio, x = torch.where(is_audio, encoded, 0), torch.where(is_audio, encoded, x)
         adapter = state.adapter[rows.slot] if adapted else None
-        rotate = None if self.config.lm_config.no_rope else self.rope.at(rows.position)
+        rotate = self.rope.at(rows.position)
         semantic = self._base(x, rotate, kv, rows.paged, adapter)
-        semantic = torch.where(is_audio, self.networks.quantize(semantic), semantic)
-        acoustic = self._residual(semantic, audio, rows.position, kv, rows.paged, adapter)
+        semantic = torch.where(is_audio, self.maps.quantize(semantic), semantic)
+        acoustic = self._residual(semantic, audio, rotate, kv, rows.paged, adapter)
         own.semantic.index_copy_(0, rows.last_slot, semantic[rows.last])
         own.acoustic.index_copy_(0, rows.last_slot, acoustic[rows.last])
 
@@ -153,23 +154,22 @@ class VoxCPM(SpeechModel):
     def generate_patch(self, slot: Tensor, timesteps: int, state: SlotState, *, adapted: bool = False) -> None:
         own: VoxCPMState = state.model
         adapter = state.adapter[slot] if adapted else None
-        semantic, acoustic = own.semantic[slot], own.acoustic[slot]  # [b, c]
-        stop_logits = self.networks.stop_logits(semantic)
-        mu = self.networks.mu(semantic, acoustic, adapter)  # [b, m, e]
         points = state.seed, state.turn, state.segment, state.step
         noise = self.backend.noise(slot, *points, state.temperature)  # float32 [b, P, D]
-        latents = self.flow(noise, mu, own.condition[slot], state.cfg[slot], timesteps, adapter)  # [b, P, D]
+        condition, cfg = self.backend.slots.read_patch(slot, own.condition, state.cfg)
+        mu, stopping = self.maps.conditioning(slot, own.semantic, own.acoustic, adapter)  # [b, m, e] and [b, c]
+        latents = self.flow(noise, mu, condition, cfg, timesteps, adapter)  # [b, P, D]
         # A stream with a broken patch ends. The patch becomes zeros, because broken values in the KV cache could reach
         # the next owner of its pages.
-        # Padding rows share the scratch slot, whose counters are never reset.
         kept = own.condition, own.stop, own.finite, state.history
-        self.backend.store_patch(latents.contiguous(), stop_logits, slot, state.patches, *kept, MAX_LATENT)
+        ends = stopping, self.networks.stop_head.weight
+        self.backend.slots.store_patch(latents.contiguous(), *ends, slot, state.patches, *kept, MAX_LATENT)
 
     @torch.inference_mode()
     def decode_patch(self, slot: Tensor, state: SlotState) -> Frame:
         own: VoxCPMState = state.model
         audio = self._codec.decoder.decode(own.condition[slot][:, None], own.codec, slot)  # [b, samples]
-        return Frame(audio=audio, stop=own.stop[slot], finite=audio.isfinite().all(1) & own.finite[slot])
+        return Frame(self.backend.slots.pack_frame(audio, slot, own.stop, own.finite))
 
     @torch.inference_mode()
     def advance(
@@ -185,16 +185,18 @@ class VoxCPM(SpeechModel):
         slot = rows.slot
         adapter = state.adapter[slot] if adapted else None
         position = rows.position
-        audio = self.networks.enc_to_lm(self.encode_patch(own.condition[slot]), adapter)
+        patch, cos, sin = self.backend.slots.read_step(slot, position, own.condition, self.rope.cos, self.rope.sin)
+        audio = self.networks.enc_to_lm(self.encode_patch(patch), adapter)
         if decoded is not None and self._single_base is not None and self._single_base.serves(rows.paged, adapter):
             decoded.wait()
-        rotate = None if self.config.lm_config.no_rope else self.rope.at(position)
-        semantic = self.networks.quantize(self._base(audio, rotate, kv, rows.paged, adapter))
-        acoustic = self._residual(semantic, audio, position, kv, rows.paged, adapter)
+        rotate = Rotation(cos, sin)
+        semantic = self.maps.quantize(self._base(audio, rotate, kv, rows.paged, adapter))
+        acoustic = self._residual(semantic, audio, rotate, kv, rows.paged, adapter)
         kept, counters = (own.semantic, own.acoustic), (state.position, state.patches, state.step)
-        self.backend.store_hidden(slot, (semantic, acoustic), kept, counters)
+        self.backend.slots.store_hidden(slot, (semantic, acoustic), kept, counters)
 
-    def _base(self, x: Tensor, rotate: Rotation | None, kv: PagedKV, rows: PagedRows, adapter: Tensor | None) -> Tensor:
+    def _base(self, x: Tensor, rotation: Rotation, kv: PagedKV, rows: PagedRows, adapter: Tensor | None) -> Tensor:
+        rotate = None if self.config.lm_config.no_rope else rotation
         layers = kv.layers(0, self.config.base.layers)
         if self._single_base is not None and self._single_base.serves(rows, adapter):
             return self._single_base(x, layers, rows, rotate)
@@ -205,12 +207,12 @@ class VoxCPM(SpeechModel):
         self,
         semantic: Tensor,
         audio: Tensor,
-        position: Tensor,
+        rotation: Rotation,
         kv: PagedKV,
         rows: PagedRows,
         adapter: Tensor | None,
     ) -> Tensor:
-        rotate = self.rope.at(position) if self.config.residual_rotates else None
+        rotate = rotation if self.config.residual_rotates else None
         layers = kv.layers(self.config.base.layers, self.layout.layers)
         x = self.networks.residual_input(semantic, audio, adapter)
         if self._single_residual is not None and self._single_residual.serves(rows, adapter):

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from voxcpm_grpc.kernels import reference
 from voxcpm_grpc.layers.linear import Linear
 from voxcpm_grpc.layers.rope import identity_rope
 from voxcpm_grpc.layers.transformer import Transformer
@@ -29,7 +30,7 @@ class ScalarQuantizer:
         self.out_proj = Linear.load(weights, "out_proj", hidden, latent)
 
     def __call__(self, x: Tensor) -> Tensor:
-        return self.out_proj(torch.round(torch.tanh(self.in_proj(x)) * self.scale) / self.scale)
+        return self.out_proj(reference.quantize(self.in_proj(x), self.scale))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +51,7 @@ class Networks:
     res_to_dit: Linear
     fusion: Linear | None  # of VoxCPM2; the first generation adds what VoxCPM2 concatenates
     stop_proj: Linear
-    stop_head: Linear
+    stop_head: Linear  # logits [b, 2]: the speech continues after the next patch, or ends with it
 
     def residual_input(self, semantic: Tensor, audio: Tensor, adapter: Tensor | None = None) -> Tensor:
         """Inputs [t, c] of the residual language model: outputs of the base model, and the audio part of its inputs."""
@@ -61,9 +62,15 @@ class Networks:
         parts = self.lm_to_dit(semantic, adapter), self.res_to_dit(acoustic, adapter)
         return (parts[0] + parts[1])[:, None] if self.fusion is None else torch.stack(parts, dim=1)
 
-    def stop_logits(self, semantic: Tensor) -> Tensor:
-        """Logits [b, 2] of hidden states [b, c]: the speech continues after the next patch, or ends with it."""
-        return self.stop_head(F.silu(self.stop_proj(semantic)))
+    def conditioning(
+        self, slot: Tensor, semantic: Tensor, acoustic: Tensor, adapter: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """The mu tokens of these slots [b], and their inputs [b, c] of `stop_head`.
+
+        The outputs of both language models are those of all slots, [n, c] each.
+        """
+        semantic = semantic[slot]
+        return self.mu(semantic, acoustic[slot], adapter), F.silu(self.stop_proj(semantic))
 
 
 def read_networks(config: VoxCPMConfig, weights: Weights, backend: Backend) -> Networks:
