@@ -70,23 +70,33 @@ class PackedChunks:
     def __len__(self) -> int:
         return len(self.token)
 
+    @property
+    def audio_columns(self) -> np.ndarray:
+        """The rows, slots and patches of audio rows, [3, a]."""
+        return np.stack([self.audio, self.audio_slot, self.audio_patch])
+
     def padded(self, rows: int, sequences: int, scratch: int) -> np.ndarray:
         """The input of `prefill_rows`, with padding rows that write to the scratch page and belong to no sequence."""
-        is_audio = np.zeros(rows, np.int64)
+        flat = np.zeros(flat_size(rows, sequences), np.int64)
+        is_audio = flat[4 * rows : 5 * rows]
         is_audio[self.audio] = 1
-        parts = [
-            _pad(self.token, rows, 0),
-            _pad(self.position, rows, 0),
-            _pad(self.row_slot, rows, scratch),
-            _pad(self.write, rows, SCRATCH_PAGE),
-            is_audio,
-            _pad(self.offsets, sequences + 1, len(self)),
-            _pad(self.slot, sequences, scratch),
-            _pad(self.context, sequences, 0),
-            _pad(self.last, sequences, 0),
-            _pad(self.last_slot, sequences, scratch),
-        ]
-        return np.concatenate(parts)
+        start = 0
+        for values, size, fill in (
+            (self.token, rows, 0),
+            (self.position, rows, 0),
+            (self.row_slot, rows, scratch),
+            (self.write, rows, SCRATCH_PAGE),
+            (is_audio, rows, 0),
+            (self.offsets, sequences + 1, len(self)),
+            (self.slot, sequences, scratch),
+            (self.context, sequences, 0),
+            (self.last, sequences, 0),
+            (self.last_slot, sequences, scratch),
+        ):
+            flat[start : start + len(values)] = values
+            flat[start + len(values) : start + size] = fill
+            start += size
+        return flat
 
 
 def pack(chunks: list[PrefillChunk], page_size: int, steps: Listed[Sequence] = ()) -> PackedChunks:
@@ -141,8 +151,7 @@ def prefill_rows(
     flat: Tensor, rows: int, sequences: int, state: SlotState, page_size: int, longest: int, fresh: bool
 ) -> PrefillRows:
     """The rows in `flat`, int64 on the device, which `PackedChunks.padded` has filled."""
-    sizes = [*5 * [rows], sequences + 1, *4 * [sequences]]
-    token, position, row_slot, write, is_audio, offsets, slot, context, last, last_slot = flat.split(sizes)
+    token, position, row_slot, write, is_audio, offsets, slot, context, last, last_slot = flat.split(_flat_sizes(rows, sequences))
     paged = PagedRows(
         cu_seqlens=offsets.int(),
         context=context.int(),
@@ -163,5 +172,10 @@ def prefill_rows(
     )
 
 
-def _pad(values: np.ndarray, size: int, fill: int) -> np.ndarray:
-    return np.concatenate([values, np.full(size - len(values), fill, np.int64)])
+def flat_size(rows: int, sequences: int) -> int:
+    """The length of the result of `PackedChunks.padded`."""
+    return sum(_flat_sizes(rows, sequences))
+
+
+def _flat_sizes(rows: int, sequences: int) -> list[int]:
+    return [*5 * [rows], sequences + 1, *4 * [sequences]]

@@ -19,9 +19,10 @@ from voxcpm_grpc.engine.batch import Batch, PrefillChunk
 from voxcpm_grpc.engine.graph import MAX_PATCHES, StepGraph, batch_buckets, patch_buckets, token_buckets
 from voxcpm_grpc.engine.host_copy import HostCopy, SavedSlot
 from voxcpm_grpc.engine.kv_cache import allocate_kv
-from voxcpm_grpc.engine.rows import PackedChunks, pack, prefill_rows, step_rows
+from voxcpm_grpc.engine.rows import PackedChunks, flat_size, pack, prefill_rows, step_rows
 from voxcpm_grpc.engine.sequence import Sequence
 from voxcpm_grpc.engine.slots import PaddedSlots, Slots
+from voxcpm_grpc.engine.staging import Staging
 from voxcpm_grpc.kernels.graph import GraphPool, Priority
 from voxcpm_grpc.kernels.precompile import precompile
 from voxcpm_grpc.models.base import SpeechModel, StepRows, upload
@@ -62,7 +63,8 @@ class Runner:
         self.model = model
         self.slots = slots
         self.kv = kv
-        self._graphs = None if graph_tokens is None else _Graphs(model, slots, kv, graph_tokens)
+        self._staging = Staging(slots, graph_tokens or 0)
+        self._graphs = None if graph_tokens is None else _Graphs(model, slots, kv, graph_tokens, self._staging)
         self._decoded: set[int | None] = set()  # the slots of the last round, whose audio may still be decoded
         self.codec = model.codec if graph_tokens is None else model.codec.capture()
 
@@ -124,15 +126,19 @@ class Runner:
         for sequence in batch.restored:
             assert sequence.slot is not None and sequence.saved
             self.slots.restore(sequence.slot, sequence.saved, sequence.place)
-        self.slots.write_block_table(list(batch.sequences))
+        packed = pack(batch.chunks, self.kv.page_size, steps) if batch.chunks or steps else None
+        numbers = self.slots.new_pages(batch.sequences), self.slots.opening(batch.opened)
+        rows = () if packed is None else (self._padded(packed), packed.audio_columns)
+        *on_device, pages, opening = self._staging.upload(*rows, *numbers)
+        self.slots.write_pages(pages)
         adapted = any(sequence.lora for sequence in (*steps, *batch.sequences))
         read = adapted or any(len(sequence.prompt.patches) for sequence in batch.opened)
         if read:  # the prefill reads the adapters or the patches of all its slots
-            self._open(batch.opened)
-        if batch.chunks or steps:
-            self._prefill_rows(batch.chunks, steps)
+            self._open(batch.opened, opening)
+        if packed is not None:
+            self._prefill_rows(packed, on_device, batch.chunks, steps)
         if not read:  # a GPU prefills meanwhile
-            self._open(batch.opened)
+            self._open(batch.opened, opening)
 
     @torch.inference_mode()
     def generated(self, sequence: Sequence) -> HostCopy:
@@ -141,27 +147,36 @@ class Runner:
         history = self.slots.state.history[sequence.slot, start : start + sequence.delivered]
         return HostCopy(history.float().clone())
 
-    def _open(self, sequences: list[Sequence]) -> None:
+    def _padded(self, packed: PackedChunks) -> np.ndarray:
+        if self._graphs is not None:
+            return self._graphs.padded(packed)
+        return packed.padded(len(packed), len(packed.slot), 0)
+
+    def _open(self, sequences: list[Sequence], content: Tensor) -> None:
         if not sequences:
             return
-        self.model.open(self.slots.open(sequences), self.slots.state)
+        self.model.open(self.slots.open(sequences, content), self.slots.state)
         for sequence in sequences:
             if sequence.prompt.primer:
                 assert sequence.slot is not None
                 self.model.prime(sequence.slot, self.slots.state, sequence.prompt.primer)
 
-    def _prefill_rows(self, chunks: list[PrefillChunk], steps: Listed[Sequence]) -> None:
-        packed, state = pack(chunks, self.kv.page_size, steps), self.slots.state
+    def _prefill_rows(
+        self, packed: PackedChunks, on_device: list[Tensor], chunks: list[PrefillChunk], steps: Listed[Sequence]
+    ) -> None:
+        """Prefill rows, whose padded form and `audio_columns` are on the device."""
+        flat, (index, slot, patch) = on_device
+        state = self.slots.state
         adapted = _adapted("reads", *steps, *(chunk.sequence for chunk in chunks))
-        audio = self._encode_history(packed, adapted=adapted) if len(packed.audio) else None
+        results = self._encode_history(slot, patch, adapted=adapted) if len(index) else None
         if self._graphs is not None:
-            self._graphs.prefill(packed, audio, adapted=adapted)
+            if results is not None:
+                self._graphs.encoded.index_copy_(0, index, results)
+            self._graphs.prefill(len(packed), adapted=adapted)
             return
         encoded = None
-        if audio is not None:
-            index, results = audio
+        if results is not None:
             encoded = results.new_zeros(len(packed), *results.shape[1:]).index_copy_(0, index, results)
-        flat = upload(torch.from_numpy(packed.padded(len(packed), len(packed.slot), 0)), self.slots.device)
         rows = prefill_rows(
             flat,
             len(packed),
@@ -176,17 +191,12 @@ class Runner:
         rows = replace(rows, last=rows.last[:starting], last_slot=rows.last_slot[:starting])
         self.model.prefill(rows, encoded, state, self.kv, adapted=adapted)
 
-    def _encode_history(self, packed: PackedChunks, *, adapted: bool) -> tuple[Tensor, Tensor]:
-        """The audio rows [a], and the results of `SpeechModel.encode_history` for them [a, ...]."""
-        columns = np.stack([packed.audio, packed.audio_slot, packed.audio_patch])
-        audio, *where = upload(torch.from_numpy(columns), self.slots.device)
-        parts = zip(where[0].split(MAX_PATCHES), where[1].split(MAX_PATCHES), strict=True)
+    def _encode_history(self, slot: Tensor, patch: Tensor, *, adapted: bool) -> Tensor:
+        """`SpeechModel.encode_history` of any number of patches."""
+        parts = zip(slot.split(MAX_PATCHES), patch.split(MAX_PATCHES), strict=True)
         if self._graphs is not None:
-            return audio, torch.cat([self._graphs.encode(slot, patch, adapted=adapted) for slot, patch in parts])
-        state = self.slots.state
-        return audio, torch.cat(
-            [self.model.encode_history(slot, patch, state, adapted=adapted) for slot, patch in parts]
-        )
+            return torch.cat([self._graphs.encode(*part, adapted=adapted) for part in parts])
+        return torch.cat([self.model.encode_history(*part, self.slots.state, adapted=adapted) for part in parts])
 
     def _generate(self, group: list[Sequence], timesteps: int) -> HostCopy:
         """Generate and decode a patch of these sequences. The copy of the frames does not wait for later launches."""
@@ -288,7 +298,8 @@ class _Graphs:
     """
 
     @torch.inference_mode()
-    def __init__(self, model: SpeechModel, slots: Slots, kv: PagedKV, prefill_tokens: int) -> None:
+    def __init__(self, model: SpeechModel, slots: Slots, kv: PagedKV, prefill_tokens: int, staging: Staging) -> None:
+        """Prefills read the result of `padded` from the start of the memory of `staging`."""
         self.slots = slots
         self.scratch = len(slots.state.seed) - 1
         state, device = slots.state, slots.device
@@ -297,12 +308,7 @@ class _Graphs:
         slot = self._padded.rows
         patches = patch_buckets(prefill_tokens)
         self._history = torch.zeros(2, patches[-1], dtype=torch.int64, device=device)  # slots and patches to encode
-        self._flat = {
-            count: torch.from_numpy(pack([], kv.page_size).padded(count, self._sequences(count), self.scratch)).to(
-                device
-            )
-            for count in token_buckets(prefill_tokens)
-        }
+        tokens = token_buckets(prefill_tokens)
 
         def generate(count: int, timesteps: int, *, adapted: bool) -> None:
             model.generate_patch(slot[:count], timesteps, state, adapted=adapted)
@@ -312,32 +318,30 @@ class _Graphs:
             model.advance(rows, state, kv, adapted=adapted, decoded=self._decoded)
 
         def prefill(count: int, *, adapted: bool) -> None:
-            rows = prefill_rows(
-                self._flat[count], count, self._sequences(count), state, kv.page_size, longest, fresh=False
-            )
-            model.prefill(rows, self._encoded[:count], state, kv, adapted=adapted)
+            sequences = self._sequences(count)
+            flat = staging.memory[: flat_size(count, sequences)]
+            rows = prefill_rows(flat, count, sequences, state, kv.page_size, longest, fresh=False)
+            model.prefill(rows, self.encoded[:count], state, kv, adapted=adapted)
 
         def encode(count: int, *, adapted: bool) -> Tensor:
             return model.encode_history(self._history[0, :count], self._history[1, :count], state, adapted=adapted)
 
         encoded = encode(1, adapted=False)
-        self._encoded = encoded.new_zeros(prefill_tokens, *encoded.shape[1:])  # at the audio rows of a prefill
+        self.encoded = encoded.new_zeros(prefill_tokens, *encoded.shape[1:])  # at the audio rows of a prefill
         steps, audio = GraphPool(Priority.STEP, device), GraphPool(Priority.AUDIO, device)
         sizes = batch_buckets(self.scratch)
         kinds = (False, True) if model.places else (False,)
-        per_kind = len(self._flat) + len(patches) + (len(model.info.timesteps) + 1) * len(sizes)
+        per_kind = len(tokens) + len(patches) + (len(model.info.timesteps) + 1) * len(sizes)
         graphs = len(kinds) * per_kind + len(sizes)
         captured = progress.counting("CUDA graphs are being captured", graphs)
 
         def capture(call: Callable[..., T], sizes: list[int], **options: int) -> dict[bool, StepGraph[T]]:
             return {kind: StepGraph(partial(call, adapted=kind, **options), sizes, steps, captured) for kind in kinds}
 
-        self._prefill = capture(prefill, list(self._flat))
+        self._prefill = capture(prefill, tokens)
         self._encode = capture(encode, patches)
         self._generate = {n: capture(generate, sizes, timesteps=n) for n in model.info.timesteps}
-        self._decode = StepGraph(
-            lambda count: model.decode_patch(slot[:count], state).packed, sizes, audio, captured
-        )
+        self._decode = StepGraph(lambda count: model.decode_patch(slot[:count], state).packed, sizes, audio, captured)
         self._audio_stream = audio.stream
         # After the last audio. Captured kernels wait for its last record before the replay.
         self._decoded = torch.cuda.Event(external=True)
@@ -356,13 +360,13 @@ class _Graphs:
         self._history[1, :count].copy_(patch)
         return self._encode[adapted].replay(count)[:count].clone()
 
-    def prefill(self, packed: PackedChunks, audio: tuple[Tensor, Tensor] | None, *, adapted: bool) -> None:
-        """Prefill rows. `audio` are the audio rows [a] and their encoded patches [a, ...]."""
-        count = self._prefill[adapted].bucket(len(packed))
-        padded = packed.padded(count, self._sequences(count), self.scratch)
-        self._flat[count].copy_(upload(torch.from_numpy(padded), self.slots.device))
-        if audio is not None:
-            self._encoded.index_copy_(0, *audio)
+    def padded(self, packed: PackedChunks) -> np.ndarray:
+        """The rows of a prefill, with padding rows up to a captured size."""
+        count = self._prefill[False].bucket(len(packed))
+        return packed.padded(count, self._sequences(count), self.scratch)
+
+    def prefill(self, count: int, *, adapted: bool) -> None:
+        """Prefill `count` rows, whose encoded patches are in `encoded` at audio rows."""
         self._prefill[adapted].replay(count)
 
     def wait_for_audio(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -16,6 +17,7 @@ from voxcpm_grpc.models.base import SlotState, SpeechModel, upload
 # The numbers of a slot that are written when a stream opens, one int64 each, in this order.
 NUMBERS = ("seed", "turn", "segment", "step", "position", "patches", "adapter")
 STRENGTHS = ("cfg", "temperature")  # two float32 behind them, in the place of another int64
+OPENING = 1 + len(NUMBERS) + 1  # numbers of a new stream: its slot before these
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +46,24 @@ class Slots:
         state.adapter.fill_(NO_PLACE)
         return cls(state, numbers, device)
 
-    def open(self, sequences: list[Sequence]) -> Tensor:
-        """Write the state of new streams except their pages, and return their slots [o]."""
-        content = np.zeros((len(sequences), 1 + self.numbers.shape[1]), np.int64)
+    def opening(self, sequences: list[Sequence]) -> np.ndarray:
+        """The slots of new streams, each followed by its row of `numbers`, int64 [o, 9]."""
+        content = np.zeros((len(sequences), OPENING), np.int64)
         for row, sequence in zip(content, sequences, strict=True):
             assert sequence.slot is not None
             request, sampling, prompt = sequence.request, sequence.request.sampling, sequence.prompt
             lengths = (len(prompt), len(prompt.patches))
             row[:-1] = (sequence.slot, sampling.seed, request.turn, request.segment, 0, *lengths, sequence.place)
             row[-1:].view(np.float32)[:] = (sampling.cfg_value, sampling.temperature)
-        uploaded = upload(torch.from_numpy(content), self.device)
-        slots = uploaded[:, 0].contiguous()
-        self.numbers.index_copy_(0, slots, uploaded[:, 1:])
+        return content
+
+    def open(self, sequences: list[Sequence], content: Tensor) -> Tensor:
+        """Write the state of new streams except their pages, and return their slots [o].
+
+        `content` is the result of `opening` on the device.
+        """
+        slots = content[:, 0].contiguous()
+        self.numbers.index_copy_(0, slots, content[:, 1:])
         for sequence in sequences:
             if len(sequence.prompt.patches):
                 patches = upload(torch.from_numpy(np.ascontiguousarray(sequence.prompt.patches)), self.device)
@@ -97,20 +105,25 @@ class Slots:
         rows = [*(tensor[slot : slot + 1] for tensor in tensors), self.state.history[slot, :patches]]
         return sorted(rows, key=Tensor.element_size, reverse=True)
 
-    def write_block_table(self, sequences: list[Sequence]) -> None:
-        """Write the new pages of all sequences to the block table, in one write."""
-        rows, columns, pages = [], [], []
+    def new_pages(self, sequences: Iterable[Sequence]) -> np.ndarray:
+        """The places of all new pages in the flat block table, and the pages, int64 [2, n]."""
+        places: list[int] = []
+        pages: list[int] = []
         for sequence in sequences:
             fresh = sequence.pages[sequence.uploaded_pages :]
-            rows += [sequence.slot] * len(fresh)
-            columns += range(sequence.uploaded_pages, len(sequence.pages))
-            pages += fresh
-            sequence.uploaded_pages = len(sequence.pages)
-        if rows:
-            table = self.state.block_table
-            flat = np.array(rows) * table.shape[1] + np.array(columns)
-            where, content = upload(torch.from_numpy(np.stack([flat, pages])), self.device)
-            table.view(-1).index_copy_(0, where, content.int())
+            if fresh:
+                assert sequence.slot is not None
+                first = sequence.slot * self.state.block_table.shape[1] + sequence.uploaded_pages
+                places += range(first, first + len(fresh))
+                pages += fresh
+                sequence.uploaded_pages = len(sequence.pages)
+        return np.array([places, pages], np.int64)
+
+    def write_pages(self, new: Tensor) -> None:
+        """Write the result of `new_pages`, which is on the device, to the block table."""
+        if new.numel():
+            where, pages = new
+            self.state.block_table.view(-1).index_copy_(0, where, pages.int())
 
 
 def number_columns(numbers: Tensor) -> dict[str, Tensor]:

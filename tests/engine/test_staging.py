@@ -1,0 +1,55 @@
+"""Numbers of the host reach the device unchanged, also while the device still reads earlier ones."""
+
+import numpy as np
+import pytest
+import torch
+from support.checkpoints import TINY
+
+from voxcpm_grpc.engine.slots import Slots
+from voxcpm_grpc.engine.staging import Staging
+from voxcpm_grpc.models.base import LoadOptions
+from voxcpm_grpc.models.families import load_model
+
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+
+
+@pytest.fixture(params=DEVICES)
+def staging(request) -> Staging:
+    device = torch.device(request.param)
+    model = load_model(TINY, LoadOptions(device=device, dtype=torch.float32, attention="reference", max_slots=2))
+    return Staging(Slots.allocate(model, 2, 4, device), 8)
+
+
+def test_arrays_lie_one_after_another(staging):
+    arrays = np.arange(5), np.zeros((2, 0), np.int64), np.arange(6).reshape(2, 3) + 10
+    parts = staging.upload(*arrays)
+    for part, array in zip(parts, arrays, strict=True):
+        assert np.array_equal(part.cpu(), array)
+    assert staging.memory[:11].tolist() == [*range(5), *range(10, 16)]
+    assert parts[0].data_ptr() == staging.memory.data_ptr()
+
+
+def test_nothing_can_be_uploaded(staging):
+    (part,) = staging.upload(np.zeros((0, 9), np.int64))
+    assert part.shape == (0, 9)
+
+
+def test_memory_grows_for_a_larger_upload(staging):
+    size = len(staging.memory) + 1
+    for start in (0, 1):
+        (part,) = staging.upload(np.arange(start, start + size))
+        assert part.tolist() == list(range(start, start + size))
+
+
+def test_uploads_do_not_wait_for_the_device_and_keep_their_numbers(staging):
+    seen, cuda = [], staging.memory.is_cuda
+    staging.upload(np.full(7, -1))
+    if cuda:
+        torch.cuda._sleep(400_000_000)
+        slept = torch.cuda.Event()
+        slept.record()
+    for number in range(20):
+        (part,) = staging.upload(np.full(7, number))
+        seen.append(part.clone())
+    assert not (cuda and slept.query())
+    assert [part.tolist() for part in seen] == [[number] * 7 for number in range(20)]
