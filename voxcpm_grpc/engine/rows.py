@@ -101,57 +101,63 @@ class PackedChunks:
 
 def pack(chunks: list[PrefillChunk], page_size: int, steps: Listed[Sequence] = ()) -> PackedChunks:
     """One row for each of `steps`, the patch that it has just generated, and then the rows of chunks."""
-    counts = [1] * len(steps) + [chunk.stop - chunk.start for chunk in chunks]
-    offsets = [0, *accumulate(counts)]
-    columns = [[column] for column in _patch_columns(steps, page_size)]
+    sequences = [*steps, *(chunk.sequence for chunk in chunks)]
+    starts = [*(s.length - 1 for s in steps), *(chunk.start for chunk in chunks)]
+    stops = [*(s.length for s in steps), *(chunk.stop for chunk in chunks)]
+    counts = [stop - start for start, stop in zip(starts, stops, strict=True)]
+    offsets = np.array([0, *accumulate(counts)], np.int64)
+    each = np.repeat(np.arange(len(counts)), np.array(counts, np.int64))  # [t], of the sequences
+    position = np.arange(offsets[-1]) + (np.array(starts, np.int64) - offsets[:-1])[each]
+    pages = np.array([page for sequence in sequences for page in sequence.pages], np.int64)
+    first = np.array([0, *accumulate(len(sequence.pages) for sequence in sequences)], np.int64)
+    write = pages[first[each] + position // page_size] * page_size + position % page_size
+    slot = np.array([sequence.slot for sequence in sequences], np.int64)
+    token = np.zeros(offsets[-1], np.int64)
+    audio, patch = (
+        [np.arange(len(steps))],
+        [np.array([len(s.prompt.patches) + s.launched - 1 for s in steps], np.int64)],
+    )
     for chunk, offset in zip(chunks, offsets[len(steps) :], strict=False):
-        sequence, prompt = chunk.sequence, chunk.sequence.prompt
-        part, position = slice(chunk.start, chunk.stop), np.arange(chunk.start, chunk.stop)
-        generated = max(0, chunk.stop - len(prompt))
-        token = np.concatenate([prompt.tokens, np.zeros(generated, np.int64)])[part]
-        audio = np.concatenate([prompt.audio, np.ones(generated, bool)])
-        patch = (np.cumsum(audio) - 1)[part]
-        audio_rows = np.flatnonzero(audio[part])
-        pages = np.asarray(sequence.pages)
-        write = pages[position // page_size] * page_size + position % page_size
-        added = (
-            token,
-            audio_rows + offset,
-            np.full(len(audio_rows), sequence.slot),
-            patch[audio_rows],
-            position,
-            write,
-        )
-        for column, values in zip(columns, added, strict=True):
-            column.append(values)
-    starting = [*range(len(steps)), *(i for i, chunk in enumerate(chunks, len(steps)) if chunk.starts_generation)]
-    slot = np.array([sequence.slot for sequence in (*steps, *(chunk.sequence for chunk in chunks))], np.int64)
+        prompt = chunk.sequence.prompt
+        known = prompt.tokens[chunk.start : chunk.stop]
+        token[offset : offset + len(known)] = known
+        if len(prompt.patches) or chunk.stop > len(prompt):
+            rows, of_history = _audio(chunk)
+            audio.append(rows + offset)
+            patch.append(of_history)
+    rows = np.concatenate(audio)
+    starting = np.array([True] * len(steps) + [chunk.starts_generation for chunk in chunks], bool)
     return PackedChunks(
-        *(np.concatenate(column).astype(np.int64) for column in columns),
-        offsets=np.array(offsets, np.int64),
+        token=token,
+        audio=rows,
+        audio_slot=slot[each[rows]],
+        audio_patch=np.concatenate(patch),
+        position=position,
+        write=write,
+        offsets=offsets,
         slot=slot,
-        context=np.array([*(sequence.length for sequence in steps), *(chunk.stop for chunk in chunks)], np.int64),
-        row_slot=np.repeat(slot, counts),
-        last=np.array([offsets[index + 1] - 1 for index in starting], np.int64),
+        context=np.array(stops, np.int64),
+        row_slot=slot[each],
+        last=offsets[1:][starting] - 1,
         last_slot=slot[starting],
     )
 
 
-def _patch_columns(steps: Listed[Sequence], page_size: int) -> tuple[np.ndarray, ...]:
-    """The first six arrays of PackedChunks for the last patch of each sequence, whose length already includes it."""
-    rows = np.arange(len(steps))
-    slot = np.array([sequence.slot for sequence in steps], np.int64)
-    patch = np.array([len(s.prompt.patches) + s.launched - 1 for s in steps], np.int64)
-    position = np.array([sequence.length - 1 for sequence in steps], np.int64)
-    page = np.array([s.pages[(s.length - 1) // page_size] for s in steps], np.int64)
-    return np.zeros_like(rows), rows, slot, patch, position, page * page_size + position % page_size
+def _audio(chunk: PrefillChunk) -> tuple[np.ndarray, np.ndarray]:
+    """The rows of a chunk that are patches, and the index of each in the history of its slot."""
+    prompt = chunk.sequence.prompt
+    audio = np.concatenate([prompt.audio, np.ones(max(0, chunk.stop - len(prompt)), bool)])
+    rows = np.flatnonzero(audio[chunk.start : chunk.stop])
+    return rows, (np.cumsum(audio) - 1)[chunk.start + rows]
 
 
 def prefill_rows(
     flat: Tensor, rows: int, sequences: int, state: SlotState, page_size: int, longest: int, fresh: bool
 ) -> PrefillRows:
     """The rows in `flat`, int64 on the device, which `PackedChunks.padded` has filled."""
-    token, position, row_slot, write, is_audio, offsets, slot, context, last, last_slot = flat.split(_flat_sizes(rows, sequences))
+    token, position, row_slot, write, is_audio, offsets, slot, context, last, last_slot = flat.split(
+        _flat_sizes(rows, sequences)
+    )
     paged = PagedRows(
         cu_seqlens=offsets.int(),
         context=context.int(),

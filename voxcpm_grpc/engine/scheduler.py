@@ -98,6 +98,8 @@ class Scheduler(Queues):
 
     def _check_queue(self, *, is_batch: bool) -> None:
         """Raise QueueFull if the queue has no room for another new stream of this priority."""
+        if len(self.waiting) < self.max_queue:
+            return
         waiting = sum(not other.admitted and (is_batch or not other.is_batch) for other in self.waiting)
         returning = sum(is_batch or not other.is_batch for other in self._returning)
         slots = self._free_or_paused_slots + (0 if is_batch else len(self._batch_in_slots))
@@ -277,6 +279,8 @@ class Scheduler(Queues):
         These are paused and, for an interactive sequence, batch streams. A spare page for each other stream prevents a
         preemption right after the admission.
         """
+        if self._pages_for(sequence) + len(self.running) <= self.blocks.free:
+            return True
         active = [other for other in self.running if not other.paused]
         if self.batch and not sequence.is_batch:
             active = [other for other in active if not other.is_batch]
