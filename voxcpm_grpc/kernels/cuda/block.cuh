@@ -130,6 +130,11 @@ struct Block {
         __syncwarp();
     }
 
+    // Refills one of the two slots of down that this warp has loaded in the layer before, if there was one in this evaluation.
+    __device__ __forceinline__ void refill_down(u32 which) {
+        if (place) refill(DOWN + 2 * warp + which - LAYER, 1);
+    }
+
     template <u32 COUNT> __device__ __forceinline__ void take(uint4 (&weight)[COUNT * SLOT_STEPS], u32 at) {
 #pragma unroll
         for (u32 i = 0; i < COUNT; i++) {
@@ -173,6 +178,7 @@ struct Block {
     __device__ __forceinline__ void multiply_part(float (&sum)[12], const uint4 (&weight)[16], u32 at, u32 count) {
         receive_stream();
         refill(at, count);
+        refill_down(1);
         sync_threads(1 + team, 128);
         multiply<16>(sum, weight, memory + team * 4 * SLAB);
         wait_wide(sum);

@@ -71,6 +71,7 @@ struct Flow : Stack {
     // latent d of frame f.
     __device__ float step(float x, float size, float cfg) {
         locate();
+        refill_down(0);
         uint4 weight[16];
         take<2>(weight, 2 * warp);
         float sum[12];

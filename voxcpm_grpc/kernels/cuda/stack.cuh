@@ -24,21 +24,24 @@
 //   owners of its half, so what follows the layers ends with a barrier over the pair.
 //
 // When slots are refilled. Copies of weights delay packets, so a warp refills its slots after it has received packets of
-// the phase, and most warps spread the four of gate and up until the layer ends. A slot that a phase takes was copied by
-// the refill of the slot SLOTS before it. If that refill followed the take, the block would wait for itself, so it has
-// to precede the phase. Each refill waits only for its own phase and those before.
-// * No phase takes more than SLOTS slots, so the refill is one of a slot of an earlier phase. All slots but those of gate
-//   and up are refilled in the phase that takes them.
+// the phase. Most warps spread the four of gate and up until the layer ends, and all refill the two of down in the next
+// layer. A slot that a phase takes was copied by the refill of the slot SLOTS before it. If that refill followed the take,
+// the block would wait for itself, so it has to precede the phase. Each refill waits only for its own phase and those
+// before.
+// * No phase takes more than SLOTS slots, so the refill is one of a slot of an earlier phase. Those of q, k, v and of the
+//   output of attention are refilled in the phase that takes them.
 // * Those of gate and up are refilled by the end of the phase after, so only that phase, the last of the layer, could
 //   take what is still to be copied. With 42 slots it takes, at DOWN to LAYER - 1, what the slots 8 to 23 of the layer
 //   were refilled with: QKV + 8, QKV + 9, those at OUT and the first 6 at GATE. The first 4 * EARLY at GATE belong to the
 //   warps that refill all four at once.
+// * Those of down are refilled before gate of the next layer, which is the first to take what they are refilled with. What
+//   follows the layers takes none of it, and refills them as q, k, v and attention do.
 // * The barrier of a slot tells only an even refill from an odd one, so nobody may wait for a slot before the content
 //   before it has arrived. Its warp took that in an earlier phase, and since then all warps have met at a barrier of the
 //   block, which every phase has after its takes but q, k, v. The phase after that takes no slot that q, k, v refill.
 
 constexpr u32 EARLY = 2;               // warps that refill their slots of gate and up at once
-static_assert(DOWN - GATE <= SLOTS && LAYER - SLOTS <= GATE + 4 * EARLY && GATE - QKV <= SLOTS);
+static_assert(DOWN - GATE <= SLOTS && LAYER - SLOTS <= GATE + 4 * EARLY && GATE - QKV <= SLOTS && DOWN + SLOTS >= LAYER + GATE);
 
 struct Stack : Block {
     __device__ Stack(const Model& model, const Packets& to, Shared& s, u32 memory) : Block(model, to, s, memory) {}
@@ -257,6 +260,7 @@ struct Stack : Block {
         multiply<8>(sum, weight, memory + BRANCH);
         wait_wide(sum);
         send_sums(sum);
+        refill_down(0);
         add_sums();
     }
 
@@ -306,7 +310,6 @@ struct Stack : Block {
         wait_wide(sum);
         send_sums(sum);
         if (warp >= EARLY) refill(gated + 3, 1);
-        refill(DOWN + 2 * warp, 2);
         add_sums();
     }
 
