@@ -103,7 +103,8 @@ struct Stack : Block {
 
     // ---- attention
 
-    // A half has the rows 8 * half + m, m from 4 * half to 4 * half + 11: 16 rows of the matrix unit.
+    // A half has the rows 8 * half + m, m from 4 * half to 4 * half + 11: 16 rows of the matrix unit. Each team refills its
+    // slots while it would wait for the other.
     __device__ __forceinline__ void attend() {
         const u32 kv_head = rank / (HEADS / KV_HEADS);
         uint4 v[4];
@@ -113,9 +114,14 @@ struct Stack : Block {
             if (warp < 2) weigh(warp);
         } else {
             receive<4, OCTET>(v, to.v + kv_head * HEAD_PACKETS + tile * 4 * OCTET + lane, tag);
+            refill(OUT + warp, 1);
         }
         __syncthreads();
-        if (team) mix(v);
+        if (team) {
+            mix(v);
+        } else {
+            refill(OUT + warp, 1);
+        }
         fence_async_shared();
         __syncthreads();
     }
@@ -255,7 +261,6 @@ struct Stack : Block {
         uint4 weight[8];
         take<1>(weight, OUT + warp);
         attend();
-        refill(OUT + warp, 1);
         float sum[12];
         multiply<8>(sum, weight, memory + BRANCH);
         wait_wide(sum);
