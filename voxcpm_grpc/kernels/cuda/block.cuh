@@ -165,25 +165,26 @@ struct Block {
     }
 
     // This side's half of the residual stream as second operand. Each warp receives a slab.
-    __device__ __forceinline__ void receive_stream() {
-        uint4 x[8];
+    __device__ __forceinline__ void receive_stream(uint4 (&x)[8]) {
         receive<8, OCTET>(x, stream_packets(), tag);
 #pragma unroll
         for (u32 i = 0; i < 8; i++) store_operand(memory + warp * SLAB, i, lane, x[i].x, x[i].y, x[i].z);
         fence_async_shared();
-        send_squares(x);
     }
 
     // 64 outputs of a team; each team multiplies the inputs that its own warps receive. The weights were `count` slots.
     __device__ __forceinline__ void multiply_part(float (&sum)[12], const uint4 (&weight)[16], u32 at, u32 count) {
-        receive_stream();
+        uint4 x[8];
+        receive_stream(x);
         refill(at, count);
         refill_down(1);
         sync_threads(1 + team, 128);
         multiply<16>(sum, weight, memory + team * 4 * SLAB);
+        send_squares(x);
         wait_wide(sum);
     }
 
+    // What this warp has received is squared and added up while the matrix unit works on it.
     __device__ __forceinline__ void send_squares(const uint4 (&x)[8]) {
         float sum[GROUPS] = {};
 #pragma unroll

@@ -37,7 +37,9 @@ struct Encoder : Stack {
     // The owners of the first row normalize it.
     __device__ void write_token() {
         locate();
-        receive_stream();
+        uint4 x[8];
+        receive_stream(x);
+        send_squares(x);
         float factors[GROUPS];
         row_factors(factors);
         const float factor = __shfl_sync(~0u, factors[0], 0);

@@ -272,13 +272,14 @@ struct Stack : Block {
     // A tile has 8 gates and the 8 values that they gate. The team of this block's side is added up here.
     __device__ __forceinline__ void gate() {
         locate();
-        uint4 weight[32];
+        uint4 weight[32], x[8];
         take<4>(weight, GATE + 4 * warp);
-        receive_stream();
+        receive_stream(x);
         refill(GATE + 4 * warp, warp < EARLY ? 4 : 1);
         __syncthreads();
         float sum[12];
         multiply<32>(sum, weight, memory);
+        send_squares(x);
         wait_wide(sum);
         tag++;
         if (team != side) {
