@@ -15,6 +15,8 @@ constexpr u32 QKV = 0, OUT = 10, GATE = 18, DOWN = 50, LAYER = 66;      // slots
 constexpr u32 BRANCH = 8 * SLAB, RING = BRANCH + 4 * SLAB, RING_END = RING + SLOTS * SLOT;
 constexpr u32 OCTET = 32, HEAD_PACKETS = HEAD / 8 * OCTET;              // packets of 8 channels, of a head
 constexpr u32 STREAM = HIDDEN / 8 * OCTET;
+constexpr u32 SENT = 3;                // the barrier of the block between the sending of packets and the receiving
+constexpr u32 TRAVEL = 300;            // clocks that no packet travels faster than
 
 struct Packets {
     uint4* x;       // [2, HIDDEN / 8, 32] the residual stream
@@ -55,6 +57,8 @@ struct Block {
     u32 phases = 0, sums = 0;              // how often `squares_full` was filled, and this warp has waited for its inbox
     u32 tag;
     u32 stream = 0;                        // the buffer of the residual stream
+    bool sender = false;                   // whether this warp has sent packets that the block has not yet awaited
+    u32 sent;                              // the clock when it had sent some, or learned that others had
     float residual[GROUPS];                // what owners own
 
     __device__ Block(const Model& model, const Packets& to, Shared& s, u32 memory)
@@ -151,6 +155,34 @@ struct Block {
         for (u32 k = 0; k < 2 * SLOT_STEPS; k++) weight[k] = from[k * 16];
     }
 
+    // ---- packets
+
+    // Loads of packets that are not there yet delay those that are on their way. Other blocks send at about the same time
+    // as this one, so its warps load when it has sent its own, and TRAVEL clocks have passed since. Between two sendings a
+    // warp meets warps at another barrier that have awaited the first, so it arrives once for each.
+
+    // Follows the packets of a warp that the next phase awaits.
+    __device__ __forceinline__ void tell_sent() {
+        __syncwarp();
+        arrive_threads(SENT, THREADS);
+        sender = true, sent = clocks();
+    }
+
+    // Precedes the loads. All warps call it, or have called `tell_sent` and call it.
+    __device__ __forceinline__ void await_sent() {
+        if (!sender) {
+            sync_threads(SENT, THREADS);
+            sent = clocks();
+        }
+        sender = false;
+        await_travel();
+    }
+
+    __device__ __forceinline__ void await_travel() const {
+        while (clocks() - sent < TRAVEL) {}
+        __syncwarp();
+    }
+
     // ---- products
 
     template <u32 STEPS> __device__ __forceinline__ void multiply(float (&sum)[12], const uint4 (&weight)[STEPS], u32 slab) {
@@ -166,6 +198,7 @@ struct Block {
 
     // This side's half of the residual stream as second operand. Each warp receives a slab.
     __device__ __forceinline__ void receive_stream(uint4 (&x)[8]) {
+        await_sent();
         receive<8, OCTET>(x, stream_packets(), tag);
 #pragma unroll
         for (u32 i = 0; i < 8; i++) store_operand(memory + warp * SLAB, i, lane, x[i].x, x[i].y, x[i].z);

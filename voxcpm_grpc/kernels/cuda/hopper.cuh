@@ -65,6 +65,17 @@ __device__ __forceinline__ void sync_threads(int name, int count) {
     asm volatile("bar.sync %0, %1;" ::"r"(name), "r"(count) : "memory");
 }
 
+// Counts the calling threads among those of the barrier without waiting for the others.
+__device__ __forceinline__ void arrive_threads(int name, int count) {
+    asm volatile("bar.arrive %0, %1;" ::"r"(name), "r"(count) : "memory");
+}
+
+__device__ __forceinline__ u32 clocks() {
+    u32 now;
+    asm volatile("mov.u32 %0, %%clock;" : "=r"(now)::"memory");
+    return now;
+}
+
 __device__ __forceinline__ const void* shared_pointer(u32 address) { return __cvta_shared_to_generic(address); }
 
 // A launch that overlaps with the previous one: see kernels/launch.py.

@@ -99,6 +99,7 @@ struct Stack : Block {
             send(packets, pack(sum[0], sum[1]), pack(sum[4], sum[5]), pack(sum[8], sum[9]), tag);
             send(packets + 16, pack(sum[2], sum[3]), pack(sum[6], sum[7]), pack(sum[10], sum[11]), tag);
         }
+        tell_sent();
     }
 
     // ---- attention
@@ -108,6 +109,7 @@ struct Stack : Block {
     __device__ __forceinline__ void attend() {
         const u32 kv_head = rank / (HEADS / KV_HEADS);
         uint4 v[4];
+        await_sent();
         if (team == 0) {
             score(kv_head);
             sync_threads(1, 128);
@@ -224,12 +226,14 @@ struct Stack : Block {
                 send(packets + i * OCTET, __float_as_uint(sum[2 * r + i]), __float_as_uint(sum[4 + 2 * r + i]),
                      __float_as_uint(sum[8 + 2 * r + i]), tag);
         }
+        sent = clocks();
     }
 
     __device__ __forceinline__ void add_sums() {
         locate();
         if (owner) {
             uint4 parts[RANKS];
+            await_travel();
             receive<RANKS, 2 * OCTET>(parts, to.sums + (cta * RANKS * 2 + warp) * OCTET + lane, tag);
 #pragma unroll
             for (u32 i = 0; i < RANKS; i++) {
@@ -251,6 +255,7 @@ struct Stack : Block {
                 words[j] = pack(residual[j], __shfl_xor_sync(~0u, residual[j], 4));
             uint4* packets = to.x + stream * STREAM + cta * OCTET + (2 * pair + warp) * 4 + row / 2;
             if (row % 2 == 0) send(packets, words[0], words[1], words[2], tag);
+            tell_sent();
         }
     }
 
@@ -297,6 +302,7 @@ struct Stack : Block {
                 y[j][i] = __fdividef(g, 1 + __expf(-g)) * sum[4 * j + 2 + i];
             }
         send_channels(y, to.mlp + (8 * cluster + warp) * OCTET);
+        tell_sent();
     }
 
     __device__ __forceinline__ void map_mlp() {
@@ -305,6 +311,7 @@ struct Stack : Block {
         const u32 gated = GATE + 4 * warp;
         take<2>(weight, DOWN + 2 * warp);
         if (warp >= EARLY) refill(gated + 1, 1);
+        await_sent();
         receive<4, OCTET>(x, to.mlp + (32 * rank + 4 * warp) * OCTET + lane, tag);
 #pragma unroll
         for (u32 i = 0; i < 4; i++) store_operand(memory + BRANCH + warp / 2 * SLAB, warp % 2 * 4 + i, lane, x[i].x, x[i].y, x[i].z);
