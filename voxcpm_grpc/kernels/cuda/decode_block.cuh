@@ -11,6 +11,7 @@ constexpr u32 ROW = HIDDEN * 2, ROWS = 8, ODD = ROWS / 2 * ROW + 64, SLOT = ODD 
 constexpr u32 OUT = 3, GATE = OUT + 2, DOWN = GATE + 4 * SEGMENTS, LAYER = DOWN + 2 * SEGMENTS;   // slots of a layer
 constexpr u32 SLOTS = 6, PIECES = 2, PIECE = ROWS / PIECES;             // a slot is copied in pieces of so many rows
 constexpr u32 SPAN = 512;               // keys, at most, in a part of the context
+constexpr u32 COPIES = 4;               // of packets that all blocks read: with one, a part of the cache delays all
 
 struct Layer {
     const char *qkv, *out, *gate_up, *down;     // [outputs, inputs]; q, k, v and gate, up below each other
@@ -18,12 +19,12 @@ struct Layer {
 
 struct Arguments {
     const Layer* layers;
-    uint4* x;               // [CTAS, 4] the residual stream
+    uint4* x;               // [COPIES, CTAS, 4] the residual stream
     uint4* q;               // [CTAS, 4]
     uint4* kv;              // [2, KV_HEADS, HEAD / 4]
     uint4* parts;           // [PARTS, KV_HEADS, GROUP, HEAD / 4, 2] attention over a part of the context, and its weight
-    uint4* mixed;           // [CTAS, 4] attention
-    uint4* gated;           // [CTAS, 8]
+    uint4* mixed;           // [COPIES, CTAS, 4] attention
+    uint4* gated;           // [COPIES, CTAS, 8]
     u32* tags;              // [CTAS] the tag of the last packets
     const u16 *input, *norm;    // [HIDDEN]
     u16* output;            // [HIDDEN]
@@ -183,9 +184,20 @@ struct DecodeBlock {
         if (lane % 4 == 0 && lane < count) send(packets + lane / 4, word, next, 0, tag + 1);
     }
 
+    // As `send_values`, to all copies of [CTAS, 4]: lanes l and OWN + l have the same value, for half of the copies each.
+    __device__ __forceinline__ void send_copies(uint4* packets, float value) {
+        const u32 word = pack(value, __shfl_down_sync(~0u, value, 1)), next = __shfl_down_sync(~0u, word, 2);
+#pragma unroll
+        for (u32 c = 0; c < COPIES; c += 2)
+            if (lane % 4 == 0) send(packets + (c + lane / OWN) * (CTAS * 4) + lane % OWN / 4, word, next, 0, tag + 1);
+    }
+
+    // The copy that this block reads.
+    __device__ __forceinline__ u32 own_copy() const { return cta / 2 % COPIES; }
+
     __device__ __forceinline__ void receive_values(const uint4* packets, bool norm) {
         uint4 v[2];
-        receive<2, 32>(v, packets + 64 * warp + lane, tag);
+        receive<2, 32>(v, packets + own_copy() * (CTAS * 4) + 64 * warp + lane, tag);
         uint2* to = (uint2*)s.operand[warp];
         __syncwarp();
         to[lane] = make_uint2(v[0].x, v[0].y), to[32 + lane] = make_uint2(v[1].x, v[1].y);

@@ -183,7 +183,7 @@ struct Decoder : DecodeBlock {
                 total += factor * s.weight[w].y;
                 value += factor * ((const float*)s.mixed[w])[channel];
             }
-            send_values(a.mixed + 4 * cta, value / total);
+            send_copies(a.mixed + 4 * cta, value / total);
         }
         tag++;
     }
@@ -191,7 +191,7 @@ struct Decoder : DecodeBlock {
     __device__ __forceinline__ void add_to_stream(u32 buffer) {
         if (warp == 0) {
             residual += a.scale * add_sums(buffer, lane % OWN);
-            send_values(a.x + 4 * cta, residual);
+            send_copies(a.x + 4 * cta, residual);
         }
         tag++;
     }
@@ -230,14 +230,16 @@ struct Decoder : DecodeBlock {
             }
             const u32 word = pack(y[0], y[1]);
             const u32 second = __shfl_down_sync(~0u, word, 8), third = __shfl_down_sync(~0u, word, 16);
-            if (lane < 8) send(a.gated + 8 * cta + lane, word, second, third, tag + 1);
+#pragma unroll
+            for (u32 c = 0; c < COPIES; c++)
+                if (lane < 8) send(a.gated + c * (CTAS * 8) + 8 * cta + lane, word, second, third, tag + 1);
         }
         tag++;
     }
 
     __device__ __forceinline__ void map_mlp() {
         uint4 v[4];
-        receive<4, 32>(v, a.gated + 128 * warp + lane, tag);
+        receive<4, 32>(v, a.gated + own_copy() * (CTAS * 8) + 128 * warp + lane, tag);
         u32* to = s.operand[warp] + lane;
         __syncwarp();
 #pragma unroll
@@ -260,7 +262,7 @@ struct Decoder : DecodeBlock {
         const u32 kv_head = cta % KV_HEADS;
         if (warp == 0) {
             residual = widen(a.input[OWN * cta + lane % OWN]);
-            send_values(a.x + 4 * cta, residual);
+            send_copies(a.x + 4 * cta, residual);
         }
         tag++;
         for (u32 l = 0; l < a.count; l++) {

@@ -27,14 +27,15 @@ SOURCE = "decode_layers.cu"
 HIDDEN, FFN, HEADS, KV_HEADS, HEAD = 2048, 6144, 16, 2, 128
 BLOCKS, THREADS, SHARED = 128, 288, 220 * 1024
 MAX_CONTEXT = 512 * BLOCKS // KV_HEADS  # positions
+COPIES = 4  # of packets that all blocks read
 
 PACKETS = {
-    "x": HIDDEN // 4,
+    "x": COPIES * HIDDEN // 4,
     "q": HIDDEN // 4,
     "kv": 2 * KV_HEADS * HEAD // 4,
     "parts": BLOCKS * HEADS // KV_HEADS * HEAD // 4 * 2,
-    "mixed": HIDDEN // 4,
-    "gated": BLOCKS * 8,
+    "mixed": COPIES * HIDDEN // 4,
+    "gated": COPIES * BLOCKS * 8,
 }  # packets of 16 bytes
 POINTERS = ("input", "norm", "output", "cos", "sin", "keys", "values", "context", "table", "write")
 
