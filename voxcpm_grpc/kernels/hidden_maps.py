@@ -72,7 +72,8 @@ def _require_contiguous(*tensors: Tensor) -> None:
 
 def _constants(tile: Tile, inputs: int, x: Tensor) -> dict[str, int | bool]:
     size = x.element_size()
-    ahead = min(tile.ahead, 1 << (inputs * size // 128).bit_length() - 1)
+    lines = max(inputs * size // 128, 1)  # of a row of the weight
+    ahead = min(tile.ahead, 1 << lines.bit_length() - 1)
     return {
         "ROWS": tile.rows,
         "COLUMNS": tile.columns,

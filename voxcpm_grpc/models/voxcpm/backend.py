@@ -33,7 +33,7 @@ from voxcpm_grpc.models.voxcpm.vae import Decoder, StreamingDecoder, StreamingNe
 
 if TYPE_CHECKING:
     from voxcpm_grpc.models.voxcpm.fused_maps import FusedMaps
-    from voxcpm_grpc.models.voxcpm.networks import Networks
+    from voxcpm_grpc.models.voxcpm.plain_maps import PlainMaps
     from voxcpm_grpc.models.voxcpm.single_row import SingleRow
 
 
@@ -86,7 +86,7 @@ class Backend:
 
         return single_row(stack)
 
-    def maps(self, networks: Networks) -> Networks | FusedMaps:
+    def maps(self, networks: PlainMaps) -> PlainMaps | FusedMaps:
         """The maps between the networks, with the weights of `networks`."""
         if not self.fused or not _is_hopper(self.device):
             return networks

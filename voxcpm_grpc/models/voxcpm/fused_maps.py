@@ -7,13 +7,13 @@ from torch import Tensor
 from voxcpm_grpc.kernels import hidden_maps
 from voxcpm_grpc.kernels.skinny_gemm import Tile
 from voxcpm_grpc.layers.linear import Linear
-from voxcpm_grpc.models.voxcpm.networks import Networks
+from voxcpm_grpc.models.voxcpm.plain_maps import PlainMaps
 
 MOST_ROWS = 64  # that these kernels serve; the library's products serve more
 MU_COLUMNS, COLUMNS, DEPTH = 32, 16, 128  # of the tiles
 
 
-def fused_maps(networks: Networks) -> FusedMaps | None:
+def fused_maps(networks: PlainMaps) -> FusedMaps | None:
     """The maps of `networks` in few launches; None if their sizes are no multiples of the tiles."""
     if networks.fusion is None:
         return None  # the first generation has one mu token
@@ -29,7 +29,7 @@ def fused_maps(networks: Networks) -> FusedMaps | None:
 class FusedMaps:
     """The methods of `Networks` of these names. Maps with an adapter are those of `Networks`."""
 
-    def __init__(self, networks: Networks) -> None:
+    def __init__(self, networks: PlainMaps) -> None:
         self._plain = networks
 
     def conditioning(
