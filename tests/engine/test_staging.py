@@ -53,3 +53,16 @@ def test_uploads_do_not_wait_for_the_device_and_keep_their_numbers(staging):
         seen.append(part.clone())
     assert slept is None or not slept.query()
     assert [part.tolist() for part in seen] == [[number] * 7 for number in range(20)]
+
+
+@pytest.mark.gpu
+def test_uploads_after_a_larger_one_take_no_more_pinned_memory():
+    model = load_model(TINY, LoadOptions(device=torch.device("cuda"), dtype=torch.float32, max_slots=2))
+    staging = Staging(Slots.allocate(model, 2, 4, torch.device("cuda")), 8)
+    staging.upload(np.arange(4))
+    held = []
+    for _ in range(20):
+        staging.upload(np.arange(1 << 16))
+        torch.cuda.synchronize()
+        held.append(torch.cuda.host_memory_stats()["allocated_bytes.current"])
+    assert held[0] == held[-1]

@@ -35,6 +35,7 @@ class Staging:
         device, total = self.memory.device, sum(sizes)
         if total > len(self.memory):
             self.memory = torch.zeros(total, dtype=torch.int64, device=device)
+            self._pinned.clear()
         if device.type == "cpu":
             numbers, pinned = self.memory.numpy(), None
         else:
@@ -50,7 +51,7 @@ class Staging:
 
     def _free(self) -> _Pinned:
         """Pinned memory that no copy reads any more. It is allocated if all copies are still under way."""
-        if not self._pinned or len(self._pinned[0].memory) < len(self.memory) or not self._pinned[0].copied.query():
+        if not self._pinned or not self._pinned[0].copied.query():
             self._pinned.appendleft(_Pinned(len(self.memory)))
         self._pinned.rotate(-1)
         return self._pinned[-1]

@@ -85,6 +85,16 @@ def _constants(tile: Tile, inputs: int, x: Tensor) -> dict[str, int | bool]:
     }
 
 
+@triton.jit
+def _product(x_where, weight_where, present, INPUTS: tl.constexpr, DEPTH: tl.constexpr, STAGES: tl.constexpr):
+    """Sums float32 of rows times columns. The pointers are those of their first DEPTH inputs."""
+    acc = tl.zeros([x_where.shape[0], weight_where.shape[1]], tl.float32)
+    for k in tl.range(0, INPUTS, DEPTH, num_stages=STAGES):
+        entry = tl.load(x_where + k, mask=present, other=0.0)
+        acc = tl.dot(entry, tl.load(weight_where + k), acc, input_precision="ieee")
+    return acc
+
+
 # Counts and scales that change from step to step are not specialized: a compilation would stall every stream.
 @triton.jit(do_not_specialize=["rows", "scale", "inverse"])
 def _linear_kernel(
@@ -115,11 +125,8 @@ def _linear_kernel(
         prefetch_rows(weight, column, INPUTS, AHEAD)
     added = tl.load(bias + column).to(tl.float32)
     wait(OVERLAP)
-    acc = tl.zeros([ROWS, COLUMNS], tl.float32)
-    for k in tl.range(0, INPUTS, DEPTH, num_stages=STAGES):
-        entry = tl.load(x + row[:, None] * INPUTS + k + step[None, :], mask=present, other=0.0)
-        acc = tl.dot(entry, tl.load(weight_where + k), acc, input_precision="ieee")
-    result = (acc + added[None, :]).to(out.dtype.element_ty)
+    x_where = x + row[:, None] * INPUTS + step[None, :]
+    result = (_product(x_where, weight_where, present, INPUTS, DEPTH, STAGES) + added[None, :]).to(out.dtype.element_ty)
     if QUANTIZED:
         # Each value is rounded to the dtype, as by separate operations.
         level = 1.0 - 2.0 / (tl.exp(2.0 * result.to(tl.float32)) + 1.0)  # the hyperbolic tangent
@@ -172,11 +179,7 @@ def _conditioning_kernel(
     wait(OVERLAP)
     own = tl.load(slot + row, mask=row < rows, other=0)
     x_where = x + own[:, None] * INPUTS + step[None, :]
-    acc = tl.zeros([ROWS, COLUMNS], tl.float32)
-    for k in tl.range(0, INPUTS, DEPTH, num_stages=STAGES):
-        entry = tl.load(x_where + k, mask=present, other=0.0)
-        acc = tl.dot(entry, tl.load(weight_where + k), acc, input_precision="ieee")
-    result = (acc + added[None, :]).to(mu.dtype.element_ty)
+    result = (_product(x_where, weight_where, present, INPUTS, DEPTH, STAGES) + added[None, :]).to(mu.dtype.element_ty)
     if stops:
         wide = result.to(tl.float32)
         result = (wide * tl.sigmoid(wide)).to(mu.dtype.element_ty)

@@ -1,4 +1,4 @@
-"""What the fast maps between the networks of a step need of the plain ones."""
+"""The plain maps between the networks of a step, as the fast ones use them."""
 
 from __future__ import annotations
 
