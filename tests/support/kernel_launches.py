@@ -38,7 +38,9 @@ class Start:
 
 
 ADAPTERS = {"max_loras": 16, "lora_targets": ("attention", "mlp", "projections")}
-HOPPER_ONLY = frozenset({"_skinny_gemm_kernel", "_dequantize_kernel"})  # kernels that serve on no other GPU
+HOPPER_ONLY = frozenset(  # kernels that serve on no other GPU
+    {"_conditioning_kernel", "_dequantize_kernel", "_linear_kernel", "_skinny_gemm_kernel"}
+)
 FEW = (
     Start(RELEASED, {"max_slots": 16, "prefill_tokens": 64, **ADAPTERS}),
     Start(RELEASED, {"max_slots": 2, "prefill_tokens": 512, "quantization": "fp8"}, hopper_only=True),
