@@ -119,7 +119,7 @@ class Variant:
         return Load(
             streams=len(users),
             rpcs=len(calls),
-            chunks=sum(len(call.delays) for call in calls),
+            chunks=sum(call.chunks for call in calls),
             seconds=time.perf_counter() - began - COLLECT_SECONDS - HEAD_START,
             thread_seconds=thread_seconds,
             other_seconds=time.process_time() - process - thread_seconds,

@@ -1,4 +1,4 @@
-"""Calls through a front, and the delay of each chunk from the engine to the client."""
+"""Calls through a front, and the delay of each message from the engine to the client."""
 
 from __future__ import annotations
 
@@ -16,11 +16,15 @@ from voxcpm_client.options import SpeechOptions
 
 @dataclass(slots=True, kw_only=True)
 class TimedCall:
-    """A call, with the delay of each chunk: seconds from the end of the engine's step to the client."""
+    """A call, with its chunks, and the delay of each message: seconds from the engine's step to the client.
+
+    A message may hold several chunks, of which the newest counts.
+    """
 
     seed: int
     counts: bool
     sent: float
+    chunks: int = 0
     delays: list[float] = field(default_factory=list)
 
 
@@ -41,5 +45,6 @@ async def _call(client: AsyncClient, request: PlannedRequest, shape: RequestShap
     async with client.speak(text(request.serial, shape.chars), **options) as stream:
         async for chunk in stream:
             if chunk.sample_count:
+                call.chunks += chunk.sample_count // paced_engine.INFO.samples_per_step
                 call.delays.append(paced_engine.age(chunk.audio))
     return call

@@ -14,7 +14,7 @@ STYLES = ("o-", "s--", "^:", "v-.")
 
 
 def draw(table: Mapping[str, Any], path: Path) -> None:
-    """Plot the CPU and the lateness of chunks over the number of streams, for each variant."""
+    """Plot the CPU and the lateness of messages over the number of streams, for each variant."""
     figure, (cpu, late) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
     names = list(dict.fromkeys(row["server"] for row in table["rows"]))
     for name, style in zip(names, STYLES, strict=False):
@@ -28,5 +28,5 @@ def draw(table: Mapping[str, Any], path: Path) -> None:
             values = [row[f"chunk_{key}_ms"] for row in rows]
             late.plot(streams, values, style, color=INK[key], label=f"{key}{suffix}")
     frame(cpu, f"streams, a chunk every {table['step_ms']:g} ms", "CPU, cores")
-    frame(late, f"streams, a chunk every {table['step_ms']:g} ms", "lateness of a chunk at the client, ms")
+    frame(late, f"streams, a chunk every {table['step_ms']:g} ms", "lateness of a message at the client, ms")
     save(figure, path)

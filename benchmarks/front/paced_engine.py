@@ -146,6 +146,6 @@ def timed_samples(count: int) -> np.ndarray:
 
 
 def age(audio: bytes) -> float:
-    """Seconds since a chunk was made. audio: its 16-bit PCM. All processes of a host share the clock."""
-    high, low = np.frombuffer(audio, "<i2", 2).tolist()
+    """Seconds since the last chunk of a message was made, by the clock of the host. audio: its 16-bit PCM."""
+    high, low = np.frombuffer(audio, "<i2", 2, len(audio) - 2 * INFO.samples_per_step).tolist()
     return (time.perf_counter() * TIME_HZ - high * DIGIT - low) % DIGIT**2 / TIME_HZ

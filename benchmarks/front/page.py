@@ -11,11 +11,12 @@ from benchmarks.pages.markdown import grid, listed, ms
 from benchmarks.pages.markdown import picture as markdown_picture
 
 NOTE = (
-    "All streams are open at the same time and pass through one front, which is one process. A message is a chunk of "
-    "160 ms of audio. CPU of a chunk and of an RPC are those of the event loop's thread, which limits a front; CPU is "
-    "the number of cores that this thread and all others of the front use. Memory is the growth of the process since "
-    "it was idle, over the streams. The lateness of a chunk counts from the end of the engine's step to the client, in "
-    "ms. RPC is the time from before the client's call to the front's call of the engines."
+    "All streams are open at the same time and pass through one front, which is one process. A chunk is 160 ms of "
+    "audio; a message holds one, or up to three if its listener has a second of audio. CPU of a chunk and of an RPC "
+    "are those of the event loop's thread, which limits a front; CPU is the number of cores that this thread and all "
+    "others of the front use. Memory is the growth of the process since it was idle, over the streams. The lateness of "
+    "a message counts from the step of its last chunk to the client, in ms. RPC is the time from before the client's "
+    "call to the front's call of the engines."
 )
 
 
@@ -64,7 +65,7 @@ def _costs(table: Mapping[str, Any]) -> str:
         ]
         for row in table["rows"]
     ]
-    heads = "server|streams|messages/s|event loop|CPU|a chunk|an RPC|a stream|late p50|late p99|first chunk p99|RPC p99"
+    heads = "server|streams|chunks/s|event loop|CPU|a chunk|an RPC|a stream|late p50|late p99|first chunk p99|RPC p99"
     return grid(heads, lines)
 
 

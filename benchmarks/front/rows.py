@@ -11,7 +11,7 @@ from benchmarks.measuring.statistics import quantile
 class Load:
     """The cost of one load.
 
-    Delays are in seconds, in ascending order: of each chunk, of the first chunk of each stream, and of each RPC from
+    Delays are in seconds, in ascending order: of each message, of the first chunk of each stream, and of each RPC from
     before the client's call to the front's call of the pool.
     """
 

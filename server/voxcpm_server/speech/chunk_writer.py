@@ -203,7 +203,7 @@ class ChunkWriter:
             **extras,
         )
         if samples:
-            self.playback.sent(samples / self._rate, self._playing, time.monotonic())
+            self.playback.sent(samples / self._rate, self._playing, asyncio.get_running_loop().time())
         self._sequence += 1
         self.offset = end
         self._bytes += len(part.data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -12,6 +13,7 @@ from voxcpm_grpc.request import AudioChunk, Event, Finished, FinishReason
 from voxcpm_server.wire.outputs import EndReason, Segment
 
 SILENCE_MILLISECONDS = 500  # longest part of a pause in one message
+GATHERING_SECONDS = 0.25  # longest wait of audio for more of it
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,19 +96,30 @@ class OutputQueue:
 
     `get` merges queued audio of one segment into chunks of up to `max_merged` samples, so that a slow client gets fewer
     messages. A long silence is divided, so that an interrupt can drop the rest of it.
+
+    Audio that the listener does not need yet waits for more of it, up to `max_gathered` samples, because a message
+    takes most of the server's time for a chunk.
     """
 
-    def __init__(self, *, max_merged: float) -> None:
+    def __init__(self, *, max_merged: float, max_gathered: float = 0.0) -> None:
         self._queue: PeekableQueue[Output] = PeekableQueue()
         self._max_merged = max_merged
+        self._max_gathered = min(max_gathered, max_merged)
+        self._gathered: asyncio.Future[None] | None = None  # the writer waits for more audio
 
     def __iter__(self) -> Iterator[Output]:
         return iter(self._queue)
 
     def put(self, output: Output) -> None:
         self._queue.put(output)
+        if self._gathered is not None and not self._gathered.done() and not self._lacks_audio():
+            self._gathered.set_result(None)
 
-    async def get(self) -> Output:
+    async def get(self, *, needed: float = 0.0) -> Output:
+        """The next output. Audio may wait until the time `needed` of the event loop."""
+        await self._queue.filled()
+        if self._lacks_audio():
+            await self._gather(needed)
         output = await self._queue.get()
         if isinstance(output, Generated) and isinstance(output.event, AudioChunk):
             return self._merged(output, output.event)
@@ -115,6 +128,31 @@ class OutputQueue:
             self._queue.put_back(replace(output, begin=cut))
             return replace(output, end=cut)
         return output
+
+    def _lacks_audio(self) -> bool:
+        """True if the queue holds nothing but audio, and another chunk fits into the message."""
+        samples = chunk = 0
+        for output in self._queue:
+            if not isinstance(output, Generated) or not isinstance(output.event, AudioChunk):
+                return False
+            chunk = len(output.event.samples)
+            samples += chunk
+        return samples + chunk <= self._max_gathered
+
+    async def _gather(self, needed: float) -> None:
+        """Wait until the queue lacks no audio, or until the time `needed`, at most for GATHERING_SECONDS."""
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        if needed <= now:
+            return
+        gathered = self._gathered = loop.create_future()
+        due = min(needed, now + GATHERING_SECONDS)
+        timer = loop.call_at(due, lambda: gathered.done() or gathered.set_result(None))
+        try:
+            await gathered
+        finally:
+            timer.cancel()
+            self._gathered = None
 
     def unsent(self) -> Unsent | None:
         """The audio that waits, of the first segment that has any."""

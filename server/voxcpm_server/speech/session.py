@@ -56,7 +56,8 @@ from voxcpm_server.wire.requests import style_with_prompt_error
 
 log = logging.getLogger(__name__)
 
-MERGED_SECONDS = 0.5  # longest audio of one message for a slow client
+MERGED_SECONDS = 0.5  # longest audio of one message
+RESERVE_SECONDS = 1.0  # of audio at the listener, beyond which messages become longer
 SETTLE_SECONDS = 1.0  # longest wait at the end for the message that is being sent
 
 
@@ -107,7 +108,10 @@ class Session:
         lead_chunks = int(config.max_lead * info.output_sample_rate / info.samples_per_step)
         self._lead = Lead(max(1, lead_chunks), ahead=config.continuity is Continuity.INDEPENDENT)
         self._work: PeekableQueue[Work] = PeekableQueue()
-        self._output = OutputQueue(max_merged=MERGED_SECONDS * info.output_sample_rate)
+        self._output = OutputQueue(
+            max_merged=MERGED_SECONDS * info.output_sample_rate,
+            max_gathered=config.max_lead / 2 * info.output_sample_rate,  # the engine works on the other half
+        )
         self._speaker = Speaker(
             config,
             voice,
@@ -355,7 +359,8 @@ class Session:
     async def _write(self) -> None:
         chunks = self._chunks
         while True:
-            match await self._idle.wait(self._output.get()):
+            needed = chunks.playback.ends - RESERVE_SECONDS
+            match await self._idle.wait(self._output.get(needed=needed)):
                 case Generated(segment, AudioChunk(samples=samples), merged):
                     await chunks.audio(samples, segment.turn, segment.index)
                     self._lead.release(merged)
