@@ -23,8 +23,8 @@ LONGEST = (
     "tests/test_served_parity.py",
     "tests/kernels/test_paged_attention.py",
     "tests/layers/test_ops.py",
-    "tests/pool/test_autoscale.py",
-    "tests/pool/test_host.py",
+    "tests/engine/test_adapters.py",
+    "tests/engine/test_swapping.py",
     "tests/test_checkpoint.py",
 )
 

@@ -111,7 +111,7 @@ SUITES = (
     ),
     Suite("chaos", "engines of a model that are killed, stopped and out of memory, under load", 10, load=Load.WAITS),
     Suite("compile", "the diffusion compiled for a CPU, and the start that finds it", 5, debian=("g++",)),
-    Suite("loras", "LoRA adapters that are registered a thousand times beside streams", 8),
+    Suite("loras", "LoRA adapters of several models and fronts, and a thousand registrations beside streams", 8),
     Suite("benchmarks", "the commands that measure, and the pictures they draw", 12, extras=("bench", "http")),
     Suite("uploads", "recordings that cost too much, and callers that send many of them", 8),
     Suite(

@@ -279,13 +279,13 @@ def test_an_engine_without_memory_for_adapters_says_so():
         register(engine(), "x", LAYERS / "adapter")
 
 
-def test_a_thousand_registrations_beside_streams_leave_nothing_behind(alone):
+def test_registrations_beside_streams_leave_nothing_behind(alone):
     eng = adapted_engine(slots=16, places=2)
     for request in requests():
         eng.add(request)
     known = info("x", ATTENTION / "adapter")
     adapter, outcomes, removed = eng.read_lora(known), defaultdict(Outcome), []
-    for cycle in range(1000):
+    for cycle in range(200):
         matrices = {name: replace(update, down=update.down.clone()) for name, update in adapter.updates.items()}
         removed.append(weakref.ref(next(iter(matrices.values())).down))
         eng.add_lora(replace(known, id=f"cycle {cycle}"), replace(adapter, updates=matrices))
@@ -294,7 +294,7 @@ def test_a_thousand_registrations_beside_streams_leave_nothing_behind(alone):
             run(eng, outcomes=outcomes)
         eng.remove_lora(f"cycle {cycle}")
         del matrices
-    assert all(outcomes.pop(f"brief {cycle}").finished for cycle in range(0, 1000, 50))
+    assert all(outcomes.pop(f"brief {cycle}").finished for cycle in range(0, 200, 50))
     assert_same(outcomes, alone)
     gc.collect()
     assert len(eng.loras()) == 4 and not any(reference() is not None for reference in removed) and at_rest(eng)

@@ -211,7 +211,7 @@ def lagging(monkeypatch):
 
 
 def brief(name, steps):
-    return Request(id=name, text="Hello.", sampling=Sampling(min_steps=steps, max_steps=steps))
+    return Request(id=name, text="Hello.", sampling=Sampling(min_steps=steps, max_steps=steps, inference_timesteps=4))
 
 
 def test_a_round_is_launched_before_the_audio_of_the_previous_one_is_returned(lagging):

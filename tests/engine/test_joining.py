@@ -49,7 +49,7 @@ def apart() -> dict[str, Outcome]:
 
 
 def brief(id: str, steps: int) -> Request:
-    return Request(id=id, text="Hello.", sampling=Sampling(min_steps=steps, max_steps=steps))
+    return Request(id=id, text="Hello.", sampling=Sampling(min_steps=steps, max_steps=steps, inference_timesteps=4))
 
 
 @pytest.mark.parametrize("lags", [False, True])

@@ -18,7 +18,9 @@ BATCH = Priority.BATCH
 
 def brief(name: str, steps: int = 3, **options) -> Request:
     text = "Hello." + " And more." * (steps // 10)
-    return Request(id=name, text=text, sampling=Sampling(min_steps=steps, max_steps=steps), **options)
+    return Request(
+        id=name, text=text, sampling=Sampling(min_steps=steps, max_steps=steps, inference_timesteps=4), **options
+    )
 
 
 def steps_until(eng: Engine, outcomes: dict[str, Outcome], id: str) -> int:

@@ -19,7 +19,9 @@ TOLERANCE = 1e-5
 
 
 def brief(name: str, steps: int = 3, **options) -> Request:
-    return Request(id=name, text="Hello.", sampling=Sampling(min_steps=steps, max_steps=steps), **options)
+    return Request(
+        id=name, text="Hello.", sampling=Sampling(min_steps=steps, max_steps=steps, inference_timesteps=4), **options
+    )
 
 
 def assert_same(outcome: Outcome, expected: Outcome) -> None:

@@ -38,7 +38,7 @@ def test_agrees_with_the_reference(kernel, target, agree, shape, splits):
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("splits", [1, 3, 11])
+@pytest.mark.parametrize("splits", [1, 11])
 def test_the_last_program_of_a_context_adds_the_parts_up(kernel, target, agree, shape, splits):
     arguments = step(target, MANY, *shape)
     for _ in range(2):  # a launch leaves the counters as the next one needs them

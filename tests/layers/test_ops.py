@@ -140,7 +140,7 @@ def test_a_product_with_more_rows_than_needed_agrees(interpreter, monkeypatch):
     monkeypatch.setattr(fused, "widened", widened)
     x = torch.randn(11, 2, SHAPE.hidden)
     rows = spare_rows.empty_rows(x, 22, SHAPE.hidden).copy_(x.flatten(0, 1))
-    rotate = Rotation(torch.ones(11, 1, 1, 64), torch.zeros(11, 1, 1, 64))
+    rotate = Rotation(torch.ones(11, 1, 1, SHAPE.head_dim // 2), torch.zeros(11, 1, 1, SHAPE.head_dim // 2))
 
     def attend(attention, q, k, v, layer, norm, wanted=None):
         return attention.attend_full(q, k, v, rotate, norm, wanted)

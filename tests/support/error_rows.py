@@ -59,7 +59,7 @@ ELSEWHERE: Mapping[str, str] = {
     "speaks with the LoRA adapter": "server/test_voice_loras.py::test_an_adapter_that_is_gone_is_named_with_its_voice",
     "set lora to one of them": "server/test_voice_loras.py::test_two_voices_with_different_adapters_need_a_choice",
     "there is a LoRA adapter": "server/lora/test_registration.py::test_errors_of_a_registration_name_the_field",
-    "it does not fit this model": "server/lora/test_served_adapters.py::test_an_adapter_that_does_not_fit_is_refused",
+    "it does not fit this model": "system/loras/test_served_adapters.py::test_an_adapter_that_does_not_fit_is_refused",
     "the objects of a pickle": "server/lora/test_registration.py::test_errors_of_a_registration_name_the_field",
     "has the SHA-256": "server/lora/test_registration.py::test_errors_of_a_registration_name_the_field",
     "is not allowed": "server/lora/test_registration.py::test_errors_of_a_registration_name_the_field",

@@ -14,7 +14,7 @@ from voxcpm_grpc.layers.ops import Ops, TorchOps
 from voxcpm_grpc.layers.transformer import StackShape, Transformer
 from voxcpm_grpc.layers.weights import Weights
 
-SHAPE = StackShape(hidden=256, ffn=1024, heads=8, kv_heads=2, head_dim=128, layers=2, eps=1e-5, residual_scale=0.7)
+SHAPE = StackShape(hidden=256, ffn=512, heads=4, kv_heads=2, head_dim=64, layers=2, eps=1e-5, residual_scale=0.7)
 ODD = StackShape(hidden=40, ffn=72, heads=2, kv_heads=1, head_dim=24, layers=2, eps=1e-5)
 
 
