@@ -7,12 +7,9 @@ from typing import Any
 
 import grpc
 import pytest
-from support import goldens
-from support.servers import serving
-from support.uploads import add_hifi, add_prompt, add_reference, chunks_of, conditioned, recording, tone, upload
+from support.uploads import add_hifi, add_prompt, add_reference, chunks_of, conditioned, recording, upload
 from support.voice_stores import voice
 
-from voxcpm_client import Audition, Client, SpeechError
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.request import LoraInfo
 from voxcpm_grpc.v1 import tts_pb2 as pb
@@ -241,33 +238,3 @@ async def test_every_store_keeps_the_adapter_for_all_servers(servers):
     assert (await other.update(stored.id, VoiceChange(lora="bert"))).lora == "bert"
     assert (await one.load(stored.id)).voice.lora == (await one.page())[0][0].lora == "bert"
     assert (await servers.open().update(stored.id, VoiceChange(lora=""))).lora == ""
-
-
-def test_a_voice_with_an_adapter_sounds_as_a_turn_with_it_also_after_a_restart(tmp_path):
-    """A real server, which reads a real adapter; the second one has another name for it."""
-    adapter = goldens.GOLDENS / "lora_attention" / "adapter"
-    voices, sound, flags = tmp_path / "voices", tone(), ("--devices", "cpu")
-    short: dict[str, Any] = {"seed": 3, "timesteps": 4, "min_steps": 5, "max_steps": 6}
-
-    def said(client: Client, **options: Any) -> bytes:
-        return client.say("Hi.", **short, **options).samples.tobytes()
-
-    with serving(voices, "--lora", f"anna={adapter}", *flags) as server, Client(server.address) as client:
-        audition = Audition("Hi.", **short)
-        stored = client.add_reference(sound, name="Ada", lora="anna", preview=audition)
-        assert (stored.lora, client.get_voice("Ada").lora, client.voices()[0].lora) == ("anna", "anna", "anna")
-        adapted, alone = said(client, reference=sound, lora="anna"), said(client, reference=sound)
-        assert adapted != alone
-        assert said(client, voice="Ada") == said(client, voice="Ada", lora="anna") == adapted
-        assert stored.preview is not None and stored.preview.samples.tobytes() == adapted
-        assert said(client, voice="Ada", lora="") == alone
-    with serving(voices, "--lora", f"anna={adapter}", *flags) as server, Client(server.address) as client:
-        assert client.get_voice("Ada").lora == "anna"
-        assert said(client, voice="Ada") == adapted
-        assert client.update_voice("Ada", lora="").lora == ""
-        assert said(client, voice="Ada") == alone
-        client.update_voice("Ada", lora="anna")
-    with serving(voices, "--lora", f"other={adapter}", *flags) as server, Client(server.address) as client:
-        with pytest.raises(SpeechError, match="the LoRA adapter 'anna', which this server does not have"):
-            said(client, voice="Ada")
-        assert said(client, voice="Ada", lora="other") == adapted
