@@ -63,7 +63,7 @@ def requests() -> list[Request]:
     ids = ("", "layers", "attention", "layers 2", "attention 2")
     return [
         replace(request, id=f"{request.id} {id}", lora=id)
-        for index, request in enumerate(mixed_requests())
+        for index, request in enumerate(mixed_requests(6))
         for id in (ids[index % 5], ids[(index + 1) % 5])
     ]
 

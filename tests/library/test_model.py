@@ -22,7 +22,7 @@ from voxcpm_grpc.library.model import Model
 from voxcpm_grpc.request import AudioChunk, Request, Sampling
 
 SHORT = Sampling(seed=3, min_steps=0, max_steps=4)
-LONG = Sampling(min_steps=100, max_steps=200)
+LONG = Sampling(min_steps=100, max_steps=200, inference_timesteps=4)
 ONE_SLOT = {"engine.max_slots": 1, "engine.graphs": False}
 
 
