@@ -8,6 +8,7 @@ from itertools import accumulate
 import pytest
 from support.sessions import SlowClient, session
 
+from voxcpm_grpc.errors import Aborted
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.speech.queues import GATHERING_SECONDS
 from voxcpm_server.speech.session import MERGED_SECONDS, RESERVE_SECONDS
@@ -27,14 +28,21 @@ class Listener(SlowClient):
         self.times: list[float] = []
         self.lengths: list[float] = []  # seconds
         self._began = 0.0
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def send(self, message: pb.AudioChunk) -> None:
         await super().send(message)
+        self._loop = asyncio.get_running_loop()
         if message.sample_count:
-            now = asyncio.get_running_loop().time()
-            self._began = self._began or now
-            self.times.append(now - self._began)
+            self._began = self._began or self._loop.time()
+            self.times.append(self.now)
             self.lengths.append(message.sample_count / RATE)
+
+    @property
+    def now(self) -> float:
+        """Seconds since the first message with audio, also after the end."""
+        assert self._loop is not None
+        return self._loop.time() - self._began
 
     @property
     def reserves(self) -> list[float]:
@@ -97,3 +105,11 @@ def test_an_interrupt_drops_audio_that_waits(fake):
     (position,) = [message.interrupted.sent_samples for message in sent if message.HasField("interrupted")]
     assert position == sum(message.sample_count for message in sent if message.turn_index == 0)
     assert 170 * STEP < position < 190 * STEP
+
+
+def test_an_error_ends_the_wait_of_the_audio_before_it(fake):
+    pool, listener = fake(step_seconds=CHUNK / 4, failures={TEXT: (190, Aborted("the engine was lost"))}), Listener()
+    with pytest.raises(Aborted):
+        session(pool, [*SPOKEN, 100.0], client=listener)
+    assert listener.now == pytest.approx(190 * CHUNK / 4, abs=1e-3)
+    assert sum(listener.lengths) == pytest.approx(190 * CHUNK)

@@ -131,13 +131,15 @@ class OutputQueue:
 
     def _lacks_audio(self) -> bool:
         """True if the queue holds nothing but audio, and another chunk fits into the message."""
-        samples = chunk = 0
+        samples = 0
         for output in self._queue:
             if not isinstance(output, Generated) or not isinstance(output.event, AudioChunk):
                 return False
             chunk = len(output.event.samples)
             samples += chunk
-        return samples + chunk <= self._max_gathered
+            if samples + chunk > self._max_gathered:
+                return False
+        return True
 
     async def _gather(self, needed: float) -> None:
         """Wait until the queue lacks no audio, or until the time `needed`, at most for GATHERING_SECONDS."""
@@ -172,9 +174,10 @@ class OutputQueue:
         return chunks
 
     def stop(self) -> None:
-        """Remove everything; the next `get` returns Stop."""
-        self._queue.keep(lambda output: False)
-        self._queue.put(Stop())
+        """Remove everything but audio that waits for more of it; `get` then returns Stop."""
+        if self._gathered is None:
+            self._queue.keep(lambda output: False)
+        self.put(Stop())
 
     def _merged(self, output: Generated, first: AudioChunk) -> Generated:
         """The chunk with the queued chunks of its segment that follow it."""
