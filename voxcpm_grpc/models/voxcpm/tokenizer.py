@@ -48,20 +48,27 @@ class TextTokenizer:
         for id, name in SPECIAL.items():
             if vocab.get(name, id) != id:
                 raise StartupError(f"{path} gives {name} the id {vocab[name]}, the model expects {id}")
-        self.unknown = vocab.get(unknown, 0)
-        self.split = _character_splits(vocab, self.unknown)
+        self._unknown = vocab.get(unknown, 0)
+        self._vocab = vocab
+        self._registered = frozenset(self.bpe.get_added_tokens_decoder())
+        self._words = _words(vocab, self._unknown)
 
     def __call__(self, text: str) -> list[int]:
-        # By name, as in the released code: a token that took spaces or other characters with it is unknown there.
-        tokens = self.bpe.encode(text, add_special_tokens=False).tokens
-        unknown = (self.unknown,)
-        return [id for token in tokens for id in self.split.get(token, unknown)]
+        encoding = self.bpe.encode(text, add_special_tokens=False)
+        ids = encoding.ids
+        if not self._registered.isdisjoint(ids):
+            # By name, as in the released code: a registered token that took spaces with it is unknown there.
+            ids = [self._vocab.get(token, self._unknown) for token in encoding.tokens]
+        if self._words.keys().isdisjoint(ids):
+            return ids
+        return [part for id in ids for part in self._words.get(id, (id,))]
 
 
-def _character_splits(vocab: dict[str, int], unknown: int) -> dict[str, tuple[int, ...]]:
-    """The ids of each token: those of its characters if it is several Chinese characters, else its own."""
+def _words(vocab: dict[str, int], unknown: int) -> dict[int, tuple[int, ...]]:
+    """The tokens that are several Chinese characters, and the tokens of these characters."""
     words = {token for token in vocab if len(token) >= 2 and all("\u4e00" <= c <= "\u9fff" for c in token)}
     return {
-        token: tuple(vocab.get(c, unknown) for c in bare) if (bare := token.replace(SPACE, "")) in words else (id,)
+        id: tuple(vocab.get(c, unknown) for c in bare)
         for token, id in vocab.items()
+        if (bare := token.replace(SPACE, "")) in words
     }
