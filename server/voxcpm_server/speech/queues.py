@@ -101,7 +101,7 @@ class OutputQueue:
     takes most of the server's time for a chunk.
     """
 
-    def __init__(self, *, max_merged: float, max_gathered: float = 0.0) -> None:
+    def __init__(self, *, max_merged: float, max_gathered: float) -> None:
         self._queue: PeekableQueue[Output] = PeekableQueue()
         self._max_merged = max_merged
         self._max_gathered = min(max_gathered, max_merged)
@@ -115,7 +115,7 @@ class OutputQueue:
         if self._gathered is not None and not self._gathered.done() and not self._lacks_audio():
             self._gathered.set_result(None)
 
-    async def get(self, *, needed: float = 0.0) -> Output:
+    async def get(self, *, needed: float) -> Output:
         """The next output. Audio may wait until the time `needed` of the event loop."""
         await self._queue.filled()
         if self._lacks_audio():
