@@ -186,7 +186,7 @@ def mixed_requests(count: int = 8, *, frames: int = 4, references: bool = True) 
                 cfg_value=(2.0, 1.0, 3.0)[index % 3],
                 inference_timesteps=(10, 4)[index % 2],
                 min_steps=(2, 10)[index % 2],
-                max_steps=10 + 2 * index,
+                max_steps=11 + 3 * index,
             ),
             conditioning=modes[(index + index // 4) % 4],
             segment=index,
