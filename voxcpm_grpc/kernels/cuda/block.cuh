@@ -134,17 +134,7 @@ struct Block {
         __syncwarp();
     }
 
-    // The refills from q, k, v to the take of gate and up: those of this warp's slots of q, k, v, one or two or none, then
-    // those of down of the layer before, if there was one in this evaluation.
-    __device__ __forceinline__ void refill_early(u32 i) {
-        const u32 count = tile < 2 ? 2 : tile == 2 ? 1 : 0;
-        if (i < count) {
-            refill(QKV + team * 5 + tile * 2 + i, 1);
-        } else if (i - count < 2) {
-            refill_down(i - count);
-        }
-    }
-
+    // Refills one of the two slots of down that this warp has loaded in the layer before, if there was one in this evaluation.
     __device__ __forceinline__ void refill_down(u32 which) {
         if (place) refill(DOWN + 2 * warp + which - LAYER, 1);
     }
@@ -215,8 +205,12 @@ struct Block {
         fence_async_shared();
     }
 
-    // 64 outputs of a team; each team multiplies the inputs that its own warps have received.
-    __device__ __forceinline__ void multiply_part(float (&sum)[12], const uint4 (&weight)[16], const uint4 (&x)[8]) {
+    // 64 outputs of a team; each team multiplies the inputs that its own warps receive. The weights were `count` slots.
+    __device__ __forceinline__ void multiply_part(float (&sum)[12], const uint4 (&weight)[16], u32 at, u32 count) {
+        uint4 x[8];
+        receive_stream(x);
+        refill(at, count);
+        refill_down(1);
         sync_threads(1 + team, 128);
         multiply<16>(sum, weight, memory + team * 4 * SLAB);
         send_squares(x);

@@ -72,13 +72,10 @@ struct Flow : Stack {
     __device__ float step(float x, float size, float cfg) {
         locate();
         refill_down(0);
-        if (tile > 1) refill_down(1);
-        uint4 weight[16], rows[8];
+        uint4 weight[16];
         take<2>(weight, 2 * warp);
-        receive_stream(rows);
-        refill(2 * warp, 2);
         float sum[12];
-        multiply_part(sum, weight, rows);
+        multiply_part(sum, weight, 2 * warp, 2);
         taken += VELOCITY, place = 0;
         float y[4];                // outputs `row` and `row` + 8 at two rows
 #pragma unroll

@@ -23,25 +23,24 @@
 //   uses of it. But the stream that starts an evaluation depends on no other block, and the neighbour waits only for the
 //   owners of its half, so what follows the layers ends with a barrier over the pair.
 //
-// When slots are refilled. Copies of weights delay packets, and a warp that starts some at once is late itself. So a layer
-// has eight points at which each warp refills a slot, if one is left: after the packets of a phase have come, and after the
-// warp has sent its own. A slot that a phase takes was copied by the refill of the slot SLOTS before it. If that refill
-// followed the take, the block would wait for itself, so it has to precede the phase. Each refill waits only for its own
-// phase and those before.
+// When slots are refilled. Copies of weights delay packets, so a warp refills its slots after it has received packets of
+// the phase. Most warps spread the four of gate and up until the layer ends, and all refill the two of down in the next
+// layer. A slot that a phase takes was copied by the refill of the slot SLOTS before it. If that refill followed the take,
+// the block would wait for itself, so it has to precede the phase. Each refill waits only for its own phase and those
+// before.
 // * No phase takes more than SLOTS slots, so the refill is one of a slot of an earlier phase. Those of q, k, v and of the
 //   output of attention are refilled in the phase that takes them.
 // * Those of gate and up are refilled by the end of the phase after, so only that phase, the last of the layer, could
 //   take what is still to be copied. With 42 slots it takes, at DOWN to LAYER - 1, what the slots 8 to 23 of the layer
 //   were refilled with: QKV + 8, QKV + 9, those at OUT and the first 6 at GATE. The first 4 * EARLY at GATE belong to the
-//   warps that refill all four before the products of that phase. It takes DOWN and DOWN + 1 before, and they need none of
-//   these refills.
+//   warps that refill all four at once.
 // * Those of down are refilled before gate of the next layer, which is the first to take what they are refilled with. What
-//   follows the layers takes none of it, and refills those that are left before it takes its own.
+//   follows the layers takes none of it, and refills them as q, k, v and attention do.
 // * The barrier of a slot tells only an even refill from an odd one, so nobody may wait for a slot before the content
 //   before it has arrived. Its warp took that in an earlier phase, and since then all warps have met at a barrier of the
 //   block, which every phase has after its takes but q, k, v. The phase after that takes no slot that q, k, v refill.
 
-constexpr u32 EARLY = 2;               // warps that refill their slots of gate and up early
+constexpr u32 EARLY = 2;               // warps that refill their slots of gate and up at once
 static_assert(DOWN - GATE <= SLOTS && LAYER - SLOTS <= GATE + 4 * EARLY && GATE - QKV <= SLOTS && DOWN + SLOTS >= LAYER + GATE);
 
 struct Stack : Block {
@@ -68,7 +67,7 @@ struct Stack : Block {
     // first team of side 0 adds up tile 0 and the half tile, that of side 1 tile 1.
     __device__ __forceinline__ void project() {
         locate();
-        uint4 weight[16], x[8];
+        uint4 weight[16];
         const u32 at = QKV + team * 5 + tile * 2;
         if (tile < 2) {
             take<2>(weight, at);
@@ -78,16 +77,10 @@ struct Stack : Block {
 #pragma unroll
             for (u32 k = 0; k < 16; k++) weight[k] = make_uint4(0, 0, 0, 0);
         }
-        receive_stream(x);
-        refill_early(0);
         float sum[12];
-        multiply_part(sum, weight, x);
+        multiply_part(sum, weight, at, tile < 2 ? 2 : tile == 2 ? 1 : 0);
         tag++;
-        if (tile < 3) send_projected(sum);
-        refill_early(1);
-    }
-
-    __device__ __forceinline__ void send_projected(float (&sum)[12]) {
+        if (tile == 3) return;
         const u32 target = tile == 1, from = tile == 2 ? 3 : 0;
         if (team || side != target) {
             deliver_sums(sum, target, tile, from + (side == target ? 0 : 1 + team));
@@ -277,7 +270,7 @@ struct Stack : Block {
         multiply<8>(sum, weight, memory + BRANCH);
         wait_wide(sum);
         send_sums(sum);
-        refill_early(2);
+        refill_down(0);
         add_sums();
     }
 
@@ -287,7 +280,7 @@ struct Stack : Block {
         uint4 weight[32], x[8];
         take<4>(weight, GATE + 4 * warp);
         receive_stream(x);
-        refill(GATE + 4 * warp, warp < EARLY ? 2 : 1);
+        refill(GATE + 4 * warp, warp < EARLY ? 4 : 1);
         __syncthreads();
         float sum[12];
         multiply<32>(sum, weight, memory);
@@ -317,20 +310,19 @@ struct Stack : Block {
         uint4 weight[16], x[4];
         const u32 gated = GATE + 4 * warp;
         take<2>(weight, DOWN + 2 * warp);
-        refill(gated + (warp < EARLY ? 2 : 1), warp == 0 ? 2 : 1);
+        if (warp >= EARLY) refill(gated + 1, 1);
         await_sent();
         receive<4, OCTET>(x, to.mlp + (32 * rank + 4 * warp) * OCTET + lane, tag);
 #pragma unroll
         for (u32 i = 0; i < 4; i++) store_operand(memory + BRANCH + warp / 2 * SLAB, warp % 2 * 4 + i, lane, x[i].x, x[i].y, x[i].z);
         fence_async_shared();
-        if (warp > 0) refill(gated + (warp < EARLY ? 3 : 2), 1);
+        if (warp >= EARLY) refill(gated + 2, 1);
         __syncthreads();
         float sum[12];
         multiply<16>(sum, weight, memory + BRANCH);
         wait_wide(sum);
         send_sums(sum);
         if (warp >= EARLY) refill(gated + 3, 1);
-        if (tile < 2) refill(DOWN + 2 * warp + 1, 1);
         add_sums();
     }
 
