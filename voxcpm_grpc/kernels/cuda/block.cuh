@@ -16,7 +16,6 @@ constexpr u32 BRANCH = 8 * SLAB, RING = BRANCH + 4 * SLAB, RING_END = RING + SLO
 constexpr u32 OCTET = 32, HEAD_PACKETS = HEAD / 8 * OCTET;              // packets of 8 channels, of a head
 constexpr u32 STREAM = HIDDEN / 8 * OCTET;
 constexpr u32 SENT = 3;                // the barrier of the block between the sending of packets and the receiving
-constexpr u32 TRAVEL = 300;            // clocks that no packet travels faster than
 
 struct Packets {
     uint4* x;       // [2, HIDDEN / 8, 32] the residual stream
@@ -175,12 +174,7 @@ struct Block {
             sent = clocks();
         }
         sender = false;
-        await_travel();
-    }
-
-    __device__ __forceinline__ void await_travel() const {
-        while (clocks() - sent < TRAVEL) {}
-        __syncwarp();
+        await_travel(sent);
     }
 
     // ---- products

@@ -1,5 +1,7 @@
 // Data that blocks send each other: packets in global memory, and deliveries to the other block of a cluster.
 
+constexpr u32 TRAVEL = 300;     // clocks that no packet travels faster than
+
 // A packet carries its own readiness: three words and a tag, stored and loaded as one unit of 16 bytes. A reader that
 // sees the tag of this exchange sees the words too, without a fence, a counter or a barrier.
 __device__ __forceinline__ void send(uint4* to, u32 first, u32 second, u32 third, u32 tag) {
@@ -14,6 +16,13 @@ __device__ __forceinline__ uint4 load_packet(const uint4* from) {
                  "mov.b128 {lower, upper}, packet;\nmov.b64 {%0, %1}, lower;\nmov.b64 {%2, %3}, upper;\n}"
                  : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(from) : "memory");
     return v;
+}
+
+// Waits until packets that were sent at the clock `sent` can arrive: loads that come earlier only delay them. All threads
+// of a warp call it.
+__device__ __forceinline__ void await_travel(u32 sent) {
+    while (clocks() - sent < TRAVEL) {}
+    __syncwarp();
 }
 
 // Receives the packets at from[0], from[STRIDE], ... All threads of a warp call it. All are in flight together, and a

@@ -233,7 +233,7 @@ struct Stack : Block {
         locate();
         if (owner) {
             uint4 parts[RANKS];
-            await_travel();
+            await_travel(sent);
             receive<RANKS, 2 * OCTET>(parts, to.sums + (cta * RANKS * 2 + warp) * OCTET + lane, tag);
 #pragma unroll
             for (u32 i = 0; i < RANKS; i++) {
