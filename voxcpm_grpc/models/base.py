@@ -52,7 +52,8 @@ class LoadOptions:
     attention: str = "auto"  # the backend: auto, reference, triton or flash
     # Kernels or plain operations for the transformers. None: kernels on a GPU in 16 bits, oneDNN's products on a CPU.
     fused: bool | None = None
-    # With `fused`, the diffusion, the patch encoder and each language model of a single stream run in one launch.
+    # With `fused`, one launch each for the diffusion and the patch encoder of a single stream, and for each language
+    # model of a few streams.
     persistent: bool = True
     timesteps: tuple[int, ...] = (4, 6, 10)  # the counts that a request may use
     max_slots: int = 8

@@ -13,6 +13,7 @@ import ctypes
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -40,23 +41,21 @@ PACKETS = {
 POINTERS = ("input", "norm", "output", "cos", "sin", "keys", "values", "context", "table", "write")
 
 
-class _Arguments(ctypes.Structure):
-    """The parameter of the kernel, as decode_layers.cu declares it."""
-
-    _fields_ = (
+def arguments_type(counts: Sequence[str]) -> type[ctypes.Structure]:
+    """The parameter of a kernel, as its source declares it, with these numbers."""
+    fields = (
         *((name, ctypes.c_void_p) for name in ("layers", *PACKETS, "tags", *POINTERS)),
         ("layer_stride", ctypes.c_longlong),
-        ("count", ctypes.c_uint),
-        ("page_size", ctypes.c_uint),
-        ("capacity", ctypes.c_uint),
+        *((name, ctypes.c_uint) for name in counts),
         ("eps", ctypes.c_float),
         ("scale", ctypes.c_float),
     )
+    return type("Arguments", (ctypes.Structure,), {"_fields_": fields})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeWeights:
-    """The weights of a language model. `models.voxcpm.single_row.decode_weights` takes them from a model."""
+    """The weights of a language model. `models.voxcpm.few_rows.decode_weights` takes them from a model."""
 
     layers: Sequence[LayerWeights]
     norm: Tensor  # bfloat16 [HIDDEN]
@@ -65,24 +64,33 @@ class DecodeWeights:
 
 
 class DecodeLayers:
-    """The layers with one set of weights, and the norm behind them.
+    """The layers with one set of weights, and the norm behind them, for one row.
 
     Calls share memory, so they must not run at the same time.
     """
+
+    packets: ClassVar = PACKETS
+    counts: ClassVar = ("count", "page_size", "capacity")
+    arguments: ClassVar = arguments_type(counts)
 
     def __init__(self, weights: DecodeWeights) -> None:
         """Raises KernelUnavailable if the device, the dtype or the compiler does not meet the kernel's needs."""
         device, dtype = weights.norm.device, weights.norm.dtype
         if dtype != torch.bfloat16 or device.type != "cuda":
             raise KernelUnavailable(f"the kernel needs bfloat16 weights on a GPU, not {dtype} on {device}")
-        self._kernel = load_kernel(device)
+        self._kernels = self.load(device)
         self._weights = weights  # the kernel reads them where they are
         pointers = [
             [w.data_ptr() for w in (layer.qkv, layer.out, layer.gate_up, layer.down)] for layer in weights.layers
         ]
         self._layers = torch.tensor(pointers, dtype=torch.int64).to(device)
         words = functools.partial(torch.zeros, dtype=torch.int32, device=device)
-        self._packets = {name: words(count * 4) for name, count in PACKETS.items()} | {"tags": words(BLOCKS)}
+        self._packets = {name: words(count * 4) for name, count in self.packets.items()} | {"tags": words(BLOCKS)}
+
+    @staticmethod
+    def load(device: torch.device) -> dict[int, Function]:
+        """The kernel by the number of rows. Raises KernelUnavailable."""
+        return {1: load_kernel(device)}
 
     def __call__(
         self,
@@ -95,11 +103,11 @@ class DecodeLayers:
         block_table: Tensor,
         write: Tensor,
     ) -> Tensor:
-        """Computes `reference.decode_layers`: the normalized output of the layers, [1, HIDDEN].
+        """Computes `reference.decode_layers`: the normalized output of the layers, [s, HIDDEN].
 
-        x bfloat16 [1, HIDDEN]; cos and sin float32 [1, HEAD / 2], or None for no rotation; k_pages and v_pages
-        [layers, pages, page_size, KV_HEADS, HEAD]; context int32 [1], at most MAX_CONTEXT; block_table int32 [1, p];
-        write int64 [1].
+        x bfloat16 [s, HIDDEN], with a number of rows that the kernel serves; cos and sin float32 [s, HEAD / 2], or None
+        for no rotation; k_pages and v_pages [layers, pages, page_size, KV_HEADS, HEAD], with 16 or 32 positions in a
+        page; context int32 [s], at most MAX_CONTEXT; block_table int32 [s, p]; write int64 [s].
         """
         out = torch.empty_like(x)
         given = {"input": x, "norm": self._weights.norm, "output": out, "cos": cos, "sin": sin, "keys": k_pages}
@@ -107,16 +115,19 @@ class DecodeLayers:
         for name, tensor in given.items():
             if tensor is not None and not tensor.is_contiguous():
                 raise ValueError(f"{name} must be contiguous")
-        if len(k_pages) != len(self._layers) or x.shape != (1, HIDDEN):
+        if len(k_pages) != len(self._layers) or x.shape[1:] != (HIDDEN,) or len(x) not in self._kernels:
             raise ValueError(f"x is {list(x.shape)} and the cache has {len(k_pages)} layers")
         tensors = {"layers": self._layers} | self._packets | given
         pointers = {name: None if tensor is None else tensor.data_ptr() for name, tensor in tensors.items()}
         weights = self._weights
-        sizes = {"layer_stride": k_pages.stride(0), "count": len(self._layers), "page_size": k_pages.shape[2]}
-        sizes["capacity"] = min(block_table.shape[1] * k_pages.shape[2], MAX_CONTEXT)
-        self._kernel.launch(
-            (BLOCKS, 1, 1), _Arguments(**pointers, **sizes, eps=weights.eps, scale=weights.residual_scale)
+        pages, page_size = block_table.shape[1], k_pages.shape[2]
+        sizes = {"count": len(self._layers), "page_size": page_size, "pages": pages}
+        sizes["capacity"] = min(pages * page_size, MAX_CONTEXT)
+        pointers |= {name: sizes[name] for name in self.counts}
+        arguments = self.arguments(
+            **pointers, layer_stride=k_pages.stride(0), eps=weights.eps, scale=weights.residual_scale
         )
+        self._kernels[len(x)].launch((BLOCKS, 1, 1), arguments)
         return out
 
 

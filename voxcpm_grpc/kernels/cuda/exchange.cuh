@@ -48,3 +48,9 @@ __device__ __forceinline__ void deliver(u32 to, float a, float b, float c, float
     asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];"
                  ::"r"(to), "f"(a), "f"(b), "f"(c), "f"(d), "r"(barrier) : "memory");
 }
+
+// Likewise 4 bytes.
+__device__ __forceinline__ void deliver_one(u32 to, float v, u32 barrier) {
+    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];"
+                 ::"r"(to), "f"(v), "r"(barrier) : "memory");
+}

@@ -7,6 +7,13 @@ __device__ __forceinline__ void mma(float (&c)[4], const uint4& a, u32 b0, u32 b
                  : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
 }
 
+// Exchanges rows and columns of 8 x 8 values of 16 bits: lane l has columns 2 * (l % 4) and + 1 of row l / 4.
+__device__ __forceinline__ u32 transpose(u32 v) {
+    u32 to;
+    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(to) : "r"(v));
+    return to;
+}
+
 // The second operand of `multiply_wide` lies in shared memory in slabs of 64 inputs x 24 rows. A row of a slab has 128
 // bytes, whose 16-byte parts are exchanged so that eight rows use all banks.
 constexpr u32 SLAB = 24 * 128;

@@ -32,9 +32,9 @@ from voxcpm_grpc.models.voxcpm.local import LocDiT, LocEnc, PatchEncoder
 from voxcpm_grpc.models.voxcpm.vae import Decoder, StreamingDecoder, StreamingNet
 
 if TYPE_CHECKING:
+    from voxcpm_grpc.models.voxcpm.few_rows import FewRows
     from voxcpm_grpc.models.voxcpm.fused_maps import FusedMaps
     from voxcpm_grpc.models.voxcpm.plain_maps import PlainMaps
-    from voxcpm_grpc.models.voxcpm.single_row import SingleRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class Backend:
     noise: PatchNoise
     slots: ModuleType  # `kernels.reference` or `kernels.slot_state`: the state of slots between the parts of a step
     fused: bool  # the flow loop uses kernels
-    persistent: bool  # with `fused`, one launch each for the networks of a single stream, where kernels serve
+    persistent: bool  # with `fused`, one launch each for the networks of few streams, where kernels serve
     codec_dtype: torch.dtype  # of the codec's decoder
 
     def flow(
@@ -78,13 +78,13 @@ class Backend:
 
         return PatchEncoder(single=persistent_encoder(encoder) or encoder, batch=encoder)
 
-    def single_row(self, stack: Transformer) -> SingleRow | None:
-        """The language model `stack` for one row in a single launch; None if the stack itself has to serve."""
+    def few_rows(self, stack: Transformer) -> FewRows | None:
+        """The language model `stack` for a few rows in a single launch; None if the stack itself has to serve."""
         if not (self.fused and self.persistent) or isinstance(self.attention, ReferenceAttention):
             return None
-        from voxcpm_grpc.models.voxcpm.single_row import single_row
+        from voxcpm_grpc.models.voxcpm.few_rows import few_rows
 
-        return single_row(stack)
+        return few_rows(stack)
 
     def maps(self, networks: PlainMaps) -> PlainMaps | FusedMaps:
         """The maps between the networks, with the weights of `networks`."""

@@ -69,8 +69,8 @@ class VoxCPM(SpeechModel):
         self.codec = self._codec = codec
         self._bank = bank
         self.maps = backend.maps(networks)
-        self._single_base = backend.single_row(networks.base)
-        self._single_residual = backend.single_row(networks.residual)
+        self._few_base = backend.few_rows(networks.base)
+        self._few_residual = backend.few_rows(networks.residual)
         self.compile_command = compile_command
         self.places = bank.places if bank else 0
         self.capturable = backend.attention.capturable
@@ -187,7 +187,7 @@ class VoxCPM(SpeechModel):
         position = rows.position
         patch, cos, sin = self.backend.slots.read_step(slot, position, own.condition, self.rope.cos, self.rope.sin)
         audio = self.networks.enc_to_lm(self.encode_patch(patch), adapter)
-        if decoded is not None and self._single_base is not None and self._single_base.serves(rows.paged, adapter):
+        if decoded is not None and self._few_base is not None and self._few_base.serves(rows.paged, adapter):
             decoded.wait()
         rotate = Rotation(cos, sin)
         semantic = self.maps.quantize(self._base(audio, rotate, kv, rows.paged, adapter))
@@ -198,8 +198,8 @@ class VoxCPM(SpeechModel):
     def _base(self, x: Tensor, rotation: Rotation, kv: PagedKV, rows: PagedRows, adapter: Tensor | None) -> Tensor:
         rotate = None if self.config.lm_config.no_rope else rotation
         layers = kv.layers(0, self.config.base.layers)
-        if self._single_base is not None and self._single_base.serves(rows, adapter):
-            return self._single_base(x, layers, rows, rotate)
+        if self._few_base is not None and self._few_base.serves(rows, adapter):
+            return self._few_base(x, layers, rows, rotate)
         attend = partial(self.backend.attention.attend, kv=layers, rows=rows, rotate=rotate)
         return self.networks.base(x, attend, adapter=adapter)
 
@@ -215,7 +215,7 @@ class VoxCPM(SpeechModel):
         rotate = rotation if self.config.residual_rotates else None
         layers = kv.layers(self.config.base.layers, self.layout.layers)
         x = self.networks.residual_input(semantic, audio, adapter)
-        if self._single_residual is not None and self._single_residual.serves(rows, adapter):
-            return self._single_residual(x, layers, rows, rotate)
+        if self._few_residual is not None and self._few_residual.serves(rows, adapter):
+            return self._few_residual(x, layers, rows, rotate)
         attend = partial(self.backend.attention.attend, kv=layers, rows=rows, rotate=rotate)
         return self.networks.residual(x, attend, adapter=adapter)

@@ -1,8 +1,9 @@
-"""Adapts a language model to the kernel that decodes one row in a single launch."""
+"""Adapts a language model to the kernels that decode a few rows in a single launch."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
 from torch import Tensor
 
@@ -18,35 +19,45 @@ from voxcpm_grpc.kernels.cuda.decode_layers import (
     DecodeLayers,
     DecodeWeights,
 )
+from voxcpm_grpc.kernels.cuda.decode_rows import SLOTS, DecodeRows
 from voxcpm_grpc.kernels.cuda.persistent import LayerWeights
 from voxcpm_grpc.layers.transformer import Transformer
 
 logger = logging.getLogger(__name__)
 
 
-class SingleRow:
-    """A language model for one new row of one sequence without an adapter, in a single launch."""
+class FewRows:
+    """A language model for a new row of each of a few sequences without adapters, in a single launch."""
 
-    def __init__(self, kernel: DecodeLayers) -> None:
-        self._kernel = kernel
+    def __init__(self, kernels: Mapping[int, DecodeLayers]) -> None:
+        """`kernels` by the number of rows."""
+        self._kernels = kernels
 
     def serves(self, rows: PagedRows, adapter: Tensor | None) -> bool:
         """True for these rows and adapters."""
-        return len(rows.write) == len(rows.context) == 1 and rows.max_context <= MAX_CONTEXT and adapter is None
+        steps = len(rows.write) == len(rows.context) in self._kernels and rows.max_rows == 1
+        return steps and rows.max_context <= MAX_CONTEXT and adapter is None
 
     def __call__(self, x: Tensor, kv: PagedKV, rows: PagedRows, rotate: Rotation | None) -> Tensor:
-        """`Transformer` of x [1, c], with `Attention.attend` over the paged cache."""
-        cos, sin = (None, None) if rotate is None else (rotate.cos[:, 0], rotate.sin[:, 0])
-        return self._kernel(x, cos, sin, kv.k, kv.v, rows.context, rows.block_table, rows.write)
+        """`Transformer` of x [s, c], with `Attention.attend` over the paged cache."""
+        cos, sin = (None, None) if rotate is None else (rotate.cos.flatten(1), rotate.sin.flatten(1))
+        return self._kernels[len(x)](x, cos, sin, kv.k, kv.v, rows.context, rows.block_table, rows.write)
 
 
-def single_row(stack: Transformer) -> SingleRow | None:
-    """A language model for one row in a single launch. None, with the reason in the log, if it cannot run here."""
+def few_rows(stack: Transformer) -> FewRows | None:
+    """A language model for a few rows in a single launch. None if it cannot run here.
+
+    The log has the reason, and that for which it serves fewer numbers of rows.
+    """
+    kernels: dict[int, DecodeLayers] = {}
     try:
-        return SingleRow(DecodeLayers(decode_weights(stack)))
+        weights = decode_weights(stack)
+        kernels[1] = DecodeLayers(weights)
+        kernels |= dict.fromkeys(SLOTS, DecodeRows(weights))
     except KernelUnavailable as error:
-        logger.info("a single stream uses one launch for each product of the language models, not one: %s", error)
-        return None
+        streams = "2, 4 and 8 streams" if kernels else "a few streams"
+        logger.info("steps of %s use one launch for each product of the language models, not one: %s", streams, error)
+    return FewRows(kernels) if kernels else None
 
 
 def decode_weights(stack: Transformer) -> DecodeWeights:
