@@ -54,9 +54,25 @@ def test_weights_lie_in_shared_memory_as_the_matrix_unit_reads_them():
         part = k // 8 ^ row % 8
         channel = row // 32 * 32 + row % 8 // 2 * 8 + row % 32 // 8 * 2 + row % 2
         assert weights[first + (unit * 64 + row) * 64 + part * 8 + k % 8] == parts[unit][1].weight[channel, k]
-    per_unit = values[3 * 64 : -2 * 64].view(3, 13, 64)
-    assert torch.equal(per_unit[1, :7], parts[1][0].taps)
-    assert torch.equal(per_unit[2, 10], parts[2][1].bias)
+    per_unit = values[4 * 64 :].view(3, 12 * 64)
+    octets = per_unit[1, : 8 * 64].view(8, 64)
+    convolution = parts[1][0]
+    assert convolution.snake is not None
+    assert torch.equal(octets[2, :32].view(torch.float16).view(8, 8)[3, :7], convolution.taps[:, 19].half())
+    assert torch.equal(octets[2, 32:].view(4, 8)[1, 2:4], convolution.bias[18:20])
+    assert torch.equal(octets[2, 32:].view(4, 8)[1, 6:], convolution.snake.inverse[18:20])
+
+
+def test_a_sum_has_the_biases_of_all_products_in_it():
+    upsample, parts = modules(64)
+    shifts = [units.pack(upsample, parts, pairs)[1][4 * 64 :].view(3, 12, 64)[:, 9] for pairs in (False, True)]
+    biases = [second.bias for _, second in parts]
+    torch.testing.assert_close(shifts[0][1], biases[0] + biases[1])
+    torch.testing.assert_close(shifts[1][1], upsample.bias[:64] + biases[0] + biases[1])
+    affine = parts[2][1].affine
+    assert affine is not None
+    scale, shift = affine
+    torch.testing.assert_close(shifts[0][2], scale * sum(biases) + shift)
 
 
 def test_the_orders_of_channels_and_inputs_are_permutations():

@@ -28,7 +28,6 @@ SOURCE, NAME = "residual_units.cu", "residual_units"
 DILATIONS, TAPS = (1, 3, 9), 7
 HISTORY = (TAPS - 1) * sum(DILATIONS)  # past inputs of all units, which a segment computes again
 REACH = (TAPS - 1) * max(DILATIONS)  # the fewest samples of a call
-SPARE = 8  # rows behind those of a group that its convolutions read and do not use
 START = 0.3  # time of a segment's first samples, in the time of its other ones
 
 
@@ -43,7 +42,7 @@ class Cut:
     tiles: int
     groups: int
     least: int
-    split: int = 1
+    parts: int = 1
     stages: int = 0
     pairs: bool = False
 
@@ -54,33 +53,28 @@ class Cut:
     @property
     def rows(self) -> int:
         """Samples that a group computes at a time."""
-        return 64 * self.tiles
-
-    @property
-    def columns(self) -> int:
-        """Channels of four warps."""
-        return self.channels // self.split
+        return 64 * self.tiles * self.parts
 
     @property
     def threads(self) -> int:
-        return 128 * self.split * self.groups
+        return 128 * self.parts * self.groups
 
     @property
     def shared(self) -> int:
         """Bytes of shared memory."""
-        depths, pitch = _depths(self.channels), 2 * self.channels
+        depths, pitch = _depths(self.channels), 2 * self.channels + 16
         if self.stages:
             weights = self.stages * self.channels * 128
         else:
             weights = (3 * depths * self.channels + self.pairs * _depths(4 * self.channels) * 2 * self.channels) * 128
-        group = -(-(self.tiles * depths * 8192 + (HISTORY + self.rows + SPARE) * pitch) // 1024) * 1024
-        return weights + self.groups * group + 16 * self.split * self.stages
+        group = -(-(HISTORY + self.rows) * pitch // 1024) * 1024
+        return weights + self.groups * group + 16 * max(self.stages, 1)
 
 
 # Measured on an H200. With 32 channels the kernel pays from 8 streams of the released codec on, with more from 16.
 CUTS = (
-    Cut(channels=256, tiles=1, groups=1, least=16 * 960, split=2, stages=3),
-    Cut(channels=128, tiles=2, groups=1, least=16 * 1920, split=2),
+    Cut(channels=256, tiles=1, groups=1, least=16 * 960, parts=2, stages=3),
+    Cut(channels=128, tiles=1, groups=1, least=16 * 1920, parts=2),
     Cut(channels=64, tiles=2, groups=2, least=16 * 3840, pairs=True),
     Cut(channels=32, tiles=2, groups=3, least=8 * 7680, pairs=True),
 )
@@ -153,7 +147,8 @@ class ResidualUnits:
         )
         if self._kernel is None:
             raise KernelUnavailable(f"there is no kernel for {cut.channels} channels")
-        self._kernel.launch((-(-items // cut.groups), 1, 1), arguments)
+        blocks = max(-(-items // cut.groups), min(items, multiprocessors(self._device)))
+        self._kernel.launch((blocks, 1, 1), arguments)
 
 
 def choose_cut(upsample: Pointwise, units: Sequence[tuple[Depthwise, Pointwise]]) -> Cut:
@@ -180,7 +175,7 @@ def _background() -> ThreadPoolExecutor:
 
 @functools.cache
 def compile_in_background(cut: Cut) -> Future[bytes]:
-    """Machine code of a cut, compiled while a model is loaded: all cuts take some five seconds, once."""
+    """Machine code of a cut, compiled while a model is loaded: all cuts take some two seconds, once."""
     return _background().submit(compile_units, cut)
 
 
@@ -190,13 +185,13 @@ def compile_units(cut: Cut) -> bytes:
         "C": cut.channels,
         "TILES": cut.tiles,
         "GROUPS": cut.groups,
-        "SPLIT": cut.split,
+        "PARTS": cut.parts,
         "STAGES": cut.stages,
         "PAIRS": int(cut.pairs),
         "SHARED": cut.shared,
     }
-    functions = [multiply_function(cut.columns, "f16", registers=registers) for registers in (False, True)]
-    return compiler.compile_cuda(SOURCE, constants, before="".join(functions))
+    multiply = multiply_function(cut.channels, "f16", registers=True)
+    return compiler.compile_cuda(SOURCE, constants, before=multiply)
 
 
 def plan(streams: int, samples: int, rows: int, slots: int) -> tuple[int, int]:
@@ -226,14 +221,25 @@ def pack(upsample: Pointwise, units: Iterable[tuple[Depthwise, Pointwise]], pair
         both = upsample.weight.view(2, channels, -1)[:, order].flatten(0, 1)
         weights.insert(0, image(both[:, depth_order(both.shape[1]).to(both.device)]))
     assert upsample.snake is not None
-    values = [bias, upsample.snake.alpha[:channels], upsample.snake.inverse[:channels]]
+    values = [torch.ones_like(bias), bias, upsample.snake.alpha[:channels], upsample.snake.inverse[:channels]]
     for first, second in modules:
-        assert first.snake is not None
         assert second.snake is not None
-        values += [first.taps.flatten(), first.bias, first.snake.alpha, first.snake.inverse]
-        values += [second.bias, second.snake.alpha, second.snake.inverse]
-    values += modules[-1][1].affine or (torch.ones_like(bias), torch.zeros_like(bias))
+        bias = bias + second.bias  # a sum in the kernel lacks the biases of all products in it
+        scale, shift = second.affine or (torch.ones_like(bias), torch.zeros_like(bias))
+        values += [convolution_values(first)]
+        values += [scale, scale * bias + shift, second.snake.alpha, second.snake.inverse]
     return torch.cat(weights), torch.cat(values)
+
+
+def convolution_values(conv: Depthwise) -> Tensor:
+    """The values of a convolution for each 8 channels, as the kernel declares them."""
+    assert conv.snake is not None
+    channels = conv.taps.shape[1]
+    taps = conv.taps.new_zeros(channels, 8, dtype=torch.float16)
+    taps[:, : len(conv.taps)] = conv.taps.T
+    bias, alpha, inverse = (v.view(-1, 4, 2) for v in (conv.bias, conv.snake.alpha, conv.snake.inverse))
+    both = torch.cat([bias, bias, alpha, inverse], 2)
+    return torch.cat([taps.view(torch.float32).view(-1, 32), both.view(-1, 32)], 1).flatten()
 
 
 def column_order(channels: int) -> Tensor:

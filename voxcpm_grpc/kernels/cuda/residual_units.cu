@@ -1,17 +1,20 @@
 // The residual units of a block of the codec's decoder for a patch of every stream, without storing what lies between.
 //
-// A group of SPLIT x 4 warps computes a segment of a stream, 64 x TILES samples at a time. The sum y of the residual
-// units stays in registers, as the sums of the matrix unit. The input of a unit, the snake of y, goes through shared
-// memory, where the last inputs of each unit are kept for the next samples. A segment that is not the first one of its
-// stream starts HISTORY samples early, with zeros as the past, and discards what it computes of them.
+// A group of PARTS x 4 warps computes a segment of a stream, 64 x TILES x PARTS samples at a time. The sum y of the
+// residual units stays in registers, as the sums of the matrix unit. The input of a unit, the snake of y, goes through
+// shared memory, where the last inputs of each unit are kept for the next samples. A segment that is not the first one of
+// its stream starts HISTORY samples early, with zeros as the past, and discards what it computes of them.
 //
-// The weights stay in shared memory, or, with STAGES, each four warps copy theirs again and again to a ring of slots.
-// With PAIRS the block's upsampling by two is computed here too, from the samples before it.
+// The depthwise convolution is a product too, of the inputs of eight channels at two samples and a diagonal matrix of taps
+// for each. Its sums lie in registers as the unit's product reads its input.
+//
+// The weights stay in shared memory, or, with STAGES, are copied again and again to a ring of slots. With PAIRS the
+// block's upsampling by two is computed here too, from the samples before it.
 //
 // A thread has sums of pairs of channels. So that they are 8 contiguous channels, the rows of a weight are exchanged.
 //
-// Compiled with C channels, TILES, GROUPS of a block, SPLIT (the channels of a sample have so many parts of a group),
-// STAGES, PAIRS and SHARED (bytes). The functions `multiply` for C / SPLIT columns precede this text.
+// Compiled with C channels, TILES, PARTS of a group, GROUPS of a block, STAGES, PAIRS and SHARED (bytes). The function
+// `multiply` for C columns precedes this text.
 
 #include "codec.cuh"
 
@@ -19,28 +22,30 @@ constexpr int UNITS = 3;
 constexpr int TAPS = 7;
 __device__ constexpr int dilation(int unit) { return unit == 0 ? 1 : unit == 1 ? 3 : 9; }
 __device__ constexpr int reach(int unit) { return (TAPS - 1) * dilation(unit); }
-__device__ constexpr int before(int unit) { return unit ? before(unit - 1) + reach(unit - 1) : 0; }
-constexpr int HISTORY = before(UNITS);
-constexpr int ROWS = 64 * TILES, N = C / SPLIT, REGISTERS = N / 2;
-constexpr int GROUP_THREADS = 128 * SPLIT, THREADS = GROUP_THREADS * GROUPS;
-constexpr int WIDTH = 4;                                               // channels that a thread convolves at a time
-constexpr int DEPTHS = (C + 63) / 64;                                  // parts of 64 inputs of a unit's product
-constexpr int UNIT_BYTES = DEPTHS * C * 128, UP_BYTES = PAIRS ? 4 * C / 64 * 2 * C * 128 : 0;
+__device__ constexpr int before(int unit) { return (TAPS - 1) / 2 * (dilation(unit) - 1); }   // reaches of the units ahead
+constexpr int REACH = reach(UNITS - 1), HISTORY = before(UNITS - 1) + REACH;
+constexpr int ROWS = 64 * TILES * PARTS, REGISTERS = C / 2;
+constexpr int GROUP_THREADS = 128 * PARTS, THREADS = GROUP_THREADS * GROUPS;
+constexpr int STEPS = C < 128 ? C / 32 : 4, SPANS = C / 16 / STEPS;    // instructions of a span's product, spans
+constexpr int BUFFERS = 2;                                             // inputs of products that are kept
+constexpr int DEPTHS = (C + 63) / 64;                                  // slabs of 64 inputs of a product
+constexpr int SLAB_BYTES = C * 128, UNIT_BYTES = DEPTHS * SLAB_BYTES;  // weights of a part, of a unit
+constexpr int UP_BYTES = PAIRS ? 4 * C / 64 * 2 * SLAB_BYTES : 0;
 constexpr int RING = STAGES ? STAGES : 1;
-constexpr int STAGE_BYTES = N * 128;                                   // RING: a part of 64 inputs, for one warp group
-constexpr int WEIGHT_BYTES = STAGES ? SPLIT * STAGES * STAGE_BYTES : UP_BYTES + UNITS * UNIT_BYTES;
-constexpr int TILE_BYTES = DEPTHS * 64 * 128, PITCH = C * 2;
-constexpr int SPARE = 8;                                               // rows that convolutions read and do not use
-constexpr int GROUP_BYTES = (TILES * TILE_BYTES + (HISTORY + ROWS + SPARE) * PITCH + 1023) / 1024 * 1024;
-constexpr int SHARED_BYTES = WEIGHT_BYTES + GROUPS * GROUP_BYTES + 16 * SPLIT * STAGES;
+constexpr int WEIGHT_BYTES = STAGES ? STAGES * SLAB_BYTES : UP_BYTES + UNITS * UNIT_BYTES;
+constexpr int PITCH = C * 2 + 16;                                      // so that 8 rows lie in different banks
+constexpr int GROUP_BYTES = ((HISTORY + ROWS) * PITCH + 1023) / 1024 * 1024;
+constexpr int SHARED_BYTES = WEIGHT_BYTES + GROUPS * GROUP_BYTES + 16 * RING;
 static_assert(SHARED_BYTES == SHARED, "the launch has another size of shared memory");
-constexpr int ENTRY = 3 * C, UNIT = 13 * C;                            // floats: of the entry, of a unit
+static_assert(!STAGES || (GROUPS == 1 && STEPS == 4), "the warps of a group release a slot of the ring with each span");
+constexpr int ENTRY = 4 * C, UNIT = 12 * C;                            // words: of the entry, of a unit
 
 struct Arguments {
     const u16* x;            // y [streams, samples, C]; with PAIRS the input of y [streams, 1 + samples / 2, 2 C]
     const char* weights;     // as they lie in shared memory
-    const float* values;     // bias of y, then alpha and inverse; of each unit taps, bias, alpha, inverse, bias of the
-                             // product, alpha and inverse of what follows; scale and shift
+    const float* values;     // scale, shift, alpha and inverse of what follows y; of each unit for each 8 channels eight taps
+                             // of a channel, in half precision, and for each two channels their biases, twice, alphas and
+                             // inverses; then scale, shift, alpha and inverse of what follows the unit
     const u16* before;       // [streams, HISTORY, C] the last inputs of each unit before this patch
     u16* after;              // [streams, HISTORY, C] and at its end
     u16* out;                // [streams, samples, C]
@@ -50,192 +55,171 @@ struct Arguments {
 
 struct Group {
     const Arguments& a;
-    const u32 memory;                          // of the group, in shared memory: tiles of products, then rows
+    const u32 memory;                          // of the group, in shared memory: rows of inputs
     const u32 weights;
     const int group, thread;
     const int stream, begin, end, start;       // samples begin..end are written, start.. are computed
-    const int warp = thread / 32 % 4, g = thread % 32 / 4, t = thread % 4;
-    const int first_column = thread / 128 * N;
+    const int g = thread % 32 / 4, t = thread % 4;
+    const int first = thread / 32 * 16;        // of the rows of a tile, of this warp
     int stage = 0;                             // weights that were multiplied with, if they are copied in stages
 
     // ---- where things lie
 
-    __device__ static __forceinline__ u32 row_part(int row, int column) {      // row 0 is the first of the history
-        const int flip = C >= 64 ? (row >> (TILES - 1) & 1) << 6 : 0;
-        return TILES * TILE_BYTES + row * PITCH + (column * 2 ^ flip);
+    __device__ static __forceinline__ u32 row_start(int row) {                 // row 0 is the first of the history
+        return (row % TILES * ((HISTORY + ROWS) / TILES) + row / TILES) * PITCH;
     }
 
-    __device__ static __forceinline__ u32 tile_part(int row, int column) {
-        const int r = row / TILES;
-        return row % TILES * TILE_BYTES + column / 64 * 8192 + r * 128 + ((column % 64 / 8 ^ (r & 7)) << 4) + column % 8 * 2;
+    __device__ static __forceinline__ u32 input_start(int unit, int row) {     // of a unit, whose past rows are negative
+        return row_start(row < 0 ? row + before(unit) + reach(unit) : row + HISTORY);
     }
 
-    // ---- depthwise convolution and snake, from rows to tiles
+    // ---- depthwise convolution and snake, from rows to registers
 
-    struct Runs { int parts, length; };        // a residue of the dilation has so many runs of so many outputs
-
-    __device__ static constexpr Runs runs(int dilation) {
-        Runs best{1, 1};
-        int least = 1 << 30;
-        const int outputs = (ROWS + dilation - 1) / dilation;
-        for (int parts = 1; parts <= 16; parts++) {
-            const int length = (outputs + parts - 1) / parts;
-            const int rounds = (C / WIDTH * dilation * parts + GROUP_THREADS - 1) / GROUP_THREADS;
-            const int cost = rounds * (length * 14 + (length + 6) * 4 + 30);
-            const bool fits = parts * length * dilation <= ROWS + SPARE;
-            if (fits && length <= 22 && cost < least) least = cost, best = Runs{parts, length};
-        }
-        return best;
+    __device__ __forceinline__ void sources(u32 (&from)[TILES][TAPS / 2 + 1], int unit) const {
+        const int lane = thread % 32;
+#pragma unroll
+        for (int tile = 0; tile < TILES; tile++)
+#pragma unroll
+            for (int pair = 0; pair <= TAPS / 2; pair++) {
+                const int tap = 2 * pair + (pair < TAPS / 2 ? lane / 16 : 0);
+                const int row = TILES * (first + lane % 16) + tile + (tap - TAPS + 1) * dilation(unit);
+                from[tile][pair] = memory + input_start(unit, row);
+            }
     }
 
-    template <int U>
-    __device__ __forceinline__ void convolve() const {
-        constexpr int D = dilation(U), PARTS = runs(D).parts, LENGTH = runs(D).length;
-        constexpr int TASKS = C / WIDTH * D * PARTS, GAP = HISTORY - before(U) - reach(U);
-        const float* v = a.values + ENTRY + U * UNIT;
-#pragma unroll 1
-        for (int task = thread; task < TASKS; task += GROUP_THREADS) {
-            const int column = task % (C / WIDTH) * WIDTH, run = task / (C / WIDTH), from = run % D + run / D * LENGTH * D;
-            float taps[TAPS][WIDTH], past[TAPS][WIDTH], bias[WIDTH], alpha[WIDTH], inverse[WIDTH];
+    __device__ __forceinline__ void convolve(u32 (&x)[TILES][STEPS][4], const u32 (&from)[TILES][TAPS / 2 + 1], int unit,
+                                             int span) const {
+        const float* v = a.values + ENTRY + unit * UNIT;
+        const u32 even = g / 2 != t ? 0x4444 : g % 2 ? 0x1044 : 0x4410, odd = g / 2 != t ? 0x4444 : g % 2 ? 0x3244 : 0x4432;
 #pragma unroll
-            for (int k = 0; k < TAPS; k++) load_values(taps[k], v + k * C + column);
-            load_values(bias, v + 7 * C + column);
-            load_values(alpha, v + 8 * C + column);
-            load_values(inverse, v + 9 * C + column);
+        for (int octet = 0; octet < 2 * STEPS; octet++) {
+            const int column = span * STEPS * 16 + octet * 8;
+            float taps[4], bias[4], others[4];
+            load_values(taps, v + column * 8 + g * 4);
+            load_values(bias, v + column * 8 + 32 + t * 8);
+            load_values(others, v + column * 8 + 36 + t * 8);
+            u32 diagonal[TAPS];
 #pragma unroll
-            for (int k = 0; k < TAPS - 1; k++) load_row(past[k], from + (k - 6) * D, GAP, column);
+            for (int k = 0; k < TAPS; k++) diagonal[k] = __byte_perm(__float_as_uint(taps[k / 2]), 0, k % 2 ? odd : even);
 #pragma unroll
-            for (int i = 0; i < LENGTH; i++) {
-                const int row = from + i * D;
-                load_row(past[(i + 6) % TAPS], row, GAP, column);
-                float h[WIDTH];
+            for (int tile = 0; tile < TILES; tile++) {
+                float h[4];
 #pragma unroll
-                for (int c = 0; c < WIDTH; c++) {
-                    h[c] = bias[c];
-#pragma unroll
-                    for (int k = 0; k < TAPS; k++) h[c] += past[(i + k) % TAPS][c] * taps[k][c];
-                    h[c] = snake(h[c], alpha[c], inverse[c]);
+                for (int pair = 0; pair < TAPS / 2; pair++) {
+                    u32 rows[4];
+                    load_matrices(rows, from[tile][pair] + column * 2);
+                    multiply_small(h, rows, diagonal[2 * pair], diagonal[2 * pair + 1], pair ? h : bias);
                 }
-                u32 words[WIDTH / 2];
+                u32 rows[2];
+                load_matrices(rows, from[tile][TAPS / 2] + column * 2);
+                multiply_small(h, rows, diagonal[TAPS - 1], h);
 #pragma unroll
-                for (int c = 0; c < WIDTH / 2; c++) words[c] = pack_half(h[2 * c], h[2 * c + 1]);
-                if (row < ROWS) store_shared(memory + tile_part(row, column), words);
+                for (int i = 0; i < 4; i++) h[i] = snake(h[i], others[i % 2], others[2 + i % 2]);
+#pragma unroll
+                for (int half = 0; half < 2; half++)
+                    x[tile][octet / 2][octet % 2 * 2 + half] = pack_half(h[2 * half], h[2 * half + 1]);
             }
         }
-    }
-
-    __device__ __forceinline__ void load_row(float (&x)[WIDTH], int row, int gap, int column) const {
-        u32 words[WIDTH / 2];
-        load_shared(words, memory + row_part(HISTORY + (row < 0 ? row - gap : row), column));
-#pragma unroll
-        for (int c = 0; c < WIDTH / 2; c++) unpack_half(words[c], x[2 * c], x[2 * c + 1]);
     }
 
     // ---- products
 
-    template <int U>
-    __device__ __forceinline__ void multiply_tiles(float (&y)[TILES][REGISTERS]) {
-        if constexpr (STAGES) {
+    __device__ __forceinline__ void convolve_and_multiply(float (&y)[TILES][REGISTERS], u32 (&x)[BUFFERS][TILES][STEPS][4],
+                                                          int unit) {
+        u32 from[TILES][TAPS / 2 + 1];
+        sources(from, unit);
+        if (!STAGES) wait(full(0), 0);
 #pragma unroll
-            for (int part = 0; part < DEPTHS; part++) {
+        for (int span = 0; span < SPANS; span++) {
+            const int step = span * STEPS;
+            u32 (&part)[TILES][STEPS][4] = x[span % BUFFERS];
+            convolve(part, from, unit, span);
+            u32 slab = weights + UP_BYTES + unit * UNIT_BYTES + step / 4 * SLAB_BYTES + step % 4 * 32;
+            if constexpr (STAGES) {
                 const u32 slot = stage % RING;
                 wait(full(slot), stage / RING & 1);
-                begin_products();
+                slab = weights + slot * SLAB_BYTES;
+            }
+            settle(part);
+            begin_products();
 #pragma unroll
-                for (int k = 0; k < 4; k++)
+            for (int k = 0; k < STEPS; k++)
 #pragma unroll
-                    for (int tile = 0; tile < TILES; tile++)
-                        multiply(y[tile], matrix(memory + tile * TILE_BYTES + part * 8192) + k * 2,
-                                 matrix(weights + slot * STAGE_BYTES) + k * 2, 1);
-                commit_products();
-                if (part) {
-                    multiply_wait_but_one();
-                    release(stage - 1);
-                }
+                for (int tile = 0; tile < TILES; tile++) multiply(y[tile], part[tile][k], matrix(slab) + k * 2, 1);
+            commit_products();
+            if constexpr (SPANS > BUFFERS || STAGES) {
+                multiply_wait_but<BUFFERS - 1>();                       // the words of the next part are free
+                keep(x[(span + 1) % BUFFERS]);
+            }
+            if constexpr (STAGES) {
+                if (span) release(stage - 1);
                 stage++;
             }
-            return;
         }
-        begin_products();
-#pragma unroll
-        for (int tile = 0; tile < TILES; tile++)
-#pragma unroll
-            for (int k = 0; k < C / 16; k++)
-                multiply(y[tile], matrix(memory + tile * TILE_BYTES + k / 4 * 8192) + k % 4 * 2,
-                         matrix(weights + UP_BYTES + U * UNIT_BYTES + k / 4 * (C * 128) + first_column * 128) + k % 4 * 2, 1);
-        commit_products();
     }
 
-    // ---- weights in stages, of each warp group by itself
+    // ---- weights in stages
 
-    __device__ __forceinline__ u32 full(u32 slot) const {
-        return weights + (SPLIT - thread / 128) * STAGES * STAGE_BYTES + GROUP_BYTES + (thread / 128 * STAGES + slot) * 16;
-    }
+    __device__ __forceinline__ u32 full(u32 slot) const { return weights + WEIGHT_BYTES + GROUPS * GROUP_BYTES + slot * 16; }
 
     __device__ __forceinline__ void copy_weights(int index) const {      // one thread
-        const int unit = index / DEPTHS % UNITS, part = index % DEPTHS, slot = index % RING;
-        expect(full(slot), STAGE_BYTES);
-        copy_bulk(weights + slot * STAGE_BYTES, a.weights + unit * UNIT_BYTES + (part * C + first_column) * 128, STAGE_BYTES,
-                  full(slot));
+        const u32 slot = index % RING;
+        expect(full(slot), SLAB_BYTES);
+        copy_bulk(weights + slot * SLAB_BYTES, a.weights + index % (UNITS * DEPTHS) * SLAB_BYTES, SLAB_BYTES, full(slot));
     }
 
     __device__ __forceinline__ int copies() const { return (end - start + ROWS - 1) / ROWS * UNITS * DEPTHS; }
 
     __device__ __forceinline__ void start_copies() const {
-        if (thread % 128 == 0)
+        if (thread == 0)
             for (int i = 0; i < STAGES; i++) copy_weights(i);
     }
 
     __device__ __forceinline__ void release(int index) const {           // all threads, when the product is complete
         const u32 empty = full(index % RING) + 8;
         if (thread % 32 == 0) arrive(empty);
-        if (warp == 0 && index + STAGES < copies()) {
+        if (first == 0 && index + STAGES < copies()) {
             wait(empty, index / RING & 1);
-            if (thread % 32 == 0) copy_weights(index + STAGES);
+            if (thread == 0) copy_weights(index + STAGES);
         }
         __syncwarp();
     }
 
     // y of samples `at`.. : the product of each pair of input samples with the weights of each of the two outputs
     __device__ __forceinline__ void multiply_pairs(float (&y)[TILES][REGISTERS], int at) const {
-        constexpr int PARTS = 4 * C / 32;
-        u32 words[2][PARTS][4];
+        constexpr int WORDS = 4 * C / 32;
+        u32 words[2][WORDS][4];
         const u16* x = a.x + stream * a.x_stride + t * 8;
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            const int pair = min(at / 2 + warp * 16 + g + half * 8, a.samples / 2 - 1);
+            const int pair = min(at / 2 + first + g + half * 8, a.samples / 2 - 1);
 #pragma unroll
-            for (int part = 0; part < PARTS; part++) load_global(words[half][part], x + (long long)pair * (2 * C) + part * 32);
+            for (int part = 0; part < WORDS; part++) load_global(words[half][part], x + (long long)pair * (2 * C) + part * 32);
         }
+        wait(full(0), 0);
         begin_products();
 #pragma unroll
-        for (int k = 0; k < 4 * C / 16; k++)
+        for (int i = 0; i < 2 * WORDS; i++)
 #pragma unroll
             for (int tile = 0; tile < TILES; tile++) {
-                const u32 x[4] = {words[0][k / 2][k % 2 * 2], words[1][k / 2][k % 2 * 2], words[0][k / 2][k % 2 * 2 + 1],
-                                  words[1][k / 2][k % 2 * 2 + 1]};
-                multiply(y[tile], x, matrix(weights + k / 4 * (2 * C * 128) + (tile * C + first_column) * 128) + k % 4 * 2,
-                         k > 0);
+                const int e = i % 2 * 2;
+                const u32 x[4] = {words[0][i / 2][e], words[1][i / 2][e], words[0][i / 2][e + 1], words[1][i / 2][e + 1]};
+                multiply(y[tile], x, matrix(weights + (i / 4 * 2 + tile) * SLAB_BYTES) + i % 4 * 2, i > 0);
             }
         commit_products();
         multiply_wait(y);
-#pragma unroll
-        for (int half = 0; half < 2; half++)
-#pragma unroll
-            for (int part = 0; part < PARTS; part++)
-#pragma unroll
-                for (int i = 0; i < 4; i++) keep(words[half][part][i]);
+        keep(words);
     }
 
     __device__ __forceinline__ void load_sums(float (&y)[TILES][REGISTERS], int at) const {
-        const u16* x = a.x + stream * a.x_stride + first_column + t * 8;
+        const u16* x = a.x + stream * a.x_stride + t * 8;
 #pragma unroll
         for (int tile = 0; tile < TILES; tile++)
 #pragma unroll
             for (int half = 0; half < 2; half++) {
-                const int row = min(at + TILES * (warp * 16 + g + half * 8) + tile, a.samples - 1);
+                const int row = min(at + TILES * (first + g + half * 8) + tile, a.samples - 1);
 #pragma unroll
-                for (int part = 0; part < N / 32; part++) {
+                for (int part = 0; part < C / 32; part++) {
                     u32 words[4];
                     load_global(words, x + (long long)row * C + part * 32);
 #pragma unroll
@@ -245,87 +229,85 @@ struct Group {
             }
     }
 
-    // ---- from sums to the input of unit U, or to the output if U is UNITS
+    // ---- from sums to the input of a unit, or to the output behind the last one
 
-    template <int U>
-    __device__ __forceinline__ void finish(float (&y)[TILES][REGISTERS], int at) const {
-        const float* v = a.values + (U ? ENTRY + (U - 1) * UNIT + 10 * C : 0);
+    __device__ __forceinline__ void finish(const float (&y)[TILES][REGISTERS], int unit, int at) const {
+        const float* v = a.values + unit * UNIT;
 #pragma unroll
-        for (int part = 0; part < N / 32; part++) {
-            const int column = first_column + part * 32 + t * 8;
-            float bias[8], alpha[8], inverse[8], scale[8], shift[8];
-            load_values(bias, v + column);
-            load_values(alpha, v + C + column);
-            load_values(inverse, v + 2 * C + column);
-            if (U == UNITS) {
-                load_values(scale, a.values + ENTRY + UNITS * UNIT + column);
-                load_values(shift, a.values + ENTRY + UNITS * UNIT + C + column);
-            }
+        for (int part = 0; part < C / 32; part++) {
+            const int column = part * 32 + t * 8;
+            float scale[8], shift[8], alpha[8], inverse[8];
+            load_values(scale, v + column);
+            load_values(shift, v + C + column);
+            load_values(alpha, v + 2 * C + column);
+            load_values(inverse, v + 3 * C + column);
 #pragma unroll
             for (int tile = 0; tile < TILES; tile++)
 #pragma unroll
                 for (int half = 0; half < 2; half++) {
-                    const int row = TILES * (warp * 16 + g + half * 8) + tile, sample = at + row;
+                    const int row = TILES * (first + g + half * 8) + tile, sample = at + row;
                     u32 words[4];
 #pragma unroll
                     for (int i = 0; i < 4; i++) {
                         float h[2];
 #pragma unroll
                         for (int e = 0; e < 2; e++) {
-                            float& sum = y[tile][part * 16 + i * 4 + half * 2 + e];
-                            sum += bias[2 * i + e];
-                            h[e] = U == UNITS ? sum * scale[2 * i + e] + shift[2 * i + e] : sum;
-                            h[e] = snake(h[e], alpha[2 * i + e], inverse[2 * i + e]);
+                            const int c = 2 * i + e;
+                            h[e] = fmaf(y[tile][part * 16 + i * 4 + half * 2 + e], scale[c], shift[c]);
+                            h[e] = snake(h[e], alpha[c], inverse[c]);
                         }
                         words[i] = pack_half(h[0], h[1]);
                     }
-                    if constexpr (U == UNITS) {
-                        if (sample >= begin && sample < end)
-                            store_global(a.out + stream * a.out_stride + (long long)sample * C + column, words);
-                    } else {
-                        store_shared(memory + row_part(HISTORY + row, column), words);
-                        const int kept = sample - (a.samples - reach(U));
-                        if (end == a.samples && kept >= 0 && kept < reach(U))
-                            store_global(a.after + stream * a.history_stride + (before(U) + kept) * C + column, words);
-                    }
+                    store_shared(memory + row_start(HISTORY + row) + column * 2, words, unit < UNITS);
+                    store_global(a.out + stream * a.out_stride + (long long)sample * C + column, words,
+                                 unit == UNITS && sample >= begin && sample < end);
                 }
         }
     }
 
     // ---- history
 
+    __device__ __forceinline__ u32 octet(int row, int index) const {          // of the octets of channels from a row on
+        return memory + row_start(row + index / (C / 8)) + index % (C / 8) * 16;
+    }
+
     __device__ __forceinline__ void load_history() const {
         for (int i = thread; i < HISTORY * C / 8; i += GROUP_THREADS) {
             u32 words[4] = {0, 0, 0, 0};
             if (start == 0) load_global(words, a.before + stream * a.history_stride + i * 8);
-            store_shared(memory + row_part(i / (C / 8), i % (C / 8) * 8), words);
+            store_shared(octet(0, i), words);
         }
     }
 
-    template <int U>
-    __device__ __forceinline__ void keep_history() const {
-        for (int i = thread; i < reach(U) * C / 8; i += GROUP_THREADS) {
-            const int row = i / (C / 8), column = i % (C / 8) * 8;
+    // the last inputs of a unit for the next samples of the stream, `samples` behind the first row
+    __device__ __forceinline__ void store_history(int unit, int samples) const {
+        for (int i = thread; i < reach(unit) * C / 8; i += GROUP_THREADS) {
             u32 words[4];
-            load_shared(words, memory + row_part(HISTORY + ROWS - reach(U) + row, column));
-            store_shared(memory + row_part(before(U) + row, column), words);
+            load_shared(words, memory + input_start(unit, samples - reach(unit) + i / (C / 8)) + i % (C / 8) * 16);
+            store_global(a.after + stream * a.history_stride + before(unit) * C + i * 8, words);
         }
     }
 
     // ---- a unit
 
-    template <int U>
-    __device__ __forceinline__ void compute(float (&y)[TILES][REGISTERS], int at) {
+    __device__ __forceinline__ void compute(float (&y)[TILES][REGISTERS], int unit, int at) {
+        constexpr int TIMES = (REACH * C / 8 + GROUP_THREADS - 1) / GROUP_THREADS;
+        const int size = reach(unit) * C / 8;
+        u32 x[BUFFERS][TILES][STEPS][4], kept[TIMES][4];
         sync_threads(group + 1, GROUP_THREADS);                     // the unit's input is complete
-        convolve<U>();
-        fence_async();
-        sync_threads(group + 1, GROUP_THREADS);                     // the tiles are complete, the input has been read
-        multiply_tiles<U>(y);
-        keep_history<U>();
-        sync_threads(group + 1, GROUP_THREADS);                     // the history has been read
+        convolve_and_multiply(y, x, unit);
+#pragma unroll
+        for (int i = 0; i < TIMES; i++)
+            if (thread + i * GROUP_THREADS < size)
+                load_shared(kept[i], octet(HISTORY + ROWS - reach(unit), thread + i * GROUP_THREADS));
+        if (at + ROWS >= a.samples) store_history(unit, a.samples - at);
+        sync_threads(group + 1, GROUP_THREADS);                     // the input has been read
+#pragma unroll
+        for (int i = 0; i < TIMES; i++)
+            if (thread + i * GROUP_THREADS < size) store_shared(octet(before(unit), thread + i * GROUP_THREADS), kept[i]);
         multiply_wait(y);
+        keep(x);
         if (STAGES) release(stage - 1);
-        finish<U + 1>(y, at);
     }
 
     __device__ void run() {
@@ -335,10 +317,13 @@ struct Group {
             float y[TILES][REGISTERS];
             if constexpr (PAIRS) multiply_pairs(y, at);
             else load_sums(y, at);
-            finish<0>(y, at);
-            compute<0>(y, at);
-            compute<1>(y, at);
-            compute<2>(y, at);
+            // A loop, so that the code of a unit is compiled once and not three times.
+#pragma unroll 1
+            for (int unit = 0;; unit++) {
+                finish(y, unit, at);
+                if (unit == UNITS) break;
+                compute(y, unit, at);
+            }
         }
     }
 };
@@ -346,29 +331,24 @@ struct Group {
 extern "C" __global__ void __launch_bounds__(THREADS, 1) residual_units(const __grid_constant__ Arguments a) {
     extern __shared__ __align__(1024) char memory[];
     const u32 base = shared_address(memory);
-    if constexpr (STAGES) {
-        if (threadIdx.x == 0) {
-            for (int i = 0; i < SPLIT * STAGES; i++) {
-                init_barrier(base + WEIGHT_BYTES + GROUP_BYTES + i * 16, 1);
-                init_barrier(base + WEIGHT_BYTES + GROUP_BYTES + i * 16 + 8, 4);
-            }
-            fence_barriers();
+    const u32 full = base + WEIGHT_BYTES + GROUPS * GROUP_BYTES;       // barriers of the weights, and of the ring's empty slots
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < RING; i++) {
+            init_barrier(full + i * 16, 1);
+            init_barrier(full + i * 16 + 8, 4 * PARTS);
         }
-    } else {
-        for (int i = threadIdx.x; i < WEIGHT_BYTES / 16; i += THREADS) {
-            u32 words[4];
-            load_global(words, (const u16*)(a.weights + i * 16));
-            store_shared(base + i * 16, words);
+        fence_barriers();
+        if (!STAGES) {
+            expect(full, WEIGHT_BYTES);
+            for (int i = 0; i < WEIGHT_BYTES; i += SLAB_BYTES) copy_bulk(base + i, a.weights + i, SLAB_BYTES, full);
         }
-        fence_async();
     }
     __syncthreads();
-    const int group = threadIdx.x / GROUP_THREADS, item = blockIdx.x * GROUPS + group;
+    const int group = threadIdx.x / GROUP_THREADS, item = blockIdx.x + group * gridDim.x;
     if (item >= a.items) return;
     const int stream = item / a.segments, segment = item % a.segments;
     const int begin = segment ? a.length + (segment - 1) * (a.length - HISTORY) : 0;
     const int start = segment ? begin - HISTORY : 0, end = min(start + a.length, a.samples);
     const int thread = threadIdx.x % GROUP_THREADS;
-    const u32 weights = base + thread / 128 * STAGES * STAGE_BYTES;
-    Group{a, base + WEIGHT_BYTES + group * GROUP_BYTES, weights, group, thread, stream, begin, end, start}.run();
+    Group{a, base + WEIGHT_BYTES + group * GROUP_BYTES, base, group, thread, stream, begin, end, start}.run();
 }
