@@ -110,9 +110,9 @@ def on_hopper(monkeypatch):
 def test_serves_many_samples_only(on_hopper):
     on_hopper.set_result(b"")
     kernel = units.ResidualUnits(*modules(64))
-    assert kernel.serves(16, 3840)
-    assert kernel.serves(1, 16 * 3840)
-    assert not kernel.serves(8, 3840)
+    assert kernel.serves(1, 3840)
+    assert kernel.serves(2, 1920)
+    assert not kernel.serves(3, 960)
     assert not kernel.serves(5000, units.REACH - 1)
 
 
