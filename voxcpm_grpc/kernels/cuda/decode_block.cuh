@@ -1,21 +1,13 @@
 // A block of decode_layers.cu: its copies of weights, its products, and its packets.
 
-#include "exchange.cuh"
-#include "product.cuh"
+#include "language_layer.cuh"
 
-constexpr u32 HIDDEN = 2048, FFN = 6144, HEAD = 128, HEADS = 16, KV_HEADS = 2, GROUP = HEADS / KV_HEADS;
-constexpr u32 CTAS = 128, OWN = HIDDEN / CTAS, SEGMENTS = FFN / HIDDEN, PARTS = CTAS / KV_HEADS;
-constexpr u32 WARPS = 8, THREADS = 32 * WARPS + 32;
+constexpr u32 PARTS = CTAS / KV_HEADS;                      // of a context
 constexpr u32 INPUTS = HIDDEN / WARPS, STEPS = INPUTS / 32;             // of a warp in a slot
 constexpr u32 ROW = HIDDEN * 2, ROWS = 8, ODD = ROWS / 2 * ROW + 64, SLOT = ODD + ROWS / 2 * ROW + 64;
-constexpr u32 OUT = 3, GATE = OUT + 2, DOWN = GATE + 4 * SEGMENTS, LAYER = DOWN + 2 * SEGMENTS;   // slots of a layer
 constexpr u32 SLOTS = 6, PIECES = 2, PIECE = ROWS / PIECES;             // a slot is copied in pieces of so many rows
 constexpr u32 SPAN = 512;               // keys, at most, in a part of the context
 constexpr u32 COPIES = 4;               // of packets that all blocks read: with one, a part of the cache delays all
-
-struct Layer {
-    const char *qkv, *out, *gate_up, *down;     // [outputs, inputs]; q, k, v and gate, up below each other
-};
 
 struct Arguments {
     const Layer* layers;
@@ -142,16 +134,6 @@ struct DecodeBlock {
         const uint4* from = (const uint4*)(s.operand[warp] + segment * (INPUTS / 2)) + lane % 4;
 #pragma unroll
         for (u32 i = 0; i < STEPS; i++) x[i] = from[4 * i];
-    }
-
-    // Adds the products of 16 rows, eight in a slot.
-    __device__ __forceinline__ void multiply(float (&sum)[2][4], const uint4 (&first)[STEPS], const uint4 (&second)[STEPS],
-                                             const uint4 (&x)[STEPS]) {
-#pragma unroll
-        for (u32 i = 0; i < STEPS; i++) {
-            mma(sum[0], make_uint4(first[i].x, second[i].x, first[i].y, second[i].y), x[i].x, x[i].y);
-            mma(sum[1], make_uint4(first[i].z, second[i].z, first[i].w, second[i].w), x[i].z, x[i].w);
-        }
     }
 
     __device__ __forceinline__ void multiply_slots(float (&sum)[2][4], u32 at, const uint4 (&x)[STEPS]) {

@@ -17,7 +17,6 @@
 #include "decode_block.cuh"
 
 constexpr u32 KEYS = 8;             // at a time
-constexpr float NONE = -1e30f;      // an exponent of nothing
 
 struct Decoder : DecodeBlock {
     using DecodeBlock::DecodeBlock;
@@ -48,18 +47,6 @@ struct Decoder : DecodeBlock {
         tag++;
     }
 
-    __device__ __forceinline__ void rotate(float (&x)[4]) const {
-        float other[4];
-#pragma unroll
-        for (u32 i = 0; i < 4; i++) other[i] = __shfl_xor_sync(~0u, x[i], 16);
-        x[0] = x[0] * cos.x + other[0] * sin.x, x[1] = x[1] * cos.y + other[1] * sin.y;
-        x[2] = x[2] * cos.z + other[2] * sin.z, x[3] = x[3] * cos.w + other[3] * sin.w;
-    }
-
-    __device__ __forceinline__ static void widen4(float (&to)[4], uint2 v) {
-        to[0] = low(v.x), to[1] = high(v.x), to[2] = low(v.y), to[3] = high(v.y);
-    }
-
     // Channels 4 * lane to + 3 of the keys or values from `start` on; zeros behind the part.
     __device__ __forceinline__ void load_keys(uint2 (&to)[KEYS], const u16* from, u32 start) const {
 #pragma unroll
@@ -76,7 +63,7 @@ struct Decoder : DecodeBlock {
         receive<1, 32>(packet, a.q + (kv_head * GROUP + warp) * (HEAD / 4) + lane, tag);
         float q[4], sums[4] = {}, top = NONE, total = 0;
         widen4(q, make_uint2(packet[0].x, packet[0].y));
-        rotate(q);
+        rotate(q, cos, sin);
         const float factor = 1.4426950408889634f * 0.08838834764831845f;    // log2(e) / sqrt(HEAD)
 #pragma unroll
         for (u32 i = 0; i < 4; i++) q[i] *= factor;
@@ -85,7 +72,7 @@ struct Decoder : DecodeBlock {
             receive<2, KV_HEADS * HEAD / 4>(fresh, a.kv + kv_head * (HEAD / 4) + lane, tag);
             float key[4];
             widen4(key, make_uint2(fresh[0].x, fresh[0].y));
-            rotate(key);
+            rotate(key, cos, sin);
             const uint2 rounded = make_uint2(pack(key[0], key[1]), pack(key[2], key[3]));
             widen4(key, rounded);
             widen4(sums, make_uint2(fresh[1].x, fresh[1].y));

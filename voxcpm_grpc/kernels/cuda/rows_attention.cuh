@@ -3,7 +3,6 @@
 #include "rows_block.cuh"
 
 constexpr u32 KEYS = 16 * WARPS;    // at a time, 16 in a warp
-constexpr float NONE = -1e30f;      // an exponent of nothing
 constexpr float FACTOR = 1.4426950408889634f * 0.08838834764831845f;    // log2(e) / sqrt(HEAD)
 
 // As `receive`, from two places.
@@ -24,18 +23,6 @@ struct RowsAttention : RowsBlock {
     u32 parts, first, end;          // parts with keys, keys of this block's part
     u32 mix_parts;                  // parts with keys of the sequence that this warp mixes
     float4 cos, sin;                // for the channels 4 * lane to 4 * lane + 3 of a head
-
-    __device__ __forceinline__ void rotate(float (&x)[4]) const {
-        float other[4];
-#pragma unroll
-        for (u32 i = 0; i < 4; i++) other[i] = __shfl_xor_sync(~0u, x[i], 16);
-        x[0] = x[0] * cos.x + other[0] * sin.x, x[1] = x[1] * cos.y + other[1] * sin.y;
-        x[2] = x[2] * cos.z + other[2] * sin.z, x[3] = x[3] * cos.w + other[3] * sin.w;
-    }
-
-    __device__ __forceinline__ static void widen4(float (&to)[4], uint2 v) {
-        to[0] = low(v.x), to[1] = high(v.x), to[2] = low(v.y), to[3] = high(v.y);
-    }
 
     // Key `at` of the 16 keys of a warp from `start` on. They are in one page.
     __device__ __forceinline__ size_t find_key(u32 start, u32 w, u32 at) const {
@@ -78,7 +65,7 @@ struct RowsAttention : RowsBlock {
         receive<1, 1>(packet, a.q + ((head * 8 + lane / 4) * SEQUENCES + sequence) * 4 + lane % 4, tag);
         float q[4];
         widen4(q, make_uint2(packet[0].x, packet[0].y));
-        rotate(q);
+        rotate(q, cos, sin);
         const uint2 rounded = make_uint2(pack(q[0], q[1]), pack(q[2], q[3]));
         *(uint2*)(t.q[warp] + 4 * part(warp, lane / 2) + lane % 2 * 2) = rounded;
         if (cta >= KV_HEADS * SEQUENCES) return;
@@ -86,7 +73,7 @@ struct RowsAttention : RowsBlock {
         receive<2, KV_HEADS * HEAD / 4 * SEQUENCES>(fresh, a.kv + (kv_head * (HEAD / 4) + lane) * SEQUENCES + sequence, tag);
         float key[4];
         widen4(key, make_uint2(fresh[0].x, fresh[0].y));
-        rotate(key);
+        rotate(key, cos, sin);
         const uint2 narrow = make_uint2(pack(key[0], key[1]), pack(key[2], key[3]));
         widen4(key, narrow);
         widen4(q, rounded);

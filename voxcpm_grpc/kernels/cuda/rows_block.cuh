@@ -1,11 +1,8 @@
 // A block of decode_rows.cu: its copies of weights, its products, and its exchanges.
 
-#include "exchange.cuh"
-#include "product.cuh"
+#include "language_layer.cuh"
 
-constexpr u32 HIDDEN = 2048, FFN = 6144, HEAD = 128, HEADS = 16, KV_HEADS = 2, GROUP = HEADS / KV_HEADS;
-constexpr u32 CLUSTER = 2, CTAS = 128, OWN = HIDDEN / CTAS, SEGMENTS = FFN / HIDDEN;
-constexpr u32 WARPS = 8, THREADS = 32 * WARPS + 32;
+constexpr u32 CLUSTER = 2;
 constexpr u32 TEAMS = WARPS / CLUSTER;                      // a team has a warp for each block of the cluster
 constexpr u32 INPUTS = HIDDEN / CLUSTER / TEAMS, STEPS = INPUTS / 32;   // of a team
 constexpr u32 TEAM_CTAS = INPUTS / OWN, WARP_CTAS = TEAM_CTAS / CLUSTER;    // whose values a team and a warp receive
@@ -13,14 +10,9 @@ constexpr u32 PARTS = CTAS / KV_HEADS / SEQUENCES;          // of a context
 constexpr u32 PAIRS = SEQUENCES / 2;
 constexpr u32 FULL_ROW = HIDDEN * 2, ROW = FULL_ROW / CLUSTER;
 constexpr u32 ODD = 4 * CLUSTER * ROW + 64, SLOT = 2 * ODD;     // a slot has 8 rows for each block of the cluster
-constexpr u32 OUT = 3, GATE = OUT + 2, DOWN = GATE + 4 * SEGMENTS, LAYER = DOWN + 2 * SEGMENTS;   // slots of a layer
 constexpr u32 PIECES = 2, PIECE = 8 / PIECES;               // a slot is copied in pieces of so many rows for each block
 constexpr u32 SPAN = 32768 / PARTS;     // keys, at most, in a part of the context
 constexpr u32 TILE_BYTES = WARPS * 8 * PAIRS * 16, SQUARES_BYTES = SEQUENCES * CLUSTER * WARPS * 4;
-
-struct Layer {
-    const char *qkv, *out, *gate_up, *down;     // [outputs, inputs]; q, k, v and gate, up below each other
-};
 
 struct Arguments {
     const Layer* layers;
@@ -167,16 +159,6 @@ struct RowsBlock {
         const u32 r = group % SEQUENCES;
 #pragma unroll
         for (u32 i = 0; i < STEPS; i++) x[i] = ((const uint4*)from[r])[part(r, 4 * i + pair)];
-    }
-
-    // Adds the products of 16 rows, eight in a slot.
-    __device__ __forceinline__ void multiply(float (&sum)[2][4], const uint4 (&first)[STEPS], const uint4 (&second)[STEPS],
-                                             const uint4 (&x)[STEPS]) {
-#pragma unroll
-        for (u32 i = 0; i < STEPS; i++) {
-            mma(sum[0], make_uint4(first[i].x, second[i].x, first[i].y, second[i].y), x[i].x, x[i].y);
-            mma(sum[1], make_uint4(first[i].z, second[i].z, first[i].w, second[i].w), x[i].z, x[i].w);
-        }
     }
 
     __device__ __forceinline__ void multiply_slots(float (&sum)[2][4], u32 at, const uint4 (&x)[STEPS]) {
