@@ -59,8 +59,12 @@ def with_preset(folder: Path) -> Path:
 
 @contextlib.contextmanager
 def connection(server: Server) -> Iterator[tts_pb2_grpc.VoxCPMServiceStub]:
-    """A new connection; the system assigns it to one of the fronts."""
-    with grpc.insecure_channel(server.address, [("grpc.use_local_subchannel_pool", 1)]) as channel:
+    """A new connection; the system assigns it to one of the fronts.
+
+    Without gRPC's own retries, in which a stream may hang if its connection ends as the last one of its server.
+    """
+    options = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_retries", 0)]
+    with grpc.insecure_channel(server.address, options) as channel:
         yield tts_pb2_grpc.VoxCPMServiceStub(channel)
 
 
