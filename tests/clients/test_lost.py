@@ -152,3 +152,19 @@ async def test_a_call_that_is_lost_before_its_audio_is_repeated(heard, lost):
         error = await fail(target, heard.event.set)  # of the second call, which has audio
     assert "in mid-stream" in error.message
     assert len(calls) == 2
+
+
+def end_before_the_call(call: FrameCall) -> None:
+    call.stop_listening()
+    call.go_away(last_stream=0)
+    call.close()
+
+
+async def test_a_stream_ends_if_its_server_has_ended_before_it_took_the_call():
+    """With grpcio's blocking API it may hang instead; see docs/other-languages.md."""
+    for _ in range(10):
+        with frame_server(end_before_the_call) as (target, calls):
+            async with AsyncClient(target, timeout=None, retries=0) as client, client.speak("Hello.") as stream:
+                with pytest.raises(Unavailable):
+                    await asyncio.wait_for(anext(stream), HANG_SECONDS)
+            assert len(calls) == 1

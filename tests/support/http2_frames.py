@@ -25,6 +25,7 @@ class FrameCall:
 
     connection: socket.socket
     stream: int
+    listening: socket.socket  # of the server
 
     def send(self, kind: int, payload: bytes, *, flags: int = 0, stream: int | None = None) -> None:
         number = self.stream if stream is None else stream
@@ -45,6 +46,10 @@ class FrameCall:
         """End the connection. What was sent before still arrives, because the other side is read to its end."""
         self.connection.shutdown(socket.SHUT_WR)
 
+    def stop_listening(self) -> None:
+        """Let the server refuse all further connections."""
+        self.listening.shutdown(socket.SHUT_RDWR)
+
     def go_away(self, last_stream: int, code: int = NO_ERROR, text: bytes = b"") -> None:
         self.send(GOAWAY, struct.pack(">II", last_stream, code) + text, stream=0)
 
@@ -61,17 +66,17 @@ def frame_server(*plays: Callable[[FrameCall], None]) -> Iterator[tuple[str, lis
         with connection, suppress(OSError):
             if len(_exactly(connection, PREFACE_BYTES)) < PREFACE_BYTES:
                 return
-            FrameCall(connection, 0).send(SETTINGS, b"")
+            FrameCall(connection, 0, listening).send(SETTINGS, b"")
             while head := _exactly(connection, 9):
                 payload = _exactly(connection, int.from_bytes(head[:3], "big"))
                 kind, flags, stream = head[3], head[4], struct.unpack(">I", head[5:])[0]
                 if kind == SETTINGS and not flags & ACK:
-                    FrameCall(connection, 0).send(SETTINGS, b"", flags=ACK)
+                    FrameCall(connection, 0, listening).send(SETTINGS, b"", flags=ACK)
                 elif kind == PING and not flags & ACK:
-                    FrameCall(connection, 0).send(PING, payload, flags=ACK)
+                    FrameCall(connection, 0, listening).send(PING, payload, flags=ACK)
                 elif kind == HEADERS:
                     calls.append(stream)
-                    plays[min(len(calls), len(plays)) - 1](FrameCall(connection, stream))
+                    plays[min(len(calls), len(plays)) - 1](FrameCall(connection, stream, listening))
 
     def accept() -> None:
         while True:
@@ -84,7 +89,8 @@ def frame_server(*plays: Callable[[FrameCall], None]) -> Iterator[tuple[str, lis
     with socket.create_server(("127.0.0.1", 0)) as listening:
         threading.Thread(target=accept, daemon=True).start()
         yield f"127.0.0.1:{listening.getsockname()[1]}", calls
-        listening.shutdown(socket.SHUT_RDWR)
+        with suppress(OSError):  # a call has done it
+            listening.shutdown(socket.SHUT_RDWR)
 
 
 def _exactly(connection: socket.socket, count: int) -> bytes:
