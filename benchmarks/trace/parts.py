@@ -9,6 +9,7 @@ import torch
 
 from benchmarks.replays import median_seconds
 from voxcpm_grpc.engine.engine import Engine
+from voxcpm_grpc.engine.graph import advance_buckets
 from voxcpm_grpc.engine.rows import step_rows
 from voxcpm_grpc.models.voxcpm.model import VoxCPM
 
@@ -29,11 +30,15 @@ class Parts:
 def measure(engine: Engine, streams: int, timesteps: int) -> Parts:
     """Measure the parts for the first slots, in the state in which the streams before have left them.
 
+    As in a step, the language models advance as many rows as the next larger captured size has.
+
     The engine must be idle. It must not serve afterwards.
     """
     model, state, kv = engine.model, engine.runner.slots.state, engine.runner.kv
     assert isinstance(model, VoxCPM)
     networks, own, slot = model.networks, state.model, torch.arange(streams, device=engine.runner.slots.device)
+    most = len(state.seed) - 1
+    advanced = torch.arange(next(size for size in advance_buckets(most) if size >= streams), device=slot.device)
     page, position = kv.page_size, state.position.clone()
 
     def diffuse() -> None:
@@ -42,14 +47,14 @@ def measure(engine: Engine, streams: int, timesteps: int) -> Parts:
 
     def advance() -> None:
         state.position.copy_(position)  # each replay has the same contexts
-        rows = step_rows(slot, state, page, state.block_table.shape[1] * page)
+        rows = step_rows(advanced, state, page, state.block_table.shape[1] * page)
         model.advance(rows, state, kv)
 
     work = {
         "patch_ms": partial(model.generate_patch, slot, timesteps, state),
         "diffusion_ms": diffuse,
         "language_ms": advance,
-        "encoder_ms": lambda: model.encode_patch(own.condition[slot]),
+        "encoder_ms": lambda: model.encode_patch(own.condition[advanced]),
         "audio_ms": lambda: model.decode_patch(slot, state),
     }
     return Parts(streams=streams, **{name: median_seconds(call) * 1e3 for name, call in work.items()})

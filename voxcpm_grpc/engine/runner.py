@@ -16,7 +16,14 @@ from torch import Tensor
 from voxcpm_grpc import progress
 from voxcpm_grpc.attention import PagedKV
 from voxcpm_grpc.engine.batch import Batch, PrefillChunk
-from voxcpm_grpc.engine.graph import MAX_PATCHES, StepGraph, batch_buckets, patch_buckets, token_buckets
+from voxcpm_grpc.engine.graph import (
+    MAX_PATCHES,
+    StepGraph,
+    advance_buckets,
+    batch_buckets,
+    patch_buckets,
+    token_buckets,
+)
 from voxcpm_grpc.engine.host_copy import HostCopy, SavedSlot
 from voxcpm_grpc.engine.kv_cache import allocate_kv
 from voxcpm_grpc.engine.rows import PackedChunks, flat_size, pack, prefill_rows, step_rows
@@ -329,9 +336,9 @@ class _Graphs:
         encoded = encode(1, adapted=False)
         self.encoded = encoded.new_zeros(prefill_tokens, *encoded.shape[1:])  # at the audio rows of a prefill
         steps, audio = GraphPool(Priority.STEP, device), GraphPool(Priority.AUDIO, device)
-        sizes = batch_buckets(self.scratch)
+        sizes, advanced = batch_buckets(self.scratch), advance_buckets(self.scratch)
         kinds = (False, True) if model.places else (False,)
-        per_kind = len(tokens) + len(patches) + (len(model.info.timesteps) + 1) * len(sizes)
+        per_kind = len(tokens) + len(patches) + len(model.info.timesteps) * len(sizes) + len(advanced)
         graphs = len(kinds) * per_kind + len(sizes)
         captured = progress.counting("CUDA graphs are being captured", graphs)
 
@@ -346,7 +353,7 @@ class _Graphs:
         # After the last audio. Captured kernels wait for its last record before the replay.
         self._decoded = torch.cuda.Event(external=True)
         self._decoded.record(audio.stream)
-        self._advance = capture(advance, sizes)
+        self._advance = capture(advance, advanced)
         self.generated = torch.cuda.Event()  # after the last patches
 
     def _sequences(self, tokens: int) -> int:
@@ -369,6 +376,10 @@ class _Graphs:
         """Prefill `count` rows, whose encoded patches are in `encoded` at audio rows."""
         self._prefill[adapted].replay(count)
 
+    def _rows(self, count: int) -> int:
+        """The padded number of `count` slots in a step: that of the language models, which is never the smaller one."""
+        return self._advance[False].bucket(count)
+
     def wait_for_audio(self) -> None:
         """Order all later launches after the audio that was launched so far."""
         torch.cuda.current_stream().wait_stream(self._audio_stream)
@@ -377,7 +388,7 @@ class _Graphs:
         """Generate and decode a patch of these slots."""
         self.wait_for_audio()
         count = len(slots)
-        self._padded.put(slots, self._decode.bucket(count))
+        self._padded.put(slots, self._rows(count))
         self._generate[timesteps][adapted].replay(count)
         self.generated = torch.cuda.Event()
         self.generated.record()
@@ -389,7 +400,7 @@ class _Graphs:
 
     def advance(self, slots: np.ndarray, *, adapted: bool) -> None:
         """Run the language models on the patches that these slots have just generated."""
-        size = self._decode.bucket(len(slots))
+        size = self._rows(len(slots))
         if not self._padded.holds(slots, size):
             self.wait_for_audio()  # it may still read other slots there
             self._padded.put(slots, size)
