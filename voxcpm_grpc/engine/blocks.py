@@ -95,14 +95,12 @@ def page_keys(
     keys: list[bytes] = []
     first = 0
     previous = adapter.encode()
+    ids, marks, id_bytes = tokens.tobytes(), audio.tobytes(), tokens.itemsize
     for start in range(0, len(tokens) - page_size + 1, page_size):
-        page = slice(start, start + page_size)
-        last = first + int(audio[page].sum())
-        digest = hashlib.blake2b(previous, digest_size=16)
-        digest.update(tokens[page].tobytes())
-        digest.update(audio[page].tobytes())
-        digest.update(patches[first:last].tobytes())
-        previous = digest.digest()
+        end = start + page_size
+        last = first + marks.count(1, start, end)
+        content = ids[start * id_bytes : end * id_bytes] + marks[start:end] + patches[first:last].tobytes()
+        previous = hashlib.blake2b(previous + content, digest_size=16).digest()
         keys.append(previous)
         first = last
     return keys
