@@ -129,13 +129,16 @@ def test_euler_loop(tiny, modules, cfg, timesteps):
 @pytest.mark.parametrize("timesteps", [4, 10])
 @pytest.mark.parametrize("kind", TABLES)
 def test_schedule_and_time_embedding(modules, kind, timesteps):
-    """The tables equal the official ones exactly: one ulp of bfloat16 in a time gives another embedding."""
+    """The tables equal the official ones exactly: one ulp of bfloat16 in a time gives another embedding.
+
+    In float32 the angles reach 1000, and an ulp of a frequency, which depends on the CPU, moves them by up to 6e-5.
+    """
     golden = {key: modules[f"{kind}schedule_n{timesteps}.{key}"] for key in ("t", "dt", "time_embedding")}
     schedule = build_schedule(timesteps, TABLES[kind])
     assert torch.equal(schedule.time.float(), golden["t"][1:])
     assert torch.equal(torch.tensor(schedule.size), golden["dt"][1:])
     embedded = embed_time(schedule.time, golden["time_embedding"].shape[1]).float()
-    close(embedded, golden["time_embedding"][1:], 0 if kind else 1e-6)
+    close(embedded, golden["time_embedding"][1:], 0 if kind else 6e-5)
 
 
 @pytest.mark.parametrize("timesteps", [4, 10])

@@ -63,7 +63,7 @@ def test_only_a_batch_of_one_uses_the_kernel(load, streams, timesteps, used):
         return flow.batch(noise, mu, condition, cfg, flow.schedules[timesteps])
 
     out = replace(flow, single=PersistentLoop(kernel))(*inputs, timesteps)
-    assert torch.equal(out, flow(*inputs, timesteps))
+    assert torch.allclose(out, flow(*inputs, timesteps), atol=1e-5)  # a CPU may round noise of another layout otherwise
     evaluations = len(flow.schedules[timesteps].schedule.size)
     assert calls == [((evaluations, hidden), (evaluations,))] * used
 

@@ -81,7 +81,7 @@ def codec(golden: dict[str, Tensor], name: str, **change) -> tuple[StreamingNet,
 def test_codecs_of_every_kind_equal_the_official_ones(golden, name):
     encoder, decoder = codec(golden, name)
     wave, latents = golden[f"codec.{name}.wave"], golden[f"codec.{name}.latents"]
-    close(encoder(wave[None, None], torch.zeros(1, encoder.memory))[0][0], golden[f"codec.{name}.encoded"])
+    close(encoder(wave[None, None], torch.zeros(1, encoder.memory))[0][0], golden[f"codec.{name}.encoded"], 1e-4)
     whole, _ = decoder(latents[None], torch.zeros(1, decoder.memory))
     close(whole[0, 0], golden[f"codec.{name}.decoded"], 1e-4)
     memory, parts = torch.zeros(1, decoder.memory), []
