@@ -226,7 +226,7 @@ class Scheduler(Queues):
         return sum(other.length - other.filled for other in self.running if not other.is_batch)
 
     def _is_ahead(self, sequence: Sequence, now: float) -> bool:
-        """True if the playback of its audio does not run dry when the sequence skips a round."""
+        """True if the playback of its audio does not underrun when the sequence skips a round."""
         return sequence.first_audio_at is not None and self._dry_at(sequence) > now + PLAYBACK_MARGIN
 
     def _grow(self, sequence: Sequence) -> bool:

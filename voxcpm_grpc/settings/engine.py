@@ -29,8 +29,7 @@ class EngineSettings(Frozen):
     quantization: Literal["none", "fp8"] = Field(
         default="none",
         description="fp8 rounds the weights of the language models to 8-bit floats at the start, which saves memory, "
-        "makes steps of up to 16 streams shorter and those of more streams and of prompts longer, and changes the "
-        "speech a little; needs a Hopper GPU",
+        "makes prompts and most steps longer, and changes the speech a little; needs a Hopper GPU",
     )
     attention: Literal["auto", "reference", "triton", "flash"] = Field(
         default="auto", description="implementation of attention; auto chooses one that the device supports"
