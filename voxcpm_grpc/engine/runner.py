@@ -377,7 +377,7 @@ class _Graphs:
         self._prefill[adapted].replay(count)
 
     def _rows(self, count: int) -> int:
-        """The padded number of `count` slots in a step: that of the language models, which is never the smaller one."""
+        """The padded number of `count` slots in a step: that of the language models, no less than that of patches."""
         return self._advance[False].bucket(count)
 
     def wait_for_audio(self) -> None:

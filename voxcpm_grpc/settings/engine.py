@@ -75,8 +75,8 @@ class EngineSettings(Frozen):
     )
     persistent: bool = Field(
         default=True,
-        description="run the diffusion and the patch encoder of a single stream, and each language model of 1, "
-        "2, 4 or 8 streams, as one kernel, if the model and the GPU (Hopper) support it; takes 0.8 GiB",
+        description="run the diffusion and the patch encoder of a single stream, and each language model of up to 8 "
+        "streams, as one kernel, if the model and the GPU (Hopper) support it; takes 0.8 GiB",
     )
     merge_lora: Path | None = Field(
         default=None,

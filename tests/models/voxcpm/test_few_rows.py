@@ -55,7 +55,7 @@ def test_a_model_that_only_the_kernel_of_one_row_serves_is_logged(monkeypatch, c
         kernels = few_rows(stack)
     assert kernels is not None
     assert kernels.serves(paged_rows(1, 1), None) and not kernels.serves(paged_rows(2, 2), None)
-    assert "steps of 2, 4 and 8 streams" in caplog.text and "too few clusters" in caplog.text
+    assert "steps of 2 to 8 streams" in caplog.text and "too few clusters" in caplog.text
 
 
 def test_a_model_that_the_kernel_does_not_serve_is_logged(load, caplog):

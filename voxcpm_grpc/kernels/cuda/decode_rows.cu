@@ -4,7 +4,7 @@
 // and 48 of gate and up, and one warp copies weights to a ring of slots, ahead of their use. But the two blocks of a
 // cluster divide the inputs of a product: each has half of the inputs of the outputs of both, so it receives half of the
 // values of all sequences. A warp multiplies an eighth of the cluster's inputs for one of the blocks and delivers the sums
-// to it, which adds those of 16 warps. In attention, a block has a part of the context of one sequence, and the heads of a
+// to it, which adds those of 8 warps. In attention, a block has a part of the context of one sequence, and the heads of a
 // KV head.
 //
 // Blocks exchange packets (exchange.cuh), six times a layer. In each exchange but those of attention the two blocks of a
@@ -112,14 +112,14 @@ struct RowsDecoder : RowsAttention {
     }
 
     __device__ __forceinline__ void map_mlp() {
-        constexpr u32 ALL = WARP_CTAS * SEQUENCES * 8, ACTIVE = ALL < 32 ? ALL : 32, COUNT = ALL / ACTIVE;
+        constexpr u32 COUNT = WARP_CTAS * SEQUENCES * 8 / 32;
         const u32 first = rank * (CTAS / CLUSTER) + team * TEAM_CTAS + owner * WARP_CTAS;
         uint4 v[COUNT];
         await_sent();
-        receive<COUNT, 32>(v, a.gated + first * SEQUENCES * 8 + lane % ACTIVE, tag);
+        receive<COUNT, 32>(v, a.gated + first * SEQUENCES * 8 + lane, tag);
 #pragma unroll
         for (u32 i = 0; i < COUNT; i++) {
-            const u32 at = 32 * i + lane % ACTIVE, r = at / 8 % SEQUENCES;
+            const u32 at = 32 * i + lane, r = at / 8 % SEQUENCES;
             const u32 channel = (owner * WARP_CTAS + at / (8 * SEQUENCES)) * OWN + at % 8 * 2;
             const u32 to = 4 * part(r, channel / 8) + channel % 8 / 2;
             s.wide[0][team][r][to] = v[i].x, s.wide[1][team][r][to] = v[i].y, s.wide[2][team][r][to] = v[i].z;

@@ -22,8 +22,8 @@ constexpr int UNITS = 3;
 constexpr int TAPS = 7;
 __device__ constexpr int dilation(int unit) { return unit == 0 ? 1 : unit == 1 ? 3 : 9; }
 __device__ constexpr int reach(int unit) { return (TAPS - 1) * dilation(unit); }
-__device__ constexpr int before(int unit) { return (TAPS - 1) / 2 * (dilation(unit) - 1); }   // reaches of the units ahead
-constexpr int REACH = reach(UNITS - 1), HISTORY = before(UNITS - 1) + REACH;
+__device__ constexpr int offset(int unit) { return (TAPS - 1) / 2 * (dilation(unit) - 1); }   // reaches of the units ahead
+constexpr int REACH = reach(UNITS - 1), HISTORY = offset(UNITS - 1) + REACH;
 constexpr int ROWS = 64 * TILES * PARTS, REGISTERS = C / 2;
 constexpr int GROUP_THREADS = 128 * PARTS, THREADS = GROUP_THREADS * GROUPS;
 constexpr int STEPS = C < 128 ? C / 32 : 4, SPANS = C / 16 / STEPS;    // instructions of a span's product, spans
@@ -70,7 +70,7 @@ struct Group {
     }
 
     __device__ static __forceinline__ u32 input_start(int unit, int row) {     // of a unit, whose past rows are negative
-        return row_start(row < 0 ? row + before(unit) + reach(unit) : row + HISTORY);
+        return row_start(row < 0 ? row + offset(unit) + reach(unit) : row + HISTORY);
     }
 
     // ---- depthwise convolution and snake, from rows to registers
@@ -284,7 +284,7 @@ struct Group {
         for (int i = thread; i < reach(unit) * C / 8; i += GROUP_THREADS) {
             u32 words[4];
             load_shared(words, memory + input_start(unit, samples - reach(unit) + i / (C / 8)) + i % (C / 8) * 16);
-            store_global(a.after + stream * a.history_stride + before(unit) * C + i * 8, words);
+            store_global(a.after + stream * a.history_stride + offset(unit) * C + i * 8, words);
         }
     }
 
@@ -304,7 +304,7 @@ struct Group {
         sync_threads(group + 1, GROUP_THREADS);                     // the input has been read
 #pragma unroll
         for (int i = 0; i < TIMES; i++)
-            if (thread + i * GROUP_THREADS < size) store_shared(octet(before(unit), thread + i * GROUP_THREADS), kept[i]);
+            if (thread + i * GROUP_THREADS < size) store_shared(octet(offset(unit), thread + i * GROUP_THREADS), kept[i]);
         multiply_wait(y);
         keep(x);
         if (STAGES) release(stage - 1);

@@ -133,7 +133,7 @@ struct RowsAttention : RowsBlock {
         uint4 q[4];
 #pragma unroll
         for (u32 i = 0; i < 4; i++) q[i] = ((const uint4*)t.q[group])[part(group, 4 * i + pair)];
-        float sum[4] = {}, top = NONE, total = 0;       // of head lane / 4
+        float sum[4] = {}, top = NONE, total = 0;       // of heads 2 * pair and + 1; of head lane / 4
         if (cta < KV_HEADS * SEQUENCES) {
             const u32 word = t.value[8 * warp + group];
             sum[0] = sum[1] = low(word), sum[2] = sum[3] = high(word);

@@ -1,4 +1,6 @@
 // A block of decode_rows.cu: its copies of weights, its products, and its exchanges.
+//
+// Compiled with SEQUENCES, an even number of rows, and with SLOTS of weights.
 
 #include "language_layer.cuh"
 
@@ -216,16 +218,16 @@ struct RowsBlock {
 
     // Receives this warp's share of the inputs of its team, and waits for the team.
     __device__ __forceinline__ void receive_values(const uint4* packets, u32 (&to)[SEQUENCES][INPUTS / 2], bool norm) {
-        constexpr u32 ALL = WARP_CTAS * SEQUENCES * 4, ACTIVE = ALL < 32 ? ALL : 32, COUNT = ALL / ACTIVE;
+        constexpr u32 COUNT = WARP_CTAS * SEQUENCES * 4 / 32;
         const u32 first = rank * (CTAS / CLUSTER) + team * TEAM_CTAS + owner * WARP_CTAS;
         uint4 v[COUNT];
         await_sent();
-        receive<COUNT, 32>(v, packets + first * SEQUENCES * 4 + lane % ACTIVE, tag);
+        receive<COUNT, 32>(v, packets + first * SEQUENCES * 4 + lane, tag);
         float sum = 0;
         const u32 r = lane / 4 % SEQUENCES;
 #pragma unroll
         for (u32 i = 0; i < COUNT; i++) {
-            const u32 channel = (owner * WARP_CTAS + (32 * i + lane % ACTIVE) / (4 * SEQUENCES)) * OWN + 4 * (lane % 4);
+            const u32 channel = (owner * WARP_CTAS + (32 * i + lane) / (4 * SEQUENCES)) * OWN + 4 * (lane % 4);
             *(uint2*)(to[r] + 4 * part(r, channel / 8) + channel % 8 / 2) = make_uint2(v[i].x, v[i].y);
             sum += low(v[i].x) * low(v[i].x) + high(v[i].x) * high(v[i].x) + low(v[i].y) * low(v[i].y) +
                    high(v[i].y) * high(v[i].y);
@@ -235,7 +237,7 @@ struct RowsBlock {
         sum += __shfl_xor_sync(~0u, sum, 1);
         sum += __shfl_xor_sync(~0u, sum, 2);
 #pragma unroll
-        for (u32 i = 4 * SEQUENCES; i < ACTIVE; i *= 2) sum += __shfl_xor_sync(~0u, sum, i);
+        for (u32 i = 4 * SEQUENCES; i < 32; i *= 2) sum += __shfl_xor_sync(~0u, sum, i);
         if (lane < 4 * SEQUENCES && pair < CLUSTER)
             deliver_one(in_block(shared_address(&s.squares[r][rank * WARPS + warp]), pair), sum,
                         in_block(shared_address(&s.arrived[0]), pair));
@@ -244,10 +246,10 @@ struct RowsBlock {
     // The factors of the norm for rows 2 * (l % 4) and + 1.
     __device__ __forceinline__ float2 norm_factors() const {
         float2 sum = make_float2(0, 0);
-        const u32 r = 2 * (pair % PAIRS), next = r + 1 < SEQUENCES ? r + 1 : r;
+        const u32 r = 2 * (pair % PAIRS);
 #pragma unroll
         for (u32 i = 0; i < CLUSTER; i++)
-            sum.x += s.squares[r][8 * i + group], sum.y += s.squares[next][8 * i + group];
+            sum.x += s.squares[r][8 * i + group], sum.y += s.squares[r + 1][8 * i + group];
 #pragma unroll
         for (u32 i = 4; i < 32; i *= 2) sum.x += __shfl_xor_sync(~0u, sum.x, i), sum.y += __shfl_xor_sync(~0u, sum.y, i);
         return make_float2(rsqrtf(sum.x / HIDDEN + a.eps), rsqrtf(sum.y / HIDDEN + a.eps));

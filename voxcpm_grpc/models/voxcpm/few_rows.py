@@ -55,7 +55,7 @@ def few_rows(stack: Transformer) -> FewRows | None:
         kernels[1] = DecodeLayers(weights)
         kernels |= dict.fromkeys(SLOTS, DecodeRows(weights))
     except KernelUnavailable as error:
-        streams = "2, 4 and 8 streams" if kernels else "a few streams"
+        streams = "2 to 8 streams" if kernels else "up to 8 streams"
         logger.info("steps of %s use one launch for each product of the language models, not one: %s", streams, error)
     return FewRows(kernels) if kernels else None
 
