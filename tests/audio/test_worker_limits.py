@@ -144,8 +144,8 @@ async def test_a_damaged_file_says_how_much_of_it_was_decoded(pool, make_file, m
         await pool.decode(holed(whole, 0.02, 0.9), **LIMITS)
 
 
-async def test_hours_of_silence_are_refused_at_the_limit_of_seconds(pool, make_file):
+async def test_minutes_of_silence_are_refused_at_the_limit_of_seconds(pool, make_file):
     for container, codec in (("flac", "flac"), ("ogg", "libopus")):
-        bomb = make_file(container, codec, 48000, np.zeros((1, 48000 * 600), np.float32))
+        bomb = make_file(container, codec, 48000, np.zeros((1, 48000 * 150), np.float32))
         with pytest.raises(BadAudio, match=r"6\d\.\d s or more and the limit is 60 s"):
             await pool.decode(bomb, **LIMITS)

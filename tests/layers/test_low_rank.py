@@ -68,7 +68,7 @@ def test_plain_operations(adapted):
         pytest.param((1, 1), True, ATTENTION, id="attention"),
         *[
             pytest.param(rows, tiled, ALL, id=str((rows, tiled)))
-            for rows in ((1, 1), (3, 3))
+            for rows in ((1, 1), (2, 3))
             for tiled in (True, False)
         ],
     ],
