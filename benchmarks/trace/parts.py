@@ -30,9 +30,8 @@ class Parts:
 def measure(engine: Engine, streams: int, timesteps: int) -> Parts:
     """Measure the parts for the first slots, in the state in which the streams before have left them.
 
-    As in a step, the language models advance as many rows as the next larger captured size has.
-
-    The engine must be idle. It must not serve afterwards.
+    As in a step, the language models advance as many rows as the next larger captured size has. The engine must be
+    idle. It must not serve afterwards.
     """
     model, state, kv = engine.model, engine.runner.slots.state, engine.runner.kv
     assert isinstance(model, VoxCPM)

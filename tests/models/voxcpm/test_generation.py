@@ -170,6 +170,23 @@ def test_padding_can_share_the_scratch_slot_for_any_time(tiny, driver):
     assert s.position[0] == len(tiny.prompt(request)) + 1
 
 
+def test_language_models_advance_padding_for_which_no_patch_was_generated(tiny, driver):
+    """Not even values that are not numbers get from the scratch slot to another one."""
+    run, alone = driver(tiny), driver(tiny)
+    for d, advanced in ((run, (0, 1, 3, 3)), (alone, (0, 1))):
+        for slot, request in enumerate(requests()[:2]):
+            d.start(slot, tiny.prompt(request), request.sampling)
+        d.state.block_table[3] = 0
+        for _ in range(2):
+            d.state.model.condition[3] = torch.nan
+            tiny.generate_patch(d.long([0, 1]), 4, d.state)
+            tiny.advance(d.rows(*advanced), d.state, d.kv)
+    assert run.state.model.semantic[3].isnan().all()
+    for slot in (0, 1):
+        assert torch.allclose(run.made(slot), alone.made(slot), atol=1e-5)
+        assert torch.allclose(run.state.model.semantic[slot], alone.state.model.semantic[slot], atol=1e-5)
+
+
 def test_steps_in_bfloat16_are_finite(load, driver):
     model = load(dtype=torch.bfloat16)
     run = driver(model)
