@@ -18,7 +18,7 @@ from support.waiting import HANG_SECONDS, NEVER_SECONDS, until
 from voxcpm_client import Aborted, AsyncClient, Unavailable
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
-from voxcpm_server.rpc import server
+from voxcpm_server.rpc import delivery, server
 
 SERVICE = "voxcpm_grpc.v1.VoxCPMService"
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
@@ -85,6 +85,25 @@ async def test_a_call_in_progress_finishes_and_new_calls_go_to_another_server(se
                     pass
                 async with asyncio.timeout(HANG_SECONDS):
                     await draining
+
+
+async def test_the_status_of_a_drained_stream_waits_for_the_acknowledgement_of_its_last_message(
+    serve_front, fake, monkeypatch
+):
+    """The connection ends with the status, and proxies may lose a status if the connection ends as they write."""
+    monkeypatch.setattr(delivery, "ACKNOWLEDGE_SECONDS", NEVER_SECONDS)
+    async with serve_front(fake(hold_after=1), server=PATIENT) as served, asyncio.timeout(HANG_SECONDS):
+        call = served.stub.Generate(iter([pb.GenerateRequest(text="Hello.")]))
+        await call.read()
+        async with task(served.rpc.drain()):
+            await until(lambda: refuses(served))
+            served.pool.release()
+            while not (await call.read()).HasField("summary"):
+                pass
+            async with task(call.code()) as status:
+                await asyncio.wait([status], timeout=0.2)
+                assert not status.done()
+        call.cancel()
 
 
 async def test_a_server_leaves_in_a_moment_without_new_calls(serve_front, monkeypatch):

@@ -1,7 +1,7 @@
-"""Limits on the time for which a caller may leave its replies unread.
+"""The delivery of replies and of the status behind them.
 
 HTTP/2 flow control holds back the messages of a caller that does not read, and the status behind them. gRPC waits for
-such a caller without a limit.
+such a caller without a limit; a ReplyWriter and `reset_after` do not.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ log = logging.getLogger(__name__)
 
 COLLECT_SECONDS = 10.0  # between two collections, each of which may block the event loop for 0.1 s
 STATUS_SECONDS = 10.0  # for the status of a failed RPC; more messages may wait in front of it
+ACKNOWLEDGE_SECONDS = 0.25  # for a peer to take the last message and to say so
 
 
 class _Departures(logging.Filter):
@@ -76,6 +77,15 @@ class ReplyWriter:
             raise
         except grpc.aio.BaseError:  # the connection is gone; gRPC cancels the RPC in a moment
             await asyncio.get_running_loop().create_future()
+
+    async def acknowledged(self) -> None:
+        """Wait for a moment after the last message, in which the peer takes it and says so (WINDOW_UPDATE).
+
+        A server that drains closes a connection right after the status of its last RPC. If an acknowledgement arrives
+        after that, the peer sees an error on its own write, and HAProxy then drops the status that it has not read yet.
+        """
+        if self._has_header:
+            await asyncio.sleep(ACKNOWLEDGE_SECONDS)
 
     def close(self) -> None:
         """Release the timer after the last write."""

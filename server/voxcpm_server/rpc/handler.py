@@ -65,6 +65,8 @@ def rpc(*, stream: bool) -> Callable[[Callable[..., Awaitable[Any]]], Callable[.
                             LogLine("admitted", method=call.method, peer=str(call.peer), streams=self.gate.streams)
                         )
                         result = await method(self, messages or request, call)
+                if self.calls.refused:  # because the server drains
+                    await call.replies.acknowledged()
                 _end(self.metrics, call, "OK")
                 if messages is not None:
                     messages.close()
@@ -90,6 +92,8 @@ def rpc(*, stream: bool) -> Callable[[Callable[..., Awaitable[Any]]], Callable[.
             if messages is not None:
                 await messages.linger()
                 messages.close()
+            if self.calls.refused:
+                await call.replies.acknowledged()
             return await _abort(call, error)
 
         return handler
