@@ -1,4 +1,6 @@
-"""Runs the system tests, each suite in an environment of its own under .venv-system, and prints one line a suite.
+"""Runs the system tests, each suite in an environment of its own under .venv-system.
+
+It prints one line a suite as they end, and the output of those that failed after the last one.
 
     python tools/system_tests.py            # all suites
     python tools/system_tests.py ray fuzz   # these two
@@ -36,6 +38,7 @@ from system_suites import ROOT, SUITES, Load, Suite
 PYTEST = ("-m", "pytest", "-p", "no:cacheprovider", "-rs", "--tb=short")
 SHOWN_LINES = 60  # of the begin, and of the end, of the output of a suite that failed
 INSTALL_SECONDS = 600
+RETRIES = ("-o", "Acquire::Retries=3")  # of apt-get, which has none by itself; pip and npm have
 INSTALLING = threading.Lock()  # package managers lock their lists, and fail if they find them locked
 PRINTING = threading.Lock()
 
@@ -87,13 +90,13 @@ def unpack(suite: Suite) -> None:
     try:
         plan = call("apt-get", *simulate)
     except Failed:  # the lists may be missing or old
-        call("apt-get", "apt-get", "update", "-qq")
+        call("apt-get", "apt-get", "update", "-qq", *RETRIES)
         plan = call("apt-get", *simulate)
     packages = [line.split()[1] for line in plan.splitlines() if line.startswith("Inst ")]
     archives = suite.folder / "archives"
     archives.mkdir()
     if packages:
-        call("apt-get", "apt-get", "download", "-qq", *packages, folder=archives)
+        call("apt-get", "apt-get", "download", "-qq", *RETRIES, *packages, folder=archives)
     for archive in sorted(archives.iterdir()):
         call("dpkg", "dpkg", "-x", archive, suite.folder / "debian")
     shutil.rmtree(archives)
@@ -170,27 +173,24 @@ def taken(*queues: deque[Suite]) -> Iterator[Suite]:
                 yield queue.popleft()
 
 
-def run_all(suites: Iterable[Suite]) -> dict[str, Counts | None]:
-    """Run suites one after the other, and print a line for each. None stands for a suite that did not pass."""
-    results: dict[str, Counts | None] = {}
+def run_all(suites: Iterable[Suite]) -> dict[str, Counts | list[str]]:
+    """Run suites one after the other, and print a line for each. A suite that did not pass has lines of its log."""
+    results: dict[str, Counts | list[str]] = {}
     for suite in suites:
         start = time.monotonic()
         log = suite.folder / "log"
         log.unlink(missing_ok=True)
-        lines = []
         try:
             results[suite.name] = run(suite)
             words = f"passed  {results[suite.name]}"
         except Failed as failure:
-            results[suite.name] = None
             words = f"FAILED  {failure}"
             lines = log.read_text("utf-8", "replace").splitlines() if log.exists() else []
-        if len(lines) > 2 * SHOWN_LINES:
-            lines = [*lines[:SHOWN_LINES], f"... the rest is in {log}", *lines[-SHOWN_LINES:]]
+            if len(lines) > 2 * SHOWN_LINES:
+                lines = [*lines[:SHOWN_LINES], f"... the rest is in {log}", *lines[-SHOWN_LINES:]]
+            results[suite.name] = [words, *lines]
         with PRINTING:
             print(f"{suite.name:15} {time.monotonic() - start:5.0f} s  {words}", flush=True)
-            for line in lines:
-                print(f"    {line}", flush=True)
     return results
 
 
@@ -240,10 +240,14 @@ def main() -> int:
     with ThreadPoolExecutor(2) as threads:
         for found in threads.map(run_all, (taken(waiting, computing), taken(computing, waiting))):
             results |= found
-    if broken := [suite.name for suite in suites if results[suite.name] is None]:
+    passed = {name: result for name, result in results.items() if isinstance(result, Counts)}
+    broken = {name: result for name, result in results.items() if not isinstance(result, Counts)}
+    for name, lines in broken.items():  # at the end, where a reader of a long output looks first
+        print(f"\n{name}: " + "\n    ".join(lines))
+    if broken:
         print(f'failed: make test-system SUITES="{" ".join(broken)}"')
         return 1
-    print(f"{sum(counts.passed for counts in results.values() if counts)} passed, 0 failed")
+    print(f"{sum(counts.passed for counts in passed.values())} passed, 0 failed")
     return 0
 
 
