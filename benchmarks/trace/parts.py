@@ -9,7 +9,7 @@ import torch
 
 from benchmarks.replays import median_seconds
 from voxcpm_grpc.engine.engine import Engine
-from voxcpm_grpc.engine.graph import advance_buckets
+from voxcpm_grpc.engine.graph import advance_buckets, bucket
 from voxcpm_grpc.engine.rows import step_rows
 from voxcpm_grpc.models.voxcpm.model import VoxCPM
 
@@ -36,8 +36,7 @@ def measure(engine: Engine, streams: int, timesteps: int) -> Parts:
     model, state, kv = engine.model, engine.runner.slots.state, engine.runner.kv
     assert isinstance(model, VoxCPM)
     networks, own, slot = model.networks, state.model, torch.arange(streams, device=engine.runner.slots.device)
-    most = len(state.seed) - 1
-    advanced = torch.arange(next(size for size in advance_buckets(most) if size >= streams), device=slot.device)
+    advanced = torch.arange(bucket(advance_buckets(len(state.seed) - 1), streams), device=slot.device)
     page, position = kv.page_size, state.position.clone()
 
     def diffuse() -> None:

@@ -32,10 +32,15 @@ class StepGraph(Generic[T]):
 
     def bucket(self, count: int) -> int:
         """The captured size for `count` rows."""
-        return self.sizes[bisect_left(self.sizes, count)]
+        return bucket(self.sizes, count)
 
     def replay(self, count: int) -> T:
         return self._graphs[self.bucket(count)].replay()
+
+
+def bucket(sizes: Sequence[int], count: int) -> int:
+    """The smallest of ascending sizes that is no smaller than `count`."""
+    return sizes[bisect_left(sizes, count)]
 
 
 def batch_buckets(most: int) -> list[int]:
