@@ -7,7 +7,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +24,8 @@ from voxcpm_server.speech.playback import Playback
 
 STREAMS_RETRY_SECONDS = 1.0
 LINGER_SECONDS = 0.25
+UPLOAD_LINGER_SECONDS = 2.0
+UPLOAD_BYTES = 64 << 10  # in LINGER_SECONDS; neither text nor live audio is that fast
 
 
 @dataclass(slots=True)
@@ -105,15 +107,29 @@ class RequestStream:
             raise message.error()
         return message
 
-    async def linger(self) -> None:
-        """Read and discard messages for a moment.
+    async def linger(self, *, uploads: bool = True) -> None:
+        """Read and discard messages for LINGER_SECONDS; with `uploads`, those of an upload for UPLOAD_LINGER_SECONDS.
 
-        A client that is writing when the status arrives may report a broken write instead of the status.
+        A client that is writing when the status arrives may report a broken write instead of the status, and HAProxy
+        resets a stream that ends while its client still writes, often before the status.
         """
-        with suppress(Exception):
-            async with asyncio.timeout(LINGER_SECONDS):
-                async for _ in self:
-                    pass
+        now = asyncio.get_running_loop().time
+        ends = now() + (UPLOAD_LINGER_SECONDS if uploads else 0.0)
+        while await self._discard(LINGER_SECONDS) >= UPLOAD_BYTES and now() < ends:
+            pass
+
+    async def _discard(self, seconds: float) -> int:
+        """Read messages for a time. Returns the number of their bytes, or 0 if there will be no more."""
+        count = 0
+        try:
+            async with asyncio.timeout(seconds):
+                async for message in self:
+                    count += message.ByteSize()
+        except TimeoutError:
+            return count
+        except Exception:  # of a message, or of the connection; the RPC has its error already
+            return 0
+        return 0
 
     def close(self) -> None:
         """Stop reading. A read in progress would keep the RPC in memory until its connection ends."""

@@ -90,7 +90,7 @@ def rpc(*, stream: bool) -> Callable[[Callable[..., Awaitable[Any]]], Callable[.
                 call.replies.close()
             _end(self.metrics, call, code_of(error), error)
             if messages is not None:
-                await messages.linger()
+                await messages.linger(uploads=not self.calls.refused)  # a server that drains has no time for them
                 messages.close()
             if self.calls.refused:
                 await call.replies.acknowledged()
