@@ -61,7 +61,7 @@ image: $(PROTOC_VENV)/.installed ## record the contract of a release, which buf 
 	$(PROTOC) --include_imports --descriptor_set_out=protos/published.binpb
 
 test-gpu: ## run the GPU tests with $PYTHON as it is; installs nothing
-	PYTHONPATH="$(CURDIR):$(CURDIR)/server:$(CURDIR)/clients/python$${PYTHONPATH:+:$$PYTHONPATH}" $(PYTHON) -m pytest -m gpu $(GPU_TESTS) $(ARGS)
+	PYTHONPATH="$(CURDIR):$(CURDIR)/server:$(CURDIR)/clients/python$${PYTHONPATH:+:$$PYTHONPATH}" $(PYTHON) -m pytest -m gpu $(if $(filter tests/%,$(ARGS)),,$(GPU_TESTS)) $(ARGS)
 
 clean: ## remove what these verbs made
 	rm -rf $(VENV) .venv-system $(PROTOC_VENV) build dist demo.wav .pytest_cache .ruff_cache .hypothesis

@@ -1,6 +1,6 @@
 """Runs the system tests, each suite in an environment of its own under .venv-system.
 
-It prints one line a suite as they end, and the output of those that failed after the last one.
+It prints a line for each suite when it ends, and at the end the output of those that failed.
 
     python tools/system_tests.py            # all suites
     python tools/system_tests.py ray fuzz   # these two
@@ -38,7 +38,6 @@ from system_suites import ROOT, SUITES, Load, Suite
 PYTEST = ("-m", "pytest", "-p", "no:cacheprovider", "-rs", "--tb=short")
 SHOWN_LINES = 60  # of the begin, and of the end, of the output of a suite that failed
 INSTALL_SECONDS = 600
-RETRIES = ("-o", "Acquire::Retries=3")  # of apt-get, which has none by itself; pip and npm have
 INSTALLING = threading.Lock()  # package managers lock their lists, and fail if they find them locked
 PRINTING = threading.Lock()
 
@@ -90,13 +89,13 @@ def unpack(suite: Suite) -> None:
     try:
         plan = call("apt-get", *simulate)
     except Failed:  # the lists may be missing or old
-        call("apt-get", "apt-get", "update", "-qq", *RETRIES)
+        call("apt-get", "apt-get", "update", "-qq")
         plan = call("apt-get", *simulate)
     packages = [line.split()[1] for line in plan.splitlines() if line.startswith("Inst ")]
     archives = suite.folder / "archives"
     archives.mkdir()
     if packages:
-        call("apt-get", "apt-get", "download", "-qq", *RETRIES, *packages, folder=archives)
+        call("apt-get", "apt-get", "download", "-qq", *packages, folder=archives)
     for archive in sorted(archives.iterdir()):
         call("dpkg", "dpkg", "-x", archive, suite.folder / "debian")
     shutil.rmtree(archives)
@@ -184,7 +183,7 @@ def run_all(suites: Iterable[Suite]) -> dict[str, Counts | list[str]]:
             results[suite.name] = run(suite)
             words = f"passed  {results[suite.name]}"
         except Failed as failure:
-            words = f"FAILED  {failure}"
+            words = f"FAILED  {failure}{f'; its output is in {log}' if log.exists() else ''}"
             lines = log.read_text("utf-8", "replace").splitlines() if log.exists() else []
             if len(lines) > 2 * SHOWN_LINES:
                 lines = [*lines[:SHOWN_LINES], f"... the rest is in {log}", *lines[-SHOWN_LINES:]]
@@ -243,7 +242,7 @@ def main() -> int:
     passed = {name: result for name, result in results.items() if isinstance(result, Counts)}
     broken = {name: result for name, result in results.items() if not isinstance(result, Counts)}
     for name, lines in broken.items():  # at the end, where a reader of a long output looks first
-        print(f"\n{name}: " + "\n    ".join(lines))
+        print(f"\n{name}: " + "\n    ".join(lines), flush=True)
     if broken:
         print(f'failed: make test-system SUITES="{" ".join(broken)}"')
         return 1

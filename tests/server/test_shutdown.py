@@ -87,21 +87,36 @@ async def test_a_call_in_progress_finishes_and_new_calls_go_to_another_server(se
                     await draining
 
 
-async def test_the_status_of_a_drained_stream_waits_for_the_acknowledgement_of_its_last_message(
-    serve_front, fake, monkeypatch
+@pytest.mark.parametrize("fails", [False, True], ids=["ok", "error"])
+async def test_only_during_the_drain_a_status_waits_for_the_acknowledgement_of_the_last_message(
+    serve_front, fake, monkeypatch, fails
 ):
     """The connection ends with the status, and proxies may lose a status if the connection ends as they write."""
     monkeypatch.setattr(delivery, "ACKNOWLEDGE_SECONDS", NEVER_SECONDS)
+    released = asyncio.Event()
+
+    async def messages() -> AsyncIterator[pb.GenerateRequest]:
+        yield pb.GenerateRequest(text="Hello.")
+        yield pb.GenerateRequest(flush=pb.Flush())
+        await released.wait()
+        if fails:
+            yield pb.GenerateRequest(config=pb.GenerateConfig())
+
+    async with serve_front() as serving, asyncio.timeout(HANG_SECONDS):
+        assert (await serving.generate("Hello."))[-1].HasField("summary")
     async with serve_front(fake(hold_after=1), server=PATIENT) as served, asyncio.timeout(HANG_SECONDS):
-        call = served.stub.Generate(iter([pb.GenerateRequest(text="Hello.")]))
-        await call.read()
+        call = served.stub.Generate(messages())
+        while not (await call.read()).audio:
+            pass
         async with task(served.rpc.drain()):
             await until(lambda: refuses(served))
-            served.pool.release()
-            while not (await call.read()).HasField("summary"):
-                pass
+            released.set()
+            if not fails:
+                served.pool.release()
+                while not (await call.read()).HasField("summary"):
+                    pass
             async with task(call.code()) as status:
-                await asyncio.wait([status], timeout=0.2)
+                await asyncio.wait([status], timeout=0.6)
                 assert not status.done()
         call.cancel()
 

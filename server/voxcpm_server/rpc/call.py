@@ -6,7 +6,7 @@ import asyncio
 import time
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,7 +25,7 @@ from voxcpm_server.speech.playback import Playback
 STREAMS_RETRY_SECONDS = 1.0
 LINGER_SECONDS = 0.25
 UPLOAD_LINGER_SECONDS = 2.0
-UPLOAD_BYTES = 64 << 10  # in LINGER_SECONDS; neither text nor live audio is that fast
+UPLOAD_BYTES = 64 << 10  # in LINGER_SECONDS; neither text of a language model nor live audio is that fast
 
 
 @dataclass(slots=True)
@@ -107,15 +107,17 @@ class RequestStream:
             raise message.error()
         return message
 
-    async def linger(self, *, uploads: bool = True) -> None:
-        """Read and discard messages for LINGER_SECONDS; with `uploads`, those of an upload for UPLOAD_LINGER_SECONDS.
+    async def linger(self, *, uploads: Callable[[], bool]) -> None:
+        """Read and discard messages for LINGER_SECONDS, and those of an upload for UPLOAD_LINGER_SECONDS.
 
         A client that is writing when the status arrives may report a broken write instead of the status, and HAProxy
         resets a stream that ends while its client still writes, often before the status.
+
+        uploads: asked after each LINGER_SECONDS; False ends the wait for an upload
         """
         now = asyncio.get_running_loop().time
-        ends = now() + (UPLOAD_LINGER_SECONDS if uploads else 0.0)
-        while await self._discard(LINGER_SECONDS) >= UPLOAD_BYTES and now() < ends:
+        ends = now() + UPLOAD_LINGER_SECONDS
+        while await self._discard(LINGER_SECONDS) >= UPLOAD_BYTES and uploads() and now() < ends:
             pass
 
     async def _discard(self, seconds: float) -> int:
@@ -123,8 +125,8 @@ class RequestStream:
         count = 0
         try:
             async with asyncio.timeout(seconds):
-                async for message in self:
-                    count += message.ByteSize()
+                async for message in self:  # bytes before the start of the service
+                    count += len(message) if isinstance(message, bytes) else message.ByteSize()
         except TimeoutError:
             return count
         except Exception:  # of a message, or of the connection; the RPC has its error already

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import math
 import weakref
 from typing import Any
 
@@ -20,7 +21,7 @@ log = logging.getLogger(__name__)
 
 COLLECT_SECONDS = 10.0  # between two collections, each of which may block the event loop for 0.1 s
 STATUS_SECONDS = 10.0  # for the status of a failed RPC; more messages may wait in front of it
-ACKNOWLEDGE_SECONDS = 0.25  # for a peer to take the last message and to say so
+ACKNOWLEDGE_SECONDS = 0.25  # for a peer to take a message and to acknowledge it
 
 
 class _Departures(logging.Filter):
@@ -47,6 +48,7 @@ class ReplyWriter:
         self._has_header = False
         self._timeout: asyncio.Timeout | None = None  # of the write in progress
         self._since = 0.0  # the loop's time at which it began
+        self._sent = -math.inf  # the loop's time at which gRPC had taken the last message
         self._timer: asyncio.TimerHandle | None = None
 
     async def write(self, message: Any) -> None:
@@ -58,6 +60,7 @@ class ReplyWriter:
         try:
             async with asyncio.timeout(None) as self._timeout:
                 await self._write(message)
+            self._sent = loop.time()
         except TimeoutError:
             raise Aborted(
                 f"the client took no message for {self._seconds:g} s, the limit of limits.write_seconds; read replies "
@@ -78,14 +81,15 @@ class ReplyWriter:
         except grpc.aio.BaseError:  # the connection is gone; gRPC cancels the RPC in a moment
             await asyncio.get_running_loop().create_future()
 
-    async def acknowledged(self) -> None:
-        """Wait for a moment after the last message, in which the peer takes it and says so (WINDOW_UPDATE).
+    async def wait_for_acknowledgement(self) -> None:
+        """Wait until ACKNOWLEDGE_SECONDS after the last message, in which its peer acknowledges it (WINDOW_UPDATE).
 
         A server that drains closes a connection right after the status of its last RPC. If an acknowledgement arrives
         after that, the peer sees an error on its own write, and HAProxy then drops the status that it has not read yet.
         """
-        if self._has_header:
-            await asyncio.sleep(ACKNOWLEDGE_SECONDS)
+        left = self._sent + ACKNOWLEDGE_SECONDS - asyncio.get_running_loop().time()
+        if left > 0:
+            await asyncio.sleep(left)
 
     def close(self) -> None:
         """Release the timer after the last write."""

@@ -51,6 +51,9 @@ def rpc(*, stream: bool) -> Callable[[Callable[..., Awaitable[Any]]], Callable[.
         async def handler(self: Any, request: Any, context: grpc.aio.ServicerContext) -> Any:
             call = Call(method.__name__, context, Peer.of(context.peer()), ReplyWriter(context, self.write_seconds))
             messages = RequestStream(request) if stream else None
+            result: Any = None
+            error: VoxCPMError | None = None
+            admitted = False
             try:
                 if self.tracing is not None:
                     call.trace = self.tracing.begin(call.method, context.invocation_metadata() or ())
@@ -61,24 +64,18 @@ def rpc(*, stream: bool) -> Callable[[Callable[..., Awaitable[Any]]], Callable[.
                     principal = await self.authenticator.principal(metadata, context.auth_context)
                     call.caller = Caller.of(principal, call.peer.caller)
                     with self.gate.enter(call.caller.key, call.peer.connection, stream=stream):
+                        admitted = True
                         log.debug(
                             LogLine("admitted", method=call.method, peer=str(call.peer), streams=self.gate.streams)
                         )
                         result = await method(self, messages or request, call)
-                if self.calls.refused:  # because the server drains
-                    await call.replies.acknowledged()
-                _end(self.metrics, call, "OK")
-                if messages is not None:
-                    messages.close()
-                reset_after(self.write_seconds)  # gRPC has yet to send the reply of a unary RPC
-                return result
             except asyncio.CancelledError:
                 if (task := asyncio.current_task()) is not None and task.cancelling():
                     _end(self.metrics, call, "CANCELLED")  # by gRPC: a cancel, a deadline or a lost connection
                     raise
                 # Without a status the caller would wait forever.
                 log.error(LogLine("cancelled by the server's own code", request_id=call.request_id, method=call.method))
-                error: VoxCPMError = Internal()
+                error = Internal()
             except EndedByShutdown as ended:
                 error = _shutdown_error(ended.seconds, after_audio=call.audio_seconds > 0)
             except VoxCPMError as caught:
@@ -88,13 +85,18 @@ def rpc(*, stream: bool) -> Callable[[Callable[..., Awaitable[Any]]], Callable[.
                 error = Internal()
             finally:
                 call.replies.close()
-            _end(self.metrics, call, code_of(error), error)
+            _end(self.metrics, call, code_of(error) if error else "OK", error)
+            if messages is not None and error:
+                # The connection of a server that ends is cut off soon, and who was refused gets no more than a moment.
+                await messages.linger(uploads=lambda: admitted and not self.calls.refused)
+            if self.calls.refused:  # the server drains; while it starts, there are no replies
+                await call.replies.wait_for_acknowledgement()
             if messages is not None:
-                await messages.linger(uploads=not self.calls.refused)  # a server that drains has no time for them
                 messages.close()
-            if self.calls.refused:
-                await call.replies.acknowledged()
-            return await _abort(call, error)
+            if error:
+                return await _abort(call, error)
+            reset_after(self.write_seconds)  # gRPC has yet to send the reply of a unary RPC
+            return result
 
         return handler
 
