@@ -23,7 +23,7 @@ MANY = (
 # suffice.
 FEW: Mapping[int, Cut] = {
     88: Cut(weights=128, rows=48, stages=8),
-    132: Cut(weights=128, rows=72, stages=6),
+    132: Cut(weights=128, rows=72, stages=8),
     154: Cut(weights=128, rows=80, stages=8),
     160: Cut(weights=128, rows=80, stages=8),
     176: Cut(weights=128, rows=88, stages=8),

@@ -60,7 +60,7 @@ class Cut:
     def shared(self) -> int:
         """Bytes of dynamic shared memory: the slabs, at a multiple of 1024, and the sums from all blocks."""
         slabs = self.weight_slots * self.outputs + self.x_slots * self.rows
-        return 1024 + 128 * slabs + 32 * self.outputs * self.splits * self._share
+        return 1024 + 128 * slabs + 32 * self.outputs * self.splits * -(-self._share // 2)
 
     @property
     def _share(self) -> int:

@@ -9,7 +9,9 @@
 // 64 inputs. Groups of four warps multiply them.
 //
 // Then each block finishes a share of the rows. It sends its sums of all other rows to the shared memory of the blocks
-// that finish these, and adds up what it receives in the order of the inputs.
+// that finish these, and adds up what it receives in float32, in the order of the inputs. Sums travel as bfloat16, since
+// their bytes take most of the time of the exchange; a block's own are rounded likewise, so that a row's result does not
+// depend on its place.
 //
 // Compiled with INPUTS, OUTPUTS, ROWS, SPLITS, WEIGHT_SLOTS and X_SLOTS (slabs in shared memory). `multiply`, the matrix
 // instruction for ROWS rows, precedes this text.
@@ -22,7 +24,8 @@ constexpr bool KEEP_WEIGHT = WEIGHT_SLOTS >= MOST_SLABS, KEEP_X = X_SLOTS >= MOS
 constexpr int EIGHTS = ROWS / 8, MOST_EIGHTS = (EIGHTS + SPLITS - 1) / SPLITS;      // rows in groups of 8, and of a share
 constexpr int PITCH = OUTPUTS + 4;                                      // floats of a finished row: avoids bank conflicts
 constexpr int UNITS = (8 * MOST_EIGHTS * (OUTPUTS / 8) + CONSUMERS - 1) / CONSUMERS;      // of 8 outputs, of a thread
-constexpr int SUM_BYTES = CONSUMERS * 16;                               // of 8 rows of a tile: four sums of each thread
+constexpr int PAIRS = (MOST_EIGHTS + 1) / 2;                             // of such groups: 16 bytes of each thread
+constexpr int SUM_BYTES = CONSUMERS * 8;                                // of 8 rows of a tile: four sums of each thread
 
 static_assert(8 * MOST_EIGHTS * PITCH * 4 <= X_SLOTS * X_BYTES, "finished rows take the place of x");
 
@@ -42,11 +45,6 @@ struct Shared {
 
 __host__ __device__ constexpr int first_slab(int split) { return SLABS * split / SPLITS; }
 __host__ __device__ constexpr int first_eight(int split) { return EIGHTS * split / SPLITS; }
-__host__ __device__ constexpr int split_of(int eight) {      // the block that finishes these rows
-    int split = 0;
-    while (first_eight(split + 1) <= eight) split++;
-    return split;
-}
 
 __device__ __forceinline__ void sync_consumers() { asm volatile("bar.sync 1, %0;" ::"n"(CONSUMERS) : "memory"); }
 
@@ -145,46 +143,67 @@ struct Block {
         for (int i = 0; i < ROWS / 2; i++) asm volatile("" : "+f"(acc[i]) :: "memory");
     }
 
-    // Sends the sums of each row to the block that finishes it, in the place of this block and this thread. Every block
-    // begins with another receiver, so that not all send to the same one.
+    // Sends the sums of each row to the block that finishes it, in the place of this block and this thread, those of two
+    // groups of rows together. Every block begins with another receiver, so that not all send to the same one.
     template <int SPLIT = 0> __device__ __forceinline__ void send(const float (&acc)[ROWS / 2]) const {
         if constexpr (SPLIT + 1 < SPLITS) {
             if (split != SPLIT) return send<SPLIT + 1>(acc);
         }
-        const u32 own = shared_address(received()) + SPLIT * MOST_EIGHTS * SUM_BYTES + threadIdx.x * 16;
+        const u32 own = shared_address(received()) + (SPLIT * PAIRS * CONSUMERS + threadIdx.x) * 16;
 #pragma unroll
-        for (int n = 0; n < EIGHTS; n++) {
-            const int j = (first_eight(SPLIT + 1) + n) % EIGHTS, to = split_of(j);
-            const u32 at = own + (j - first_eight(to)) * SUM_BYTES;
-            const float* v = acc + 4 * j;
-            if (to == SPLIT)
-                asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};"
-                             ::"r"(at), "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3]) : "memory");
-            else
-                asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 "
-                             "[%0], {%1, %2, %3, %4}, [%5];"
-                             ::"r"(in_block(at, to)), "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3]),
-                               "r"(in_block(shared_address(&s.received), to)) : "memory");
+        for (int n = 1; n <= SPLITS; n++) {
+            const int to = (SPLIT + n) % SPLITS, first = first_eight(to), end = first_eight(to + 1);
+            const u32 barrier = in_block(shared_address(&s.received), to);
+#pragma unroll
+            for (int j = first; j < end; j += 2) {
+                const float* v = acc + 4 * j;
+                const u32 at = own + (j - first) / 2 * CONSUMERS * 16, there = in_block(at, to);
+                const u32 words[2] = {pack(v[0], v[1]), pack(v[2], v[3])};
+                if (j + 1 == end) {
+                    if (to == SPLIT)
+                        asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(at), "r"(words[0]), "r"(words[1]) : "memory");
+                    else
+                        asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 "
+                                     "[%0], {%1, %2}, [%3];"
+                                     ::"r"(there), "r"(words[0]), "r"(words[1]), "r"(barrier) : "memory");
+                    continue;
+                }
+                const u32 next[2] = {pack(v[4], v[5]), pack(v[6], v[7])};
+                if (to == SPLIT)
+                    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};"
+                                 ::"r"(at), "r"(words[0]), "r"(words[1]), "r"(next[0]), "r"(next[1]) : "memory");
+                else
+                    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 "
+                                 "[%0], {%1, %2, %3, %4}, [%5];"
+                                 ::"r"(there), "r"(words[0]), "r"(words[1]), "r"(next[0]), "r"(next[1]), "r"(barrier)
+                                 : "memory");
+            }
         }
     }
 
     // Adds up the sums of all blocks, and transposes them: a thread has four of eight rows.
     __device__ __forceinline__ void receive() const {
-        const float4* from = (const float4*)received() + threadIdx.x;
+        const uint4* from = (const uint4*)received() + threadIdx.x;
         float* to = finished() + lane % 4 * 2 * PITCH + warp * 16 + lane / 4;
         sync_consumers();      // no warp reads x any more
         wait(shared_address(&s.received), 0);
 #pragma unroll
-        for (int i = 0; i < MOST_EIGHTS; i++) {
-            if (i >= eights) break;
-            float4 d = {};
+        for (int i = 0; i < PAIRS; i++) {
+            if (2 * i >= eights) break;
+            float sums[8] = {};
 #pragma unroll
             for (int r = 0; r < SPLITS; r++) {
-                const float4 v = from[(r * MOST_EIGHTS + i) * CONSUMERS];
-                d.x += v.x, d.y += v.y, d.z += v.z, d.w += v.w;
+                const uint4 v = from[(r * PAIRS + i) * CONSUMERS];
+                const u32 words[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+                for (int c = 0; c < 4; c++) sums[2 * c] += low(words[c]), sums[2 * c + 1] += high(words[c]);
             }
-            float* at = to + 8 * i * PITCH;
-            at[0] = d.x, at[PITCH] = d.y, at[8] = d.z, at[PITCH + 8] = d.w;
+#pragma unroll
+            for (int c = 0; c < 2; c++) {
+                if (2 * i + c >= eights) break;
+                float* at = to + 8 * (2 * i + c) * PITCH;
+                at[0] = sums[4 * c], at[PITCH] = sums[4 * c + 1], at[8] = sums[4 * c + 2], at[PITCH + 8] = sums[4 * c + 3];
+            }
         }
         sync_consumers();
     }
