@@ -29,15 +29,6 @@ struct Arguments {
     float eps, scale;
 };
 
-template <int DISTANCE = 16, class Operation> __device__ __forceinline__ float across(float x, Operation operation) {
-#pragma unroll
-    for (int d = DISTANCE; d; d /= 2) x = operation(x, __shfl_xor_sync(~0u, x, d));
-    return x;
-}
-
-__device__ __forceinline__ float plus(float a, float b) { return a + b; }
-__device__ __forceinline__ float larger(float a, float b) { return fmaxf(a, b); }
-
 struct Shared {
     float zero;
     float norm[OWN * WARPS > 16 ? OWN * WARPS : 16];      // of each token
