@@ -87,7 +87,7 @@ def test_a_device_without_the_kernel_logs_the_reason_once(caplog):
 
 @pytest.mark.parametrize("cut", CUTS, ids=str)
 def test_every_cut_compiles(compiles, cut):
-    compiles(compile_gated_product, cut)
+    compiles(compile_gated_product, 1024, cut)
 
 
 def operands(device, rows, inputs=512, outputs=512):

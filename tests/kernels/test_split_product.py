@@ -13,7 +13,7 @@ LIMIT = 6e-3  # bfloat16 against float64
 SCALE = 0.5
 ANY = [
     *CUTS,
-    (512, Cut(outputs=64, rows=48, splits=4, weight_slots=2, x_slots=2, resident=2)),  # every slot used twice
+    (512, Cut(outputs=64, rows=48, splits=4, weight_slots=2, x_slots=2)),  # every slot used twice
     (384, Cut(outputs=128, rows=32, splits=4, weight_slots=2, x_slots=2)),  # shares of 1 and of 2 slabs
     (512, Cut(outputs=64, rows=88, splits=8, weight_slots=2, x_slots=2)),  # shares of 8 and of 16 rows
 ]
@@ -29,7 +29,6 @@ ANY = [
         {"outputs": 128, "rows": 88, "splits": 4, "weight_slots": 1, "x_slots": 4},  # a slab that is read is replaced
         {"outputs": 128, "rows": 16, "splits": 2, "weight_slots": 4, "x_slots": 2},  # no room for the finished rows
         {"outputs": 128, "rows": 88, "splits": 6, "weight_slots": 12, "x_slots": 8},
-        {"outputs": 64, "rows": 88, "splits": 4, "weight_slots": 7, "x_slots": 4, "resident": 2},
     ],
 )
 def test_impossible_cuts_are_refused(sizes):
@@ -47,7 +46,7 @@ def test_every_cut_is_the_first_that_covers_some_rows():
 
 
 def test_all_clusters_of_a_launch_run_at_once():
-    """A GPU of 132 multiprocessors has room for 17 clusters of 5 or 6 blocks, and for 32 of 4 whose blocks are small."""
+    """A GPU of 132 multiprocessors has room for 17 clusters of 5 or 6 blocks, and for 32 of 4 small ones."""
     for inputs, outputs in ((2048, 1024), (4096, 1024), (2048, 2048)):
         for rows in range(1, 177):
             cut = choose_cut(rows, outputs, inputs, 132)

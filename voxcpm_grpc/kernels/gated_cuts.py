@@ -66,7 +66,7 @@ def choose_cut(rows: int, outputs: int, inputs: int, multiprocessors: int) -> Cu
 def load_cuts(device: torch.device) -> bool:
     """Load the kernels of all cuts. False, with the reason in the log, if they cannot be used on this device."""
     try:
-        load_kernels(CUTS, device)
+        load_kernels(((inputs, cut) for inputs, _ in SIZES for cut in CUTS), device)
     except KernelUnavailable as error:
         logger.info("gate and up of many rows are a product of the library, and the SwiGLU is a launch: %s", error)
         return False

@@ -64,7 +64,7 @@ class _Arguments(ctypes.Structure):
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("out", "x", "packets")),
-        *((name, ctypes.c_int) for name in ("rows", "inputs", "outputs", "tiles")),
+        *((name, ctypes.c_int) for name in ("rows", "outputs", "tiles")),
         ("eps", ctypes.c_float),
     )
 
@@ -89,7 +89,7 @@ def gated_product(x: Tensor, eps: float, weight: Tensor, packets: Tensor, cut: C
             raise ValueError("x and weight must be contiguous bfloat16 from a multiple of 16 bytes on")
     out = empty_rows(x, rows, outputs)
     tiles = weight.shape[0] // cut.weights
-    _load(cut, x.device).launch(
+    _load(inputs, cut, x.device).launch(
         (*cut.grid(rows, outputs, multiprocessors(x.device)), 1),
         _weight_map(weight.data_ptr(), outputs, inputs, cut),
         matrix_map(x.data_ptr(), rows, inputs, (cut.rows, DEPTH)),
@@ -98,7 +98,6 @@ def gated_product(x: Tensor, eps: float, weight: Tensor, packets: Tensor, cut: C
             x=x.data_ptr(),
             packets=packets.data_ptr(),
             rows=rows,
-            inputs=inputs,
             outputs=outputs,
             tiles=tiles,
             eps=eps,
@@ -107,26 +106,26 @@ def gated_product(x: Tensor, eps: float, weight: Tensor, packets: Tensor, cut: C
     return out
 
 
-def load_kernels(cuts: Iterable[Cut], device: torch.device) -> None:
-    """Compile the kernels of these cuts, beside each other, and load them. Raises KernelUnavailable."""
+def load_kernels(cuts: Iterable[tuple[int, Cut]], device: torch.device) -> None:
+    """Compile the kernels of these (inputs, cut), beside each other, and load them. Raises KernelUnavailable."""
     compiler.require_hopper(device)
     cuts = list(cuts)
     with ThreadPoolExecutor(len(cuts)) as threads:
-        list(threads.map(compile_gated_product, cuts))
-    for cut in cuts:
-        _load(cut, device)
+        list(threads.map(lambda cut: compile_gated_product(*cut), cuts))
+    for inputs, cut in cuts:
+        _load(inputs, cut, device)
 
 
-def compile_gated_product(cut: Cut) -> bytes:
+def compile_gated_product(inputs: int, cut: Cut) -> bytes:
     """Machine code of a cut. Raises KernelUnavailable."""
-    constants = {"WEIGHTS": cut.weights, "ROWS": cut.rows, "STAGES": cut.stages}
+    constants = {"INPUTS": inputs, "WEIGHTS": cut.weights, "ROWS": cut.rows, "STAGES": cut.stages}
     return compile_cuda(SOURCE, constants, before=multiply_function(cut.rows))
 
 
 @functools.cache
-def _load(cut: Cut, device: torch.device) -> Function:
+def _load(inputs: int, cut: Cut, device: torch.device) -> Function:
     shape = Shape(threads=THREADS, shared=cut.ring, cluster=(1, PAIR, 1), early=True)
-    return load_function(compile_gated_product(cut), NAME, shape, device)
+    return load_function(compile_gated_product(inputs, cut), NAME, shape, device)
 
 
 def _weight_map(pointer: int, outputs: int, inputs: int, cut: Cut) -> TensorMap:

@@ -25,8 +25,8 @@ _CUTS: Mapping[tuple[int, int], tuple[int, tuple[tuple[int, Cut], ...]]] = {
             (48, Cut(outputs=64, rows=48, splits=4, weight_slots=8, x_slots=8)),
             (72, Cut(outputs=64, rows=72, splits=5, weight_slots=8, x_slots=8)),
             (88, Cut(outputs=64, rows=88, splits=6, weight_slots=8, x_slots=8)),
-            (112, Cut(outputs=64, rows=56, splits=4, weight_slots=6, x_slots=6, resident=2)),
-            (136, Cut(outputs=64, rows=136, splits=6, weight_slots=4, x_slots=4)),
+            (112, Cut(outputs=64, rows=112, splits=4, weight_slots=8, x_slots=8)),
+            (136, Cut(outputs=64, rows=136, splits=5, weight_slots=8, x_slots=8)),
             (160, Cut(outputs=64, rows=160, splits=5, weight_slots=4, x_slots=4)),
             (176, Cut(outputs=64, rows=176, splits=6, weight_slots=4, x_slots=4)),
         ),
@@ -36,8 +36,8 @@ _CUTS: Mapping[tuple[int, int], tuple[int, tuple[tuple[int, Cut], ...]]] = {
         (
             (72, Cut(outputs=64, rows=72, splits=6, weight_slots=6, x_slots=6)),
             (88, Cut(outputs=64, rows=88, splits=6, weight_slots=6, x_slots=6)),
-            (112, Cut(outputs=64, rows=112, splits=6, weight_slots=4, x_slots=4)),
-            (136, Cut(outputs=64, rows=136, splits=6, weight_slots=4, x_slots=4)),
+            (112, Cut(outputs=64, rows=112, splits=6, weight_slots=6, x_slots=6)),
+            (136, Cut(outputs=64, rows=136, splits=6, weight_slots=6, x_slots=6)),
             (160, Cut(outputs=64, rows=160, splits=6, weight_slots=6, x_slots=6)),
             (176, Cut(outputs=64, rows=176, splits=6, weight_slots=6, x_slots=6)),
         ),
@@ -46,8 +46,8 @@ _CUTS: Mapping[tuple[int, int], tuple[int, tuple[tuple[int, Cut], ...]]] = {
         17,
         (
             (32, Cut(outputs=128, rows=32, splits=4, weight_slots=8, x_slots=8)),
-            (48, Cut(outputs=64, rows=48, splits=4, weight_slots=8, x_slots=4)),
-            (64, Cut(outputs=64, rows=64, splits=4, weight_slots=4, x_slots=4)),
+            (48, Cut(outputs=128, rows=48, splits=4, weight_slots=8, x_slots=4)),
+            (64, Cut(outputs=128, rows=64, splits=4, weight_slots=8, x_slots=8)),
         ),
     ),
 }

@@ -22,7 +22,7 @@ from voxcpm_grpc.kernels.cuda.wgmma import multiply_function
 
 SOURCE, NAME = "split_product.cu", "split_product"
 DEPTH = 64  # inputs of a slab
-MULTIPROCESSOR_BYTES, RESERVED_BYTES = 228 << 10, 1 << 10  # shared memory; the part of each block that CUDA takes
+SHARED = 227 << 10  # bytes of shared memory that a block may have
 MOST_SPLITS = 8  # blocks of a cluster
 
 
@@ -30,7 +30,7 @@ MOST_SPLITS = 8  # blocks of a cluster
 class Cut:
     """The division of a launch: `splits` blocks divide the inputs of a tile of `outputs` x `rows` among them.
 
-    Shared memory has room for so many slabs of the weight and of x. `resident` blocks fit on a multiprocessor.
+    Shared memory has room for so many slabs of the weight and of x.
     """
 
     outputs: int
@@ -38,7 +38,6 @@ class Cut:
     splits: int
     weight_slots: int
     x_slots: int
-    resident: int = 1
 
     def __post_init__(self) -> None:
         if self.outputs not in (64, 128) or self.rows % 8 or not 8 <= self.rows <= 256:
@@ -47,10 +46,9 @@ class Cut:
             raise ValueError(f"the kernel cannot be cut as {self}")
         if 32 * self._share * (self.outputs + 4) > 128 * self.x_slots * self.rows:
             raise ValueError(f"{self} has too few slabs of x for the finished rows")
-        limit = MULTIPROCESSOR_BYTES // self.resident - RESERVED_BYTES
         needed = self.shared + self._declared
-        if needed > limit:
-            raise ValueError(f"{self} needs {needed} bytes of shared memory, the limit is {limit}")
+        if needed > SHARED:
+            raise ValueError(f"{self} needs {needed} bytes of shared memory, the limit is {SHARED}")
 
     @property
     def threads(self) -> int:
@@ -132,7 +130,6 @@ def compile_split_product(inputs: int, cut: Cut) -> bytes:
         "SPLITS": cut.splits,
         "WEIGHT_SLOTS": cut.weight_slots,
         "X_SLOTS": cut.x_slots,
-        "RESIDENT": cut.resident,
     }
     return compile_cuda(SOURCE, constants, before=multiply_function(cut.rows))
 

@@ -13,9 +13,9 @@
 //
 // The blocks of a pair (a cluster) have the same weights and different rows. Each copies half of the weights for both.
 //
-// Compiled with WEIGHTS, ROWS and STAGES (slots). `multiply`, the matrix instruction for ROWS rows, precedes this text.
+// Compiled with INPUTS, WEIGHTS, ROWS and STAGES (slots). `multiply`, the matrix instruction for ROWS rows, precedes this text.
 
-constexpr int DEPTH = 64;                              // inputs of a slab: 128 bytes of a row
+constexpr int DEPTH = 64, SLABS = INPUTS / DEPTH;      // inputs of a slab: 128 bytes of a row
 constexpr int PAIR = 2;                                // blocks of a cluster
 constexpr int ATOMS = WEIGHTS / 128;                   // matrix instructions of a group for 16 inputs
 constexpr int CONSUMERS = 8, MEASURERS = 3;            // warps
@@ -24,6 +24,7 @@ constexpr int HALF_BYTES = ATOMS * 64 * 128, WEIGHT_BYTES = 2 * HALF_BYTES, X_BY
 constexpr int SLOT = WEIGHT_BYTES + X_BYTES;
 constexpr long long PATIENCE = 50000;                  // clocks until a block measures a row of another one
 constexpr int STAGING = 512;                           // bytes of four 8 x 8 matrices; a warp has two of these
+constexpr bool WHOLE = SLABS % STAGES == 0;            // every tile begins with the first slot
 constexpr bool LARGE = ATOMS * ROWS / 2 > 112;         // sums that need registers of the other warps
 
 struct alignas(64) TensorMap { u64 words[16]; };
@@ -32,7 +33,7 @@ struct Arguments {
     u16* out;                // [rows, outputs]
     const u16* x;
     u64* packets;            // [1 + rows]: two counters, the tag of the last launch and zero; each row's scale below its tag
-    int rows, inputs, outputs, tiles;
+    int rows, outputs, tiles;
     float eps;
 };
 
@@ -82,7 +83,6 @@ struct Block {
     const u32 ring;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int first_row = blockIdx.y * ROWS;
-    const int slabs = a.inputs / DEPTH;
     const u32 rank = cluster_rank();
 
     __device__ void start() const {
@@ -100,15 +100,15 @@ struct Block {
     }
 
     __device__ __forceinline__ int copies() const {      // slabs of all tiles of this block
-        return (a.tiles - (int)blockIdx.x + (int)gridDim.x - 1) / (int)gridDim.x * slabs;
+        return (a.tiles - (int)blockIdx.x + (int)gridDim.x - 1) / (int)gridDim.x * SLABS;
     }
 
     // Tells both blocks, which copy to this slot, that a warp does not read it any more. Nothing was written, so the
     // arrival has the scope of the block: that of the cluster would wait for all stores of the warp.
-    __device__ __forceinline__ void release(u32 slot, bool when = true) const {
+    __device__ __forceinline__ void release(u32 slot) const {
         asm volatile("{ .reg .pred p; .reg .b32 there; setp.ne.b32 p, %1, 0; @p mapa.shared::cluster.u32 there, %0, %2; "
                      "@p mbarrier.arrive.shared::cluster.b64 _, [there]; }"
-                     ::"r"(shared_address(s.empty + slot)), "r"((u32)(when && lane < PAIR)), "r"(lane) : "memory");
+                     ::"r"(shared_address(s.empty + slot)), "r"((u32)(lane < PAIR)), "r"(lane) : "memory");
     }
 
     // ---- the warp that copies
@@ -116,11 +116,11 @@ struct Block {
     __device__ __forceinline__ void copy_weights(int i) const {
         const u32 slot = i % STAGES, barrier = shared_address(s.full + slot);
         const u32 to = ring + slot * SLOT + rank * HALF_BYTES;
-        const int half = 2 * (blockIdx.x + i / slabs * gridDim.x) + rank;
+        const int half = 2 * (blockIdx.x + i / SLABS * gridDim.x) + rank;
         expect(barrier, SLOT);      // of both halves
         asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes"
                      ".multicast::cluster [%0], [%1, {%2, %3, %3, %4, %3}], [%5], %6;"
-                     ::"r"(to), "l"(&weight), "r"(i % slabs * DEPTH), "r"(0), "r"(half * 4), "r"(barrier), "h"((u16)3)
+                     ::"r"(to), "l"(&weight), "r"(i % SLABS * DEPTH), "r"(0), "r"(half * 4), "r"(barrier), "h"((u16)3)
                      : "memory");
     }
 
@@ -128,7 +128,7 @@ struct Block {
         const u32 slot = i % STAGES, to = ring + slot * SLOT + WEIGHT_BYTES;
         asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
                      "[%0], [%1, {%2, %3}], [%4];"
-                     ::"r"(to), "l"(&x), "r"(i % slabs * DEPTH), "r"(first_row), "r"(shared_address(s.full + slot))
+                     ::"r"(to), "l"(&x), "r"(i % SLABS * DEPTH), "r"(first_row), "r"(shared_address(s.full + slot))
                      : "memory");
     }
 
@@ -153,10 +153,10 @@ struct Block {
 
     // The scale of the product that normalizes a row of x.
     __device__ float scale_of(int row) const {
-        const u16* x = a.x + (size_t)row * a.inputs;
+        const u16* x = a.x + (size_t)row * INPUTS;
         float squares = 0;
 #pragma unroll 4
-        for (int part = lane; part < a.inputs / 8; part += 32) {
+        for (int part = lane; part < INPUTS / 8; part += 32) {
             uint4 v;
             asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
                          : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(x + part * 8) : "memory");
@@ -166,7 +166,7 @@ struct Block {
         }
 #pragma unroll
         for (int distance = 16; distance; distance /= 2) squares += __shfl_xor_sync(~0u, squares, distance);
-        return rsqrtf(squares / a.inputs + a.eps);
+        return rsqrtf(squares / INPUTS + a.eps);
     }
 
     // False if the packet of a row does not come.
@@ -221,27 +221,30 @@ struct Block {
 
     // ---- the groups of warps that multiply
 
-    __device__ __forceinline__ void sum(float (&acc)[ATOMS][ROWS / 2], u32& slot, u32& parity) const {
-        const u32 own = ring + warp / 4 * HALF_BYTES;
-        for (int k = 0; k < slabs; k++) {
-            wait(shared_address(s.full + slot), parity);
+    // `taken` slabs were multiplied before. With few sums the loop is unrolled, so that the places of slabs are constants.
+    __device__ __forceinline__ void sum(float (&acc)[ATOMS][ROWS / 2], u32 taken) const {
+        const u32 own = ring + __shfl_sync(~0u, warp / 4, 0) * HALF_BYTES;      // the compiler sees that all lanes have the same
+#pragma unroll ATOMS == 1 ? SLABS : 1
+        for (u32 k = 0; k < SLABS; k++) {
+            const u32 slot = WHOLE ? k % STAGES : (taken + k) % STAGES;
+            wait(shared_address(s.full + slot), WHOLE ? taken / STAGES + k / STAGES & 1 : (taken + k) / STAGES & 1);
             const u64 w = matrix(own + slot * SLOT), y = matrix(ring + slot * SLOT + WEIGHT_BYTES);
             begin_products();
 #pragma unroll
             for (int i = 0; i < DEPTH / 16; i++)
 #pragma unroll
-                for (int m = 0; m < ATOMS; m++) multiply(acc[m], w + m * (64 * 128 / 16) + 2 * i, y + 2 * i, k + i > 0);
+                for (int m = 0; m < ATOMS; m++)
+                    multiply(acc[m], matrix_from(w, m * 64 * 128 + 32 * i), matrix_from(y, 32 * i), k + i > 0);
             commit_products();
             asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
-            release(slot ? slot - 1 : STAGES - 1, k > 0);
-            if (++slot == STAGES) slot = 0, parity ^= 1;
+            if (k > 0) release(slot ? slot - 1 : STAGES - 1);
         }
         asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 #pragma unroll
         for (int m = 0; m < ATOMS; m++)
 #pragma unroll
             for (int i = 0; i < ROWS / 2; i++) asm volatile("" : "+f"(acc[m][i]) :: "memory");
-        release(slot ? slot - 1 : STAGES - 1);
+        release((taken + SLABS - 1) % STAGES);
     }
 
     // A warp has 8 * ATOMS consecutive outputs of each row. It transposes four 8 x 8 matrices at a time through shared
@@ -287,10 +290,10 @@ struct Block {
 
     __device__ void multiply_tiles() const {
         await_previous_kernel();
-        u32 slot = 0, parity = 0;
+        u32 taken = 0;
         float acc[ATOMS][ROWS / 2];
-        for (int tile = blockIdx.x; tile < a.tiles; tile += gridDim.x) {
-            sum(acc, slot, parity);
+        for (int tile = blockIdx.x; tile < a.tiles; tile += gridDim.x, taken += SLABS) {
+            sum(acc, taken);
             wait(shared_address(&s.scaled), 0);      // passes at once after the first tile
             finish(acc, tile);
         }

@@ -23,9 +23,10 @@ __device__ __forceinline__ void expect(u32 barrier, u32 bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
 
-// Only the calling thread waits.
+// Only the calling thread waits. Most waits end at once, so the clock is read only if one does not.
 __device__ __forceinline__ void wait_alone(u32 barrier, u32 parity) {
-    asm volatile("{\n.reg .pred done, lost;\n.reg .b64 start, now;\nmov.u64 start, %%clock64;\n"
+    asm volatile("{\n.reg .pred done, lost;\n.reg .b64 start, now;\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n@done bra over;\nmov.u64 start, %%clock64;\n"
                  "again:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n@done bra over;\n"
                  "mov.u64 now, %%clock64;\nsub.u64 now, now, start;\nsetp.gt.u64 lost, now, %2;\n@lost trap;\n"
                  "bra again;\nover:\n}"
@@ -92,6 +93,11 @@ __device__ __forceinline__ u32 in_block(u32 address, u32 rank) {
 // Describes rows of 128 bytes in shared memory, with their 16-byte parts exchanged, to the matrix unit.
 __device__ __forceinline__ u64 matrix(u32 address) {
     return (u64)(address >> 4 & 0x3fff) | 1ull << 16 | 64ull << 32 | 1ull << 62;
+}
+
+// The same rows from `bytes` on. Only the lower word changes, and each product needs its description soon.
+__device__ __forceinline__ u64 matrix_from(u64 matrix, u32 bytes) {
+    return matrix & ~0xffffffffull | (u32)((u32)matrix + bytes / 16);
 }
 
 // Before and after the products that a group of four warps gives to the matrix unit.

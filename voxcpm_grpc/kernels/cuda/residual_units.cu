@@ -145,7 +145,7 @@ struct Group {
 #pragma unroll
             for (int k = 0; k < STEPS; k++)
 #pragma unroll
-                for (int tile = 0; tile < TILES; tile++) multiply(y[tile], part[tile][k], matrix(slab) + k * 2, 1);
+                for (int tile = 0; tile < TILES; tile++) multiply(y[tile], part[tile][k], matrix_from(matrix(slab), k * 32), 1);
             commit_products();
             if constexpr (SPANS > BUFFERS || STAGES) {
                 multiply_wait_but<BUFFERS - 1>();                       // the words of the next part are free
@@ -204,7 +204,7 @@ struct Group {
             for (int tile = 0; tile < TILES; tile++) {
                 const int e = i % 2 * 2;
                 const u32 x[4] = {words[0][i / 2][e], words[1][i / 2][e], words[0][i / 2][e + 1], words[1][i / 2][e + 1]};
-                multiply(y[tile], x, matrix(weights + (i / 4 * 2 + tile) * SLAB_BYTES) + i % 4 * 2, i > 0);
+                multiply(y[tile], x, matrix_from(matrix(weights + (i / 4 * 2 + tile) * SLAB_BYTES), i % 4 * 32), i > 0);
             }
         commit_products();
         multiply_wait(y);

@@ -58,6 +58,7 @@ struct Block {
     char* const memory;      // slots of the weight, slots of x, received sums
     const u32 base;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int group = GROUPS > 1 ? __shfl_sync(~0u, warp / 4, 0) : 0;      // the compiler sees that all lanes have the same
     const int split = blockIdx.z, first_row = blockIdx.y * ROWS, first_output = blockIdx.x * OUTPUTS;
     const int slab = first_slab(split), slabs = first_slab(split + 1) - slab;
     const int eight = first_eight(split), eights = first_eight(split + 1) - eight;
@@ -77,7 +78,7 @@ struct Block {
             for (int i = 0; i < X_SLOTS; i++) init_barrier(shared_address(&s.x_full[i]), 1), init_barrier(shared_address(&s.x_empty[i]), CONSUMERS / 32);
             init_barrier(shared_address(&s.received), 1);
             asm volatile("fence.mbarrier_init.release.cluster;\nfence.proxy.async.shared::cta;" ::: "memory");
-            expect(shared_address(&s.received), (SPLITS - 1) * eights * SUM_BYTES);
+            expect(shared_address(&s.received), SPLITS * eights * SUM_BYTES);
             for (int k = 0; k < min(slabs, WEIGHT_SLOTS); k++) copy_weight(k);
         }
         __syncwarp();
@@ -124,14 +125,17 @@ struct Block {
         if (!KEEP_X && lane == 0 && k + X_SLOTS < slabs) arrive(s.x_empty[k % X_SLOTS]);
     }
 
+    // The loop is unrolled, so that the places of slabs are constants.
     __device__ __forceinline__ void sum(float (&acc)[ROWS / 2]) const {
-        for (int k = 0; k < slabs; k++) {
+#pragma unroll
+        for (int k = 0; k < MOST_SLABS; k++) {
+            if (k >= slabs) break;
             wait(shared_address(s.weight_full + k % WEIGHT_SLOTS), k / WEIGHT_SLOTS & 1);
             wait(shared_address(s.x_full + k % X_SLOTS), k / X_SLOTS & 1);
-            const u64 w = matrix(weight_slot(k) + warp / 4 * 64 * 128), y = matrix(x_slot(k));
+            const u64 w = matrix(weight_slot(k) + group * 64 * 128), y = matrix(x_slot(k));
             begin_products();
 #pragma unroll
-            for (int i = 0; i < DEPTH / 16; i++) multiply(acc, w + 2 * i, y + 2 * i, k + i > 0);
+            for (int i = 0; i < DEPTH / 16; i++) multiply(acc, matrix_from(w, 32 * i), matrix_from(y, 32 * i), k + i > 0);
             commit_products();
             if (!KEEP_WEIGHT || !KEEP_X) {
                 asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
@@ -144,39 +148,26 @@ struct Block {
     }
 
     // Sends the sums of each row to the block that finishes it, in the place of this block and this thread, those of two
-    // groups of rows together. Every block begins with another receiver, so that not all send to the same one.
-    template <int SPLIT = 0> __device__ __forceinline__ void send(const float (&acc)[ROWS / 2]) const {
-        if constexpr (SPLIT + 1 < SPLITS) {
-            if (split != SPLIT) return send<SPLIT + 1>(acc);
-        }
-        const u32 own = shared_address(received()) + (SPLIT * PAIRS * CONSUMERS + threadIdx.x) * 16;
+    // groups of rows together. All blocks send in the same order, which takes no longer than other orders and less code.
+    __device__ __forceinline__ void send(const float (&acc)[ROWS / 2]) const {
+        const u32 own = shared_address(received()) + (split * PAIRS * CONSUMERS + threadIdx.x) * 16;
 #pragma unroll
-        for (int n = 1; n <= SPLITS; n++) {
-            const int to = (SPLIT + n) % SPLITS, first = first_eight(to), end = first_eight(to + 1);
+        for (int to = 0; to < SPLITS; to++) {
+            const int first = first_eight(to), end = first_eight(to + 1);
             const u32 barrier = in_block(shared_address(&s.received), to);
 #pragma unroll
             for (int j = first; j < end; j += 2) {
                 const float* v = acc + 4 * j;
-                const u32 at = own + (j - first) / 2 * CONSUMERS * 16, there = in_block(at, to);
+                const u32 there = in_block(own + (j - first) / 2 * CONSUMERS * 16, to);
                 const u32 words[2] = {pack(v[0], v[1]), pack(v[2], v[3])};
                 if (j + 1 == end) {
-                    if (to == SPLIT)
-                        asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(at), "r"(words[0]), "r"(words[1]) : "memory");
-                    else
-                        asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 "
-                                     "[%0], {%1, %2}, [%3];"
-                                     ::"r"(there), "r"(words[0]), "r"(words[1]), "r"(barrier) : "memory");
+                    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, [%3];"
+                                 ::"r"(there), "r"(words[0]), "r"(words[1]), "r"(barrier) : "memory");
                     continue;
                 }
                 const u32 next[2] = {pack(v[4], v[5]), pack(v[6], v[7])};
-                if (to == SPLIT)
-                    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};"
-                                 ::"r"(at), "r"(words[0]), "r"(words[1]), "r"(next[0]), "r"(next[1]) : "memory");
-                else
-                    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 "
-                                 "[%0], {%1, %2, %3, %4}, [%5];"
-                                 ::"r"(there), "r"(words[0]), "r"(words[1]), "r"(next[0]), "r"(next[1]), "r"(barrier)
-                                 : "memory");
+                asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];"
+                             ::"r"(there), "r"(words[0]), "r"(words[1]), "r"(next[0]), "r"(next[1]), "r"(barrier) : "memory");
             }
         }
     }
@@ -260,13 +251,13 @@ struct Block {
     }
 };
 
-extern "C" __global__ void __launch_bounds__(CONSUMERS + 32, RESIDENT)
+extern "C" __global__ void __launch_bounds__(CONSUMERS + 32, 1)
 split_product(const __grid_constant__ TensorMap weight, const __grid_constant__ TensorMap x, const __grid_constant__ Arguments a) {
     extern __shared__ char dynamic[];
     __shared__ Shared s;
     let_next_kernel_start();
     char* const memory = dynamic + (-shared_address(dynamic) & 1023);
-    Block block{weight, x, a, s, memory, shared_address(memory)};
+    Block block{weight, x, a, s, memory, __shfl_sync(~0u, shared_address(memory), 0)};
     block.start();
     if (block.warp < CONSUMERS / 32) {
         block.compute();
