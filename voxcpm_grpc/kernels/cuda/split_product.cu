@@ -9,9 +9,9 @@
 // 64 inputs. Groups of four warps multiply them.
 //
 // Then each block finishes a share of the rows. It sends its sums of all other rows to the shared memory of the blocks
-// that finish these, and adds up what it receives in float32, in the order of the inputs. Sums travel as bfloat16, since
-// their bytes take most of the time of the exchange; a block's own are rounded likewise, so that a row's result does not
-// depend on its place.
+// that finish these, and adds up what it receives in float32, in the order of the inputs. Sums travel as bfloat16, which
+// takes half the memory of float32. A block's own are rounded likewise, so that a row's result does not depend on its
+// place.
 //
 // Compiled with INPUTS, OUTPUTS, ROWS, SPLITS, WEIGHT_SLOTS and X_SLOTS (slabs in shared memory). `multiply`, the matrix
 // instruction for ROWS rows, precedes this text.
