@@ -9,6 +9,7 @@ from torch import Tensor
 from voxcpm_grpc.kernels import reference
 
 pytest.importorskip("triton")
+from voxcpm_grpc.kernels.cuda.compiler import KernelUnavailable
 from voxcpm_grpc.kernels.flow_advance import FlowWeights, _is_available, compile_flow_advance, flow_advance, serves
 from voxcpm_grpc.kernels.graph import Graph, GraphPool, Priority
 
@@ -70,12 +71,24 @@ def test_a_device_without_the_kernel_logs_the_reason_once(caplog):
     assert caplog.text.count("not for cpu") == 1
 
 
+@pytest.mark.parametrize(("frames", "mu_tokens"), RELEASED)
+def test_operands_of_released_models_pass_the_checks(frames, mu_tokens):
+    with pytest.raises(KernelUnavailable, match="not for cpu"):
+        operands(2, frames, mu_tokens, "cpu").advance()
+
+
 @pytest.mark.parametrize(
     "change",
     [
         lambda g: replace(g, made=g.made[:3]),
         lambda g: replace(g, x=torch.zeros(2, 6, LATENTS), made=torch.zeros(6, 4, HIDDEN).bfloat16()),
         lambda g: replace(g, mu=g.mu.repeat(1, 2, 1)),
+        lambda g: replace(g, mu=g.mu[:1]),
+        lambda g: replace(g, cfg=g.cfg[:1]),
+        lambda g: replace(g, time=g.time[:512]),
+        lambda g: replace(g, sizes=g.sizes[:1]),
+        lambda g: replace(g, x=torch.zeros(2, 4, 32)),
+        lambda g: replace(g, x=torch.zeros(2 * 4 * LATENTS + 1)[1:].view(2, 4, LATENTS)),
         lambda g: replace(g, x=g.x.bfloat16()),
         lambda g: replace(g, condition=g.condition.transpose(0, 1).contiguous().transpose(0, 1)),
         lambda g: replace(g, time=torch.zeros(HIDDEN + 1).bfloat16()[1:]),

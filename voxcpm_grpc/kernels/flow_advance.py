@@ -75,8 +75,15 @@ def flow_advance(
     streams, frames, _ = x.shape
     if not _is_written_for(weights, x, mu) or made.numel() != 2 * streams * frames * HIDDEN:
         raise ValueError(f"the kernel does not take {list(made.shape)} outputs for patches {list(x.shape)}")
+    given = mu.shape[0], condition.shape, time.shape, cfg.shape
+    if given != (streams, (streams, frames, HIDDEN), (HIDDEN,), (streams,)) or not 0 <= i < len(sizes):
+        raise ValueError(f"the kernel does not take step {i} with mu, condition, time and cfg of sizes {given}")
     wide, halves = (x, sizes, cfg), (made, mu, time, condition, *weights.tensors)
-    for tensors, dtype, alignment in ((wide, torch.float32, 4), (halves, torch.bfloat16, 16)):
+    for tensors, dtype, alignment in (
+        ((x,), torch.float32, 8),
+        ((sizes, cfg), torch.float32, 4),
+        (halves, torch.bfloat16, 16),
+    ):
         if not all(t.dtype == dtype and t.is_contiguous() and t.data_ptr() % alignment == 0 for t in tensors):
             raise ValueError(f"the {dtype} tensors must be contiguous from a multiple of {alignment} bytes on")
     first = _first_tokens(mu)
@@ -102,8 +109,10 @@ def compile_flow_advance(frames: int, first: int) -> bytes:
 
 
 def _is_written_for(weights: FlowWeights, x: Tensor, mu: Tensor) -> bool:
-    sized = weights.out[0].shape == (LATENTS, HIDDEN) and x.shape[1] <= MAX_FRAMES and mu.shape[1] in (1, 2)
-    return sized and weights.norm.dtype == torch.bfloat16
+    shapes = [tuple(tensor.shape) for tensor in weights.tensors]
+    sized = shapes == [(HIDDEN,), (LATENTS, HIDDEN), (LATENTS,), (HIDDEN, LATENTS), (HIDDEN,)]
+    patches = x.shape[1] <= MAX_FRAMES and x.shape[2] == LATENTS
+    return sized and patches and mu.shape[1:] in ((1, HIDDEN), (2, HIDDEN)) and weights.norm.dtype == torch.bfloat16
 
 
 def _first_tokens(mu: Tensor) -> int:

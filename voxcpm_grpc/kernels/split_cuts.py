@@ -16,8 +16,7 @@ logger = logging.getLogger(__name__)
 MULTIPROCESSORS = 132  # of the GPU that was measured: all clusters of a launch run at once there
 
 # By (inputs, outputs): the fewest rows, and entries of (maximum rows, cut). With fewer rows the tiles of `gemm_tiles`
-# are faster, with more rows the library. A launch starts while the one before it runs if the slots of both fit on a
-# multiprocessor, so the fewest slots that keep the memory busy win.
+# are faster, with more rows the library.
 _CUTS: Mapping[tuple[int, int], tuple[int, tuple[tuple[int, Cut], ...]]] = {
     (2048, 1024): (
         33,

@@ -125,7 +125,7 @@ struct Block {
         for (int half = 0; half < 2; half++) squares[half] = across<2>(squares[half], plus);
     }
 
-    // To all blocks of the cluster, this one included; each begins with another one.
+    // Sends the sums to all blocks of the cluster, this one included. Each block begins with another receiver.
     __device__ __forceinline__ void send(const float (&sums)[2][4], const float (&squares)[2]) const {
         if (quad >= FRAMES) return;
         const u32 own = shared_address(&s.sums[rank][(2 * warp * FRAMES + quad) * 4 + part]);
@@ -145,7 +145,7 @@ struct Block {
         }
     }
 
-    // The latents after the step: of this thread two of a frame.
+    // Returns two latents of a frame after the step.
     __device__ __forceinline__ float2 step(float2 x, float2 bias, float size, float cfg) const {
         float2 c = {}, u = {};
         if (thread < UNITS) {
@@ -174,7 +174,7 @@ struct Block {
         return make_float2(x.x - size * (u.x + cfg * (c.x - u.x)), x.y - size * (u.y + cfg * (c.y - u.y)));
     }
 
-    // The rows of the new patch: of this lane eight channels of a frame.
+    // Writes the rows of the new patch. Each lane has eight channels of a frame.
     __device__ __forceinline__ void write_patch(const u32 (&weight)[OWN][LATENT_STEPS][4], const u32 (&bias)[4]) const {
         float sums[OWN][4] = {};
 #pragma unroll
@@ -222,7 +222,7 @@ struct Block {
 #pragma unroll
             for (int j = 0; j < 2; j++) load(out_weight[j][i], a.out_weight + (16 * warp + 8 * j + quad) * HIDDEN + at);
         }
-        // Tiles are dealt so that the two outputs of a lane in each of them are neighbours.
+        // Columns are assigned to tiles so that a lane has eight neighbours.
         const int own = column + 32 * warp;
 #pragma unroll
         for (int j = 0; j < OWN; j++)

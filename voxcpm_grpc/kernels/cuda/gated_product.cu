@@ -1,7 +1,7 @@
 // Gate, up and SwiGLU of a transformer layer in one product, with the norm before it.
 //
-// out [rows, outputs] = silu(g) * u, where g and u are the first and the second half of x [rows, inputs] times weight
-// [2 outputs, inputs], divided by the root mean square of each row of x. All matrices are bfloat16 and row-major.
+// out [rows, outputs] = silu(g) * u, where g and u are the first and the second half of x [rows, INPUTS] times weight
+// [2 outputs, INPUTS], divided by the root mean square of each row of x. All matrices are bfloat16 and row-major.
 //
 // A block computes tiles of WEIGHTS weights x ROWS rows. The weights are the first operand of the matrix unit, whose
 // side is 64, and the rows are the second, whose side is a multiple of 8, so that little of it is padding. All tiles of

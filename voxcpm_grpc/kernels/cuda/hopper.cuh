@@ -95,7 +95,7 @@ __device__ __forceinline__ u64 matrix(u32 address) {
     return (u64)(address >> 4 & 0x3fff) | 1ull << 16 | 64ull << 32 | 1ull << 62;
 }
 
-// The same rows from `bytes` on. Only the lower word changes, and each product needs its description soon.
+// The descriptor of the same rows from `bytes` on. Only its lower word differs, so it costs one addition of 32 bits.
 __device__ __forceinline__ u64 matrix_from(u64 matrix, u32 bytes) {
     return matrix & ~0xffffffffull | (u32)((u32)matrix + bytes / 16);
 }

@@ -8,10 +8,8 @@
 // multiple of 8. One warp requests the first weights before the previous kernel has ended, and x afterwards, in slabs of
 // 64 inputs. Groups of four warps multiply them.
 //
-// Then each block finishes a share of the rows. It sends its sums of all other rows to the shared memory of the blocks
-// that finish these, and adds up what it receives in float32, in the order of the inputs. Sums travel as bfloat16, which
-// takes half the memory of float32. A block's own are rounded likewise, so that a row's result does not depend on its
-// place.
+// Then each block finishes a share of the rows. It sends its sums of each row, as bfloat16, to the shared memory of the
+// block that finishes the row, itself included. That block adds up what it receives in float32, in the order of the inputs.
 //
 // Compiled with INPUTS, OUTPUTS, ROWS, SPLITS, WEIGHT_SLOTS and X_SLOTS (slabs in shared memory). `multiply`, the matrix
 // instruction for ROWS rows, precedes this text.
@@ -24,7 +22,7 @@ constexpr bool KEEP_WEIGHT = WEIGHT_SLOTS >= MOST_SLABS, KEEP_X = X_SLOTS >= MOS
 constexpr int EIGHTS = ROWS / 8, MOST_EIGHTS = (EIGHTS + SPLITS - 1) / SPLITS;      // rows in groups of 8, and of a share
 constexpr int PITCH = OUTPUTS + 4;                                      // floats of a finished row: avoids bank conflicts
 constexpr int UNITS = (8 * MOST_EIGHTS * (OUTPUTS / 8) + CONSUMERS - 1) / CONSUMERS;      // of 8 outputs, of a thread
-constexpr int PAIRS = (MOST_EIGHTS + 1) / 2;                             // of such groups: 16 bytes of each thread
+constexpr int PAIRS = (MOST_EIGHTS + 1) / 2;                             // of groups of a share: 16 bytes of each thread
 constexpr int SUM_BYTES = CONSUMERS * 8;                                // of 8 rows of a tile: four sums of each thread
 
 static_assert(8 * MOST_EIGHTS * PITCH * 4 <= X_SLOTS * X_BYTES, "finished rows take the place of x");
