@@ -38,6 +38,34 @@ def device() -> torch.device:
 
 
 @pytest.fixture
+def replays_equal_calls(device: torch.device):
+    """Asserts that captured chains, each in a graph pool of its own, give at once what separate calls give.
+
+    A chain is a function that makes launches and returns a tensor. It calls its argument after each launch.
+    """
+    from voxcpm_grpc.kernels.graph import Graph, GraphPool, Priority
+
+    def check(*chains) -> None:
+        expected = [chain(torch.cuda.synchronize) for chain in chains]
+        assert all(result.isfinite().all() for result in expected)
+        pools = [GraphPool(priority, device) for priority in (Priority.STEP, Priority.AUDIO)[: len(chains)]]
+        pairs = zip(chains, pools, strict=True)
+        graphs = [Graph(lambda chain=chain: chain(lambda: None), pool) for chain, pool in pairs]
+        for _ in range(10):
+            for graph in graphs:
+                graph.output.fill_(float("nan"))
+            torch.cuda.synchronize()
+            for graph, pool in zip(graphs, pools, strict=True):
+                with torch.cuda.stream(pool.stream):
+                    graph.replay()
+            torch.cuda.synchronize()
+            for graph, result in zip(graphs, expected, strict=True):
+                assert torch.equal(graph.output, result)
+
+    return check
+
+
+@pytest.fixture
 def compiles():
     """Asserts that a call compiles a kernel in CUDA C++. Skips the test without the run-time compiler."""
     pytest.importorskip("cuda.bindings.nvrtc", reason="needs the run-time compiler, which PyTorch for CUDA brings")

@@ -123,37 +123,24 @@ def test_a_call_with_the_released_sizes_has_a_cut(device):
     assert find_cut(q, k, v, cos, keys, values) == choose_cut(8)
 
 
-def chain_of(arguments, cut, pause=lambda: None):
-    """Six launches, each of which reads the result of the previous one."""
-    q, *others = arguments
-    for i in range(6):
-        q = context_attention(q, *others, cut=cut, first=i == 0)
-        pause()
-    return q
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("cut", ALL, ids=str)
-def test_launches_that_overlap_wait_for_each_other(device, cut):
-    """Captured chains of two pools, which run at the same time, equal separate calls."""
-    targets = [step((device, torch.bfloat16), contexts, *SHAPE)[:-1] for contexts in ([60, 200, 33, 500], [90] * 64)]
-    expected = [chain_of(arguments, cut, torch.cuda.synchronize) for arguments in targets]
-    pools = [GraphPool(priority, device) for priority in (Priority.STEP, Priority.AUDIO)]
-    graphs = [
-        Graph(lambda arguments=arguments: chain_of(arguments, cut), pool)
-        for arguments, pool in zip(targets, pools, strict=True)
-    ]
-    for _ in range(10):
-        for graph in graphs:
-            graph.output.fill_(float("nan"))
-        torch.cuda.synchronize()
-        for graph, pool in zip(graphs, pools, strict=True):
-            with torch.cuda.stream(pool.stream):
-                graph.replay()
-        torch.cuda.synchronize()
-        for graph, right in zip(graphs, expected, strict=True):
-            assert right.isfinite().all()
-            assert torch.equal(graph.output, right)
+def test_launches_that_overlap_wait_for_each_other(replays_equal_calls, device, cut):
+    """Each launch reads the result of the previous one, in two graphs that run at the same time."""
+
+    def chain_of(contexts):
+        arguments = step((device, torch.bfloat16), contexts, *SHAPE)[:-1]
+
+        def chain(pause):
+            q, *others = arguments
+            for i in range(6):
+                q = context_attention(q, *others, cut=cut, first=i == 0)
+                pause()
+            return q
+
+        return chain
+
+    replays_equal_calls(chain_of([60, 200, 33, 500]), chain_of([90] * 64))
 
 
 @pytest.mark.gpu

@@ -11,7 +11,6 @@ from voxcpm_grpc.kernels import reference
 pytest.importorskip("triton")
 from voxcpm_grpc.kernels.cuda.compiler import KernelUnavailable
 from voxcpm_grpc.kernels.flow_advance import FlowWeights, _is_available, compile_flow_advance, flow_advance, serves
-from voxcpm_grpc.kernels.graph import Graph, GraphPool, Priority
 
 LIMIT = 1e-2  # bfloat16 against float32
 HIDDEN, LATENTS = 1024, 64
@@ -140,8 +139,8 @@ def test_a_stream_does_not_read_another_one(device):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("streams", [2, 64])
-def test_launches_that_overlap_wait_for_each_other(device, streams):
-    """A captured chain, in which each launch reads the result of the previous one, equals separate calls."""
+def test_launches_that_overlap_wait_for_each_other(replays_equal_calls, device, streams):
+    """Each launch reads the result of the previous one."""
     given = operands(streams, 4, 2, device)
 
     def chain(pause):
@@ -152,12 +151,4 @@ def test_launches_that_overlap_wait_for_each_other(device, streams):
             pause()
         return torch.cat([x.flatten(), made.float().flatten()])
 
-    expected = chain(torch.cuda.synchronize)
-    assert expected.isfinite().all()
-    graph = Graph(lambda: chain(lambda: None), GraphPool(Priority.STEP, device))
-    for _ in range(10):
-        graph.output.fill_(float("nan"))
-        torch.cuda.synchronize()
-        graph.replay()
-        torch.cuda.synchronize()
-        assert torch.equal(graph.output, expected)
+    replays_equal_calls(chain)

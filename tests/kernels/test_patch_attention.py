@@ -9,7 +9,6 @@ import torch
 from voxcpm_grpc.kernels import reference
 
 pytest.importorskip("triton")
-from voxcpm_grpc.kernels.graph import Graph, GraphPool, Priority
 from voxcpm_grpc.kernels.patch_attention import (
     CUTS,
     SIZE,
@@ -126,8 +125,8 @@ def test_a_sequence_does_not_read_another_one(device, cut, tokens):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("cut", ALL, ids=str)
-def test_launches_that_overlap_wait_for_each_other(device, cut):
-    """A captured chain, in which each launch reads the result of the previous one, equals separate calls."""
+def test_launches_that_overlap_wait_for_each_other(replays_equal_calls, device, cut):
+    """Each launch reads the result of the previous one."""
     q, k, v, cos, sin, norm = operands(device, 11, 64)
 
     def chain(pause):
@@ -137,15 +136,7 @@ def test_launches_that_overlap_wait_for_each_other(device, cut):
             pause()
         return x
 
-    expected = chain(torch.cuda.synchronize)
-    assert expected.isfinite().all()
-    graph = Graph(lambda: chain(lambda: None), GraphPool(Priority.STEP, device))
-    for _ in range(10):
-        graph.output.fill_(float("nan"))
-        torch.cuda.synchronize()
-        graph.replay()
-        torch.cuda.synchronize()
-        assert torch.equal(graph.output, expected)
+    replays_equal_calls(chain)
 
 
 @pytest.mark.gpu

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import logging
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -13,9 +12,7 @@ import torch
 from torch import Tensor
 
 from voxcpm_grpc.kernels.cuda import compiler
-from voxcpm_grpc.kernels.cuda.compiler import Function, KernelUnavailable, Shape, compile_cuda, load_function
-
-logger = logging.getLogger(__name__)
+from voxcpm_grpc.kernels.cuda.compiler import Function, Shape, compile_cuda, load_function, suppress_unavailable
 
 SOURCE, NAME = "context_attention.cu", "context_attention"
 SIZE = 128  # of a head
@@ -164,17 +161,15 @@ def _sizes(q: Tensor, k: Tensor, v: Tensor, cos: Tensor | None, k_pages: Tensor,
 def _load_all(sizes: Sizes, device: torch.device) -> bool:
     """Load the kernels of all cuts. False, with the reason in the log, if they cannot be used on this device."""
     cuts = [cut for _, cut in CUTS]
-    try:
+    with suppress_unavailable("attention over contexts is Triton's"):
         compiler.require_hopper(device)
         with ThreadPoolExecutor(len(cuts)) as threads:
             list(threads.map(partial(compile_context_attention, sizes), cuts))
         for cut in cuts:
             _load(sizes, cut, True, device)
             _load(sizes, cut, False, device)
-    except KernelUnavailable as error:
-        logger.info("attention over contexts is Triton's: %s", error)
-        return False
-    return True
+        return True
+    return False
 
 
 @functools.cache

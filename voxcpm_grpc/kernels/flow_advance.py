@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import logging
 from dataclasses import dataclass
 
 import torch
@@ -16,15 +15,13 @@ from torch import Tensor
 
 from voxcpm_grpc.kernels.cuda.compiler import (
     Function,
-    KernelUnavailable,
     Shape,
     compile_cuda,
     load_function,
     require_hopper,
+    suppress_unavailable,
 )
 from voxcpm_grpc.kernels.spare_rows import empty_rows
-
-logger = logging.getLogger(__name__)
 
 SOURCE, NAME = "flow_advance.cu", "flow_advance"
 HIDDEN, LATENTS, MAX_FRAMES = 1024, 64, 4
@@ -123,12 +120,10 @@ def _first_tokens(mu: Tensor) -> int:
 @functools.cache
 def _is_available(frames: int, first: int, device: torch.device) -> bool:
     """Load the kernel. False, with the reason in the log, if it cannot be used on this device."""
-    try:
+    with suppress_unavailable("the steps between evaluations are Triton's"):
         _load(frames, first, device)
-    except KernelUnavailable as error:
-        logger.info("the steps between evaluations are Triton's: %s", error)
-        return False
-    return True
+        return True
+    return False
 
 
 @functools.cache

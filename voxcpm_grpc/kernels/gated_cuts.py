@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import functools
-import logging
 from collections.abc import Mapping
 
 import torch
 
-from voxcpm_grpc.kernels.cuda.compiler import KernelUnavailable
+from voxcpm_grpc.kernels.cuda.compiler import suppress_unavailable
 from voxcpm_grpc.kernels.gated_product import MAX_ROWS, Cut, load_kernels
-
-logger = logging.getLogger(__name__)
 
 MANY = (
     Cut(weights=256, rows=112, stages=4),
@@ -65,9 +62,7 @@ def choose_cut(rows: int, outputs: int, inputs: int, multiprocessors: int) -> Cu
 @functools.cache
 def load_cuts(device: torch.device) -> bool:
     """Load the kernels of all cuts. False, with the reason in the log, if they cannot be used on this device."""
-    try:
+    with suppress_unavailable("gate and up of many rows are a product of the library, and the SwiGLU is a launch"):
         load_kernels(((inputs, cut) for inputs, _ in SIZES for cut in CUTS), device)
-    except KernelUnavailable as error:
-        logger.info("gate and up of many rows are a product of the library, and the SwiGLU is a launch: %s", error)
-        return False
-    return True
+        return True
+    return False

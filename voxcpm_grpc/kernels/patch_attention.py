@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import logging
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -13,10 +12,8 @@ import torch
 from torch import Tensor
 
 from voxcpm_grpc.kernels.cuda import compiler
-from voxcpm_grpc.kernels.cuda.compiler import Function, KernelUnavailable, Shape, compile_cuda, load_function
+from voxcpm_grpc.kernels.cuda.compiler import Function, Shape, compile_cuda, load_function, suppress_unavailable
 from voxcpm_grpc.kernels.spare_rows import empty_rows
-
-logger = logging.getLogger(__name__)
 
 SOURCE, NAME = "patch_attention.cu", "patch_attention"
 SIZE = 128  # of a head
@@ -160,16 +157,14 @@ def _sizes(q: Tensor, k: Tensor, v: Tensor, cos: Tensor | None, rows: Tensor | N
 def _load_all(sizes: Sizes, device: torch.device) -> bool:
     """Load the kernels of all cuts. False, with the reason in the log, if they cannot be used on this device."""
     cuts = [cut for _, cut in CUTS if sizes.divided_by(cut)]
-    try:
+    with suppress_unavailable("attention inside patches is Triton's"):
         compiler.require_hopper(device)
         with ThreadPoolExecutor(len(cuts)) as threads:
             list(threads.map(partial(compile_patch_attention, sizes), cuts))
         for cut in cuts:
             _load(sizes, cut, device)
-    except KernelUnavailable as error:
-        logger.info("attention inside patches is Triton's: %s", error)
-        return False
-    return True
+        return True
+    return False
 
 
 @functools.cache

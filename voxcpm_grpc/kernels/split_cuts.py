@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import functools
-import logging
 from collections.abc import Mapping
 
 import torch
 
-from voxcpm_grpc.kernels.cuda.compiler import KernelUnavailable
+from voxcpm_grpc.kernels.cuda.compiler import suppress_unavailable
 from voxcpm_grpc.kernels.split_product import Cut, load_kernels
-
-logger = logging.getLogger(__name__)
 
 MULTIPROCESSORS = 132  # of the GPU that was measured: all clusters of a launch run at once there
 
@@ -64,9 +61,7 @@ def choose_cut(rows: int, outputs: int, inputs: int, multiprocessors: int) -> Cu
 @functools.cache
 def load_cuts(device: torch.device) -> bool:
     """Load the kernels of all cuts. False, with the reason in the log, if they cannot be used on this device."""
-    try:
+    with suppress_unavailable("products of 33 to 176 rows are Triton's or the library's"):
         load_kernels(CUTS, device)
-    except KernelUnavailable as error:
-        logger.info("products of 33 to 176 rows are Triton's or the library's: %s", error)
-        return False
-    return True
+        return True
+    return False

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,12 +19,23 @@ import torch
 
 from voxcpm_grpc.kernels.cuda.status import CudaError, checked
 
+logger = logging.getLogger(__name__)
+
 SOURCES = Path(__file__).parent
 HEADER, CACHED = "hopper.cuh", "code.cubin"
 
 
 class KernelUnavailable(RuntimeError):
     """The kernel does not serve this machine or this model."""
+
+
+@contextmanager
+def suppress_unavailable(consequence: str) -> Iterator[None]:
+    """End the block at KernelUnavailable, and log the consequence for the user with the reason."""
+    try:
+        yield
+    except KernelUnavailable as error:
+        logger.info("%s: %s", consequence, error)
 
 
 @contextmanager

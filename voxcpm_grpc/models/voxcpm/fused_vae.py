@@ -8,7 +8,6 @@ window to window, and copies the ends of the windows back, so that no module rea
 from __future__ import annotations
 
 import functools
-import logging
 from dataclasses import dataclass, replace
 
 import torch
@@ -17,11 +16,9 @@ from torch import Tensor
 from voxcpm_grpc.kernels import conv
 from voxcpm_grpc.kernels.conv_reference import Depthwise, Pointwise, Snake
 from voxcpm_grpc.kernels.conv_state import BLOCK, load_windows, store_windows
-from voxcpm_grpc.kernels.cuda.compiler import KernelUnavailable
+from voxcpm_grpc.kernels.cuda.compiler import suppress_unavailable
 from voxcpm_grpc.kernels.residual_units import ResidualUnits
 from voxcpm_grpc.models.voxcpm import vae
-
-logger = logging.getLogger(__name__)
 
 FUSED_CHANNELS = 128  # with more channels the programs of a single launch for a residual unit would repeat too much
 GROUP = 64  # streams whose windows exist at the same time: 8 MB each at the released size
@@ -215,11 +212,9 @@ def _block(modules: list, dtype: torch.dtype, rate: int) -> Block:
 
 def _kernel(upsample: Pointwise, units: list[tuple[Depthwise, Pointwise]]) -> ResidualUnits | None:
     """The kernel for residual units. None if it does not serve them."""
-    try:
+    with suppress_unavailable("residual units use one or two launches each, not one for all"):
         return ResidualUnits(upsample, units)
-    except KernelUnavailable as error:
-        logger.info("residual units use one or two launches each, not one for all: %s", error)
-        return None
+    return None
 
 
 def _depthwise(module: vae.CausalConv, snake: Snake | None) -> Depthwise:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 
 from torch import Tensor
 
-from voxcpm_grpc.kernels.cuda.compiler import KernelUnavailable
+from voxcpm_grpc.kernels.cuda.compiler import KernelUnavailable, suppress_unavailable
 from voxcpm_grpc.kernels.cuda.packed_stack import FFN, HEAD, HEADS, HIDDEN, KV_HEADS, LayerWeights
 from voxcpm_grpc.kernels.cuda.persistent import (
     ENCODER_TOKENS,
@@ -24,8 +23,6 @@ from voxcpm_grpc.layers.rope import Rope
 from voxcpm_grpc.layers.transformer import Transformer
 from voxcpm_grpc.models.voxcpm.flow import FlowSchedule
 from voxcpm_grpc.models.voxcpm.local import LocDiT, LocEnc
-
-logger = logging.getLogger(__name__)
 
 
 class PersistentLoop:
@@ -49,20 +46,16 @@ class PersistentLoop:
 
 def persistent_flow(dit: LocDiT) -> PersistentLoop | None:
     """The loop of one stream in a single launch. None, with the reason in the log, if it cannot run here."""
-    try:
+    with suppress_unavailable("a single stream uses one launch for each product of the diffusion, not one for all"):
         return PersistentLoop(PersistentFlow(flow_weights(dit)))
-    except KernelUnavailable as error:
-        logger.info("a single stream uses one launch for each product of the diffusion, not one for all: %s", error)
-        return None
+    return None
 
 
 def persistent_encoder(encoder: LocEnc) -> PersistentEncoder | None:
     """The encoder of one patch in a single launch. None, with the reason in the log, if it cannot run here."""
-    try:
+    with suppress_unavailable("a single stream uses one launch for each product of the encoder, not one for all"):
         return PersistentEncoder(encoder_weights(encoder))
-    except KernelUnavailable as error:
-        logger.info("a single stream uses one launch for each product of the encoder, not one for all: %s", error)
-        return None
+    return None
 
 
 def flow_weights(dit: LocDiT) -> FlowWeights:
