@@ -67,13 +67,13 @@ def replays_equal_calls(device: torch.device):
 
 @pytest.fixture
 def compiles():
-    """Asserts that a call compiles a kernel in CUDA C++. Skips the test without the run-time compiler."""
+    """Asserts that a call starts to compile CUDA C++ without errors. Skips the test without the run-time compiler."""
     pytest.importorskip("cuda.bindings.nvrtc", reason="needs the run-time compiler, which PyTorch for CUDA brings")
     from voxcpm_grpc.kernels.cuda.compiler import KernelUnavailable
 
     def check(call, *arguments) -> None:
         try:
-            assert call(*arguments)
+            assert call(*arguments).result()
         except KernelUnavailable as error:
             if "cannot be used" not in str(error):
                 raise

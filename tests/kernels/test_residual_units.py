@@ -101,9 +101,9 @@ def on_hopper(monkeypatch):
     """Lets a kernel on the CPU believe that there is a Hopper GPU. Returns the result of the compiler."""
     code: Future[bytes] = Future()
     monkeypatch.setattr("voxcpm_grpc.kernels.cuda.compiler.require_hopper", lambda device: None)
-    monkeypatch.setattr("voxcpm_grpc.kernels.cuda.compiler.load_function", lambda *_: object())
+    monkeypatch.setattr("voxcpm_grpc.kernels.cuda.compiler.load_function", lambda code, *_: code.result())
     monkeypatch.setattr(units, "multiprocessors", lambda device: 132)
-    monkeypatch.setattr(units, "compile_in_background", lambda cut: code)
+    monkeypatch.setattr(units, "compile_units", lambda cut: code)
     return code
 
 

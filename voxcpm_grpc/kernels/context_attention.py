@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -125,8 +124,8 @@ def choose_cut(sequences: int) -> Cut | None:
     return next((cut for fewest, cut in CUTS if sequences >= fewest), None)
 
 
-def compile_context_attention(sizes: Sizes, cut: Cut) -> bytes:
-    """Machine code of a kernel. Raises KernelUnavailable."""
+def compile_context_attention(sizes: Sizes, cut: Cut) -> Future[bytes]:
+    """Start to compile a kernel. See `compile_cuda`."""
     constants = {
         "GROUPS": sizes.groups,
         "PAGE": sizes.page,
@@ -163,8 +162,8 @@ def _load_all(sizes: Sizes, device: torch.device) -> bool:
     cuts = [cut for _, cut in CUTS]
     with suppress_unavailable("attention over contexts is Triton's"):
         compiler.require_hopper(device)
-        with ThreadPoolExecutor(len(cuts)) as threads:
-            list(threads.map(partial(compile_context_attention, sizes), cuts))
+        for cut in cuts:
+            compile_context_attention(sizes, cut)
         for cut in cuts:
             _load(sizes, cut, True, device)
             _load(sizes, cut, False, device)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 import torch
@@ -100,8 +101,8 @@ def serves(weights: FlowWeights, x: Tensor, mu: Tensor) -> bool:
     return _is_written_for(weights, x, mu) and _is_available(x.shape[1], _first_tokens(mu), x.device)
 
 
-def compile_flow_advance(frames: int, first: int) -> bytes:
-    """Machine code for patches of `frames` frames, and `first` tokens before the patches. Raises KernelUnavailable."""
+def compile_flow_advance(frames: int, first: int) -> Future[bytes]:
+    """Start to compile for patches of `frames` frames, and `first` tokens before the patches. See `compile_cuda`."""
     return compile_cuda(SOURCE, {"FRAMES": frames, "FIRST": first})
 
 

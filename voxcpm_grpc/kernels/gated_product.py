@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 import torch
@@ -110,14 +110,14 @@ def load_kernels(cuts: Iterable[tuple[int, Cut]], device: torch.device) -> None:
     """Compile the kernels of these (inputs, cut), beside each other, and load them. Raises KernelUnavailable."""
     compiler.require_hopper(device)
     cuts = list(cuts)
-    with ThreadPoolExecutor(len(cuts)) as threads:
-        list(threads.map(lambda cut: compile_gated_product(*cut), cuts))
+    for cut in cuts:
+        compile_gated_product(*cut)
     for inputs, cut in cuts:
         _load(inputs, cut, device)
 
 
-def compile_gated_product(inputs: int, cut: Cut) -> bytes:
-    """Machine code of a cut. Raises KernelUnavailable."""
+def compile_gated_product(inputs: int, cut: Cut) -> Future[bytes]:
+    """Start to compile a cut. See `compile_cuda`."""
     constants = {"INPUTS": inputs, "WEIGHTS": cut.weights, "ROWS": cut.rows, "STAGES": cut.stages}
     return compile_cuda(SOURCE, constants, before=multiply_function(cut.rows))
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -121,8 +120,8 @@ def choose_cut(sequences: int, sizes: Sizes) -> Cut | None:
     return next((cut for fewest, cut in CUTS if sequences >= fewest and sizes.divided_by(cut)), None)
 
 
-def compile_patch_attention(sizes: Sizes, cut: Cut) -> bytes:
-    """Machine code of a kernel. Raises KernelUnavailable."""
+def compile_patch_attention(sizes: Sizes, cut: Cut) -> Future[bytes]:
+    """Start to compile a kernel. See `compile_cuda`."""
     constants = {
         "TOKENS": sizes.tokens,
         "REPEAT": sizes.heads // sizes.groups,
@@ -159,8 +158,8 @@ def _load_all(sizes: Sizes, device: torch.device) -> bool:
     cuts = [cut for _, cut in CUTS if sizes.divided_by(cut)]
     with suppress_unavailable("attention inside patches is Triton's"):
         compiler.require_hopper(device)
-        with ThreadPoolExecutor(len(cuts)) as threads:
-            list(threads.map(partial(compile_patch_attention, sizes), cuts))
+        for cut in cuts:
+            compile_patch_attention(sizes, cut)
         for cut in cuts:
             _load(sizes, cut, device)
         return True

@@ -10,7 +10,7 @@ import ctypes
 import functools
 import logging
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 import torch
@@ -99,7 +99,7 @@ class ResidualUnits:
         self._cut = cut = choose_cut(upsample, units)
         self._device = device = upsample.weight.device
         compiler.require_hopper(device)
-        self._code = compile_in_background(cut)
+        self._code = compile_units(cut)
         self._weights, self._values = pack(upsample, units, cut.pairs)
         self._slots = multiprocessors(device) * cut.groups
 
@@ -116,7 +116,7 @@ class ResidualUnits:
     def _kernel(self) -> Function | None:
         shape = Shape(threads=self._cut.threads, shared=self._cut.shared)
         try:
-            return compiler.load_function(self._code.result(), NAME, shape, self._device)
+            return compiler.load_function(self._code, NAME, shape, self._device)
         except KernelUnavailable as error:
             logger.warning("residual units of %d channels use more launches: %s", self._cut.channels, error)
             return None
@@ -169,19 +169,8 @@ def choose_cut(upsample: Pointwise, units: Sequence[tuple[Depthwise, Pointwise]]
     )
 
 
-@functools.cache
-def _background() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(1, "compiler")  # with more threads the run-time compiler takes longer for all programs
-
-
-@functools.cache
-def compile_in_background(cut: Cut) -> Future[bytes]:
-    """Machine code of a cut, compiled while a model is loaded: all cuts take some two seconds, once."""
-    return _background().submit(compile_units, cut)
-
-
-def compile_units(cut: Cut) -> bytes:
-    """Machine code of a cut. Raises KernelUnavailable."""
+def compile_units(cut: Cut) -> Future[bytes]:
+    """Start to compile a cut. See `compile_cuda`."""
     constants = {
         "C": cut.channels,
         "TILES": cut.tiles,

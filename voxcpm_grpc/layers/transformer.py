@@ -32,6 +32,11 @@ class StackShape:
     eps: float
     residual_scale: float = 1.0
 
+    @property
+    def layer(self) -> tuple[int, int, int, int, int]:
+        """The sizes of a layer: hidden size, ffn, heads, KV heads, head size."""
+        return self.hidden, self.ffn, self.heads, self.kv_heads, self.head_dim
+
 
 class Layer:
     def __init__(

@@ -14,7 +14,7 @@ REGISTERS, SHARED = 65536, 228 << 10  # of a multiprocessor
 @pytest.mark.parametrize("source", [persistent.FLOW[0], persistent.ENCODER[0]])
 def test_a_part_in_one_launch_fits_a_multiprocessor(source, monkeypatch, tmp_path):
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    resources = read_resources(compiler.compile_cuda(source))
+    resources = read_resources(compiler.compile_cuda(source).result())
     assert resources.stack == 0
     assert resources.registers * packed_stack.THREADS <= REGISTERS
     assert resources.shared + packed_stack.SHARED <= SHARED

@@ -1,6 +1,7 @@
 """Compiles kernels in CUDA C++ for Hopper at their first use, and launches them.
 
-They serve what Triton cannot express. `KernelUnavailable` gives the reason if a kernel cannot be used.
+They serve what Triton cannot express. `KernelUnavailable` gives the reason if a kernel cannot be used. Threads compile
+kernels beside each other, and while their user does something else.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ import ctypes
 import functools
 import hashlib
 import logging
+import os
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +26,7 @@ logger = logging.getLogger(__name__)
 
 SOURCES = Path(__file__).parent
 HEADER, CACHED = "hopper.cuh", "code.cubin"
+MAX_THREADS = 8
 
 
 class KernelUnavailable(RuntimeError):
@@ -83,15 +87,19 @@ class Function:
 
 
 @_cuda_errors_as_unavailable()
-def load_function(code: bytes, name: str, shape: Shape, device: torch.device) -> Function:
-    """The kernel `name` of the machine code, on a device of compute capability 9.0. Raises KernelUnavailable."""
+def load_function(code: Future[bytes], name: str, shape: Shape, device: torch.device) -> Function:
+    """The kernel `name` of the machine code, on a device of compute capability 9.0. Raises KernelUnavailable.
+
+    Waits for the compiler.
+    """
     require_hopper(device)
+    binary = code.result()
     from cuda.bindings import driver
 
     if not torch.cuda.is_current_stream_capturing():  # a capture would record it
         torch.zeros(1, device=device)  # creates the context that the driver's calls need
     with torch.cuda.device(device):
-        module = checked(driver.cuModuleLoadData(code))
+        module = checked(driver.cuModuleLoadData(binary))
         handle = checked(driver.cuModuleGetFunction(module, name.encode()))
         attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         checked(driver.cuFuncSetAttribute(handle, attribute, shape.shared))
@@ -109,18 +117,31 @@ def require_hopper(device: torch.device) -> None:
         raise KernelUnavailable("the kernel needs the package cuda-bindings to be compiled") from error
 
 
-@_cuda_errors_as_unavailable()
-def compile_cuda(name: str, constants: Mapping[str, int] | None = None, *, before: str = "") -> bytes:
-    """Machine code for Hopper of the source `name`, from Triton's cache if it was compiled before.
+def compile_cuda(name: str, constants: Mapping[str, int] | None = None, *, before: str = "") -> Future[bytes]:
+    """Start to compile the source `name` for Hopper, with these preprocessor constants and the text `before` it.
 
-    `before` is text that precedes the source.
-
-    Raises KernelUnavailable with the compiler's message.
+    The result is machine code, from Triton's cache if it was compiled before. It raises KernelUnavailable with the
+    compiler's message. A second call with the same arguments returns the same future.
     """
     text = f'#include "{HEADER}"\n{before}\n#line 1 "{name}"\n{(SOURCES / name).read_text("utf-8")}'.encode()
+    return _start(name, text, tuple(f"-D{constant}={value}".encode() for constant, value in (constants or {}).items()))
+
+
+@functools.cache
+def _start(name: str, text: bytes, definitions: tuple[bytes, ...]) -> Future[bytes]:
+    return _threads().submit(_compile, name, text, definitions)
+
+
+@functools.cache
+def _threads() -> ThreadPoolExecutor:
+    # Where they have to share cores, the run-time compiler takes longer for all programs than one after another.
+    return ThreadPoolExecutor(min(MAX_THREADS, os.cpu_count() or 1), "compiler")
+
+
+@_cuda_errors_as_unavailable()
+def _compile(name: str, text: bytes, definitions: tuple[bytes, ...]) -> bytes:
     headers = {path.name.encode(): path.read_bytes() for path in sorted(SOURCES.glob("*.cuh"))}
-    options = [b"--gpu-architecture=sm_90a", b"--std=c++17"]
-    options += [f"-D{constant}={value}".encode() for constant, value in (constants or {}).items()]
+    options = [b"--gpu-architecture=sm_90a", b"--std=c++17", *definitions]
     try:
         from cuda.bindings import nvrtc
         from triton.runtime.cache import get_cache_manager

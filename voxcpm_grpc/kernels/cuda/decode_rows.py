@@ -7,7 +7,7 @@ receives half of the values of all rows. The kernel of one row is faster with on
 from __future__ import annotations
 
 import functools
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import ClassVar
 
 import torch
@@ -59,15 +59,14 @@ class DecodeRows(DecodeLayers):
 def load_kernels(device: torch.device) -> dict[int, Function]:
     """The kernel for each number of rows, compiled for the device. Raises KernelUnavailable."""
     compiler.require_hopper(device)
-    with ThreadPoolExecutor() as pool:
-        codes = list(pool.map(compile_rows, SLOTS))
+    codes = {rows: compile_rows(rows) for rows in SLOTS}
     shape = Shape(threads=THREADS, shared=SHARED, cluster=(CLUSTER, 1, 1), cooperative=True)
-    kernels = {rows: load_function(code, "decode_rows", shape, device) for rows, code in zip(SLOTS, codes, strict=True)}
+    kernels = {rows: load_function(code, "decode_rows", shape, device) for rows, code in codes.items()}
     if (fit := kernels[MOST].max_active_clusters((BLOCKS, 1, 1))) < BLOCKS // CLUSTER:
         raise KernelUnavailable(f"the device runs {fit} clusters at the same time, the kernel has {BLOCKS // CLUSTER}")
     return kernels
 
 
-def compile_rows(rows: int) -> bytes:
-    """Machine code for a number of rows. Raises KernelUnavailable."""
+def compile_rows(rows: int) -> Future[bytes]:
+    """Start to compile for a number of rows. See `compile_cuda`."""
     return compile_cuda(SOURCE, {"SEQUENCES": rows, "SLOTS": SLOTS[rows]})

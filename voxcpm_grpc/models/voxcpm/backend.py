@@ -26,6 +26,7 @@ from voxcpm_grpc.layers.packed import PackedOps, packing_serves
 from voxcpm_grpc.layers.transformer import Transformer
 from voxcpm_grpc.models.base import LoadOptions
 from voxcpm_grpc.models.voxcpm.compiled_flow import CompiledFlow, Evaluation
+from voxcpm_grpc.models.voxcpm.config import VoxCPMConfig
 from voxcpm_grpc.models.voxcpm.cpu_vae import with_cpu_modules
 from voxcpm_grpc.models.voxcpm.flow import FlowSchedule, PatchFlow, PlainFlow
 from voxcpm_grpc.models.voxcpm.local import LocDiT, LocEnc, PatchEncoder
@@ -51,6 +52,13 @@ class Backend:
     fused: bool  # the flow loop uses kernels
     persistent: bool  # with `fused`, one launch each for the networks of few streams, where kernels serve
     codec_dtype: torch.dtype  # of the codec's decoder
+
+    def compile_ahead(self, config: VoxCPMConfig) -> None:
+        """Start to compile kernels that a model with this configuration needs and no earlier start has compiled."""
+        if self.fused and _is_hopper(self.device):
+            from voxcpm_grpc.models.voxcpm.compile_ahead import compile_ahead
+
+            compile_ahead(config, single_launches=self.persistent)
 
     def flow(
         self, dit: LocDiT, schedules: dict[int, FlowSchedule], evaluations: Mapping[int, Evaluation] | None = None

@@ -25,6 +25,8 @@ from voxcpm_grpc.layers.transformer import Transformer
 
 logger = logging.getLogger(__name__)
 
+LAYER = HIDDEN, FFN, HEADS, KV_HEADS, HEAD  # the sizes that the kernels serve
+
 
 class FewRows:
     """A language model for a new row of each of a few sequences without adapters, in a single launch."""
@@ -62,11 +64,8 @@ def few_rows(stack: Transformer) -> FewRows | None:
 
 def decode_weights(stack: Transformer) -> DecodeWeights:
     """The weights of the layers, including the norms. Raises KernelUnavailable if the kernel does not serve them."""
-    shape = stack.shape
-    have = (shape.hidden, shape.ffn, shape.heads, shape.kv_heads, shape.head_dim)
-    serves = (HIDDEN, FFN, HEADS, KV_HEADS, HEAD)
-    if have != serves:
-        raise KernelUnavailable(f"the kernel serves hidden size, ffn, heads, KV heads, head size {serves}, not {have}")
+    if (have := stack.shape.layer) != LAYER:
+        raise KernelUnavailable(f"the kernel serves hidden size, ffn, heads, KV heads, head size {LAYER}, not {have}")
     for layer in stack.layers:
         linears = (layer.qkv, layer.out, layer.gate_up, layer.down)
         if layer.norm.weight is not None or layer.mlp_norm.weight is not None:
@@ -79,4 +78,5 @@ def decode_weights(stack: Transformer) -> DecodeWeights:
         LayerWeights(qkv=layer.qkv.weight, out=layer.out.weight, gate_up=layer.gate_up.weight, down=layer.down.weight)
         for layer in stack.layers
     ]
+    shape = stack.shape
     return DecodeWeights(layers=layers, norm=stack.norm.weight, eps=shape.eps, residual_scale=shape.residual_scale)

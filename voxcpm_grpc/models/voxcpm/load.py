@@ -42,6 +42,7 @@ def load_voxcpm(directory: Path, content: Any, options: LoadOptions) -> VoxCPM:
     if not options.timesteps or not all(1 <= n <= 100 for n in options.timesteps):
         raise StartupError(f"timesteps are {options.timesteps}; name one or more counts from 1 to 100")
     backend = choose_backend(options, config.patch_size, config.feat_dim)
+    backend.compile_ahead(config)
     tokenizer = TextTokenizer(directory / "tokenizer.json", config.lm_config.vocab_size)
     progress.report("the model is loading: its files are being read")
     model_path, model_tensors = read_tensors(directory, MODEL_FILES)

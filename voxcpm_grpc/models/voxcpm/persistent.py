@@ -24,6 +24,8 @@ from voxcpm_grpc.layers.transformer import Transformer
 from voxcpm_grpc.models.voxcpm.flow import FlowSchedule
 from voxcpm_grpc.models.voxcpm.local import LocDiT, LocEnc
 
+LAYER = HIDDEN, FFN, HEADS, KV_HEADS, HEAD  # the sizes that the kernels serve
+
 
 class PersistentLoop:
     """A `flow.FlowLoop` for a batch of one without an adapter, in a single launch."""
@@ -87,10 +89,8 @@ def encoder_weights(encoder: LocEnc) -> EncoderWeights:
 
 
 def _layers(stack: Transformer, in_proj: Linear, rope: Rope, tokens: int) -> list[LayerWeights]:
-    shape, latent = stack.shape, in_proj.weight.shape[1]
-    sizes = (shape.hidden, shape.ffn, shape.heads, shape.kv_heads, shape.head_dim, latent, shape.residual_scale)
-    have = (*sizes, len(rope.cos))
-    serves = (HIDDEN, FFN, HEADS, KV_HEADS, HEAD, LATENT, 1, tokens)
+    have = (*stack.shape.layer, in_proj.weight.shape[1], stack.shape.residual_scale, len(rope.cos))
+    serves = (*LAYER, LATENT, 1, tokens)
     if have != serves:
         raise KernelUnavailable(
             "the kernel serves hidden size, ffn, heads, KV heads, head size, latent channels, residual scale, tokens "

@@ -1,0 +1,84 @@
+"""Kernels in CUDA C++ are compiled while the weights of a model are read."""
+
+from collections import Counter
+from concurrent.futures import Future
+
+import pytest
+import torch
+from support.gpus import GPUS, stand_in
+
+from tools.make_checkpoint import MODELS, VOXCPM2, VOXCPM15, config
+from voxcpm_grpc.models.base import LoadOptions
+from voxcpm_grpc.models.voxcpm.backend import choose_backend
+from voxcpm_grpc.models.voxcpm.parse import parse_config
+
+pytest.importorskip("triton")
+from voxcpm_grpc.kernels import gated_cuts, split_cuts
+from voxcpm_grpc.kernels.cuda import compiler, decode_rows, packed_stack
+
+PRODUCTS = {"split_product.cu": len(split_cuts.CUTS), "gated_product.cu": len(gated_cuts.CUTS)}
+SINGLE = {"decode_layers.cu": 1, "decode_rows.cu": 3, "flow.cu": 1, "encoder.cu": 1}
+HOPPER = torch.device("cuda", 0)
+
+
+@pytest.fixture
+def started(monkeypatch) -> list[tuple]:
+    """The compilations that were started; they do not end."""
+    calls = []
+
+    def start(*call) -> Future[bytes]:
+        calls.append(call)
+        return Future()
+
+    monkeypatch.setattr(compiler, "_start", start)
+    return calls
+
+
+def compile_ahead(*, full: bool = True, model: str = VOXCPM2, target: str = "sm_90", persistent: bool = True) -> None:
+    with stand_in(GPUS[target]):
+        options = LoadOptions(device=HOPPER, dtype=torch.bfloat16, attention="triton", persistent=persistent)
+        content = {"architecture": "voxcpm"} | config(full, "bfloat16", model)
+        choose_backend(options, 4, 64).compile_ahead(parse_config(content))
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, SINGLE | PRODUCTS),
+        ({"persistent": False}, PRODUCTS),
+        ({"model": VOXCPM15}, PRODUCTS),  # its heads are smaller
+        *(({"full": False, "model": model}, {}) for model in MODELS),
+        *(({"target": target}, {}) for target in ("sm_80", "sm_89", "sm_100")),
+    ],
+    ids=str,
+)
+def test_a_model_starts_the_compilation_of_its_kernels(started, options, expected):
+    compile_ahead(**options)
+    assert Counter(name for name, *_ in started) == expected
+
+
+def test_a_load_asks_for_what_was_compiled_ahead(started, monkeypatch):
+    """Otherwise kernels would be compiled twice."""
+    compile_ahead()
+    ahead = set(started)
+    started.clear()
+    monkeypatch.setattr(compiler, "require_hopper", lambda device: None)
+
+    def load(code, *_):
+        assert isinstance(code, Future)
+        raise compiler.KernelUnavailable("this is a test")
+
+    for module in ("split_product", "gated_product", "cuda.decode_rows", "cuda.packed_stack", "cuda.decode_layers"):
+        monkeypatch.setattr(f"voxcpm_grpc.kernels.{module}.load_function", load)
+    device = torch.device("cpu", 21)  # of no other test
+    assert not split_cuts.load_cuts(device)
+    assert not gated_cuts.load_cuts(device)
+    for call in (
+        lambda: decode_rows.load_kernels(device),
+        lambda: packed_stack.load_kernel("flow.cu", "flow", device),
+        lambda: packed_stack.load_kernel("encoder.cu", "encode", device),
+    ):
+        with pytest.raises(compiler.KernelUnavailable):
+            call()
+    assert len(set(started)) == len(ahead) - 1  # all but decode_layers, which asks the device for more
+    assert set(started) < ahead
