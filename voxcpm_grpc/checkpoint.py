@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import cast
 
 from voxcpm_grpc.errors import StartupError
+from voxcpm_grpc.file_digest import digest_file
 from voxcpm_grpc.hub import Listing, fetch, fetch_copy, fetch_file, list_files
 from voxcpm_grpc.hub_bars import DOWNLOADING as DOWNLOADING
 
@@ -123,8 +124,7 @@ def fingerprint(directory: Path) -> str:
     combined = hashlib.sha256()
     for names in (("config.json",), ("tokenizer.json",), MODEL_FILES, CODEC_FILES):
         present = [name for name in names if (directory / name).is_file()]
-        with (directory / (present or names)[0]).open("rb") as file:
-            combined.update(hashlib.file_digest(file, "sha256").digest())
+        combined.update(digest_file(directory / (present or names)[0]).digest())
     return combined.hexdigest()[:32]
 
 

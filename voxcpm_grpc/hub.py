@@ -7,7 +7,6 @@ continues.
 
 from __future__ import annotations
 
-import hashlib
 import io
 import shutil
 import threading
@@ -20,6 +19,7 @@ from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 from voxcpm_grpc.errors import StartupError
+from voxcpm_grpc.file_digest import digest_file
 from voxcpm_grpc.hub_bars import DOWNLOADING, progress_bars, reporting_bars
 from voxcpm_grpc.hub_errors import Interrupted, remedied, remedy_of
 from voxcpm_grpc.progress import Progress, listener
@@ -31,7 +31,6 @@ SUMS = "SHA256SUMS"
 
 _ATTEMPTS = 3  # for a broken transfer
 _LIST_SECONDS = 10  # longest wait for the list of files; without it the cache is used
-_PART = 1 << 20  # bytes read at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +215,7 @@ def fetch_copy(listing: Listing, folder: Path, token: str | None = None) -> None
     require_space(listing, place)
     with remedied(listing.model, listing.commit):
         _fetch_large(listing, place, token, small=True)
-        sums = {file.name: file.sha256 or _digest(place.path(file)) for file in listing.files}
+        sums = {file.name: file.sha256 or digest_file(place.path(file)).hexdigest() for file in listing.files}
         (folder / SUMS).write_text("".join(f"{value}  {name}\n" for name, value in sorted(sums.items())), "utf-8")
 
 
@@ -341,7 +340,9 @@ def _check(file: RemoteFile, path: Path, on_bytes: Callable[[int], None] = lambd
     """Raises StartupError if the content is not the listed one, and removes the file then. Raises OSError."""
     size = path.stat().st_size
     begin = b"" if file.sha256 else f"blob {size}\0".encode()
-    found = "" if size != file.size else _digest(path, "sha256" if file.sha256 else "sha1", begin, on_bytes)
+    found = ""
+    if size == file.size:
+        found = digest_file(path, "sha256" if file.sha256 else "sha1", begin, on_bytes).hexdigest()
     if found == file.blob:
         return
     path.resolve().unlink()  # in the cache the file is a link
@@ -349,13 +350,3 @@ def _check(file: RemoteFile, path: Path, on_bytes: Callable[[int], None] = lambd
     kind = "SHA-256" if file.sha256 else "git id"
     what = f"has {size:,} bytes of {file.size:,}" if size != file.size else f"has the {kind} {found}, not {file.blob}"
     raise Interrupted(f"{file.name} is damaged: it {what}; it was removed, download again")
-
-
-def _digest(path: Path, name: str = "sha256", begin: bytes = b"", on_bytes: Callable[[int], None] | None = None) -> str:
-    digest = hashlib.new(name, begin, usedforsecurity=False)
-    with path.open("rb") as file:
-        while part := file.read(_PART):
-            digest.update(part)
-            if on_bytes:
-                on_bytes(len(part))
-    return digest.hexdigest()

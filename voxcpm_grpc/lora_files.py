@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+from voxcpm_grpc.file_digest import digest_file
+
 CONFIG, WEIGHTS = "lora_config.json", "lora_weights.safetensors"
 LEGACY = "lora_weights.ckpt"
 """A pickle, which is never read."""
@@ -15,8 +17,7 @@ def fingerprint(directory: Path) -> str:
     combined = hashlib.sha256()
     for name in (CONFIG, WEIGHTS):
         try:
-            with (directory / name).open("rb") as file:
-                combined.update(hashlib.file_digest(file, "sha256").digest())
+            combined.update(digest_file(directory / name).digest())
         except (FileNotFoundError, NotADirectoryError):
             return ""
     return combined.hexdigest()[:32]
