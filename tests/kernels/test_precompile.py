@@ -1,12 +1,16 @@
 """The compilation of kernels in parallel processes."""
 
+import os
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from voxcpm_grpc.kernels.precompile import Compilation, Launch, compilers, precompile, record
 from voxcpm_grpc.progress import Progress, reported_to
 
+ROOT = Path(__file__).parents[2]
 LAUNCHES = [Launch("module", f"kernel_{number}", "{}") for number in range(20)]
 ANSWER = "import json, sys\nfor line in sys.stdin: print({}, flush=True)"
 
@@ -54,6 +58,49 @@ def test_a_failure_before_the_last_kernel_ends_the_processes():
         compilation.add(LAUNCHES[0])
         raise RuntimeError
     assert all(process.returncode is not None for process in started)
+
+
+RECORDED = """
+from types import SimpleNamespace
+import torch, triton
+import triton.language as tl
+from support.gpus import GPUS
+from support.kernel_launches import set_target
+from voxcpm_grpc.kernels.precompile import record
+
+@triton.jit
+def kernel(x, n, SIZE: tl.constexpr):
+    pass
+
+set_target(GPUS["sm_90"])
+x = SimpleNamespace(dtype=torch.float32, data_ptr=lambda: 512)
+grids, calls, kinds = [], [], []
+
+def run():
+    for n in (16, 32, 1, 7, 16, 7):
+        kernel[lambda meta: grids.append(n) or (n,)](x, n, SIZE=4)
+    calls.append(len(kinds))
+    raise KeyError("the recorded code fails")
+
+for _ in range(2):
+    try:
+        record(run, kinds.append)
+    except KeyError:
+        pass
+    kernels, *_ = kernel.device_caches[0]
+    assert not kernels, "a later launch would do nothing"
+print(calls, len(set(kinds)), [kind.name for kind in kinds[:1]], grids)
+"""
+
+
+def test_launches_of_a_kind_are_found_once_and_do_nothing(tmp_path):
+    """A number is specialized if it is 1 or a multiple of 16. Triton calls the grid of a kernel that it has."""
+    script = tmp_path / "recorded.py"
+    script.write_text(RECORDED)
+    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT / "tests"), *sys.path])
+    done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "[3, 6] 3 ['kernel'] [32, 16, 7, 32, 16, 7]", done.stderr
 
 
 @pytest.mark.gpu

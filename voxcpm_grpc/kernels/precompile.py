@@ -81,23 +81,46 @@ def precompile(run: Callable[[], object], key: str) -> None:
 
 
 def record(run: Callable[[], object], found: Callable[[Launch], object]) -> None:
-    """Report each launch of `run` whose kernel this process has not compiled. The launches do nothing."""
+    """Report each launch of `run` whose kernel this process has not compiled, once. The launches do nothing."""
     from triton import knobs
 
     seen: set[Launch] = set()
+    skipped: list[tuple[dict[str, Any], str]] = []
 
-    def note(*, fn: Any, compile: dict[str, Any], **_: Any) -> bool:
+    def note(*, fn: Any, key: str, compile: dict[str, Any], **_: Any) -> bool:
         function = fn.jit_function.fn
         launch = Launch(function.__module__, function.__qualname__, compile["specialization_data"])
         if launch not in seen:
             seen.add(launch)
             found(launch)
+        kernels = fn.jit_function.device_caches[compile["device"]][0]
+        kernels[key] = SkippedKernel()
+        skipped.append((kernels, key))
         return True  # skips the compilation and the launch
 
     hooks: Any = knobs.runtime
     with hooks.scope():
         hooks.jit_cache_hook = note
-        run()
+        try:
+            run()
+        finally:
+            for kernels, key in skipped:
+                del kernels[key]
+
+
+class SkippedKernel:
+    """A kernel that does nothing, as one that Triton has compiled.
+
+    Without it Triton would prepare a compilation at every launch, which takes most of the time of a recorded launch.
+    """
+
+    function = packed_metadata = None
+
+    def launch_metadata(self, *_: object) -> None:
+        pass
+
+    def run(self, *_: object) -> None:
+        pass
 
 
 @contextmanager
