@@ -200,6 +200,20 @@ async def test_many_connections_that_say_nothing_do_not_shut_others_out(target: 
             connection.close()
 
 
+async def test_calls_behind_a_burst_are_served(target: Target, service: Service) -> None:
+    """2,500 calls arrive at once. Those that come after them wait for their turn, and none is reset."""
+    await service.GetModelInfo(pb.GetModelInfoRequest())
+    connections = [await asyncio.to_thread(target.connect) for _ in range(25)]
+    try:
+        for connection in connections:
+            await asyncio.to_thread(connection.sendall, HELLO + many(100, lambda i: call(stream=odd(i))))
+        asked = (service.GetModelInfo(pb.GetModelInfoRequest()) for _ in range(200))
+        assert len({info.model_fingerprint for info in await asyncio.gather(*asked)}) == 1
+    finally:
+        for connection in connections:
+            connection.close()
+
+
 async def test_hostile_frames_leave_nothing_behind(target: Target, admin: Admin) -> None:
     before, files = await admin.usage(), await admin.open_files()
     for data in HOSTILE.values():

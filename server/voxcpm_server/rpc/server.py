@@ -31,6 +31,9 @@ STOP_SECONDS = 1.0  # from the end of the last call to the end of its connection
 QUIET_SECONDS = 0.05  # without a new call, before the listener is closed
 QUIET_WAIT_SECONDS = 1.0  # for such a moment
 MAX_MILLISECONDS = 2**31 - 1  # of an option of gRPC, which then means no limit
+# Calls that the event loop has not accepted yet. Beyond them gRPC resets new calls at random, without a reason; with its
+# default, 1,000, so do bursts of calls that the server refuses with one. The loop refuses some 1,000 calls a second.
+MAX_PENDING = 5_000
 CLIENT_PING_SECONDS = 5.0  # many clients send a ping every 10 s; a client that sends them faster than this is cut off
 
 
@@ -181,6 +184,8 @@ def options(settings: Settings) -> list[tuple[str, int]]:
         *graces,
         ("grpc.max_receive_message_length", settings.limits.max_message_bytes),
         ("grpc.max_send_message_length", -1),
+        ("grpc.server.max_pending_requests", MAX_PENDING),
+        ("grpc.server.max_pending_requests_hard_limit", 2 * MAX_PENDING),
         # Without fronts, two servers on one port would share its calls.
         ("grpc.so_reuseport", int(settings.fronts_share_port)),
         ("grpc.keepalive_time_ms", keepalive),
