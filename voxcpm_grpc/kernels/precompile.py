@@ -61,7 +61,7 @@ def precompile(run: Callable[[], object], key: str) -> None:
         return
     started = monotonic()
     progress.report(STEP)
-    count = min(MAX_PROCESSES, os.cpu_count() or 1)
+    count = min(MAX_PROCESSES, len(os.sched_getaffinity(0)))
     command = sys.executable, "-m", __name__, *map(str, capability)
     with compilers(count, command) as processes, Compilation(processes) as compilation:
         with progress.unreported():
@@ -105,7 +105,7 @@ def record(run: Callable[[], object], found: Callable[[Launch], object]) -> None
             run()
         finally:
             for kernels, key in skipped:
-                del kernels[key]
+                kernels.pop(key, None)
 
 
 class SkippedKernel:

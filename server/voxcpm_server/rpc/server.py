@@ -31,8 +31,8 @@ STOP_SECONDS = 1.0  # from the end of the last call to the end of its connection
 QUIET_SECONDS = 0.05  # without a new call, before the listener is closed
 QUIET_WAIT_SECONDS = 1.0  # for such a moment
 MAX_MILLISECONDS = 2**31 - 1  # of an option of gRPC, which then means no limit
-# Calls that the event loop has not accepted yet. Beyond them gRPC resets new calls at random, without a reason; with its
-# default, 1,000, so do bursts of calls that the server refuses with one. The loop refuses some 1,000 calls a second.
+# Calls that the event loop has not accepted. Beyond them gRPC resets new calls at random, without a reason. With its
+# default of 1,000 it does so in bursts that the server can refuse with a reason, at some 1,000 calls a second.
 MAX_PENDING = 5_000
 CLIENT_PING_SECONDS = 5.0  # many clients send a ping every 10 s; a client that sends them faster than this is cut off
 

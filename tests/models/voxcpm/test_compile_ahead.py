@@ -2,10 +2,11 @@
 
 from collections import Counter
 from concurrent.futures import Future
+from typing import Any
 
 import pytest
 import torch
-from support.gpus import GPUS, stand_in
+from support.gpus import GPUS, Gpu, stand_in
 
 from tools.make_checkpoint import MODELS, VOXCPM2, VOXCPM15, config
 from voxcpm_grpc.models.base import LoadOptions
@@ -15,9 +16,12 @@ from voxcpm_grpc.models.voxcpm.parse import parse_config
 pytest.importorskip("triton")
 from voxcpm_grpc.kernels import gated_cuts, split_cuts
 from voxcpm_grpc.kernels.cuda import compiler, decode_rows, packed_stack
+from voxcpm_grpc.kernels.launch import multiprocessors
 
 PRODUCTS = {"split_product.cu": len(split_cuts.CUTS), "gated_product.cu": len(gated_cuts.CUTS)}
-SINGLE = {"decode_layers.cu": 1, "decode_rows.cu": 3, "flow.cu": 1, "encoder.cu": 1}
+LANGUAGE = {"decode_layers.cu": 1, "decode_rows.cu": 3}
+LOCAL = {"flow.cu": 1, "encoder.cu": 1}
+SMALLER = Gpu("H100 PCIe", (9, 0), 114, GPUS["sm_90"].shared)
 HOPPER = torch.device("cuda", 0)
 
 
@@ -25,6 +29,7 @@ HOPPER = torch.device("cuda", 0)
 def started(monkeypatch) -> list[tuple]:
     """The compilations that were started; they do not end."""
     calls = []
+    compiler.require_hopper.cache_clear()
 
     def start(*call) -> Future[bytes]:
         calls.append(call)
@@ -34,21 +39,30 @@ def started(monkeypatch) -> list[tuple]:
     return calls
 
 
-def compile_ahead(*, full: bool = True, model: str = VOXCPM2, target: str = "sm_90", persistent: bool = True) -> None:
-    with stand_in(GPUS[target]):
-        options = LoadOptions(device=HOPPER, dtype=torch.bfloat16, attention="triton", persistent=persistent)
-        content = {"architecture": "voxcpm"} | config(full, "bfloat16", model)
-        choose_backend(options, 4, 64).compile_ahead(parse_config(content))
+def compile_ahead(*, full: bool = True, model: str = VOXCPM2, gpu: Gpu = GPUS["sm_90"], **options: Any) -> None:
+    multiprocessors.cache_clear()
+    chosen = {"dtype": torch.bfloat16, "attention": "triton"} | options
+    content = {"architecture": "voxcpm"} | config(full, "bfloat16", model)
+    with stand_in(gpu):
+        choose_backend(LoadOptions(device=HOPPER, **chosen), 4, 64).compile_ahead(parse_config(content))
+    multiprocessors.cache_clear()
+    compiler.require_hopper.cache_clear()
 
 
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({}, SINGLE | PRODUCTS),
+        ({}, LANGUAGE | LOCAL | PRODUCTS),
         ({"persistent": False}, PRODUCTS),
+        ({"quantization": "fp8"}, LOCAL | PRODUCTS),
+        ({"attention": "reference"}, LOCAL | PRODUCTS),
+        ({"dtype": torch.float32}, {}),
+        ({"dtype": torch.float32, "fused": True}, {}),
+        ({"dtype": torch.float16}, {}),
+        ({"gpu": SMALLER}, {"gated_product.cu": PRODUCTS["gated_product.cu"]}),
         ({"model": VOXCPM15}, PRODUCTS),  # its heads are smaller
         *(({"full": False, "model": model}, {}) for model in MODELS),
-        *(({"target": target}, {}) for target in ("sm_80", "sm_89", "sm_100")),
+        *(({"gpu": GPUS[target]}, {}) for target in ("sm_80", "sm_89", "sm_100")),
     ],
     ids=str,
 )
@@ -57,7 +71,7 @@ def test_a_model_starts_the_compilation_of_its_kernels(started, options, expecte
     assert Counter(name for name, *_ in started) == expected
 
 
-def test_a_load_asks_for_what_was_compiled_ahead(started, monkeypatch):
+def test_a_load_asks_for_what_was_compiled_ahead(request, started, monkeypatch):
     """Otherwise kernels would be compiled twice."""
     compile_ahead()
     ahead = set(started)
@@ -70,7 +84,10 @@ def test_a_load_asks_for_what_was_compiled_ahead(started, monkeypatch):
 
     for module in ("split_product", "gated_product", "cuda.decode_rows", "cuda.packed_stack", "cuda.decode_layers"):
         monkeypatch.setattr(f"voxcpm_grpc.kernels.{module}.load_function", load)
-    device = torch.device("cpu", 21)  # of no other test
+    device = torch.device("cpu")
+    for loaded in (split_cuts.load_cuts, gated_cuts.load_cuts):
+        loaded.cache_clear()
+        request.addfinalizer(loaded.cache_clear)
     assert not split_cuts.load_cuts(device)
     assert not gated_cuts.load_cuts(device)
     for call in (

@@ -11,6 +11,7 @@ import functools
 import hashlib
 import logging
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -134,8 +135,9 @@ def _start(name: str, text: bytes, definitions: tuple[bytes, ...]) -> Future[byt
 
 @functools.cache
 def _threads() -> ThreadPoolExecutor:
-    # Where they have to share cores, the run-time compiler takes longer for all programs than one after another.
-    return ThreadPoolExecutor(min(MAX_THREADS, os.cpu_count() or 1), "compiler")
+    # With more threads than cores the run-time compiler takes longer for all programs than with one.
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
+    return ThreadPoolExecutor(min(MAX_THREADS, cores), "compiler")
 
 
 @_cuda_errors_as_unavailable()
@@ -164,7 +166,10 @@ def _compile(name: str, text: bytes, definitions: tuple[bytes, ...]) -> bytes:
         if isinstance(error, KernelUnavailable | CudaError):
             raise
         raise KernelUnavailable(f"the compiler cannot be used: {error}") from error
-    cache.put(code, CACHED, binary=True)
+    try:
+        cache.put(code, CACHED, binary=True)
+    except OSError as error:
+        logger.warning("the cache of kernels cannot be written, so %s is compiled at every start: %s", name, error)
     return code
 
 

@@ -55,10 +55,11 @@ class Backend:
 
     def compile_ahead(self, config: VoxCPMConfig) -> None:
         """Start to compile kernels that a model with this configuration needs and no earlier start has compiled."""
-        if self.fused and _is_hopper(self.device):
+        if self.fused and self.dtype == torch.bfloat16 and _is_hopper(self.device):
             from voxcpm_grpc.models.voxcpm.compile_ahead import compile_ahead
 
-            compile_ahead(config, single_launches=self.persistent)
+            language = self._single_language and not self.quantize
+            compile_ahead(config, self.device, language=language, local=self.persistent)
 
     def flow(
         self, dit: LocDiT, schedules: dict[int, FlowSchedule], evaluations: Mapping[int, Evaluation] | None = None
@@ -88,11 +89,16 @@ class Backend:
 
     def few_rows(self, stack: Transformer) -> FewRows | None:
         """The language model `stack` for a few rows in a single launch; None if the stack itself has to serve."""
-        if not (self.fused and self.persistent) or isinstance(self.attention, ReferenceAttention):
+        if not self._single_language:
             return None
         from voxcpm_grpc.models.voxcpm.few_rows import few_rows
 
         return few_rows(stack)
+
+    @property
+    def _single_language(self) -> bool:
+        """True if a language model may be a single launch."""
+        return self.fused and self.persistent and not isinstance(self.attention, ReferenceAttention)
 
     def maps(self, networks: PlainMaps) -> PlainMaps | FusedMaps:
         """The maps between the networks, with the weights of `networks`."""

@@ -2,31 +2,47 @@
 
 from __future__ import annotations
 
+import torch
+
 from voxcpm_grpc.kernels import gated_cuts, split_cuts
-from voxcpm_grpc.kernels.cuda import decode_layers, decode_rows
-from voxcpm_grpc.kernels.cuda.compiler import compile_cuda
+from voxcpm_grpc.kernels.cuda import compiler, decode_layers, decode_rows
+from voxcpm_grpc.kernels.cuda.compiler import compile_cuda, suppress_unavailable
 from voxcpm_grpc.kernels.cuda.persistent import ENCODER, FLOW
 from voxcpm_grpc.kernels.gated_product import compile_gated_product
+from voxcpm_grpc.kernels.launch import multiprocessors
 from voxcpm_grpc.kernels.split_product import compile_split_product
 from voxcpm_grpc.models.voxcpm import few_rows, persistent
 from voxcpm_grpc.models.voxcpm.config import VoxCPMConfig
 
 
-def compile_ahead(config: VoxCPMConfig, *, single_launches: bool) -> None:
+def compile_ahead(config: VoxCPMConfig, device: torch.device, *, language: bool, local: bool) -> None:
     """Start to compile the kernels that a model of these sizes loads, in the order in which it does so.
 
-    `single_launches` includes those that are a whole network. The other kernels take little time, or their constants
-    depend on calls: they are compiled when they are needed.
+    `language` and `local` include those that are a whole language model, and a whole diffusion or encoder. The other
+    kernels take little time, or their constants depend on calls: they are compiled when they are needed.
     """
-    if single_launches and config.base.layer == few_rows.LAYER:
+    with suppress_unavailable("kernels in CUDA C++ are not compiled"):
+        compiler.require_hopper(device)
+        if multiprocessors(device) >= split_cuts.MULTIPROCESSORS:
+            _compile_networks(config, language=language, local=local)
+        if (config.dit.hidden, config.dit.ffn) in gated_cuts.SIZES:
+            _compile_products(config.dit.hidden, multiprocessors(device))
+
+
+def _compile_networks(config: VoxCPMConfig, *, language: bool, local: bool) -> None:
+    if language and config.base.layer == few_rows.LAYER:
         compile_cuda(decode_layers.SOURCE)
         for rows in decode_rows.SLOTS:
             decode_rows.compile_rows(rows)
-    if single_launches and config.dit.layer == persistent.LAYER:
-        for source, _ in (FLOW, ENCODER):
-            compile_cuda(source)
-    if (config.dit.hidden, config.dit.ffn) in gated_cuts.SIZES:
+    if local and config.dit.layer == persistent.LAYER:
+        compile_cuda(FLOW[0])
+    if local and config.encoder.layer == persistent.LAYER:
+        compile_cuda(ENCODER[0])
+
+
+def _compile_products(hidden: int, multiprocessors: int) -> None:
+    if multiprocessors >= split_cuts.MULTIPROCESSORS:
         for inputs, cut in split_cuts.CUTS:
             compile_split_product(inputs, cut)
-        for cut in gated_cuts.CUTS:
-            compile_gated_product(config.dit.hidden, cut)
+    for cut in gated_cuts.CUTS:
+        compile_gated_product(hidden, cut)
