@@ -15,7 +15,7 @@ LEAST_PART, PART = 64 << 10, 64 << 20
 """The bytes that are hashed at once, without the lock of the interpreter.
 
 A thread waits 5 ms for this lock while another one runs Python code, such as an import. `hashlib.file_digest` takes it
-after every 256 KiB, and hashes 50 MB a second then.
+after every 256 KiB, so it would hash most of a large file only after the import.
 """
 
 

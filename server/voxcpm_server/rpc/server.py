@@ -32,7 +32,7 @@ QUIET_SECONDS = 0.05  # without a new call, before the listener is closed
 QUIET_WAIT_SECONDS = 1.0  # for such a moment
 MAX_MILLISECONDS = 2**31 - 1  # of an option of gRPC, which then means no limit
 # Calls that the event loop has not accepted. Beyond them gRPC resets new calls at random, without a reason. With its
-# default of 1,000 it does so in bursts that the server can refuse with a reason, at some 1,000 calls a second.
+# default of 1,000 it does so in bursts that the server can refuse with a reason within seconds.
 MAX_PENDING = 5_000
 CLIENT_PING_SECONDS = 5.0  # many clients send a ping every 10 s; a client that sends them faster than this is cut off
 

@@ -23,10 +23,10 @@ def compile_ahead(config: VoxCPMConfig, device: torch.device, *, language: bool,
     """
     with suppress_unavailable("kernels in CUDA C++ are not compiled"):
         compiler.require_hopper(device)
-        if multiprocessors(device) >= split_cuts.MULTIPROCESSORS:
+        if multiprocessors(device) >= decode_layers.BLOCKS:
             _compile_networks(config, language=language, local=local)
         if (config.dit.hidden, config.dit.ffn) in gated_cuts.SIZES:
-            _compile_products(config.dit.hidden, multiprocessors(device))
+            _compile_products(config.dit.hidden, divided=multiprocessors(device) >= split_cuts.MULTIPROCESSORS)
 
 
 def _compile_networks(config: VoxCPMConfig, *, language: bool, local: bool) -> None:
@@ -40,8 +40,8 @@ def _compile_networks(config: VoxCPMConfig, *, language: bool, local: bool) -> N
         compile_cuda(ENCODER[0])
 
 
-def _compile_products(hidden: int, multiprocessors: int) -> None:
-    if multiprocessors >= split_cuts.MULTIPROCESSORS:
+def _compile_products(hidden: int, *, divided: bool) -> None:
+    if divided:
         for inputs, cut in split_cuts.CUTS:
             compile_split_product(inputs, cut)
     for cut in gated_cuts.CUTS:
