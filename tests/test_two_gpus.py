@@ -122,9 +122,3 @@ def test_fronts_share_the_engines_of_two_gpus(tmp_path: Path):
 
         with ThreadPoolExecutor(16) as threads:
             assert min(threads.map(speak, range(32))) > 0
-
-
-def test_a_gpu_that_is_not_there_ends_the_start_with_the_number_there_is(tmp_path: Path):
-    refused = pytest.raises(AssertionError, match=f"'cuda:{GPUS}' and PyTorch sees {GPUS} GPUs")
-    with refused, serving(tmp_path, "--devices", f"0,{GPUS}"):
-        pass

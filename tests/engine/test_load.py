@@ -82,7 +82,7 @@ def test_threads():
     [
         ({"device": "toaster"}, "auto, cpu, cuda or cuda:N"),
         ({"device": "meta"}, "auto, cpu, cuda or cuda:N"),
-        ({"device": "cuda:99"}, "use cpu or another number"),
+        ({"device": "cuda:99"}, f"PyTorch finds {torch.cuda.device_count()} GPUs; use cpu or another number"),
         ({"dtype": "bfloat16"}, "engine.dtype bfloat16 needs a GPU"),
         ({"codec_dtype": "float16"}, "engine.codec_dtype float16 needs a GPU"),
         ({"quantization": "fp8"}, "engine.quantization fp8 needs a Hopper GPU .* set engine.quantization to none"),

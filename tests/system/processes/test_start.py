@@ -13,11 +13,12 @@ from typing import IO
 import grpc
 import psutil
 import pytest
+import torch
 from grpc_health.v1 import health_pb2
 from support.checkpoints import TINY
 from support.grpc_types import health_stub, message_of
 from support.ports import free_address
-from support.servers import UNTIMED
+from support.servers import UNTIMED, serving
 from support.waiting import HANG_SECONDS, NEVER_SECONDS, wait_until
 
 from voxcpm_grpc.v1 import tts_pb2 as pb
@@ -134,3 +135,10 @@ def engines(server: subprocess.Popen[str]) -> list[psutil.Process]:
             if child.cmdline()[0].startswith("voxcpm-grpc engine"):
                 found.append(child)
     return found
+
+
+def test_a_gpu_that_is_not_there_ends_the_start_with_the_number_there_is(tmp_path):
+    count = torch.cuda.device_count()
+    refused = pytest.raises(AssertionError, match=rf"\nError: .*'cuda:{count}' and PyTorch finds {count} GPUs")
+    with refused, serving(tmp_path, "--devices", f"cpu,{count}"):
+        pass
