@@ -60,15 +60,14 @@ def main() -> None:
     parser.add_argument("--plot", type=Path, help="draw the table into this file")
     options, extra = parser.parse_known_args()  # all others are the server's
 
-    rows = []
+    table = {"command": command(), "versions": versions("torch", "grpcio"), "rows": []}
     print(HEADINGS)
     with servers.reached(options, extra) as targets:
         for one in measure(targets, options):
-            rows.append(one)
+            table["rows"].append(asdict(one))
             print(line(one), flush=True)
-    table = {"command": command(), "versions": versions("torch", "grpcio"), "rows": [asdict(one) for one in rows]}
-    if options.json:
-        options.json.write_text(json.dumps(table, indent=2) + "\n")
+            if options.json:  # after each load, so that one that fails does not lose those before it
+                options.json.write_text(json.dumps(table, indent=2) + "\n")
     if options.plot:
         from benchmarks.serving import figure
 

@@ -26,6 +26,7 @@ class Server:
         self._flags = {"--model": model, "--engine.timesteps": str(timesteps)}
         self._extra = extra
         self._targets: list[str] = []
+        self._too_slow = False
 
     def __enter__(self) -> Self:
         self._voices = tempfile.TemporaryDirectory()
@@ -38,7 +39,7 @@ class Server:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "voxcpm_client", "serve", *words, *self._extra], stdout=subprocess.PIPE, text=True
         )
-        self._watchdog = threading.Timer(START_SECONDS, self._process.kill)
+        self._watchdog = threading.Timer(START_SECONDS, self._give_up)
         self._watchdog.start()
         return self
 
@@ -62,12 +63,22 @@ class Server:
         """The address of each front. Waits for the server. Raises SystemExit if it does not start."""
         assert self._process.stdout is not None
         if not self._targets:
-            line = self._process.stdout.readline()
+            ready = next((line for line in self._process.stdout if line.startswith("listening on ")), None)
             self._watchdog.cancel()
-            if not line.startswith("listening on "):
-                raise SystemExit(f"the server did not start within {START_SECONDS} s; its messages are above")
-            self._targets = line.split()[2].split(",")
+            if ready is None:
+                status = self._process.wait()
+                reason = (
+                    f"did not start within {START_SECONDS} s"
+                    if self._too_slow
+                    else f"ended with status {status} before it was ready"
+                )
+                raise SystemExit(f"the server {reason}; its messages are above")
+            self._targets = ready.split()[2].split(",")
         return self._targets
+
+    def _give_up(self) -> None:
+        self._too_slow = True
+        self._process.kill()
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
