@@ -16,7 +16,7 @@ from support.waiting import HANG_SECONDS, NEVER_SECONDS, until
 from voxcpm_grpc.errors import Aborted
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.rpc import handler
-from voxcpm_server.rpc.delivery import ReplyWriter
+from voxcpm_server.rpc.delivery import ReplyWriter, reset_after
 from voxcpm_server.wire.inputs import Text
 
 LONG = ("a" * 390 + ". ") * 40
@@ -147,6 +147,23 @@ async def test_a_client_that_reads_slowly_gets_all_audio(serve_front):
         await served.pool.stalled()
         chunks = [chunk async for chunk in call]
         assert chunks[-1].summary.total_samples == 960 * served.pool.steps
+
+
+@pytest.mark.parametrize(("ends_after", "warnings"), [(2.1, 0), (60.0, 1)])
+def test_a_call_whose_connection_ends_at_the_moment_of_its_reset_is_not_logged_as_one_that_stays(
+    caplog, ends_after, warnings
+):
+    """gRPC's task that watches a call ends with the connection, shortly before the task of the call."""
+
+    async def unwatched_call() -> None:
+        reset_after(2.0)
+        await asyncio.sleep(ends_after)
+
+    async def main() -> None:
+        await asyncio.wait([asyncio.create_task(unwatched_call())])
+
+    run(main())
+    assert caplog.text.count("cannot be reset") == warnings
 
 
 def test_a_caller_that_leaves_at_the_moment_of_its_status_is_not_logged_as_an_error(caplog):

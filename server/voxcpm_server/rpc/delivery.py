@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 COLLECT_SECONDS = 10.0  # between two collections, each of which may block the event loop for 0.1 s
 STATUS_SECONDS = 10.0  # for the status of a failed RPC; more messages may wait in front of it
 ACKNOWLEDGE_SECONDS = 0.25  # for a peer to take a message and to acknowledge it
+LEAVE_SECONDS = 1.0  # for the task of an RPC whose connection has ended to end, too
 
 
 class _Departures(logging.Filter):
@@ -124,15 +125,22 @@ def _reset(task: asyncio.Task[Any]) -> None:
     own waits for the end of the RPC and keeps it. The server's loop forgets the latest RPC when it accepts another one,
     but the first RPC of its life never: that one stays until its connection ends.
     """
+    loop = asyncio.get_running_loop()
     watching = [one for one in asyncio.all_tasks() if one is not task and _watches(one, task)]
-    if not watching:
-        log.warning("a call that its client does not read cannot be reset; it stays until its connection ends")
+    if not watching:  # most likely the connection has ended, and gRPC is about to end the task
+        timer = loop.call_later(LEAVE_SECONDS, _end_unwatched, task)
+        task.add_done_callback(lambda _: timer.cancel())
+        return
     for one in (*watching, task):
         one.cancel()
-    loop = asyncio.get_running_loop()
     if loop not in _collecting:
         _collecting.add(loop)
         loop.call_later(COLLECT_SECONDS, _collect, loop)
+
+
+def _end_unwatched(task: asyncio.Task[Any]) -> None:
+    log.warning("a call that its client does not read cannot be reset; it stays until its connection ends")
+    task.cancel()
 
 
 _collecting: weakref.WeakSet[asyncio.AbstractEventLoop] = weakref.WeakSet()  # loops with a timer for `_collect`
