@@ -18,6 +18,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from benchmarks.measuring.environment import command, versions
 from benchmarks.measuring.flags import command_parser, floats
@@ -60,7 +61,7 @@ def main() -> None:
     parser.add_argument("--plot", type=Path, help="draw the table into this file")
     options, extra = parser.parse_known_args()  # all others are the server's
 
-    table = {"command": command(), "versions": versions("torch", "grpcio"), "rows": []}
+    table: dict[str, Any] = {"command": command(), "versions": versions("torch", "grpcio"), "rows": []}
     print(HEADINGS)
     with servers.reached(options, extra) as targets:
         for one in measure(targets, options):

@@ -64,7 +64,6 @@ class Server:
         assert self._process.stdout is not None
         if not self._targets:
             ready = next((line for line in self._process.stdout if line.startswith("listening on ")), None)
-            self._watchdog.cancel()
             if ready is None:
                 status = self._process.wait()
                 reason = (
@@ -73,6 +72,7 @@ class Server:
                     else f"ended with status {status} before it was ready"
                 )
                 raise SystemExit(f"the server {reason}; its messages are above")
+            self._watchdog.cancel()
             self._targets = ready.split()[2].split(",")
         return self._targets
 
