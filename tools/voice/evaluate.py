@@ -226,6 +226,7 @@ def main() -> int:
     )
     parser.add_argument("--cfg-value", type=float, help="strength of the guidance; default: the server's")
     parser.add_argument("--timesteps", type=int, default=10, help="flow-matching steps")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the first sentence; each next one has the next")
     parser.add_argument("--processes", type=int, default=2, help="processes that evaluate")
     parser.add_argument("--out", type=Path, required=True, help="path of the files to write, without a suffix")
     options = parser.parse_args()
@@ -238,7 +239,7 @@ def main() -> int:
         if options.cfg_value is not None:
             wanted["cfg_value"] = options.cfg_value
         with servers.reached(options, ()) as targets:
-            asyncio.run(record_all(targets[0], teacher, modes, options.recordings, **wanted))
+            asyncio.run(record_all(targets[0], teacher, modes, options.recordings, seed=options.seed, **wanted))
     rows, verdicts = evaluate_all(teacher, options.recordings, modes, options.processes)
     (options.recordings / "judged.json").write_text(json.dumps([asdict(one) for one in verdicts], indent=1))
     found = bounds(rows)

@@ -45,16 +45,20 @@ def conditioning(case: Case, given: Utterance) -> SpeechOptions:
 
 
 async def record_all(
-    target: str, teacher: Speech, modes: Sequence[str], folder: Path, **options: Unpack[SpeechOptions]
+    target: str, teacher: Speech, modes: Sequence[str], folder: Path, *, seed: int = 0, **options: Unpack[SpeechOptions]
 ) -> None:
-    """Record the cases that `folder` does not hold yet. options: of every case. Raises SpeechError."""
+    """Record the cases that `folder` does not hold yet. Raises SpeechError.
+
+    seed: of the first sentence; each next one has the next seed
+    options: of every case
+    """
     texts = list(dict.fromkeys(entry.text for entry in teacher.entries))
     recorded = {(one.voice, one.text): one for one in teacher}
     following = dict(zip(texts, [*texts[1:], texts[0]], strict=True))
 
     def of_case(case: Case) -> SpeechOptions:
-        seed: SpeechOptions = {"seed": texts.index(case.text)}
-        return seed | conditioning(case, recorded[case.voice, following[case.text]]) | options
+        seeded: SpeechOptions = {"seed": seed + texts.index(case.text)}
+        return seeded | conditioning(case, recorded[case.voice, following[case.text]]) | options
 
     await record_missing(target, cases(texts, modes), folder, of_case)
 
