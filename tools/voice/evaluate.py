@@ -239,7 +239,7 @@ def main() -> int:
         if options.cfg_value is not None:
             wanted["cfg_value"] = options.cfg_value
         with servers.reached(options, ()) as targets:
-            asyncio.run(record_all(targets[0], teacher, modes, options.recordings, seed=options.seed, **wanted))
+            asyncio.run(record_all(targets[0], teacher, modes, options.recordings, options.seed, **wanted))
     rows, verdicts = evaluate_all(teacher, options.recordings, modes, options.processes)
     (options.recordings / "judged.json").write_text(json.dumps([asdict(one) for one in verdicts], indent=1))
     found = bounds(rows)

@@ -45,11 +45,16 @@ def conditioning(case: Case, given: Utterance) -> SpeechOptions:
 
 
 async def record_all(
-    target: str, teacher: Speech, modes: Sequence[str], folder: Path, *, seed: int = 0, **options: Unpack[SpeechOptions]
+    target: str,
+    teacher: Speech,
+    modes: Sequence[str],
+    folder: Path,
+    first_seed: int = 0,
+    **options: Unpack[SpeechOptions],
 ) -> None:
     """Record the cases that `folder` does not hold yet. Raises SpeechError.
 
-    seed: of the first sentence; each next one has the next seed
+    first_seed: of the first sentence; each next one has the next
     options: of every case
     """
     texts = list(dict.fromkeys(entry.text for entry in teacher.entries))
@@ -57,7 +62,7 @@ async def record_all(
     following = dict(zip(texts, [*texts[1:], texts[0]], strict=True))
 
     def of_case(case: Case) -> SpeechOptions:
-        seeded: SpeechOptions = {"seed": seed + texts.index(case.text)}
+        seeded: SpeechOptions = {"seed": first_seed + texts.index(case.text)}
         return seeded | conditioning(case, recorded[case.voice, following[case.text]]) | options
 
     await record_missing(target, cases(texts, modes), folder, of_case)
