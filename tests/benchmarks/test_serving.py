@@ -1,4 +1,4 @@
-"""What `benchmarks.serving` leaves behind when its server or a load fails."""
+"""`benchmarks.serving` says why its server failed, and keeps the rows before a load that failed."""
 
 from __future__ import annotations
 

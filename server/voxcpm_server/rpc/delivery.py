@@ -124,10 +124,12 @@ def _reset(task: asyncio.Task[Any]) -> None:
     grpc.aio has no call that resets a stream. It does so when the last reference to the RPC is gone, but a task of its
     own waits for the end of the RPC and keeps it. The server's loop forgets the latest RPC when it accepts another one,
     but the first RPC of its life never: that one stays until its connection ends.
+
+    Without such a task the connection has most likely ended, and gRPC ends `task` in a moment.
     """
     loop = asyncio.get_running_loop()
     watching = [one for one in asyncio.all_tasks() if one is not task and _watches(one, task)]
-    if not watching:  # most likely the connection has ended, and gRPC is about to end the task
+    if not watching:
         timer = loop.call_later(LEAVE_SECONDS, _end_unwatched, task)
         task.add_done_callback(lambda _: timer.cancel())
         return
