@@ -157,6 +157,15 @@ SUITES = (
         extras=("normalize",),
         pypi_alone=("voxcpm==2.0.3",),
     ),
+    Suite(
+        "field",
+        "what clients and hosts of the field do: upgrades, proxies, rebinding, odd bodies, long tokens, forks",
+        12,
+        extras=("http",),
+        pypi=("openai>=3",),
+        npm=("openai@6",),
+        debian=("curl", "nginx", "default-jdk-headless"),
+    ),
     Suite("downloads", "models from a small hub that breaks off, refuses, and lists what does not fit", 5),
     Suite("types", "mypy and pyright on a program that uses the client from the wheel", 8, pypi=("mypy>=1.13",)),
     Suite(
