@@ -163,7 +163,7 @@ SUITES = (
         12,
         extras=("http",),
         pypi=("openai>=3",),
-        npm=("openai@6",),
+        npm=("openai@7",),
         debian=("curl", "nginx", "default-jdk-headless"),
     ),
     Suite("downloads", "models from a small hub that breaks off, refuses, and lists what does not fit", 5),
