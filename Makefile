@@ -13,6 +13,9 @@ WORKERS ?= 3
 # A GPU host may lack the packages of the other tests.
 GPU_TESTS = $(addprefix tests/,attention engine kernels layers models test_served_gpu.py test_two_gpus.py)
 
+# As many processes as the memory of the GPU has room for (tests/support/gpu_workers.py).
+GPU_WORKERS = $(shell $(PYTHON) -c 'import xdist' 2>/dev/null && echo "-n auto --dist loadgroup")
+
 # What make demo needs, and with it what make test needs.
 INSTALLED = $(VENV)/.installed
 TESTS_INSTALLED = $(VENV)/.installed-tests
@@ -60,8 +63,8 @@ protos: $(PROTOC_VENV)/.installed ## generate the stubs and the reference of the
 image: $(PROTOC_VENV)/.installed ## record the contract of a release, which buf breaking compares with
 	$(PROTOC) --include_imports --descriptor_set_out=protos/published.binpb
 
-test-gpu: ## run the GPU tests with $PYTHON as it is; installs nothing
-	PYTHONPATH="$(CURDIR):$(CURDIR)/server:$(CURDIR)/clients/python$${PYTHONPATH:+:$$PYTHONPATH}" $(PYTHON) -m pytest -m gpu $(if $(filter tests/%,$(ARGS)),,$(GPU_TESTS)) $(ARGS)
+test-gpu: ## run the GPU tests with $PYTHON as it is, in several processes if it has pytest-xdist; installs nothing
+	PYTHONPATH="$(CURDIR):$(CURDIR)/server:$(CURDIR)/clients/python$${PYTHONPATH:+:$$PYTHONPATH}" $(PYTHON) -m pytest -m gpu $(GPU_WORKERS) $(if $(filter tests/%,$(ARGS)),,$(GPU_TESTS)) $(ARGS)
 
 clean: ## remove what these verbs made
 	rm -rf $(VENV) .venv-system $(PROTOC_VENV) build dist demo.wav .pytest_cache .ruff_cache .hypothesis
