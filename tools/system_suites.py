@@ -164,7 +164,7 @@ SUITES = (
         extras=("http",),
         pypi=("openai>=3",),
         npm=("openai@7",),
-        debian=("curl", "nginx", "default-jdk-headless"),
+        debian=("caddy", "curl", "nginx", "default-jdk-headless"),
     ),
     Suite("downloads", "models from a small hub that breaks off, refuses, and lists what does not fit", 5),
     Suite("types", "mypy and pyright on a program that uses the client from the wheel", 8, pypi=("mypy>=1.13",)),
