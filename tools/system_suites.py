@@ -147,7 +147,7 @@ SUITES = (
         10,
         pypi=("starlette>=0.45", "uvicorn>=0.32", "websockets>=14", "python-multipart>=0.0.20", "selenium>=4.27"),
         npm=("axe-core@4",),
-        debian=("chromium", "chromium-driver", "fonts-inter"),
+        debian=("chromium", "chromium-driver", "fonts-inter", "nginx"),
         by_default=False,
     ),
     Suite(
