@@ -275,8 +275,7 @@ async def test_a_preflight_of_another_page_or_to_another_host_is_refused(served,
 
 async def test_an_allowed_page_can_read_every_error(served, serve_gateway):
     async with serve_gateway(served.address, allowed_origins=(PAGE,), max_body_bytes=500) as gateway:
-        served.pool.failures["Fails."] = (0, RuntimeError("secret"))
-        gateway.state.client.model_info = None  # a fault of the gateway
+        gateway.state.client.voices = None  # a fault of the gateway
         headers = {"origin": PAGE}
         requests = [
             (200, gateway.http.get("/v1/models", headers=headers)),
@@ -286,7 +285,7 @@ async def test_an_allowed_page_can_read_every_error(served, serve_gateway):
             (413, gateway.http.post("/v1/audio/speech", json={"input": "x" * 600}, headers=headers)),
             (415, gateway.http.post("/v1/audio/speech", content="x", headers=headers | {"content-type": "text/xml"})),
             (421, gateway.http.get("/v1/models", headers=headers | {"host": "evil.example"})),
-            (500, gateway.http.get("/info", headers=headers)),
+            (500, gateway.http.get("/v1/audio/voices", headers=headers)),
         ]
         for expected, request in requests:
             response = await request
