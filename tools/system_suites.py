@@ -147,7 +147,7 @@ SUITES = (
         10,
         pypi=("starlette>=0.45", "uvicorn>=0.32", "websockets>=14", "python-multipart>=0.0.20", "selenium>=4.27"),
         npm=("axe-core@4",),
-        debian=("chromium", "chromium-driver", "fonts-inter"),
+        debian=("chromium", "chromium-driver", "fonts-inter", "nginx"),
         by_default=False,
     ),
     Suite(
@@ -164,7 +164,7 @@ SUITES = (
         extras=("http",),
         pypi=("openai>=3",),
         npm=("openai@7",),
-        debian=("curl", "nginx", "default-jdk-headless"),
+        debian=("caddy", "curl", "nginx", "default-jdk-headless"),
     ),
     Suite("downloads", "models from a small hub that breaks off, refuses, and lists what does not fit", 5),
     Suite("types", "mypy and pyright on a program that uses the client from the wheel", 8, pypi=("mypy>=1.13",)),

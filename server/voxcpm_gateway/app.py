@@ -5,32 +5,34 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import importlib.util
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute
 
 from voxcpm_client import AsyncClient, SpeechError
 from voxcpm_gateway import older, openai, operation
+from voxcpm_gateway.access import Access
 from voxcpm_gateway.bodies import BodyLimits
 from voxcpm_gateway.config import GatewayConfig
 from voxcpm_gateway.errors import HttpError, respond
 from voxcpm_gateway.metrics import GatewayMetrics
-from voxcpm_gateway.middleware import REQUEST_ID, ExchangeLog, OriginCheck
+from voxcpm_gateway.middleware import Addresses, ExchangeLog
 from voxcpm_gateway.state import GatewayState
 from voxcpm_gateway.voice_names import VoiceNames
+from voxcpm_grpc.web_names import EVERY, allowed_host, allowed_origin
 
 OTHERS = ("voxcpm_gateway.websocket", "voxcpm_gateway.page")
-AUDIO_HEADERS = ("x-audio-sample-rate", "x-audio-channels", "x-audio-encoding")
-PREFLIGHT_SECONDS = 600
+log = logging.getLogger("voxcpm_gateway")
 
 
 def create_app(config: GatewayConfig) -> Starlette:
-    """The ASGI application of a gateway. Raises InvalidArgument for a server that cannot be called.
+    """The ASGI application of a gateway. Raises InvalidArgument for a server that cannot be called,
+    and ValueError for a host or an origin that is none.
 
     `app.state.client` is the client of the server that all requests share, `app.state.gateway` a GatewayState.
     """
@@ -44,21 +46,19 @@ def create_app(config: GatewayConfig) -> Starlette:
         async with client:
             yield
 
-    middleware = [Middleware(ExchangeLog, metrics=metrics), Middleware(OriginCheck, allowed=config.allowed_origins)]
-    if config.allowed_origins:
-        middleware.append(
-            Middleware(
-                CORSMiddleware,
-                allow_origins=config.allowed_origins,
-                allow_methods=["GET", "POST", "DELETE"],
-                allow_headers=["authorization", "content-type", REQUEST_ID],
-                expose_headers=[REQUEST_ID, "retry-after", *AUDIO_HEADERS],
-                max_age=PREFLIGHT_SECONDS,
-            )
+    hosts = frozenset(map(allowed_host, config.allowed_hosts))
+    origins = frozenset(map(allowed_origin, config.allowed_origins))
+    if EVERY in hosts:
+        log.warning(
+            "allowed hosts: *, so pages of every site reach this gateway by DNS rebinding; name its hosts instead"
         )
     app = Starlette(
         routes=[*openai.routes(), *older.routes(), *operation.routes(), *_others(config)],
-        middleware=middleware,
+        middleware=[
+            Middleware(ExchangeLog, metrics=metrics),
+            Middleware(Access, hosts=hosts, origins=origins),
+            Middleware(Addresses),
+        ],
         exception_handlers={HttpError: respond, SpeechError: respond, HTTPException: respond},
         lifespan=lifespan,
     )

@@ -35,6 +35,8 @@ class GatewayConfig:
     """The configuration of a gateway.
 
     voice_aliases: names of voices that callers may use, with the voices that they stand for
+    allowed_hosts: names by which callers may reach the gateway beside its addresses and localhost, such as
+        tts.example; `*.NAME` are those directly below NAME, and `*` all
     allowed_origins: origins of other web pages that may call the gateway, such as https://app.example; `*` for all
     allow_ref_audio_urls: True lets `ref_audio` be the https address of a recording, which the gateway then fetches
     max_body_bytes: largest body of a request
@@ -45,6 +47,7 @@ class GatewayConfig:
 
     server: ServerConnection
     voice_aliases: Mapping[str, str] = field(default_factory=dict[str, str])
+    allowed_hosts: tuple[str, ...] = ()
     allowed_origins: tuple[str, ...] = ()
     allow_ref_audio_urls: bool = False
     max_body_bytes: int = 48 * MIB

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 KEY = "voxcpm_gateway.exchange"
+REQUEST_ID = "x-request-id"
 MAX_REQUEST_ID = 128
 
 
@@ -19,6 +20,7 @@ class Exchange:
     request_id: the caller's, or one made here; the server's log has the same
     route: the address as the routes write it, such as /v1/models/{id}
     code: a word for the reason of an error; empty without one
+    headers: those of the response whatever it is, beside the request id
     first_audio_seconds: from the arrival of the request to the first audio; None without audio
     """
 
@@ -27,6 +29,7 @@ class Exchange:
     status: int = 0
     sent_bytes: int = 0
     code: str = ""
+    headers: dict[str, str] = field(default_factory=dict[str, str])
     first_audio_seconds: float | None = None
     started: float = field(default_factory=time.perf_counter)
 

@@ -1,26 +1,26 @@
-"""The outer layers of the application: the log and the metrics of requests, and the check of origins."""
+"""The outer layers of the application: the log and the metrics of requests, and the ways to write an address."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection
-from urllib.parse import urlsplit
+import re
+from urllib.parse import unquote
 
 from starlette.datastructures import Headers
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from voxcpm_gateway.bodies import ClientGone
-from voxcpm_gateway.errors import HttpError, as_http
-from voxcpm_gateway.exchange import Exchange, usable_request_id
+from voxcpm_gateway.errors import as_http
+from voxcpm_gateway.exchange import REQUEST_ID, Exchange, usable_request_id
 from voxcpm_gateway.metrics import GatewayMetrics
 from voxcpm_gateway.speaking import CLIENT_CLOSED
 from voxcpm_grpc.logs import LogLine
 
 log = logging.getLogger("voxcpm_gateway")
 
-REQUEST_ID = "x-request-id"
+SLASH_AT_END = re.compile(rb"[^/]/\Z")  # one that belongs to the name of a voice comes as %2F
 PROBES = ("/health", "/ready", "/metrics")  # logged at the level debug
 
 
@@ -32,9 +32,15 @@ class ExchangeLog:
         self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
+        match scope["type"]:
+            case "http":
+                await self._request(scope, receive, send)
+            case "websocket":
+                await self._handshake(scope, receive, send)
+            case _:
+                await self._app(scope, receive, send)
+
+    async def _request(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange = Exchange.of(scope)
         given = Headers(scope=scope).get(REQUEST_ID, "")
         if usable_request_id(given):
@@ -42,8 +48,7 @@ class ExchangeLog:
 
         async def counted(message: Message) -> None:
             if message["type"] == "http.response.start":
-                exchange.status = message["status"]
-                message.setdefault("headers", []).append((REQUEST_ID.encode(), exchange.request_id.encode()))
+                _complete(message, exchange)
             elif message["type"] == "http.response.body":
                 exchange.sent_bytes += len(message.get("body", b""))
             await send(message)
@@ -67,6 +72,27 @@ class ExchangeLog:
             level = logging.DEBUG if exchange.route in PROBES else logging.INFO
             log.log(level, _line(scope, exchange))
 
+    async def _handshake(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """An open WebSocket writes a line of its own, so only a refusal has one here."""
+        exchange = Exchange.of(scope)
+
+        async def counted(message: Message) -> None:
+            if message["type"] == "websocket.http.response.start":
+                _complete(message, exchange)
+                self._metrics.began()
+                self._metrics.ended(exchange)
+                log.info(_line(scope, exchange))
+            await send(message)
+
+        await self._app(scope, receive, counted)
+
+
+def _complete(start: Message, exchange: Exchange) -> None:
+    """Add to the start of a response what every response has."""
+    exchange.status = start["status"]
+    headers = exchange.headers | {REQUEST_ID: exchange.request_id}
+    start.setdefault("headers", []).extend((name.encode(), value.encode("latin-1")) for name, value in headers.items())
+
 
 def _route(scope: Scope) -> str:
     """The address as the routes write it; empty for unknown addresses, which are without number."""
@@ -79,7 +105,7 @@ def _line(scope: Scope, exchange: Exchange) -> LogLine:
     return LogLine(
         "http",
         request_id=exchange.request_id,
-        method=scope["method"],
+        method=scope.get("method", "GET"),  # of a handshake
         route=exchange.route,
         status=exchange.status,
         code=exchange.code,
@@ -90,35 +116,21 @@ def _line(scope: Scope, exchange: Exchange) -> LogLine:
     )
 
 
-class OriginCheck:
-    """Refuses requests that browsers send for pages of other origins, unless the origin is allowed.
+class Addresses:
+    """Lets each address answer with a slash at its end, too, and to a request line with the whole URL.
 
-    Without it, any web page could speak and store voices through a gateway that only its visitor can reach.
+    A redirect instead would lose the body of a POST, and the host behind some proxies.
     """
 
-    def __init__(self, app: ASGIApp, allowed: Collection[str]) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._allowed = allowed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] in ("http", "websocket") and not is_allowed(Headers(scope=scope), self._allowed):
-            if scope["type"] == "websocket":
-                await send({"type": "websocket.close", "code": 1008, "reason": "origin not allowed"})
-                return
-            error = HttpError(
-                403,
-                "the origin of this page may not call the gateway; its operator allows it with allowed_origins",
-                code="origin_not_allowed",
-            )
-            Exchange.of(scope).code = error.code or ""
-            await error.response()(scope, receive, send)
-            return
+        if scope["type"] in ("http", "websocket"):
+            raw: bytes = scope.get("raw_path") or scope["path"].encode()
+            if not raw.startswith(b"/") and b"://" in raw:
+                raw = b"/" + raw.partition(b"://")[2].partition(b"/")[2]
+                scope["path"] = unquote(raw)
+            if SLASH_AT_END.search(raw):
+                scope["path"] = scope["path"][:-1]
         await self._app(scope, receive, send)
-
-
-def is_allowed(headers: Headers, allowed: Collection[str]) -> bool:
-    """True for a request without an origin, of the gateway's own pages, or of an origin that is allowed."""
-    origin = headers.get("origin")
-    if origin is None or "*" in allowed or origin in allowed:
-        return True
-    return urlsplit(origin).netloc.lower() == headers.get("host", "").lower()

@@ -21,6 +21,7 @@ STATUSES = {
     "404": "There is no such voice or model.",
     "408": "The request did not arrive in time.",
     "413": "The body is too large.",
+    "421": "The gateway does not have this host; its operator can allow the name.",
     "429": "The server has no capacity; `retry-after` says when to try again.",
     "500": "The server has a fault.",
     "503": "The server is starting, ending or lost; `retry-after` says when to try again.",

@@ -23,6 +23,7 @@ def routes() -> list[BaseRoute]:
         Route("/metrics", metrics, methods=["GET"]),
         Route("/openapi.json", document, methods=["GET"]),
         Route("/docs", page, methods=["GET"]),
+        Route("/docs/openapi.json", document, methods=["GET"]),  # the link of the page at /docs/
     ]
 
 

@@ -26,7 +26,10 @@ BACKLOG = 2048
 MAX_WEBSOCKET_MESSAGE = 20 << 20  # room for two recordings of 6 MiB in base64
 PROBE_SECONDS = 30  # of a connection without a packet, after which the kernel looks for its other end
 PROBES = 4
-CUT_OFF = "ASGI callable returned without completing response."  # how a stream that failed is ended
+EXPECTED = (
+    "ASGI callable returned without completing response.",  # a stream that failed is ended so
+    "ASGI callable returned without completing handshake.",  # a refused WebSocket has had its response
+)
 
 
 class Server(uvicorn.Server):
@@ -113,15 +116,15 @@ async def serve_until_signal(config: GatewayConfig, opened: socket.socket, *sign
 
 
 def quiet() -> None:
-    """Keep uvicorn's lines about connections that the gateway has ended on purpose out of the log."""
+    """Keep uvicorn's lines about what the gateway does on purpose out of the log."""
     logger = logging.getLogger("uvicorn.error")
-    if not any(isinstance(found, _CutOffFilter) for found in logger.filters):
-        logger.addFilter(_CutOffFilter())
+    if not any(isinstance(found, _ExpectedFilter) for found in logger.filters):
+        logger.addFilter(_ExpectedFilter())
 
 
-class _CutOffFilter(logging.Filter):
+class _ExpectedFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
-        return record.msg != CUT_OFF
+        return record.msg not in EXPECTED
 
 
 def timed_protocol(write_seconds: float, head_seconds: float = HEAD_SECONDS) -> type[asyncio.Protocol]:

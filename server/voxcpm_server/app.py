@@ -23,6 +23,7 @@ from voxcpm_grpc.settings.models import models
 from voxcpm_grpc.settings.schema import Settings
 from voxcpm_server import http
 from voxcpm_server.auth.authenticator import Authenticator
+from voxcpm_server.auth.certificate_names import certificate_names
 from voxcpm_server.pools import found_models, joined, local_model, process_pools, ray_pools
 from voxcpm_server.rpc.admin import AdminServer
 from voxcpm_server.rpc.call import AdmissionGate
@@ -147,7 +148,9 @@ async def running_server(
             sockets = SocketFolder()
             stack.callback(sockets.close)
             local = f"unix:{sockets.path / 'grpc'}"
-            web = http.served(settings.http, local, settings.log, shared=settings.fronts_share_port)
+            names = certificate_names(settings.tls.cert) if settings.tls.cert else ()
+            allowing = settings.http.model_copy(update={"allowed_hosts": (*settings.http.allowed_hosts, *names)})
+            web = http.served(allowing, local, settings.log, shared=settings.fronts_share_port)
             http_address = await stack.enter_async_context(web)
             log.info("HTTP is at http://%s", http_address)
         address = ""

@@ -94,6 +94,7 @@ def _run(settings: HttpSettings, target: str, log_options: LogOptions, opened: s
     config = GatewayConfig(
         server=ServerConnection(target=target, timeout=settings.timeout_seconds),
         voice_aliases=settings.aliases,
+        allowed_hosts=settings.allowed_hosts,
         allowed_origins=settings.allowed_origins,
         allow_ref_audio_urls=settings.allow_ref_audio_urls,
     )

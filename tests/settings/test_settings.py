@@ -68,6 +68,13 @@ def test_the_longest_silence_covers_three_heartbeats():
     assert load(["--supervision.silence-seconds", "0.75"]).supervision.silence_seconds == 0.75
 
 
+def test_hosts_and_origins_have_the_form_in_which_browsers_send_them():
+    argv = ["--http.allowed-hosts=TTS.Example.,*.Apps.example", "--http.allowed-origins=HTTPS://App.example:443/,*"]
+    http = load(argv, {}).http
+    assert http.allowed_hosts == ("tts.example", "*.apps.example")
+    assert http.allowed_origins == ("https://app.example", "*")
+
+
 def test_an_empty_value_restores_the_default(tmp_path):
     path = write(tmp_path, 'listen = "a:1"\n[engine]\nmax_slots = 3\n')
     settings = load(["--config", path, "--engine.max-slots="], {"VOXCPM_LISTEN": ""})
@@ -121,6 +128,19 @@ def test_an_unknown_key_is_named_with_its_nearest_neighbour(tmp_path, argv, env,
         (["--limits.max-lead-seconds", "inf"], {}, "", ["limits.max_lead_seconds", "'inf'", "less than or equal to"]),
         (["--devices", "0,gpu"], {}, "", ["devices", "'0,gpu'", "flag --devices", "cpu:N"]),
         (["--devices", "cpu:0"], {}, "", ["devices", "'cpu:0'", "cpu:N"]),
+        (
+            ["--http.allowed-hosts", "a,http://tts.example"],
+            {},
+            "",
+            ["http.allowed_hosts", "'http://tts.example' is not"],
+        ),
+        ([], {"VOXCPM_HTTP__ALLOWED_HOSTS": "tts.example:8000"}, "", ["HTTP__ALLOWED_HOSTS", "without scheme, port"]),
+        ([], {}, '[http]\nallowed_hosts = ["tts.example/v1"]', ["settings.toml", "scheme, port and path, such as"]),
+        (["--http.allowed-hosts", "a,,b"], {}, "", ["'' is not the name of a host", "* for all"]),
+        (["--http.allowed-hosts", "tüte.example"], {}, "", [r"'t\xfcte.example' is not", "xn--"]),
+        (["--http.allowed-origins", "app.example"], {}, "", ["'app.example' is not the origin", "https://app.example"]),
+        (["--http.allowed-origins", "https://a.example/b"], {}, "", ["http.allowed_origins", "scheme and host"]),
+        ([], {"VOXCPM_HTTP__ALLOWED_ORIGINS": "null"}, "", ["'null' is not the origin", "* for all"]),
         (["--model"], {}, "", ["--model needs a value"]),
         (["--model", "--listen", "x:1"], {}, "", ["--model needs a value"]),
         (["serve"], {}, "", ["unexpected argument 'serve'"]),

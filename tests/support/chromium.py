@@ -23,7 +23,7 @@ FONTS = """<?xml version="1.0"?><!DOCTYPE fontconfig SYSTEM "fonts.dtd">
 
 @contextmanager
 def chromium(folder: Path, microphone: Path) -> Iterator[Chrome]:
-    """Run Chromium. Its microphone plays a WAV file, and pages may use it.
+    """Run Chromium. Its microphone plays a WAV file, and pages may use it. All names below `example` are this host.
 
     folder: for its profile
     """
@@ -49,6 +49,8 @@ def chromium(folder: Path, microphone: Path) -> Iterator[Chrome]:
         "--use-fake-device-for-media-stream",
         f"--use-file-for-fake-audio-capture={microphone}",
         f"--user-data-dir={folder / 'profile'}",
+        "--host-resolver-rules=MAP *.example 127.0.0.1",
+        "--ignore-certificate-errors",
     ):
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
@@ -75,7 +77,7 @@ class Page:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.command("Emulation.setEmulatedMedia", features=[scheme])
         driver.get_log("browser")
-        driver.get(f"http://{address}/")
+        driver.get(f"{address if '://' in address else f'http://{address}'}/")
 
     def command(self, name: str, **arguments: Any) -> Any:
         """A command of the DevTools protocol."""

@@ -10,6 +10,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
     "errors": (),
     "control_characters": (),
     "v1": (),
+    "web_names": (),
     "peekable_queue": (),
     "loop_thread": (),
     "logs": (),
@@ -22,7 +23,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
     "hub_bars": ("progress",),
     "hub": ("hub_bars", "hub_errors", "file_digest", "progress", "errors"),
     "checkpoint": ("hub", "hub_bars", "file_digest", "errors"),
-    "settings": ("logs", "errors"),
+    "settings": ("logs", "web_names", "errors"),
     "audio": ("logs", "errors"),
     "kernels.cuda": (),
     "kernels": ("kernels.cuda", "progress"),
@@ -73,9 +74,9 @@ RULES: Mapping[str, tuple[str, ...]] = {
     "library": ("pool", "loop_thread", "audio", "checkpoint", "request", "settings", "errors"),
     "voxcpm_grpc": ("library", "errors"),
     "voxcpm_client": ("v1", "loop_thread", "audio", "control_characters", "errors"),
-    "voxcpm_gateway": ("voxcpm_client", "logs", "errors"),
+    "voxcpm_gateway": ("voxcpm_client", "logs", "web_names", "errors"),
     "voxcpm_server.signals": ("errors",),
-    "voxcpm_server.auth": ("settings", "errors"),
+    "voxcpm_server.auth": ("settings", "web_names", "errors"),
     "voxcpm_server.text": ("ipc", "logs", "errors"),
     "voxcpm_server.wire": (
         "voxcpm_server.text",
@@ -195,6 +196,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
         "lexicon",
         "progress",
         "control_characters",
+        "web_names",
         "errors",
     ),
     "tools": ("settings",),
@@ -307,7 +309,7 @@ FOREIGN: Mapping[str, tuple[str, ...]] = {  # the only rows that may import thes
 # Not part of every installation, so imported in the function that needs them.
 LAZY = {
     *("av", "huggingface_hub", "inflect", "jwt", "opentelemetry", "prometheus_client", "ray", "regex", "sounddevice"),
-    "wetext",
+    *("cryptography", "wetext"),
 }
 LAZY_IN_CLIENT = ("voxcpm_gateway", "voxcpm_server", "settings.sources", "checkpoint", "hub")
 NEEDS_PACKAGES = ("figure", "figures", "__main__")  # names of files that need matplotlib, or run a command

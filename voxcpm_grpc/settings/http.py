@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from voxcpm_grpc.settings.operation import OwnPort
 from voxcpm_grpc.settings.types import Seconds
+from voxcpm_grpc.web_names import allowed_host, allowed_origin
 
 
 class HttpSettings(OwnPort):
@@ -24,6 +25,12 @@ class HttpSettings(OwnPort):
         default=(),
         description="names by which callers of HTTP may ask for voices, such as alloy=slt,nova=ref_...; OpenAI's names "
         "without an alias stand for the presets of the model",
+    )
+    allowed_hosts: tuple[str, ...] = Field(
+        default=(),
+        description="names by which callers may reach HTTP, such as tts.example, beside its IP addresses, localhost "
+        "and the names of tls.cert; *.example.com for all directly below example.com; * for all names, which lets "
+        "pages of any site in by DNS rebinding",
     )
     allowed_origins: tuple[str, ...] = Field(
         default=(),
@@ -42,7 +49,24 @@ class HttpSettings(OwnPort):
             raise PydanticCustomError("voice_aliases", "each must be NAME=VOICE, such as alloy=slt")
         return aliases
 
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _hosts(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
+        return _checked(hosts, allowed_host)
+
+    @field_validator("allowed_origins")
+    @classmethod
+    def _origins(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
+        return _checked(origins, allowed_origin)
+
     @property
     def aliases(self) -> Mapping[str, str]:
         """The voices by the names of callers."""
         return {name: voice for name, _, voice in (alias.partition("=") for alias in self.voice_aliases)}
+
+
+def _checked(given: tuple[str, ...], check: Callable[[str], str]) -> tuple[str, ...]:
+    try:
+        return tuple(map(check, given))
+    except ValueError as error:
+        raise PydanticCustomError("web_name", "{reason}", {"reason": str(error)}) from None

@@ -15,7 +15,7 @@ SPEECH = {"input": "Hello there, this is a long text. " * 20, "response_format":
 async def sent(gateway, body: bytes, *headers: str, path: str = "/v1/audio/speech", method: str = "POST"):
     """A connection on which a request was sent."""
     reader, writer = await asyncio.open_connection(*gateway.address)
-    lines = [f"{method} {path} HTTP/1.1", "Host: x", "Content-Type: application/json", *headers]
+    lines = [f"{method} {path} HTTP/1.1", "Host: localhost", "Content-Type: application/json", *headers]
     if not any(header.startswith(("Content-Length", "Transfer-Encoding")) for header in headers):
         lines.append(f"Content-Length: {len(body)}")
     writer.write("\r\n".join([*lines, "", ""]).encode() + body)
@@ -74,7 +74,7 @@ async def test_a_client_that_reads_nothing_is_cut_off(served, serve_gateway):
 async def test_half_a_request_is_closed_and_a_whole_one_is_not(served, serve_gateway, monkeypatch):
     monkeypatch.setattr(serving.timed_protocol, "__defaults__", (0.2,))
     async with serve_gateway(served.address) as gateway:
-        for start in (b"", b"POST /v1/audio/speech HTTP/1.1\r\nHost: x\r\n"):
+        for start in (b"", b"POST /v1/audio/speech HTTP/1.1\r\nHost: localhost\r\n"):
             reader, writer = await asyncio.open_connection(*gateway.address)
             writer.write(start)
             assert await reader.read() == b""

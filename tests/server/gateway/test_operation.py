@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from click.testing import CliRunner
 
 from voxcpm_client.cli import main
@@ -54,8 +55,27 @@ async def test_the_page_of_the_routes_needs_no_other_resource(gateway):
 def test_the_command_describes_its_options():
     result = CliRunner().invoke(main, ["gateway", "--help"])
     assert result.exit_code == 0
-    for option in ("--target", "--listen", "--tls", "--voice-alias", "--allowed-origin", "--allow-ref-audio-urls"):
+    options = ("--target", "--listen", "--tls", "--voice-alias", "--allow-ref-audio-urls")
+    for option in (*options, "--allowed-host", "--allowed-origin"):
         assert option in result.output
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "remedy"),
+    [
+        ("--allowed-host", "https://tts.example", "without scheme, port and path, such as tts.example"),
+        ("--allowed-host", "tts.example:443", "without scheme, port and path"),
+        ("--allowed-host", "tts.example/", "without scheme, port and path"),
+        ("--allowed-host", "", "such as tts.example"),
+        ("--allowed-origin", "tts.example", "such as https://app.example"),
+        ("--allowed-origin", "null", "* for all"),
+    ],
+)
+def test_the_command_refuses_a_host_and_an_origin_that_are_none(option, value, remedy):
+    result = CliRunner().invoke(main, ["gateway", "--listen", "nowhere", option, "*", option, value])
+    assert result.exit_code == 2
+    assert f"Invalid value for '{option}': {value!r} is not" in result.output
+    assert remedy in " ".join(result.output.split())
 
 
 def test_the_command_refuses_an_address_that_it_cannot_use():

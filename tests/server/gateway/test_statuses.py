@@ -102,11 +102,61 @@ async def test_each_caller_has_the_identity_of_its_key(tmp_path, serve_front, se
         assert (spoken.status_code, other.status_code) == (200, 404)
 
 
-@pytest.mark.parametrize("value", ["Basic dXNlcjpwYXNz", "Bearer \xe4", "voxcpm_key"])
-async def test_a_header_that_is_no_bearer_is_401(gateway, value):
-    response = await gateway.http.get("/v1/models", headers=[(b"authorization", value.encode("latin-1"))])
+NO_KEYS = [
+    ["Basic dXNlcjpwYXNz"],  # as browsers send it to a proxy that asked for it, and also pass on
+    ['Digest username="ada", realm="site", nonce="1", uri="/", response="2"'],
+    ["Negotiate YII="],
+    [""],
+    ["Bearer"],
+    ["Bearer \xe4"],
+    ["Bearer a\tb"],
+    ["Bearer sk-one", "Bearer sk-two"],
+    ["Basic dXNlcjpwYXNz", "Bearer sk-none"],
+    ["voxcpm_key"],
+]
+
+
+@pytest.mark.parametrize("values", NO_KEYS, ids=str)
+async def test_an_authorization_that_is_no_key_is_ignored_where_no_key_is_needed(gateway, values):
+    headers = [(b"authorization", value.encode("latin-1")) for value in values]
+    assert (await gateway.http.get("/v1/models", headers=headers)).status_code == 200
+    spoken = await gateway.http.post("/v1/audio/speech", json={"input": "Hello."}, headers=headers)
+    assert spoken.status_code == 200
+
+
+@pytest.fixture
+async def guarded(tmp_path, serve_front, serve_gateway):
+    """A gateway before a server with keys, and one of them."""
+    file = tmp_path / "keys.toml"
+    key = await asyncio.to_thread(create, "ada", file)
+    async with (
+        serve_front(server={"auth": {"keys": file}}) as served,
+        serve_gateway(served.address) as gateway,
+    ):
+        yield gateway, key
+
+
+@pytest.mark.parametrize("values", NO_KEYS, ids=str)
+async def test_an_authorization_that_is_no_key_is_401_where_one_is_needed(guarded, values):
+    gateway, _ = guarded
+    headers = [(b"authorization", value.encode("latin-1")) for value in values]
+    response = await gateway.http.get("/v1/models", headers=headers)
     assert response.status_code == 401
-    assert "Bearer KEY" in response.json()["error"]["message"]
+    message = response.json()["error"]["message"]
+    if any(value.strip().lower().startswith("bearer ") and value.split()[1:] for value in values):
+        assert "not valid" in message
+    else:
+        assert "`authorization: Bearer KEY`" in message
+
+
+async def test_a_key_counts_beside_the_authorization_of_another_scheme(guarded):
+    gateway, key = guarded
+    both = [("authorization", "Basic dXNlcjpwYXNz"), ("authorization", f"bearer  {key}")]
+    assert (await gateway.http.get("/v1/models", headers=both)).status_code == 200
+    twice = [("authorization", f"Bearer {key}")] * 2
+    assert (await gateway.http.get("/v1/models", headers=twice)).status_code == 200
+    two = [*twice, ("authorization", "Bearer sk-none")]
+    assert (await gateway.http.get("/v1/models", headers=two)).status_code == 401
 
 
 @pytest.mark.parametrize(

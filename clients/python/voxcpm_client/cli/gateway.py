@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import signal
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -14,6 +15,7 @@ from voxcpm_client.cli.connect import connection_options, labels
 from voxcpm_client.cli.serve import import_or_explain
 from voxcpm_client.target import parse
 from voxcpm_grpc.errors import StartupError
+from voxcpm_grpc.web_names import allowed_host, allowed_origin
 
 log = logging.getLogger("voxcpm_gateway")
 
@@ -44,6 +46,18 @@ def _timeouts(command: Any) -> Any:
     return connection_options(timeout(retries(command)), without=("timeout", "retry_seconds"))
 
 
+def _each(check: Callable[[str], str]) -> Callable[..., tuple[str, ...]]:
+    """A click callback that checks each value of an option with a function that raises ValueError."""
+
+    def checked(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+        try:
+            return tuple(map(check, values))
+        except ValueError as error:
+            raise click.BadParameter(str(error), ctx=context, param=parameter) from None
+
+    return checked
+
+
 @click.command()
 @click.option(
     "--listen", default="127.0.0.1:8000", show_default=True, metavar="HOST:PORT", help="Address to serve HTTP on."
@@ -58,9 +72,20 @@ def _timeouts(command: Any) -> Any:
     "for the presets of the model.",
 )
 @click.option(
+    "--allowed-host",
+    "allowed_hosts",
+    multiple=True,
+    callback=_each(allowed_host),
+    metavar="NAME",
+    help="Name by which callers may reach the gateway, such as tts.example, beside its IP addresses and localhost; "
+    "*.example.com for all directly below example.com; * for all names, which lets pages of any site in by DNS "
+    "rebinding. Can be repeated.",
+)
+@click.option(
     "--allowed-origin",
     "allowed_origins",
     multiple=True,
+    callback=_each(allowed_origin),
     metavar="ORIGIN",
     help="Web pages of another origin that may call, such as https://app.example; * for all. Can be repeated.",
 )
@@ -73,6 +98,7 @@ def _timeouts(command: Any) -> Any:
 def gateway(
     listen: str,
     voice_aliases: dict[str, str],
+    allowed_hosts: tuple[str, ...],
     allowed_origins: tuple[str, ...],
     allow_ref_audio_urls: bool,
     log_level: str,
@@ -91,6 +117,7 @@ def gateway(
     made = config.GatewayConfig(
         server=config.ServerConnection(**server),
         voice_aliases=voice_aliases,
+        allowed_hosts=allowed_hosts,
         allowed_origins=allowed_origins,
         allow_ref_audio_urls=allow_ref_audio_urls,
     )
