@@ -12,7 +12,9 @@ from collections import deque
 from contextlib import suppress
 from typing import Any
 
-from starlette.routing import BaseRoute, WebSocketRoute
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from voxcpm_client import AsyncSession, Cancelled, SpeechError
@@ -21,6 +23,7 @@ from voxcpm_gateway.config import GatewayConfig
 from voxcpm_gateway.credentials import caller_client
 from voxcpm_gateway.errors import HttpError, as_http
 from voxcpm_gateway.exchange import Exchange
+from voxcpm_gateway.handshake import refusal
 from voxcpm_gateway.state import GatewayState
 from voxcpm_gateway.websocket_messages import Config, Message
 from voxcpm_grpc.logs import LogLine
@@ -43,7 +46,14 @@ def routes(config: GatewayConfig) -> list[BaseRoute]:
         await websocket.accept()
         await _Socket(websocket, config).run()
 
-    return [WebSocketRoute(PATH, stream)]
+    return [WebSocketRoute(PATH, stream), Route(PATH, _refuse, methods=["GET"])]
+
+
+async def _refuse(request: Request) -> Response:
+    """Answer a request of the address that does not open a WebSocket."""
+    error = refusal(request.scope)
+    assert error is not None  # otherwise the connection would be a WebSocket
+    raise error
 
 
 class _Socket:
