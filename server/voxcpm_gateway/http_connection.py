@@ -147,8 +147,20 @@ class HttpConnection(H11Protocol):
                 return
             self.cycle.disconnected = True
             self.cycle.message_event.set()
-        scope: Any = {"type": "http", "http_version": "1.1", "method": "", "path": "", "client": self.client}
-        self.scope = scope | {"headers": [CLOSE_HEADER]}
+        self.scope = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": "1.1",
+            "method": "",
+            "scheme": "http",
+            "path": "",
+            "raw_path": b"",
+            "query_string": b"",
+            "root_path": self.root_path,
+            "headers": [CLOSE_HEADER],
+            "client": self.client,
+            "server": self.server,
+        }
         self.cycle = RequestResponseCycle(
             scope=self.scope,
             conn=self.conn,

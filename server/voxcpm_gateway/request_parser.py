@@ -12,7 +12,7 @@ from voxcpm_gateway.errors import HttpError
 MAX_HEAD = 64 << 10  # bytes; room for a key of 32 KiB
 MAX_HEADERS = 128
 MAX_TARGET = 8 << 10  # bytes
-MAX_METHOD = 32  # bytes before the target in the first line of a request
+MAX_FRAME = 32  # bytes around the target in the first line of a request
 MAX_REASON = 200
 VERSIONS = (b"1.0", b"1.1")
 ABSOLUTE = re.compile(rb"https?://[^/?]*(.*)", re.IGNORECASE)
@@ -60,9 +60,7 @@ class RequestParser(h11.Connection):
         if error.error_status_hint == 431:
             return _long_target() if _is_long_line(self.trailing_data[0]) else _long_head()
         if self.trailing_data[1]:
-            return HttpError(
-                400, "the client ended the connection before its request was complete", code="invalid_http"
-            )
+            return HttpError(400, "the connection ended before the request was complete", code="invalid_http")
         reason = str(error)[:MAX_REASON]
         if error.error_status_hint == 501:
             return HttpError(501, f"the request cannot be read: {reason}", code="unsupported_transfer_encoding")
@@ -101,8 +99,9 @@ def _relative(request: h11.Request) -> h11.Request:
 
 
 def _is_long_line(data: bytes) -> bool:
-    """True if the first line of a head, which is not complete, has a target that is too long."""
-    return len(data) > MAX_TARGET + MAX_METHOD and b"\n" not in data[: MAX_TARGET + MAX_METHOD]
+    """True if the first line of a head is not complete, and is longer than one with a target of MAX_TARGET."""
+    start = data[: MAX_TARGET + MAX_FRAME + 1]
+    return len(start) > MAX_TARGET + MAX_FRAME and b"\n" not in start
 
 
 def _long_target() -> HttpError:

@@ -70,6 +70,15 @@ class RawConnection:
                 case _:
                     pass
 
+    async def until(self, mark: bytes) -> bytes:
+        """All that arrives to a mark, and perhaps a little more. Raises AssertionError if the connection ends first."""
+        found, self._waiting = self._waiting, b""
+        while mark not in found:
+            data = await asyncio.wait_for(self.reader.read(65536), HANG_SECONDS)
+            assert data, found[-1000:]
+            found += data
+        return found
+
     async def rest(self) -> bytes:
         """All that arrives to the end of the connection."""
         return self._waiting + await asyncio.wait_for(self.reader.read(), HANG_SECONDS)
