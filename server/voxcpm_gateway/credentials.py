@@ -10,11 +10,15 @@ from voxcpm_gateway.errors import HttpError
 SCHEME = "bearer"
 
 
-def caller_metadata(connection: HTTPConnection) -> dict[str, str]:
+def caller_metadata(connection: HTTPConnection, key: str = "") -> dict[str, str]:
     """The gRPC metadata that identify the caller of an HTTP connection: its header `authorization: Bearer`, if any.
 
     Raises HttpError for another scheme, and for characters that a header cannot have.
+
+    key: a key that the caller gave elsewhere, which precedes that of the header; empty for none
     """
+    if key:
+        return {"authorization": f"Bearer {key}"}
     found = connection.headers.getlist("authorization")
     if not found:
         return {}
@@ -27,8 +31,8 @@ def caller_metadata(connection: HTTPConnection) -> dict[str, str]:
     return {"authorization": f"Bearer {credential}"} if credential else {}
 
 
-def caller_client(connection: HTTPConnection) -> AsyncClient:
+def caller_client(connection: HTTPConnection, key: str = "") -> AsyncClient:
     """The client of the gateway with the credentials of the caller. It needs no closing. Raises HttpError."""
     client: AsyncClient = connection.app.state.client
-    metadata = caller_metadata(connection)
+    metadata = caller_metadata(connection, key)
     return client.with_metadata(metadata) if metadata else client

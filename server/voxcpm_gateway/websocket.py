@@ -91,17 +91,18 @@ class _Socket:
             self._log()
 
     async def _receive_config(self) -> Config:
+        """The first message. No more of it is parsed than shows its key, before the server has accepted the caller."""
         try:
             async with asyncio.timeout(self._config.read_seconds):
-                return messages.config(await self._receive(MAX_CONFIG_CHARS))
+                text = await self._receive_text(MAX_CONFIG_CHARS)
         except TimeoutError:
             seconds = self._config.read_seconds
             raise HttpError(408, f"no config arrived within {seconds:g} s; send it as the first message") from None
+        await GatewayState.of(self._websocket).check_caller(self._websocket, messages.key_of(text))
+        return messages.config(messages.parse(text))
 
     async def _stream(self, config: Config) -> None:
-        state, client = GatewayState.of(self._websocket), caller_client(self._websocket)
-        if config.key:
-            client = client.with_metadata({"authorization": f"Bearer {config.key}"})
+        state, client = GatewayState.of(self._websocket), caller_client(self._websocket, config.key)
         options = {"timeout": None, "request_id": self._exchange.request_id, **config.options}
         if (name := options.get("voice", "")) in state.voices:
             needed, model = state.voices.needs_presets(name), options.get("model") or ""
@@ -126,6 +127,9 @@ class _Socket:
     # ---- from the caller
 
     async def _receive(self, most: int) -> Message:
+        return messages.parse(await self._receive_text(most))
+
+    async def _receive_text(self, most: int) -> str:
         event = await self._websocket.receive()
         if event["type"] == "websocket.disconnect":
             raise WebSocketDisconnect(event.get("code", 1005))
@@ -134,7 +138,7 @@ class _Socket:
             raise HttpError(400, "the message is binary; messages to the gateway are text with JSON")
         if len(text) > most:
             raise HttpError(413, f"the message has {len(text)} characters; the limit is {most}")
-        return messages.parse(text)
+        return text
 
     async def _read(self, session: AsyncSession) -> None:
         """Handle the messages of the caller. Interrupts overtake text that waits, so nothing here waits for room."""
