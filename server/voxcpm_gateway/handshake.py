@@ -26,12 +26,7 @@ def refusal(scope: Mapping[str, Any]) -> HttpError | None:
     protocol = ServerProtocol(extensions=[ServerPerMessageDeflateFactory()])
     opens = protocol.accept(request).status_code == 101
     if scope["method"] != "GET" or isinstance(protocol.handshake_exc, InvalidUpgrade):
-        return HttpError(
-            426,
-            "this address is a WebSocket; open it with a WebSocket client, at ws:// instead of http://",
-            code="upgrade_required",
-            headers=UPGRADE,
-        )
+        return no_handshake()
     versions = request.headers.get_all("sec-websocket-version")
     if versions != [VERSION] or scope["http_version"] != "1.1":
         return HttpError(
@@ -52,6 +47,15 @@ def refusal(scope: Mapping[str, Any]) -> HttpError | None:
         f"the WebSocket handshake is not valid: {str(protocol.handshake_exc)[:200]}",
         code="invalid_handshake",
         headers=CLOSED,
+    )
+
+
+def no_handshake() -> HttpError:
+    return HttpError(
+        426,
+        "this address is a WebSocket; open it with a WebSocket client, at ws:// instead of http://",
+        code="upgrade_required",
+        headers=UPGRADE,
     )
 
 

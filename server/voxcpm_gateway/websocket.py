@@ -23,7 +23,7 @@ from voxcpm_gateway.config import GatewayConfig
 from voxcpm_gateway.credentials import caller_client
 from voxcpm_gateway.errors import HttpError, as_http
 from voxcpm_gateway.exchange import Exchange
-from voxcpm_gateway.handshake import refusal
+from voxcpm_gateway.handshake import no_handshake, refusal
 from voxcpm_gateway.state import GatewayState
 from voxcpm_gateway.websocket_messages import Config, Message
 from voxcpm_grpc.logs import LogLine
@@ -51,9 +51,7 @@ def routes(config: GatewayConfig) -> list[BaseRoute]:
 
 async def _refuse(request: Request) -> Response:
     """Answer a request of the address that does not open a WebSocket."""
-    error = refusal(request.scope)
-    assert error is not None  # otherwise the connection would be a WebSocket
-    raise error
+    raise refusal(request.scope) or no_handshake()
 
 
 class _Socket:
