@@ -162,7 +162,7 @@ SUITES = (
         "what clients and hosts of the field do: upgrades, proxies, rebinding, odd bodies, long tokens, forks",
         12,
         extras=("http",),
-        pypi=("openai>=3",),
+        pypi=("httptools>=0.6.3", "openai>=3"),  # uvicorn's other parser, which must stay without effect
         npm=("openai@7",),
         debian=("caddy", "curl", "nginx", "default-jdk-headless"),
     ),

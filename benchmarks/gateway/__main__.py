@@ -80,7 +80,7 @@ def main() -> None:
         rows = measure(options, target, ("127.0.0.1", port))
     table = {
         "command": command(),
-        "versions": versions("grpcio", "protobuf", "uvloop", "starlette", "uvicorn", "httptools"),
+        "versions": versions("grpcio", "protobuf", "uvloop", "starlette", "uvicorn"),
         "model": options.model,
         "rounds": options.rounds,
         "rows": [asdict(one) for one in rows],

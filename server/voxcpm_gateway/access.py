@@ -63,7 +63,7 @@ class Access:
         may_lack = scope.get("http_version") == "1.0"  # which no browser speaks
         if len(given) > 1 or not (given or may_lack):
             raise HttpError(400, f"the request has {len(given)} headers Host; send one", code="invalid_host")
-        for one in (*given, *_target_authority(scope)):
+        for one in given:
             if not self._is_ours(one):
                 raise HttpError(
                     421,
@@ -133,12 +133,6 @@ def _preflight(headers: Headers) -> Response:
     if headers.get("access-control-request-private-network") == "true":
         found["access-control-allow-private-network"] = "true"
     return PlainTextResponse("", headers=found)
-
-
-def _target_authority(scope: Scope) -> list[str]:
-    """The host of a request line such as `GET http://HOST/ HTTP/1.1`, which counts more than the header."""
-    scheme, mark, rest = (scope.get("raw_path") or b"").decode("latin-1").partition("://")
-    return [rest.partition("/")[0]] if mark and "/" not in scheme else []
 
 
 def _shown(text: str) -> str:

@@ -41,6 +41,8 @@ class GatewayConfig:
     allow_ref_audio_urls: True lets `ref_audio` be the https address of a recording, which the gateway then fetches
     max_body_bytes: largest body of a request
     max_bodies_bytes: bytes of all bodies that are in memory at the same time
+    head_seconds: longest time from the first byte of a request, or from the connection, to the end of its headers
+    max_waiting: connections that have not sent a whole request; 0 for as many as there is room for
     read_seconds: longest pause of a client that sends a request
     write_seconds: longest time for which a client may leave the response unread
     """
@@ -52,5 +54,7 @@ class GatewayConfig:
     allow_ref_audio_urls: bool = False
     max_body_bytes: int = 48 * MIB
     max_bodies_bytes: int = 256 * MIB
+    head_seconds: float = 30.0
+    max_waiting: int = 0
     read_seconds: float = 30.0
     write_seconds: float = 300.0

@@ -12,20 +12,24 @@ SCHEME = "bearer"
 NOT_PRINTABLE = re.compile("[^ -~]")
 
 
-def caller_metadata(connection: HTTPConnection) -> dict[str, str]:
+def caller_metadata(connection: HTTPConnection, key: str = "") -> dict[str, str]:
     """The gRPC metadata that identify the caller of an HTTP connection: its header `authorization: Bearer`, if any.
 
     Headers of other schemes are for others, such as a proxy in front. Only the server knows if it needs a key, so that
     it gets what can be no key, too: several keys as one, and other characters than printable ASCII as `?`.
+
+    key: a key that the caller gave elsewhere, which precedes that of the header; empty for none
     """
+    if key:
+        return {"authorization": f"Bearer {key}"}
     headers = (header.strip().partition(" ") for header in connection.headers.getlist("authorization"))
     found = dict.fromkeys(credential.strip() for scheme, _, credential in headers if scheme.lower() == SCHEME)
     credential = NOT_PRINTABLE.sub("?", ", ".join(filter(None, found)))
     return {"authorization": f"Bearer {credential}"} if credential else {}
 
 
-def caller_client(connection: HTTPConnection) -> AsyncClient:
+def caller_client(connection: HTTPConnection, key: str = "") -> AsyncClient:
     """The client of the gateway with the credentials of the caller. It needs no closing."""
     client: AsyncClient = connection.app.state.client
-    metadata = caller_metadata(connection)
+    metadata = caller_metadata(connection, key)
     return client.with_metadata(metadata) if metadata else client

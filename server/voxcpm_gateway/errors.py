@@ -9,6 +9,7 @@ from typing import Any
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse
+from starlette.routing import Match, Route
 
 from voxcpm_client import SpeechError
 from voxcpm_gateway.exchange import Exchange
@@ -63,6 +64,7 @@ class HttpError(Exception):
     param: the field of the request at fault, None if there is none
     code: a word for programs; None for that of the status
     retry_after: seconds after which the caller may try again
+    headers: more headers of the response
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class HttpError(Exception):
         param: str | None = None,
         code: str | None = None,
         retry_after: float | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -80,6 +83,7 @@ class HttpError(Exception):
         self.param = param
         self.code = code or CODES.get(status)
         self.retry_after = retry_after
+        self.headers = headers or {}
 
     @property
     def body(self) -> dict[str, Any]:
@@ -92,7 +96,7 @@ class HttpError(Exception):
         return {"message": self.message, "type": kind, "param": self.param, "code": self.code}
 
     def response(self) -> JSONResponse:
-        headers: dict[str, str] = {}
+        headers = dict(self.headers)
         if self.status in (429, 503) and not (self.retry_after is not None and math.isinf(self.retry_after)):
             headers["retry-after"] = str(max(RETRY_SECONDS, math.ceil(self.retry_after or 0)))
         if self.status == 401:
@@ -124,8 +128,17 @@ def _prefixes(path: str) -> list[str]:
 async def respond(request: Request, error: Exception) -> JSONResponse:
     """The response to an error that a route raised, for Starlette."""
     found = as_http(error)
+    if found.status == 405:
+        found.headers = {"allow": ", ".join(sorted(_methods(request)))}
     Exchange.of(request.scope).code = found.code or ""
     return found.response()
+
+
+def _methods(request: Request) -> set[str]:
+    """The methods of an address, which may be those of several routes."""
+    routes = [route for route in request.app.routes if isinstance(route, Route)]
+    matching = [route for route in routes if route.matches(request.scope)[0] is not Match.NONE]
+    return {method for route in matching for method in route.methods or ()}
 
 
 def as_http(error: Exception) -> HttpError:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from urllib.parse import unquote
 
 from starlette.datastructures import Headers
 from starlette.routing import Route
@@ -117,7 +116,7 @@ def _line(scope: Scope, exchange: Exchange) -> LogLine:
 
 
 class Addresses:
-    """Lets each address answer with a slash at its end, too, and to a request line with the whole URL.
+    """Lets each address answer with a slash at its end, too.
 
     A redirect instead would lose the body of a POST, and the host behind some proxies.
     """
@@ -128,9 +127,6 @@ class Addresses:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] in ("http", "websocket"):
             raw: bytes = scope.get("raw_path") or scope["path"].encode()
-            if not raw.startswith(b"/") and b"://" in raw:
-                raw = b"/" + raw.partition(b"://")[2].partition(b"/")[2]
-                scope["path"] = unquote(raw)
             if SLASH_AT_END.search(raw):
                 scope["path"] = scope["path"][:-1]
         await self._app(scope, receive, send)

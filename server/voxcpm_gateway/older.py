@@ -104,7 +104,7 @@ async def generate_blocking_wav(request: Request) -> Response:
 
 async def _generate(request: Request, form: Form, encoding: str | None) -> Response:
     state, client = GatewayState.of(request), caller_client(request)
-    async with state.bodies.limited(request) as limited:
+    async with state.body_of(request) as limited:
         fields = GENERATE_FIELDS if encoding is None else GENERATE_FIELDS[:-1]
         values = checked(await read_json(limited), fields)
         if not values["target_text"].strip():
@@ -178,7 +178,7 @@ async def _source(values: Mapping[str, Any], name: str, client: AsyncClient, sta
 
 async def encode_latents(request: Request) -> Response:
     state, client = GatewayState.of(request), caller_client(request)
-    async with state.bodies.limited(request) as limited:
+    async with state.body_of(request) as limited:
         values = checked(await read_json(limited), ENCODE_FIELDS)
         audio = await from_base64(values["wav_base64"], "wav_base64")
         work = client.encode_latents(audio, role=values.get("role", "prompt"))
@@ -204,7 +204,7 @@ async def add_hifi(request: Request) -> Response:
 
 async def _add(request: Request, folder: str, fields: tuple[Field, ...]) -> Response:
     state, client = GatewayState.of(request), caller_client(request)
-    async with state.bodies.limited(request) as limited:
+    async with state.body_of(request) as limited:
         values = checked(await read_json(limited), fields)
         audio = await from_base64(values["wav_base64"], "wav_base64")
         options: dict[str, Any] = {"request_id": Exchange.of(request.scope).request_id}

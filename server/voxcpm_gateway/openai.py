@@ -55,7 +55,7 @@ def routes() -> list[BaseRoute]:
 
 async def speak(request: Request) -> Response:
     state, client = GatewayState.of(request), caller_client(request)
-    async with state.bodies.limited(request) as limited:
+    async with state.body_of(request) as limited:
         body = await read_json(limited)
         parsed = await while_connected(
             request.receive, speech_request.parse(body, allow_urls=state.config.allow_ref_audio_urls)
@@ -85,7 +85,7 @@ async def list_voices(request: Request) -> Response:
 
 async def add_voice(request: Request) -> Response:
     state, client = GatewayState.of(request), caller_client(request)
-    async with state.bodies.limited(request) as limited, read_form(limited, VOICE_FIELDS) as form:
+    async with state.body_of(request) as limited, read_form(limited, VOICE_FIELDS) as form:
         if form.get("type", "audio_sample") != "audio_sample":
             raise HttpError(400, "type must be audio_sample; voices come from recordings only", param="type")
         if form["consent"].strip().lower() in NO_CONSENT:

@@ -1,4 +1,4 @@
-"""The HTTP server of a gateway: uvicorn, with timeouts for clients that send or read nothing."""
+"""The HTTP server of a gateway: uvicorn, with connections of our own."""
 
 from __future__ import annotations
 
@@ -8,27 +8,34 @@ import logging
 import signal
 import socket
 from collections.abc import Callable, Iterator
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import uvicorn
-from uvicorn.protocols.http import auto
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from voxcpm_gateway import websocket
 from voxcpm_gateway.app import create_app
 from voxcpm_gateway.config import GatewayConfig
+from voxcpm_gateway.errors import HttpError
+from voxcpm_gateway.exchange import Exchange
+from voxcpm_gateway.handshake import WebSocketConnection
+from voxcpm_gateway.http_connection import ConnectionOptions, HttpConnection
+from voxcpm_gateway.metrics import GatewayMetrics
+from voxcpm_gateway.middleware import ExchangeLog
+from voxcpm_gateway.waiting_connections import WaitingConnections, most_waiting
 from voxcpm_grpc.errors import StartupError
 
 log = logging.getLogger("voxcpm_gateway")
 
-HEAD_SECONDS = 30.0  # from the connection, or the first byte of a request, to the end of its headers
 STOP_SECONDS = 10.0  # for requests in progress when the gateway ends
 KEEP_ALIVE_SECONDS = 75  # of a connection without requests; more than the 60 s of many proxies
 BACKLOG = 2048
 MAX_WEBSOCKET_MESSAGE = 20 << 20  # room for two recordings of 6 MiB in base64
-PROBE_SECONDS = 30  # of a connection without a packet, after which the kernel looks for its other end
-PROBES = 4
 EXPECTED = (
     "ASGI callable returned without completing response.",  # a stream that failed is ended so
     "ASGI callable returned without completing handshake.",  # a refused WebSocket has had its response
+    "Invalid HTTP request received.",  # the request has a line of the gateway
 )
 
 
@@ -80,10 +87,19 @@ def address_of(opened: socket.socket) -> str:
 
 def server(config: GatewayConfig) -> Server:
     """The HTTP server of a gateway, to run with `serve(sockets=[...])` and to end with `should_exit`."""
+    app = create_app(config)
+    options = ConnectionOptions(
+        head_seconds=config.head_seconds,
+        write_seconds=config.write_seconds,
+        websocket_path=websocket.PATH,
+        waiting=WaitingConnections(config.max_waiting or most_waiting()),
+        refused=partial(_refused, app.state.gateway.metrics),
+    )
     return Server(
         uvicorn.Config(
-            create_app(config),
-            http=timed_protocol(config.write_seconds),
+            app,
+            http=cast(Any, partial(HttpConnection, options=options)),
+            ws=WebSocketConnection,
             log_config=None,
             access_log=False,
             server_header=False,
@@ -92,6 +108,16 @@ def server(config: GatewayConfig) -> Server:
             timeout_graceful_shutdown=int(STOP_SECONDS),
         )
     )
+
+
+def _refused(metrics: GatewayMetrics, error: HttpError) -> ASGIApp:
+    """The application for a request without a head: it answers with an error, and logs and counts it as others."""
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        Exchange.of(scope).code = error.code or ""
+        await error.response()(scope, receive, send)
+
+    return ExchangeLog(answer, metrics)
 
 
 async def serve(config: GatewayConfig, opened: socket.socket) -> None:
@@ -125,62 +151,3 @@ def quiet() -> None:
 class _ExpectedFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         return record.msg not in EXPECTED
-
-
-def timed_protocol(write_seconds: float, head_seconds: float = HEAD_SECONDS) -> type[asyncio.Protocol]:
-    """The class of connections: uvicorn's, with timeouts.
-
-    write_seconds: time after which a connection is cut off if its client reads nothing
-    head_seconds: time after which it is cut off if no request has arrived, or only a part of its headers
-    """
-
-    base: Any = auto.AutoHTTPProtocol  # httptools' or h11's
-
-    class TimedProtocol(base):
-        _head: asyncio.TimerHandle | None = None
-        _stalled: asyncio.TimerHandle | None = None
-
-        def connection_made(self, transport: asyncio.Transport) -> None:
-            super().connection_made(transport)
-            _keep_alive(transport.get_extra_info("socket"))
-            self._expect_head()
-
-        def data_received(self, data: bytes) -> None:
-            super().data_received(data)
-            if self.transport.get_protocol() is not self or (self.cycle and not self.cycle.response_complete):
-                self._head = _cancelled(self._head)  # a request has arrived, or a WebSocket takes over
-            else:
-                self._expect_head()
-
-        def pause_writing(self) -> None:
-            super().pause_writing()
-            self._stalled = self._stalled or self.loop.call_later(write_seconds, self.transport.abort)
-
-        def resume_writing(self) -> None:
-            self._stalled = _cancelled(self._stalled)
-            super().resume_writing()
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            self._stalled, self._head = _cancelled(self._stalled), _cancelled(self._head)
-            super().connection_lost(exc)
-
-        def _expect_head(self) -> None:
-            self._head = self._head or self.loop.call_later(head_seconds, self.transport.abort)
-
-    return TimedProtocol
-
-
-def _cancelled(timer: asyncio.TimerHandle | None) -> None:
-    if timer is not None:
-        timer.cancel()
-
-
-def _keep_alive(opened: socket.socket | None) -> None:
-    """Have the kernel find connections whose other end is gone without a word."""
-    if opened is None or opened.family not in (socket.AF_INET, socket.AF_INET6):
-        return
-    with contextlib.suppress(OSError, AttributeError):
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, PROBE_SECONDS)
-        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, PROBE_SECONDS // PROBES)
-        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, PROBES)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
-from starlette.requests import HTTPConnection
+from starlette.requests import HTTPConnection, Request
 
 from voxcpm_client import AsyncClient, ModelInfo, ServedModel, SpeechError, Unimplemented
 from voxcpm_gateway.bodies import BodyLimits
+from voxcpm_gateway.callers import KnownCallers
 from voxcpm_gateway.config import GatewayConfig
+from voxcpm_gateway.credentials import caller_client, caller_metadata
 from voxcpm_gateway.metrics import GatewayMetrics
 from voxcpm_gateway.voice_names import VoiceNames
 
@@ -27,6 +29,7 @@ class GatewayState:
     bodies: BodyLimits
     voices: VoiceNames
     metrics: GatewayMetrics
+    callers: KnownCallers = field(default_factory=KnownCallers)
     _models: Sequence[ServedModel] = ()
     _infos: dict[str, ModelInfo] = field(default_factory=dict[str, ModelInfo])
     _asked: float = 0.0
@@ -36,6 +39,24 @@ class GatewayState:
     def of(cls, connection: HTTPConnection) -> GatewayState:
         state: GatewayState = connection.app.state.gateway
         return state
+
+    async def check_caller(self, connection: HTTPConnection, key: str = "") -> None:
+        """Raises SpeechError for a caller whom the server does not accept, and HttpError for credentials of no use.
+
+        key: as for `caller_metadata`
+        """
+        credential = caller_metadata(connection, key).get("authorization", "")
+        await self.callers.check(caller_client(connection, key), credential)
+
+    @asynccontextmanager
+    async def body_of(self, request: Request) -> AsyncIterator[Request]:
+        """The request with a body within the limits, which is read only if the server accepts the caller.
+
+        Raises SpeechError and HttpError. The body counts as memory until the end of the block.
+        """
+        await self.check_caller(request)
+        async with self.bodies.limited(request) as limited:
+            yield limited
 
     async def model_info(self, client: AsyncClient, model: str = "") -> ModelInfo:
         """The description of a model of the server, at most a little out of date; the default one for an empty name.

@@ -12,7 +12,9 @@ from collections import deque
 from contextlib import suppress
 from typing import Any
 
-from starlette.routing import BaseRoute, WebSocketRoute
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from voxcpm_client import AsyncSession, Cancelled, SpeechError
@@ -21,6 +23,7 @@ from voxcpm_gateway.config import GatewayConfig
 from voxcpm_gateway.credentials import caller_client
 from voxcpm_gateway.errors import HttpError, as_http
 from voxcpm_gateway.exchange import Exchange
+from voxcpm_gateway.handshake import no_handshake, refusal
 from voxcpm_gateway.state import GatewayState
 from voxcpm_gateway.websocket_messages import Config, Message
 from voxcpm_grpc.logs import LogLine
@@ -43,7 +46,12 @@ def routes(config: GatewayConfig) -> list[BaseRoute]:
         await websocket.accept()
         await _Socket(websocket, config).run()
 
-    return [WebSocketRoute(PATH, stream)]
+    return [WebSocketRoute(PATH, stream), Route(PATH, _refuse, methods=["GET"])]
+
+
+async def _refuse(request: Request) -> Response:
+    """Answer a request of the address that does not open a WebSocket."""
+    raise refusal(request.scope) or no_handshake()
 
 
 class _Socket:
@@ -81,17 +89,18 @@ class _Socket:
             self._log()
 
     async def _receive_config(self) -> Config:
+        """The first message. No more of it is parsed than shows its key, before the server has accepted the caller."""
         try:
             async with asyncio.timeout(self._config.read_seconds):
-                return messages.config(await self._receive(MAX_CONFIG_CHARS))
+                text = await self._receive_text(MAX_CONFIG_CHARS)
         except TimeoutError:
             seconds = self._config.read_seconds
             raise HttpError(408, f"no config arrived within {seconds:g} s; send it as the first message") from None
+        await GatewayState.of(self._websocket).check_caller(self._websocket, messages.key_of(text))
+        return messages.config(messages.parse(text))
 
     async def _stream(self, config: Config) -> None:
-        state, client = GatewayState.of(self._websocket), caller_client(self._websocket)
-        if config.key:
-            client = client.with_metadata({"authorization": f"Bearer {config.key}"})
+        state, client = GatewayState.of(self._websocket), caller_client(self._websocket, config.key)
         options = {"timeout": None, "request_id": self._exchange.request_id, **config.options}
         if (name := options.get("voice", "")) in state.voices:
             needed, model = state.voices.needs_presets(name), options.get("model") or ""
@@ -116,6 +125,9 @@ class _Socket:
     # ---- from the caller
 
     async def _receive(self, most: int) -> Message:
+        return messages.parse(await self._receive_text(most))
+
+    async def _receive_text(self, most: int) -> str:
         event = await self._websocket.receive()
         if event["type"] == "websocket.disconnect":
             raise WebSocketDisconnect(event.get("code", 1005))
@@ -124,7 +136,7 @@ class _Socket:
             raise HttpError(400, "the message is binary; messages to the gateway are text with JSON")
         if len(text) > most:
             raise HttpError(413, f"the message has {len(text)} characters; the limit is {most}")
-        return messages.parse(text)
+        return text
 
     async def _read(self, session: AsyncSession) -> None:
         """Handle the messages of the caller. Interrupts overtake text that waits, so nothing here waits for room."""

@@ -67,6 +67,7 @@ PROMPT = (
     Field("transcript", "string", "The words of the recording.", required=True),
 )
 REFERENCE = PROMPT[:1]
+KEY_CHARS = 64 << 10  # of a config, which are parsed before the server has accepted its key
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +117,7 @@ def config(message: Message) -> Config:
     if message.type != "config":
         raise HttpError(400, f"the first message is a {message.type}; it must be a config", param="type")
     options = dict(message.fields)
-    key: str = options.pop("key", "")
-    if not (key.isascii() and key.isprintable()):
-        raise HttpError(401, "key must be of printable ASCII characters", param="key")
+    key = _usable_key(options.pop("key", ""))
     if isinstance(voice := options.get("voice"), dict):
         options["voice"] = cast("dict[str, str]", voice)["id"]
     if (prompt := options.get("prompt")) is not None:
@@ -128,6 +127,37 @@ def config(message: Message) -> Config:
         fields = checked(reference, REFERENCE, "reference.")
         options["reference"] = _recording(fields["audio"], "reference.audio")
     return Config(options, key)
+
+
+def key_of(text: str) -> str:
+    """The field `key` of a config, if its first KEY_CHARS characters have it; else empty. Only they are parsed.
+
+    Raises HttpError for a key of wrong characters.
+    """
+    start, decoder = text[:KEY_CHARS], json.JSONDecoder()
+    try:
+        at = start.index("{")
+        while True:
+            name, at = decoder.raw_decode(start, _after_blanks(start, at + 1))
+            at = start.index(":", at)
+            value, at = decoder.raw_decode(start, _after_blanks(start, at + 1))
+            if name == "key":
+                return _usable_key(value) if isinstance(value, str) else ""
+            at = start.index(",", at)
+    except (ValueError, RecursionError):
+        return ""
+
+
+def _after_blanks(text: str, at: int) -> int:
+    while text[at : at + 1] in (" ", "\t", "\n", "\r"):
+        at += 1
+    return at
+
+
+def _usable_key(key: str) -> str:
+    if not (key.isascii() and key.isprintable()):
+        raise HttpError(401, "key must be of printable ASCII characters", param="key")
+    return key
 
 
 def header(found: Header) -> dict[str, Any]:

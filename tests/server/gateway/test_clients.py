@@ -7,8 +7,6 @@ import logging
 import pytest
 from support.waiting import until
 
-from voxcpm_gateway import serving
-
 SPEECH = {"input": "Hello there, this is a long text. " * 20, "response_format": "pcm"}
 
 
@@ -71,9 +69,8 @@ async def test_a_client_that_reads_nothing_is_cut_off(served, serve_gateway):
         writer.transport.abort()
 
 
-async def test_half_a_request_is_closed_and_a_whole_one_is_not(served, serve_gateway, monkeypatch):
-    monkeypatch.setattr(serving.timed_protocol, "__defaults__", (0.2,))
-    async with serve_gateway(served.address) as gateway:
+async def test_half_a_request_is_closed_and_a_whole_one_is_not(served, serve_gateway):
+    async with serve_gateway(served.address, head_seconds=0.2) as gateway:
         for start in (b"", b"POST /v1/audio/speech HTTP/1.1\r\nHost: localhost\r\n"):
             reader, writer = await asyncio.open_connection(*gateway.address)
             writer.write(start)
