@@ -56,6 +56,7 @@ class _Socket:
         self._waiting_chars = 0
         self._passing_chars = 0  # of the message that the server is taking
         self._arrived = asyncio.Event()
+        self._reader = messages.MessageReader()
         self._dropped: deque[list[str]] = deque()  # for each open interrupt, the tags of flushes that it dropped here
         self._finished = False
         self._exchange = Exchange.of(websocket.scope)
@@ -71,7 +72,7 @@ class _Socket:
         except WebSocketDisconnect:
             pass
         except Exception as error:
-            found = as_http(error)
+            found = as_http(error, self._exchange)
             if not isinstance(error, HttpError | SpeechError):
                 log.exception("websocket id=%s failed", self._exchange.request_id)
             self._exchange.code, self._exchange.status = found.code or "", found.status
@@ -83,7 +84,9 @@ class _Socket:
     async def _receive_config(self) -> Config:
         try:
             async with asyncio.timeout(self._config.read_seconds):
-                return messages.config(await self._receive(MAX_CONFIG_CHARS))
+                (message,) = await self._receive(MAX_CONFIG_CHARS)
+                self._exchange.names = messages.names(message)
+                return await messages.config(message)
         except TimeoutError:
             seconds = self._config.read_seconds
             raise HttpError(408, f"no config arrived within {seconds:g} s; send it as the first message") from None
@@ -115,7 +118,7 @@ class _Socket:
 
     # ---- from the caller
 
-    async def _receive(self, most: int) -> Message:
+    async def _receive(self, most: int) -> list[Message]:
         event = await self._websocket.receive()
         if event["type"] == "websocket.disconnect":
             raise WebSocketDisconnect(event.get("code", 1005))
@@ -124,23 +127,26 @@ class _Socket:
             raise HttpError(400, "the message is binary; messages to the gateway are text with JSON")
         if len(text) > most:
             raise HttpError(413, f"the message has {len(text)} characters; the limit is {most}")
-        return messages.parse(text)
+        return self._reader.read(text)
 
     async def _read(self, session: AsyncSession) -> None:
         """Handle the messages of the caller. Interrupts overtake text that waits, so nothing here waits for room."""
         while True:
-            message = await self._receive(MAX_MESSAGE_CHARS)
-            if message.type == "config":
-                raise HttpError(400, "a config was sent already; send it only once, as the first message", param="type")
-            if self._finished:
-                raise HttpError(400, f"a {message.type} follows finish; no message may", param="type")
-            if message.type == "interrupt":
-                self._drop_text()
-                with suppress(Cancelled):  # the stream has ended; its summary or its error is on the way
-                    await session.interrupt(**message.fields)
-                continue
-            self._finished = message.type == "finish"
-            self._put(message)
+            for message in await self._receive(MAX_MESSAGE_CHARS):
+                await self._handle(session, message)
+
+    async def _handle(self, session: AsyncSession, message: Message) -> None:
+        if message.type == "config":
+            raise HttpError(400, "a config was sent already; send it only once, as the first message", param="type")
+        if self._finished:
+            raise HttpError(400, f"a {message.type} follows finish; no message may", param="type")
+        if message.type == "interrupt":
+            self._drop_text()
+            with suppress(Cancelled):  # the stream has ended; its summary or its error is on the way
+                await session.interrupt(**message.fields)
+            return
+        self._finished = message.type == "finish"
+        self._put(message)
 
     def _put(self, message: Message) -> None:
         self._waiting_chars += message.chars
