@@ -155,10 +155,10 @@ def parse_json(data: bytes | str, what: str = "body") -> object:
         raise HttpError(400, f"the {what} is not JSON at position {error.pos}", code="invalid_json") from None
     except UnicodeDecodeError as error:
         raise HttpError(
-            400, f"the {what} is not UTF-8 at byte {error.start}; send JSON in UTF-8", code="invalid_json"
+            400, f"the {what} is not JSON: its byte {error.start} is not of UTF-8; send UTF-8", code="invalid_json"
         ) from None
     except RecursionError:
-        raise HttpError(400, f"the {what} is nested too deeply", code="invalid_json") from None
+        raise HttpError(400, f"the {what} is not JSON: it is nested too deeply", code="invalid_json") from None
 
 
 def _whole_number(digits: str) -> float:

@@ -51,8 +51,8 @@ LOST: Mapping[int, str] = {  # for callers, instead of words about the connectio
 FAILED = "the call has failed; the gateway's log has the cause under the request id"
 VOICE = "config.conditioning.voice"  # path of the voice in the gRPC request
 MISSING = {"there is no LoRA adapter": "lora", "there is no model": "model", "there is no ": VOICE}
-# A word of a message that may be the name or the path of a field; words in quotation marks are values.
-WORD = re.compile(r"(?<!\w)'[^']*'|[a-z][a-z0-9]*(?:[._][a-z0-9]+)+")
+QUOTED = r"(?<!\w)'[^']*'"  # a value in a message
+PATH = re.compile(rf"{QUOTED}|[a-z][a-z0-9]*(?:[._][a-z0-9]+)+")  # or a word that may be the name or the path of a field
 RETRY_SECONDS = 1  # for a refusal that gives no time
 
 
@@ -124,12 +124,17 @@ def from_server(error: SpeechError, names: Mapping[str, str] = NO_FIELDS) -> Htt
 
 
 def _parameter(error: SpeechError, names: Mapping[str, str]) -> str | None:
-    """The caller's field at fault. The server gives its path if the value is wrong, otherwise only its message."""
+    """The caller's field at fault.
+
+    The server gives the path of a field with a wrong value. Where a thing is missing or does not fit, its message alone
+    names the field: in its first word, or in the remedy at its end.
+    """
     path = re.sub(r"\[\d+\]", "", error.field)
     if not path and error.code == "NOT_FOUND":
         path = next((path for start, path in MISSING.items() if error.message.startswith(start)), "")
-    elif not path:
-        path = error.message.partition(" ")[0]
+    elif not path and error.code in ("INVALID_ARGUMENT", "FAILED_PRECONDITION"):
+        first, *others = re.findall("[a-z_]+", re.sub(QUOTED, "", error.message)) or [""]
+        path = next((word for word in (first, *reversed(others)) if word in names), "")
     whole, *shorter = _prefixes(path)
     return next((names[one] for one in (whole, path.rpartition(".")[2], *shorter) if one in names), None)
 
@@ -140,8 +145,8 @@ def _translated(error: SpeechError, param: str | None, names: Mapping[str, str])
     def name(word: re.Match[str]) -> str:
         return next((names[one] for one in (word[0], word[0].rpartition(".")[2]) if one in names), word[0])
 
-    message = WORD.sub(name, error.message)
-    if param is None or not error.field or re.search(rf"(?<![\w.]){re.escape(param)}(?!\w)", message):
+    message = PATH.sub(name, error.message)
+    if param is None or error.code == "NOT_FOUND" or re.search(rf"(?<![\w.]){re.escape(param)}(?!\w)", message):
         return message
     subject, verb, rest = message.partition(" is ")
     if verb and subject == error.field.rpartition(".")[2]:

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite
+from math import isfinite, isnan
 from typing import Any, Literal, cast
 
 from voxcpm_gateway.errors import HttpError
@@ -209,6 +209,8 @@ def _shown(value: object) -> str:
             return repr(value if len(value) <= SHOWN_CHARS else f"{value[: SHOWN_CHARS - 3]}...")
         case float() if value.is_integer() and abs(value) < EXACT:
             return str(int(value))
+        case float() if isnan(value):
+            return "NaN, which is not JSON"
         case bool() | int() | float() | None:
             return json.dumps(value)
         case Mapping():

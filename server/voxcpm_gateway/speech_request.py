@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 from voxcpm_client import Prompt, SpeechOptions
 from voxcpm_gateway.bodies import from_base64
-from voxcpm_gateway.errors import HttpError
+from voxcpm_gateway.errors import VOICE, HttpError
 from voxcpm_gateway.fetch import fetch
 from voxcpm_gateway.fields import SEEDS, Field
 from voxcpm_gateway.speaking import Form
@@ -49,9 +49,9 @@ FIELDS = (
         "voice",
         "A preset, the name or the id of a stored voice, or one of OpenAI's voices. /v1/audio/voices "
         "lists the first two. Default: the server's default voice, which has the name `default`.",
-        sets=("config.conditioning",),
+        sets=(VOICE,),
     ),
-    Field("speaker", "voice", "Another name for voice.", sets=("config.conditioning",)),
+    Field("speaker", "voice", "Another name for voice.", sets=(VOICE,)),
     Field(
         "instructions",
         "string",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 
 from voxcpm_client import (
@@ -55,13 +55,12 @@ def _options(options: type) -> tuple[Field, ...]:
 
 
 PROMPT, REFERENCE = "config.conditioning.inline_prompt", "config.conditioning.inline_reference"
+RECORDING = Field("audio", "string", "The file of a recording in base64.", required=True, empty_counts=True)
 PROMPT_FIELDS = (
-    Field("audio", "string", "The file of a recording in base64.", required=True, sets=(PROMPT, "prompt")),
+    replace(RECORDING, sets=(PROMPT, "prompt")),
     Field("transcript", "string", "The words of the recording.", required=True, sets=(f"{PROMPT}.transcript",)),
 )
-REFERENCE_FIELDS = (
-    Field("audio", "string", "The file of a recording in base64.", required=True, sets=(REFERENCE, "reference")),
-)
+REFERENCE_FIELDS = (replace(RECORDING, sets=(REFERENCE, "reference")),)
 CONFIG = (
     Field("key", "string", "Key of the caller, for programs that cannot send the header `authorization`."),
     Field("voice", "voice", "Name of a preset, or name or id of a stored voice."),
