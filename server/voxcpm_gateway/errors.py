@@ -52,7 +52,9 @@ FAILED = "the call has failed; the gateway's log has the cause under the request
 VOICE = "config.conditioning.voice"  # path of the voice in the gRPC request
 MISSING = {"there is no LoRA adapter": "lora", "there is no model": "model", "there is no ": VOICE}
 QUOTED = r"(?<!\w)'[^']*'"  # a value in a message
-PATH = re.compile(rf"{QUOTED}|[a-z][a-z0-9]*(?:[._][a-z0-9]+)+")  # or a word that may be the name or the path of a field
+PATH = re.compile(
+    rf"{QUOTED}|[a-z][a-z0-9]*(?:[._][a-z0-9]+)+"
+)  # or a word that may be the name or the path of a field
 RETRY_SECONDS = 1  # for a refusal that gives no time
 
 

@@ -12,7 +12,13 @@ PAGES = sorted({*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *ROOT.glob("*
 LINK = re.compile(r"\]\((?!https?:)([^)\s#]*)#?([^)\s]*)\)")
 # A file or folder of the sources in backticks. Pages leave out the package where the text names it.
 NAMED = re.compile(r"`((?:\.?[a-z_]+/)+(?:\w+\.(?:py|md|proto|cfg|yaml))?)`")
-BASES = (ROOT, ROOT / "voxcpm_grpc", ROOT / "server/voxcpm_server", ROOT / "clients/python")
+BASES = (
+    ROOT,
+    ROOT / "voxcpm_grpc",
+    ROOT / "server/voxcpm_server",
+    ROOT / "server/voxcpm_gateway",
+    ROOT / "clients/python",
+)
 
 
 def anchors(page: Path) -> set[str]:
@@ -48,7 +54,7 @@ def texts(source: str) -> Iterator[str]:
 def test_the_messages_in_the_tables_of_troubleshooting_exist():
     page = (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8")
     tables = page.partition("## Something else")[0]
-    cells = re.findall(r"^\|(?: [A-Z_]+ \|)? (`[^|]+`) \|", tables, re.MULTILINE)
+    cells = re.findall(r"^\|(?: [A-Z_0-9]+ \|)? (`[^|]+`) \|", tables, re.MULTILINE)
     phrases = [phrase for cell in cells for phrase in re.findall(r"`([^`]+)`", cell)]
     assert len(phrases) > 30
     sources = [path for base in BASES[1:] for path in base.rglob("*.py")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 from collections.abc import Sequence
@@ -11,11 +10,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.gateway_sockets import answers
 from support.json_values import HALF, json_texts
 from support.uploads import recording
-from support.waiting import HANG_SECONDS
-from websockets.asyncio.client import connect
-from websockets.exceptions import ConnectionClosed
 
 from voxcpm_gateway import older, openai, speech_request
 from voxcpm_gateway.fields import Field
@@ -118,7 +115,7 @@ async def test_any_value_in_any_field_of_a_body(gateway, where, value):
 @given(name=st.sampled_from([field.name for field in FORM]), text=TEXTS)
 async def test_any_text_in_any_field_of_a_form(gateway, name, text):
     fields = {"name": "Ada", "consent": "yes", name: text}
-    files = [(one, (None, value.encode("utf-8", "surrogatepass"))) for one, value in fields.items()]
+    files: list[Any] = [(one, (None, value.encode("utf-8", "surrogatepass"))) for one, value in fields.items()]
     files.append(("audio_sample", ("a.wav", b"RIFF")))
     response = await gateway.http.post("/v1/audio/voices", files=files)
     assert response.status_code in (400, 404), response.text
@@ -131,28 +128,10 @@ async def test_any_text_in_any_field_of_a_form(gateway, name, text):
 )
 async def test_any_value_in_any_field_of_a_message(gateway, where, value):
     kind, path = where
-    code, error = await socket_end(gateway.address, kind, path, value)
-    assert code == 1000 or 4400 <= code < 4500, (code, error, where, value[:60])
-    if code != 1000:
-        check(code - 4000, error, path, value)
-
-
-async def socket_end(
-    address: tuple[str, int], kind: str, path: tuple[str, ...], value: str
-) -> tuple[int, dict[str, Any]]:
-    """The code of the close, and the error, of a socket that gets a message with a value in one of its fields."""
     message = body_with({"type": kind, **NEEDED.get(kind, {})}, path, value)
-    first = [message] if kind == "config" else ['{"type": "config"}', '{"type": "text", "text": "a"}', message]
-    rest = [] if kind == "finish" else ['{"type": "text", "text": "b"}', '{"type": "finish"}']
-    error: dict[str, Any] = {}
-    async with asyncio.timeout(HANG_SECONDS), connect(f"ws://{address[0]}:{address[1]}/v1/audio/stream") as socket:
-        try:
-            for one in (*first, *rest):
-                await socket.send(one)
-            while True:
-                event = await socket.recv()
-                if isinstance(event, str):
-                    error = json.loads(event).get("error", error)
-        except ConnectionClosed:
-            assert socket.close_code is not None
-            return socket.close_code, error
+    before = () if kind == "config" else ({"type": "config"}, {"type": "text", "text": "a"})
+    after = () if kind == "finish" else ({"type": "text", "text": "b"}, {"type": "finish"})
+    found = await answers("{}:{}".format(*gateway.address), (*before, message, *after))
+    assert found.code == 1000 or 4400 <= found.code < 4500, (found.code, found.reason, where, value[:60])
+    if found.code != 1000:
+        check(found.code - 4000, found.error, path, value)

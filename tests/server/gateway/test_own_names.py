@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
 import re
 from typing import Any
 
 import pytest
+from support.gateway_sockets import answers
 from support.uploads import recording
-from support.waiting import HANG_SECONDS
-from websockets.asyncio.client import connect
-from websockets.exceptions import ConnectionClosed
 
 from voxcpm_client import FailedPrecondition, InvalidArgument, NotFound, SpeechError
 from voxcpm_gateway import older, openai, speech_request
@@ -31,7 +28,7 @@ INTERNALS = re.compile(
 )
 
 
-def check(error: dict[str, Any], param: str, words: str) -> None:
+def check(error: dict[str, Any], param: str | None, words: str) -> None:
     assert error["param"] == param, error
     assert words in error["message"]
     assert not INTERNALS.search(error["message"]), error["message"]
@@ -126,17 +123,7 @@ async def test_errors_of_the_websocket(gateway, fields, param, words):
 
 
 async def socket_error(gateway, *messages: dict[str, Any]) -> dict[str, Any]:
-    host, port = gateway.address
-    error: dict[str, Any] = {}
-    async with asyncio.timeout(HANG_SECONDS), connect(f"ws://{host}:{port}/v1/audio/stream") as socket:
-        try:
-            for message in (*messages, {"type": "finish"}):
-                await socket.send(json.dumps(message))
-            while True:
-                event = await socket.recv()
-                error = json.loads(event).get("error", error) if isinstance(event, str) else error
-        except ConnectionClosed:
-            return error
+    return (await answers("{}:{}".format(*gateway.address), (*messages, {"type": "finish"}))).error
 
 
 @pytest.mark.parametrize(

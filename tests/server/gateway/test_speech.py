@@ -169,7 +169,12 @@ async def test_a_model_with_another_name_does_not_exist(gateway):
     [
         (b"{", "application/json", 400, "not JSON at position 1"),
         (b"[]", "application/json", 400, "must be an object"),
-        (b'{"input": "x", "speed": NaN}', "application/json", 400, "speed is NaN; it must be 0.5 to 2"),
+        (
+            b'{"input": "x", "speed": NaN}',
+            "application/json",
+            400,
+            "speed is NaN, which is not JSON; it must be 0.5 to 2",
+        ),
         (b"\xff\xfe", "application/json", 400, "not JSON at position 0"),
         (b"[" * 100_000, "application/json", 400, "nested too deeply"),
         (b"input=x", "application/x-www-form-urlencoded", 415, "must be application/json"),
