@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from random import Random
 
 from hypothesis import strategies as st
 
@@ -28,6 +29,17 @@ OTHERS = (
     '{"x":' * 500 + "1" + "}" * 500,
 )
 EDGES = (*NUMBERS, *STRINGS, *OTHERS)
+KEYS = ('"id"', '"audio"', '"x"', f'"{HALF}"')
+
+
+def random_json(random: Random, depth: int = 3) -> str:
+    """A value of JSON as text, an edge or a container of others."""
+    if depth == 0 or random.random() < 0.7:
+        return random.choice(EDGES)
+    inner = [random_json(random, depth - 1) for _ in range(random.randrange(4))]
+    if random.random() < 0.5:
+        return f"[{', '.join(inner)}]"
+    return "{" + ", ".join(f"{random.choice(KEYS)}: {one}" for one in inner) + "}"
 
 
 def json_texts() -> st.SearchStrategy[str]:
@@ -39,7 +51,6 @@ def json_texts() -> st.SearchStrategy[str]:
 
 
 def _containers(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-    keys = st.sampled_from(['"id"', '"audio"', '"x"', f'"{HALF}"'])
-    pairs = st.lists(st.tuples(keys, inner).map(": ".join), max_size=3)
+    pairs = st.lists(st.tuples(st.sampled_from(KEYS), inner).map(": ".join), max_size=3)
     lists = st.lists(inner, max_size=3)
     return lists.map(lambda items: f"[{', '.join(items)}]") | pairs.map(lambda items: f"{{{', '.join(items)}}}")

@@ -100,7 +100,7 @@ async def test_dangerous_values_in_every_field_of_a_body(gateway, address, field
             check(*await post(gateway, address, body_with(needed, path, value)), path, value)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     where=st.sampled_from([(address, path) for address, fields, _ in BODIES for path in leaves(fields)]),
     value=json_texts(),
@@ -122,7 +122,7 @@ async def test_any_text_in_any_field_of_a_form(gateway, name, text):
     assert response.json()["error"]["param"] in (name, "audio_sample", "model")
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     where=st.sampled_from([(kind, path) for kind in MESSAGES for path in leaves(MESSAGES[kind])]), value=json_texts()
 )
