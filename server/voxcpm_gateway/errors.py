@@ -55,6 +55,7 @@ QUOTED = r"(?<!\w)'[^']*'"  # a value in a message
 PATH = re.compile(
     rf"{QUOTED}|[a-z][a-z0-9]*(?:[._][a-z0-9]+)+"
 )  # or a word that may be the name or the path of a field
+REMEDY = re.compile(r",? or \w+ ([a-z]+(?:_[a-z]+)+)\b")  # one of several, with the name of a field
 RETRY_SECONDS = 1  # for a refusal that gives no time
 
 
@@ -142,12 +143,16 @@ def _parameter(error: SpeechError, names: Mapping[str, str]) -> str | None:
 
 
 def _translated(error: SpeechError, param: str | None, names: Mapping[str, str]) -> str:
-    """The message with the caller's names of fields; it names the field at fault."""
+    """The message with the caller's names of fields, and without remedies that need other ones.
+
+    It names the field at fault.
+    """
 
     def name(word: re.Match[str]) -> str:
         return next((names[one] for one in (word[0], word[0].rpartition(".")[2]) if one in names), word[0])
 
-    message = PATH.sub(name, error.message)
+    message = REMEDY.sub(lambda remedy: remedy[0] if remedy[1] in names else "", error.message)
+    message = PATH.sub(name, message)
     if param is None or error.code == "NOT_FOUND" or re.search(rf"(?<![\w.]){re.escape(param)}(?!\w)", message):
         return message
     subject, verb, rest = message.partition(" is ")

@@ -11,7 +11,7 @@ import pytest
 from support.gateway_sockets import answers
 from support.uploads import recording
 
-from voxcpm_client import FailedPrecondition, InvalidArgument, NotFound, SpeechError
+from voxcpm_client import Exhausted, FailedPrecondition, InvalidArgument, NotFound, SpeechError
 from voxcpm_gateway import older, openai, speech_request
 from voxcpm_gateway.errors import from_server
 from voxcpm_gateway.fields import names_of
@@ -203,6 +203,18 @@ async def test_errors_of_addresses(gateway, method, path, status):
             speech_request.FIELDS,
             "instructions",
             "instructions: a style needs VoxCPM2; leave the style out",
+        ),
+        (
+            Exhausted("no slot became free within 30.0 s; retry later or raise max_queue_time"),
+            speech_request.FIELDS,
+            None,
+            "no slot became free within 30.0 s; retry later",
+        ),
+        (
+            Exhausted("no slot became free within 30.0 s; retry later or raise max_queue_time"),
+            CONFIG,
+            None,
+            "no slot became free within 30.0 s; retry later or raise max_queue_time",
         ),
         (
             NotFound("there is no model 'x'; leave model empty"),
