@@ -7,6 +7,7 @@ import base64
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from python_multipart.multipart import parse_options_header
@@ -108,8 +109,13 @@ async def read_json(request: Request, fields: Sequence[Field]) -> dict[str, Any]
             415, f"the content type is {kind[:60]!r}; it must be application/json", code="unsupported_media_type"
         )
     body = await read(request)
-    found = await asyncio.to_thread(parse_json, body) if len(body) > LARGE_BYTES else parse_json(body)
-    return _noted(request, checked(found, fields), fields)
+    large = len(body) > LARGE_BYTES
+    values = await asyncio.to_thread(_values, body, fields) if large else _values(body, fields)
+    return _noted(request, values, fields)
+
+
+def _values(body: bytes, fields: Sequence[Field]) -> dict[str, Any]:
+    return checked(parse_json(body), fields)
 
 
 def _media_type(request: Request) -> str:
@@ -125,7 +131,7 @@ def _media_type(request: Request) -> str:
 
 
 def _noted(request: Request, values: dict[str, Any], fields: Sequence[Field]) -> dict[str, Any]:
-    Exchange.of(request.scope).names = names_of(fields, values)
+    Exchange.of(request.scope).names = partial(names_of, fields, tuple(values))
     return values
 
 
@@ -232,7 +238,10 @@ async def from_base64(text: str, param: str) -> bytes:
 
 
 def _decoded(text: str, param: str) -> bytes:
-    kept = "".join(text.split()).translate(FROM_URL_ALPHABET).rstrip("=")
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError:
+        kept = "".join(text.split()).translate(FROM_URL_ALPHABET).rstrip("=")
     try:
         return base64.b64decode(kept + "=" * (-len(kept) % 4), validate=True)
     except ValueError:

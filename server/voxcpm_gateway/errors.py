@@ -183,7 +183,7 @@ def as_http(error: Exception, exchange: Exchange) -> HttpError:
         case SpeechError():
             if error.about_connection:
                 log.warning("call id=%s to the server failed: %s", exchange.request_id, error.message)
-            return from_server(error, exchange.names)
+            return from_server(error, exchange.names())
         case HTTPException():
             return HttpError(error.status_code, _phrase(error))
     return HttpError(500, "the gateway has a fault; its log has the cause under the request id", code="internal")

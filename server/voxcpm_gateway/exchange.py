@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
 KEY = "voxcpm_gateway.exchange"
 MAX_REQUEST_ID = 128
 NO_FIELDS: Mapping[str, str] = {"id": "id", "voice": "id"}  # of a request without a body: the id in its address
+
+
+def no_fields() -> Mapping[str, str]:
+    return NO_FIELDS
 
 
 @dataclass(slots=True)
@@ -21,7 +25,7 @@ class Exchange:
     route: the address as the routes write it, such as /v1/models/{id}
     code: a word for the reason of an error; empty without one
     first_audio_seconds: from the arrival of the request to the first audio; None without audio
-    names: the fields of the caller's request by those of the gRPC request that they set
+    names: returns the fields of the caller's request by those of the gRPC request that they set, for errors
     """
 
     request_id: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -30,7 +34,7 @@ class Exchange:
     sent_bytes: int = 0
     code: str = ""
     first_audio_seconds: float | None = None
-    names: Mapping[str, str] = field(default_factory=lambda: NO_FIELDS)
+    names: Callable[[], Mapping[str, str]] = no_fields
     started: float = field(default_factory=time.perf_counter)
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite, isnan
 from typing import Any, Literal, cast
@@ -148,12 +148,15 @@ def unknown(path: str, name: str, known: Mapping[str, object]) -> HttpError:
     return HttpError(400, f"the field {where!r} is unknown; {remedy}", param=where, code="unknown_parameter")
 
 
-def names_of(fields: Sequence[Field], given: Mapping[str, Any], path: str = "") -> dict[str, str]:
-    """The names of fields by what they set in the gRPC request. Of several that set the same, one that is given."""
+def names_of(fields: Sequence[Field], given: Collection[str], path: str = "") -> dict[str, str]:
+    """The names of fields by what they set in the gRPC request. Of several that set the same, one that is given.
+
+    given: the names of the fields that the request has
+    """
     names: dict[str, str] = {}
     for field in sorted(fields, key=lambda field: field.name in given):
         names |= dict.fromkeys((field.name, *field.sets), f"{path}{field.name}")
-        names |= names_of(field.fields, given.get(field.name, {}), f"{path}{field.name}.")
+        names |= names_of(field.fields, (), f"{path}{field.name}.")
     return names
 
 

@@ -62,7 +62,7 @@ class SpokenResponse(Response):
             chunks = aiter(_audio(stream))
             first = await anext(chunks, None)
             if first is None:
-                raise HttpError(400, SILENT, param=exchange.names.get("text"))
+                raise HttpError(400, SILENT, param=exchange.names().get("text"))
             exchange.first_audio_seconds = exchange.seconds
             if self._form == "blocking":
                 parts = [first.audio]

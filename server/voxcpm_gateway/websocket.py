@@ -10,6 +10,7 @@ import json
 import logging
 from collections import deque
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from starlette.routing import BaseRoute, WebSocketRoute
@@ -85,7 +86,7 @@ class _Socket:
         try:
             async with asyncio.timeout(self._config.read_seconds):
                 (message,) = await self._receive(MAX_CONFIG_CHARS)
-                self._exchange.names = messages.names(message)
+                self._exchange.names = partial(messages.names, tuple(message.fields))
                 return await messages.config(message)
         except TimeoutError:
             seconds = self._config.read_seconds
@@ -119,6 +120,9 @@ class _Socket:
     # ---- from the caller
 
     async def _receive(self, most: int) -> list[Message]:
+        return self._reader.read(await self._receive_text(most))
+
+    async def _receive_text(self, most: int) -> str:
         event = await self._websocket.receive()
         if event["type"] == "websocket.disconnect":
             raise WebSocketDisconnect(event.get("code", 1005))
@@ -127,7 +131,7 @@ class _Socket:
             raise HttpError(400, "the message is binary; messages to the gateway are text with JSON")
         if len(text) > most:
             raise HttpError(413, f"the message has {len(text)} characters; the limit is {most}")
-        return self._reader.read(text)
+        return text
 
     async def _read(self, session: AsyncSession) -> None:
         """Handle the messages of the caller. Interrupts overtake text that waits, so nothing here waits for room."""

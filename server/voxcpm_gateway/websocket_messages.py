@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 
@@ -158,9 +158,12 @@ def _without_half(text: str) -> tuple[str, str]:
 TYPE = Field("type", "string", "The kind of the message.", choices=tuple(MESSAGES), empty_counts=True)
 
 
-def names(message: Message) -> Mapping[str, str]:
-    """The fields of a caller by those of the gRPC request that they set, for errors of the server."""
-    return names_of((*CONFIG, *(field for fields in MESSAGES.values() for field in fields)), message.fields)
+def names(config: Collection[str]) -> Mapping[str, str]:
+    """The fields of a caller by those of the gRPC request that they set.
+
+    config: the names of the fields of the caller's config
+    """
+    return names_of([field for fields in MESSAGES.values() for field in fields], config)
 
 
 async def config(message: Message) -> Config:
