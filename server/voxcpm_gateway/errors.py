@@ -52,9 +52,8 @@ FAILED = "the call has failed; the gateway's log has the cause under the request
 VOICE = "config.conditioning.voice"  # path of the voice in the gRPC request
 MISSING = {"there is no LoRA adapter": "lora", "there is no model": "model", "there is no ": VOICE}
 QUOTED = r"(?<!\w)'[^']*'"  # a value in a message
-PATH = re.compile(
-    rf"{QUOTED}|[a-z][a-z0-9]*(?:[._][a-z0-9]+)+"
-)  # or a word that may be the name or the path of a field
+PATH = re.compile(rf"{QUOTED}|[a-z][a-z0-9]*(?:[._][a-z0-9]+)+")  # or what may be the name or the path of a field
+SUBJECT = re.compile(r"(?:(?:an?|the) )?([a-z_]+)")
 REMEDY = re.compile(r",? or \w+ ([a-z]+(?:_[a-z]+)+)\b")  # one of several, with the name of a field
 RETRY_SECONDS = 1  # for a refusal that gives no time
 
@@ -129,17 +128,25 @@ def from_server(error: SpeechError, names: Mapping[str, str] = NO_FIELDS) -> Htt
 def _parameter(error: SpeechError, names: Mapping[str, str]) -> str | None:
     """The caller's field at fault.
 
-    The server gives the path of a field with a wrong value. Where a thing is missing or does not fit, its message alone
-    names the field: in its first word, or in the remedy at its end.
+    The server gives the path of a field with a wrong value. Where a thing is missing or does not fit the server, its
+    message alone names the field.
     """
     path = re.sub(r"\[\d+\]", "", error.field)
     if not path and error.code == "NOT_FOUND":
         path = next((path for start, path in MISSING.items() if error.message.startswith(start)), "")
     elif not path and error.code in ("INVALID_ARGUMENT", "FAILED_PRECONDITION"):
-        first, *others = re.findall("[a-z_]+", re.sub(QUOTED, "", error.message)) or [""]
-        path = next((word for word in (first, *reversed(others)) if word in names), "")
+        path = _named(re.sub(QUOTED, "", error.message), names)
     whole, *shorter = _prefixes(path)
     return next((names[one] for one in (whole, path.rpartition(".")[2], *shorter) if one in names), None)
+
+
+def _named(message: str, names: Mapping[str, str]) -> str:
+    """The field that a message begins with, or the one that its remedy says to change; empty if it names none."""
+    subject = SUBJECT.match(message)
+    if subject and subject[1] in names:
+        return subject[1]
+    own = {name.rpartition(".")[2] for name in names.values()}
+    return next((word for word in reversed(re.findall("[a-z_]+", message.rpartition("; ")[2])) if word in own), "")
 
 
 def _translated(error: SpeechError, param: str | None, names: Mapping[str, str]) -> str:

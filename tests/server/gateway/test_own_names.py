@@ -199,6 +199,18 @@ async def test_errors_of_addresses(gateway, method, path, status):
             "wetext is missing, which normalises text; send normalize = false",
         ),
         (
+            FailedPrecondition("references need VoxCPM2, and this server's model is old; send it as a prompt"),
+            speech_request.FIELDS,
+            None,
+            "references need VoxCPM2, and this server's model is old; send it as a prompt",
+        ),
+        (
+            FailedPrecondition("voice ref_1 speaks with the LoRA adapter 'x'; register it, or set lora"),
+            speech_request.FIELDS,
+            "voice",
+            "voice ref_1 speaks with the LoRA adapter 'x'; register it, or set lora",
+        ),
+        (
             FailedPrecondition("a style needs VoxCPM2; leave the style out"),
             speech_request.FIELDS,
             "instructions",
