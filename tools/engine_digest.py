@@ -26,7 +26,6 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-import torch
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests")]  # the requests are those of the tests
@@ -128,7 +127,6 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", help="device of the engines: cpu (default), cuda, cuda:1")
     parser.add_argument("--no-served", action="store_true", help="leave out the golden cases through a server")
     options = parser.parse_args()
-    torch.set_num_threads(1)
     lines: list[str] = []
     for name, outcomes in engine_runs(options.device):
         audio, speech = outcomes_digest(outcomes)

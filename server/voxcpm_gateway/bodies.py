@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, NoReturn
+from functools import partial
+from typing import Any
 
+from python_multipart.multipart import parse_options_header
 from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message
 
 from voxcpm_gateway.errors import HttpError
-from voxcpm_gateway.fields import Field, unknown
+from voxcpm_gateway.exchange import Exchange
+from voxcpm_gateway.fields import SHOWN_KEY, Field, checked, names_of, unknown
 
 LARGE_BYTES = 256 << 10  # of a body that a thread reads, because it would block the event loop
 MAX_FORM_FIELD = 64 << 10
+FORM_CHARSETS = ("utf-8", "utf8", "us-ascii", "ascii")
+MAX_DIGITS = 40  # of a whole number that is kept exactly; no field has as many
+FROM_URL_ALPHABET = str.maketrans("-_", "+/")
 
 
 class BodyLimits:
@@ -93,15 +98,41 @@ class _Reader:
         return message
 
 
-async def read_json(request: Request) -> object:
-    """The body as JSON. Raises HttpError."""
-    kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+async def read_json(request: Request, fields: Sequence[Field]) -> dict[str, Any]:
+    """The values of the fields of a body of JSON. Raises HttpError.
+
+    Errors of the server name these fields from now on.
+    """
+    kind = _media_type(request) or "application/json"
     if kind != "application/json" and not kind.endswith("+json"):
         raise HttpError(
             415, f"the content type is {kind[:60]!r}; it must be application/json", code="unsupported_media_type"
         )
     body = await read(request)
-    return await asyncio.to_thread(_parsed, body) if len(body) > LARGE_BYTES else _parsed(body)
+    large = len(body) > LARGE_BYTES
+    values = await asyncio.to_thread(_values, body, fields) if large else _values(body, fields)
+    return _noted(request, values, fields)
+
+
+def _values(body: bytes, fields: Sequence[Field]) -> dict[str, Any]:
+    return checked(parse_json(body), fields)
+
+
+def _media_type(request: Request) -> str:
+    """The media type of a body; empty if the request names none. Raises HttpError for a compressed body."""
+    encoding = request.headers.get("content-encoding", "").strip().lower()
+    if encoding not in ("", "identity"):
+        raise HttpError(
+            415,
+            f"the body has the content encoding {encoding[:60]!r}; send it uncompressed, without this header",
+            code="unsupported_media_type",
+        )
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _noted(request: Request, values: dict[str, Any], fields: Sequence[Field]) -> dict[str, Any]:
+    Exchange.of(request.scope).names = partial(names_of, fields, tuple(values))
+    return values
 
 
 async def read(request: Request) -> bytes:
@@ -116,29 +147,59 @@ class ClientGone(Exception):
     """The client closed the connection before its request was complete."""
 
 
-def _parsed(body: bytes) -> object:
+def parse_json(data: bytes | str, what: str = "body") -> object:
+    """The value of a JSON text, of UTF-8 if it is bytes; UTF-16 and UTF-32 are detected. Raises HttpError.
+
+    Numbers of any length have a value: long whole numbers are floats, and those that are too large are infinite. So the
+    checks of the fields can name the field, also for NaN and Infinity, which some programs write.
+
+    what: the text in errors
+    """
     try:
-        return json.loads(body, parse_constant=_refuse)
-    except (ValueError, RecursionError) as error:
-        where = f" at position {error.pos}" if isinstance(error, json.JSONDecodeError) else ""
-        raise HttpError(400, f"the body is not JSON{where}", code="invalid_json") from None
+        return json.loads(data, parse_int=_whole_number, object_pairs_hook=_object)
+    except json.JSONDecodeError as error:
+        raise HttpError(400, f"the {what} is not JSON at position {error.pos}", code="invalid_json") from None
+    except UnicodeDecodeError as error:
+        raise HttpError(
+            400, f"the {what} is not JSON: its byte {error.start} is not of UTF-8; send UTF-8", code="invalid_json"
+        ) from None
+    except RecursionError:
+        raise HttpError(400, f"the {what} is not JSON: it is nested too deeply", code="invalid_json") from None
 
 
-def _refuse(name: str) -> NoReturn:
-    raise ValueError(name)
+def _whole_number(digits: str) -> float:
+    return int(digits) if len(digits) <= MAX_DIGITS else float(digits)
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for name, value in pairs:
+        if name in found:
+            raise HttpError(400, f"the field {name[:SHOWN_KEY]!r} is given twice; send it once", param=name[:SHOWN_KEY])
+        found[name] = value
+    return found
 
 
 @asynccontextmanager
 async def read_form(request: Request, fields: Sequence[Field]) -> AsyncIterator[dict[str, Any]]:
-    """The fields of a multipart body: strings, and bytes of files. Raises HttpError."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    """The values of the fields of a multipart body: strings, and bytes of files. Raises HttpError.
+
+    Errors of the server name these fields from now on.
+    """
+    kind = _media_type(request)
     if kind != "multipart/form-data":
         raise HttpError(
             415, f"the content type is {kind[:60]!r}; it must be multipart/form-data", code="unsupported_media_type"
         )
+    _, options = parse_options_header(request.headers["content-type"])
+    charset = options.get(b"charset", b"utf-8").decode("latin-1")
+    if charset.lower() not in FORM_CHARSETS:
+        raise HttpError(
+            415, f"the charset of the form is {charset[:60]!r}; it must be UTF-8", code="unsupported_media_type"
+        )
     form = await _parsed_form(request, len(fields))
     try:
-        yield await _values(form, fields)
+        yield _noted(request, checked(await _given(form, fields), fields), fields)
     finally:
         await form.close()
 
@@ -150,37 +211,40 @@ async def _parsed_form(request: Request, fields: int) -> FormData:
         raise ClientGone from None
     except HTTPException as error:  # from the parser
         raise HttpError(400, f"the body is not a valid form: {error.detail}", code="invalid_form") from None
-    except (KeyError, UnicodeDecodeError, AssertionError):
+    except (LookupError, ValueError, AssertionError):
         raise HttpError(
             400, "the body is not a valid form: its boundary or a name is wrong", code="invalid_form"
         ) from None
 
 
-async def _values(form: FormData, fields: Sequence[Field]) -> dict[str, Any]:
+async def _given(form: FormData, fields: Sequence[Field]) -> dict[str, object]:
     known = {field.name: field for field in fields}
-    values: dict[str, Any] = {}
+    given: dict[str, object] = {}
     for name, value in form.multi_items():
         if name not in known:
-            raise unknown(name, name, known)
-        if name in values:
+            raise unknown("", name, known)
+        if name in given:
             raise HttpError(400, f"{name} is given twice", param=name)
         is_file = isinstance(value, UploadFile)
         if is_file != (known[name].kind == "file"):
             raise HttpError(400, f"{name} must be {'text' if is_file else 'a file'}", param=name)
-        values[name] = await value.read() if isinstance(value, UploadFile) else value
-    for field in fields:
-        if field.required and not values.get(field.name):
-            raise HttpError(400, f"{field.name} is missing or empty; it is required", param=field.name)
-    return values
+        given[name] = await value.read() if isinstance(value, UploadFile) else value
+    return given
 
 
 async def from_base64(text: str, param: str) -> bytes:
-    """The bytes of a field in base64. Raises HttpError."""
+    """The bytes of a field in base64, also in the alphabet of URLs, with line breaks or unpadded. Raises HttpError."""
+    return await asyncio.to_thread(_decoded, text, param) if len(text) > LARGE_BYTES else _decoded(text, param)
+
+
+def _decoded(text: str, param: str) -> bytes:
     try:
-        if len(text) > LARGE_BYTES:
-            return await asyncio.to_thread(base64.b64decode, text, validate=True)
         return base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
+    except ValueError:
+        kept = "".join(text.split()).translate(FROM_URL_ALPHABET).rstrip("=")
+    try:
+        return base64.b64decode(kept + "=" * (-len(kept) % 4), validate=True)
+    except ValueError:
         raise HttpError(
             400, f"{param} is not base64; send the bytes of the whole file in base64", param=param
         ) from None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +14,9 @@ from starlette.responses import JSONResponse
 from starlette.routing import Match, Route
 
 from voxcpm_client import SpeechError
-from voxcpm_gateway.exchange import Exchange
+from voxcpm_gateway.exchange import NO_FIELDS, Exchange
+
+log = logging.getLogger("voxcpm_gateway")
 
 STATUSES: Mapping[str, int] = {
     "INVALID_ARGUMENT": 400,
@@ -20,6 +24,7 @@ STATUSES: Mapping[str, int] = {
     "UNAUTHENTICATED": 401,
     "PERMISSION_DENIED": 403,
     "NOT_FOUND": 404,
+    "ALREADY_EXISTS": 409,
     "RESOURCE_EXHAUSTED": 429,
     "CANCELLED": 499,
     "UNIMPLEMENTED": 501,
@@ -38,22 +43,19 @@ CODES: Mapping[int, str] = {  # those that OpenAI's API has too
     405: "method_not_allowed",
     429: "rate_limit_exceeded",
 }
-PARAMETERS: Mapping[str, str] = {  # by the field of the gRPC request that is at fault
-    "config.turn.style": "instructions",
-    "config.turn.sampling.seed": "seed",
-    "config.turn.sampling.cfg_value": "extra_params.cfg_value",
-    "config.turn.sampling.temperature": "extra_params.temperature",
-    "config.turn.sampling.inference_timesteps": "extra_params.inference_timesteps",
-    "config.turn.sampling.max_steps": "extra_params.max_steps",
-    "config.turn.lora": "lora",
-    "config.turn.speed": "speed",
-    "config.segmentation.language": "language",
-    "config.output.sample_rate_hz": "sample_rate",
-    "config.output": "response_format",
-    "config.conditioning": "voice",
-    "text": "input",
-    "audio": "ref_audio",
+LOST: Mapping[int, str] = {  # for callers, instead of words about the connection to the server
+    429: "the server takes no more calls now; try again later",
+    501: "the server does not have this call; it is of another version than the gateway",
+    503: "the server cannot be reached, or has ended; try again",
+    504: "the call took longer than the gateway waits for the server; send less at a time, or try again",
 }
+FAILED = "the call has failed; the gateway's log has the cause under the request id"
+VOICE = "config.conditioning.voice"  # path of the voice in the gRPC request
+MISSING = {"there is no LoRA adapter": "lora", "there is no model": "model", "there is no ": VOICE}
+QUOTED = r"(?<!\w)'[^']*'"  # a value in a message
+PATH = re.compile(rf"{QUOTED}|[a-z][a-z0-9]*(?:[._][a-z0-9]+)+")  # or what may be the name or the path of a field
+SUBJECT = re.compile(r"(?:(?:an?|the) )?([a-z_]+)")
+REMEDY = re.compile(r",? or \w+ ([a-z]+(?:_[a-z]+)+)\b")  # one of several, with the name of a field
 RETRY_SECONDS = 1  # for a refusal that gives no time
 
 
@@ -79,8 +81,8 @@ class HttpError(Exception):
     ) -> None:
         super().__init__(message)
         self.status = status
-        self.message = message
-        self.param = param
+        self.message = encodable(message)
+        self.param = None if param is None else encodable(param)
         self.code = code or CODES.get(status)
         self.retry_after = retry_after
         self.headers = headers or {}
@@ -106,17 +108,68 @@ class HttpError(Exception):
         return JSONResponse(self.body, self.status, headers)
 
 
-def from_server(error: SpeechError) -> HttpError:
-    """The error of a call to the server, for the caller of the gateway."""
+def encodable(text: str) -> str:
+    """A text of a caller that can be sent: halves of surrogate pairs are written as \\udXXX."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def from_server(error: SpeechError, names: Mapping[str, str] = NO_FIELDS) -> HttpError:
+    """The error of a call to the server, for the caller of the gateway, in the words of the caller's own request.
+
+    names: the fields of the caller's request by those of the gRPC request that they set
+    """
     status = STATUSES.get(error.code, 500)
-    path = next((known for known in _prefixes(error.field) if known in PARAMETERS), "")
+    param = _parameter(error, names)
     return HttpError(
         status,
-        error.message,
-        param=PARAMETERS.get(path) or error.field.removeprefix("config.") or ("voice" if status == 404 else None),
+        LOST.get(status, FAILED) if error.about_connection else _translated(error, param, names),
+        param=param,
         code="deadline_exceeded" if status == 504 else None if status in CODES else error.code.lower(),
         retry_after=error.retry_after,
     )
+
+
+def _parameter(error: SpeechError, names: Mapping[str, str]) -> str | None:
+    """The caller's field at fault.
+
+    The server gives the path of a field with a wrong value. Where a thing is missing or does not fit the server, its
+    message alone names the field.
+    """
+    path = re.sub(r"\[\d+\]", "", error.field)
+    if not path and error.code == "NOT_FOUND":
+        path = next((path for start, path in MISSING.items() if error.message.startswith(start)), "")
+    elif not path and error.code in ("INVALID_ARGUMENT", "FAILED_PRECONDITION"):
+        path = _named(re.sub(QUOTED, "", error.message), names)
+    whole, *shorter = _prefixes(path)
+    return next((names[one] for one in (whole, path.rpartition(".")[2], *shorter) if one in names), None)
+
+
+def _named(message: str, names: Mapping[str, str]) -> str:
+    """The field that a message begins with, or the one that its remedy says to change; empty if it names none."""
+    subject = SUBJECT.match(message)
+    if subject and subject[1] in names:
+        return subject[1]
+    own = {name.rpartition(".")[2] for name in names.values()}
+    return next((word for word in reversed(re.findall("[a-z_]+", message.rpartition("; ")[2])) if word in own), "")
+
+
+def _translated(error: SpeechError, param: str | None, names: Mapping[str, str]) -> str:
+    """The message with the caller's names of fields, and without remedies that need other ones.
+
+    It names the field at fault.
+    """
+
+    def name(word: re.Match[str]) -> str:
+        return next((names[one] for one in (word[0], word[0].rpartition(".")[2]) if one in names), word[0])
+
+    message = REMEDY.sub(lambda remedy: remedy[0] if remedy[1] in names else "", error.message)
+    message = PATH.sub(name, message)
+    if param is None or error.code == "NOT_FOUND" or re.search(rf"(?<![\w.]){re.escape(param)}(?!\w)", message):
+        return message
+    subject, verb, rest = message.partition(" is ")
+    if verb and subject == error.field.rpartition(".")[2]:
+        return f"{param}{verb}{rest}"
+    return f"{param}: {message}"
 
 
 def _prefixes(path: str) -> list[str]:
@@ -127,10 +180,11 @@ def _prefixes(path: str) -> list[str]:
 
 async def respond(request: Request, error: Exception) -> JSONResponse:
     """The response to an error that a route raised, for Starlette."""
-    found = as_http(error)
+    exchange = Exchange.of(request.scope)
+    found = as_http(error, exchange)
     if found.status == 405:
         found.headers = {"allow": ", ".join(sorted(_methods(request)))}
-    Exchange.of(request.scope).code = found.code or ""
+    exchange.code = found.code or ""
     return found.response()
 
 
@@ -141,13 +195,15 @@ def _methods(request: Request) -> set[str]:
     return {method for route in matching for method in route.methods or ()}
 
 
-def as_http(error: Exception) -> HttpError:
-    """Any error of a route as one that the caller may see."""
+def as_http(error: Exception, exchange: Exchange) -> HttpError:
+    """Any error of a request as one that the caller may see. The log has what the caller may not see."""
     match error:
         case HttpError():
             return error
         case SpeechError():
-            return from_server(error)
+            if error.about_connection:
+                log.warning("call id=%s to the server failed: %s", exchange.request_id, error.message)
+            return from_server(error, exchange.names())
         case HTTPException():
             return HttpError(error.status_code, _phrase(error))
     return HttpError(500, "the gateway has a fault; its log has the cause under the request id", code="internal")

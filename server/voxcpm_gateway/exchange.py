@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
 KEY = "voxcpm_gateway.exchange"
 REQUEST_ID = "x-request-id"
 MAX_REQUEST_ID = 128
+NO_FIELDS: Mapping[str, str] = {"id": "id", "voice": "id"}  # of a request without a body: the id in its address
+
+
+def no_fields() -> Mapping[str, str]:
+    return NO_FIELDS
 
 
 @dataclass(slots=True)
@@ -22,6 +27,7 @@ class Exchange:
     code: a word for the reason of an error; empty without one
     headers: those of the response whatever it is, beside the request id
     first_audio_seconds: from the arrival of the request to the first audio; None without audio
+    names: returns the fields of the caller's request by those of the gRPC request that they set, for errors
     """
 
     request_id: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -31,6 +37,7 @@ class Exchange:
     code: str = ""
     headers: dict[str, str] = field(default_factory=dict[str, str])
     first_audio_seconds: float | None = None
+    names: Callable[[], Mapping[str, str]] = no_fields
     started: float = field(default_factory=time.perf_counter)
 
     @property

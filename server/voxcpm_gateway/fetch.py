@@ -40,7 +40,7 @@ async def fetch(url: str) -> bytes:
             raise _refused(f"it has more than {MAX_REDIRECTS} redirects")
     except TimeoutError:
         raise _refused(f"it was not complete after {SECONDS:g} s") from None
-    except (OSError, h11.RemoteProtocolError, ValueError):
+    except (OSError, h11.ProtocolError, ValueError):
         raise _refused("the host cannot be reached, or its answer is not HTTP over TLS") from None
 
 

@@ -61,7 +61,7 @@ class ExchangeLog:
             exchange.code = "shutdown"
         except Exception as error:
             log.exception("request id=%s failed", exchange.request_id)
-            found = as_http(error)
+            found = as_http(error, exchange)
             exchange.code = found.code or "internal"
             if not exchange.status:
                 await found.response()(scope, receive, counted)

@@ -14,45 +14,77 @@ from starlette.routing import BaseRoute, Route
 from voxcpm_client import AsyncClient, AsyncStream, Latents, ModelInfo, NotFound, Prompt, SpeechOptions
 from voxcpm_gateway.bodies import from_base64, read_json
 from voxcpm_gateway.credentials import caller_client
-from voxcpm_gateway.errors import HttpError
+from voxcpm_gateway.errors import VOICE, HttpError
 from voxcpm_gateway.exchange import Exchange
-from voxcpm_gateway.fields import Field, checked
+from voxcpm_gateway.fields import SEEDS, Field
 from voxcpm_gateway.speaking import Form, SpokenResponse, while_connected
 from voxcpm_gateway.state import GatewayState
 
+PROMPT, REFERENCE = "config.conditioning.inline_prompt", "config.conditioning.inline_reference"
 GENERATE_FIELDS = (
-    Field("target_text", "string", "The text to speak.", required=True),
-    Field("prompt_wav_base64", "string", "A recording to continue: its file in base64. Needs prompt_text."),
+    Field("target_text", "text", "The text to speak.", required=True, empty_counts=True, sets=("text",)),
+    Field(
+        "prompt_wav_base64",
+        "string",
+        "A recording to continue: its file in base64. Needs prompt_text.",
+        sets=(PROMPT, "audio", "prompt"),
+    ),
     Field("prompt_wav_format", "string", "Ignored: the server detects the container."),
-    Field("prompt_latents_base64", "string", "Latents to continue, from /encode_latents. Needs prompt_text."),
-    Field("prompt_text", "string", "The words of the prompt."),
-    Field("prompt_id", "string", "Id or name of a stored prompt."),
-    Field("ref_audio_wav_base64", "string", "A recording for the timbre: its file in base64."),
+    Field(
+        "prompt_latents_base64",
+        "string",
+        "Latents to continue, from /encode_latents. Needs prompt_text.",
+        sets=(PROMPT, "prompt"),
+    ),
+    Field("prompt_text", "string", "The words of the prompt.", sets=(f"{PROMPT}.transcript",)),
+    Field("prompt_id", "string", "Id or name of a stored prompt.", sets=(VOICE,)),
+    Field(
+        "ref_audio_wav_base64",
+        "string",
+        "A recording for the timbre: its file in base64.",
+        sets=(REFERENCE, "audio", "reference"),
+    ),
     Field("ref_audio_wav_format", "string", "Ignored: the server detects the container."),
     Field(
-        "ref_audio_latents_base64", "string", "Latents for the timbre, from /encode_latents with the role reference."
+        "ref_audio_latents_base64",
+        "string",
+        "Latents for the timbre, from /encode_latents with the role reference.",
+        sets=(REFERENCE, "reference"),
     ),
-    Field("ref_audio_id", "string", "Id or name of a stored reference."),
-    Field("hifi_id", "string", "Id or name of a stored hifi voice."),
-    Field("max_generate_length", "integer", "Largest number of steps of a segment.", bounds=(1, 2**31)),
+    Field("ref_audio_id", "string", "Id or name of a stored reference.", sets=(VOICE, "reference_id")),
+    Field("hifi_id", "string", "Id or name of a stored hifi voice.", sets=(VOICE,)),
+    Field(
+        "max_generate_length",
+        "integer",
+        "Largest number of steps of a segment.",
+        bounds=(1, 2**31),
+        sets=("max_steps",),
+    ),
     Field("temperature", "number", "Scale of the noise, 0 to 2. Default: 1."),
     Field("cfg_value", "number", "Strength of the guidance, 0 to 10. Default: 2."),
-    Field("seed", "integer", "Seed of the random numbers.", bounds=(0, 2**63 - 1)),
+    Field("seed", "integer", "Seed of the random numbers.", bounds=SEEDS),
+    Field(
+        "lora",
+        "string",
+        "A LoRA adapter of the server to speak with; empty for none. Default: that of the voice.",
+        empty_counts=True,
+    ),
     Field(
         "response_format",
         "string",
         "mp3, or pcm: 16-bit little-endian at the rate of the model. Only /generate. Default: mp3.",
         choices=("mp3", "pcm"),
+        sets=("config.output",),
     ),
 )
 WAV_FIELDS = (
-    Field("wav_base64", "string", "A recording: its file in base64.", required=True),
+    Field("wav_base64", "string", "A recording: its file in base64.", required=True, sets=("audio", "source")),
     Field("wav_format", "string", "Ignored: the server detects the container."),
 )
-NAME_FIELDS = (Field("name", "string", "Name of the voice. Default: none."),)
+NAME_FIELDS = (Field("name", "string", "Name of the voice. Default: none.", sets=("display_name",)),)
 PROMPT_FIELDS = (
     *WAV_FIELDS,
-    Field("prompt_text", "string", "The words of the recording.", required=True),
+    Field("prompt_text", "string", "The words of the recording.", required=True, sets=("transcript",)),
     *NAME_FIELDS,
 )
 REFERENCE_FIELDS = (*WAV_FIELDS, *NAME_FIELDS)
@@ -106,14 +138,14 @@ async def _generate(request: Request, form: Form, encoding: str | None) -> Respo
     state, client = GatewayState.of(request), caller_client(request)
     async with state.body_of(request) as limited:
         fields = GENERATE_FIELDS if encoding is None else GENERATE_FIELDS[:-1]
-        values = checked(await read_json(limited), fields)
+        values = await read_json(limited, fields)
         if not values["target_text"].strip():
             raise HttpError(400, "target_text is empty; give the text to speak", param="target_text")
         chosen = encoding or {"mp3": MP3, "pcm": PCM}[values.get("response_format", "mp3")]
         options = {"format": chosen, "max_wait": 0.0, "request_id": Exchange.of(request.scope).request_id}
         options |= await _conditioning(values, client, state)
         names = {"max_generate_length": "max_steps", "temperature": "temperature", "cfg_value": "cfg_value"}
-        for name, option in (names | {"seed": "seed"}).items():
+        for name, option in (names | {"seed": "seed", "lora": "lora"}).items():
             if name in values:
                 options[option] = values[name]
         stream = client.speak(values["target_text"], **cast(SpeechOptions, options))
@@ -157,7 +189,7 @@ async def _conditioning(values: Mapping[str, Any], client: AsyncClient, state: G
 
 def _one(values: Mapping[str, Any], *names: str) -> str:
     """The one of the fields that is given; empty if none is. Raises HttpError for several."""
-    given = [name for name in names if values.get(name)]
+    given = [name for name in names if name in values]
     if len(given) > 1:
         raise HttpError(400, f"{' and '.join(given)} exclude each other; give one of them", param=given[1])
     return given[0] if given else ""
@@ -179,7 +211,7 @@ async def _source(values: Mapping[str, Any], name: str, client: AsyncClient, sta
 async def encode_latents(request: Request) -> Response:
     state, client = GatewayState.of(request), caller_client(request)
     async with state.body_of(request) as limited:
-        values = checked(await read_json(limited), ENCODE_FIELDS)
+        values = await read_json(limited, ENCODE_FIELDS)
         audio = await from_base64(values["wav_base64"], "wav_base64")
         work = client.encode_latents(audio, role=values.get("role", "prompt"))
         latents: Latents = await while_connected(request.receive, work)
@@ -205,10 +237,10 @@ async def add_hifi(request: Request) -> Response:
 async def _add(request: Request, folder: str, fields: tuple[Field, ...]) -> Response:
     state, client = GatewayState.of(request), caller_client(request)
     async with state.body_of(request) as limited:
-        values = checked(await read_json(limited), fields)
+        values = await read_json(limited, fields)
         audio = await from_base64(values["wav_base64"], "wav_base64")
         options: dict[str, Any] = {"request_id": Exchange.of(request.scope).request_id}
-        if values.get("name"):
+        if "name" in values:
             options["name"] = values["name"]
         work = {
             "prompts": lambda: client.add_prompt(audio, values["prompt_text"], **options),

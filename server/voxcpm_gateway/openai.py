@@ -23,17 +23,28 @@ from voxcpm_gateway.state import GatewayState, served_models
 from voxcpm_gateway.voice_names import chosen_model, model_names
 
 VOICE_FIELDS = (
-    Field("audio_sample", "file", "A recording of the voice.", required=True),
-    Field("name", "string", "Name of the voice.", required=True),
+    Field("audio_sample", "file", "A recording of the voice.", required=True, sets=("audio", "source")),
+    Field("name", "string", "Name of the voice.", required=True, sets=("display_name",)),
     Field(
         "consent",
         "string",
         "The consent of the speaker, such as its date or its number; stored with the voice.",
         required=True,
+        sets=("labels",),
     ),
-    Field("ref_text", "string", "The words of the recording. With them the voice is nearer to the recording."),
+    Field(
+        "ref_text",
+        "string",
+        "The words of the recording. With them the voice is nearer to the recording.",
+        sets=("transcript",),
+    ),
     Field("type", "string", "audio_sample"),
-    Field("lora", "string", "A LoRA adapter of the server, which the voice is spoken with. Default: none."),
+    Field(
+        "lora",
+        "string",
+        "A LoRA adapter of the server, which the voice is spoken with. Default: none.",
+        empty_counts=True,
+    ),
     Field("model", "string", "The model that the voice is for, as for /v1/audio/speech. Default: the default model."),
 )
 NO_CONSENT = ("", "0", "false", "no", "off")
@@ -56,9 +67,9 @@ def routes() -> list[BaseRoute]:
 async def speak(request: Request) -> Response:
     state, client = GatewayState.of(request), caller_client(request)
     async with state.body_of(request) as limited:
-        body = await read_json(limited)
+        values = await read_json(limited, speech_request.FIELDS)
         parsed = await while_connected(
-            request.receive, speech_request.parse(body, allow_urls=state.config.allow_ref_audio_urls)
+            request.receive, speech_request.parse(values, allow_urls=state.config.allow_ref_audio_urls)
         )
         options: SpeechOptions = parsed.options | {"request_id": Exchange.of(request.scope).request_id}
         if parsed.model:
@@ -101,12 +112,12 @@ async def add_voice(request: Request) -> Response:
         }
         if "lora" in form:
             options["lora"] = form["lora"]
-        if form.get("model"):
+        if "model" in form:
             options["model"] = chosen_model(form["model"], [one.name for one in await state.models(client)])
         audio: bytes = form["audio_sample"]
         work = (
             client.add_hifi(audio, with_space(form["ref_text"]), **options)
-            if form.get("ref_text")
+            if "ref_text" in form
             else client.add_reference(audio, **options)
         )
         voice: Voice = await while_connected(request.receive, work)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from html import escape
@@ -20,7 +20,9 @@ STATUSES = {
     "403": "The key does not allow this, or the request comes from the page of another origin.",
     "404": "There is no such voice or model.",
     "408": "The request did not arrive in time.",
+    "409": "The name is taken.",
     "413": "The body is too large.",
+    "415": "The body is neither JSON nor a form, or it is compressed.",
     "421": "The gateway does not have this host; its operator can allow the name.",
     "429": "The server has no capacity; `retry-after` says when to try again.",
     "500": "The server has a fault.",
@@ -149,8 +151,13 @@ def _section(operation: Operation) -> str:
     title = f"<h2><code>{operation.method.upper()} {escape(operation.path)}</code></h2><p>{escape(operation.about)}</p>"
     if not operation.fields:
         return title
-    rows = ((field.name, NAMES[field.kind] + ", required" * field.required, field.about) for field in operation.fields)
-    return title + _table(("field", "value", "meaning"), rows)
+    return title + _table(("field", "value", "meaning"), _rows(operation.fields))
+
+
+def _rows(fields: Sequence[Field], path: str = "") -> Iterator[tuple[str, str, str]]:
+    for field in fields:
+        yield f"{path}{field.name}", NAMES[field.kind] + ", required" * field.required, field.about
+        yield from _rows(field.fields, f"{path}{field.name}.")
 
 
 def _table(head: Sequence[str], rows: Any) -> str:

@@ -62,7 +62,7 @@ class SpokenResponse(Response):
             chunks = aiter(_audio(stream))
             first = await anext(chunks, None)
             if first is None:
-                raise HttpError(400, SILENT, param="input")
+                raise HttpError(400, SILENT, param=exchange.names().get("text"))
             exchange.first_audio_seconds = exchange.seconds
             if self._form == "blocking":
                 parts = [first.audio]
@@ -101,7 +101,7 @@ class SpokenResponse(Response):
         return event("speech.audio.done", usage=usage)
 
     async def _fail(self, exchange: Exchange, send: Send, failure: SpeechError) -> None:
-        error = as_http(failure)
+        error = as_http(failure, exchange)
         exchange.code = error.code or "error"
         log.warning("stream id=%s ended after its first audio: %s", exchange.request_id, failure.code)
         if self._form == "sse":

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
+from urllib.parse import unquote
 
 from voxcpm_client import Prompt, SpeechOptions
 from voxcpm_gateway.bodies import from_base64
-from voxcpm_gateway.errors import HttpError
+from voxcpm_gateway.errors import VOICE, HttpError
 from voxcpm_gateway.fetch import fetch
-from voxcpm_gateway.fields import Field, checked
+from voxcpm_gateway.fields import SEEDS, Field
 from voxcpm_gateway.speaking import Form
 from voxcpm_gateway.voice_names import SERVER_DEFAULT
 
 MAX_INPUT = 4096
 PCM_RATE = 24000
-SPEEDS = (0.5, 2.0)  # of the server
+SPEEDS = (0.5, 2)
 FORMATS: Mapping[str, tuple[str, str]] = {  # the format of the client, and the media type
     "mp3": ("mp3", "audio/mpeg"),
     "opus": ("ogg_opus", "audio/ogg"),
@@ -24,24 +25,47 @@ FORMATS: Mapping[str, tuple[str, str]] = {  # the format of the client, and the 
     "wav": ("wav", "audio/wav"),
     "pcm": ("pcm_s16le", "audio/pcm"),
 }
+RECORDING = ("audio", "prompt", "reference")  # names of a recording in errors about its content
+EXTRA_FIELDS = (
+    Field("cfg_value", "number", "Strength of the guidance, 0 to 10."),
+    Field(
+        "inference_timesteps", "integer", "Flow-matching steps, one of those that the server runs.", sets=("timesteps",)
+    ),
+    Field("temperature", "number", "Scale of the noise, 0 to 2."),
+    Field("max_steps", "integer", "Largest number of steps of a segment."),
+)
 FIELDS = (
-    Field("input", "string", f"The text to speak, at most {MAX_INPUT} characters.", required=True),
+    Field(
+        "input",
+        "text",
+        f"The text to speak, at most {MAX_INPUT} characters.",
+        required=True,
+        empty_counts=True,
+        sets=("text",),
+    ),
     Field("model", "string", "The name of the model, or one of OpenAI's: /v1/models lists them."),
     Field(
         "voice",
         "voice",
         "A preset, the name or the id of a stored voice, or one of OpenAI's voices. /v1/audio/voices "
         "lists the first two. Default: the server's default voice, which has the name `default`.",
+        sets=(VOICE,),
     ),
-    Field("speaker", "voice", "Another name for voice."),
-    Field("instructions", "string", "A description of the voice or of the way to speak. Not with a prompt."),
+    Field("speaker", "voice", "Another name for voice.", sets=(VOICE,)),
+    Field(
+        "instructions",
+        "string",
+        "A description of the voice or of the way to speak. Not with ref_text or a voice that continues a recording.",
+        sets=("style",),
+    ),
     Field(
         "response_format",
         "string",
         "The format of the audio. pcm is 16-bit little-endian, mono, by default at 24000 Hz. Default: mp3.",
-        choices=(*FORMATS, "aac"),
+        choices=tuple(FORMATS),
+        sets=("config.output", "format"),
     ),
-    Field("speed", "number", f"The speed of the speech, {SPEEDS[0]:g} to {SPEEDS[1]:g}. Default: 1.", bounds=(0.25, 4)),
+    Field("speed", "number", f"The speed of the speech, {SPEEDS[0]:g} to {SPEEDS[1]:g}. Default: 1.", bounds=SPEEDS),
     Field(
         "stream_format",
         "string",
@@ -52,23 +76,33 @@ FIELDS = (
         "ref_audio",
         "string",
         "A recording whose voice the speech takes: a data URL, or an https URL if the operator allows it.",
+        sets=("config.conditioning.inline_prompt", "config.conditioning.inline_reference", *RECORDING),
     ),
-    Field("ref_text", "string", "The words of ref_audio. With them the speech continues the recording."),
+    Field(
+        "ref_text",
+        "string",
+        "The words of ref_audio. With them the speech continues the recording.",
+        sets=("config.conditioning.inline_prompt.transcript", "transcript"),
+    ),
     Field("language", "string", "Language of the text as a BCP 47 tag, for the ends of sentences."),
     Field("normalize", "boolean", "Speak numbers, dates, units and symbols in words, in English and Chinese."),
-    Field("lora", "string", "A LoRA adapter of the server to speak with; empty for none. Default: that of the voice."),
+    Field(
+        "lora",
+        "string",
+        "A LoRA adapter of the server to speak with; empty for none. Default: that of the voice.",
+        empty_counts=True,
+    ),
     Field("lexicon", "strings", "Words, and the spellings that are spoken instead of them, at most 1,000."),
-    Field("seed", "integer", "Seed of the random numbers, 0 to 2**63 - 1.", bounds=(0, 2**63 - 1)),
-    Field("sample_rate", "integer", "Sample rate of the audio in Hz. Default: 24000 for pcm, else that of the model."),
+    Field("seed", "integer", "Seed of the random numbers, 0 to 2**63 - 1.", bounds=SEEDS),
+    Field(
+        "sample_rate",
+        "integer",
+        "Sample rate of the audio in Hz. Default: 24000 for pcm, else that of the model.",
+        sets=("sample_rate_hz",),
+    ),
     Field("word_timestamps", "boolean", "Must be false: this endpoint has no times of words."),
-    Field("extra_params", "object", "Sampling parameters: cfg_value, inference_timesteps, temperature, max_steps."),
+    Field("extra_params", "object", "Sampling parameters.", fields=EXTRA_FIELDS),
     Field("backend", "string", "Ignored. LibreChat sends it."),
-)
-EXTRA_FIELDS = (
-    Field("cfg_value", "number", "Strength of the guidance, 0 to 10."),
-    Field("inference_timesteps", "integer", "Flow-matching steps, one of those that the server runs."),
-    Field("temperature", "number", "Scale of the noise, 0 to 2."),
-    Field("max_steps", "integer", "Largest number of steps of a segment."),
 )
 EXTRA_OPTIONS = {"inference_timesteps": "timesteps"}  # those with another name in the client
 PLAIN = ("language", "lexicon", "lora", "normalize", "seed", "sample_rate")  # passed on as they are
@@ -92,12 +126,11 @@ class SpeechRequest:
     form: Form
 
 
-async def parse(body: object, *, allow_urls: bool) -> SpeechRequest:
-    """Check the body of a request, and fetch its recording. Raises HttpError.
+async def parse(values: Mapping[str, Any], *, allow_urls: bool) -> SpeechRequest:
+    """Check how the values of FIELDS go together, and fetch the recording. Raises HttpError.
 
     allow_urls: True if the recording may be an https URL
     """
-    values = checked(body, FIELDS)
     text: str = values["input"]
     if not text.strip():
         raise HttpError(400, "input is empty; give the text to speak", param="input")
@@ -113,22 +146,17 @@ async def parse(body: object, *, allow_urls: bool) -> SpeechRequest:
             400, "word_timestamps is true, and this endpoint has no times of words", param="word_timestamps"
         )
     wanted = values.get("response_format", "mp3")
-    if wanted not in FORMATS:
-        raise HttpError(
-            400,
-            f"response_format is {wanted}, which this server does not encode; use one of {', '.join(FORMATS)}",
-            param="response_format",
-            code="unsupported_value",
-        )
     encoding, media_type = FORMATS[wanted]
     options: dict[str, Any] = {"format": encoding, "max_wait": 0.0}  # the text is complete
     if wanted == "pcm":
         options["sample_rate"] = PCM_RATE
     options |= {name: values[name] for name in PLAIN if name in values}
-    if values.get("instructions"):
+    if "instructions" in values:
         options["style"] = values["instructions"]
-    options |= _speed(values.get("speed", 1.0))
-    for name, value in checked(values.get("extra_params", {}), EXTRA_FIELDS, "extra_params.").items():
+    if values.get("speed", 1) != 1:
+        options["speed"] = values["speed"]
+    extra: Mapping[str, Any] = values.get("extra_params", {})
+    for name, value in extra.items():
         options[EXTRA_OPTIONS.get(name, name)] = value
     voice = _voice(values)
     options |= await _recording(values, voice, allow_urls)
@@ -142,22 +170,11 @@ async def parse(body: object, *, allow_urls: bool) -> SpeechRequest:
     )
 
 
-def _speed(speed: float) -> dict[str, Any]:
-    if speed == 1:
-        return {}
-    if "speed" not in SpeechOptions.__annotations__:
-        raise HttpError(400, f"speed is {speed:g}; this server speaks at 1 only", param="speed")
-    if not SPEEDS[0] <= speed <= SPEEDS[1]:
-        raise HttpError(400, f"speed is {speed:g}; this server speaks at {SPEEDS[0]:g} to {SPEEDS[1]:g}", param="speed")
-    return {"speed": float(speed)}
-
-
 def _voice(values: Mapping[str, Any]) -> str:
-    given = {name: values[name] for name in ("voice", "speaker") if name in values}
-    names = {name: value if isinstance(value, str) else value["id"] for name, value in given.items()}
-    if len(set(names.values())) > 1:
+    names = {values[name] for name in ("voice", "speaker") if name in values}
+    if len(names) > 1:
         raise HttpError(400, "voice and speaker name different voices; give one of them", param="speaker")
-    return next(iter(names.values()), "")
+    return next(iter(names), "")
 
 
 async def _recording(values: Mapping[str, Any], voice: str, allow_urls: bool) -> dict[str, Any]:
@@ -166,11 +183,19 @@ async def _recording(values: Mapping[str, Any], voice: str, allow_urls: bool) ->
             raise HttpError(400, "ref_text needs ref_audio, the recording of these words", param="ref_text")
         return {}
     if voice and voice.lower() != SERVER_DEFAULT:
+        name = "voice" if "voice" in values else "speaker"
         raise HttpError(
             400,
-            f"voice is {voice[:100]!r} and ref_audio gives another one; leave out ref_audio, or send the voice "
+            f"{name} is {voice[:100]!r} and ref_audio gives another voice; leave out ref_audio, or send the {name} "
             f"{SERVER_DEFAULT!r}",
-            param="voice",
+            param=name,
+        )
+    if "instructions" in values and "ref_text" in values:
+        raise HttpError(
+            400,
+            "instructions cannot go with ref_text: the speech continues the recording, and would read the instructions "
+            "aloud; leave out one of the two",
+            param="instructions",
         )
     audio = await _audio(values["ref_audio"], allow_urls)
     if text := values.get("ref_text"):
@@ -184,11 +209,12 @@ def with_space(transcript: str) -> str:
 
 
 async def _audio(source: str, allow_urls: bool) -> bytes:
+    source = source.strip()
     if source[: len(DATA_URL)].lower() == DATA_URL:
-        head, comma, data = source.partition(",")
-        if not comma or not head.lower().endswith(";base64"):
+        head, _, data = source.partition(",")
+        if not "".join(head.lower().split()).endswith(";base64"):
             raise HttpError(400, "ref_audio must be a data URL in base64: data:audio/wav;base64,...", param="ref_audio")
-        return await from_base64(data, "ref_audio")
+        return await from_base64(unquote(data) if "%" in data else data, "ref_audio")
     if not allow_urls:
         raise HttpError(
             400,

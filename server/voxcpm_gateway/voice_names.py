@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from voxcpm_gateway.errors import HttpError
@@ -11,6 +12,7 @@ OPENAI_VOICES = (
     *("marin", "nova", "onyx", "sage", "shimmer", "verse"),
 )
 OPENAI_MODELS = ("tts-1", "tts-1-hd", "gpt-4o-mini-tts")
+DATED = re.compile(r"(.+)-(\d{4}|\d{4}-\d{2}-\d{2})")  # as tts-1-1106 and gpt-4o-mini-tts-2025-12-15
 SERVER_DEFAULT = "default"
 """The name for the server's default voice."""
 
@@ -60,15 +62,19 @@ def model_names(models: Sequence[str]) -> Mapping[str, str]:
 
 
 def chosen_model(name: str, models: Sequence[str]) -> str:
-    """The model of the server that a name means. Raises HttpError for a name of none."""
+    """The model of the server that a name means. Raises HttpError for a name of none.
+
+    The case of letters does not matter, and OpenAI's names may have a date.
+    """
     names = model_names(models)
     if name in names:
         return names[name]
+    plain = name.lower()
+    if (dated := DATED.fullmatch(plain)) and dated[1] in OPENAI_MODELS:
+        plain = dated[1]
     for known, model in names.items():
-        if known.lower() == name.lower():
+        if known.lower() == plain:
             return model
-    if any(name.startswith(f"{known}-20") for known in OPENAI_MODELS):  # such as gpt-4o-mini-tts-2025-12-15
-        return models[0]
     raise HttpError(
         404,
         f"the model {name[:100]!r} does not exist; there are {', '.join(names)}",

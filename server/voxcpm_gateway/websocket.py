@@ -10,6 +10,7 @@ import json
 import logging
 from collections import deque
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
@@ -64,6 +65,7 @@ class _Socket:
         self._waiting_chars = 0
         self._passing_chars = 0  # of the message that the server is taking
         self._arrived = asyncio.Event()
+        self._reader = messages.MessageReader()
         self._dropped: deque[list[str]] = deque()  # for each open interrupt, the tags of flushes that it dropped here
         self._finished = False
         self._exchange = Exchange.of(websocket.scope)
@@ -79,7 +81,7 @@ class _Socket:
         except WebSocketDisconnect:
             pass
         except Exception as error:
-            found = as_http(error)
+            found = as_http(error, self._exchange)
             if not isinstance(error, HttpError | SpeechError):
                 log.exception("websocket id=%s failed", self._exchange.request_id)
             self._exchange.code, self._exchange.status = found.code or "", found.status
@@ -97,7 +99,9 @@ class _Socket:
             seconds = self._config.read_seconds
             raise HttpError(408, f"no config arrived within {seconds:g} s; send it as the first message") from None
         await GatewayState.of(self._websocket).check_caller(self._websocket, messages.key_of(text))
-        return messages.config(messages.parse(text))
+        (message,) = self._reader.read(text)
+        self._exchange.names = partial(messages.names, tuple(message.fields))
+        return await messages.config(message)
 
     async def _stream(self, config: Config) -> None:
         state, client = GatewayState.of(self._websocket), caller_client(self._websocket, config.key)
@@ -124,8 +128,8 @@ class _Socket:
 
     # ---- from the caller
 
-    async def _receive(self, most: int) -> Message:
-        return messages.parse(await self._receive_text(most))
+    async def _receive(self, most: int) -> list[Message]:
+        return self._reader.read(await self._receive_text(most))
 
     async def _receive_text(self, most: int) -> str:
         event = await self._websocket.receive()
@@ -141,18 +145,21 @@ class _Socket:
     async def _read(self, session: AsyncSession) -> None:
         """Handle the messages of the caller. Interrupts overtake text that waits, so nothing here waits for room."""
         while True:
-            message = await self._receive(MAX_MESSAGE_CHARS)
-            if message.type == "config":
-                raise HttpError(400, "a config was sent already; send it only once, as the first message", param="type")
-            if self._finished:
-                raise HttpError(400, f"a {message.type} follows finish; no message may", param="type")
-            if message.type == "interrupt":
-                self._drop_text()
-                with suppress(Cancelled):  # the stream has ended; its summary or its error is on the way
-                    await session.interrupt(**message.fields)
-                continue
-            self._finished = message.type == "finish"
-            self._put(message)
+            for message in await self._receive(MAX_MESSAGE_CHARS):
+                await self._handle(session, message)
+
+    async def _handle(self, session: AsyncSession, message: Message) -> None:
+        if message.type == "config":
+            raise HttpError(400, "a config was sent already; send it only once, as the first message", param="type")
+        if self._finished:
+            raise HttpError(400, f"a {message.type} follows finish; no message may", param="type")
+        if message.type == "interrupt":
+            self._drop_text()
+            with suppress(Cancelled):  # the stream has ended; its summary or its error is on the way
+                await session.interrupt(**message.fields)
+            return
+        self._finished = message.type == "finish"
+        self._put(message)
 
     def _put(self, message: Message) -> None:
         self._waiting_chars += message.chars

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 
 from voxcpm_client import (
@@ -20,53 +18,84 @@ from voxcpm_client import (
     SpeechWarning,
     Summary,
 )
+from voxcpm_client.encodings import ENCODINGS
 from voxcpm_client.options import TurnOptions
+from voxcpm_gateway.bodies import from_base64, parse_json
 from voxcpm_gateway.errors import HttpError
-from voxcpm_gateway.fields import Field, Kind, checked
+from voxcpm_gateway.fields import SEEDS, Field, Kind, checked, mended, names_of
 
 KINDS: Mapping[object, Kind] = {str: "string", int: "integer", float: "number", bool: "boolean"}
 OWN = ("voice", "prompt", "reference", "timeout")  # options of the client that have another form here, or none
+CHOICES = {"format": tuple(map(str, ENCODINGS))}
+BOUNDS = {"seed": SEEDS}
+SETS = {  # of options with other names in the contract
+    "format": ("encoding",),
+    "sample_rate": ("sample_rate_hz",),
+    "timesteps": ("inference_timesteps",),
+    "segmentation": ("mode",),
+    "max_segment_chars": ("max_chars",),
+}
 
 
 def _options(options: type) -> tuple[Field, ...]:
     """The fields for the options of the client that are plain values, with their names and types."""
     hints = {name: hint for name, hint in get_type_hints(options).items() if name not in OWN}
     return tuple(
-        Field(name, KINDS.get(hint, "string"), "As the option of the client.", choices=get_args(hint))
+        Field(
+            name,
+            KINDS.get(hint, "string"),
+            "As the option of the client.",
+            choices=CHOICES.get(name, get_args(hint)),
+            bounds=BOUNDS.get(name),
+            empty_counts=name == "lora",
+            sets=SETS.get(name, ()),
+        )
         for name, hint in hints.items()
         if hint in KINDS or get_origin(hint) is Literal
     )
 
 
+PROMPT, REFERENCE = "config.conditioning.inline_prompt", "config.conditioning.inline_reference"
+RECORDING = Field("audio", "string", "The file of a recording in base64.", required=True, empty_counts=True)
+PROMPT_FIELDS = (
+    replace(RECORDING, sets=(PROMPT, "prompt")),
+    Field("transcript", "string", "The words of the recording.", required=True, sets=(f"{PROMPT}.transcript",)),
+)
+REFERENCE_FIELDS = (replace(RECORDING, sets=(REFERENCE, "reference")),)
 CONFIG = (
     Field("key", "string", "Key of the caller, for programs that cannot send the header `authorization`."),
     Field("voice", "voice", "Name of a preset, or name or id of a stored voice."),
-    Field("prompt", "object", "A recording that the speech continues: `audio` in base64, and its `transcript`."),
-    Field("reference", "object", "A recording whose timbre the speech takes: `audio` in base64."),
+    Field("prompt", "object", "A recording that the speech continues, and its words.", fields=PROMPT_FIELDS),
+    Field("reference", "object", "A recording whose timbre the speech takes.", fields=REFERENCE_FIELDS),
     Field("lexicon", "strings", "Words, and the spellings that are spoken instead of them."),
     *_options(SpeechOptions),
 )
 TURN = _options(TurnOptions)
 MESSAGES: dict[str, tuple[Field, ...]] = {
     "config": CONFIG,
-    "text": (Field("text", "string", "Text to append to the open turn.", required=True),),
+    "text": (Field("text", "text", "Text to append to the open turn.", required=True, empty_counts=True),),
     "turn": TURN,
     "flush": (
         Field("end_turn", "boolean", "True also ends the turn."),
         Field("tag", "string", "Returned in `flush_done`."),
     ),
-    "pause": (Field("milliseconds", "integer", "Silence in order with the text, 1 to 60,000 ms.", required=True),),
+    "pause": (
+        Field(
+            "milliseconds",
+            "integer",
+            "Silence in order with the text, 1 to 60,000 ms.",
+            required=True,
+            bounds=(1, 60_000),
+            sets=("pause",),
+        ),
+    ),
     "interrupt": (
-        Field("played_samples", "integer", "Samples of the stream that the listener has heard."),
+        Field("played_samples", "integer", "Samples of the stream that the listener has heard.", bounds=SEEDS),
         Field("tag", "string", "Returned in `interrupted`."),
     ),
     "finish": (),
 }
-PROMPT = (
-    Field("audio", "string", "The file of a recording in base64.", required=True),
-    Field("transcript", "string", "The words of the recording.", required=True),
-)
-REFERENCE = PROMPT[:1]
+HIGH_SURROGATES = ("\ud800", "\udbff")  # the first and the last; a low one follows each in UTF-16
 KEY_CHARS = 64 << 10  # of a config, which are parsed before the server has accepted its key
 
 
@@ -93,39 +122,62 @@ class Config:
     key: str
 
 
-def parse(text: str) -> Message:
-    """A message of a caller. Raises HttpError for what is no message."""
-    try:
-        body: object = json.loads(text)
-    except (ValueError, RecursionError):
-        raise HttpError(400, "the message is not JSON", code="invalid_json") from None
-    if not isinstance(body, dict):
-        raise HttpError(400, "the message must be an object of JSON with the key type", code="invalid_json")
-    given = cast("dict[str, Any]", body)
-    kind: object = given.pop("type", None)
-    if not isinstance(kind, str) or kind not in MESSAGES:
-        raise HttpError(400, f"type is {repr(kind)[:60]}; it must be one of {', '.join(MESSAGES)}", param="type")
-    fields = checked(given, MESSAGES[kind])
-    for name, value in fields.items():
-        if isinstance(value, str) and not _encodes(value):
-            raise HttpError(400, f"{name} has half of a surrogate pair, which is no character", param=name)
-    return Message(kind, fields)
+class MessageReader:
+    """Reads the messages of a socket.
+
+    Programs in JavaScript cut texts between the halves of a surrogate pair. If the halves are in two messages of text
+    that follow each other, the reader keeps the first half until the second one arrives.
+    """
+
+    def __init__(self) -> None:
+        self._half = ""  # at the end of the last message, if that was one of text
+
+    def read(self, text: str) -> list[Message]:
+        """The message that a caller has sent. Before it, the half of a pair that no other half has followed, as U+FFFD.
+
+        Raises HttpError for what is no message.
+        """
+        body = parse_json(text, "message")
+        if not isinstance(body, dict):
+            raise HttpError(400, "the message must be an object of JSON with the key type", code="invalid_json")
+        given = cast("dict[str, Any]", body)
+        kind: str = TYPE.value(given.pop("type", None) or "", "type")
+        half, self._half = self._half, ""
+        if kind == "text" and isinstance(spoken := given.get("text"), str):
+            given["text"], self._half = _without_half(half + spoken)
+            half = ""
+        message = Message(kind, checked(given, MESSAGES[kind]))
+        kept = half and kind != "interrupt"  # which drops the text before it
+        return [Message("text", {"text": mended(half)}), message] if kept else [message]
 
 
-def config(message: Message) -> Config:
+def _without_half(text: str) -> tuple[str, str]:
+    """The text up to the first half of a surrogate pair at its end, and that half; empty if there is none."""
+    first, last = HIGH_SURROGATES
+    return (text[:-1], text[-1]) if first <= text[-1:] <= last else (text, "")
+
+
+TYPE = Field("type", "string", "The kind of the message.", choices=tuple(MESSAGES), empty_counts=True)
+
+
+def names(config: Collection[str]) -> Mapping[str, str]:
+    """The fields of a caller by those of the gRPC request that they set.
+
+    config: the names of the fields of the caller's config
+    """
+    return names_of([field for fields in MESSAGES.values() for field in fields], config)
+
+
+async def config(message: Message) -> Config:
     """The options of a stream from its first message. Raises HttpError."""
     if message.type != "config":
         raise HttpError(400, f"the first message is a {message.type}; it must be a config", param="type")
     options = dict(message.fields)
     key = _usable_key(options.pop("key", ""))
-    if isinstance(voice := options.get("voice"), dict):
-        options["voice"] = cast("dict[str, str]", voice)["id"]
     if (prompt := options.get("prompt")) is not None:
-        fields = checked(prompt, PROMPT, "prompt.")
-        options["prompt"] = Prompt(_recording(fields["audio"], "prompt.audio"), fields["transcript"])
+        options["prompt"] = Prompt(await from_base64(prompt["audio"], "prompt.audio"), prompt["transcript"])
     if (reference := options.get("reference")) is not None:
-        fields = checked(reference, REFERENCE, "reference.")
-        options["reference"] = _recording(fields["audio"], "reference.audio")
+        options["reference"] = await from_base64(reference["audio"], "reference.audio")
     return Config(options, key)
 
 
@@ -200,18 +252,3 @@ def error(found: HttpError, request_id: str) -> dict[str, Any]:
 
 def _event(kind: str, found: Flushed | Interrupted | SpeechWarning | Summary) -> dict[str, Any]:
     return {"type": kind, **asdict(found)}
-
-
-def _recording(text: str, path: str) -> bytes:
-    try:
-        return base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        raise HttpError(400, f"{path} is not base64", param=path) from None
-
-
-def _encodes(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

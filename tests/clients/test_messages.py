@@ -183,6 +183,7 @@ def test_a_failed_call_raises_an_error_with_all_that_the_server_sent(client, ser
         None,
     )
     assert str(error) == "seed is too odd (request r-1)"
+    assert not error.about_connection
 
 
 def test_details_that_cannot_be_read_leave_the_code_and_the_message(client, server, background):

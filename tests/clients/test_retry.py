@@ -271,8 +271,9 @@ async def test_an_unreachable_server_is_an_error_with_its_address():
         async with AsyncClient(target, retries=1) as client:
             with pytest.raises(Unavailable, match=f"no server answers at {target}"):
                 await client.say("a")
-            with pytest.raises(Unavailable, match=f"no server answers at {target}"):
+            with pytest.raises(Unavailable, match=f"no server answers at {target}") as raised:
                 await client.health()
+            assert raised.value.about_connection
 
 
 @pytest.mark.parametrize(

@@ -191,8 +191,9 @@ async def test_a_warning_comes_with_the_next_message_after_it_arose(english):
     assert warned(rest) == []
 
 
-async def test_a_language_that_the_model_does_not_claim_is_warned_about(english):
-    config = pb.GenerateConfig(segmentation=pb.Segmentation(language="de-AT"))
+@pytest.mark.parametrize("tag", ["de-AT", "de_AT", "DE_at"])
+async def test_a_language_that_the_model_does_not_claim_is_warned_about(english, tag):
+    config = pb.GenerateConfig(segmentation=pb.Segmentation(language=tag))
     ((sequence, kind, text),) = warned(await english.generate(config, "Guten Tag. Schön."))
     assert (sequence, kind) == (0, LANGUAGE)
     assert text.startswith("the language of the text is de, and the model claims to speak en only")

@@ -271,6 +271,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
         "settings",
     ),
     "benchmarks.report": ("benchmarks.roofline", "benchmarks.measuring", "benchmarks.pages", "checkpoint"),
+    "tools.engine_digest": ("engine", "settings", "voxcpm_client"),
     "tools.voice": ("benchmarks.serving", "benchmarks.measuring", "benchmarks.pages", "voxcpm_client", "layers"),
 }
 FOREIGN: Mapping[str, tuple[str, ...]] = {  # the only rows that may import these packages

@@ -143,7 +143,9 @@ class Connection:
             with suppress(TimeoutError):
                 async with asyncio.timeout(attempts.remaining()):
                     if fault := await diagnose(self._parsed, self._security):
-                        raise Unavailable(fault, request_id=request_id)
+                        failure = Unavailable(fault, request_id=request_id)
+                        failure.about_connection = True
+                        raise failure
         return failure
 
     async def repeat(

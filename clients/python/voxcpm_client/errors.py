@@ -31,6 +31,10 @@ class SpeechError(Exception):
     """Seconds after which the server asks the client to try again; infinity if it asks not to. None if it gives no
     time. Default: `None`."""
 
+    about_connection: bool
+    """True if the message is about the connection to the server, in words of this client and of gRPC, with the address
+    of the server. Programs that pass errors on to others keep it to themselves. Default: `False`."""
+
     def __init__(
         self, message: str, *, request_id: str = "", field: str = "", retry_after: float | None = None
     ) -> None:
@@ -39,6 +43,7 @@ class SpeechError(Exception):
         self.request_id = request_id
         self.field = field
         self.retry_after = retry_after
+        self.about_connection = False
 
     def __str__(self) -> str:
         call = f" (request {self.request_id})" if self.request_id else ""
@@ -171,6 +176,7 @@ def from_rpc(
         message = f"{_network_fault(message, target, answered)} ({message})"
     raised = KINDS.get(code, SpeechError)(message, request_id=request_id, field=field, retry_after=retry_after)
     raised.code = code
+    raised.about_connection = not status.details
     return raised
 
 

@@ -4,6 +4,9 @@ const WORD_MS = 200; // pause after which whole words are sent
 const REST_MS = 800; // pause after which an unfinished word is sent, too
 const FLUSH_MS = 2500; // pause after which text is spoken although its sentence has no end
 
+/** True if a place in a text is between the halves of one character. */
+const isInside = (text, at) => (text.codePointAt(at - 1) ?? 0) > 0xffff;
+
 /**
  * Watches a text area, and passes on what is typed behind the text that was sent. Text that was sent cannot be taken
  * back: edits before its end are not spoken.
@@ -46,6 +49,7 @@ export class Typing {
     let start = 0;
     const shortest = Math.min(before.length, after.length);
     while (start < shortest && before[start] === after[start]) start++;
+    if (isInside(before, start) || isInside(after, start)) start--;
     let same = 0;
     while (same < shortest - start && before[before.length - 1 - same] === after[after.length - 1 - same]) same++;
     const end = before.length - same; // of the text that was replaced

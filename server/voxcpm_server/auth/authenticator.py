@@ -60,7 +60,7 @@ def bearer(metadata: Metadata) -> str:
     """The credential of the header `authorization`. Raises Unauthenticated."""
     found = [value for name, value in metadata if name == "authorization" and isinstance(value, str)]
     if not found:
-        raise Unauthenticated("the call has no credential; send the metadata `authorization: Bearer KEY`")
+        raise Unauthenticated("the call has no credential; send the key as `authorization: Bearer KEY`")
     if len(found) > 1:
         raise Unauthenticated("the call has several `authorization` headers; send one")
     scheme, _, credential = found[0].strip().partition(" ")

@@ -34,9 +34,9 @@ def unknown(name: str, presets: Collection[str], near: str) -> NotFound:
     if near:
         hint = f"did you mean {_shown(near)}?"
     elif presets:
-        hint = f"the presets are {', '.join(presets)}, and ListVoices has the others"
+        hint = f"the presets are {', '.join(presets)}, and the list of voices has the others"
     else:
-        hint = "ListVoices has all voices"
+        hint = "the list of voices has all"
     return NotFound(f"there is no voice {_shown(name)}: no preset, id or display name; {hint}")
 
 

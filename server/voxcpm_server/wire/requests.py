@@ -91,7 +91,8 @@ class RequestReader:
             chars = segmentation.max_chars if segmentation.HasField("max_chars") else limit
             if chars < 1:
                 raise InvalidRequest("max_chars is 0; it must be 1 or more", field="max_chars")
-            if not LANGUAGE_TAG.fullmatch(segmentation.language):
+            language = segmentation.language.replace("_", "-")  # as in the names of POSIX's locales
+            if not LANGUAGE_TAG.fullmatch(language):
                 raise InvalidRequest(
                     f"language is {segmentation.language[:MAX_LANGUAGE]!r}; it must be a BCP 47 tag such as de or "
                     f"pt-BR, of at most {MAX_LANGUAGE} characters",
@@ -102,7 +103,7 @@ class RequestReader:
                 mode=read_enum(MODES, segmentation.mode, "mode"),
                 max_chars=min(chars, limit),
                 max_wait=inputs.DEFAULT_MAX_WAIT if wait is None else min(wait, MAX_SECONDS),
-                language=segmentation.language.partition("-")[0].lower(),
+                language=language.partition("-")[0].lower(),
                 first_segment=read_enum(FIRST_SEGMENTS, segmentation.first_segment, "first_segment"),
             )
 

@@ -147,6 +147,13 @@ async def test_a_host_that_misbehaves_is_refused(enabled, monkeypatch, reply, wo
     assert "secret" not in response.text
 
 
+async def test_an_address_that_is_no_line_of_http_is_refused(enabled, monkeypatch):
+    async with host(answer("200 OK", WAV), monkeypatch):
+        response = await enabled.speak("Hello.", ref_audio="https://recordings.example/a b.wav")
+    assert response.status_code == 400
+    assert response.json()["error"]["param"] == "ref_audio"
+
+
 async def test_the_size_and_the_time_of_a_recording_are_limited(enabled, monkeypatch):
     monkeypatch.setattr(fetch, "MAX_BYTES", 100)
     async with host(answer("200 OK", WAV), monkeypatch):

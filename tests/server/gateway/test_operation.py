@@ -39,7 +39,9 @@ async def test_the_openapi_document_lists_every_route_and_field(gateway):
             assert "there is no such address" not in response.text
     fields = document["paths"]["/v1/audio/speech"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     assert fields["required"] == ["input"]
-    assert fields["properties"]["speed"]["maximum"] == 4
+    assert (fields["properties"]["speed"]["minimum"], fields["properties"]["speed"]["maximum"]) == (0.5, 2)
+    assert fields["properties"]["response_format"]["enum"] == ["mp3", "opus", "flac", "wav", "pcm"]
+    assert "cfg_value" in fields["properties"]["extra_params"]["properties"]
     assert {"ref_audio", "extra_params", "voice"} <= fields["properties"].keys()
 
 

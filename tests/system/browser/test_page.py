@@ -97,6 +97,17 @@ def test_edits_of_text_that_was_sent_are_not_spoken_again(page: Page):
     assert page.run(f"{STARTED}.map((one) => one.text)") == ["One two.", "Three four."]
 
 
+def test_a_character_that_is_replaced_by_a_similar_one_is_sent_whole(page: Page):
+    page.events()
+    page.fill("text", "One \U0001f600")
+    page.until(f"{STARTED}.length")
+    page.fill("text", "One \U0001f600b")
+    page.fill("text", "One \U0001f601 two.")  # half of the new character is where half of the old one was
+    page.press("Control+Enter")
+    page.until(f"{STARTED}.length > 1")
+    assert page.run(f"{STARTED}.map((one) => one.text)") == ["One \U0001f600", "\U0001f601 two."]
+
+
 def test_a_text_without_an_end_is_spoken_after_a_pause(page: Page):
     page.events()
     page.press(*"no end")

@@ -259,7 +259,7 @@ async def test_a_socket_without_a_config_ends(tiny: Server):
         ([{"type": "config", "key": "\n"}], "key must be of printable ASCII characters", 401),
         ([{"type": "config"}, {"type": "config"}], "a config was sent already", 400),
         ([{"type": "config"}, {"type": "finish"}, {"type": "flush"}], "a flush follows finish", 400),
-        ([{"type": "config"}, {"type": "text", "text": "\ud800"}], "text has half of a surrogate pair", 400),
+        ([{"type": "config"}, {"type": "flush", "tag": "\ud800"}], "tag has half of a surrogate pair", 400),
         ([{"type": "config"}, {"type": "text"}], "text is missing; it is required", 400),
         ([{"type": "config"}, {"type": "interrupt", "played_samples": 10**9}], "played_samples", 400),
         ([{"type": "config"}, {"type": "stop"}], "type is 'stop'; it must be one of config, text, turn", 400),
