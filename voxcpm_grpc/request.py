@@ -8,7 +8,7 @@ from enum import StrEnum
 import msgspec
 import numpy as np
 
-from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest
+from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, Reason
 
 MAX_SEED = 2**63 - 1
 
@@ -194,6 +194,8 @@ class ModelInfo:
                 f"references and hifi voices need VoxCPM2, and this server's model is {self.name}; "
                 "use a prompt, which is a recording with its transcript",
                 field=field,
+                reason=Reason.REFERENCES_NOT_SUPPORTED,
+                model=self.name,
             )
 
     def require_styles(self, field: str) -> None:
@@ -202,6 +204,8 @@ class ModelInfo:
             raise FailedPrecondition(
                 f"a style needs VoxCPM2, and this server's model is {self.name}; send the text without a style",
                 field=field,
+                reason=Reason.STYLES_NOT_SUPPORTED,
+                model=self.name,
             )
 
 

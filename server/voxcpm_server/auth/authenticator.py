@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from voxcpm_grpc.errors import Unauthenticated
+from voxcpm_grpc.errors import Reason, Unauthenticated
 from voxcpm_grpc.settings.schema import Settings
 from voxcpm_server.auth.keys import PREFIX, Keys
 from voxcpm_server.auth.principal import Principal
@@ -60,7 +60,9 @@ def bearer(metadata: Metadata) -> str:
     """The credential of the header `authorization`. Raises Unauthenticated."""
     found = [value for name, value in metadata if name == "authorization" and isinstance(value, str)]
     if not found:
-        raise Unauthenticated("the call has no credential; send the metadata `authorization: Bearer KEY`")
+        raise Unauthenticated(
+            "the call has no credential; send `authorization: Bearer KEY`", reason=Reason.CREDENTIAL_MISSING
+        )
     if len(found) > 1:
         raise Unauthenticated("the call has several `authorization` headers; send one")
     scheme, _, credential = found[0].strip().partition(" ")

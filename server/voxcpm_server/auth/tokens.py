@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from voxcpm_grpc.errors import StartupError, Unauthenticated
+from voxcpm_grpc.errors import Reason, StartupError, Unauthenticated
 from voxcpm_grpc.settings.security import AuthSettings
 from voxcpm_server.auth.principal import Principal
 
@@ -78,7 +78,9 @@ class Tokens:
                 options={"require": ["exp"], "verify_aud": self._settings.audience is not None},
             )
         except jwt.ExpiredSignatureError:
-            raise Unauthenticated("the token has expired; get a new one from your identity provider") from None
+            raise Unauthenticated(
+                "the token has expired; get a new one from your identity provider", reason=Reason.TOKEN_EXPIRED
+            ) from None
         except jwt.ImmatureSignatureError:
             raise Unauthenticated("the token is not valid yet; check the clock of the host that issued it") from None
         except (jwt.InvalidAudienceError, jwt.InvalidIssuerError):

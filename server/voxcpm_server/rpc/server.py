@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import grpc
 
-from voxcpm_grpc.errors import StartupError, Unavailable
+from voxcpm_grpc.errors import Reason, StartupError, Unavailable
 from voxcpm_grpc.settings.schema import Settings
 from voxcpm_grpc.v1 import tts_pb2_grpc
 from voxcpm_server.rpc import tls
@@ -149,7 +149,7 @@ class RpcServer:
     def _not_ready(self) -> Unavailable:
         seconds = self._expected_seconds()
         text = f"{self.step}; the server is not ready yet, try again in about {seconds:.0f} s"
-        return Unavailable(text, retry_after=seconds)
+        return Unavailable(text, retry_after=seconds, reason=Reason.NOT_READY)
 
     async def _quiet_moment(self, ends: float) -> None:
         """Serve new calls until none has arrived for a moment, if there is one soon.

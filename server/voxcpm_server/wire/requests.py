@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from voxcpm_grpc.audio import NO_EFFECTS, AudioFormat, Effects
-from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest
+from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, Reason
 from voxcpm_grpc.request import MAX_SEED, ModelInfo, Priority, Sampling
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.settings.types import MAX_SECONDS
@@ -146,6 +146,9 @@ class RequestReader:
                     f"inference_timesteps is {checked.inference_timesteps} and this server runs "
                     f"{', '.join(map(str, allowed))}",
                     field="inference_timesteps",
+                    reason=Reason.TIMESTEPS_NOT_SERVED,
+                    inference_timesteps=checked.inference_timesteps,
+                    allowed=", ".join(map(str, allowed)),
                 )
         return checked
 
