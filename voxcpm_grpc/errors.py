@@ -6,7 +6,6 @@ path, no traceback and no text of another library's exception.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from enum import Enum, auto
 from types import MappingProxyType
@@ -192,13 +191,6 @@ class FailedPrecondition(VoxCPMError):
 
 class Exhausted(VoxCPMError):
     """There is no capacity now. `retry_after` is the time until another attempt."""
-
-
-class CredentialTooLong(Exhausted):
-    """The key or token of a call is longer than the server reads. No attempt with it can succeed."""
-
-    def __init__(self, fault: str, size: int, limit: int) -> None:
-        super().__init__(fault, retry_after=math.inf, reason=Reason.CREDENTIAL_TOO_LONG, bytes=size, limit=limit)
 
 
 class QueueFull(Exhausted):

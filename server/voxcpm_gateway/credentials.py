@@ -6,6 +6,7 @@ from starlette.requests import HTTPConnection
 
 from voxcpm_client import AsyncClient
 from voxcpm_gateway.errors import HttpError
+from voxcpm_grpc.credentials import fault
 
 SCHEME = "bearer"
 
@@ -13,7 +14,7 @@ SCHEME = "bearer"
 def caller_metadata(connection: HTTPConnection) -> dict[str, str]:
     """The gRPC metadata that identify the caller of an HTTP connection: its header `authorization: Bearer`, if any.
 
-    Raises HttpError for another scheme, and for characters that a header cannot have.
+    Raises HttpError for another scheme, for characters that a header cannot have, and for a long credential.
     """
     found = connection.headers.getlist("authorization")
     if not found:
@@ -24,7 +25,14 @@ def caller_metadata(connection: HTTPConnection) -> dict[str, str]:
     credential = credential.strip()
     if scheme.lower() != SCHEME or not (credential.isascii() and credential.isprintable()):
         raise HttpError(401, "the header `authorization` must be `Bearer KEY`, with a key of ASCII characters")
-    return {"authorization": f"Bearer {credential}"} if credential else {}
+    return bearer(credential) if credential else {}
+
+
+def bearer(credential: str) -> dict[str, str]:
+    """The gRPC metadata of a credential. Raises HttpError for one that is too long."""
+    if text := fault(len(credential)):
+        raise HttpError(431, text, code="credential_too_long")
+    return {"authorization": f"Bearer {credential}"}
 
 
 def caller_client(connection: HTTPConnection) -> AsyncClient:

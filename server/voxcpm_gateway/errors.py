@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -12,6 +13,8 @@ from starlette.responses import JSONResponse
 
 from voxcpm_client import SpeechError
 from voxcpm_gateway.exchange import Exchange
+
+log = logging.getLogger("voxcpm_gateway")
 
 STATUSES: Mapping[str, int] = {
     "INVALID_ARGUMENT": 400,
@@ -53,6 +56,18 @@ PARAMETERS: Mapping[str, str] = {  # by the field of the gRPC request that is at
     "text": "input",
     "audio": "ref_audio",
 }
+REFUSALS: Mapping[str, int] = {  # by the reason, before the code
+    "CREDENTIAL_TOO_LONG": 431,
+    "METADATA_TOO_LONG": 431,
+    "MESSAGE_TOO_LARGE": 413,
+}
+CUT_OFF = (
+    "CANCELLED",
+    "INTERNAL",
+    "UNAVAILABLE",
+    "UNKNOWN",
+)  # codes of calls that lost the server, or never reached it
+LOST = "the gateway cannot reach its server, or has lost it; try again later"
 RETRY_SECONDS = 1  # for a refusal that gives no time
 
 
@@ -104,15 +119,25 @@ class HttpError(Exception):
 
 def from_server(error: SpeechError) -> HttpError:
     """The error of a call to the server, for the caller of the gateway."""
+    if error.reason in REFUSALS:
+        return HttpError(REFUSALS[error.reason], error.message, code=error.reason.lower())
     status = STATUSES.get(error.code, 500)
     path = next((known for known in _prefixes(error.field) if known in PARAMETERS), "")
     return HttpError(
         status,
-        error.message,
+        _message(error),
         param=PARAMETERS.get(path) or error.field.removeprefix("config.") or ("voice" if status == 404 else None),
         code="deadline_exceeded" if status == 504 else None if status in CODES else error.code.lower(),
         retry_after=error.retry_after,
     )
+
+
+def _message(error: SpeechError) -> str:
+    """The message for the caller: the server's own, and none about the way to it, which is the operator's."""
+    if error.code not in CUT_OFF or error.reason or error.retry_after is not None:
+        return error.message
+    log.warning("a call to the server failed: %s", error)
+    return LOST
 
 
 def _prefixes(path: str) -> list[str]:

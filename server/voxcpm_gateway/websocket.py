@@ -18,7 +18,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 from voxcpm_client import AsyncSession, Cancelled, SpeechError
 from voxcpm_gateway import websocket_messages as messages
 from voxcpm_gateway.config import GatewayConfig
-from voxcpm_gateway.credentials import caller_client
+from voxcpm_gateway.credentials import bearer, caller_client
 from voxcpm_gateway.errors import HttpError, as_http
 from voxcpm_gateway.exchange import Exchange
 from voxcpm_gateway.state import GatewayState
@@ -91,7 +91,7 @@ class _Socket:
     async def _stream(self, config: Config) -> None:
         state, client = GatewayState.of(self._websocket), caller_client(self._websocket)
         if config.key:
-            client = client.with_metadata({"authorization": f"Bearer {config.key}"})
+            client = client.with_metadata(bearer(config.key))
         options = {"timeout": None, "request_id": self._exchange.request_id, **config.options}
         if (name := options.get("voice", "")) in state.voices:
             needed, model = state.voices.needs_presets(name), options.get("model") or ""

@@ -69,13 +69,10 @@ class _Visitor(ast.NodeVisitor):
         reason = given.get("reason")
         # A name stands for one of the reasons that its function chooses from.
         source = self._functions[-1] if isinstance(reason, ast.Name) else reason
-        reasons = [one.attr for one in ast.walk(source or ast.Pass()) if _is_reason(one)]
+        names = [one for one in ast.walk(source or ast.Pass()) if isinstance(one, ast.Attribute)]
+        reasons = [one.attr for one in names if ast.unparse(one.value) == Reason.__name__]
         details = frozenset(given.keys() - OPTIONS)
         self.found.append(Made(f"{self._path.name}:{node.lineno}", kind, frozenset(reasons), details))
-
-
-def _is_reason(node: ast.AST) -> bool:
-    return isinstance(node, ast.Attribute) and ast.unparse(node.value) == Reason.__name__
 
 
 def made_errors() -> Iterator[Made]:

@@ -21,7 +21,6 @@ LEEWAY_SECONDS = 30.0  # between the clocks of the provider and of this host
 FETCH_SECONDS = 5.0  # longest download of the keys
 KEEP_SECONDS = 300.0  # age at which the keys are read again
 RETRY_SECONDS = 10.0  # between two reads because of unknown keys, which anybody can name
-MAX_CHARS = 16_384
 MAX_NAME_CHARS = 256
 
 
@@ -62,8 +61,6 @@ class Tokens:
 
     async def principal(self, token: str) -> Principal:
         """The principal of a token. Raises Unauthenticated, with the reason as far as its bearer may know it."""
-        if len(token) > MAX_CHARS:
-            raise Unauthenticated(f"the token has {len(token)} characters and the limit is {MAX_CHARS}")
         jwt = self._jwt
         try:
             header = jwt.get_unverified_header(token)

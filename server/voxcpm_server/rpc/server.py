@@ -9,6 +9,7 @@ from contextlib import suppress
 
 import grpc
 
+from voxcpm_grpc.credentials import CHANNEL_OPTIONS
 from voxcpm_grpc.errors import Reason, StartupError, Unavailable
 from voxcpm_grpc.settings.schema import Settings
 from voxcpm_grpc.v1 import tts_pb2_grpc
@@ -180,6 +181,7 @@ def options(settings: Settings) -> list[tuple[str, int]]:
     ages = [] if age is None else [("grpc.max_connection_age_ms", _milliseconds(age))]
     graces = [] if grace is None else [("grpc.max_connection_age_grace_ms", _milliseconds(grace))]
     return [
+        *CHANNEL_OPTIONS,
         *ages,
         *graces,
         ("grpc.max_receive_message_length", settings.limits.max_message_bytes),
