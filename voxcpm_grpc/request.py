@@ -11,6 +11,8 @@ import numpy as np
 from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, Reason
 
 MAX_SEED = 2**63 - 1
+MAX_DRAWN_SEED = 2**53 - 1
+"""The largest seed that a server draws, which clients read exactly whose numbers are doubles, as in JavaScript."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 from voxcpm_grpc.audio import NO_EFFECTS, AudioFormat, Effects
 from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, Reason
-from voxcpm_grpc.request import MAX_SEED, ModelInfo, Priority, Sampling
+from voxcpm_grpc.request import MAX_DRAWN_SEED, MAX_SEED, ModelInfo, Priority, Sampling
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.settings.types import MAX_SECONDS
 from voxcpm_grpc.v1 import tts_pb2 as pb
@@ -136,7 +136,7 @@ class RequestReader:
     def _sampling(self, sampling: pb.Sampling) -> Sampling:
         allowed = self.info.timesteps
         given = {field.name: value for field, value in sampling.ListFields()}
-        given.setdefault("seed", secrets.randbelow(MAX_SEED + 1))
+        given.setdefault("seed", secrets.randbelow(MAX_DRAWN_SEED + 1))
         given.setdefault("inference_timesteps", default_timesteps(self.info))
         given.setdefault("min_steps", min(Sampling().min_steps, given.get("max_steps", MAX_SEED)))
         with inside("sampling"):
