@@ -125,7 +125,7 @@ def from_server(error: SpeechError) -> HttpError:
     path = next((known for known in _prefixes(error.field) if known in PARAMETERS), "")
     return HttpError(
         status,
-        _message(error),
+        _renamed(_message(error), error.field),
         param=PARAMETERS.get(path) or error.field.removeprefix("config.") or ("voice" if status == 404 else None),
         code="deadline_exceeded" if status == 504 else None if status in CODES else error.code.lower(),
         retry_after=error.retry_after,
@@ -138,6 +138,12 @@ def _message(error: SpeechError) -> str:
         return error.message
     log.warning("a call to the server failed: %s", error)
     return LOST
+
+
+def _renamed(message: str, path: str) -> str:
+    """The message with the caller's name of the field that it begins with, as `sample_rate_hz is 1`."""
+    name, own = path.rpartition(".")[2], PARAMETERS.get(path, "").rpartition(".")[2]
+    return own + message.removeprefix(name) if own and message.startswith(f"{name} ") else message
 
 
 def _prefixes(path: str) -> list[str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import grpc
 from google.rpc import status_pb2
 from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RequestInfo, ResourceInfo, RetryInfo
+from support.contract_fields import foreign_names, is_field
 
 
 @dataclass
@@ -42,6 +43,8 @@ def details_of(error: grpc.aio.AioRpcError) -> Details:
                     if packed.Unpack(message):
                         _add(message, details)
             assert details.reason
+            assert is_field(details.field) or not details.field, details.field
+            assert not list(foreign_names(status.message)), status.message
             assert (error.code() is not grpc.StatusCode.NOT_FOUND) or details.resource
     return details
 
