@@ -32,7 +32,8 @@ class Sampling:
 
     def __post_init__(self) -> None:
         _check(0 <= self.cfg_value <= 10, "cfg_value", self.cfg_value, "it must be from 0 to 10")
-        _check(1 <= self.inference_timesteps <= 100, "inference_timesteps", self.inference_timesteps, "it must be 1 to 100")
+        steps = self.inference_timesteps
+        _check(1 <= steps <= 100, "inference_timesteps", steps, "it must be from 1 to 100")
         _check(0 <= self.temperature <= 2, "temperature", self.temperature, "it must be from 0 to 2")
         _check(0 <= self.seed <= MAX_SEED, "seed", self.seed, "it must be from 0 to 2**63 - 1")
         _check(self.min_steps >= 0, "min_steps", self.min_steps, "it must be 0 or more")
