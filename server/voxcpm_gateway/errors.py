@@ -61,12 +61,8 @@ REFUSALS: Mapping[str, int] = {  # by the reason, before the code
     "METADATA_TOO_LONG": 431,
     "MESSAGE_TOO_LARGE": 413,
 }
-CUT_OFF = (
-    "CANCELLED",
-    "INTERNAL",
-    "UNAVAILABLE",
-    "UNKNOWN",
-)  # codes of calls that lost the server, or never reached it
+# Codes of calls that lost the server or never reached it, and of faults of the server, which have a reason.
+CUT_OFF = ("CANCELLED", "INTERNAL", "UNAVAILABLE", "UNKNOWN")
 LOST = "the gateway cannot reach its server, or has lost it; try again later"
 RETRY_SECONDS = 1  # for a refusal that gives no time
 

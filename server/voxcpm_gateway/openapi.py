@@ -22,6 +22,7 @@ STATUSES = {
     "408": "The request did not arrive in time.",
     "413": "The body is too large.",
     "429": "The server has no capacity; `retry-after` says when to try again.",
+    "431": "The key or token is too long.",
     "500": "The server has a fault.",
     "503": "The server is starting, ending or lost; `retry-after` says when to try again.",
     "504": "The call took too long.",

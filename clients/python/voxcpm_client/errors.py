@@ -99,7 +99,8 @@ class PermissionDenied(SpeechError):
 
 
 class Exhausted(SpeechError):
-    """The server has no capacity left. `retry_after` gives the time to try again."""
+    """The server has no capacity left, and `retry_after` gives the time to try again. Without a time the call is too
+    large, and no retry helps."""
 
     code = "RESOURCE_EXHAUSTED"
 
