@@ -8,9 +8,11 @@ from enum import StrEnum
 import msgspec
 import numpy as np
 
-from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest
+from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, Reason
 
 MAX_SEED = 2**63 - 1
+MAX_DRAWN_SEED = 2**53 - 1
+"""The largest seed that a server draws, which clients read exactly whose numbers are doubles, as in JavaScript."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +32,8 @@ class Sampling:
 
     def __post_init__(self) -> None:
         _check(0 <= self.cfg_value <= 10, "cfg_value", self.cfg_value, "it must be from 0 to 10")
-        _check(1 <= self.inference_timesteps <= 100, "inference_timesteps", self.inference_timesteps, "1 to 100")
+        steps = self.inference_timesteps
+        _check(1 <= steps <= 100, "inference_timesteps", steps, "it must be from 1 to 100")
         _check(0 <= self.temperature <= 2, "temperature", self.temperature, "it must be from 0 to 2")
         _check(0 <= self.seed <= MAX_SEED, "seed", self.seed, "it must be from 0 to 2**63 - 1")
         _check(self.min_steps >= 0, "min_steps", self.min_steps, "it must be 0 or more")
@@ -194,6 +197,8 @@ class ModelInfo:
                 f"references and hifi voices need VoxCPM2, and this server's model is {self.name}; "
                 "use a prompt, which is a recording with its transcript",
                 field=field,
+                reason=Reason.REFERENCES_NOT_SUPPORTED,
+                model=self.name,
             )
 
     def require_styles(self, field: str) -> None:
@@ -202,6 +207,8 @@ class ModelInfo:
             raise FailedPrecondition(
                 f"a style needs VoxCPM2, and this server's model is {self.name}; send the text without a style",
                 field=field,
+                reason=Reason.STYLES_NOT_SUPPORTED,
+                model=self.name,
             )
 
 

@@ -50,8 +50,18 @@ LOST: Mapping[int, str] = {  # for callers, instead of words about the connectio
     504: "the call took longer than the gateway waits for the server; send less at a time, or try again",
 }
 FAILED = "the call has failed; the gateway's log has the cause under the request id"
+REFUSALS: Mapping[str, int] = {  # by the reason, before the code
+    "CREDENTIAL_TOO_LONG": 431,
+    "METADATA_TOO_LONG": 431,
+    "MESSAGE_TOO_LARGE": 413,
+}
 VOICE = "config.conditioning.voice"  # path of the voice in the gRPC request
-MISSING = {"there is no LoRA adapter": "lora", "there is no model": "model", "there is no ": VOICE}
+MISSING: Mapping[str, str] = {  # other paths, by the reason
+    "LORA_NOT_FOUND": "lora",
+    "MODEL_NOT_FOUND": "model",
+    "PRESET_NOT_FOUND": VOICE,
+    "VOICE_NOT_FOUND": VOICE,
+}
 QUOTED = r"(?<!\w)'[^']*'"  # a value in a message
 PATH = re.compile(rf"{QUOTED}|[a-z][a-z0-9]*(?:[._][a-z0-9]+)+")  # or what may be the name or the path of a field
 SUBJECT = re.compile(r"(?:(?:an?|the) )?([a-z_]+)")
@@ -118,6 +128,8 @@ def from_server(error: SpeechError, names: Mapping[str, str] = NO_FIELDS) -> Htt
 
     names: the fields of the caller's request by those of the gRPC request that they set
     """
+    if error.reason in REFUSALS:
+        return HttpError(REFUSALS[error.reason], error.message, code=error.reason.lower())
     status = STATUSES.get(error.code, 500)
     param = _parameter(error, names)
     return HttpError(
@@ -132,13 +144,11 @@ def from_server(error: SpeechError, names: Mapping[str, str] = NO_FIELDS) -> Htt
 def _parameter(error: SpeechError, names: Mapping[str, str]) -> str | None:
     """The caller's field at fault.
 
-    The server gives the path of a field with a wrong value. Where a thing is missing or does not fit the server, its
-    message alone names the field.
+    The server gives the path of a field with a wrong value, and the reason where a thing is missing. Where a field does
+    not fit the server, the message alone names it.
     """
-    path = re.sub(r"\[\d+\]", "", error.field)
-    if not path and error.code == "NOT_FOUND":
-        path = next((path for start, path in MISSING.items() if error.message.startswith(start)), "")
-    elif not path and error.code in ("INVALID_ARGUMENT", "FAILED_PRECONDITION"):
+    path = re.sub(r"\[\d+\]", "", error.field) or MISSING.get(error.reason, "")
+    if not path and error.code in ("INVALID_ARGUMENT", "FAILED_PRECONDITION"):
         path = _named(re.sub(QUOTED, "", error.message), names)
     whole, *shorter = _prefixes(path)
     return next((names[one] for one in (whole, path.rpartition(".")[2], *shorter) if one in names), None)

@@ -25,6 +25,7 @@ STATUSES = {
     "415": "The body is neither JSON nor a form, or it is compressed.",
     "421": "The gateway does not have this host; its operator can allow the name.",
     "429": "The server has no capacity; `retry-after` says when to try again.",
+    "431": "The key or token is too long.",
     "500": "The server has a fault.",
     "503": "The server is starting, ending or lost; `retry-after` says when to try again.",
     "504": "The call took too long.",

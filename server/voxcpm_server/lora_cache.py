@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from voxcpm_grpc.errors import Aborted, FailedPrecondition, VoxCPMError
+from voxcpm_grpc.errors import Aborted, FailedPrecondition, Reason, VoxCPMError
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +96,9 @@ class NewFile(io.FileIO):
     def write(self, data: Any, /) -> int:
         view = memoryview(data)
         if self._stopped.is_set():
-            raise Aborted("the call was cancelled; call again to fetch the adapter")
+            raise Aborted(
+                "the call was cancelled; call again to fetch the adapter", reason=Reason.REGISTRATION_CANCELLED
+            )
         if self.tell() + len(view) > self._limit:
             raise self._too_large
         done = 0
@@ -121,7 +123,8 @@ def storing() -> Iterator[None]:
         log.warning("LoRA cache: cannot store an adapter: %s: %s", type(error).__name__, error)
         raise FailedPrecondition(
             "the adapter cannot be stored on the server's disk; free space in its cache of adapters, or make it "
-            "writable for the server, whose log has the cause"
+            "writable for the server, whose log has the cause",
+            reason=Reason.LORA_CACHE_UNUSABLE,
         ) from None
 
 

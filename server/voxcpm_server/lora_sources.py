@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from voxcpm_grpc import hub
-from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, StartupError, Unavailable, VoxCPMError
+from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, Reason, StartupError, Unavailable, VoxCPMError
 from voxcpm_grpc.hub_errors import Interrupted, remedy_of
 from voxcpm_grpc.lora_files import CONFIG, LEGACY, WEIGHTS
 from voxcpm_server.lora_cache import LoraCache, NewFile, sha256_of, storing
@@ -116,6 +116,8 @@ class LoraSources:
                 f"{source} is not allowed: {SETTING} is empty, so this server takes no adapters at run time; add the "
                 f"directory, repository or URL of your adapters to {SETTING}",
                 field="source",
+                reason=Reason.LORA_SOURCE_NOT_ALLOWED,
+                source=source,
             )
         roots = [_root(root) for root in self._allowed]
         address = _address(source, {root.parts[0] for root in roots if root.parts})
@@ -126,6 +128,8 @@ class LoraSources:
                 f"{source} is not allowed: it is not below {shown}{more}; move the adapter there, or add its source to "
                 f"{SETTING}",
                 field="source",
+                reason=Reason.LORA_SOURCE_NOT_ALLOWED,
+                source=source,
             )
         return address
 
@@ -141,6 +145,8 @@ class LoraSources:
                     f"{name} of {source} is a link to a file that is not below a directory of {SETTING}; copy the file "
                     "into the directory of the adapter",
                     field="source",
+                    reason=Reason.LORA_SOURCE_NOT_ALLOWED,
+                    source=source,
                 )
         present = [name for name in (*_LIMITS, LEGACY) if (directory / name).is_file()]
         _require_files(source, {name: (directory / name).stat().st_size for name in present})
@@ -288,6 +294,8 @@ def _download_repository(source: str, address: _Address, folder: Path, stopped: 
             raise Unavailable(
                 f"{source} cannot be fetched: the Hugging Face Hub cannot be reached; check the network and retry",
                 retry_after=RETRY_SECONDS,
+                reason=Reason.LORA_SOURCE_UNREACHABLE,
+                source=source,
             )
         _require_files(source, {file.name: file.size for file in listing.files})
         listing = hub.Listing(model, listing.commit, tuple(file for file in listing.files if file.name in _LIMITS))
@@ -335,9 +343,11 @@ def _reporting(
 
 
 def _directory_error(source: str, address: _Address, error: Exception) -> VoxCPMError:
-    return FailedPrecondition(
-        f"{source} cannot be read by the server; give it permission to read the directory and its files", field="source"
-    )
+    return _refused(source, "cannot be read by the server; give it permission to read the directory and its files")
+
+
+def _refused(source: str, why: str) -> FailedPrecondition:
+    return FailedPrecondition(f"{source} {why}", field="source", reason=Reason.LORA_SOURCE_REFUSED, source=source)
 
 
 def _hub_error(source: str, address: _Address, error: Exception) -> VoxCPMError:
@@ -345,15 +355,19 @@ def _hub_error(source: str, address: _Address, error: Exception) -> VoxCPMError:
         return FailedPrecondition(
             f"{source} needs huggingface_hub on the server; install it there: pip install 'voxcpm-grpc[download]'",
             field="source",
+            reason=Reason.PACKAGE_MISSING,
+            extra="download",
         )
     if isinstance(error, StartupError) and not isinstance(error, Interrupted):
-        return FailedPrecondition(f"{source} cannot be fetched: {error}", field="source")
+        return _refused(source, f"cannot be fetched: {error}")
     if remedy := remedy_of(error, "/".join(address.parts), address.revision):
-        return FailedPrecondition(f"{source} cannot be fetched: {remedy}", field="source")
+        return _refused(source, f"cannot be fetched: {remedy}")
     return Unavailable(
         f"{source} cannot be fetched: the download was broken off, or its content is damaged; check the network, and "
         "retry",
         retry_after=RETRY_SECONDS,
+        reason=Reason.LORA_SOURCE_UNREACHABLE,
+        source=source,
     )
 
 
@@ -363,17 +377,19 @@ def _store_error(source: str, address: _Address, error: Exception) -> VoxCPMErro
             from fsspec.registry import known_implementations as known
 
             needed = known.get(address.scheme, {}).get("err", f"install the filesystem of fsspec for {address.scheme}")
-            return FailedPrecondition(f"{source} needs a package on the server: {needed}", field="source")
+            return _refused(source, f"needs a package on the server: {needed}")
         case FileNotFoundError():
             return InvalidRequest(f"{source} was removed while it was read; check the source", field="source")
         case PermissionError():
-            return FailedPrecondition(
-                f"{source} may not be read with the server's credentials; give the server, in its environment, "
-                "credentials that may read it",
-                field="source",
+            return _refused(
+                source,
+                "may not be read with the server's credentials; give the server, in its environment, credentials that "
+                "may read it",
             )
     return Unavailable(
         f"{source} cannot be fetched: its store does not answer as it should; check the server's network and its "
         "credentials for the store, and retry; the server's log has the cause",
         retry_after=RETRY_SECONDS,
+        reason=Reason.LORA_SOURCE_UNREACHABLE,
+        source=source,
     )

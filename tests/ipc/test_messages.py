@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 from dataclasses import fields, is_dataclass
@@ -9,7 +10,16 @@ import numpy as np
 import pytest
 from support.fake_engine import INFO
 
-from voxcpm_grpc.errors import Aborted, Exhausted, Internal, InvalidRequest, TooLong, VoxCPMError
+from voxcpm_grpc.errors import (
+    Aborted,
+    Exhausted,
+    Internal,
+    InvalidRequest,
+    NotFound,
+    Reason,
+    TooLong,
+    VoxCPMError,
+)
 from voxcpm_grpc.ipc import messages as m
 from voxcpm_grpc.request import (
     Admitted,
@@ -86,17 +96,21 @@ def test_reports_of_one_message_are_the_same_after_decoding():
         (InvalidRequest("cfg_value is 11", field="cfg_value"), InvalidRequest),
         (TooLong(2000, 1000), TooLong),
         (Exhausted("full", retry_after=2.0), Exhausted),
+        (NotFound("no voice", field="id", reason=Reason.VOICE_NOT_FOUND, voice="anna"), NotFound),
         (Aborted("lost"), Aborted),
         (Internal(), Internal),
         (VoxCPMError("of no kind"), Internal),
     ],
 )
-def test_an_error_keeps_its_type_and_its_message(error, kind):
+def test_an_error_keeps_its_type_its_message_and_its_reason(error, kind):
     [failed] = m.decode_reports(m.encode_reports([m.Failed.of("a", error)]))
     assert isinstance(failed, m.Failed)
     back = failed.error()
     assert type(back) is kind
-    assert (str(back), back.field, back.retry_after) == (error.message, error.field, error.retry_after)
+    for one in (back, pickle.loads(pickle.dumps(error))):
+        assert (str(one), one.field, one.retry_after) == (error.message, error.field, error.retry_after)
+        assert one.details == error.details
+    assert back.reason is (error.reason or kind.default_reason)
 
 
 def test_decoded_arrays_are_writable():

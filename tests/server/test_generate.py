@@ -15,7 +15,7 @@ from support.grpc_types import EOF
 from support.sessions import SlowClient, session
 from support.waiting import HANG_SECONDS
 
-from voxcpm_grpc.errors import Aborted, Exhausted, Unavailable
+from voxcpm_grpc.errors import Aborted, Exhausted, Reason, Unavailable
 from voxcpm_grpc.request import Request, Sampling
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.speech import speaker
@@ -438,8 +438,8 @@ async def test_a_client_that_does_not_read_holds_only_its_own_stream(serve_front
 @pytest.mark.parametrize(
     ("steps", "failure", "code"),
     [
-        (-1, Unavailable("gone", retry_after=1.0), grpc.StatusCode.UNAVAILABLE),
-        (-1, Exhausted("full", retry_after=1.0), grpc.StatusCode.RESOURCE_EXHAUSTED),
+        (-1, Unavailable("gone", retry_after=1.0, reason=Reason.NO_ENGINE), grpc.StatusCode.UNAVAILABLE),
+        (-1, Exhausted("full", retry_after=1.0, reason=Reason.QUEUE_FULL), grpc.StatusCode.RESOURCE_EXHAUSTED),
         (2, Aborted("gone"), grpc.StatusCode.ABORTED),
         (-1, ValueError("/secret/path"), grpc.StatusCode.INTERNAL),
         (1, asyncio.CancelledError(), grpc.StatusCode.INTERNAL),

@@ -57,64 +57,99 @@ async def with_busy_slots(served: Any) -> None:
 
 
 Step = Callable[[Any], Awaitable[None]]
-TABLE: dict[str, tuple[dict[str, Any], Step, Step, str]] = {
-    "streams": ({"max_streams": 1}, with_stream, speak, r"1 streams are open and the limit is 1"),
+TABLE: dict[str, tuple[dict[str, Any], Step, Step, str, str, dict[str, str]]] = {
+    "streams": (
+        {"max_streams": 1},
+        with_stream,
+        speak,
+        r"1 streams are open and the limit is 1",
+        "TOO_MANY_STREAMS",
+        {"open": "1", "limit": "1"},
+    ),
     "streams of a connection": (
         {"max_streams_per_connection": 1},
         with_stream,
         speak,
         r"this connection has 1 open streams and the limit is 1",
+        "TOO_MANY_STREAMS_OF_CONNECTION",
+        {"open": "1", "limit": "1"},
     ),
     "streams of a caller": (
         {"max_streams_per_caller": 1},
         with_stream,
         speak,
         r"this caller has 1 open streams and the limit is 1",
+        "TOO_MANY_STREAMS_OF_CALLER",
+        {"open": "1", "limit": "1"},
     ),
     "characters of a caller": (
         {"max_chars_per_minute_per_caller": 10},
         with_speech,
         speak,
         r"limit is 10 characters a minute; retry in \d+\.\d s",
+        "TEXT_QUOTA_USED_UP",
+        {"limit": "10"},
     ),
-    "wait in the queue": ({"max_queue_seconds": 0.1}, with_busy_slots, speak, r"no slot became free within 0\.1 s"),
+    "wait in the queue": (
+        {"max_queue_seconds": 0.1},
+        with_busy_slots,
+        speak,
+        r"no slot became free within 0\.1 s",
+        "QUEUE_TIMEOUT",
+        {"waited_seconds": "0.1"},
+    ),
     "uploads": (
         {"max_upload_bytes_total": 9_000, "max_upload_bytes_per_caller": 0},
         with_upload,
         store,
         r"uploads .*\d+ bytes and the limit is 9000",
+        "UPLOADS_TOO_LARGE",
+        {"limit_bytes": "9000"},
     ),
     "uploads of a caller": (
         {"max_upload_bytes_per_caller": 9_000},
         with_upload,
         store,
         r"uploads of this caller hold \d+ bytes and the limit is 9000",
+        "UPLOADS_OF_CALLER_TOO_LARGE",
+        {"limit_bytes": "9000"},
     ),
-    "voices": ({"max_voices": 1, "max_voices_per_caller": 0}, with_voice, store, r"the store has room for 1 voices"),
+    "voices": (
+        {"max_voices": 1, "max_voices_per_caller": 0},
+        with_voice,
+        store,
+        r"the store has room for 1 voices",
+        "TOO_MANY_VOICES",
+        {"limit": "1"},
+    ),
     "voices of a caller": (
         {"max_voices_per_caller": 1},
         with_voice,
         store,
         r"this caller has 1 stored voices and the limit is 1",
+        "TOO_MANY_VOICES_OF_CALLER",
+        {"stored": "1", "limit": "1"},
     ),
 }
 
 
 @pytest.mark.parametrize("case", TABLE)
-async def test_every_refusal_of_a_full_server_says_when_to_retry(serve_front, details_of, case):
-    options, fill, call, text = TABLE[case]
+async def test_every_refusal_of_a_full_server_says_why_and_when_to_retry(serve_front, details_of, case):
+    options, fill, call, text, reason, values = TABLE[case]
     async with serve_front(**options) as served:
         await fill(served)
         with pytest.raises(grpc.aio.AioRpcError, match=text) as raised:
             await call(served)
-        check(raised.value, details_of)
+        check(raised.value, details_of, reason)
+        assert details_of(raised.value).values.items() >= values.items()
 
 
-def check(error: grpc.aio.AioRpcError, details_of: Any) -> float:
+def check(error: grpc.aio.AioRpcError, details_of: Any, reason: str) -> float:
     """Check the status of a refusal, and return the seconds until a retry."""
     assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     details = details_of(error)
     assert details.request_id
+    assert details.reason == reason
     assert details.retry_seconds is not None and details.retry_seconds > 0
     assert details.pushback_ms == round(1000 * details.retry_seconds)
     return details.retry_seconds
@@ -133,11 +168,13 @@ async def test_a_full_queue_and_a_deadline_before_the_next_slot_are_refused_at_o
             float, re.findall(r"wait for a slot is ([\d.]+) s and the deadline is in ([\d.]+) s", text)[0]
         )
         assert remaining <= 8.0 < wait
-        assert check(raised.value, details_of) == pytest.approx(max(1.0, wait - remaining), abs=0.2)
+        assert check(raised.value, details_of, "DEADLINE_TOO_SOON") == pytest.approx(
+            max(1.0, wait - remaining), abs=0.2
+        )
         waiting = asyncio.ensure_future(served.generate(SHORT, "Hello.", timeout=1e6))
         await until(lambda: len(pool.replicas[0].calls) == 2)
         with pytest.raises(grpc.aio.AioRpcError, match="1 requests wait, the limit is 1") as raised:
             await served.generate(SHORT, "Hello.", timeout=1e6)
-        check(raised.value, details_of)
+        check(raised.value, details_of, "QUEUE_FULL")
         await book.aclose()
         assert any(chunk.audio for chunk in await waiting)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import socket
 import struct
 import threading
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from google.protobuf.message import Message
 
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY = 0, 1, 3, 4, 6, 7
-END_HEADERS, ACK = 4, 1
+END_STREAM, END_HEADERS, ACK = 1, 4, 1
 PREFACE_BYTES = 24
 # :status 200 of the static table, then content-type (31) without an index: application/grpc
 RESPONSE_HEADERS = bytes([0x88, 0x0F, 0x10, 16]) + b"application/grpc"
@@ -28,9 +29,7 @@ class FrameCall:
     listening: socket.socket  # of the server
 
     def send(self, kind: int, payload: bytes, *, flags: int = 0, stream: int | None = None) -> None:
-        number = self.stream if stream is None else stream
-        self.connection.sendall(struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", number))
-        self.connection.sendall(payload)
+        self.connection.sendall(_frame(kind, payload, self.stream if stream is None else stream, flags))
 
     def answer(self, *messages: Message) -> None:
         """Send the header of the response, and messages."""
@@ -38,6 +37,17 @@ class FrameCall:
         for message in messages:
             data = message.SerializeToString()
             self.send(DATA, b"\0" + struct.pack(">I", len(data)) + data)
+
+    def end(self, *trailers: tuple[str, str | bytes], reset: int | None = None) -> None:
+        """End the stream with trailers, and reset it at once, as HAProxy does if the client still writes.
+
+        reset: code of the reset; None for none
+        """
+        payload = b"".join(_header(name, value) for name, value in trailers)
+        frames = _frame(HEADERS, payload, self.stream, END_HEADERS | END_STREAM)
+        if reset is not None:
+            frames += _frame(RST_STREAM, struct.pack(">I", reset), self.stream)
+        self.connection.sendall(frames)
 
     def reset(self, code: int) -> None:
         self.send(RST_STREAM, struct.pack(">I", code))
@@ -91,6 +101,27 @@ def frame_server(*plays: Callable[[FrameCall], None]) -> Iterator[tuple[str, lis
         yield f"127.0.0.1:{listening.getsockname()[1]}", calls
         with suppress(OSError):  # a call has done it
             listening.shutdown(socket.SHUT_RDWR)
+
+
+def _frame(kind: int, payload: bytes, stream: int, flags: int = 0) -> bytes:
+    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
+
+
+def _header(name: str, value: str | bytes) -> bytes:
+    """A header that is not compressed, as HPACK writes it; bytes in base64, as gRPC sends them."""
+    data = value.encode() if isinstance(value, str) else base64.b64encode(value).rstrip(b"=")
+    return b"\0" + _length(len(name)) + name.encode() + _length(len(data)) + data
+
+
+def _length(length: int) -> bytes:
+    """A length as an integer of HPACK with a prefix of 7 bits."""
+    if length < 127:
+        return bytes([length])
+    found, length = [127], length - 127
+    while length >= 128:
+        found.append(length % 128 + 128)
+        length //= 128
+    return bytes([*found, length])
 
 
 def _exactly(connection: socket.socket, count: int) -> bytes:

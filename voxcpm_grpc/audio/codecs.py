@@ -14,7 +14,7 @@ import numpy as np
 from voxcpm_grpc.audio import pcm
 from voxcpm_grpc.audio.encoder import Encoded, PcmEncoder
 from voxcpm_grpc.audio.ogg import RATE, OpusPages
-from voxcpm_grpc.errors import FailedPrecondition
+from voxcpm_grpc.errors import FailedPrecondition, Reason
 
 FLAC_HEADER = b"fLaC\x80\0\0\x22"  # the last metadata block, STREAMINFO, which has 34 bytes
 
@@ -259,7 +259,9 @@ def check(work: str = "compress audio") -> None:
     """Raise FailedPrecondition if PyAV is missing, which does the work. Does not load it."""
     if importlib.util.find_spec("av") is None:
         raise FailedPrecondition(
-            f"this server cannot {work}, because PyAV is missing: pip install 'voxcpm-grpc[server]'"
+            f"this server cannot {work}, because PyAV is missing: pip install 'voxcpm-grpc[server]'",
+            reason=Reason.PACKAGE_MISSING,
+            extra="server",
         )
 
 

@@ -13,7 +13,7 @@ from voxcpm_grpc.audio import codecs, pcm, wav
 from voxcpm_grpc.audio.formats import AudioFormat, BadAudio, Encoding
 from voxcpm_grpc.audio.resample import resample
 from voxcpm_grpc.audio.voice_check import FULL_SCALE, Flaw
-from voxcpm_grpc.errors import FailedPrecondition
+from voxcpm_grpc.errors import FailedPrecondition, Reason
 
 MIN_RATE, MAX_RATE = 4000, 192000
 MAX_CHANNELS = 32
@@ -102,7 +102,9 @@ def _container(data: bytes, max_seconds: float) -> tuple[np.ndarray, int]:
         import av
     except ImportError:
         raise FailedPrecondition(
-            "this server reads only WAV and raw PCM, because PyAV is missing: pip install 'voxcpm-grpc[server]'"
+            "this server reads only WAV and raw PCM, because PyAV is missing: pip install 'voxcpm-grpc[server]'",
+            reason=Reason.PACKAGE_MISSING,
+            extra="server",
         ) from None
     options = {"format_whitelist": DEMUXERS, "codec_whitelist": DECODERS}
     try:

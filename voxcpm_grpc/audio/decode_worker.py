@@ -24,7 +24,7 @@ from voxcpm_grpc.audio.decode import Decoded, decode
 from voxcpm_grpc.audio.formats import AudioFormat, BadAudio, Encoding
 from voxcpm_grpc.audio.voice_check import Flaw, FlawKind, check_voice, flaws
 from voxcpm_grpc.audio.worker_limits import MIB, WorkerLimits, memory_for
-from voxcpm_grpc.errors import Internal, VoxCPMError, code_of, from_code
+from voxcpm_grpc.errors import Internal, VoxCPMError, code_of, from_code, reason_of
 from voxcpm_grpc.logs import LogOptions
 
 log = logging.getLogger(__name__)
@@ -121,7 +121,7 @@ class DecodeWorker:
             watchdog.cancel()
         if reply["code"] == code_of(BadAudio("")):
             raise BadAudio(reply["message"])
-        raise from_code(reply["code"], reply["message"])
+        raise from_code(**reply)
 
     def _reason(self, status: int | None) -> Exception:
         """The error of a job whose worker ended. A negative status is a signal; None if another thread read it."""
@@ -174,13 +174,21 @@ def _reply(pipe: Connection, options: dict[str, Any], data: bytes, memory: int) 
             "flaws": [(flaw.kind.value, flaw.text) for flaw in found],
         }
     except VoxCPMError as error:
-        reply = {"code": code_of(error), "message": error.message}
+        reply = _failure(error)
     except MemoryError:
-        text = f"the audio needs more than {memory // MIB} MiB of memory to decode; {REMEDY}"
-        reply = {"code": code_of(BadAudio("")), "message": text}
+        reply = _failure(BadAudio(f"the audio needs more than {memory // MIB} MiB of memory to decode; {REMEDY}"))
     except Exception:
         log.exception("decoding %d bytes failed", len(data))
-        reply = {"code": code_of(Internal()), "message": Internal().message}
+        reply = _failure(Internal())
     pipe.send_bytes(json.dumps(reply).encode())
     if waveform is not None:
         pipe.send_bytes(waveform.data)
+
+
+def _failure(error: VoxCPMError) -> dict[str, Any]:
+    return {
+        "code": code_of(error),
+        "message": error.message,
+        "reason": reason_of(error),
+        "details": error.details,
+    }

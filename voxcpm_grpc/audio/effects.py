@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from voxcpm_grpc.audio.codecs import check, load_av
-from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest
+from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, Reason
 
 SPEEDS = 0.5, 2.0
 GAINS_DB = -30.0, 20.0
@@ -50,6 +50,8 @@ class Effects:
                 f"speed is {self.speed:g} and the model's output rate is {rate} Hz; other speeds than 1 need a rate of "
                 f"{SPEED_RATES[0]} to {SPEED_RATES[1]} Hz, remove the speed",
                 field="speed",
+                reason=Reason.SPEED_NOT_SUPPORTED,
+                sample_rate_hz=rate,
             )
         if self.is_filtered:
             check("change the speed or raise the volume of audio")

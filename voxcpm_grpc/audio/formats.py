@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from voxcpm_grpc.errors import InvalidRequest
+from voxcpm_grpc.errors import InvalidRequest, Reason
 
 SAMPLE_RATES = (8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000, 88200, 96000, 176400, 192000)
 
@@ -15,7 +15,7 @@ class BadAudio(InvalidRequest):
     """Audio from a caller that cannot be used. The message is one sentence about the audio."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(message, field="audio")
+        super().__init__(message, field="audio", reason=Reason.UNUSABLE_RECORDING)
 
 
 class Encoding(StrEnum):

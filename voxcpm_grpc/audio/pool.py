@@ -12,7 +12,7 @@ from voxcpm_grpc.audio.decode import Decoded
 from voxcpm_grpc.audio.decode_worker import DecodeWorker, Job, WorkerStopped
 from voxcpm_grpc.audio.fair_queue import FairQueue
 from voxcpm_grpc.audio.formats import AudioFormat
-from voxcpm_grpc.errors import Unavailable, VoxCPMError
+from voxcpm_grpc.errors import Reason, Unavailable, VoxCPMError
 from voxcpm_grpc.logs import LogOptions
 
 TIMEOUT = 30.0
@@ -142,8 +142,9 @@ class DecodePool:
             f"the process that decodes the recording was stopped twice, or did not finish within {self._timeout:g} s; "
             "retry",
             retry_after=RETRY_SECONDS,
+            reason=Reason.WORKER_STOPPED,
         )
 
 
 def _closing() -> Unavailable:
-    return Unavailable("the server is shutting down")
+    return Unavailable("the server is shutting down", reason=Reason.SHUTTING_DOWN)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from voxcpm_grpc.errors import FailedPrecondition
+from voxcpm_grpc.errors import FailedPrecondition, Reason
 
 QUALITY = "HQ"
 
@@ -66,6 +66,8 @@ def _soxr() -> Any:
         import soxr
     except ImportError:
         raise FailedPrecondition(
-            "this server cannot resample audio, because soxr is missing: pip install 'voxcpm-grpc[server]'"
+            "this server cannot resample audio, because soxr is missing: pip install 'voxcpm-grpc[server]'",
+            reason=Reason.PACKAGE_MISSING,
+            extra="server",
         ) from None
     return soxr

@@ -21,14 +21,14 @@ from voxcpm_grpc.engine.codec_jobs import CodecJobs
 from voxcpm_grpc.engine.compilation import Compilation
 from voxcpm_grpc.engine.host_copy import HostCopy
 from voxcpm_grpc.engine.kv_cache import allocate_kv, count_pages
-from voxcpm_grpc.engine.places import Places
+from voxcpm_grpc.engine.places import Places, no_places
 from voxcpm_grpc.engine.prefill_budget import PrefillBudget
 from voxcpm_grpc.engine.runner import OUT_OF_MEMORY, InFlight, PrefillError, Runner, compile_all, working_memory
 from voxcpm_grpc.engine.scheduler import Scheduler
 from voxcpm_grpc.engine.sequence import Sequence
 from voxcpm_grpc.engine.slots import Slots
 from voxcpm_grpc.engine.warm_up import warm_up
-from voxcpm_grpc.errors import FailedPrecondition, Internal, InvalidRequest, Unavailable, VoxCPMError
+from voxcpm_grpc.errors import FailedPrecondition, Internal, InvalidRequest, Reason, Unavailable, VoxCPMError
 from voxcpm_grpc.logs import LogLine
 from voxcpm_grpc.models.base import Adapter, SpeechModel
 from voxcpm_grpc.request import (
@@ -135,6 +135,9 @@ class Engine:
             raise FailedPrecondition(
                 f"inference_timesteps is {timesteps}; this server allows {', '.join(map(str, self.info.timesteps))}",
                 field="inference_timesteps",
+                reason=Reason.TIMESTEPS_NOT_SERVED,
+                inference_timesteps=timesteps,
+                allowed=", ".join(map(str, self.info.timesteps)),
             )
         lora = self.scheduler.places.find(request.lora) if request.lora else None
         prompt = self.model.prompt(request)
@@ -190,7 +193,7 @@ class Engine:
         Other threads may call it while the engine works.
         """
         if not self.model.places:
-            raise FailedPrecondition("this server keeps no memory for LoRA adapters; set engine.max_loras")
+            raise no_places()
         return self.model.read_adapter(Path(info.directory))
 
     def add_lora(self, info: LoraInfo, adapter: Adapter) -> None:
@@ -322,7 +325,8 @@ class Engine:
             running = [sequence for sequence in affected if not sequence.ended]
             logger.exception("a step failed and ends %d requests", len(running))
             for sequence in running:
-                self._fail(sequence, Unavailable("the engine failed in a step that served this request; try again"))
+                failure = "the engine failed in a step that served this request; try again"
+                self._fail(sequence, Unavailable(failure, reason=Reason.NO_ENGINE))
             self.scheduler.blocks.clear_cache()
             if self._consecutive_faults >= MAX_CONSECUTIVE_FAULTS:
                 raise

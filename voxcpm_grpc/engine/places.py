@@ -6,7 +6,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest
+from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, Reason
 from voxcpm_grpc.request import LoraInfo
 
 if TYPE_CHECKING:
@@ -49,13 +49,15 @@ class Places:
             return self._loras[id]
         except KeyError:
             raise FailedPrecondition(
-                "the LoRA adapter of this request is not registered with the engine; register it again", field="lora"
+                "the LoRA adapter of this request is not registered with the engine; register it again",
+                field="lora",
+                reason=Reason.LORA_LOST,
             ) from None
 
     def add(self, info: LoraInfo, adapter: Adapter) -> None:
         """Register an adapter. Raises InvalidRequest if its id is in use, FailedPrecondition without any place."""
         if not self.count:
-            raise FailedPrecondition("this server keeps no memory for LoRA adapters; set engine.max_loras")
+            raise no_places()
         if info.id in self._loras:
             raise InvalidRequest(f"the adapter id {info.id!r} is in use; choose another", field="lora")
         self._loras[info.id] = Lora(info, adapter)
@@ -65,7 +67,11 @@ class Places:
         lora = self.find(id)
         if lora.requests:
             raise FailedPrecondition(
-                f"{lora.requests} requests use the LoRA adapter {lora.info.name!r}; wait until they end", field="lora"
+                f"{lora.requests} requests use the LoRA adapter {lora.info.name!r}; wait until they end",
+                field="lora",
+                reason=Reason.LORA_IN_USE,
+                lora=lora.info.name,
+                requests=lora.requests,
             )
         del self._loras[id]
         if self._idle.pop(id, None):
@@ -94,3 +100,10 @@ class Places:
         _, lora = self._idle.popitem(last=False)
         place, lora.place = lora.place, NO_PLACE
         return place
+
+
+def no_places() -> FailedPrecondition:
+    """The error of an engine without any place."""
+    return FailedPrecondition(
+        "this server keeps no memory for LoRA adapters; set engine.max_loras", reason=Reason.LORAS_DISABLED
+    )

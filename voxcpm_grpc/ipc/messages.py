@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from voxcpm_grpc.errors import TooLong, VoxCPMError, code_of, from_code
+from voxcpm_grpc.errors import VoxCPMError, code_of, from_code, reason_of
 from voxcpm_grpc.progress import Progress
 from voxcpm_grpc.request import CodecChunk, Event, LoraInfo, ModelInfo, Request, Stats
 
@@ -151,17 +151,23 @@ class Failed(_Message, frozen=True):
     message: str
     field: str
     retry_after: float | None
-    too_long: tuple[int, int] | None = None  # the positions and the limit of a TooLong
+    reason: str = ""
+    details: dict[str, str] = {}
 
     @classmethod
     def of(cls, id: str, error: VoxCPMError) -> Failed:
-        too_long = (error.positions, error.limit) if isinstance(error, TooLong) else None
-        return cls(id, code_of(error), error.message, error.field, error.retry_after, too_long)
+        reason = reason_of(error)
+        return cls(id, code_of(error), error.message, error.field, error.retry_after, reason, error.details)
 
     def error(self) -> VoxCPMError:
-        if self.too_long:
-            return TooLong(*self.too_long)
-        return from_code(self.code, self.message, field=self.field, retry_after=self.retry_after)
+        return from_code(
+            self.code,
+            self.message,
+            field=self.field,
+            retry_after=self.retry_after,
+            reason=self.reason,
+            details=self.details,
+        )
 
 
 Command = (

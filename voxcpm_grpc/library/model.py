@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from voxcpm_grpc.errors import Unavailable
+from voxcpm_grpc.errors import Reason, Unavailable
 from voxcpm_grpc.library.async_model import AsyncModel, Device, PriorityName, Recording
 from voxcpm_grpc.loop_thread import LoopThread
 from voxcpm_grpc.request import Conditioning, ModelInfo, Sampling
@@ -105,7 +105,7 @@ class Model:
 
     def _run(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
         if not self._stop.alive:
-            raise Unavailable("the model is closed; load it again")
+            raise Unavailable("the model is closed; load it again", reason=Reason.NO_ENGINE)
         return self._loop.run(call())
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from voxcpm_grpc import lora_files
-from voxcpm_grpc.errors import AlreadyExists, InvalidRequest, NotFound, Unavailable, VoxCPMError
+from voxcpm_grpc.errors import AlreadyExists, InvalidRequest, NotFound, Reason, Unavailable, VoxCPMError
 from voxcpm_grpc.ipc.messages import Loras, RegisterLora, UnregisterLora
 from voxcpm_grpc.request import LoraInfo
 
@@ -33,7 +33,10 @@ async def describe(name: str, source: str, directory: Path) -> LoraInfo:
 
 def name_in_use(name: str) -> AlreadyExists:
     return AlreadyExists(
-        f"there is a LoRA adapter {name!r} already; unregister it first, or choose another name", field="name"
+        f"there is a LoRA adapter {name!r} already; unregister it first, or choose another name",
+        field="name",
+        reason=Reason.LORA_EXISTS,
+        lora=name,
     )
 
 
@@ -122,7 +125,7 @@ class AdapterCatalog:
 
     async def unregister(self, id: str) -> None:
         if id not in self._registered:
-            raise NotFound("this LoRA adapter was unregistered meanwhile", field="name")
+            raise NotFound("this LoRA adapter was unregistered meanwhile", field="name", reason=Reason.LORA_NOT_FOUND)
         self._leaving[id] = _Leaving(self._registered.pop(id), set(self._fronts))
         self._publish()
         self._free_if_released(id)
@@ -186,7 +189,9 @@ class AdapterCatalog:
     def _is_everywhere(self, id: str) -> bool:
         """True if all engines have an adapter. Raises the error of one that cannot read it."""
         if not self._engines:
-            raise Unavailable("no engine can read a LoRA adapter now; try again", retry_after=RETRY_SECONDS)
+            raise Unavailable(
+                "no engine can read a LoRA adapter now; try again", retry_after=RETRY_SECONDS, reason=Reason.NO_ENGINE
+            )
         for state in self._engines.values():
             if error := state.failed.get(id):
                 raise error

@@ -21,8 +21,10 @@ from voxcpm_grpc.errors import (
     Aborted,
     FailedPrecondition,
     InvalidRequest,
+    NotFound,
     QueueFull,
     QueueTooLong,
+    Reason,
     StartupError,
     Unavailable,
     VoxCPMError,
@@ -281,7 +283,11 @@ class EnginePool:
         Raises NotFound.
         """
         info = self._loras.find(name)
-        await self._registry.unregister(info.id)
+        try:
+            await self._registry.unregister(info.id)
+        except NotFound as error:
+            error.details["lora"] = name
+            raise
         return info
 
     async def close(self) -> None:
@@ -357,7 +363,9 @@ class EnginePool:
         if not ready or (self._loras.may_name(call.lora) and not all(failed)):
             return _no_engine()
         return FailedPrecondition(
-            "no engine has the LoRA adapter of this request; its operator must register it again", field="lora"
+            "no engine has the LoRA adapter of this request; its operator must register it again",
+            field="lora",
+            reason=Reason.LORA_LOST,
         )
 
     def _new_id(self, call: EngineCall) -> str:
@@ -396,4 +404,4 @@ class EnginePool:
 
 
 def _no_engine() -> Unavailable:
-    return Unavailable("no engine can serve this now; try again", retry_after=RETRY_SECONDS)
+    return Unavailable("no engine can serve this now; try again", retry_after=RETRY_SECONDS, reason=Reason.NO_ENGINE)

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from voxcpm_grpc.errors import NotFound
+from voxcpm_grpc.errors import NotFound, Reason
 from voxcpm_grpc.request import LoraInfo
 
 MAX_SHOWN = 64  # characters of an unknown name in an error
@@ -52,7 +52,12 @@ class LoraHolders:
             ", ".join(info.name for info in self.registered)
             or "none; its operator adds them with --lora NAME=DIRECTORY"
         )
-        raise NotFound(f"there is no LoRA adapter {name[:MAX_SHOWN]!r}; the server has {known}", field="lora")
+        raise NotFound(
+            f"there is no LoRA adapter {name[:MAX_SHOWN]!r}; the server has {known}",
+            field="lora",
+            reason=Reason.LORA_NOT_FOUND,
+            lora=name,
+        )
 
     @contextlib.contextmanager
     def hold(self, name: str) -> Iterator[str]:

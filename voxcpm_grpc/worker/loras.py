@@ -146,7 +146,7 @@ class EngineLoras:
             raise InvalidRequest(
                 f"the files of the LoRA adapter {info.name!r} cannot be read, or are not those that were registered; "
                 "register it again",
-                field="lora",
+                field="source",
             )
         try:
             return self._engine.read_lora(info)

@@ -15,14 +15,16 @@ from google.protobuf.wrappers_pb2 import StringValue
 from voxcpm_client.diagnosis import diagnose
 from voxcpm_client.errors import SpeechError, Unavailable, from_rpc
 from voxcpm_client.retry import Attempts
-from voxcpm_client.security import Security, lower_case
+from voxcpm_client.security import Security, checked, lower_case
 from voxcpm_client.target import parse
 from voxcpm_client.text_window import BLOCK_CHARS, UNLIMITED
 from voxcpm_client.tracing import Metadata, with_trace
+from voxcpm_grpc.credentials import CHANNEL_OPTIONS
 from voxcpm_grpc.v1 import admin_pb2_grpc, tts_pb2_grpc
 from voxcpm_grpc.v1 import tts_pb2 as pb
 
 OPTIONS = (
+    *CHANNEL_OPTIONS,
     ("grpc.enable_retries", 0),  # the client retries by itself: it knows which calls can be repeated
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
@@ -70,9 +72,12 @@ class Connection:
         self._server = _Server()
 
     def with_metadata(self, metadata: Mapping[str, str]) -> Connection:
-        """A connection over the same channel whose calls also send `metadata`. A name replaces an equal one."""
+        """A connection over the same channel whose calls also send `metadata`. A name replaces an equal one.
+
+        Raises InvalidArgument for metadata that is too long.
+        """
         other = copy.copy(self)
-        other._metadata = tuple((dict(self._metadata) | lower_case(metadata)).items())
+        other._metadata = checked(dict(self._metadata) | lower_case(metadata))
         return other
 
     @property

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 
 import grpc
 from google.protobuf.message import DecodeError
-from google.rpc.error_details_pb2 import BadRequest, RequestInfo, RetryInfo
+from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RequestInfo, RetryInfo
 from google.rpc.status_pb2 import Status
 
 
@@ -34,9 +35,21 @@ class SpeechError(Exception):
     about_connection: bool
     """True if the message is about the connection to the server, in words of this client and of gRPC, with the address
     of the server. Programs that pass errors on to others keep it to themselves. Default: `False`."""
+    reason: str
+    """Name of the reason, such as `VOICE_NOT_FOUND` (docs/errors.md has all). Empty if there is none. Default: `""`."""
+
+    details: Mapping[str, str]
+    """Values that belong to the reason by name, such as `limit`. Default: `None`, no values."""
 
     def __init__(
-        self, message: str, *, request_id: str = "", field: str = "", retry_after: float | None = None
+        self,
+        message: str,
+        *,
+        request_id: str = "",
+        field: str = "",
+        retry_after: float | None = None,
+        reason: str = "",
+        details: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -44,6 +57,8 @@ class SpeechError(Exception):
         self.field = field
         self.retry_after = retry_after
         self.about_connection = False
+        self.reason = reason
+        self.details = dict(details or {})
 
     def __str__(self) -> str:
         call = f" (request {self.request_id})" if self.request_id else ""
@@ -88,7 +103,8 @@ class PermissionDenied(SpeechError):
 
 
 class Exhausted(SpeechError):
-    """The server has no capacity left. `retry_after` gives the time to try again."""
+    """The server has no capacity left, and `retry_after` gives the time to try again. Without a time the call is too
+    large, and no retry helps."""
 
     code = "RESOURCE_EXHAUSTED"
 
@@ -133,11 +149,21 @@ class Unimplemented(SpeechError):
 KINDS: Mapping[str, type[SpeechError]] = {kind.code: kind for kind in SpeechError.__subclasses__()}
 
 
+NAMES: Mapping[int, str] = {code.value[0]: code.name for code in grpc.StatusCode if code is not grpc.StatusCode.OK}
+
 CUT_OFF = ("CANCELLED", "UNKNOWN")
 """Status codes that a proxy sends when it loses the server behind it. The server itself sends neither of them, and a
 call that this client cancels does not raise an error here."""
 
+OVERWRITTEN = (*CUT_OFF, "UNAVAILABLE", "INTERNAL")
+"""Status codes that grpcio gives a call whose stream is reset after its status has arrived, as by HAProxy, which resets
+a stream that ends while its client has not half-closed."""
+
+METADATA_TOO_LONG, MESSAGE_TOO_LARGE = "METADATA_TOO_LONG", "MESSAGE_TOO_LARGE"
+"""Reasons for refusals of gRPC itself, which have none."""
+
 RESET = "RST_STREAM"
+TOO_LARGE = re.compile(r"message larger than max \((\d+) vs\. (\d+)\)")
 GOING_AWAY = ("GOAWAY", "Cancelling all calls")  # the second is the text of a gRPC server that stops at once
 LOST = (*GOING_AWAY, "Socket closed", "Connection reset", "Broken pipe", "keepalive", "Stream removed")
 
@@ -151,9 +177,11 @@ def from_rpc(
     """
     code = error.code().name
     message = error.details() or code
-    field, retry_after = "", None
+    field, retry_after, reason, details = "", None, "", {}
     trailers = dict(error.trailing_metadata() or ())
     status = _status(trailers.get("grpc-status-details-bin"))
+    if code in OVERWRITTEN and status.code in NAMES:
+        code, message = NAMES[status.code], status.message
     for detail in status.details:
         kind = detail.TypeName()
         if kind == RequestInfo.DESCRIPTOR.full_name:
@@ -163,21 +191,42 @@ def from_rpc(
             field = violations[0].field if violations else ""
         elif kind == RetryInfo.DESCRIPTOR.full_name:
             retry_after = RetryInfo.FromString(detail.value).retry_delay.ToMilliseconds() / 1000
+        elif kind == ErrorInfo.DESCRIPTOR.full_name:
+            info = ErrorInfo.FromString(detail.value)
+            reason, details = info.reason, dict(info.metadata)
     if (pushback := trailers.get("grpc-retry-pushback-ms")) is not None:
         retry_after = _pushback_seconds(pushback)
     if code == "DEADLINE_EXCEEDED" and timeout is not None:
         message = f"the call did not end within its timeout of {timeout:g} s; allow more with timeout"
     elif status.details:
         pass
+    elif code == Exhausted.code and (refused := _refusal(message)):
+        message, reason = refused
     elif code in CUT_OFF or RESET in message:  # the server and proxies reset streams only if they cannot go on
         message = f"the connection was cut between client and server, and the server may have ended ({message})"
         code = Unavailable.code
     elif code == "UNAVAILABLE":  # from the network, not from the server
         message = f"{_network_fault(message, target, answered)} ({message})"
-    raised = KINDS.get(code, SpeechError)(message, request_id=request_id, field=field, retry_after=retry_after)
+    raised = KINDS.get(code, SpeechError)(
+        message, request_id=request_id, field=field, retry_after=retry_after, reason=reason, details=details
+    )
     raised.code = code
-    raised.about_connection = not status.details
+    raised.about_connection = not (status.details or reason)
     return raised
+
+
+def _refusal(details: str) -> tuple[str, str] | None:
+    """The sentence and the reason for a call that gRPC itself refused as too large; None for other details."""
+    if "metadata size exceeds" in details:
+        text = (
+            "the headers of this call are longer than the server, or a proxy before it, reads; send a shorter "
+            "credential, and fewer headers"
+        )
+        return text, METADATA_TOO_LONG
+    if found := TOO_LARGE.search(details):
+        text = f"the request has {found[1]} bytes and the limit is {found[2]}; send shorter or compressed recordings"
+        return text, MESSAGE_TOO_LARGE
+    return None
 
 
 def _network_fault(details: str, target: str, answered: bool) -> str:

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import grpc
 
-from voxcpm_client.errors import InvalidArgument
+from voxcpm_client.errors import METADATA_TOO_LONG, InvalidArgument
 from voxcpm_client.target import Target
+from voxcpm_client.tracing import Metadata
+from voxcpm_grpc.credentials import MAX_METADATA_BYTES, PAIR_BYTES, fault, size_of
 
 PathOrStr = str | os.PathLike[str]
 
@@ -58,14 +60,31 @@ class Security:
             return self.given
         return tls_credentials(self.ca, self.cert, self.key)
 
-    def metadata(self, others: Mapping[str, str] | None) -> tuple[tuple[str, str], ...]:
-        """The metadata of every call."""
+    def metadata(self, others: Mapping[str, str] | None) -> Metadata:
+        """The metadata of every call. Raises InvalidArgument for two credentials, and for what is too long."""
         pairs = lower_case(others or {})
         if self.api_key is not None:
             if "authorization" in pairs:
                 raise InvalidArgument("api_key and metadata both give authorization; keep one of them", field="api_key")
             pairs["authorization"] = f"Bearer {self.api_key.strip()}"
-        return tuple(pairs.items())
+        return checked(pairs, "metadata" if self.api_key is None else "api_key")
+
+
+def checked(metadata: Mapping[str, str], field: str = "metadata") -> Metadata:
+    """The metadata of a call. Raises InvalidArgument if it is longer than a server reads.
+
+    field: the argument of the credential
+    """
+    if text := fault(size_of(metadata.get("authorization", ""))):
+        raise InvalidArgument(text, field=field, reason="CREDENTIAL_TOO_LONG")
+    size = sum(len(name) + len(value) + PAIR_BYTES for name, value in metadata.items())
+    if size > MAX_METADATA_BYTES:
+        raise InvalidArgument(
+            f"the metadata has {size} bytes and the limit is {MAX_METADATA_BYTES}; send less with each call",
+            field="metadata",
+            reason=METADATA_TOO_LONG,
+        )
+    return tuple(metadata.items())
 
 
 def lower_case(metadata: Mapping[str, str]) -> dict[str, str]:

@@ -168,6 +168,8 @@ class AsyncStream:
                 self._answered = self._connection.reached = True
                 return message
             except grpc.aio.AioRpcError as error:
+                if self.summary is not None:  # nothing follows it, whatever a proxy made of the status OK
+                    return None
                 failed = await self._status.final(error)
             if not self._requests.replayable:
                 raise await self._connection.failure(failed, self._attempts, self.request_id, answered=self._answered)

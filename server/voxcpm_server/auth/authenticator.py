@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from voxcpm_grpc.errors import Unauthenticated
+from voxcpm_grpc.credentials import MAX_CREDENTIAL_BYTES, fault, size_of
+from voxcpm_grpc.errors import Exhausted, Reason, Unauthenticated
 from voxcpm_grpc.settings.schema import Settings
 from voxcpm_server.auth.keys import PREFIX, Keys
 from voxcpm_server.auth.principal import Principal
@@ -38,10 +40,11 @@ class Authenticator:
             await self._tokens.open()
 
     async def principal(self, metadata: Metadata, certificate: Callable[[], Certificate]) -> Principal | None:
-        """The principal of a call; None if callers have no identity. Raises Unauthenticated.
+        """The principal of a call; None if callers have no identity. Raises Unauthenticated and Exhausted.
 
         certificate: returns the properties of the client's certificate
         """
+        check_length(metadata)
         if self._keys is None and self._tokens is None:
             return certificate_principal(certificate(), self._admins) if self._certificates else None
         credential = bearer(metadata)
@@ -56,11 +59,27 @@ class Authenticator:
         return await self._tokens.principal(credential)
 
 
+def check_length(metadata: Metadata) -> None:
+    """Raise Exhausted for a credential that is too long, also if the server needs none."""
+    for name, value in metadata:
+        if name == "authorization" and isinstance(value, str) and (text := fault(size := size_of(value))):
+            raise Exhausted(
+                text,
+                retry_after=math.inf,
+                reason=Reason.CREDENTIAL_TOO_LONG,
+                bytes=size,
+                limit=MAX_CREDENTIAL_BYTES,
+            )
+
+
 def bearer(metadata: Metadata) -> str:
     """The credential of the header `authorization`. Raises Unauthenticated."""
     found = [value for name, value in metadata if name == "authorization" and isinstance(value, str)]
     if not found:
-        raise Unauthenticated("the call has no credential; send the key as `authorization: Bearer KEY`")
+        raise Unauthenticated(
+            "the call has no credential; send the key as `authorization: Bearer KEY`",
+            reason=Reason.CREDENTIAL_MISSING,
+        )
     if len(found) > 1:
         raise Unauthenticated("the call has several `authorization` headers; send one")
     scheme, _, credential = found[0].strip().partition(" ")

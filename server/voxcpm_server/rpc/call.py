@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 
 from voxcpm_grpc import logs
-from voxcpm_grpc.errors import Exhausted, InvalidRequest
+from voxcpm_grpc.errors import Exhausted, InvalidRequest, Reason
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_server.auth.principal import Caller
 from voxcpm_server.rpc.delivery import ReplyWriter
@@ -181,20 +181,21 @@ class AdmissionGate:
     def _check(self, caller: str, connection: str) -> None:
         """Raise Exhausted if another stream of this caller and connection does not fit."""
         if self._streams >= self._max_streams:
-            text = f"{self._streams} streams are open and the limit is {self._max_streams}; retry later"
+            reason, count, limit = Reason.TOO_MANY_STREAMS, self._streams, self._max_streams
+            text = f"{count} streams are open and the limit is {limit}; retry later"
         elif connection and self._of_connection[connection] >= self._max_of_connection:
+            reason, count = Reason.TOO_MANY_STREAMS_OF_CONNECTION, self._of_connection[connection]
+            limit = self._max_of_connection
             text = (
-                f"this connection has {self._of_connection[connection]} open streams and the limit is "
-                f"{self._max_of_connection}; end one of them, or open another connection"
+                f"this connection has {count} open streams and the limit is {limit}; end one of them, or open another "
+                "connection"
             )
         elif self._of_caller[caller] >= self._max_of_caller:
-            text = (
-                f"this caller has {self._of_caller[caller]} open streams and the limit is {self._max_of_caller}; "
-                "end one of them, or retry later"
-            )
+            reason, count, limit = Reason.TOO_MANY_STREAMS_OF_CALLER, self._of_caller[caller], self._max_of_caller
+            text = f"this caller has {count} open streams and the limit is {limit}; end one of them, or retry later"
         else:
             return
-        raise Exhausted(text, retry_after=STREAMS_RETRY_SECONDS)
+        raise Exhausted(text, retry_after=STREAMS_RETRY_SECONDS, reason=reason, open=count, limit=limit)
 
 
 def _subtract(counts: Counter[str], key: str) -> None:

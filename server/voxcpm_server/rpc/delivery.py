@@ -15,7 +15,7 @@ from typing import Any
 
 import grpc
 
-from voxcpm_grpc.errors import Aborted
+from voxcpm_grpc.errors import Aborted, Reason
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +65,9 @@ class ReplyWriter:
         except TimeoutError:
             raise Aborted(
                 f"the client took no message for {self._seconds:g} s, the limit of limits.write_seconds; read replies "
-                "as they arrive, and open a new stream for the rest"
+                "as they arrive, and open a new stream for the rest",
+                reason=Reason.REPLIES_NOT_READ,
+                limit_seconds=f"{self._seconds:g}",
             ) from None
         finally:
             self._timeout = None

@@ -17,7 +17,17 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
-from voxcpm_grpc.errors import Aborted, Exhausted, Internal, InvalidRequest, Unavailable, VoxCPMError, code_of
+from voxcpm_grpc.errors import (
+    MISSING,
+    Aborted,
+    Exhausted,
+    Internal,
+    InvalidRequest,
+    Reason,
+    Unavailable,
+    VoxCPMError,
+    code_of,
+)
 from voxcpm_grpc.logs import LogLine
 from voxcpm_grpc.v1 import tts_pb2
 from voxcpm_server.auth.principal import Caller
@@ -35,6 +45,7 @@ SERVICE = tts_pb2.DESCRIPTOR.services_by_name["VoxCPMService"].full_name
 
 MAX_MESSAGE_BYTES = 1000  # percent-encoded, base64 and repeated in a detail, a status stays under 8 kB
 MAX_FIELD_BYTES = 200
+DOMAIN = PACKAGE.partition(".")[0]  # of the reasons of errors
 MAX_VOICE_CHARS = 100  # of a voice in a log line
 
 
@@ -121,7 +132,7 @@ def _shutdown_error(seconds: float, *, after_audio: bool) -> VoxCPMError:
     cause = f"the server is shutting down, and this call did not end within its drain_seconds, {seconds:g} s"
     if after_audio:
         return Aborted(f"{cause}; the audio that was sent is good, ask again for the rest")
-    return Unavailable(f"{cause}; no audio was sent, retry elsewhere", retry_after=0.0)
+    return Unavailable(f"{cause}; no audio was sent, retry elsewhere", retry_after=0.0, reason=Reason.SHUTTING_DOWN)
 
 
 class ParseInterceptor(grpc.aio.ServerInterceptor):
@@ -143,7 +154,10 @@ class ParseInterceptor(grpc.aio.ServerInterceptor):
 
 
 def status_of(error: VoxCPMError, request_id: str) -> tuple[grpc.StatusCode, str, tuple[tuple[str, str | bytes], ...]]:
-    """The code, message and trailing metadata of an error: google.rpc.Status with details, and the retry pushback."""
+    """The code, message and trailing metadata of an error: google.rpc.Status with details, and the retry pushback.
+
+    An error that no other attempt can mend, with an infinite `retry_after`, gives no time.
+    """
     code = grpc.StatusCode[code_of(error)]
     message = clean(error.message, MAX_MESSAGE_BYTES)
     details: list[Any] = [error_details_pb2.RequestInfo(request_id=clean(request_id, MAX_FIELD_BYTES))]
@@ -152,10 +166,16 @@ def status_of(error: VoxCPMError, request_id: str) -> tuple[grpc.StatusCode, str
             field=clean(error.field, MAX_FIELD_BYTES), description=message
         )
         details.append(error_details_pb2.BadRequest(field_violations=[violation]))
-    if error.retry_after is not None or isinstance(error, Exhausted | Unavailable):
-        milliseconds = max(
-            0, math.ceil(1000 * (STREAMS_RETRY_SECONDS if error.retry_after is None else error.retry_after))
-        )
+    if error.reason is not None:
+        values = {name: clean(value, MAX_FIELD_BYTES) for name, value in error.details.items()}
+        details.append(error_details_pb2.ErrorInfo(reason=error.reason.name, domain=DOMAIN, metadata=values))
+        if (kind := MISSING.get(error.reason)) is not None:
+            details.append(error_details_pb2.ResourceInfo(resource_type=kind, resource_name=values.get(kind, "")))
+    seconds = error.retry_after
+    if seconds is None and isinstance(error, Exhausted | Unavailable):
+        seconds = STREAMS_RETRY_SECONDS
+    if seconds is not None and math.isfinite(seconds):
+        milliseconds = max(0, math.ceil(1000 * seconds))
         delay = Duration()
         delay.FromMilliseconds(milliseconds)
         details.append(error_details_pb2.RetryInfo(retry_delay=delay))

@@ -10,7 +10,8 @@ import grpc
 from grpc_health.v1 import health_pb2 as pb
 from grpc_health.v1 import health_pb2_grpc
 
-from voxcpm_server.rpc.handler import SERVICE
+from voxcpm_grpc.errors import NotFound, Reason
+from voxcpm_server.rpc.handler import SERVICE, status_of
 
 LIVENESS = "liveness"
 SERVING, NOT_SERVING = pb.HealthCheckResponse.SERVING, pb.HealthCheckResponse.NOT_SERVING
@@ -68,7 +69,9 @@ class Health(health_pb2_grpc.HealthServicer):
     async def Check(self, request: pb.HealthCheckRequest, context: grpc.aio.ServicerContext) -> pb.HealthCheckResponse:
         statuses = self._statuses()
         if request.service not in statuses:
-            await context.abort(grpc.StatusCode.NOT_FOUND, f"health has the services {', '.join(map(repr, statuses))}")
+            known = f"health has the services {', '.join(map(repr, statuses))}"
+            error = NotFound(known, reason=Reason.SERVICE_NOT_FOUND, service=request.service)
+            await context.abort(*status_of(error, ""))
         return pb.HealthCheckResponse(status=statuses[request.service])
 
     async def List(self, request: Any, context: grpc.aio.ServicerContext) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from voxcpm_grpc.errors import Unavailable
+from voxcpm_grpc.errors import Reason, Unavailable
 from voxcpm_grpc.logs import LogLine
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.request import LoraInfo
@@ -61,7 +61,9 @@ class LoraRegistry:
 
     def _served(self) -> Models:
         if self._models is None:
-            raise Unavailable("the server is not ready yet; try again", retry_after=START_SECONDS)
+            raise Unavailable(
+                "the server is not ready yet; try again", retry_after=START_SECONDS, reason=Reason.NOT_READY
+            )
         return self._models
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from voxcpm_grpc.errors import NotFound
+from voxcpm_grpc.errors import NotFound, Reason
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.request import ModelInfo
 from voxcpm_server.voices.builder import VoiceBuilder
@@ -56,6 +56,8 @@ class Models:
                 f"there is no model {name[:MAX_NAME]!r}; this server has {', '.join(self._by_name)}; leave model empty "
                 "for the first one",
                 field=field,
+                reason=Reason.MODEL_NOT_FOUND,
+                model=name,
             )
         return model
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from voxcpm_grpc.errors import Unavailable
+from voxcpm_grpc.errors import Reason, Unavailable
 
 
 class EndedByShutdown(Exception):
@@ -41,8 +41,8 @@ class OpenCalls:
         return self._refusal is not None
 
     def refuse(self, message: str, *, retry_after: float) -> None:
-        """Refuse new calls from now on, with UNAVAILABLE and this text."""
-        self.refuse_with(lambda: Unavailable(message, retry_after=retry_after))
+        """Refuse new calls from now on, with UNAVAILABLE and this text, because the server shuts down."""
+        self.refuse_with(lambda: Unavailable(message, retry_after=retry_after, reason=Reason.SHUTTING_DOWN))
 
     def refuse_with(self, error: Callable[[], Unavailable]) -> None:
         """Refuse new calls from now on, each with the result of a function."""

@@ -9,7 +9,8 @@ from contextlib import suppress
 
 import grpc
 
-from voxcpm_grpc.errors import StartupError, Unavailable
+from voxcpm_grpc.credentials import CHANNEL_OPTIONS
+from voxcpm_grpc.errors import Reason, StartupError, Unavailable
 from voxcpm_grpc.settings.schema import Settings
 from voxcpm_grpc.v1 import tts_pb2_grpc
 from voxcpm_server.rpc import tls
@@ -149,7 +150,7 @@ class RpcServer:
     def _not_ready(self) -> Unavailable:
         seconds = self._expected_seconds()
         text = f"{self.step}; the server is not ready yet, try again in about {seconds:.0f} s"
-        return Unavailable(text, retry_after=seconds)
+        return Unavailable(text, retry_after=seconds, reason=Reason.NOT_READY)
 
     async def _quiet_moment(self, ends: float) -> None:
         """Serve new calls until none has arrived for a moment, if there is one soon.
@@ -180,6 +181,7 @@ def options(settings: Settings) -> list[tuple[str, int]]:
     ages = [] if age is None else [("grpc.max_connection_age_ms", _milliseconds(age))]
     graces = [] if grace is None else [("grpc.max_connection_age_grace_ms", _milliseconds(grace))]
     return [
+        *CHANNEL_OPTIONS,
         *ages,
         *graces,
         ("grpc.max_receive_message_length", settings.limits.max_message_bytes),

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from voxcpm_grpc.errors import Exhausted, TooLong
+from voxcpm_grpc.errors import Exhausted, Reason, TooLong
 from voxcpm_grpc.peekable_queue import PeekableQueue
 from voxcpm_grpc.pool.engine_call import EngineCall
 from voxcpm_grpc.pool.engine_pool import EnginePool
@@ -224,6 +224,8 @@ class Speaker:
                 f"this caller has used up its quota of text, and the limit is {self._quota.per_minute} characters "
                 f"a minute; retry in {seconds:.1f} s",
                 retry_after=seconds,
+                reason=Reason.TEXT_QUOTA_USED_UP,
+                limit=self._quota.per_minute,
             )
         await self._quota.wait_in_order()
 
@@ -306,6 +308,8 @@ class Speaker:
             raise Exhausted(
                 f"no slot became free within {wait:.1f} s; retry later or raise max_queue_time",
                 retry_after=QUEUE_RETRY_SECONDS,
+                reason=Reason.QUEUE_TIMEOUT,
+                waited_seconds=f"{wait:.1f}",
             ) from None
         finally:
             timer.cancel()

@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from voxcpm_grpc import logs
-from voxcpm_grpc.errors import Unavailable
+from voxcpm_grpc.errors import Reason, Unavailable
 from voxcpm_grpc.ipc import child_process
 from voxcpm_grpc.logs import LogOptions
 
@@ -73,6 +73,7 @@ class TextNormalizer:
         raise Unavailable(
             f"the process that normalises text was stopped twice, or did not finish within {self._timeout:g} s; retry",
             retry_after=RETRY_SECONDS,
+            reason=Reason.WORKER_STOPPED,
         )
 
     def _start(self) -> None:
@@ -96,7 +97,7 @@ class TextNormalizer:
 
 
 def _closing() -> Unavailable:
-    return Unavailable("the server is shutting down")
+    return Unavailable("the server is shutting down", reason=Reason.SHUTTING_DOWN)
 
 
 def _serve(pipe: Connection, log_options: LogOptions) -> None:

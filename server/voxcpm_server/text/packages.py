@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from importlib.util import find_spec
 
-from voxcpm_grpc.errors import FailedPrecondition
+from voxcpm_grpc.errors import FailedPrecondition, Reason
 
 PACKAGES = ("wetext", "inflect", "regex")
 
@@ -17,6 +17,8 @@ def check() -> None:
             f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing, which normalise text; run "
             "pip install 'voxcpm-grpc[normalize]' on the server, or send normalize = false",
             field="normalize",
+            reason=Reason.PACKAGE_MISSING,
+            extra="normalize",
         )
 
 

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from voxcpm_grpc.audio import BadAudio, Decoded, DecodePool, FlawKind, resample, short_flaw
-from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, NotFound, TooLong, VoxCPMError
+from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, NotFound, Reason, TooLong, VoxCPMError
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.request import Conditioning, ModelInfo, Prompt, Request
 from voxcpm_grpc.settings.limits import LimitSettings
@@ -152,6 +152,9 @@ class VoiceBuilder:
                 f"voice {voice} speaks with the LoRA adapter {lora!r}, which this server does not have; register the "
                 "adapter, or set lora to an empty string to speak with the model alone",
                 field="turn.lora",
+                reason=Reason.LORA_OF_VOICE_MISSING,
+                voice=voice,
+                lora=lora,
             ) from None
         return replace(turn, lora=lora, has_lora=True)
 
@@ -353,7 +356,9 @@ def parse_latents(raw: RawLatents, info: ModelInfo, max_seconds: float) -> np.nd
     if raw.fingerprint and raw.fingerprint != info.fingerprint:
         error = FailedPrecondition(
             f"the latents are of model {raw.fingerprint[:16]} and this server runs {info.fingerprint[:16]}; "
-            "encode the recording again"
+            "encode the recording again",
+            reason=Reason.LATENTS_OF_ANOTHER_MODEL,
+            model_fingerprint=raw.fingerprint,
         )
     elif raw.dim != info.latent_dim:
         error = InvalidRequest(

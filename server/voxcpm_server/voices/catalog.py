@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, NotFound, PermissionDenied
+from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, NotFound, PermissionDenied, Reason
 from voxcpm_server.auth.principal import Caller
 from voxcpm_server.voices.lookup import ambiguous, fitting, unknown
 from voxcpm_server.voices.store.generations import no_voice
@@ -60,7 +60,11 @@ class VoiceCatalog:
         """The preset of this name. Raises NotFound with the names of all presets."""
         if (voice := self._names.get(name)) is None:
             there = f"the model's presets are {', '.join(self._names)}" if self._names else "the model has no presets"
-            raise NotFound(f"there is no preset {name[:80]!r}; {there}; stored voices are named in the field voice")
+            raise NotFound(
+                f"there is no preset {name[:80]!r}; {there}; stored voices are named in the field voice",
+                reason=Reason.PRESET_NOT_FOUND,
+                preset=name,
+            )
         return self._presets[voice.id]
 
     async def resolve(self, name: str, caller: Caller, kind: VoiceKind | None = None) -> str:
@@ -191,7 +195,10 @@ class VoiceCatalog:
             raise FailedPrecondition(
                 f"voice {voice.id} was made for the model {other!r} and this request is for "
                 f"{self._models.get(self._fingerprint, '')!r}; set model to {other!r}, or upload the recording again "
-                "for this model"
+                "for this model",
+                reason=Reason.VOICE_OF_ANOTHER_MODEL,
+                voice=voice.id,
+                model=other,
             )
 
 
@@ -203,5 +210,8 @@ def _check_owner(voice: Voice, caller: Caller) -> None:
 def _preset_error(preset: StoredVoice, verb: str) -> FailedPrecondition:
     voice = preset.voice
     return FailedPrecondition(
-        f"voice {voice.id} is the preset {voice.display_name!r} of the model and cannot be {verb}", field="id"
+        f"voice {voice.id} is the preset {voice.display_name!r} of the model and cannot be {verb}",
+        field="id",
+        reason=Reason.PRESET_READ_ONLY,
+        preset=voice.display_name,
     )

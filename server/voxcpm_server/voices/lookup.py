@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 
-from voxcpm_grpc.errors import InvalidRequest, NotFound
+from voxcpm_grpc.errors import InvalidRequest, NotFound, Reason
 from voxcpm_server.wire.voice import Voice, VoiceKind
 
 MAX_LISTED = 5
@@ -37,7 +37,11 @@ def unknown(name: str, presets: Collection[str], near: str) -> NotFound:
         hint = f"the presets are {', '.join(presets)}, and the list of voices has the others"
     else:
         hint = "the list of voices has all"
-    return NotFound(f"there is no voice {_shown(name)}: no preset, id or display name; {hint}")
+    return NotFound(
+        f"there is no voice {_shown(name)}: no preset, id or display name; {hint}",
+        reason=Reason.VOICE_NOT_FOUND,
+        voice=name,
+    )
 
 
 def _shown(name: str) -> str:

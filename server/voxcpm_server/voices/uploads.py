@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 
-from voxcpm_grpc.errors import Exhausted, InvalidRequest, VoxCPMError
+from voxcpm_grpc.errors import Exhausted, InvalidRequest, Reason, VoxCPMError
 from voxcpm_server.voices.store.io_threads import IoThreads
 from voxcpm_server.wire.inputs import AudioPart, AudioRole, Audition, Commit, Digest, UploadConfig, UploadInput
 
@@ -55,12 +55,18 @@ class UploadBudget:
                     f"{size} bytes more do not fit: uploads hold {self._held} bytes and the limit is {self._limit}; "
                     "retry later",
                     retry_after=BUDGET_RETRY_SECONDS,
+                    reason=Reason.UPLOADS_TOO_LARGE,
+                    held_bytes=self._held,
+                    limit_bytes=self._limit,
                 )
             if self._held_by[caller] + size > self._per_caller:
                 raise Exhausted(
                     f"{size} bytes more do not fit: uploads of this caller hold {self._held_by[caller]} bytes and the "
                     f"limit is {self._per_caller}; finish one of them, or retry later",
                     retry_after=BUDGET_RETRY_SECONDS,
+                    reason=Reason.UPLOADS_OF_CALLER_TOO_LARGE,
+                    held_bytes=self._held_by[caller],
+                    limit_bytes=self._per_caller,
                 )
             mine += size
             self._held += size

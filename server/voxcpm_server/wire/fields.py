@@ -48,8 +48,9 @@ def read_format(format: pb.AudioFormat, default_encoding: int, default_rate: int
             compression_level=format.compression_level if format.HasField("compression_level") else None,
         )
     except InvalidRequest as error:
-        error.field = f"{name}.{error.field.replace('sample_rate', 'sample_rate_hz')}"
-        raise
+        field = "sample_rate_hz" if error.field == "sample_rate" else error.field  # the library's name, and the field's
+        text = error.message.replace(error.field, field, 1)
+        raise InvalidRequest(text, field=f"{name}.{field}") from None
 
 
 def read_seconds(message: Any, name: str, path: str = "", *, or_zero: bool = False) -> float | None:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from voxcpm_grpc.audio import NO_EFFECTS, AudioFormat, Effects
-from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest
-from voxcpm_grpc.request import MAX_SEED, ModelInfo, Priority, Sampling
+from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, Reason
+from voxcpm_grpc.request import MAX_DRAWN_SEED, MAX_SEED, ModelInfo, Priority, Sampling
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.settings.types import MAX_SECONDS
 from voxcpm_grpc.v1 import tts_pb2 as pb
@@ -137,7 +137,7 @@ class RequestReader:
     def _sampling(self, sampling: pb.Sampling) -> Sampling:
         allowed = self.info.timesteps
         given = {field.name: value for field, value in sampling.ListFields()}
-        given.setdefault("seed", secrets.randbelow(MAX_SEED + 1))
+        given.setdefault("seed", secrets.randbelow(MAX_DRAWN_SEED + 1))
         given.setdefault("inference_timesteps", default_timesteps(self.info))
         given.setdefault("min_steps", min(Sampling().min_steps, given.get("max_steps", MAX_SEED)))
         with inside("sampling"):
@@ -147,6 +147,9 @@ class RequestReader:
                     f"inference_timesteps is {checked.inference_timesteps} and this server runs "
                     f"{', '.join(map(str, allowed))}",
                     field="inference_timesteps",
+                    reason=Reason.TIMESTEPS_NOT_SERVED,
+                    inference_timesteps=checked.inference_timesteps,
+                    allowed=", ".join(map(str, allowed)),
                 )
         return checked
 

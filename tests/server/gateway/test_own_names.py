@@ -229,7 +229,7 @@ async def test_errors_of_addresses(gateway, method, path, status):
             "no slot became free within 30.0 s; retry later or raise max_queue_time",
         ),
         (
-            NotFound("there is no model 'x'; leave model empty"),
+            NotFound("there is no model 'x'; leave model empty", reason="MODEL_NOT_FOUND"),
             CONFIG,
             "model",
             "there is no model 'x'; leave model empty",

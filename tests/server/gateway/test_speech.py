@@ -125,7 +125,7 @@ async def test_a_recording_in_a_data_url_is_a_reference_and_with_its_words_a_pro
         ({"word_timestamps": True}, "word_timestamps", "no times of words"),
         ({"extra_params": {"cfg": 1}}, "extra_params.cfg", "there are cfg_value, inference_timesteps"),
         ({"extra_params": {"cfg_value": 99}}, "extra_params.cfg_value", "cfg_value"),
-        ({"sample_rate": 12345}, "sample_rate", "12345"),
+        ({"sample_rate": 12345}, "sample_rate", "sample_rate is 12345"),
         ({"ref_text": "x"}, "ref_text", "needs ref_audio"),
         ({"ref_audio": "https://example.com/a.wav"}, "ref_audio", "does not fetch recordings"),
         ({"ref_audio": "file:///etc/passwd"}, "ref_audio", "must be a data URL"),

@@ -7,9 +7,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -18,9 +19,10 @@ from support.servers import Server, serving
 from support.short_speech import SHORT
 from support.streams import PausedStream
 from support.unread_streams import SMALL_WINDOW, STEPS, Listener
-from support.waiting import HANG_SECONDS, NEVER_SECONDS, wait_until
+from support.waiting import HANG_SECONDS, NEVER_SECONDS, until, wait_until
 
-from voxcpm_client import Client, SpeechError, Unavailable
+from voxcpm_client import AsyncClient, Client, Exhausted, InvalidArgument, NotFound, SpeechError, Unavailable
+from voxcpm_grpc.credentials import MAX_CREDENTIAL_BYTES
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
 
@@ -44,10 +46,10 @@ class Site:
 
 
 @contextmanager
-def site(proxy: Proxy, folder: Path) -> Iterator[Site]:
+def site(proxy: Proxy, folder: Path, *flags: str) -> Iterator[Site]:
     with ExitStack() as stack:
         drain = ("--drain-seconds", f"{NEVER_SECONDS:g}", "--drain-delay-seconds", f"{DELAY_SECONDS:g}")
-        servers = tuple(stack.enter_context(serving(folder / "voices", *drain)) for _ in range(2))
+        servers = tuple(stack.enter_context(serving(folder / "voices", *drain, *flags)) for _ in range(2))
         address = stack.enter_context(proxy.running(folder, [server.address for server in servers]))
         yield Site(proxy, address, servers)
 
@@ -85,6 +87,54 @@ async def test_streams_that_are_not_read_hold_up_no_other_stream_of_their_client
         for seed in range(2 * STEPS // SHORT_STEPS):  # meanwhile all audio of the others is made
             assert len(await Listener(stub, seed, SHORT_STEPS).rest())
         assert all([len(await listener.rest()) for listener in unread])
+
+
+async def open_stream(client: AsyncClient, **options: Any) -> None:
+    """Speak on a stream that stays open for more text, until its first audio."""
+    async with client.session(**SHORT, **options) as session:
+        await session.send_text("Hello. ")
+        await anext(session)
+
+
+async def test_a_stream_that_is_still_open_gets_the_status_of_its_server(shared):
+    """HAProxy resets such a stream after the status, which grpcio then overwrites."""
+    async with AsyncClient(shared.address, timeout=HANG_SECONDS) as client:
+        for _ in range(10):
+            with pytest.raises(NotFound, match="there is no voice") as missing:
+                await open_stream(client, voice="nobody")
+            assert (missing.value.reason, missing.value.details) == ("VOICE_NOT_FOUND", {"voice": "nobody"})
+            with pytest.raises(InvalidArgument, match="speed is 9") as invalid:
+                await open_stream(client, speed=9.0)
+            assert invalid.value.field == "config.turn.speed"
+
+
+async def test_a_token_of_the_longest_length_passes_and_a_longer_one_is_refused_by_the_server(shared):
+    async with grpc.aio.insecure_channel(shared.address) as channel:
+        stub = tts_pb2_grpc.VoxCPMServiceStub(channel)
+        for size in (16 << 10, MAX_CREDENTIAL_BYTES):
+            metadata = (("authorization", "Bearer " + "x" * size), ("baggage", "y" * 8000))
+            assert await stub.GetModelInfo(pb.GetModelInfoRequest(), metadata=metadata, timeout=HANG_SECONDS)
+        metadata = (("authorization", "Bearer " + "x" * (MAX_CREDENTIAL_BYTES + 1)),)
+        with pytest.raises(grpc.aio.AioRpcError, match="credential has 32769 bytes and the limit is 32768"):
+            await stub.GetModelInfo(pb.GetModelInfoRequest(), metadata=metadata, timeout=HANG_SECONDS)
+
+
+@pytest.mark.parametrize("proxy", PROXIES, ids=lambda proxy: proxy.name)
+async def test_an_open_stream_waits_for_capacity_as_its_server_asks(proxy: Proxy, tmp_path: Path) -> None:
+    with site(proxy, tmp_path, "--limits.max-streams", "1") as full:
+        async with AsyncClient(full.address, timeout=HANG_SECONDS) as client, asyncio.timeout(HANG_SECONDS):
+            async with AsyncExitStack() as others:
+                for _ in full.servers:
+                    session = await others.enter_async_context(client.session(**SHORT))
+                    await session.send_text("Hello. ")
+                    await anext(session)
+                with pytest.raises(Exhausted) as refused:
+                    async with AsyncClient(full.address, retries=0) as impatient:
+                        await open_stream(impatient)
+                assert (refused.value.reason, refused.value.retry_after) == ("TOO_MANY_STREAMS", 1.0)
+                waiting = asyncio.ensure_future(open_stream(client))
+                await until(lambda: sum(server.log.count("code=RESOURCE_EXHAUSTED") for server in full.servers) >= 2)
+            await waiting
 
 
 class Talk:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Protocol
 
-from voxcpm_grpc.errors import Internal, NotFound, VoxCPMError
+from voxcpm_grpc.errors import Internal, NotFound, Reason, VoxCPMError
 from voxcpm_grpc.ipc.messages import (
     Command,
     Failed,
@@ -95,7 +95,11 @@ class HostLoras:
             if catalog.has(id):
                 await catalog.unregister(id)
                 return
-        front.post(Failed.of(id, NotFound("this LoRA adapter was unregistered meanwhile", field="name")))
+        front.post(
+            Failed.of(
+                id, NotFound("this LoRA adapter was unregistered meanwhile", field="name", reason=Reason.LORA_NOT_FOUND)
+            )
+        )
 
 
 class HostRegistry:

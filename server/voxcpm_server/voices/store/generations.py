@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from voxcpm_grpc.errors import NotFound, Unavailable
+from voxcpm_grpc.errors import NotFound, Reason, Unavailable
 from voxcpm_server.voices.store.content import Content
 from voxcpm_server.voices.store.io_threads import IoThreads
 from voxcpm_server.voices.store.names import HOUR, ID, Generation, Name, ObjectKind, Survey, generations, live, survey
@@ -31,7 +31,12 @@ class Generations:
     async def of(self, id: str) -> list[Generation]:
         """All generations of a voice, the newest first. Raises NotFound for an id of the wrong form."""
         if not ID.fullmatch(id):  # ids become names
-            raise NotFound("there is no voice of that id; ids look like prm_..., ref_... or hifi_...", field="id")
+            raise NotFound(
+                "there is no voice of that id; ids look like prm_..., ref_... or hifi_...",
+                field="id",
+                reason=Reason.VOICE_NOT_FOUND,
+                voice=id,
+            )
         return generations(await self._threads.run(self._objects.names, id)).get(id, [])
 
     async def live(self, id: str) -> Generation:
@@ -80,4 +85,9 @@ class Generations:
 
 def no_voice(id: str) -> NotFound:
     """The error for a voice that does not exist."""
-    return NotFound(f"there is no voice {id}; it was deleted, has expired or never existed", field="id")
+    return NotFound(
+        f"there is no voice {id}; it was deleted, has expired or never existed",
+        field="id",
+        reason=Reason.VOICE_NOT_FOUND,
+        voice=id,
+    )

@@ -18,7 +18,7 @@ import fsspec
 from fsspec.asyn import AsyncFileSystem, sync
 from fsspec.implementations.local import LocalFileSystem
 
-from voxcpm_grpc.errors import StartupError, Unavailable
+from voxcpm_grpc.errors import Reason, StartupError, Unavailable
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,9 @@ def _reporting(verb: str) -> Iterator[None]:
     except Exception as error:  # filesystems raise their own exceptions, and not all of them are OSErrors
         log.warning("voice store: cannot %s: %s: %s", verb, type(error).__name__, error)
         raise Unavailable(
-            "the voice store cannot be reached; retry, or speak without a stored voice", retry_after=RETRY_SECONDS
+            "the voice store cannot be reached; retry, or speak without a stored voice",
+            retry_after=RETRY_SECONDS,
+            reason=Reason.VOICE_STORE_UNREACHABLE,
         ) from None
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from voxcpm_grpc.errors import FailedPrecondition
+from voxcpm_grpc.errors import FailedPrecondition, Reason
 from voxcpm_server.voices.store.stored_voice import Damaged, StoredVoice
 from voxcpm_server.wire.voice import Voice
 
@@ -43,7 +43,10 @@ def decode_record(id: str, data: bytes) -> Record:
         version = msgspec.json.decode(data, type=_Versioned).format
         if version != FORMAT:
             raise FailedPrecondition(
-                f"voice {id} is stored in format {version} and this server reads format {FORMAT}; upgrade the server"
+                f"voice {id} is stored in format {version} and this server reads format {FORMAT}; upgrade the server",
+                reason=Reason.VOICE_FORMAT_TOO_NEW,
+                voice=id,
+                format=version,
             )
         record = msgspec.json.decode(data, type=Record)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:

@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager, suppress
 from copy import copy
 from dataclasses import replace
 
-from voxcpm_grpc.errors import Exhausted, FailedPrecondition, NotFound, Unavailable, VoxCPMError
+from voxcpm_grpc.errors import Exhausted, FailedPrecondition, NotFound, Reason, Unavailable, VoxCPMError
 from voxcpm_grpc.pool.background import cancel_and_wait, keep_running
 from voxcpm_grpc.settings.voices import VoiceSettings
 from voxcpm_server.voices.store.content import Content
@@ -270,7 +270,10 @@ class VoiceStore:
             if stored.voice.fingerprint not in self._fingerprints:
                 raise FailedPrecondition(
                     f"voice {id} was made with model {stored.voice.fingerprint[:16]} and this server runs "
-                    f"{', '.join(sorted(one[:16] for one in self._fingerprints))}; upload the recording again"
+                    f"{', '.join(sorted(one[:16] for one in self._fingerprints))}; upload the recording again",
+                    reason=Reason.VOICE_MODEL_NOT_SERVED,
+                    voice=id,
+                    model_fingerprint=stored.voice.fingerprint,
                 )
             return replace(stored, voice=_dated(stored.voice, one, await self._generations.mark_use(one)))
         raise damaged(id, "its record or its latents are missing")
@@ -315,11 +318,19 @@ class VoiceStore:
         if known is None or known + count > limit or (owner is not None and self._owned[owner] + count > share):
             known = await self.sweep()
         if known + count > limit:
-            raise Exhausted(f"the store has room for {limit} voices; delete some", retry_after=FULL_RETRY_SECONDS)
+            raise Exhausted(
+                f"the store has room for {limit} voices; delete some",
+                retry_after=FULL_RETRY_SECONDS,
+                reason=Reason.TOO_MANY_VOICES,
+                limit=limit,
+            )
         if owner is not None and self._owned[owner] + count > share:
             raise Exhausted(
                 f"this caller has {self._owned[owner]} stored voices and the limit is {share}; delete some",
                 retry_after=FULL_RETRY_SECONDS,
+                reason=Reason.TOO_MANY_VOICES_OF_CALLER,
+                stored=self._owned[owner],
+                limit=share,
             )
 
     async def _write(self, new: list[StoredVoice], owner: int | None) -> None:
@@ -370,6 +381,7 @@ class VoiceStore:
             raise Unavailable(
                 f"the voice store did not answer within {seconds:g} s; retry, or speak without a stored voice",
                 retry_after=RETRY_SECONDS,
+                reason=Reason.VOICE_STORE_UNREACHABLE,
             ) from None
 
 

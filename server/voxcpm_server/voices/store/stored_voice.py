@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from voxcpm_grpc.errors import FailedPrecondition
+from voxcpm_grpc.errors import FailedPrecondition, Reason
 from voxcpm_server.wire.voice import Voice, VoiceKind
 
 
@@ -30,7 +30,11 @@ class Damaged(FailedPrecondition):
     """The stored data of a voice is not what was written."""
 
     def __init__(self, id: str) -> None:
-        super().__init__(f"voice {id} is damaged in the store; upload the recording again, or delete the voice")
+        super().__init__(
+            f"voice {id} is damaged in the store; upload the recording again, or delete the voice",
+            reason=Reason.VOICE_DAMAGED,
+            voice=id,
+        )
 
 
 def voice_id(kind: VoiceKind, *content: str | memoryview, principal: str = "") -> str:
