@@ -19,6 +19,7 @@ STATUSES: Mapping[str, int] = {
     "UNAUTHENTICATED": 401,
     "PERMISSION_DENIED": 403,
     "NOT_FOUND": 404,
+    "ALREADY_EXISTS": 409,
     "RESOURCE_EXHAUSTED": 429,
     "CANCELLED": 499,
     "UNIMPLEMENTED": 501,
@@ -53,6 +54,7 @@ PARAMETERS: Mapping[str, str] = {  # by the field of the gRPC request that is at
     "text": "input",
     "audio": "ref_audio",
 }
+MISSING_PARAMETERS: Mapping[int, str] = {404: "voice", 409: "name"}  # of errors without a field
 RETRY_SECONDS = 1  # for a refusal that gives no time
 
 
@@ -109,7 +111,7 @@ def from_server(error: SpeechError) -> HttpError:
     return HttpError(
         status,
         error.message,
-        param=PARAMETERS.get(path) or error.field.removeprefix("config.") or ("voice" if status == 404 else None),
+        param=PARAMETERS.get(path) or error.field.removeprefix("config.") or MISSING_PARAMETERS.get(status),
         code="deadline_exceeded" if status == 504 else None if status in CODES else error.code.lower(),
         retry_after=error.retry_after,
     )
