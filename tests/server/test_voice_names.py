@@ -355,13 +355,16 @@ async def test_servers_that_take_one_name_at_once_agree_on_its_voice(servers):
     assert not [name for name in servers.names if not name.endswith(".deleted")]
 
 
-async def test_a_name_whose_server_has_died_is_free_after_a_while(servers):
-    dying, other = servers.open(timeout_seconds=10), servers.open(timeout_seconds=10)
-    servers.objects[0].writes_left = 1
+async def test_a_name_whose_server_has_died_is_free_after_a_while(folder):
+    dying, other = folder.open(timeout_seconds=10), folder.open(timeout_seconds=10)
+    folder.objects[0].writes_left = 1
     with pytest.raises(Unavailable):
         await dying.add(voice("a", display_name="Ada"))
-    assert [name.partition("-")[0] for name in servers.names] == ["name"]
-    servers.clock.now += 71
+    assert [name.partition("-")[0] for name in folder.names] == ["name"]
+    with pytest.raises(Unavailable, match="at the same time; retry"):
+        await other.add(voice("b", display_name="Ada"))
+    assert [name.partition("-")[0] for name in folder.names] == ["name"]
+    folder.clock.now += 71
     [(mine, _)] = await other.add(voice("b", display_name="Ada"))
     assert [one.id for one in await other.named("Ada")] == [mine.id]
 

@@ -75,6 +75,8 @@ ELSEWHERE: Mapping[str, str] = {
     "that decodes the recording was stopped": "audio/test_pool.py::test_a_job_whose_workers_are_all_killed",
     "took no message for": "server/test_unread_replies.py::test_a_client_that_reads_again_soon_gets_the_status",
     "CANCELLED": "server/test_unread_replies.py::test_a_stream_that_is_not_read_ends_and_frees_everything",
+    "voices are named": "server/test_voices_by_name.py::test_an_ambiguous_name_lists_the_voices_and_changes_nothing",
+    "names and the limit is": "server/test_voice_names.py::test_a_voice_has_up_to_50_names",
     "was made for the model": "server/test_models.py::test_a_voice_is_encoded_by_its_model_and_used_with_it",
     "is damaged in the store": "server/test_voice_faults.py::test_a_damaged_voice_is_reported",
     "references and hifi voices need": "server/test_older_models.py::test_a_stream_with_a_reference_is_refused",

@@ -10,6 +10,7 @@ from dataclasses import replace
 from voxcpm_grpc.errors import FailedPrecondition, NotFound
 from voxcpm_server.voices.store.content import Content
 from voxcpm_server.voices.store.generations import SECOND, Generations, no_voice
+from voxcpm_server.voices.store.named_voices import busy
 from voxcpm_server.voices.store.names import Generation, live
 from voxcpm_server.voices.store.reader import VoiceReader
 from voxcpm_server.voices.store.records import Record
@@ -18,6 +19,7 @@ from voxcpm_server.voices.store.writer import VoiceWriter, Write
 from voxcpm_server.wire.voice import Voice, VoiceKind
 
 MAX_NAMES = 50  # of a voice
+ATTEMPTS = 30
 MAX_PAUSE_SECONDS = 0.1  # before a write that another server has disturbed is made again
 Change = Callable[[Voice], Voice | None]
 
@@ -178,11 +180,12 @@ class VoiceChanges:
 
     async def _write(self, plan: Callable[[], Awaitable[Sequence[Write]]]) -> None:
         """Write what is planned, and plan it again as long as other servers change the same voices."""
-        while True:
+        for _ in range(ATTEMPTS):
             writes = await plan()
             if not writes or await self._writer.write(writes):
                 return
             await asyncio.sleep(random.uniform(0, MAX_PAUSE_SECONDS))
+        raise busy("other servers change this voice, or take its name,")
 
 
 def _without(voice: Voice, names: Collection[str]) -> Voice | None:

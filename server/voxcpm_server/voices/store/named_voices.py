@@ -10,16 +10,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from voxcpm_grpc.errors import AlreadyExists
+from voxcpm_grpc.errors import AlreadyExists, Unavailable
 from voxcpm_server.voices.store.content import Content
 from voxcpm_server.voices.store.generations import SECOND, Generations
 from voxcpm_server.voices.store.name_index import Entry, NameIndex
 from voxcpm_server.voices.store.names import Generation, live
+from voxcpm_server.voices.store.objects import RETRY_SECONDS
 from voxcpm_server.voices.store.reader import dated
 from voxcpm_server.voices.store.records import Record
 from voxcpm_server.wire.voice import Voice, without_members
 
-POLL_SECONDS = 0.05
+POLLS, POLL_SECONDS = 60, 0.05
 
 
 class NamedVoices:
@@ -45,10 +46,11 @@ class NamedVoices:
         voices: those of an upload: one voice, or a hifi voice and its members
         since: their first generation
 
-        Raises AlreadyExists if another voice of the same owner and model has the name.
+        Raises AlreadyExists if another voice of the same owner and model has the name, and Unavailable if another
+        server does not finish to store such a voice.
         """
         ids = {voice.id for voice in voices}
-        while True:
+        for _ in range(POLLS):
             found, unfinished = await self._look(name)
             others = [voice for voice in found if voice.id not in ids and _share_names(voice, voices[0])]
             heads = without_members([*others, *voices])
@@ -60,6 +62,7 @@ class NamedVoices:
             if min(rivals) < since:
                 return False
             await asyncio.sleep(POLL_SECONDS)
+        raise busy(f"another server stores a voice that is named {name!r}")
 
     async def _look(self, name: str) -> tuple[list[Voice], list[Entry]]:
         """The voices with a name, and the entries of those that are still being written."""
@@ -82,6 +85,11 @@ class NamedVoices:
         if one is not None and (one.record is not None or one.deletions):
             return False
         return int(entry.generation[:16]) > now - self._write_microseconds
+
+
+def busy(what: str) -> Unavailable:
+    """The error for a change that other servers have disturbed for too long."""
+    return Unavailable(f"{what} at the same time; retry", retry_after=RETRY_SECONDS)
 
 
 def _share_names(one: Voice, other: Voice) -> bool:

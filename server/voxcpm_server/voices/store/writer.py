@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from voxcpm_grpc.errors import AlreadyExists
+from voxcpm_grpc.errors import AlreadyExists, Unavailable
 from voxcpm_server.voices.store.content import Content
 from voxcpm_server.voices.store.generations import SECOND, Generations
 from voxcpm_server.voices.store.io_threads import IoThreads
@@ -95,7 +95,7 @@ class VoiceWriter:
                 claims[one.new_name.casefold()].append(one)
         try:
             claimed = all([await self._claim(group) for group in claims.values()])
-        except AlreadyExists:
+        except (AlreadyExists, Unavailable):
             await self._withdraw(writes)
             raise
         if not claimed:
