@@ -10,6 +10,9 @@ from typing import Any
 
 import yaml
 
+from voxcpm_grpc.pool import handle
+from voxcpm_grpc.pool.host import engine_host
+
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "server/deploy"
 DOCKERFILE = DEPLOY / "docker/Dockerfile"
@@ -18,7 +21,7 @@ PROMETHEUS = DEPLOY / "prometheus/prometheus.yml"
 ALERTS = DEPLOY / "prometheus/alerts.yml"
 DASHBOARD = DEPLOY / "grafana/dashboards/voxcpm-grpc.json"
 KUBERNETES = DEPLOY / "kubernetes"
-STOP_SECONDS = 15.0  # for the end of engines and fronts after the drain
+STOP_SECONDS = engine_host.LEAVE_SECONDS + handle.STOP_SECONDS  # for fronts, and then engines, after the drain
 
 
 def document(path: Path) -> Any:

@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from importlib.metadata import distribution
 from pathlib import Path
@@ -27,6 +28,12 @@ def instructions(name: str) -> list[str]:
     return [one["value"] for one in parser.structure if one["instruction"] == name]
 
 
+def variables() -> dict[str, str]:
+    """The variables of the images."""
+    words = [word for line in instructions("ENV") for word in shlex.split(line)]
+    return {name: value for name, _, value in (word.partition("=") for word in words)}
+
+
 def test_hadolint_finds_nothing():
     done = subprocess.run(
         ["hadolint", "--no-color", "--failure-threshold", "warning", deployment.DOCKERFILE],
@@ -42,11 +49,7 @@ def test_the_images_are_the_last_stages_and_run_without_root():
     assert [base for base, name in stages if name in ("cuda", "cpu")] == ["runtime", "runtime"]
     assert instructions("USER") == ["10001:10001", "10001:10001"]
     assert instructions("VOLUME") == ["/data"]
-    kept = {
-        name: value
-        for line in instructions("ENV")
-        for name, _, value in (word.partition("=") for word in shlex.split(line))
-    }
+    kept = variables()
     assert all(kept[name].startswith("/data") for name in ("HOME", "HF_HOME", "TRITON_CACHE_DIR", "VOXCPM_VOICES__URL"))
     assert instructions("STOPSIGNAL") == ["SIGTERM"]
 
@@ -79,8 +82,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def test_the_command_starts_a_server_that_its_health_check_finds_ready_and_that_stops(installed, tmp_path):
-    address = free_address()
-    own = {"HOME": str(tmp_path), "VOXCPM_LISTEN": address, "VOXCPM_CLIENT_TARGET": address}
+    address, web = free_address(), free_address()
+    assert {"VOXCPM_LISTEN", "VOXCPM_HTTP__LISTEN"} <= variables().keys()
+    own = {"HOME": str(tmp_path), "VOXCPM_LISTEN": address, "VOXCPM_CLIENT_TARGET": address, "VOXCPM_HTTP__LISTEN": web}
     environment = {"PATH": f"{installed}:{os.environ['PATH']}", "VOXCPM_DRAIN_DELAY_SECONDS": "0", **own}
     entry, command = (json.loads(instructions(name)[-1]) for name in ("ENTRYPOINT", "CMD"))
     assert entry[:2] == ["tini", "--"]
@@ -94,6 +98,11 @@ def test_the_command_starts_a_server_that_its_health_check_finds_ready_and_that_
         assert server.poll() is None, Path(log.name).read_text("utf-8")
         with Client(address, timeout=HANG_SECONDS) as client:
             assert client.say("Hello.").samples.size
+            assert client.say("It costs $ 5.", normalize=True).samples.size
+        body = json.dumps({"input": "Hello.", "response_format": "wav"}).encode()
+        request = urllib.request.Request(f"http://{web}/v1/audio/speech", body, {"content-type": "application/json"})
+        with urllib.request.urlopen(request, timeout=HANG_SECONDS) as response:
+            assert response.read().startswith(b"RIFF")
         server.send_signal(signal.SIGTERM)
         assert server.wait(HANG_SECONDS) == 0
         with pytest.raises(SpeechError), Client(address, retries=0) as client:
