@@ -130,8 +130,7 @@ def test_images_install_a_torch_that_is_supported_and_only_sources():
     extras = tomllib.loads((deployment.ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
     [named] = re.findall(r'ARG EXTRAS="(.*)"', text)
     assert {"server", "http", "normalize"} <= set(named.split()) <= set(extras)
-    variables = dict(re.findall(r"(VOXCPM_\w+)=(\S+)", re.sub(r"^#.*$", "", text, flags=re.MULTILINE)))
-    settings = load([], variables)
+    settings = load([], {name: value for name, value in deployment.image_variables().items() if "VOXCPM_" in name})
     listening = {settings.listen, settings.http.listen, settings.metrics.listen}
     assert listening == {"0.0.0.0:50051", "0.0.0.0:8000", "0.0.0.0:9464"}
     [exposed] = re.findall(r"^EXPOSE (.*)", text, re.MULTILINE)

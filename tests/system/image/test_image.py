@@ -92,6 +92,10 @@ def base(buildah: Buildah) -> str:
     if CERTIFICATES.exists():
         shutil.copy(CERTIFICATES, root / CERTIFICATES.relative_to("/"))
     (root / "etc/pip.conf").write_text(pip_configuration())
+    for constraints in re.findall(r"^constraint = (/\S+)", pip_configuration(), re.MULTILINE):
+        copied = root / Path(constraints).relative_to("/")
+        copied.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(constraints, copied)
     archive = buildah.folder / "base.tar"
     subprocess.run(["tar", "-C", root, "-cf", archive, "."], check=True)
     shutil.rmtree(root)
