@@ -96,6 +96,9 @@ class WarningKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     WARNING_KIND_CLIPPED_RECORDING: _ClassVar[WarningKind]
     WARNING_KIND_NOISY_RECORDING: _ClassVar[WarningKind]
     WARNING_KIND_LANGUAGE: _ClassVar[WarningKind]
+    WARNING_KIND_TRUNCATED_RECORDING: _ClassVar[WarningKind]
+    WARNING_KIND_CANCELLED_CHANNELS: _ClassVar[WarningKind]
+    WARNING_KIND_RECORDING_LEVEL: _ClassVar[WarningKind]
 AUDIO_ENCODING_UNSPECIFIED: AudioEncoding
 AUDIO_ENCODING_PCM_S16LE: AudioEncoding
 AUDIO_ENCODING_PCM_F32LE: AudioEncoding
@@ -149,6 +152,9 @@ WARNING_KIND_SHORT_RECORDING: WarningKind
 WARNING_KIND_CLIPPED_RECORDING: WarningKind
 WARNING_KIND_NOISY_RECORDING: WarningKind
 WARNING_KIND_LANGUAGE: WarningKind
+WARNING_KIND_TRUNCATED_RECORDING: WarningKind
+WARNING_KIND_CANCELLED_CHANNELS: WarningKind
+WARNING_KIND_RECORDING_LEVEL: WarningKind
 
 class GenerateRequest(_message.Message):
     __slots__ = ("config", "text", "flush", "interrupt", "finish", "turn", "pause")

@@ -58,8 +58,9 @@ class SpeechWarning:
     """A doubt of the server about a call that it carries out. The client also logs it (logger `voxcpm_client`)."""
 
     kind: str
-    """`short_recording`, `clipped_recording`, `noisy_recording`, or `language` for text in a language or a script that
-    the model does not claim to speak (`ModelInfo.languages`). A newer server may send others."""
+    """`short_recording`, `clipped_recording`, `noisy_recording`, `truncated_recording`, `cancelled_channels`,
+    `recording_level`, or `language` for text in a language or a script that the model does not claim to speak
+    (`ModelInfo.languages`). A newer server may send others."""
 
     message: str
     """The cause with the measured value, the limit and the remedy."""

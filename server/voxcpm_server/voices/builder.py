@@ -37,6 +37,9 @@ WARNING_KINDS = {
     FlawKind.SHORT: WarningKind.SHORT_RECORDING,
     FlawKind.CLIPPED: WarningKind.CLIPPED_RECORDING,
     FlawKind.NOISY: WarningKind.NOISY_RECORDING,
+    FlawKind.TRUNCATED: WarningKind.TRUNCATED_RECORDING,
+    FlawKind.CHANNELS: WarningKind.CANCELLED_CHANNELS,
+    FlawKind.LEVEL: WarningKind.RECORDING_LEVEL,
 }
 FLOAT_BYTES = 4
 MAX_LATENT = 65504.0  # of float16, in which a GPU may decode; larger values make audio that is not finite
