@@ -32,12 +32,17 @@ SILENT = np.zeros_like(SPEECH)
 
 
 def file_of(
-    *tracks: np.ndarray, form: str, codec: str, default: int | None = None, bit_rate: int = 0, **options: str
+    *tracks: np.ndarray,
+    form: str,
+    codec: str,
+    default: int | None = None,
+    bit_rate: int = 0,
+    options: dict[str, str] | None = None,
 ) -> bytes:
     """A file with one audio track for each of these, float32 [channels, n]; `default` is the one that is marked."""
     buffer = io.BytesIO()
     layouts = {1: "mono", 2: "stereo", 6: "5.1"}
-    with av.open(buffer, "w", format=form, options=options) as container:
+    with av.open(buffer, "w", format=form, options=options or {}) as container:
         streams = []
         for number, track in enumerate(tracks):
             stream: Any = container.add_stream(codec, rate=RATE)
@@ -181,7 +186,7 @@ FORMATS = [
 @pytest.mark.parametrize(("form", "codec"), FORMATS)
 def test_a_truncated_file_has_a_warning_with_its_share(form, codec):
     options = {"movflags": "frag_keyframe+empty_moov"} if form == "mp4" else {}
-    whole = file_of(SPEECH[None], form=form, codec=codec, bit_rate=64_000, **options)
+    whole = file_of(SPEECH[None], form=form, codec=codec, bit_rate=64_000, options=options)
     assert decoded(whole).flaws == ()
     found = decoded(whole[: len(whole) * 6 // 10])
     [flaw] = found.flaws
@@ -192,7 +197,7 @@ def test_a_truncated_file_has_a_warning_with_its_share(form, codec):
 
 @pytest.mark.parametrize("codec", ["libopus", "flac"])
 def test_an_ogg_file_without_its_end_has_a_warning(codec):
-    whole = file_of(SPEECH[None], form="ogg", codec=codec, bit_rate=64_000, page_duration="200000")
+    whole = file_of(SPEECH[None], form="ogg", codec=codec, bit_rate=64_000, options={"page_duration": "200000"})
     assert decoded(whole).flaws == ()
     for end in (len(whole) * 6 // 10, len(whole) - 1, whole.rindex(b"OggS")):
         [flaw] = decoded(whole[:end]).flaws
@@ -201,7 +206,7 @@ def test_an_ogg_file_without_its_end_has_a_warning(codec):
 
 def test_a_file_of_unknown_length_has_no_warning():
     for form, codec, options in (("mp3", "mp3", {"write_xing": "0"}), ("adts", "aac", {})):
-        whole = file_of(SPEECH[None], form=form, codec=codec, **options)
+        whole = file_of(SPEECH[None], form=form, codec=codec, options=options)
         assert decoded(whole).flaws == decoded(whole[: len(whole) * 6 // 10]).flaws == ()
 
 
