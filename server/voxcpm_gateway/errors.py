@@ -54,7 +54,6 @@ PARAMETERS: Mapping[str, str] = {  # by the field of the gRPC request that is at
     "text": "input",
     "audio": "ref_audio",
 }
-MISSING_PARAMETERS: Mapping[int, str] = {404: "voice", 409: "name"}  # of errors without a field
 RETRY_SECONDS = 1  # for a refusal that gives no time
 
 
@@ -111,7 +110,7 @@ def from_server(error: SpeechError) -> HttpError:
     return HttpError(
         status,
         error.message,
-        param=PARAMETERS.get(path) or error.field.removeprefix("config.") or MISSING_PARAMETERS.get(status),
+        param=PARAMETERS.get(path) or error.field.removeprefix("config.") or ("voice" if status == 404 else None),
         code="deadline_exceeded" if status == 504 else None if status in CODES else error.code.lower(),
         retry_after=error.retry_after,
     )
