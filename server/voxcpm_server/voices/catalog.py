@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, NotFound, PermissionDenied, Unavailable
+from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, NotFound, PermissionDenied, VoxCPMError
 from voxcpm_server.auth.principal import Caller
 from voxcpm_server.voices.lookup import ambiguous, fitting, unknown
 from voxcpm_server.voices.store.generations import no_voice
@@ -32,8 +32,8 @@ class VoiceCatalog:
 
     A preset has a name, never expires and does not need the store. The same recording, model and kind have the same id
     as a preset and as a stored voice; where both exist, the id means the preset, and the display names of the stored
-    one mean that. Methods that VoiceStore has too may
-    raise the same errors. To a caller, voices that it may not see do not exist; only its own can it change.
+    one mean that. Methods that VoiceStore has too may raise the same errors. To a caller, voices that it may not see do
+    not exist; only its own can it change.
     """
 
     def __init__(self, store: VoiceStore, fingerprint: str = "", models: Mapping[str, str] = NO_MODELS) -> None:
@@ -136,7 +136,7 @@ class VoiceCatalog:
         if (preset := self._preset_of(ref)) is not None:
             try:
                 return preset.voice.with_names_of(await self._store.find(ref.id))
-            except (NotFound, Damaged, Unavailable):
+            except VoxCPMError:  # a preset does not need the store
                 return preset.voice
         voice = await self._store.find(ref.id)
         if not caller.sees(voice.principal):
