@@ -9,9 +9,10 @@ import re
 from pathlib import Path
 from typing import cast
 
+from voxcpm_grpc import other_systems
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.file_digest import digest_file
-from voxcpm_grpc.hub import Listing, fetch, fetch_copy, fetch_file, list_files
+from voxcpm_grpc.hub import Listing, Place, fetch, fetch_copy, fetch_file, list_files, read_file, require_space
 from voxcpm_grpc.hub_bars import DOWNLOADING as DOWNLOADING
 
 FILES = (
@@ -75,9 +76,15 @@ def resolve(model: str, revision: str | None = None, cache_dir: Path | None = No
 
 
 def list_repository(model: str, revision: str | None = None, token: str | None = None) -> Listing | None:
-    """The files of a repository that a download fetches; None if it cannot be reached now. Raises StartupError."""
+    """The files of a repository that a download fetches; None if it cannot be reached now.
+
+    Raises StartupError, also for a model of another system if the hub tells it.
+    """
     _require_hub(model)
-    return list_files(model, revision, FILES, token)
+    listing = list_files(model, revision, FILES, token)
+    if listing is not None and listing.config.get("model_type") in other_systems.TYPES:  # it tells a part of the file
+        other_systems.refuse(f"the repository {model}", listing.config, listing.names)
+    return listing
 
 
 def fetched(
@@ -90,14 +97,24 @@ def fetched(
     bars: bool = False,
 ) -> Path:
     """The directory of a repository in the cache, downloaded as `listing` says. Raises StartupError."""
+    if listing is not None:
+        _inspect(listing, Place.of(listing, cache_dir, None), token)
     snapshot = fetch(model, revision, FILES, cache_dir, token=token, listing=listing, bars=bars)
     return _complete(snapshot, f"the repository {model}{f' at {revision}' if revision else ''}")
 
 
 def copied(listing: Listing, folder: Path, *, token: str | None = None) -> Path:
     """The directory `folder` with the files of a repository, downloaded if they are not there. Raises StartupError."""
+    _inspect(listing, Place.of(listing, None, folder), token)
     fetch_copy(listing, folder, token)
     return _complete(folder, f"the repository {listing.model}")
+
+
+def _inspect(listing: Listing, place: Place, token: str | None) -> None:
+    """Raise StartupError for a model of another system, before its weights are downloaded."""
+    require_space(listing, place)
+    content = read_file(listing, "config.json", place, token)
+    other_systems.refuse(f"the repository {listing.model}", other_systems.parsed(content), listing.names)
 
 
 def config_directory(model: str, revision: str | None = None) -> Path:
@@ -175,7 +192,8 @@ def _local(path: Path, revision: str | None) -> Path:
 
 
 def _complete(path: Path, source: str) -> Path:
-    """The path. Raises StartupError unless it has all required files."""
+    """The path. Raises StartupError unless it has all required files, and for a model of another system."""
+    other_systems.refuse_directory(source, path)
     missing = [" or ".join(names) for names in _REQUIRED if not any((path / name).is_file() for name in names)]
     if missing:
         raise StartupError(f"{source} is not a complete VoxCPM checkpoint: it has no {', no '.join(missing)}")

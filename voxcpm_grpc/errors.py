@@ -33,6 +33,7 @@ class Reason(Enum):
     SERVICE_NOT_FOUND = auto()
     # ALREADY_EXISTS
     LORA_EXISTS = auto()
+    NAME_TAKEN = auto()
     # FAILED_PRECONDITION
     TIMESTEPS_NOT_SERVED = auto()
     REFERENCES_NOT_SUPPORTED = auto()
@@ -43,6 +44,7 @@ class Reason(Enum):
     LATENTS_OF_ANOTHER_MODEL = auto()
     VOICE_DAMAGED = auto()
     VOICE_FORMAT_TOO_NEW = auto()
+    TOO_MANY_NAMES = auto()
     PRESET_READ_ONLY = auto()
     LORA_OF_VOICE_MISSING = auto()
     LORA_LOST = auto()
@@ -70,6 +72,7 @@ class Reason(Enum):
     SHUTTING_DOWN = auto()
     NO_ENGINE = auto()
     VOICE_STORE_UNREACHABLE = auto()
+    VOICE_STORE_BUSY = auto()
     WORKER_STOPPED = auto()
     LORA_SOURCE_UNREACHABLE = auto()
     # ABORTED

@@ -10,9 +10,9 @@ from __future__ import annotations
 import io
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -28,6 +28,8 @@ CHECKING = "the files are being checked"
 
 SUMS = "SHA256SUMS"
 """The file of a copy with the SHA-256 of all others, as `sha256sum --check` reads it."""
+
+MAX_SMALL = 1 << 20  # bytes of a file that is read into memory
 
 _ATTEMPTS = 3  # for a broken transfer
 _LIST_SECONDS = 10  # longest wait for the list of files; without it the cache is used
@@ -55,11 +57,17 @@ class RemoteFile:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The files of a repository at a commit."""
+    """The files of a repository at a commit.
+
+    names: of all files, also of those that are not downloaded
+    config: what the hub tells of config.json
+    """
 
     model: str
     commit: str
     files: tuple[RemoteFile, ...]
+    names: tuple[str, ...] = ()
+    config: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     @property
     def size(self) -> int:
@@ -93,9 +101,14 @@ class Place:
         path = self.path(file)
         return path.with_name(f"{path.name}.part")
 
+    def existing(self, file: RemoteFile) -> Path | None:
+        """The path of a file that is here, in the cache also under a name of another hub's choice; else None."""
+        paths = (self.path(file), self.folder / "snapshots" / self.commit / file.name)
+        return next((path for path in paths if path.exists()), None)
+
     def complete(self, file: RemoteFile) -> bool:
-        """True if a file is here, in the cache also under a name of another hub's choice."""
-        return self.path(file).exists() or (self.folder / "snapshots" / self.commit / file.name).exists()
+        """True if a file is here."""
+        return self.existing(file) is not None
 
     def present(self, file: RemoteFile) -> int:
         """The bytes of a file that are here."""
@@ -131,7 +144,8 @@ def list_files(model: str, revision: str | None, patterns: tuple[str, ...], toke
         if Path(one.rfilename).is_absolute() or ".." in Path(one.rfilename).parts:
             raise StartupError(f"{model} lists the file {one.rfilename!r}, which leaves its folder; do not use it")
     files = [RemoteFile(f.rfilename, f.size or 0, f.lfs.sha256 if f.lfs else "", f.blob_id or "") for f in found]
-    return Listing(model, info.sha, tuple(files))
+    names = tuple(one.rfilename for one in info.siblings or ())
+    return Listing(model, info.sha, tuple(files), names, info.config or {})
 
 
 def require_space(listing: Listing, place: Place) -> int:
@@ -207,6 +221,22 @@ def fetch_file(model: str, revision: str | None, name: str) -> Path:
 
     with remedied(model, revision), progress_bars(False):
         return Path(hf_hub_download(model, name, revision=revision))
+
+
+def read_file(listing: Listing, name: str, place: Place, token: str | None = None) -> bytes:
+    """The content of a small file of a repository, from `place` if it is there; empty if it has none of this name.
+
+    Raises StartupError with the remedy.
+    """
+    found = next((file for file in listing.files if file.name == name and file.size <= MAX_SMALL), None)
+    if found is None:
+        return b""
+    content = io.BytesIO()
+    with remedied(listing.model, listing.commit):
+        if (path := place.existing(found)) is not None:
+            return path.read_bytes()
+        write_content(listing, found, content, token=token)
+    return content.getvalue()
 
 
 def fetch_copy(listing: Listing, folder: Path, token: str | None = None) -> None:

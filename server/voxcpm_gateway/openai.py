@@ -126,8 +126,9 @@ async def add_voice(request: Request) -> Response:
 
 async def delete_voice(request: Request) -> Response:
     id = request.path_params["id"]
-    await caller_client(request).delete_voice(id, cascade=True)
-    return JSONResponse({"id": id, "object": "audio.voice.deleted", "deleted": True})
+    kept = await caller_client(request).delete_voice(id, cascade=True)
+    deleted = {"id": id, "object": "audio.voice.deleted", "deleted": True}
+    return JSONResponse(deleted | ({"kept_names": list(kept)} if kept else {}))
 
 
 def _voice(voice: Voice) -> dict[str, Any]:
@@ -136,6 +137,7 @@ def _voice(voice: Voice) -> dict[str, Any]:
         "id": voice.name if preset and voice.name else voice.id,
         "object": "audio.voice",
         "name": voice.name or voice.id,
+        "names": [{"name": one.name, "labels": dict(one.labels)} for one in voice.names],
         "type": "audio_sample",
         "created_at": 0 if voice.created is None else int(voice.created.timestamp()),
         "kind": voice.kind,

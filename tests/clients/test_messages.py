@@ -320,9 +320,9 @@ def test_a_short_call_is_repeated_and_has_a_short_timeout(client, server, backgr
 
 def test_a_deletion_names_the_voice_and_its_options(client, server, background):
     deleted = background(client.delete_voice, "hifi_1", missing_ok=True, cascade=True)
-    request, _ = server.answer("DeleteVoice", pb.DeleteVoiceResponse())
+    request, _ = server.answer("DeleteVoice", pb.DeleteVoiceResponse(kept_names=["Ada"]))
     assert request == pb.DeleteVoiceRequest(id="hifi_1", allow_missing=True, cascade=True)
-    assert deleted.result() is None
+    assert deleted.result() == ("Ada",)
 
 
 def test_the_metadata_of_the_client_goes_with_every_call(client, server, background):

@@ -61,12 +61,11 @@ def voice(**fields: Any) -> dict[str, Any]:
     return {"conditioning": pb.Conditioning(**fields)}
 
 
-async def same_names(scene: Scene) -> None:
+async def taken_name(scene: Scene) -> None:
     name = scene.name
     for _ in range(2):
         tone = np.random.default_rng().uniform(-0.5, 0.5, 16000).astype(np.float32)
         await scene.store(wav_bytes(tone, 16000), display_name=name)
-    await scene.speak(**voice(voice=name))
 
 
 async def without_commit(scene: Scene) -> None:
@@ -152,7 +151,7 @@ ANYWHERE: dict[str, Callable[[Scene], Any]] = {
     "no preset, id or display name": lambda s: s.speak(**voice(voice=s.name)),
     "there is no model": lambda s: s.service.GetModelInfo(pb.GetModelInfoRequest(model=s.name)),
     "there is no preset": lambda s: s.speak(**voice(preset=s.name)),
-    "voices are named": same_names,
+    "belongs to another recording": taken_name,
     "is the name of a preset": preset_name,
     "has the form of an id": lambda s: s.store(display_name=MISSING),
     "there is nothing to change": nothing_to_change,

@@ -96,14 +96,17 @@ async def delete(service: Service, id: str, **fields) -> None:
     await service.DeleteVoice(pb.DeleteVoiceRequest(id=id, **fields))
 
 
-async def test_the_same_recording_is_one_voice_with_the_latest_properties(target, service, recording) -> None:
-    first = await add(service, target, recording, display_name="one", ttl=Duration(seconds=1000))
+async def test_the_same_recording_is_one_voice_with_all_its_names(target, service, recording, request_id) -> None:
+    one, two = f"one {request_id}", f"two {request_id}"
+    first = await add(service, target, recording, display_name=one, ttl=Duration(seconds=1000))
     again = await add(service, target, recording)
-    renamed = await add(service, target, recording, display_name="two", labels={"more": "x"})
-    assert first.id == again.id == renamed.id
-    assert (first.reused, again.reused, renamed.reused) == (False, True, True)
-    assert (again.display_name, renamed.display_name) == ("one", "two")
-    assert renamed.labels["more"] == "x" and "more" not in again.labels
+    named = await add(service, target, recording, display_name=two, labels={"more": "x"})
+    assert first.id == again.id == named.id
+    assert (first.reused, again.reused, named.reused) == (False, True, True)
+    assert (again.display_name, named.display_name) == (one, two)
+    assert [name.display_name for name in named.names] == [two, one]
+    assert named.labels["more"] == "x" and "more" not in again.labels
+    assert "more" not in named.names[1].labels
     await delete(service, first.id)
     assert not (await add(service, target, recording)).reused, "a deleted voice is stored anew"
     await delete(service, first.id)

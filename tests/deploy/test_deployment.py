@@ -10,8 +10,12 @@ import yaml
 from support import deployment
 from support.proxies import EXAMPLES, SERVERS, addresses, envoy_config, nginx_config
 
+from voxcpm_gateway import serving
+from voxcpm_grpc.pool import handle
+from voxcpm_grpc.pool.host import engine_host
 from voxcpm_grpc.settings.schema import Settings
 from voxcpm_grpc.settings.sources import load
+from voxcpm_server import http
 from voxcpm_server.rpc.metrics import ENGINE_FAMILIES, Metrics
 
 OF_THE_SERVER = {"voxcpm_open_streams", "voxcpm_upload_bytes", "voxcpm_model_info"}
@@ -74,18 +78,30 @@ def test_a_pod_has_more_time_than_its_hook_and_its_drain():
     [container] = pod["containers"]
     settings = load([], deployment.environment(deployment.KUBERNETES / "base/settings.env"))
     hook = container["lifecycle"]["preStop"]["sleep"]["seconds"]
-    for drain in (settings, Settings()):  # drain_seconds include drain_delay_seconds
+    for drain in (settings, Settings()):
         assert drain.drain_delay_seconds < drain.drain_seconds
-        assert pod["terminationGracePeriodSeconds"] > hook + drain.drain_seconds + deployment.STOP_SECONDS
+        steps = hook + drain.drain_delay_seconds + drain.drain_seconds + deployment.STOP_SECONDS
+        assert pod["terminationGracePeriodSeconds"] > steps
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     assert settings.listen == f"0.0.0.0:{ports['grpc']}"
     assert settings.metrics.listen == f"0.0.0.0:{ports['metrics']}"
+    assert settings.http.listen == f"0.0.0.0:{ports['http']}"
     probes = {name: value["grpc"] for name, value in container.items() if name.endswith("Probe")}
     assert probes == {
         "startupProbe": {"port": ports["grpc"]},
         "readinessProbe": {"port": ports["grpc"]},
         "livenessProbe": {"port": ports["grpc"], "service": "liveness"},
     }
+
+
+def test_the_times_of_an_end_add_up():
+    assert serving.STOP_SECONDS < http.STOP_SECONDS, "a gateway ends by itself"
+    assert http.STOP_SECONDS < engine_host.LEAVE_SECONDS, "a front ends by itself, with its gateway"
+    assert http.STOP_SECONDS + handle.STOP_SECONDS <= deployment.STOP_SECONDS, "a server without fronts"
+    text = deployment.DOCKERFILE.read_text("utf-8")
+    pages = text + (deployment.ROOT / "docs/deploy.md").read_text("utf-8")
+    given = [int(seconds) for seconds in re.findall(r"docker stop -t (\d+)", pages)]
+    assert len(given) == 2 and min(given) > Settings().drain_seconds + deployment.STOP_SECONDS
 
 
 def test_a_container_of_compose_has_more_time_than_its_drain():
@@ -100,6 +116,8 @@ def test_a_container_of_compose_has_more_time_than_its_drain():
         assert (
             deployment.seconds(services[name]["stop_grace_period"]) > settings.drain_seconds + deployment.STOP_SECONDS
         )
+        published = {port.rpartition(":")[2] for port in services[name]["ports"]}
+        assert published == {"50051", "8000"}
     for service in services.values():
         assert all(re.match(r"\$\{\w+:-127\.0\.0\.1:", port) for port in service["ports"]), "open to other hosts"
 
@@ -111,10 +129,12 @@ def test_images_install_a_torch_that_is_supported_and_only_sources():
     assert set(re.findall(r"TORCH_VERSION=(\S+)", text)) == {expected}
     extras = tomllib.loads((deployment.ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
     [named] = re.findall(r'ARG EXTRAS="(.*)"', text)
-    assert set(named.split()) <= set(extras)
-    variables = dict(re.findall(r"(VOXCPM_\w+)=(\S+)", re.sub(r"^#.*$", "", text, flags=re.MULTILINE)))
-    settings = load([], variables)
-    assert (settings.listen, settings.metrics.listen) == ("0.0.0.0:50051", "0.0.0.0:9464")
+    assert {"server", "http", "normalize"} <= set(named.split()) <= set(extras)
+    settings = load([], {name: value for name, value in deployment.image_variables().items() if "VOXCPM_" in name})
+    listening = {settings.listen, settings.http.listen, settings.metrics.listen}
+    assert listening == {"0.0.0.0:50051", "0.0.0.0:8000", "0.0.0.0:9464"}
+    [exposed] = re.findall(r"^EXPOSE (.*)", text, re.MULTILINE)
+    assert {f"0.0.0.0:{port}" for port in exposed.split()} == listening
 
 
 @pytest.mark.parametrize("name", ["haproxy.cfg", "nginx.conf", "envoy.yaml"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,8 @@ DEMO = ROOT / "voxcpm_grpc/demo"
 SPEECH = ROOT / "tests/tools/speech"
 RATE = 16000
 SHORT, CLIPPED = pb.WARNING_KIND_SHORT_RECORDING, pb.WARNING_KIND_CLIPPED_RECORDING
+TRUNCATED, CANCELLED = pb.WARNING_KIND_TRUNCATED_RECORDING, pb.WARNING_KIND_CANCELLED_CHANNELS
+LEVEL = pb.WARNING_KIND_RECORDING_LEVEL
 NOISY, LANGUAGE = pb.WARNING_KIND_NOISY_RECORDING, pb.WARNING_KIND_LANGUAGE
 
 
@@ -81,6 +84,27 @@ async def test_a_short_recording_is_stored_with_its_length_in_a_warning(served):
     assert kind == SHORT
     assert text.startswith("the prompt is short: it lasts 0.25 s and at least 1 s are useful; ")
     assert len((await served.stub.ListVoices(pb.ListVoicesRequest())).handles) == 3
+
+
+def stereo(left: np.ndarray, right: np.ndarray) -> bytes:
+    """A WAV file of two channels of 16 bits."""
+    body = (np.stack([left, right], axis=1) * 32767).astype("<i2").tobytes()
+    fmt = struct.pack("<HHIIHH", 1, 2, RATE, 4 * RATE, 4, 16)
+    head = struct.pack("<4sI8sI", b"RIFF", 36 + len(body), b"WAVEfmt ", len(fmt)) + fmt
+    return head + struct.pack("<4sI", b"data", len(body)) + body
+
+
+async def test_a_truncated_upload_and_channels_that_cancel_are_stored_with_a_warning(served):
+    speech = np.concatenate([samples(), samples()])
+    whole = wav(speech)
+    for data, kind, text in (
+        (whole[: len(whole) * 6 // 10], TRUNCATED, "of the 4.4 s that its file declares (60%) could be decoded"),
+        (stereo(speech, -speech), CANCELLED, "2 channels that cancel each other"),
+        (wav(0.5 * speech + 0.3), LEVEL, "has a constant offset: its mean is 30% of full scale"),
+    ):
+        [(sequence, found, message)] = await reference_warnings(served, data)
+        assert (sequence, found) == (0, kind)
+        assert message.startswith("the reference ") and text in message
 
 
 @pytest.mark.parametrize("name", ["awb.wav", "rms.wav", "slt.wav"])

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+from voxcpm_grpc.pool import handle
+from voxcpm_grpc.pool.host import engine_host
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "server/deploy"
@@ -18,7 +22,7 @@ PROMETHEUS = DEPLOY / "prometheus/prometheus.yml"
 ALERTS = DEPLOY / "prometheus/alerts.yml"
 DASHBOARD = DEPLOY / "grafana/dashboards/voxcpm-grpc.json"
 KUBERNETES = DEPLOY / "kubernetes"
-STOP_SECONDS = 15.0  # for the end of engines and fronts after the drain
+STOP_SECONDS = engine_host.LEAVE_SECONDS + handle.STOP_SECONDS  # for fronts, and then engines, after the drain
 
 
 def document(path: Path) -> Any:
@@ -30,6 +34,30 @@ def environment(path: Path) -> dict[str, str]:
     """The variables of an .env file."""
     lines = [line for line in path.read_text("utf-8").splitlines() if line and not line.startswith("#")]
     return {name: value for name, _, value in (line.partition("=") for line in lines)}
+
+
+def image_variables() -> dict[str, str]:
+    """The variables of the images."""
+    words = [word for line in _instructions("ENV") for word in shlex.split(line)]
+    return {name: value for name, _, value in (word.partition("=") for word in words)}
+
+
+def image_command() -> list[str]:
+    """The command of the images, without the first process that holds it."""
+    entry, command = (json.loads(_instructions(name)[-1]) for name in ("ENTRYPOINT", "CMD"))
+    assert entry[:2] == ["tini", "--"]
+    return [*entry[2:], *command]
+
+
+def image_health_check() -> list[str]:
+    """The command of the health check of the images."""
+    return json.loads(_instructions("HEALTHCHECK")[-1].partition(" CMD ")[2])
+
+
+def _instructions(name: str) -> list[str]:
+    """The values of the instructions of a name in the stages of the Dockerfile that make the images."""
+    text = re.sub(r"^#.*\n", "", DOCKERFILE.read_text("utf-8"), flags=re.MULTILINE).replace("\\\n", " ")
+    return re.findall(rf"^{name} (.*)$", text[text.index(" AS runtime") :], re.MULTILINE)
 
 
 def panels() -> list[dict[str, Any]]:

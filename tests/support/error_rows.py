@@ -76,6 +76,9 @@ ELSEWHERE: Mapping[str, str] = {
     "that decodes the recording was stopped": "audio/test_pool.py::test_a_job_whose_workers_are_all_killed",
     "took no message for": "server/test_unread_replies.py::test_a_client_that_reads_again_soon_gets_the_status",
     "CANCELLED": "server/test_unread_replies.py::test_a_stream_that_is_not_read_ends_and_frees_everything",
+    "at the same time; retry": "server/test_voice_names.py::test_a_name_whose_server_has_died_is_free_after_a_while",
+    "voices are named": "server/test_voices_by_name.py::test_an_ambiguous_name_lists_the_voices_and_changes_nothing",
+    "names and the limit is": "server/test_voice_names.py::test_a_voice_has_up_to_50_names",
     "was made for the model": "server/test_models.py::test_a_voice_is_encoded_by_its_model_and_used_with_it",
     "is damaged in the store": "server/test_voice_faults.py::test_a_damaged_voice_is_reported",
     "references and hifi voices need": "server/test_older_models.py::test_a_stream_with_a_reference_is_refused",
@@ -84,6 +87,7 @@ ELSEWHERE: Mapping[str, str] = {
     "PyAV is missing": "audio/test_decode.py::test_wav_and_raw_pcm_need_neither_pyav_nor_soxr",
     "frames that the file lists": "audio/test_worker_limits.py::test_an_index_of_millions_of_samples",
     "of memory to decode": "audio/test_worker_limits.py::test_a_recording_that_needs_too_much_memory_is_refused",
+    "the file ends before its index": "audio/test_files.py::test_an_mp4_file_without_its_index_says_so",
     "crashes its decoder": "audio/test_worker_limits.py::test_a_decoder_that_crashes_is_the_fault_of_the_recording",
     "internal error": "server/test_bad_input.py::test_a_bug_is_logged_and_its_text_is_not_sent",
     # the Python client's own

@@ -37,6 +37,7 @@ class Hub:
         self.gated: set[str] = set()
         self.private: set[str] = set()  # repositories that only TOKEN may read
         self.forbidden: set[str] = set()  # repositories whose files are refused
+        self.tells_configs = False  # what it knows of config.json, as huggingface.co does
         self.claimed: dict[str, int] = {}  # sizes of files that the repository lists wrongly
         hub = self
 
@@ -80,7 +81,11 @@ class Hub:
             return self.send(request, 404, error="RevisionNotFound")
         if api and verb == "revision":
             siblings = [self.listed(name, body) for name, body in files.items()]
-            return self.send(request, 200, {"id": f"{owner}/{name}", "sha": commit(files), "siblings": siblings})
+            info = {"id": f"{owner}/{name}", "sha": commit(files), "siblings": siblings}
+            if self.tells_configs:
+                told = json.loads(files["config.json"])
+                info["config"] = {key: told[key] for key in ("architectures", "model_type") if key in told}
+            return self.send(request, 200, info)
         if api:
             entries = [{"type": "file", "path": f, "size": len(b), "oid": digest(b)} for f, b in files.items()]
             return self.send(request, 200, entries)

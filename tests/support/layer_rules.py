@@ -23,7 +23,8 @@ RULES: Mapping[str, tuple[str, ...]] = {
     "hub_errors": ("errors",),
     "hub_bars": ("progress",),
     "hub": ("hub_bars", "hub_errors", "file_digest", "progress", "errors"),
-    "checkpoint": ("hub", "hub_bars", "file_digest", "errors"),
+    "other_systems": ("errors",),
+    "checkpoint": ("hub", "hub_bars", "other_systems", "file_digest", "errors"),
     "settings": ("logs", "web_names", "errors"),
     "audio": ("logs", "errors"),
     "kernels.cuda": (),
@@ -43,7 +44,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
         "request",
         "errors",
     ),
-    "models": ("models.base", "models.voxcpm", "errors"),
+    "models": ("models.base", "models.voxcpm", "other_systems", "errors"),
     "engine": (
         "models",
         "models.base",

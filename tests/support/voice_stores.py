@@ -7,12 +7,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 from support.waiting import HANG_SECONDS
 
 from voxcpm_grpc.errors import Unavailable
 from voxcpm_grpc.settings.voices import VoiceSettings
+from voxcpm_server.voices.store.name_index import entries
+from voxcpm_server.voices.store.names import Name, ObjectKind, new_generation
 from voxcpm_server.voices.store.objects import Objects
+from voxcpm_server.voices.store.records import encode
 from voxcpm_server.voices.store.store import VoiceStore
 from voxcpm_server.voices.store.stored_voice import StoredVoice, voice_id
 from voxcpm_server.wire.voice import Voice, VoiceKind
@@ -105,8 +109,27 @@ class Servers:
 def voice(name: str = "a", ttl: float = 0.0, **fields) -> StoredVoice:
     """A prompt of two patches; its id depends on the name."""
     kind = fields.pop("kind", VoiceKind.PROMPT)
-    described = Voice(id=voice_id(kind, name), kind=kind, fingerprint="model", transcript=name, ttl=ttl, **fields)
+    described = Voice(
+        **{"id": voice_id(kind, name), "kind": kind, "fingerprint": "model", "transcript": name, "ttl": ttl, **fields}
+    )
     return StoredVoice(voice=described, prompt=np.arange(64, dtype=np.float32).reshape(2, 4, 8))
+
+
+def write_as_before(objects: Objects, stored: StoredVoice, created: float) -> None:
+    """Write a voice as servers did that knew one name for each voice, and no rule for names.
+
+    created: seconds since the epoch
+    """
+    generation = new_generation(round(created * 1e6))
+    record, latents = encode(stored)
+    fields = msgspec.json.decode(record)
+    del fields["voice"]["other_names"]
+    id, ttl = stored.voice.id, round((stored.voice.ttl or 10 * DAY) * 1e6)
+    if stored.voice.display_name:
+        (entry,) = entries(stored.voice, generation)
+        objects.write(str(entry), b"name\n")
+    objects.write(str(Name(id, generation, len(latents), ObjectKind.LATENTS)), latents)
+    objects.write(str(Name(id, generation, ttl, ObjectKind.RECORD)), msgspec.json.encode(fields))
 
 
 def prompt_of(stored: StoredVoice) -> np.ndarray:

@@ -164,13 +164,14 @@ def _reply(pipe: Connection, options: dict[str, Any], data: bytes, memory: int) 
         format_hint = AudioFormat(Encoding(hint["encoding"]), hint["sample_rate"]) if hint else None
         decoded, rate = decode(data, format_hint=format_hint, **options), options["target_rate"]
         cleaned = clean(decoded.waveform, rate, cleaning)
-        check_voice(cleaned, rate)
-        found = flaws(cleaned, rate, decoded.full_scale)
+        check_voice(cleaned, rate, decoded.gain)
+        found = (*decoded.flaws, *flaws(cleaned, rate, decoded.full_scale, decoded.gain))
         waveform = np.ascontiguousarray(cleaned, np.float32)
         reply: dict[str, Any] = {
             "source_rate": decoded.source_rate,
             "seconds": decoded.seconds if len(cleaned) == len(decoded.waveform) else len(cleaned) / rate,
             "full_scale": decoded.full_scale,
+            "gain": decoded.gain,
             "flaws": [(flaw.kind.value, flaw.text) for flaw in found],
         }
     except VoxCPMError as error:

@@ -70,7 +70,7 @@ class DecodePool:
     ) -> Decoded:
         """Decode in a worker, with the arguments, the result and the errors of `audio.decode`.
 
-        The recording is also cleaned, and then checked: raises the errors of `check_voice`, and sets `Decoded.flaws`.
+        The recording is also cleaned, and then checked: raises the errors of `check_voice`, and adds `flaws`.
 
         caller: those who send many recordings wait for each other, and others for one of each worker at most
         Raises Unavailable after `close`, and if workers are stopped from outside.

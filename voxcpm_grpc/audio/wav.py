@@ -61,6 +61,18 @@ def parse(data: bytes) -> Wave | None:
     raise BadAudio("the WAV file has no data chunk: it ends before its audio")
 
 
+def payload_bytes(data: bytes) -> tuple[int, int]:
+    """The bytes that a WAV file of any codec has of its payload, and those that it declares; 0 for an open length."""
+    at = 12
+    while at + 8 <= len(data):
+        name, size = struct.unpack_from("<4sI", data, at)
+        at += 8
+        if name == b"data":
+            return min(size, len(data) - at), size if size < MAX_LENGTH else 0
+        at += size + size % 2
+    return 0, 0
+
+
 def _payload(data: bytes, at: int, size: int) -> memoryview:
     (riff_size,) = struct.unpack_from("<I", data, 4)
     # The payload is empty only if the length of the file agrees; otherwise a writer did not close the file.

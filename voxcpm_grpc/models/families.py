@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from voxcpm_grpc import other_systems
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.models.base import Footprint, LoadOptions, SpeechModel
 from voxcpm_grpc.models.voxcpm.footprint import voxcpm_footprint
@@ -47,6 +48,8 @@ def _read_config(directory: Path) -> tuple[str, Any]:
         raise StartupError(f"{path} is not valid JSON ({error}); download the checkpoint again") from error
     if not isinstance(content, dict):
         raise StartupError(f"{path} holds no JSON object; download the checkpoint again")
+    if "architecture" not in content:
+        other_systems.refuse_directory(str(directory), directory)
     architecture = str(content.get("architecture", "voxcpm")).lower()  # the first release had no such key
     if architecture not in FAMILIES:
         known = ", ".join(sorted(FAMILIES))

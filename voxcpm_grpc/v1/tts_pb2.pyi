@@ -96,6 +96,9 @@ class WarningKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     WARNING_KIND_CLIPPED_RECORDING: _ClassVar[WarningKind]
     WARNING_KIND_NOISY_RECORDING: _ClassVar[WarningKind]
     WARNING_KIND_LANGUAGE: _ClassVar[WarningKind]
+    WARNING_KIND_TRUNCATED_RECORDING: _ClassVar[WarningKind]
+    WARNING_KIND_CANCELLED_CHANNELS: _ClassVar[WarningKind]
+    WARNING_KIND_RECORDING_LEVEL: _ClassVar[WarningKind]
 AUDIO_ENCODING_UNSPECIFIED: AudioEncoding
 AUDIO_ENCODING_PCM_S16LE: AudioEncoding
 AUDIO_ENCODING_PCM_F32LE: AudioEncoding
@@ -149,6 +152,9 @@ WARNING_KIND_SHORT_RECORDING: WarningKind
 WARNING_KIND_CLIPPED_RECORDING: WarningKind
 WARNING_KIND_NOISY_RECORDING: WarningKind
 WARNING_KIND_LANGUAGE: WarningKind
+WARNING_KIND_TRUNCATED_RECORDING: WarningKind
+WARNING_KIND_CANCELLED_CHANNELS: WarningKind
+WARNING_KIND_RECORDING_LEVEL: WarningKind
 
 class GenerateRequest(_message.Message):
     __slots__ = ("config", "text", "flush", "interrupt", "finish", "turn", "pause")
@@ -684,7 +690,7 @@ class Audition(_message.Message):
     def __init__(self, text: _Optional[str] = ..., turn: _Optional[_Union[TurnConfig, _Mapping]] = ..., tag: _Optional[str] = ...) -> None: ...
 
 class VoiceHandle(_message.Message):
-    __slots__ = ("id", "kind", "display_name", "content_digest", "model_fingerprint", "transcript", "prompt_duration", "reference_duration", "prompt_id", "reference_id", "create_time", "expire_time", "labels", "reused", "principal", "model", "lora")
+    __slots__ = ("id", "kind", "display_name", "content_digest", "model_fingerprint", "transcript", "prompt_duration", "reference_duration", "prompt_id", "reference_id", "create_time", "expire_time", "labels", "reused", "principal", "model", "lora", "names")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -709,6 +715,7 @@ class VoiceHandle(_message.Message):
     PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     LORA_FIELD_NUMBER: _ClassVar[int]
+    NAMES_FIELD_NUMBER: _ClassVar[int]
     id: str
     kind: VoiceKind
     display_name: str
@@ -726,7 +733,23 @@ class VoiceHandle(_message.Message):
     principal: str
     model: str
     lora: str
-    def __init__(self, id: _Optional[str] = ..., kind: _Optional[_Union[VoiceKind, str]] = ..., display_name: _Optional[str] = ..., content_digest: _Optional[str] = ..., model_fingerprint: _Optional[str] = ..., transcript: _Optional[str] = ..., prompt_duration: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., reference_duration: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., prompt_id: _Optional[str] = ..., reference_id: _Optional[str] = ..., create_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., expire_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., reused: bool = ..., principal: _Optional[str] = ..., model: _Optional[str] = ..., lora: _Optional[str] = ...) -> None: ...
+    names: _containers.RepeatedCompositeFieldContainer[VoiceName]
+    def __init__(self, id: _Optional[str] = ..., kind: _Optional[_Union[VoiceKind, str]] = ..., display_name: _Optional[str] = ..., content_digest: _Optional[str] = ..., model_fingerprint: _Optional[str] = ..., transcript: _Optional[str] = ..., prompt_duration: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., reference_duration: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., prompt_id: _Optional[str] = ..., reference_id: _Optional[str] = ..., create_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., expire_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., reused: bool = ..., principal: _Optional[str] = ..., model: _Optional[str] = ..., lora: _Optional[str] = ..., names: _Optional[_Iterable[_Union[VoiceName, _Mapping]]] = ...) -> None: ...
+
+class VoiceName(_message.Message):
+    __slots__ = ("display_name", "labels")
+    class LabelsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    DISPLAY_NAME_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    display_name: str
+    labels: _containers.ScalarMap[str, str]
+    def __init__(self, display_name: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class GetVoiceRequest(_message.Message):
     __slots__ = ("id", "model")
@@ -819,8 +842,10 @@ class DeleteVoiceRequest(_message.Message):
     def __init__(self, id: _Optional[str] = ..., allow_missing: bool = ..., cascade: bool = ..., model: _Optional[str] = ...) -> None: ...
 
 class DeleteVoiceResponse(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("kept_names",)
+    KEPT_NAMES_FIELD_NUMBER: _ClassVar[int]
+    kept_names: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, kept_names: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class EncodeLatentsRequest(_message.Message):
     __slots__ = ("config", "audio", "commit")

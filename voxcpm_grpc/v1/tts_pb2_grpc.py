@@ -172,8 +172,8 @@ class VoxCPMServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DeleteVoice(self, request, context):
-        """Deletes a stored voice. Streams that already use it finish undisturbed. A
-        preset cannot be deleted: FAILED_PRECONDITION.
+        """Deletes a stored voice, or one of its names. Streams that already use it
+        finish undisturbed. A preset cannot be deleted: FAILED_PRECONDITION.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -43,6 +43,7 @@ from voxcpm_client.results import (
     SpeechWarning,
     Summary,
     Voice,
+    VoiceName,
 )
 from voxcpm_client.security import tls_credentials
 from voxcpm_client.server_stats import ServerStats
@@ -99,6 +100,7 @@ __all__ = [
     "Unavailable",
     "Unimplemented",
     "Voice",
+    "VoiceName",
     "VoiceOptions",
     "__version__",
     "tls_credentials",

@@ -274,7 +274,7 @@ class AsyncClient(AdminCalls):
 
         Args:
             kind: Only voices of this kind: `prompt`, `reference` or `hifi`. Default: `None`, all kinds.
-            labels: Only voices that have all of these labels. Default: `None`.
+            labels: Only voices with a name that has all of these labels. Default: `None`.
             model: Only voices of this model, one of `list_models`. Default: `""`, the voices of all models.
         """
         if kind is not None and kind not in get_args(VoiceKind):
@@ -315,12 +315,13 @@ class AsyncClient(AdminCalls):
     ) -> Voice:
         """Change a stored voice and return it as it is now. The options that are given replace those of the voice.
 
-        Raises NotFound, InvalidArgument for a name of several voices, and FailedPrecondition for a preset of the model.
+        Raises NotFound, AlreadyExists if another voice has the new name, InvalidArgument for a name of several voices,
+        and FailedPrecondition for a preset of the model.
 
         Args:
             id: Id or name of the voice. The id stays.
-            name: New name, as in VoiceOptions; an empty string removes it. Default: `None`.
-            labels: New labels, which replace all labels, as in VoiceOptions. Default: `None`.
+            name: New name in place of the one in `id`, or else the newest; an empty one removes it. Default: `None`.
+            labels: New labels of that name, which replace all its labels, as in VoiceOptions. Default: `None`.
             ttl: New time to live in seconds, as in VoiceOptions. Default: `None`.
             lora: New LoRA adapter, as in VoiceOptions; an empty string removes it. Default: `None`.
             model: As for `get_voice`. Default: `""`.
@@ -332,19 +333,22 @@ class AsyncClient(AdminCalls):
             request.ttl.CopyFrom(duration("ttl", ttl))
         return responses.voice((await self._unary("UpdateVoice", request)).handle)
 
-    async def delete_voice(self, id: str, *, missing_ok: bool = False, cascade: bool = False, model: str = "") -> None:
-        """Delete a stored voice. Streams that use it continue.
+    async def delete_voice(
+        self, id: str, *, missing_ok: bool = False, cascade: bool = False, model: str = ""
+    ) -> tuple[str, ...]:
+        """Delete a stored voice, or one of its names. Streams that use it continue.
 
-        Raises NotFound, InvalidArgument for a name of several voices, and FailedPrecondition for a preset of the model.
+        Returns the names that the voice keeps: none if it is deleted. Raises NotFound, InvalidArgument for a name of
+        several voices, and FailedPrecondition for a preset of the model.
 
         Args:
-            id: Id or name of the voice.
+            id: Id of the voice, or a name: if the voice has others, this name alone is deleted.
             missing_ok: True does not raise NotFound. Default: `False`.
-            cascade: True also deletes the members of a hifi voice that no other voice uses. Default: `False`.
+            cascade: True also deletes members of a hifi voice without another use or another name. Default: `False`.
             model: As for `get_voice`. Default: `""`.
         """
         request = pb.DeleteVoiceRequest(id=id, allow_missing=missing_ok, cascade=cascade, model=model)
-        await self._unary("DeleteVoice", request)
+        return tuple((await self._unary("DeleteVoice", request)).kept_names)
 
     # ------------------------------------------------------------ server
 

@@ -230,8 +230,8 @@ class SpeechOptions(TurnOptions, total=False):
 class VoiceOptions(TypedDict, total=False):
     """Options of `add_prompt`, `add_reference` and `add_hifi`.
 
-    If the server has stored the voice already, the `name`, `labels`, `ttl` and `lora` that are given replace those of
-    the stored voice. A preset keeps its own. The returned `Voice` has the values in force.
+    If the server has stored the recording already, its voice gets the `name` and its `labels` beside those that it has,
+    the longest `ttl`, and the `lora` in place of its own. The returned `Voice` has the values in force.
     """
 
     model: str
@@ -240,11 +240,11 @@ class VoiceOptions(TypedDict, total=False):
 
     name: str
     """Name of the voice, for the option `voice`: at most 200 characters without control characters, and not the name of
-    a preset. It does not have to be unique, but a name of several voices chooses none of them. Default: none."""
+    a preset. A name of another recording raises AlreadyExists. Default: none."""
 
     labels: Mapping[str, str]
     """Labels that `voices` can filter by: at most 32, with keys and values of at most 200 characters without
-    control characters. They replace all labels. Default: none."""
+    control characters. They belong to the name and replace all labels of it. Default: none."""
 
     ttl: float
     """Time to live in seconds, more than 0 and at most 100 years. It starts again with each use of the voice.

@@ -142,6 +142,7 @@ def voice(
         prompt_id=message.prompt_id,
         reference_id=message.reference_id,
         labels=dict(message.labels),
+        names=_names(message),
         content_digest=message.content_digest,
         model_fingerprint=message.model_fingerprint,
         model=message.model,
@@ -154,6 +155,12 @@ def voice(
         auditions=auditions,
         warnings=warnings,
     )
+
+
+def _names(message: pb.VoiceHandle) -> tuple[results.VoiceName, ...]:
+    if not message.names and message.display_name:  # an older server
+        return (results.VoiceName(message.display_name, dict(message.labels)),)
+    return tuple(results.VoiceName(one.display_name, dict(one.labels)) for one in message.names)
 
 
 def latents(message: pb.EncodeLatentsResponse, request_id: str) -> results.Latents:

@@ -58,8 +58,9 @@ class SpeechWarning:
     """A doubt of the server about a call that it carries out. The client also logs it (logger `voxcpm_client`)."""
 
     kind: str
-    """`short_recording`, `clipped_recording`, `noisy_recording`, or `language` for text in a language or a script that
-    the model does not claim to speak (`ModelInfo.languages`). A newer server may send others."""
+    """`short_recording`, `clipped_recording`, `noisy_recording`, `truncated_recording`, `cancelled_channels`,
+    `recording_level`, or `language` for text in a language or a script that the model does not claim to speak
+    (`ModelInfo.languages`). A newer server may send others."""
 
     message: str
     """The cause with the measured value, the limit and the remedy."""
@@ -300,6 +301,17 @@ class Speech:
         return body if raw else header(self.sample_rate, encoding, len(body)) + body
 
 
+@dataclass(frozen=True, slots=True)
+class VoiceName:
+    """A name of a voice, with the labels that were given with it."""
+
+    name: str
+    """The name, for the option `voice`."""
+
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The labels of the name. Default: `{}`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Voice:
     """A voice on the server: a stored one, or a preset of the model."""
@@ -312,7 +324,11 @@ class Voice:
     """`prompt` (continued by the speech), `reference` (gives its timbre) or `hifi` (both)."""
 
     name: str = ""
-    """Display name, or the name of the preset. Default: `""`."""
+    """Display name, or the name of the preset. Of several names, it is the one that the call has used, otherwise the
+    one given last. Default: `""`."""
+
+    names: tuple[VoiceName, ...] = ()
+    """All names of the voice, `name` first, each with its labels. Default: `()`."""
 
     transcript: str = ""
     """The words of the prompt recording. Default: `""`."""
@@ -330,7 +346,7 @@ class Voice:
     """For a hifi voice, the id of its reference. Default: `""`."""
 
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Labels of the voice. Default: `{}`."""
+    """Labels of `name`; of the voice, if it has no name. Default: `{}`."""
 
     content_digest: str = ""
     """Digest of the recording, the transcript and the model; the part of the id after its prefix. Default: `""`."""

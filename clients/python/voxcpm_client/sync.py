@@ -228,7 +228,7 @@ class Client:
 
         Args:
             kind: Only voices of this kind: `prompt`, `reference` or `hifi`. Default: `None`, all kinds.
-            labels: Only voices that have all of these labels. Default: `None`.
+            labels: Only voices with a name that has all of these labels. Default: `None`.
             model: Only voices of this model, one of `list_models`. Default: `""`, the voices of all models.
         """
         return self._loop.run(self._client.voices(kind=kind, labels=labels, model=model))
@@ -256,12 +256,13 @@ class Client:
     ) -> Voice:
         """Change a stored voice and return it as it is now. The options that are given replace those of the voice.
 
-        Raises NotFound, InvalidArgument for a name of several voices, and FailedPrecondition for a preset of the model.
+        Raises NotFound, AlreadyExists if another voice has the new name, InvalidArgument for a name of several voices,
+        and FailedPrecondition for a preset of the model.
 
         Args:
             id: Id or name of the voice. The id stays.
-            name: New name, as in VoiceOptions; an empty string removes it. Default: `None`.
-            labels: New labels, which replace all labels, as in VoiceOptions. Default: `None`.
+            name: New name in place of the one in `id`, or else the newest; an empty one removes it. Default: `None`.
+            labels: New labels of that name, which replace all its labels, as in VoiceOptions. Default: `None`.
             ttl: New time to live in seconds, as in VoiceOptions. Default: `None`.
             lora: New LoRA adapter, as in VoiceOptions; an empty string removes it. Default: `None`.
             model: As for `get_voice`. Default: `""`.
@@ -269,18 +270,21 @@ class Client:
         change = self._client.update_voice(id, name=name, labels=labels, ttl=ttl, lora=lora, model=model)
         return self._loop.run(change)
 
-    def delete_voice(self, id: str, *, missing_ok: bool = False, cascade: bool = False, model: str = "") -> None:
-        """Delete a stored voice. Streams that use it continue.
+    def delete_voice(
+        self, id: str, *, missing_ok: bool = False, cascade: bool = False, model: str = ""
+    ) -> tuple[str, ...]:
+        """Delete a stored voice, or one of its names. Streams that use it continue.
 
-        Raises NotFound, InvalidArgument for a name of several voices, and FailedPrecondition for a preset of the model.
+        Returns the names that the voice keeps: none if it is deleted. Raises NotFound, InvalidArgument for a name of
+        several voices, and FailedPrecondition for a preset of the model.
 
         Args:
-            id: Id or name of the voice.
+            id: Id of the voice, or a name: if the voice has others, this name alone is deleted.
             missing_ok: True does not raise NotFound. Default: `False`.
-            cascade: True also deletes the members of a hifi voice that no other voice uses. Default: `False`.
+            cascade: True also deletes members of a hifi voice without another use or another name. Default: `False`.
             model: As for `get_voice`. Default: `""`.
         """
-        self._loop.run(self._client.delete_voice(id, missing_ok=missing_ok, cascade=cascade, model=model))
+        return self._loop.run(self._client.delete_voice(id, missing_ok=missing_ok, cascade=cascade, model=model))
 
     def model_info(self, model: str = "") -> ModelInfo:
         """Describe a model of the server, its audio formats and its limits. Raises NotFound for an unknown model.

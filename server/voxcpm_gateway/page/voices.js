@@ -49,7 +49,8 @@ export class Voices {
     const { voices } = await response.json();
     const presets = new Set(this.model.presets);
     const isPreset = (voice) => voice.preset ?? presets.has(voice.id);
-    const option = (voice) => new Option(voice.name, voice.id);
+    const option = ({ name, value }) => new Option(name, value);
+    const stored = voices.flatMap((voice) => choices(voice, isPreset(voice)));
     const group = (label, found) => {
       const element = document.createElement("optgroup");
       element.label = label;
@@ -59,11 +60,14 @@ export class Voices {
     const fallback = this.model.default_voice ? `Default (${this.model.default_voice})` : "Default";
     $("voice").replaceChildren(
       new Option(fallback, ""),
-      ...group("Presets", voices.filter(isPreset).map(option)),
-      ...group("Stored voices", voices.filter((voice) => !isPreset(voice)).map(option)),
+      ...group(
+        "Presets",
+        voices.filter(isPreset).map(({ name, id }) => option({ name, value: id })),
+      ),
+      ...group("Stored voices", stored.map(option)),
       ...group("No recording", [new Option("The model chooses", "\0none")]),
     );
-    this.stored = new Set(voices.filter((voice) => !isPreset(voice)).map((voice) => voice.id));
+    this.stored = new Set(stored.map(({ value }) => value));
     $("voice").value = chosen;
     if ($("voice").selectedIndex < 0) $("voice").value = "";
     this.show();
@@ -190,7 +194,7 @@ export class Voices {
     try {
       const voice = await (await this.fetch(VOICES, { method: "POST", body: form })).json();
       document.querySelector("[name=source][value=list]").checked = true;
-      await this.load(voice.id);
+      await this.load(choices(voice).find(({ name }) => name === voice.name).value);
       $("voice").focus();
       this.announce(`Stored ${voice.name}.`);
     } catch (error) {
@@ -210,6 +214,14 @@ export class Voices {
       this.fail(error);
     }
   }
+}
+
+/** The names of a stored voice: the only one stands for its id, and each of several ones for itself. */
+function choices(voice, preset = false) {
+  const names = (voice.names ?? []).map(({ name }) => name).slice(preset ? 1 : 0); // the first is that of the preset
+  return names.length > 1 || preset
+    ? names.map((name) => ({ name, value: name }))
+    : [{ name: voice.name, value: voice.id }];
 }
 
 function toBase64(blob) {

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
-from voxcpm_grpc.errors import InvalidRequest, NotFound
+from voxcpm_grpc.errors import AlreadyExists, InvalidRequest, NotFound
 from voxcpm_grpc.logs import LogLine
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
@@ -32,7 +32,7 @@ from voxcpm_server.speech.spelling import Lexicon
 from voxcpm_server.speech.text_preparation import TextPreparation
 from voxcpm_server.text.normalizer import TextNormalizer
 from voxcpm_server.voices.builder import ChosenVoice, Created, VoiceBuilder, recording_warnings
-from voxcpm_server.voices.catalog import VoiceCatalog
+from voxcpm_server.voices.catalog import VoiceCatalog, VoiceRef
 from voxcpm_server.voices.store.io_threads import IoThreads
 from voxcpm_server.voices.store.stored_voice import StoredVoice
 from voxcpm_server.voices.uploads import UploadBudget, nothing_after_commit, read_config, receive, reception
@@ -144,7 +144,7 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
     async def GetVoice(self, request: pb.GetVoiceRequest, call: Call) -> pb.GetVoiceResponse:
         call.voice = voice_requests.voice_id(request)
         catalog = self._models.catalog(call.voice, voice_requests.model(request))
-        voice = await catalog.find(await _id(catalog, call.voice, call.caller), call.caller)
+        voice = await catalog.find(await _resolved(catalog, call.voice, call.caller), call.caller)
         model = self._models.name_of(voice.fingerprint)
         return replies.get_voice(voice, model=model, with_owner=call.caller.admin)
 
@@ -164,12 +164,16 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
         name, change = voice_requests.update(request)
         call.voice = name
         catalog = self._models.catalog(name, voice_requests.model(request))
-        id = await _id(catalog, name, call.caller)
+        ref = await _resolved(catalog, name, call.caller)
         if change.lora:
-            voice = await catalog.find(id, call.caller)
+            voice = await catalog.find(ref, call.caller)
             if model := self._models.name_of(voice.fingerprint):
                 self._models.find(model).builder.check_lora(change.lora)
-        voice = await catalog.update(id, change, call.caller)
+        try:
+            voice = await catalog.update(ref, change, call.caller)
+        except AlreadyExists as error:
+            error.field = "display_name"
+            raise
         model = self._models.name_of(voice.fingerprint)
         return replies.update_voice(voice, model=model, with_owner=call.caller.admin)
 
@@ -178,12 +182,13 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
         name, cascade, allow_missing = voice_requests.deletion(request)
         call.voice = name
         catalog = self._models.catalog(name, voice_requests.model(request))
+        kept: Sequence[str] = ()
         try:
-            await catalog.delete(await _id(catalog, name, call.caller), call.caller, cascade=cascade)
+            kept = await catalog.delete(await _resolved(catalog, name, call.caller), call.caller, cascade=cascade)
         except NotFound:
             if not allow_missing:
                 raise
-        return pb.DeleteVoiceResponse()
+        return replies.delete_voice(kept)
 
     @rpc(stream=False)
     async def GetModelInfo(self, request: pb.GetModelInfoRequest, call: Call) -> pb.GetModelInfoResponse:
@@ -352,8 +357,8 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
         )
 
 
-async def _id(catalog: VoiceCatalog, name: str, caller: Caller) -> str:
-    """The id of the voice of an id or a name in the field `id`."""
+async def _resolved(catalog: VoiceCatalog, name: str, caller: Caller) -> VoiceRef:
+    """The voice of an id or a name in the field `id`."""
     try:
         return await catalog.resolve(name, caller)
     except (InvalidRequest, NotFound) as error:

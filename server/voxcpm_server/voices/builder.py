@@ -9,12 +9,20 @@ from functools import partial
 import numpy as np
 
 from voxcpm_grpc.audio import BadAudio, Decoded, DecodePool, FlawKind, resample, short_flaw
-from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, NotFound, Reason, TooLong, VoxCPMError
+from voxcpm_grpc.errors import (
+    AlreadyExists,
+    FailedPrecondition,
+    InvalidRequest,
+    NotFound,
+    Reason,
+    TooLong,
+    VoxCPMError,
+)
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.request import Conditioning, ModelInfo, Prompt, Request
 from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_server.auth.principal import OPERATOR, Caller
-from voxcpm_server.voices.catalog import VoiceCatalog
+from voxcpm_server.voices.catalog import VoiceCatalog, VoiceRef
 from voxcpm_server.voices.store.io_threads import IoThreads
 from voxcpm_server.voices.store.stored_voice import Damaged, StoredVoice, voice_id
 from voxcpm_server.wire.inputs import (
@@ -37,10 +45,14 @@ WARNING_KINDS = {
     FlawKind.SHORT: WarningKind.SHORT_RECORDING,
     FlawKind.CLIPPED: WarningKind.CLIPPED_RECORDING,
     FlawKind.NOISY: WarningKind.NOISY_RECORDING,
+    FlawKind.TRUNCATED: WarningKind.TRUNCATED_RECORDING,
+    FlawKind.CHANNELS: WarningKind.CANCELLED_CHANNELS,
+    FlawKind.LEVEL: WarningKind.RECORDING_LEVEL,
 }
 FLOAT_BYTES = 4
 MAX_LATENT = 65504.0  # of float16, in which a GPU may decode; larger values make audio that is not finite
 SHORTEST_TEXT = "a"
+DISPLAY_NAME = "config.options.display_name"
 INLINE = "inline"  # the name of a recording inside a request
 MAX_OWN_SECONDS = 60.0  # for the operator's recordings; the limits in the settings are for callers
 
@@ -217,7 +229,7 @@ class VoiceBuilder:
 
         A voice of the same content that is stored already gets the options that the config sets, and is returned.
         """
-        self._catalog.check_name(config.options.display_name, "config.options.display_name")
+        self._catalog.check_name(config.options.display_name, DISPLAY_NAME)
         members: dict[AudioRole, StoredVoice] = {}
         using: list[str] = []
         decoded: Decoded | None = None
@@ -241,7 +253,12 @@ class VoiceBuilder:
         await self._check_length(
             Conditioning(prompt=prompt and _prompt(prompt), reference=reference and reference.reference), "audio"
         )
-        voice, reused = (await self._catalog.add(*wanted, using=using, owner=caller.key, options=config.options))[-1]
+        try:
+            added = await self._catalog.add(*wanted, using=using, owner=caller.key, options=config.options)
+        except AlreadyExists as error:
+            error.field = DISPLAY_NAME
+            raise
+        voice, reused = added[-1]
         built = wanted[-1]
         return Created(StoredVoice(voice=voice, prompt=built.prompt, reference=built.reference), reused, warnings)
 
@@ -265,7 +282,8 @@ class VoiceBuilder:
             if kind in (member, VoiceKind.HIFI):
                 text = transcript if role is AudioRole.PROMPT else ""
                 id = await self._member_id(decoded, role, text, OPERATOR)
-                built.append(await self._new_member(id, decoded, role, text, options, OPERATOR))
+                latents = await self.encode(decoded, role)
+                built.append(self._described(id, decoded, latents, role, text, options, OPERATOR))
         if kind is VoiceKind.HIFI:
             built.append(self._hifi(built[0], built[1], options, OPERATOR))
         return built
@@ -276,18 +294,27 @@ class VoiceBuilder:
         """A prompt or reference, with its latents from the catalog if it is stored already."""
         id = await self._member_id(decoded, role, transcript, caller)
         try:
-            return await self._catalog.load(id, caller)
+            stored = await self._catalog.load(VoiceRef(id), caller)
+            latents = stored.prompt if role is AudioRole.PROMPT else stored.reference
+            assert latents is not None
         except (NotFound, Damaged):
-            return await self._new_member(id, decoded, role, transcript, options, caller)
+            latents = await self.encode(decoded, role)
+        return self._described(id, decoded, latents, role, transcript, options, caller)
 
     async def _member_id(self, decoded: Decoded, role: AudioRole, transcript: str, caller: Caller) -> str:
         content = self._pool.info.fingerprint, transcript, decoded.waveform.data
         return await self._threads.run(partial(voice_id, principal=caller.principal), KINDS[role], *content)
 
-    async def _new_member(
-        self, id: str, decoded: Decoded, role: AudioRole, transcript: str, options: VoiceOptions, caller: Caller
+    def _described(
+        self,
+        id: str,
+        decoded: Decoded,
+        latents: np.ndarray,
+        role: AudioRole,
+        transcript: str,
+        options: VoiceOptions,
+        caller: Caller,
     ) -> StoredVoice:
-        latents = await self.encode(decoded, role)
         prompt = role is AudioRole.PROMPT
         voice = Voice(
             id=id,

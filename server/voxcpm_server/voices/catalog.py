@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, NotFound, PermissionDenied, Reason
+from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, NotFound, PermissionDenied, Reason, VoxCPMError
 from voxcpm_server.auth.principal import Caller
 from voxcpm_server.voices.lookup import ambiguous, fitting, unknown
 from voxcpm_server.voices.store.generations import no_voice
@@ -18,12 +19,21 @@ from voxcpm_server.wire.voice import Voice, VoiceKind
 NO_MODELS: Mapping[str, str] = MappingProxyType({})
 
 
+@dataclass(frozen=True, slots=True)
+class VoiceRef:
+    """A voice, by its id. `name` is the display name that it was found by; empty for an id and for a preset."""
+
+    id: str
+    name: str = ""
+
+
 class VoiceCatalog:
     """Presets of one model in memory, and a store, which several models share.
 
     A preset has a name, never expires and does not need the store. The same recording, model and kind have the same id
-    as a preset and as a stored voice; where both exist, the id means the preset. Methods that VoiceStore has too may
-    raise the same errors. To a caller, voices that it may not see do not exist; only its own can it change.
+    as a preset and as a stored voice; where both exist, the id means the preset, and the display names of the stored
+    one mean that. Methods that VoiceStore has too may raise the same errors. To a caller, voices that it may not see do
+    not exist; only its own can it change.
     """
 
     def __init__(self, store: VoiceStore, fingerprint: str = "", models: Mapping[str, str] = NO_MODELS) -> None:
@@ -67,32 +77,31 @@ class VoiceCatalog:
             )
         return self._presets[voice.id]
 
-    async def resolve(self, name: str, caller: Caller, kind: VoiceKind | None = None) -> str:
-        """The id of the voice that a caller means: a preset's name, an id or a display name, in this order.
+    async def resolve(self, name: str, caller: Caller, kind: VoiceKind | None = None) -> VoiceRef:
+        """The voice that a caller means: a preset's name, an id or a display name, in this order.
 
-        Display names, and then presets, are compared once more without the case of letters. Of the same name, voices of
-        the caller precede those of everyone, and voices of `kind` those of other kinds. Raises NotFound with the
-        nearest name, and InvalidRequest with the voices to choose from if there are several. An id is returned as it
-        is, whether its voice exists or not.
+        Display names, and then presets, are compared without the case of letters. Of several voices, those of this
+        model precede others, then the caller's own those of everyone, then those with exactly this name, and then those
+        of `kind`. Raises NotFound with the nearest name, and InvalidRequest with the voices to choose from if there are
+        several. An id is returned as it is, whether its voice exists or not.
         """
         if (preset := self._names.get(name)) is not None:
-            return preset.id
+            return VoiceRef(preset.id)
         if ID.fullmatch(name):
-            return name
+            return VoiceRef(name)
         named = await self._store.named(name) if 0 < len(name) <= MAX_NAME else []
         stored = [voice for voice in named if caller.sees(voice.principal)]
-        found = [voice for voice in stored if voice.display_name == name]
-        if not found:
-            folded = name.casefold()
-            found = [*stored, *(voice for preset, voice in self._names.items() if preset.casefold() == folded)]
-        # Of the same name, voices that this model can use come first.
+        folded = name.casefold()
+        found = [*stored, *(voice for preset, voice in self._names.items() if preset.casefold() == folded)]
         found = [voice for voice in found if voice.fingerprint == self._fingerprint] or found
-        found = fitting([voice for voice in found if caller.owns(voice.principal)] or found, kind)
+        found = [voice for voice in found if caller.owns(voice.principal)] or found
+        found = [voice for voice in found if voice.display_name == name] or found
+        found = fitting(found, kind)
         if not found:
             raise unknown(name, self.presets, await self._store.nearest(name, self.presets, caller.sees))
         if len(found) > 1:
             raise ambiguous(name, found)
-        return found[0].id
+        return VoiceRef(found[0].id, found[0].display_name if found[0] in stored else "")
 
     def name_of(self, voice: Voice) -> str:
         """The name of a voice in the header of a stream: that of a preset, or the id."""
@@ -100,38 +109,46 @@ class VoiceCatalog:
         return voice.display_name if named is not None and named.id == voice.id else voice.id
 
     def check_name(self, name: str, field: str) -> None:
-        """Raise InvalidRequest if a display name, in this field of the request, would never choose its voice."""
-        if name in self._names:
+        """Raise InvalidRequest if a display name, in this field of the request, could mean another voice."""
+        if preset := next((preset for preset in self._names if preset.casefold() == name.casefold()), ""):
             raise InvalidRequest(
-                f"{name!r} is the name of a preset, which comes first; choose another name", field=field
+                f"{preset!r} is the name of a preset, which comes first; choose another name", field=field
             )
         if ID.fullmatch(name):
             raise InvalidRequest("display_name has the form of an id, which comes first; choose another", field=field)
 
-    async def load(self, id: str, caller: Caller) -> StoredVoice:
-        if (preset := self._presets.get(id)) is not None:
+    async def load(self, ref: VoiceRef, caller: Caller) -> StoredVoice:
+        if (preset := self._preset_of(ref)) is not None:
             return preset
-        stored = await self._store.load(id)
+        stored = await self._store.load(ref.id)
         if not caller.sees(stored.voice.principal):
-            raise no_voice(id)
+            raise no_voice(ref.id)
         self._check_model(stored.voice)
         return stored
 
-    async def update(self, id: str, change: VoiceChange, caller: Caller) -> Voice:
+    async def update(self, ref: VoiceRef, change: VoiceChange, caller: Caller) -> Voice:
         """As `VoiceStore.update`. Raises FailedPrecondition for a preset, and the errors of `check_name`."""
-        if (preset := self._presets.get(id)) is not None:
+        if (preset := self._preset_of(ref)) is not None:
             raise _preset_error(preset, "changed")
         self.check_name(change.display_name or "", "display_name")
-        _check_owner(await self.find(id, caller), caller)
-        return await self._store.update(id, change)
+        _check_owner(await self.find(ref, caller), caller)
+        changed = await self._store.update(ref.id, replace(change, of_name=ref.name))
+        return changed if change.display_name else changed.shown_as(ref.name)
 
-    async def find(self, id: str, caller: Caller) -> Voice:
-        if (preset := self._presets.get(id)) is not None:
-            return preset.voice
-        voice = await self._store.find(id)
+    async def find(self, ref: VoiceRef, caller: Caller) -> Voice:
+        """The voice, which shows the name that it was found by. A preset has the names of the stored voice, too."""
+        if (preset := self._preset_of(ref)) is not None:
+            try:
+                return preset.voice.with_names_of(await self._store.find(ref.id))
+            except VoxCPMError:  # a preset does not need the store
+                return preset.voice
+        voice = await self._store.find(ref.id)
         if not caller.sees(voice.principal):
-            raise no_voice(id)
-        return voice
+            raise no_voice(ref.id)
+        return voice.shown_as(ref.name)
+
+    def _preset_of(self, ref: VoiceRef) -> StoredVoice | None:
+        return None if ref.name else self._presets.get(ref.id)
 
     async def add(
         self,
@@ -140,8 +157,9 @@ class VoiceCatalog:
         owner: str = "",
         options: VoiceOptions | None = None,
     ) -> list[tuple[Voice, bool]]:
-        """As `VoiceStore.add`. A preset keeps its own properties."""
-        presets = [self._presets.get(stored.voice.id) for stored in wanted]
+        """As `VoiceStore.add`. A preset keeps its own properties; with a name, it is stored beside it."""
+        named = options is not None and options.display_name
+        presets = [None if named else self._presets.get(stored.voice.id) for stored in wanted]
         new = [stored for stored, preset in zip(wanted, presets, strict=True) if preset is None]
         stored = await self._store.add(
             *new,
@@ -149,19 +167,19 @@ class VoiceCatalog:
             owner=owner,
             options=options if new and presets[-1] is None else None,
         )
-        added = iter(stored)
+        added = iter((voice, existed or voice.id in self._presets) for voice, existed in stored)
         return [next(added) if preset is None else (preset.voice, True) for preset in presets]
 
-    async def delete(self, id: str, caller: Caller, *, cascade: bool = False) -> None:
-        """As `VoiceStore.delete`. Raises FailedPrecondition for a preset."""
-        if (preset := self._presets.get(id)) is not None:
+    async def delete(self, ref: VoiceRef, caller: Caller, *, cascade: bool = False) -> Sequence[str]:
+        """As `VoiceStore.delete`, by the name that the voice was found by. Raises FailedPrecondition for a preset."""
+        if (preset := self._preset_of(ref)) is not None:
             raise _preset_error(preset, "deleted")
         try:
-            _check_owner(await self.find(id, caller), caller)
+            _check_owner(await self.find(ref, caller), caller)
         except (NotFound, Damaged):
             if not caller.owns(""):  # otherwise the store completes a deletion, or removes what cannot be read
                 raise
-        await self._store.delete(id, cascade=cascade, may_delete=caller.may_change)
+        return await self._store.delete(ref.id, name=ref.name, cascade=cascade, may_delete=caller.may_change)
 
     async def page(
         self,

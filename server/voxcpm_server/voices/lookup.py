@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 
 from voxcpm_grpc.errors import InvalidRequest, NotFound, Reason
-from voxcpm_server.wire.voice import Voice, VoiceKind
+from voxcpm_server.wire.voice import Voice, VoiceKind, without_members
 
 MAX_LISTED = 5
 SHOWN_CHARS = 40  # of a name in an error
@@ -16,8 +16,7 @@ def fitting(candidates: Sequence[Voice], kind: VoiceKind | None) -> Sequence[Voi
     """The candidates of a kind, if there are any. A hifi voice precedes its own members."""
     if of_kind := [voice for voice in candidates if voice.kind is kind]:
         return of_kind
-    members = {id for voice in candidates for id in (voice.prompt_id, voice.reference_id)}
-    return [voice for voice in candidates if voice.id not in members]
+    return without_members(candidates)
 
 
 def ambiguous(name: str, found: Sequence[Voice]) -> InvalidRequest:

@@ -208,22 +208,26 @@ class AudioRole(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VoiceChange:
-    """New properties of a stored voice; None keeps the old one. What is empty removes the name, labels or adapter."""
+    """New properties of a stored voice; None keeps the old one. What is empty removes the name, labels or adapter.
+
+    of_name: the name that is changed, with its labels; empty for the one that the voice shows
+    """
 
     display_name: str | None = None
     labels: dict[str, str] | None = None
     ttl: float | None = None
     lora: str | None = None
+    of_name: str = ""
 
     def of(self, voice: Voice) -> Voice:
         """The voice after the change."""
-        return replace(
-            voice,
-            display_name=voice.display_name if self.display_name is None else self.display_name,
-            labels=voice.labels if self.labels is None else self.labels,
-            ttl=self.ttl or voice.ttl,
-            lora=voice.lora if self.lora is None else self.lora,
-        )
+        if self.display_name is not None or self.labels is not None:
+            voice = voice.shown_as(self.of_name)
+            if self.display_name is not None:
+                voice = voice.renamed(self.display_name)
+            if self.labels is not None:
+                voice = replace(voice, labels=self.labels)
+        return replace(voice, ttl=self.ttl or voice.ttl, lora=voice.lora if self.lora is None else self.lora)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,11 +243,20 @@ class VoiceOptions:
     ttl: float | None = None
     lora: str | None = None
 
-    @property
-    def change(self) -> VoiceChange:
-        """The change that an upload makes to a voice that is stored already: what is set here."""
-        return VoiceChange(
-            display_name=self.display_name or None, labels=self.labels or None, ttl=self.ttl, lora=self.lora
+    def of(self, voice: Voice) -> Voice:
+        """A voice that is stored already, after an upload of its recording with these properties.
+
+        It gets the name beside those that it has, and keeps for as long as any of its names was promised.
+        """
+        if self.display_name:
+            voice = voice.with_name(self.display_name, self.labels or None)
+        elif self.labels:
+            voice = replace(voice, labels=self.labels)
+        ttl = self.ttl or voice.ttl
+        return replace(
+            voice,
+            ttl=max(ttl, voice.ttl) if voice.other_names else ttl,
+            lora=voice.lora if self.lora is None else self.lora,
         )
 
 

@@ -62,6 +62,9 @@ class WarningKind(Enum):
     CLIPPED_RECORDING = "clipped_recording"
     NOISY_RECORDING = "noisy_recording"
     LANGUAGE = "language"
+    TRUNCATED_RECORDING = "truncated_recording"
+    CANCELLED_CHANNELS = "cancelled_channels"
+    RECORDING_LEVEL = "recording_level"
 
 
 @dataclass(frozen=True, slots=True)

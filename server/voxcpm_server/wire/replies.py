@@ -65,6 +65,11 @@ def update_voice(voice: Voice, *, model: str, with_owner: bool) -> pb.UpdateVoic
     return pb.UpdateVoiceResponse(handle=handle(voice, model=model, with_owner=with_owner))
 
 
+def delete_voice(kept: Iterable[str]) -> pb.DeleteVoiceResponse:
+    """`kept`: names that the voice keeps."""
+    return pb.DeleteVoiceResponse(kept_names=kept)
+
+
 def handle(voice: Voice, *, model: str, reused: bool = False, with_owner: bool = False) -> pb.VoiceHandle:
     """The description of a voice for the model of this name, `with_owner` for admins only."""
     return pb.VoiceHandle(
@@ -85,6 +90,7 @@ def handle(voice: Voice, *, model: str, reused: bool = False, with_owner: bool =
         principal=voice.principal if with_owner else "",
         model=model,
         lora=voice.lora,
+        names=[pb.VoiceName(display_name=one.name, labels=one.labels) for one in voice.names],
     )
 
 

@@ -129,6 +129,20 @@ async def test_voices_of_an_admin_are_everyones_and_only_an_admin_changes_them(c
         assert await bob.speak("Home") == shared.id
 
 
+async def test_no_principal_makes_a_name_of_another_unusable(clients):
+    async with clients() as (alice, bob, admin):
+        hers = await alice.add(seed=1, name="Ada")
+        house, his = await admin.add(seed=2, name="ada"), await bob.add(seed=3, name="ADA")
+        assert {await alice.speak(name) for name in ("Ada", "ada", "ADA")} == {hers.id}
+        assert {await bob.speak(name) for name in ("Ada", "ada", "ADA")} == {his.id}
+        assert await refused(alice.add(seed=4, name="ada")) is Code.ALREADY_EXISTS
+        await alice.add(seed=1, name="Eve")
+        await bob.delete("Ada")
+        await admin.delete(house.id)
+        assert await alice.speak("Ada") == await alice.speak("Eve") == hers.id
+        assert await refused(bob.speak("Eve")) is Code.NOT_FOUND
+
+
 async def test_an_admin_sees_and_changes_all_voices(clients):
     async with clients() as (alice, bob, admin):
         hers, his = await alice.add(name="A"), await bob.add(name="B")

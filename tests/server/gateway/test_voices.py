@@ -69,6 +69,35 @@ async def test_a_voice_is_stored_listed_used_and_deleted(named):
     assert (await named.http.delete("/v1/audio/voices/ann")).status_code == 400  # a preset
 
 
+async def test_a_recording_has_many_names_and_a_name_one_recording(named):
+    async def store(seed: int, name: str, consent: str):
+        files = {"audio_sample": ("a.wav", recording(seed), "audio/wav")}
+        return await named.http.post("/v1/audio/voices", data={"name": name, "consent": consent}, files=files)
+
+    ada = (await store(5, "Ada", "signed by A")).json()
+    eve = (await store(5, "Eve", "signed by B")).json()
+    expected = [
+        {"name": "Eve", "labels": {"consent": "signed by B"}},
+        {"name": "Ada", "labels": {"consent": "signed by A"}},
+    ]
+    assert (eve["id"], eve["name"], eve["names"]) == (ada["id"], "Eve", expected)
+    assert eve["labels"] == {"consent": "signed by B"}
+    assert (await named.http.get("/v1/audio/voices")).json()["voices"][0]["names"] == expected
+    speech = await spoken_by(named, "Ada")
+    assert await spoken_by(named, "Eve") == speech
+    taken = await store(6, "ada", "signed by C")
+    assert taken.status_code == 409
+    assert "belongs to another recording" in taken.json()["error"]["message"]
+    assert await spoken_by(named, "Ada") == speech
+    gone = (await named.http.delete("/v1/audio/voices/Eve")).json()
+    assert (gone["deleted"], gone["kept_names"]) == (True, ["Ada"])
+    assert await spoken_by(named, "Ada") == speech
+    assert (await named.speak(voice="Eve")).status_code == 404
+    mine = (await store(0, "My Ann", "signed by D")).json()  # the recording of the preset ann
+    assert (mine["name"], mine["labels"]) == ("My Ann", {"consent": "signed by D"})
+    assert await spoken_by(named, "My Ann") == await spoken_by(named, "ann")
+
+
 async def test_a_voice_has_an_adapter(serve_front, serve_gateway, fake):
     pool = fake()
     pool.adapters.update((LoraInfo(id="anna1", name="anna", source="", directory="", fingerprint=""),))

@@ -33,8 +33,10 @@ def test_a_profile_has_one_server_with_its_monitoring(profile, target):
     assert server["networks"]["default"]["aliases"] == ["server"]
     assert server["read_only"] and server["cap_drop"] == ["ALL"]
     assert [(one["target"], one["type"]) for one in server["volumes"]] == [("/data", "volume")]
-    [port] = server["ports"]
-    assert (port["host_ip"], port["target"]) == ("127.0.0.1", 50051)
+    assert [(port["host_ip"], port["target"]) for port in server["ports"]] == [
+        ("127.0.0.1", 50051),
+        ("127.0.0.1", 8000),
+    ]
 
 
 def test_the_gpu_profile_reserves_a_gpu_and_the_other_none():
@@ -58,6 +60,8 @@ def test_what_is_mounted_exists():
 
 
 def test_variables_choose_model_and_addresses():
-    server = resolved("cpu", VOXCPM_MODEL="openbmb/VoxCPM2", VOXCPM_PUBLISH="0.0.0.0:443")["services"]["cpu"]
+    server = resolved(
+        "cpu", VOXCPM_MODEL="openbmb/VoxCPM2", VOXCPM_PUBLISH="0.0.0.0:443", VOXCPM_HTTP_PUBLISH="127.0.0.1:80"
+    )["services"]["cpu"]
     assert server["environment"]["VOXCPM_MODEL"] == "openbmb/VoxCPM2"
-    assert server["ports"][0]["published"] == "443"
+    assert [port["published"] for port in server["ports"]] == ["443", "80"]

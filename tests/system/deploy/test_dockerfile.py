@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from importlib.metadata import distribution
 from pathlib import Path
@@ -42,11 +43,7 @@ def test_the_images_are_the_last_stages_and_run_without_root():
     assert [base for base, name in stages if name in ("cuda", "cpu")] == ["runtime", "runtime"]
     assert instructions("USER") == ["10001:10001", "10001:10001"]
     assert instructions("VOLUME") == ["/data"]
-    kept = {
-        name: value
-        for line in instructions("ENV")
-        for name, _, value in (word.partition("=") for word in shlex.split(line))
-    }
+    kept = deployment.image_variables()
     assert all(kept[name].startswith("/data") for name in ("HOME", "HF_HOME", "TRITON_CACHE_DIR", "VOXCPM_VOICES__URL"))
     assert instructions("STOPSIGNAL") == ["SIGTERM"]
 
@@ -79,21 +76,24 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def test_the_command_starts_a_server_that_its_health_check_finds_ready_and_that_stops(installed, tmp_path):
-    address = free_address()
-    own = {"HOME": str(tmp_path), "VOXCPM_LISTEN": address, "VOXCPM_CLIENT_TARGET": address}
+    address, web = free_address(), free_address()
+    assert {"VOXCPM_LISTEN", "VOXCPM_HTTP__LISTEN"} <= deployment.image_variables().keys()
+    own = {"HOME": str(tmp_path), "VOXCPM_LISTEN": address, "VOXCPM_CLIENT_TARGET": address, "VOXCPM_HTTP__LISTEN": web}
     environment = {"PATH": f"{installed}:{os.environ['PATH']}", "VOXCPM_DRAIN_DELAY_SECONDS": "0", **own}
-    entry, command = (json.loads(instructions(name)[-1]) for name in ("ENTRYPOINT", "CMD"))
-    assert entry[:2] == ["tini", "--"]
-    [check] = instructions("HEALTHCHECK")
-    probe = json.loads(check.partition(" CMD ")[2])
+    probe = deployment.image_health_check()
     log = (tmp_path / "log").open("w+")
-    server = subprocess.Popen([*entry[2:], *command], env=environment, cwd=tmp_path, stdout=log, stderr=log)
+    server = subprocess.Popen(deployment.image_command(), env=environment, cwd=tmp_path, stdout=log, stderr=log)
     try:
         assert subprocess.run(probe, env=environment, cwd=tmp_path, capture_output=True).returncode == 1, "too early"
         wait_until(lambda: server.poll() is not None or _healthy(probe, environment, tmp_path))
         assert server.poll() is None, Path(log.name).read_text("utf-8")
         with Client(address, timeout=HANG_SECONDS) as client:
             assert client.say("Hello.").samples.size
+            assert client.say("It costs $ 5.", normalize=True).samples.size
+        body = json.dumps({"input": "Hello.", "response_format": "wav"}).encode()
+        request = urllib.request.Request(f"http://{web}/v1/audio/speech", body, {"content-type": "application/json"})
+        with urllib.request.urlopen(request, timeout=HANG_SECONDS) as response:
+            assert response.read().startswith(b"RIFF")
         server.send_signal(signal.SIGTERM)
         assert server.wait(HANG_SECONDS) == 0
         with pytest.raises(SpeechError), Client(address, retries=0) as client:

@@ -117,11 +117,13 @@ def test_ports_volumes_and_settings_have_the_right_names(objects):
     assert container["envFrom"][0]["configMapRef"]["name"] == settings["metadata"]["name"]
     loaded = load([], settings["data"])
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
-    assert one(objects, "Service")["spec"]["ports"][0]["targetPort"] in ports
+    served = {port["targetPort"]: port["port"] for port in one(objects, "Service")["spec"]["ports"]}
+    assert served == {name: ports[name] for name in ("grpc", "http")}
     assert one(objects, "Service")["spec"]["clusterIP"] == "None"
     named = [port["port"] for rule in one(objects, "NetworkPolicy")["spec"]["ingress"] for port in rule["ports"]]
     assert set(named) == set(ports)
-    assert (loaded.listen, loaded.metrics.listen) == tuple(f"0.0.0.0:{ports[name]}" for name in ("grpc", "metrics"))
+    listening = (loaded.listen, loaded.http.listen, loaded.metrics.listen)
+    assert listening == tuple(f"0.0.0.0:{ports[name]}" for name in ("grpc", "http", "metrics"))
     assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
     assert {mount["mountPath"] for mount in container["volumeMounts"]} == {"/data", "/tmp"}
     claims = [

@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ import psutil
 import pytest
 from support import deployment
 from support.ports import free_address
+from support.uploads import tone
 from support.waiting import HANG_SECONDS, wait_until
 
 from voxcpm_client import Client
@@ -90,6 +92,10 @@ def base(buildah: Buildah) -> str:
     if CERTIFICATES.exists():
         shutil.copy(CERTIFICATES, root / CERTIFICATES.relative_to("/"))
     (root / "etc/pip.conf").write_text(pip_configuration())
+    for constraints in re.findall(r"^constraint = (/\S+)", pip_configuration(), re.MULTILINE):
+        copied = root / Path(constraints).relative_to("/")
+        copied.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(constraints, copied)
     archive = buildah.folder / "base.tar"
     subprocess.run(["tar", "-C", root, "-cf", archive, "."], check=True)
     shutil.rmtree(root)
@@ -139,7 +145,7 @@ def test_the_image_says_how_to_run_check_and_stop_it(buildah, image):
     assert found["Healthcheck"]["Test"] == ["CMD", "voxcpm-grpc", "health"]
     assert found["StopSignal"] == "SIGTERM"
     assert found["Volumes"] == {"/data": {}}
-    assert found["ExposedPorts"].keys() == {"50051/tcp", "9464/tcp"}
+    assert found["ExposedPorts"].keys() == {"50051/tcp", "8000/tcp", "9464/tcp"}
 
 
 def test_the_image_has_neither_sources_nor_compilers(buildah, container):
@@ -148,20 +154,22 @@ def test_the_image_has_neither_sources_nor_compilers(buildah, container):
         assert not [name for name in ("src", "build", "wheels") if (root / name).exists()]
         assert not (root / "usr/bin/gcc").exists()
         site = next((root / "opt/voxcpm/lib").glob("python3*/site-packages"))
-        assert {"voxcpm_server", "voxcpm_grpc_demo", "s3fs", "jwt", "opentelemetry"} <= {
-            one.name for one in site.iterdir()
-        }
+        expected = {"voxcpm_server", "voxcpm_grpc_demo", "s3fs", "jwt", "opentelemetry", "uvicorn", "wetext"}
+        assert expected <= {one.name for one in site.iterdir()}
+        data = (root / "data").stat()
+        assert (data.st_uid, data.st_gid, data.st_mode & 0o777) == (10001, 0, 0o770)
         assert not [one.name for one in site.iterdir() if one.name.startswith("nvidia")], "a build of PyTorch for CUDA"
     finally:
         buildah("umount", container)
 
 
 @contextlib.contextmanager
-def served(buildah: Buildah, container: str, address: str) -> Iterator[psutil.Process]:
+def served(buildah: Buildah, container: str, user: str, address: str, web: str) -> Iterator[psutil.Process]:
     """The first process of the container, with the command of the image."""
     found = config(buildah, IMAGE)
-    command = [*found["Entrypoint"], *found["Cmd"], "--listen", address, "--metrics.listen", "127.0.0.1:0"]
-    run = buildah.command("run", "--isolation", "chroot", container, "--", *command)
+    flags = ("--listen", address, "--http.listen", web, "--metrics.listen", "127.0.0.1:0")
+    command = [*found["Entrypoint"], *found["Cmd"], *flags]
+    run = buildah.command("run", "--isolation", "chroot", "--user", user, container, "--", *command)
     with (buildah.folder / "server.log").open("w") as log:
         parent = subprocess.Popen(run, stdout=log, stderr=log, env=buildah.environment)
         try:
@@ -183,12 +191,16 @@ def first(pid: int) -> psutil.Process | None:
     return None
 
 
-def test_a_server_in_the_image_runs_without_root_is_healthy_speaks_and_drains(buildah, container):
-    address = free_address()
+@pytest.mark.parametrize(("user", "group"), [(10001, 10001), (12345, 0)], ids=["own user", "any user of the group 0"])
+def test_a_server_in_the_image_runs_without_root_is_healthy_speaks_and_drains(buildah, image, user, group):
+    container = buildah("from", "--pull-never", image)
+    address, web = free_address(), free_address()
     probe = buildah.command(
         "run",
         "--isolation",
         "chroot",
+        "--user",
+        f"{user}:{group}",
         "--env",
         f"VOXCPM_CLIENT_TARGET={address}",
         container,
@@ -200,20 +212,26 @@ def test_a_server_in_the_image_runs_without_root_is_healthy_speaks_and_drains(bu
     def healthy() -> bool:
         return subprocess.run(probe, capture_output=True, env=buildah.environment).returncode == 0
 
-    with served(buildah, container, address) as process:
+    with served(buildah, container, f"{user}:{group}", address, web) as process:
         wait_until(lambda: not process.is_running() or healthy())
         assert process.is_running(), (buildah.folder / "server.log").read_text()
         tree = [process, *process.children(recursive=True)]
-        assert {one.uids().effective for one in tree} == {10001}
+        assert {one.uids().effective for one in tree} == {user}
         with Client(address, timeout=HANG_SECONDS) as client:
             assert client.say("Hello.").samples.size
+            client.add_reference(tone(), name="Ada")
+        body = json.dumps({"input": "Hello.", "voice": "Ada", "response_format": "wav"}).encode()
+        request = urllib.request.Request(f"http://{web}/v1/audio/speech", body, {"content-type": "application/json"})
+        with urllib.request.urlopen(request, timeout=HANG_SECONDS) as response:
+            assert response.read().startswith(b"RIFF")
         process.send_signal(signal.SIGTERM)
         process.wait(HANG_SECONDS)
     log = (buildah.folder / "server.log").read_text()
     assert "health serving=False" in log and "Traceback" not in log
     root = Path(buildah("mount", container))
-    written = [path for path in root.rglob("*") if not path.is_symlink() and path.lstat().st_uid == 10001]
+    written = [path for path in root.rglob("*") if not path.is_symlink() and path.lstat().st_uid == user]
     outside = [path for path in written if path.relative_to(root).parts[0] not in ("data", "tmp")]
     buildah("umount", container)
     assert outside == [], "a read-only root would refuse these"
-    assert any(path.name == "starts.json" for path in written)
+    kept = buildah("run", "--isolation", "chroot", "--user", f"{user}:{group}", container, "--", "find", "/data")
+    assert {"starts.json", "voices"} <= {Path(path).name for path in kept.split()}

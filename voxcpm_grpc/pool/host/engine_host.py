@@ -44,7 +44,7 @@ FRONT_START_SECONDS = 120.0
 # The event loop of a front sends its heartbeats, and one large call can block it. An engine has a thread for them. A
 # front that is restarted without need costs all its streams; one that is restarted late costs a pause.
 FRONT_SILENCE_SECONDS = 5.0
-LEAVE_SECONDS = 10.0  # from the end of a front's drain to the end of its process
+LEAVE_SECONDS = 20.0  # from the end of a front's drain to the end of its process, with that of its HTTP gateway
 FrontMain = Callable[..., None]
 """The main function of a front, `(addresses, *, restarted)`. A front is restarted if the server was ready before."""
 NAME_LENGTH = 40  # the most that a socket and its folder add to a path

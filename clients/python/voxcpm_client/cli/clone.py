@@ -99,9 +99,9 @@ def clone(
     )
     print_warnings(voice.warnings)
     if voice.reused:
-        click.echo("the server had this recording already; this is the id of its voice", err=True)
-        if name and voice.name != name:  # a preset
-            click.echo(f"the voice keeps its name {escaped(voice.name)}", err=True)
+        others = ", ".join(one.name for one in voice.names[1:])
+        remark = f"; its voice is also named {escaped(others)}" if others else ""
+        click.echo(f"the server had this recording already{remark}", err=True)
     if text is not None and output is not None:
         report = speak_into(output, client, text, {**speech, "voice": voice.id})
         print_report(report, output, as_json=as_json)

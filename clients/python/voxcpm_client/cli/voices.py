@@ -39,7 +39,7 @@ def voices() -> None:
 @as_json_option
 @with_client
 def list_voices(client: Client, kind: VoiceKind | None, label: dict[str, str], model: str, as_json: bool) -> None:
-    """List all voices, the newest first.
+    """List all voices, the newest first, with all names.
 
     The presets of the models come last. Admins see the owner of each voice.
     """
@@ -63,8 +63,7 @@ def list_voices(client: Client, kind: VoiceKind | None, label: dict[str, str], m
 @with_client
 def show(client: Client, id: str, model: str, as_json: bool) -> None:
     """Show all fields of one stored voice or preset."""
-    found = as_dict(client.get_voice(id, model=model))
-    click.echo(json_line(found) if as_json else fields(found))
+    _print(client.get_voice(id, model=model), as_json=as_json)
 
 
 @voices.command()
@@ -73,9 +72,9 @@ def show(client: Client, id: str, model: str, as_json: bool) -> None:
 @model_option
 @with_client
 def rename(client: Client, id: str, name: str, model: str) -> None:
-    """Give a stored voice another name. Its id stays.
+    """Give a stored voice another name. Its id and its other names stay.
 
-    An empty NEW_NAME removes the name.
+    With an id, NEW_NAME replaces the name that was given last. An empty NEW_NAME removes the name.
     """
     renamed = client.update_voice(id, name=name, model=model)
     click.echo(f"{escaped(renamed.id)} is named {escaped(renamed.name) or 'nothing'}", err=True)
@@ -114,9 +113,9 @@ def update(
     lora: str | None,
     as_json: bool,
 ) -> None:
-    """Change the name, labels, time to live or LoRA adapter of a stored voice.
+    """Change a name, its labels, the time to live or the LoRA adapter of a stored voice.
 
-    Its id stays.
+    Its id and its other names stay. With an id, the name and the labels are those given last.
 
     What is not given stays. Prints the voice as it is now.
     """
@@ -126,23 +125,28 @@ def update(
         raise click.UsageError("there is nothing to change; give --name, --label, --clear-labels, --ttl or --lora")
     new_labels = label if label or clear_labels else None
     changed = client.update_voice(id, name=name, labels=new_labels, ttl=ttl, lora=lora, model=model)
-    click.echo(json_line(as_dict(changed)) if as_json else fields(as_dict(changed)))
+    _print(changed, as_json=as_json)
 
 
 @voices.command()
 @click.argument("ids", nargs=-1, required=True, metavar="NAME|ID...")
 @click.option("--missing-ok", is_flag=True, help="Ignore voices that do not exist.")
-@click.option("--cascade", is_flag=True, help="Also delete the members of a hifi voice that no other voice uses.")
+@click.option(
+    "--cascade",
+    is_flag=True,
+    help="Also delete the members of a hifi voice that no other voice uses and that have no name of their own.",
+)
 @model_option
 @with_client
 def delete(client: Client, ids: tuple[str, ...], missing_ok: bool, cascade: bool, model: str) -> None:
     """Delete stored voices by their names or ids.
 
-    A name that several voices have deletes none of them.
+    If a voice has other names, its name deletes this name alone; its id deletes the voice with all names.
     """
     for id in ids:
-        client.delete_voice(id, missing_ok=missing_ok, cascade=cascade, model=model)
-        click.echo(f"deleted {escaped(id)}", err=True)
+        kept = client.delete_voice(id, missing_ok=missing_ok, cascade=cascade, model=model)
+        remark = f"; the voice is still stored as {escaped(', '.join(kept))}" if kept else ""
+        click.echo(f"deleted {escaped(id)}{remark}", err=True)
 
 
 def as_dict(voice: Voice) -> dict[str, Any]:
@@ -152,10 +156,21 @@ def as_dict(voice: Voice) -> dict[str, Any]:
     return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in found.items()}
 
 
+def _print(voice: Voice, *, as_json: bool) -> None:
+    values = as_dict(voice)
+    if as_json:
+        click.echo(json_line(values))
+        return
+    labels = {one.name: ", ".join(f"{key}={value}" for key, value in one.labels.items()) for one in voice.names[1:]}
+    others = [f"{name} ({text})" if text else name for name, text in labels.items()]
+    click.echo(fields(values | {"names": (), "other_names": others}))
+
+
 def _row(voice: Voice, *, several: bool, owned: bool) -> tuple[str, ...]:
     seconds = voice.prompt_seconds or voice.reference_seconds
     expires = voice.expires.strftime("%Y-%m-%d") if voice.expires else "-"
     transcript = textwrap.shorten(voice.transcript, TRANSCRIPT_CHARS, placeholder="...")
     model = (voice.model or "-",) if several else ()
     owner = (voice.principal or "-",) if owned else ()
-    return (voice.id, voice.kind, voice.name or "-", *model, *owner, f"{seconds:.1f}", expires, transcript)
+    names = ", ".join(one.name for one in voice.names) or "-"
+    return (voice.id, voice.kind, names, *model, *owner, f"{seconds:.1f}", expires, transcript)

@@ -45,11 +45,20 @@ class Listing:
         return [wanted[at : at + batch] for at in range(0, len(wanted), batch)]
 
     def offer(self, one: Generation, voice: Voice) -> None:
-        """Add a voice if its principal is to be listed, and its labels and its model match."""
+        """Add a voice if its principal is to be listed, and its model and the labels of one of its names match.
+
+        A stored voice shows that name; a preset has one of its own.
+        """
         if self._fingerprint and voice.fingerprint != self._fingerprint:
             return
-        if self._sees(voice.principal) and self._labels.items() <= voice.labels.items():
-            self._found.append((one, voice))
+        if self._sees(voice.principal):
+            if self._matches(voice.labels):
+                self._found.append((one, voice))
+            elif name := next((other.name for other in voice.other_names if self._matches(other.labels)), ""):
+                self._found.append((one, voice.shown_as(name) if voice.created else voice))
+
+    def _matches(self, labels: Mapping[str, str]) -> bool:
+        return self._labels.items() <= labels.items()
 
     @property
     def full(self) -> bool:

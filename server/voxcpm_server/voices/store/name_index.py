@@ -1,13 +1,14 @@
-"""The index of display names: for each voice with a name, an object in a folder of that name.
+"""The index of display names: for each name of a voice, an object in a folder of that name.
 
 One listing of a folder finds all voices of a name, also those that other servers have just stored. A folder stands for
 all names that differ in the case of letters only; it is named by a digest. The objects only guide the search: the
-record of a voice has its name. An object is written before the record and removed after it, and the sweep repairs what
+record of a voice has its names. An object is written before the record and removed after it, and the sweep repairs what
 a crash or an older server has left.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import difflib
 import hashlib
@@ -43,9 +44,9 @@ class KnownName(NamedTuple):
     principal: str
 
 
-def entry(voice: Voice, generation: str) -> Entry:
-    """The entry of a voice that has a name."""
-    return Entry(_folder(voice.display_name), voice.id, generation)
+def entries(voice: Voice, generation: str) -> list[Entry]:
+    """The entries of a voice, one for each of its names."""
+    return [Entry(_folder(one.name), voice.id, generation) for one in voice.names]
 
 
 def parse(name: str) -> Entry | None:
@@ -60,25 +61,22 @@ class NameIndex:
     def __init__(self, objects: Objects, threads: IoThreads) -> None:
         self._objects = objects
         self._threads = threads
-        self.known: dict[str, KnownName] = {}
+        self.known: dict[str, list[KnownName]] = {}
 
-    async def ids(self, name: str) -> set[str]:
-        """The ids of the voices that may have a name, in any case of its letters."""
+    async def listed(self, name: str) -> list[Entry]:
+        """The entries of a name, in any case of its letters: of voices that have it, or are getting or losing it."""
         found = await self._threads.run(self._objects.names, _folder(name))
-        return {one.id for text in found if (one := parse(text)) is not None}
+        return [one for text in found if (one := parse(text)) is not None]
 
     async def put(self, voice: Voice, generation: str) -> None:
-        """Enter a generation of a voice under its name, if it has one."""
-        if voice.display_name:
-            self.known[voice.id] = KnownName(voice.display_name, voice.principal)
-            await self._threads.run(self._objects.write, str(entry(voice, generation)), MARK)
-        else:
-            self.known.pop(voice.id, None)
+        """Enter a generation of a voice under each of its names."""
+        self.known[voice.id] = _known(voice)
+        names = map(str, entries(voice, generation))
+        await asyncio.gather(*(self._threads.run(self._objects.write, name, MARK) for name in names))
 
     async def remove(self, voice: Voice, generation: str) -> None:
-        """Remove the entry of a generation that has ended."""
-        if voice.display_name:
-            await self._threads.run(self._objects.remove, str(entry(voice, generation)))
+        """Remove the entries of a generation that has ended, or is not written."""
+        await self._threads.run(self._objects.remove, *map(str, entries(voice, generation)))
 
     async def repair(self, there: Collection[str], voices: Iterable[tuple[Generation, Voice]], now: int) -> None:
         """Make the index match the live voices.
@@ -86,13 +84,13 @@ class NameIndex:
         there: names of all objects in the index
         now: in microseconds since the epoch
         """
-        named = {str(entry(voice, one.generation)): (one, voice) for one, voice in voices if voice.display_name}
-        for name in named.keys() - there:
-            one, voice = named[name]
-            await self.put(voice, one.generation)
+        known = {voice.id: (one.generation, voice) for one, voice in voices}
+        named = {str(entry) for generation, voice in known.values() for entry in entries(voice, generation)}
+        for name in named.difference(there):
+            await self._threads.run(self._objects.write, name, MARK)
         stale = [name for name in there if name not in named and _is_abandoned(name, now)]
         await self._threads.run(self._objects.remove, *stale)
-        self.known = {voice.id: KnownName(voice.display_name, voice.principal) for _, voice in named.values()}
+        self.known = {id: _known(voice) for id, (_, voice) in known.items()}
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
@@ -100,6 +98,10 @@ def nearest(name: str, names: Iterable[str]) -> str:
     folded = {known.casefold(): known for known in names}
     near = difflib.get_close_matches(name[:COMPARED_CHARS].casefold(), folded, n=1)
     return folded[near[0]] if near else ""
+
+
+def _known(voice: Voice) -> list[KnownName]:
+    return [KnownName(one.name, voice.principal) for one in voice.names]
 
 
 def _is_abandoned(name: str, now: int) -> bool:
