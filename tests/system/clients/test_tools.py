@@ -94,6 +94,16 @@ def test_the_contract_keeps_to_the_style_of_protos():
     assert run("buf", "lint") == ""
 
 
+def test_only_streams_of_audio_share_the_type_of_their_responses(tmp_path):
+    """buf.yaml ignores two rules for the whole file, because comments at the four RPCs would be in all stubs."""
+    rules = (ROOT / "buf.yaml").read_text("utf-8")
+    (tmp_path / "buf.yaml").write_text(re.sub(r"  ignore_only:.*?(?=\nbreaking)", "", rules, flags=re.DOTALL), "utf-8")
+    (tmp_path / "protos").symlink_to(PROTOS)
+    found = run("buf", "lint", folder=tmp_path, code=100)
+    assert re.findall(r'should be named "(\w+)Response"', found) == ["Generate", "AddPrompt", "AddReference", "AddHifi"]
+    assert all("AudioChunk" in line for line in found.splitlines()), found
+
+
 def test_go_code_is_generated_as_the_documentation_says(tmp_path):
     (commands,) = re.findall(r"### Go\n.*?```\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
     (tmp_path / "protos").symlink_to(PROTOS)
