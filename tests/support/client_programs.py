@@ -122,14 +122,17 @@ def go(folder: Path) -> Variables:
 
 
 def java(folder: Path) -> Variables:
-    """One folder of all archives, because the host may have some of them."""
+    """One folder of all archives, because the host may have some of them, and netty's library for TLS by its name."""
     jars = folder.with_name(f"{folder.name}.jars")
     jars.mkdir()
-    for place in (Path("/usr/share/java"), debian() / "usr/share/java"):
-        for jar in place.glob("*.jar"):
-            (jars / jar.name).unlink(missing_ok=True)
-            (jars / jar.name).symlink_to(jar)
-    return {"JARS": str(jars), "PATH": os.pathsep.join([os.environ["PATH"], unpacked("usr/lib/jvm/*/bin")])}
+    places = (Path("/"), debian())
+    for jar in (jar for place in places for jar in place.glob("usr/share/java/*.jar")):
+        (jars / jar.name).unlink(missing_ok=True)
+        (jars / jar.name).symlink_to(jar)
+    for library in (file for place in places for file in place.glob("usr/lib/*/jni/libnetty-tcnative.so")):
+        shutil.copy(library, jars / "libnetty_tcnative.so")  # Debian's name is one that netty does not look for
+    path = os.pathsep.join([os.environ["PATH"], unpacked("usr/lib/jvm/*/bin")])
+    return {"JARS": str(jars), "JDK_JAVA_OPTIONS": f"-Djava.library.path={jars}", "PATH": path}
 
 
 def ruby(folder: Path) -> Variables:
