@@ -5,7 +5,7 @@ $LOAD_PATH.unshift File.join(__dir__, "gen")
 require "google/rpc/error_details_pb"
 require "voxcpm_grpc/v1/tts_services_pb"
 
-V1 = VoxcpmGrpc::V1 # not `include VoxcpmGrpc::V1`: its message Interrupt would hide Ruby's, which Ctrl-C raises
+V1 = VoxcpmGrpc::V1 # not `include VoxcpmGrpc::V1`: Interrupt is also the exception that Ctrl-C raises
 address, voice = ARGV
 ca, key = ENV.values_at("VOXCPM_CLIENT_CA", "VOXCPM_CLIENT_API_KEY")
 security = ca ? GRPC::Core::ChannelCredentials.new(File.read(ca)) : :this_channel_is_insecure

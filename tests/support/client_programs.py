@@ -63,26 +63,31 @@ class Program:
         self.name, self.folder, self._language = name, folder, LANGUAGES[name]
         own = {key: value for key, value in os.environ.items() if not key.startswith(("VOXCPM_", "PYTHON"))}
         variables = PREPARATIONS[name](folder) if name in PREPARATIONS else {}
-        self._environment, self._place = own | variables, variables.get("PWD", folder)
+        self.environment, self._place = own | variables, variables.get("PWD", folder)
         for command in self._language.build:
-            done = subprocess.run(
-                command, cwd=self._place, env=self._environment, capture_output=True, text=True, timeout=BUILD_SECONDS
-            )
-            assert done.returncode == 0, done.stdout + done.stderr
+            self.tool(*command)
 
-    def with_source(self, source: Path) -> Program:
-        """A copy of this program, beside it, with another source."""
-        folder = self.folder.with_name(f"{self.name}-copy")
+    def with_source(self, source: Path, suffix: str) -> Program:
+        """A copy of this program, with this suffix to the name of its folder, and with another source."""
+        folder = self.folder.with_name(f"{self.name}-{suffix}")
         shutil.copytree(self.folder, folder, symlinks=True)
         shutil.copyfile(source, folder / self._language.source)
         return Program(self.name, folder)
+
+    def tool(self, *command: str | Path) -> str:
+        """The output of a command in the folder of the program, with what it needs to build the program."""
+        done = subprocess.run(
+            command, cwd=self._place, env=self.environment, capture_output=True, text=True, timeout=BUILD_SECONDS
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
 
     def start(self, *arguments: str, out: Path, **variables: str) -> subprocess.Popen[bytes]:
         with out.open("wb") as output:
             return subprocess.Popen(
                 (*self._language.command, *arguments),
                 cwd=self._place,
-                env=self._environment | variables,
+                env=self.environment | variables,
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.PIPE,
@@ -118,7 +123,8 @@ def go(folder: Path) -> Variables:
     place.symlink_to(folder)
     path = os.pathsep.join([str(place.parents[2]), str(debian() / "usr/share/gocode"), "/usr/share/gocode"])
     cache = Path(os.environ["VIRTUAL_ENV"]) / "go-cache"
-    return {"GO111MODULE": "off", "GOPATH": path, "PWD": str(place), "GOCACHE": str(cache), "CGO_ENABLED": "0"}
+    found = {"GO111MODULE": "off", "GOPATH": path, "PWD": str(place), "CGO_ENABLED": "0"}
+    return found | {"GOCACHE": str(cache), "GOFLAGS": "-trimpath"}  # so that the cache serves other folders, too
 
 
 def java(folder: Path) -> Variables:

@@ -63,7 +63,7 @@ def copied(name: str) -> Callable[[Path, Callable[[str], Program]], Run]:
 
     def prepare(folder: Path, build: Callable[[str], Program]) -> Run:
         (source,) = (DIALOGUES / name).iterdir()
-        program = build(name).with_source(source)
+        program = build(name).with_source(source, "dialogue")
 
         def call(*arguments: str) -> str:
             status, said = program.run(*arguments, out=folder / "printed")
