@@ -22,7 +22,8 @@ import voxcpm_grpc.v1.*;
 public final class Speak implements StreamObserver<AudioChunk> {
   @Override
   public void onNext(AudioChunk chunk) {
-    System.out.writeBytes(chunk.getAudio().toByteArray()); // every audio, in order
+    var audio = chunk.getAudio().toByteArray();
+    System.out.write(audio, 0, audio.length); // every audio, in order
   }
 
   @Override

@@ -88,4 +88,4 @@ async def main(address: str, voice: str, audio: BinaryIO, *pieces: str) -> None:
 
 
 with Path(sys.argv[3]).open("wb") as file:
-    asyncio.run(main(*sys.argv[1:3], file, *sys.argv[4:]))
+    asyncio.run(main(sys.argv[1], sys.argv[2], file, *sys.argv[4:]))
