@@ -164,12 +164,12 @@ class _Writer:
 
 
 def markdown(comment: str) -> Sequence[str]:
-    """The paragraphs of a comment, each on one line; a list is one paragraph. Lines for linters are left out."""
+    """The paragraphs of a comment, each on one line; a list is one paragraph."""
     paragraphs: list[str] = []
     joined = False  # whether the next line continues the paragraph
     for line in comment.splitlines():
         text = line.strip()
-        if not text or text.startswith("buf:lint:"):
+        if not text:
             joined = False
         elif text.startswith("* "):
             if paragraphs and paragraphs[-1].startswith("* "):

@@ -99,6 +99,16 @@ def unpack(suite: Suite) -> None:
     for archive in sorted(archives.iterdir()):
         call("dpkg", "dpkg", "-x", archive, suite.folder / "debian")
     shutil.rmtree(archives)
+    keep_links_inside(suite.folder / "debian")
+
+
+def keep_links_inside(folder: Path) -> None:
+    """Let links of unpacked packages to files of each other, such as a JDK's to /etc, lead to the unpacked files."""
+    for link in [path for path in folder.rglob("*") if path.is_symlink() and path.readlink().is_absolute()]:
+        unpacked = folder / link.readlink().relative_to("/")
+        if os.path.lexists(unpacked):
+            link.unlink()
+            link.symlink_to(unpacked)
 
 
 def call(tool: str, *command: str | Path, folder: Path = ROOT) -> str:

@@ -104,8 +104,6 @@ class VoxCPMServiceServicer(object):
         `finish` or has half-closed and all text is spoken, or with finish reason
         IDLE when no message arrived for a while (300 s) and nothing is left to
         speak. Cancelling the RPC stops the generation at the next step.
-        buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
-        buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -122,8 +120,6 @@ class VoxCPMServiceServicer(object):
         commit is spoken with the new voice, until the client half-closes, or until
         no message arrived for a while (300 s). A preview or an audition that fails
         ends the RPC with its error; the voice stays stored.
-        buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
-        buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -132,8 +128,6 @@ class VoxCPMServiceServicer(object):
     def AddReference(self, request_iterator, context):
         """Stores a recording as a reference, whose timbre later speech takes. It
         needs no transcript. The messages follow each other as in AddPrompt.
-        buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
-        buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -142,8 +136,6 @@ class VoxCPMServiceServicer(object):
     def AddHifi(self, request_iterator, context):
         """Stores a hifi voice: one prompt and one reference, each of them stored
         before or uploaded now. Uploaded members are stored as voices, too.
-        buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
-        buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -1,4 +1,4 @@
-"""The program of the documentation for Node, and streams in C++ that are not read. test_programs.py has the others."""
+"""The program of the documentation for Node, and streams in C++ that are not read. Others are in languages."""
 
 from __future__ import annotations
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import io
-import os
 import re
-import shutil
 import subprocess
 import wave
 from collections.abc import Callable, Iterator
@@ -15,6 +13,7 @@ import grpc
 import numpy as np
 import pytest
 import trustme
+from support.client_programs import BUILD_SECONDS, LANGUAGES, SOURCES
 from support.servers import Server, serving
 from support.tolerances import ALONE
 from support.waiting import HANG_SECONDS, wait_until
@@ -25,83 +24,12 @@ from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
 from voxcpm_server.auth.keys import create
 
-ROOT = Path(__file__).parents[3]
-SOURCES = ROOT / "clients"
-PROGRAMS = {
-    "node": ("node", "speak.js"),
-    "cpp": ("./speak",),
-    "grpclib": ("python", "speak.py"),
-    "grpcurl": ("./speak.sh",),
-    "buf": ("./speak.sh",),
-}
-SCREEN = 60  # lines
+SCREEN = 80  # lines
 NO_SUCH_VOICE = {"grpcurl": 64 + 5, "buf": 8 * 5}  # exit statuses; the others end with 1
-SECONDS = 500
 SEED = 7  # of the programs
 RATE = 16000
 
 pytestmark = pytest.mark.timeout(600)  # a C++ program is built
-
-
-@pytest.fixture(scope="session")
-def copies(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folders `clients` and `protos`, as a user copies them."""
-    folder = tmp_path_factory.mktemp("copied")
-    built = shutil.ignore_patterns("node_modules", "gen", "voxcpm_grpc", "python", "speak", "*.o")
-    shutil.copytree(SOURCES, folder / "clients", ignore=built)
-    shutil.copytree(ROOT / "protos", folder / "protos")
-    return folder
-
-
-def environment(name: str) -> dict[str, str]:
-    """Variables with which make finds the packages of the suite; without the packages of this project."""
-    given = {key: value for key, value in os.environ.items() if not key.startswith(("VOXCPM_", "PYTHON"))}
-    if name == "cpp":
-        debian = Path(os.environ["SYSTEM_TEST_DEBIAN"])
-        given["PKG_CONFIG_SYSROOT_DIR"] = str(debian)
-        given["PKG_CONFIG_PATH"] = os.pathsep.join(map(str, debian.glob("usr/lib/*/pkgconfig")))
-    return given
-
-
-class Program:
-    """A program of the folder `clients`, with its stubs made and built as its README says."""
-
-    def __init__(self, name: str, folder: Path) -> None:
-        self.name, self.folder = name, folder / "clients" / name
-        self.environment = environment(name)
-        if (self.folder / "Makefile").exists():
-            # The packages are unpacked, not installed: the linker finds what they need only if it is told to look.
-            flags = {"CXXFLAGS": "-O0 -w", "LDFLAGS": "-Wl,--copy-dt-needed-entries"}
-            done = subprocess.run(
-                ("make", "-C", self.folder),
-                env=self.environment | flags,
-                capture_output=True,
-                text=True,
-                timeout=SECONDS,
-            )
-            assert done.returncode == 0, done.stdout + done.stderr
-
-    def start(self, address: str, voice: str, out: Path, **variables: str) -> subprocess.Popen[bytes]:
-        with out.open("wb") as audio:
-            return subprocess.Popen(
-                (*PROGRAMS[self.name], address, voice),
-                cwd=self.folder,
-                env=self.environment | variables,
-                stdin=subprocess.PIPE,
-                stdout=audio,
-                stderr=subprocess.PIPE,
-            )
-
-    def run(self, address: str, voice: str, text: str, out: Path, **variables: str) -> tuple[int, str]:
-        """The exit status, and what the program wrote to stderr."""
-        with self.start(address, voice, out, **variables) as process:
-            _, said = process.communicate(f"{text}\n".encode(), timeout=HANG_SECONDS)
-        return process.returncode, said.decode()
-
-
-@pytest.fixture(scope="session", params=PROGRAMS)
-def program(request: pytest.FixtureRequest, copies: Path) -> Program:
-    return Program(request.param, copies)
 
 
 def samples(path: Path) -> np.ndarray:
@@ -112,14 +40,15 @@ def samples(path: Path) -> np.ndarray:
 
 
 def test_a_program_fits_a_screen():
-    lengths = {name: len(next((SOURCES / name).glob("speak.*")).read_text("utf-8").splitlines()) for name in PROGRAMS}
+    sources = {name: SOURCES / name / language.source for name, language in LANGUAGES.items()}
+    lengths = {name: len(source.read_text("utf-8").splitlines()) for name, source in sources.items()}
     assert {name: length for name, length in lengths.items() if length > SCREEN} == {}
 
 
 def test_a_program_speaks_as_the_python_client(program, server, call, tmp_path):
     with Client(server.address) as client:
         expected = client.say(call.text + "\n", voice=call.voice, seed=SEED).samples
-    status, said = program.run(server.address, call.voice, call.text, tmp_path / "speech.wav")
+    status, said = program.run(server.address, call.voice, text=call.text, out=tmp_path / "speech.wav")
     assert status == 0, said
     spoken = samples(tmp_path / "speech.wav")
     assert len(spoken) == len(expected) > RATE
@@ -128,7 +57,7 @@ def test_a_program_speaks_as_the_python_client(program, server, call, tmp_path):
 
 def test_text_is_spoken_as_it_arrives_and_the_end_of_the_input_ends_the_stream(program, server, call, tmp_path):
     out = tmp_path / "speech.wav"
-    with program.start(server.address, call.voice, out) as process:
+    with program.start(server.address, call.voice, out=out) as process:
         assert process.stdin is not None
         process.stdin.write(f"{call.text}\n".encode())
         process.stdin.flush()
@@ -141,7 +70,7 @@ def test_text_is_spoken_as_it_arrives_and_the_end_of_the_input_ends_the_stream(p
 
 
 def test_an_error_is_shown_with_its_details(program, server, tmp_path):
-    status, said = program.run(server.address, "nobody", "Hello.", tmp_path / "speech.wav")
+    status, said = program.run(server.address, "nobody", text="Hello.", out=tmp_path / "speech.wav")
     assert status == NO_SUCH_VOICE.get(program.name, 1), said
     assert "there is no voice 'nobody'" in said
     assert "RequestInfo" in said
@@ -168,17 +97,19 @@ def test_a_program_sends_its_key_encrypted(program, guarded, call, tmp_path):
     server, key, ca = guarded
     address = f"localhost:{server.address.rsplit(':', 1)[1]}"
     variables = {"VOXCPM_CLIENT_CA": str(ca), "VOXCPM_CLIENT_API_KEY": key}
-    status, said = program.run(address, call.voice, call.text, tmp_path / "speech.wav", **variables)
+    status, said = program.run(address, call.voice, text=call.text, out=tmp_path / "speech.wav", **variables)
     assert status == 0, said
     assert len(samples(tmp_path / "speech.wav")) > RATE
     del variables["VOXCPM_CLIENT_API_KEY"]
-    status, said = program.run(address, call.voice, call.text, tmp_path / "refused.wav", **variables)
+    status, said = program.run(address, call.voice, text=call.text, out=tmp_path / "refused.wav", **variables)
     assert status != 0
     assert "has no credential" in said
 
 
 def test_types_for_typescript_are_made(copies):
-    done = subprocess.run(("npm", "run", "types"), cwd=copies / "clients/node", capture_output=True, timeout=SECONDS)
+    done = subprocess.run(
+        ("npm", "run", "types"), cwd=copies / "clients/node", capture_output=True, timeout=BUILD_SECONDS
+    )
     assert done.returncode == 0, done.stderr
     made = (copies / "clients/node/types/voxcpm_grpc/v1/AudioChunk.ts").read_text("utf-8")
     assert "'audio': (Buffer);" in made

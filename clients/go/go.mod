@@ -1,0 +1,3 @@
+module example.com/speak
+
+go 1.19
