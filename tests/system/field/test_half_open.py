@@ -94,15 +94,16 @@ def test_more_of_them_than_the_limit_close_the_oldest(site, expected, caplog):
 
 def test_a_client_that_half_closes_gets_all_and_one_that_closes_frees_its_slot(site, expected):
     body = json.dumps(SPEECH).encode()
-    head = f"POST /v1/audio/speech HTTP/1.0\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    sizes = f"Content-Type: application/json\r\nContent-Length: {len(body)}"
+    request = f"POST /v1/audio/speech HTTP/1.0\r\nHost: localhost\r\n{sizes}\r\n\r\n".encode() + body
     with connected(site.host) as connection:
-        connection.sendall(head.encode() + body)
+        connection.sendall(request)
         connection.shutdown(socket.SHUT_WR)
         with connection.makefile("rb") as answer:
             assert len(answer.read().partition(b"\r\n\r\n")[2]) == expected
     before = gone(site.url)
     with connected(site.host) as connection:
-        connection.sendall(head.encode() + body)
+        connection.sendall(request)
     wait_until(lambda: gone(site.url) == before + 1)
 
 
