@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import socket
 import struct
 from collections.abc import Callable
@@ -99,7 +100,9 @@ class HttpConnection(H11Protocol):
         opened = self._socket.get_extra_info("socket")
         if not self._is_serving or opened is None or not half_closed.can_tell(opened):
             return False
-        self._half_closed = self._half_closed or self.loop.create_task(self._cut_off_if_gone(opened.dup()))
+        if self._half_closed is None:
+            connection = socket.socket(fileno=os.dup(opened.fileno()))
+            self._half_closed = self.loop.create_task(self._cut_off_if_gone(connection))
         return True
 
     async def _cut_off_if_gone(self, connection: socket.socket) -> None:
@@ -210,6 +213,8 @@ class HttpConnection(H11Protocol):
 
     def _wait(self) -> None:
         """Start the timer of a connection that waits for a request; stop it for one that serves one, or has ended."""
+        if self._lingering:
+            return
         if self._is_serving or self.transport.is_closing() or self._socket.get_protocol() is not self:
             self._options.waiting.discard(self._socket)
             if self._head is not None:
@@ -231,16 +236,17 @@ class HttpConnection(H11Protocol):
 
         The kernel resets a closed connection at the next byte of its client, who then may lose the answer.
         """
+        if self._socket.is_closing():
+            return
         if self._is_serving and self.cycle.scope["http_version"] == "1.0":
             self._reset()
-            return
-        if self._lingering or self._half_closed or self._is_serving or not self.conn.has_unread:
+        elif self._lingering or self._half_closed or self._is_serving or not self.conn.has_unread:
             self._socket.close()
-            return
-        self._lingering = self.loop.call_later(LINGER_SECONDS, self._socket.abort)
-        self._options.waiting.add(self._socket)
-        self.flow.resume_reading()
-        self._socket.write_eof()
+        else:
+            self._lingering = self.loop.call_later(LINGER_SECONDS, self._socket.abort)
+            self._options.waiting.add(self._socket)
+            self.flow.resume_reading()
+            self._socket.write_eof()
 
     def _reset(self) -> None:
         """Cut off a response that has failed, to a client for whom the end of the connection is the end of the body."""

@@ -121,6 +121,7 @@ def _long_target() -> HttpError:
 def _long_head() -> HttpError:
     return HttpError(
         431,
-        f"the head of the request has more than {MAX_HEAD} bytes; send shorter headers, cookies or keys",
+        f"the head of the request has more than {MAX_HEAD} bytes; send shorter headers and cookies, and a key of "
+        "at most 32768 bytes",
         code="headers_too_large",
     )

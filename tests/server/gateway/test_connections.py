@@ -34,7 +34,7 @@ async def test_http_1_0_gets_a_stream_without_chunks_that_ends_with_the_connecti
 
 
 async def test_http_1_0_gets_whole_bodies_with_their_length(gateway):
-    for request in (b"GET /health HTTP/1.0\r\n\r\n", post("/generate_blocking", {"target_text": "Hi."}, version="1.0")):
+    for request in (head("GET /health HTTP/1.0"), post("/generate_blocking", {"target_text": "Hi."}, version="1.0")):
         async with connected(gateway.address) as connection:
             connection.send(request)
             first, _, body = (await connection.rest()).partition(b"\r\n\r\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import threading
 import urllib.request
@@ -11,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 from support.threaded_gateways import gateway
-from support.waiting import HANG_SECONDS
+from support.waiting import HANG_SECONDS, wait_until
 from websockets.sync.client import connect
 
 COUNT = 500
@@ -28,6 +29,11 @@ STARTS = (
 )
 
 
+def connected(host: str) -> socket.socket:
+    address, _, port = host.partition(":")
+    return socket.create_connection((address, int(port)), HANG_SECONDS)
+
+
 def speech(host: str) -> int:
     """The bytes of the speech of a gateway. Their values differ by rounding when others speak at the same time."""
     request = urllib.request.Request(
@@ -40,11 +46,10 @@ def speech(host: str) -> int:
 @contextmanager
 def half_open(host: str) -> Iterator[list[socket.socket]]:
     """Connections that begin in different ways, and then send nothing."""
-    address, _, port = host.partition(":")
     with ExitStack() as stack:
         opened = []
         for number in range(COUNT):
-            opened.append(stack.enter_context(socket.create_connection((address, int(port)), HANG_SECONDS)))
+            opened.append(stack.enter_context(connected(host)))
             opened[-1].sendall(STARTS[number % len(STARTS)])
         yield opened
 
@@ -85,3 +90,25 @@ def test_more_of_them_than_the_limit_close_the_oldest(site, expected, caplog):
         assert all(map(ended, opened[: COUNT // 2]))
         assert speech(host) == expected
     assert f"more than {COUNT // 2} connections wait without a whole request" in caplog.text
+
+
+def test_a_client_that_half_closes_gets_all_and_one_that_closes_frees_its_slot(site, expected):
+    body = json.dumps(SPEECH).encode()
+    sizes = f"Content-Type: application/json\r\nContent-Length: {len(body)}"
+    request = f"POST /v1/audio/speech HTTP/1.0\r\nHost: localhost\r\n{sizes}\r\n\r\n".encode() + body
+    with connected(site.host) as connection:
+        connection.sendall(request)
+        connection.shutdown(socket.SHUT_WR)
+        with connection.makefile("rb") as answer:
+            assert len(answer.read().partition(b"\r\n\r\n")[2]) == expected
+    before = gone(site.url)
+    with connected(site.host) as connection:
+        connection.sendall(request)
+    wait_until(lambda: gone(site.url) == before + 1)
+
+
+def gone(url: str) -> float:
+    """The number of clients that the gateway has counted as gone."""
+    with urllib.request.urlopen(f"{url}/metrics", timeout=HANG_SECONDS) as page:
+        counted = re.findall(r"^voxcpm_gateway_clients_gone_total\{.*\} (\S+)$", page.read().decode(), re.MULTILINE)
+    return sum(map(float, counted))
