@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import types
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -31,7 +31,7 @@ def without_collector() -> Iterator[None]:
 
 
 @contextmanager
-def no_garbage() -> Iterator[None]:
+def no_garbage(packages: Container[str] = PACKAGES) -> Iterator[None]:
     """Check that a block leaves no object of our packages, of PyAV or of soxr to the garbage collector."""
     with without_collector():
         yield
@@ -42,7 +42,7 @@ def no_garbage() -> Iterator[None]:
         finally:
             gc.set_debug(0)
             gc.garbage.clear()
-    found = {name: count for name, count in names.items() if name.partition(".")[0] in PACKAGES}
+    found = {name: count for name, count in names.items() if name.partition(".")[0] in packages}
     assert not found, f"the garbage collector has to free {found}"
 
 
