@@ -79,6 +79,7 @@ def rpc(*, stream: bool) -> Callable[[Callable[..., Awaitable[Any]]], Callable[.
                 error = Internal()
             except EndedByShutdown as ended:
                 error = _shutdown_error(ended.seconds, after_audio=call.audio_seconds > 0)
+                _release_at_end(ended)
             except VoxCPMError as caught:
                 error = caught
                 _release_at_end(caught)
@@ -121,9 +122,9 @@ async def _abort(call: Call, error: VoxCPMError) -> None:
 
 
 def _release_at_end(error: BaseException) -> None:
-    """Clear the frames of an error, and of those behind it, when the current task ends.
+    """Clear the traceback of an error, and of those behind it, when the current task ends.
 
-    The frames refer to the call, and the call to the error, so that only the garbage collector would free them.
+    Its frames refer to the call, and the call to the error, so that only the garbage collector would free them.
     """
     task = asyncio.current_task()
     assert task is not None
@@ -134,7 +135,7 @@ def _release(error: BaseException | None) -> None:
     while error is not None:
         traceback.clear_frames(error.__traceback__)
         behind = error.__cause__ or error.__context__
-        error.__cause__ = error.__context__ = None
+        error.__traceback__ = error.__cause__ = error.__context__ = None
         error = behind
 
 

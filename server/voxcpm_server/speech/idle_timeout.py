@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable
+from types import TracebackType
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -13,8 +13,8 @@ T = TypeVar("T")
 class IdleTimeout:
     """Expires when all `tasks` of a stream have waited at the same time for `seconds`.
 
-    Each task awaits through `wait` while it has nothing to do. One of them runs inside `async with idle.limit()`, which
-    raises TimeoutError at the expiry.
+    Each task awaits through `wait` while it has nothing to do. One of them runs inside `async with idle`, which raises
+    TimeoutError at the expiry.
     """
 
     def __init__(self, tasks: int, seconds: float) -> None:
@@ -23,14 +23,16 @@ class IdleTimeout:
         self._seconds = seconds
         self._waiting = 0
 
-    @asynccontextmanager
-    async def limit(self) -> AsyncIterator[None]:
-        """The block to which the timeout applies."""
-        try:
-            async with asyncio.timeout(None) as self._timeout:
-                yield
-        finally:
-            self._timeout = None  # which refers to the task, and so to the exception that ended it
+    async def __aenter__(self) -> None:
+        self._timeout = asyncio.timeout(None)
+        await self._timeout.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        assert self._timeout is not None
+        timeout, self._timeout = self._timeout, None  # it refers to the task, and so to the exception that ends it
+        await timeout.__aexit__(kind, error, traceback)
 
     async def wait(self, awaitable: Awaitable[T]) -> T:
         """Await something while the task counts as idle; returns the result."""

@@ -228,7 +228,7 @@ class Session:
 
     async def _read(self, first: GenerateInput | None, messages: AsyncIterator[GenerateInput]) -> None:
         try:
-            async with self._idle.limit():
+            async with self._idle:
                 message = first or await self._next(messages)
                 while message is not None and not isinstance(message, Finish | Idle):
                     await self._handle(message)
