@@ -27,6 +27,8 @@ class LoopThread:
         except BaseException:
             future.cancel()
             raise
+        finally:
+            del future  # its exception refers to this frame
 
     def stop(self) -> None:
         """Cancel the running coroutines and end the thread. Any thread may call this, including this one."""

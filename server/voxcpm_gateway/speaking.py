@@ -6,7 +6,7 @@ import asyncio
 import base64
 import json
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Mapping
 from typing import Any, Literal
 
 from starlette.responses import Response
@@ -130,9 +130,15 @@ async def until_gone(receive: Receive, work: Coroutine[Any, Any, None]) -> bool:
             return True
         return False
     finally:
-        for task in (working, watching):
-            task.cancel()
-        await asyncio.gather(working, watching, return_exceptions=True)
+        await end((working, watching))
+        del working  # whose exception refers to this frame
+
+
+async def end(tasks: Collection[asyncio.Task[Any]]) -> None:
+    """Cancel tasks, and wait until they have ended."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def while_connected(receive: Receive, work: Awaitable[Any]) -> Any:

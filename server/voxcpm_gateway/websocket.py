@@ -25,6 +25,7 @@ from voxcpm_gateway.credentials import caller_client
 from voxcpm_gateway.errors import HttpError, as_http
 from voxcpm_gateway.exchange import Exchange
 from voxcpm_gateway.handshake import no_handshake, refusal
+from voxcpm_gateway.speaking import end
 from voxcpm_gateway.state import GatewayState
 from voxcpm_gateway.websocket_messages import Config, Message
 from voxcpm_grpc.logs import LogLine
@@ -86,6 +87,7 @@ class _Socket:
                 log.exception("websocket id=%s failed", self._exchange.request_id)
             self._exchange.code, self._exchange.status = found.code or "", found.status
             await self._fail(found)
+            del found  # which may refer to this frame
         finally:
             self._metrics.ended(self._exchange)
             self._log()
@@ -120,11 +122,10 @@ class _Socket:
             try:
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
-            for task in done:
-                task.result()
+                await end(tasks)
+                del tasks  # whose exceptions refer to this frame
+            while done:
+                done.pop().result()
 
     # ---- from the caller
 

@@ -31,7 +31,7 @@ class Sender:
         self.questions = 0
         self.parts: deque[str] = deque()
         self._limit = limit
-        self.window = TextWindow(self._ask)
+        self.window = TextWindow()
         self.window.was_read = True
 
     async def _ask(self) -> int:
@@ -42,7 +42,7 @@ class Sender:
         self.parts.append(text)
 
     async def send(self, text: str) -> None:
-        await self.window.send(text, self._put)
+        await self.window.send(text, self._put, self._ask)
 
     @property
     def sent(self) -> int:

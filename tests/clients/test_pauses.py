@@ -63,10 +63,10 @@ async def test_a_pause_opens_a_turn_for_the_flow_control_of_text():
     async def put(text: str) -> None:
         pass
 
-    window = TextWindow(limit)
+    window = TextWindow()
     window.open_turn()
     window.end_turn()
-    await window.send("x" * 300, put)
+    await window.send("x" * 300, put, limit)
     window.handle([pb.SegmentEvent(kind=pb.SEGMENT_EVENT_KIND_STARTED, turn_index=1, input_end=200)])
     assert window.waiting == 100
 

@@ -1,13 +1,15 @@
 """Codec jobs in an engine."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
+from support.cycles import no_garbage
 from support.engines import engine, mixed_requests, run, voice
 
 from voxcpm_grpc.checkpoint import resolve
+from voxcpm_grpc.errors import InvalidRequest
 from voxcpm_grpc.request import Request, Sampling
 
 
@@ -55,3 +57,15 @@ def test_on_a_cpu_a_chunk_of_a_codec_job_takes_no_longer_than_a_step():
                 assert cpu_of(lambda chunks=chunks: next(chunks)) < step
     finally:
         torch.set_num_threads(threads)
+
+
+def test_a_codec_job_that_fails_leaves_nothing_to_the_garbage_collector(monkeypatch):
+    def fails(*_: object, **__: object) -> Iterator[torch.Tensor]:
+        raise InvalidRequest("the recording is wrong")
+        yield
+
+    eng = engine()
+    monkeypatch.setattr(eng.runner.codec, "encode", fails)
+    with no_garbage():
+        eng.encode("enc", np.zeros(16000, np.float32), pad_left=False)
+        assert isinstance(run(eng)["enc"].error, InvalidRequest)

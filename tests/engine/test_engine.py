@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.cycles import no_garbage
 from support.engines import (
     Lagging,
     Outcome,
@@ -20,11 +21,12 @@ from support.engines import (
     finished,
     mixed_requests,
     run,
+    voice,
     watch_launches,
 )
 
 from voxcpm_grpc.engine import runner
-from voxcpm_grpc.errors import Internal, Unavailable
+from voxcpm_grpc.errors import Internal, InvalidRequest, Unavailable
 from voxcpm_grpc.request import Admitted, AudioChunk, Conditioning, Request, Sampling
 
 TOLERANCE = 1e-4
@@ -399,3 +401,25 @@ def test_a_deleted_engine_is_freed_at_once():
         assert not any(part() for part in parts)
     finally:
         gc.enable()
+
+
+def test_requests_leave_nothing_to_the_garbage_collector():
+    eng = engine(slots=2, kv_positions=400)
+
+    def work() -> None:
+        for request in mixed_requests():
+            eng.add(request)
+        eng.encode("enc", np.zeros(16000, np.float32), pad_left=False)
+        eng.decode("dec", voice(3, 9))
+        with pytest.raises(InvalidRequest):
+            eng.add(Request(id="long", text="x" * 5000))
+        outcomes = defaultdict(Outcome)
+        for _ in range(5):
+            collect(outcomes, eng.step())
+        eng.cancel("r0")
+        eng.cancel("dec")
+        run(eng, outcomes=outcomes)
+
+    work()
+    with no_garbage():
+        work()

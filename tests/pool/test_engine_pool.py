@@ -11,6 +11,7 @@ import psutil
 import pytest
 import pytest_asyncio
 import uvloop
+from support.cycles import no_garbage
 from support.fake_engine import MakeFake, refuse_to_start, request
 from support.pools import Launcher, RecordedPool, at_rest, everything, pool_of, steps_reach
 from support.waiting import HANG_SECONDS, NEVER_SECONDS, until
@@ -392,3 +393,29 @@ async def test_an_idle_pool_spreads_requests_that_come_at_once():
         for stream in streams:
             await stream.aclose()
         assert [len(replica.calls) for replica in pool.replicas] == [0, 0, 0]
+
+
+async def test_calls_leave_nothing_to_the_garbage_collector(pool):
+    async def work() -> None:
+        await everything(pool.generate(request("a", 5)))
+        for text in ("refuse", "fail"):
+            with pytest.raises((Exhausted, Internal)):
+                await everything(pool.generate(request("r", 3, text)))
+        with pytest.raises(InvalidRequest):
+            await pool.check(request("a", 3, "refuse"))
+        for close in (EngineCall.aclose, None):
+            stream = pool.generate(request("long", 1000))
+            await anext(stream)
+            if close:
+                await close(stream)
+            del stream
+        reading = asyncio.create_task(everything(pool.generate(request("cancelled", 1000))))
+        await asyncio.sleep(0)
+        reading.cancel()
+        await asyncio.wait([reading])
+        await pool.encode(np.zeros(4000, np.float32), pad_left=True)
+        await at_rest(pool)
+
+    await work()
+    with no_garbage():
+        await work()

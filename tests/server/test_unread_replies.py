@@ -9,7 +9,9 @@ from typing import Any
 
 import grpc
 import pytest
+from support.cycles import without_collector
 from support.made_up_time import run
+from support.rpc_tasks import rpc_tasks
 from support.sessions import IDLE_SECONDS, SlowClient, session
 from support.waiting import HANG_SECONDS, NEVER_SECONDS, until
 
@@ -87,13 +89,7 @@ def test_a_session_ends_when_its_write_fails(fake):
     assert not (pool.running or pool.waiting)
 
 
-def rpc_tasks() -> list[str]:
-    names = [task.get_name() for task in asyncio.all_tasks()]
-    return [name for name in names if name == "rpc_task" or name.startswith("HandleExceptions")]
-
-
 def calls_in_memory() -> int:
-    gc.collect()
     return sum(type(one).__name__ == "_ServicerContext" for one in gc.get_objects())
 
 
@@ -108,19 +104,20 @@ async def speak_without_reading(served: Any) -> Any:
 async def test_a_stream_that_is_not_read_ends_and_frees_everything(serve_front, caplog, monkeypatch):
     monkeypatch.setattr(handler, "STATUS_SECONDS", 0.1)
     caplog.set_level(logging.INFO)
-    before = calls_in_memory()  # of servers of other tests
-    async with serve_front(write_seconds=1.0) as served:
-        await served.generate("First.")  # gRPC keeps the first call of a server in memory until the server stops
-        calls = [await speak_without_reading(served) for _ in range(3)]
-        await served.idle()
-        await until(lambda: not rpc_tasks())
-        assert (await served.generate("Still serving."))[-1].HasField("summary")  # the server forgets the last call
-        await until(lambda: calls_in_memory() <= before)
-        for call in calls:
-            with pytest.raises(grpc.aio.AioRpcError) as raised:
-                async for _ in call:
-                    pass
-            assert raised.value.code() is grpc.StatusCode.CANCELLED
+    with without_collector():
+        before = calls_in_memory()  # of servers of other tests
+        async with serve_front(write_seconds=1.0) as served:
+            await served.generate("First.")  # gRPC keeps the first call of a server in memory until the server stops
+            calls = [await speak_without_reading(served) for _ in range(3)]
+            await served.idle()
+            await until(lambda: not rpc_tasks())
+            assert (await served.generate("Still serving."))[-1].HasField("summary")  # the server forgets the last call
+            await until(lambda: calls_in_memory() <= before)
+            for call in calls:
+                with pytest.raises(grpc.aio.AioRpcError) as raised:
+                    async for _ in call:
+                        pass
+                assert raised.value.code() is grpc.StatusCode.CANCELLED
     assert caplog.text.count("code=ABORTED") == 3
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING], caplog.text
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from voxcpm_grpc.audio import pcm
-from voxcpm_grpc.audio.encoder import Encoded, PcmEncoder
+from voxcpm_grpc.audio.encoder import Encoded
 from voxcpm_grpc.audio.ogg import RATE, OpusPages
 from voxcpm_grpc.errors import FailedPrecondition, Reason
 
@@ -207,19 +207,18 @@ class Flac(BarePackets):
         return opened
 
 
-class G711Encoder(PcmEncoder):
-    """Encodes each sample as a byte. name: FFmpeg's, pcm_mulaw or pcm_alaw."""
+class G711:
+    """Converts each sample to a byte. name: FFmpeg's, pcm_mulaw or pcm_alaw."""
 
     def __init__(self, name: str, rate: int) -> None:
         check()
-        super().__init__(self._bytes)
         self._codec = Codec(name, rate, "s16")
 
     @cached_property
     def _context(self) -> Any:
         return context(self._codec)
 
-    def _bytes(self, samples: np.ndarray) -> bytes:
+    def __call__(self, samples: np.ndarray) -> bytes:
         return b"".join(map(bytes, self._context.encode(frame(samples, self._codec))))
 
 

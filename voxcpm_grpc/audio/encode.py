@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from voxcpm_grpc.audio import pcm, wav
-from voxcpm_grpc.audio.codecs import BarePackets, Codec, Flac, FrameEncoder, G711Encoder, OggOpus
+from voxcpm_grpc.audio.codecs import G711, BarePackets, Codec, Flac, FrameEncoder, OggOpus
 from voxcpm_grpc.audio.effects import Effects, StreamEffects
 from voxcpm_grpc.audio.encoder import Encoded, Encoder, PcmEncoder
 from voxcpm_grpc.audio.formats import AudioFormat, Encoding
@@ -56,8 +56,8 @@ ENCODERS: Mapping[Encoding, Callable[[AudioFormat], Encoder]] = {  # a new encod
     Encoding.PCM_S16LE: lambda format: PcmEncoder(pcm.s16_bytes),
     Encoding.PCM_F32LE: lambda format: PcmEncoder(pcm.f32_bytes),
     Encoding.WAV: lambda format: PcmEncoder(pcm.s16_bytes, wav.header(format.sample_rate)),
-    Encoding.MULAW: lambda format: G711Encoder("pcm_mulaw", format.sample_rate),
-    Encoding.ALAW: lambda format: G711Encoder("pcm_alaw", format.sample_rate),
+    Encoding.MULAW: lambda format: PcmEncoder(G711("pcm_mulaw", format.sample_rate)),
+    Encoding.ALAW: lambda format: PcmEncoder(G711("pcm_alaw", format.sample_rate)),
     Encoding.MP3: _mp3,
     Encoding.OGG_OPUS: _opus,
     Encoding.FLAC: _flac,

@@ -117,6 +117,7 @@ class DecodePool:
                     result.set_result(self._run(job))
                 except BaseException as error:
                     result.set_exception(error)
+                    del found, job, result  # the error refers to this frame
                 return
 
     def _run(self, job: Job) -> Decoded:

@@ -51,7 +51,7 @@ class CodecJobs:
         try:
             result = self._next_chunk(job, wait)
         except VoxCPMError as error:
-            result = error
+            result = error.with_traceback(None)  # which refers to this frame, and so to the memory of the job
         except Exception:
             logger.exception("codec job %s failed", id)
             result = Internal()

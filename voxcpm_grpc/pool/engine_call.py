@@ -87,7 +87,10 @@ class EngineCall(Generic[T]):
                 raise StopAsyncIteration
             case VoxCPMError():
                 self._ended = True
-                raise event
+                try:
+                    raise event
+                finally:
+                    del event  # which refers to this frame
             case Finished() | CodecChunk(last=True):
                 self._ended = True
         return cast(T, event)

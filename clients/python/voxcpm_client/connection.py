@@ -132,7 +132,10 @@ class Connection:
         answered: True if the server had sent a message before
         """
         failure = await self.failure(error, attempts, request_id, answered=answered)
-        await attempts.pause(failure, reached=self.reached)
+        try:
+            await attempts.pause(failure, reached=self.reached)
+        finally:
+            del failure  # which refers to this frame if it was raised
 
     async def failure(
         self, error: grpc.aio.AioRpcError, attempts: Attempts, request_id: str = "", *, answered: bool = False
@@ -165,7 +168,10 @@ class Connection:
             else:
                 self.reached = True
                 return result
-            await self.recover(failed, attempts, request_id)
+            try:
+                await self.recover(failed, attempts, request_id)
+            finally:
+                del failed  # which refers to this frame
 
     async def unary(self, method: str, request: Any, attempts: Attempts, *, stub: Any = None) -> Any:
         """The response of a unary RPC of the speech service, or of the service of another stub."""

@@ -41,20 +41,26 @@ class Attempts:
 
         reached: False if the server has never answered; then retries last UNREACHED_SECONDS at most
         """
-        if isinstance(error, Unavailable):
-            delay = self._backoff * random.uniform(0.5, 1.0) if error.retry_after is None else error.retry_after
-            if error.retry_after is not None and self._left is None and delay <= LONGEST_ESTIMATE:
-                delay = min(delay, POLL_SECONDS)
-        elif isinstance(error, Exhausted) and error.retry_after is not None:
-            delay = error.retry_after
-        else:
-            raise error
-        if not self._allows(delay, reached):
-            raise error
+        delay = self._delay(error)
+        if delay is None or not self._allows(delay, reached):
+            try:
+                raise error
+            finally:
+                del error  # which refers to this frame
         if self._left is not None:
             self._left -= 1
         self._backoff = min(2 * self._backoff, LONGEST_BACKOFF)
         await asyncio.sleep(delay)
+
+    def _delay(self, error: SpeechError) -> float | None:
+        """The seconds to wait after a failure; None if a new attempt would not help."""
+        if isinstance(error, Unavailable):
+            if error.retry_after is None:
+                return self._backoff * random.uniform(0.5, 1.0)
+            if self._left is None and error.retry_after <= LONGEST_ESTIMATE:
+                return min(error.retry_after, POLL_SECONDS)
+            return error.retry_after
+        return error.retry_after if isinstance(error, Exhausted) else None
 
     def _allows(self, delay: float, reached: bool) -> bool:
         now = time.monotonic()

@@ -59,8 +59,8 @@ class AsyncStream:
         self._text = text
         self._timeout = timeout
         self._requests = RequestQueue(pb.GenerateRequest(config=config))
-        by_flush = config.segmentation.mode == pb.SEGMENTATION_MODE_MANUAL  # which this client cannot wait for
-        self._window = TextWindow(_no_limit if by_flush else self._text_limit)
+        self._by_flush = config.segmentation.mode == pb.SEGMENTATION_MODE_MANUAL  # which this client cannot wait for
+        self._window = TextWindow()
         self._window.was_read = text is not None  # the text has a task of its own
         self._attempts: Attempts | None = None
         self._feeder: asyncio.Task[None] | None = None
@@ -102,6 +102,9 @@ class AsyncStream:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        self._feeder = self._reading = None  # their exceptions refer to this stream
+        if self._responses is not None:
+            await self._responses.aclose()  # which refers to the call, and the call to it
 
     def __aiter__(self) -> Self:
         return self
@@ -158,6 +161,7 @@ class AsyncStream:
         finally:
             if reading.done():
                 self._reading = None
+            del reading  # its exception refers to this frame
 
     async def _receive(self) -> pb.AudioChunk | None:
         """The next message, after as many retries as it takes; None at the end."""
@@ -171,9 +175,14 @@ class AsyncStream:
                 if self.summary is not None:  # nothing follows it, whatever a proxy made of the status OK
                     return None
                 failed = await self._status.final(error)
-            if not self._requests.replayable:
-                raise await self._connection.failure(failed, self._attempts, self.request_id, answered=self._answered)
-            await self._connection.recover(failed, self._attempts, self.request_id, answered=self._answered)
+            try:
+                if not self._requests.replayable:
+                    raise await self._connection.failure(
+                        failed, self._attempts, self.request_id, answered=self._answered
+                    )
+                await self._connection.recover(failed, self._attempts, self.request_id, answered=self._answered)
+            finally:
+                del failed  # which refers to this frame
             self._raise_feeder_error()
             self._start_call(self._attempts)
 
@@ -192,11 +201,14 @@ class AsyncStream:
                     if isinstance(piece, Pause):
                         await self._put_pause(piece)
                     else:
-                        await self._window.send(piece, self._put_text)
+                        await self._send(piece)
             await self._requests.close()
         except BaseException:
             self._call.cancel()
             raise
+
+    async def _send(self, text: str) -> None:
+        await self._window.send(text, self._put_text, self._text_limit)
 
     async def _put_text(self, text: str) -> None:
         await self._requests.put(pb.GenerateRequest(text=text))
@@ -206,6 +218,8 @@ class AsyncStream:
         await self._requests.put(pb.GenerateRequest(pause=pb.Pause(milliseconds=round(1000 * pause.seconds))))
 
     async def _text_limit(self) -> int:
+        if self._by_flush:
+            return UNLIMITED
         remaining = self._timeout if self._attempts is None else self._attempts.remaining()
         seconds = LIMIT_SECONDS if remaining is None else min(LIMIT_SECONDS, remaining)
         return await self._connection.text_limit(self._connection.attempts(seconds))
@@ -215,11 +229,10 @@ class AsyncStream:
         if self._feeder is not None and self._feeder.done() and not self._feeder.cancelled():
             error = self._feeder.exception()
             if error is not None:
-                raise error
-
-
-async def _no_limit() -> int:
-    return UNLIMITED
+                try:
+                    raise error
+                finally:
+                    del error  # which refers to this frame
 
 
 class AsyncSession(AsyncStream):
@@ -246,7 +259,7 @@ class AsyncSession(AsyncStream):
         """
         check_string(text, "text")
         for piece in parts(text):
-            await self._window.send(piece, self._put_text)
+            await self._send(piece)
 
     async def flush(self, *, end_turn: bool = False, tag: str = "") -> None:
         """Have all text sent so far spoken now. A chunk with `flushed` follows when all its audio has been sent.

@@ -101,7 +101,10 @@ async def _from_thread(items: Iterable[str | Pause]) -> AsyncIterator[str | Paus
             if isinstance(error, _End):
                 return
             if error is not None:
-                raise error
+                try:
+                    raise error
+                finally:
+                    del error  # which refers to this frame
             yield item
     finally:
         abandoned.set()

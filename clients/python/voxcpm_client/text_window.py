@@ -22,12 +22,9 @@ class TextWindow:
     The server refuses text beyond its limit. Segment events name the text that is spoken: `input_end` counts from the
     start of its turn. The window never counts less than the server, except in text without words: the server drops
     blocks without letters and digits, for which no event comes.
-
-    limit: returns the limit of the server; called once, if the text gets longer than FREE_CHARS
     """
 
-    def __init__(self, limit: Callable[[], Awaitable[int]]) -> None:
-        self._ask = limit
+    def __init__(self) -> None:
         self._limit: int | None = None
         self._blocks: deque[_Block] = deque()
         self._sent = 0  # position in the stream
@@ -46,15 +43,19 @@ class TextWindow:
         """Text that was sent and is not spoken."""
         return sum(block.waiting(self._spoken) for block in self._blocks)
 
-    async def send(self, text: str, put: Callable[[str], Awaitable[None]]) -> None:
+    async def send(
+        self, text: str, put: Callable[[str], Awaitable[None]], ask_limit: Callable[[], Awaitable[int]]
+    ) -> None:
         """Pass `text` to `put` in parts, as room becomes free. An interrupt drops the rest.
+
+        ask_limit: returns the limit of the server; called once, if the text gets longer than FREE_CHARS
 
         Raises Cancelled after `close`, and InvalidArgument if nothing reads the stream, which would never make room.
         """
         interrupts = self._interrupts
         async with self._order:
             while text and interrupts == self._interrupts:
-                cut = _cut(text, await self._room(min(len(text), LEAST_PART), interrupts))
+                cut = _cut(text, await self._room(min(len(text), LEAST_PART), interrupts, ask_limit))
                 part, text = text[:cut], text[cut:]
                 if part:
                     self._add(part)
@@ -96,7 +97,7 @@ class TextWindow:
         self._closed = True
         self._moved.set()
 
-    async def _room(self, least: int, interrupts: int) -> int:
+    async def _room(self, least: int, interrupts: int, ask_limit: Callable[[], Awaitable[int]]) -> int:
         """Characters that may be sent now, at least `least`; 0 after an interrupt."""
         while interrupts == self._interrupts:
             if self._closed:
@@ -105,7 +106,7 @@ class TextWindow:
             if room >= least:
                 return room
             if self._limit is None:
-                self._limit = await self._ask()
+                self._limit = await ask_limit()
             else:
                 await self._wait()
         return 0

@@ -10,7 +10,6 @@ import asyncio
 import gc
 import logging
 import math
-import weakref
 from typing import Any
 
 import grpc
@@ -19,7 +18,6 @@ from voxcpm_grpc.errors import Aborted, Reason
 
 log = logging.getLogger(__name__)
 
-COLLECT_SECONDS = 10.0  # between two collections, each of which may block the event loop for 0.1 s
 STATUS_SECONDS = 10.0  # for the status of a failed RPC; more messages may wait in front of it
 ACKNOWLEDGE_SECONDS = 0.25  # for a peer to take a message and to acknowledge it
 LEAVE_SECONDS = 1.0  # for the task of an RPC whose connection has ended to end, too
@@ -129,31 +127,18 @@ def _reset(task: asyncio.Task[Any]) -> None:
 
     Without such a task the connection has most likely ended, and gRPC ends `task` in a moment.
     """
-    loop = asyncio.get_running_loop()
     watching = [one for one in asyncio.all_tasks() if one is not task and _watches(one, task)]
     if not watching:
-        timer = loop.call_later(LEAVE_SECONDS, _end_unwatched, task)
+        timer = asyncio.get_running_loop().call_later(LEAVE_SECONDS, _end_unwatched, task)
         task.add_done_callback(lambda _: timer.cancel())
         return
     for one in (*watching, task):
         one.cancel()
-    if loop not in _collecting:
-        _collecting.add(loop)
-        loop.call_later(COLLECT_SECONDS, _collect, loop)
 
 
 def _end_unwatched(task: asyncio.Task[Any]) -> None:
     log.warning("a call that its client does not read cannot be reset; it stays until its connection ends")
     task.cancel()
-
-
-_collecting: weakref.WeakSet[asyncio.AbstractEventLoop] = weakref.WeakSet()  # loops with a timer for `_collect`
-
-
-def _collect(loop: asyncio.AbstractEventLoop) -> None:
-    """Free RPCs that were reset: the tracebacks of their exceptions refer to them in cycles."""
-    _collecting.discard(loop)
-    gc.collect()
 
 
 def _watches(one: asyncio.Task[Any], task: asyncio.Task[Any]) -> bool:

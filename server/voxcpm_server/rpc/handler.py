@@ -7,6 +7,7 @@ import functools
 import logging
 import math
 import time
+import traceback
 import unicodedata
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -89,11 +90,14 @@ def rpc(*, stream: bool) -> Callable[[Callable[..., Awaitable[Any]]], Callable[.
                 error = Internal()
             except EndedByShutdown as ended:
                 error = _shutdown_error(ended.seconds, after_audio=call.audio_seconds > 0)
+                _release_at_end(ended)
             except VoxCPMError as caught:
                 error = caught
-            except Exception:
+                _release_at_end(caught)
+            except Exception as fault:
                 log.exception(LogLine("rpc failed", request_id=call.request_id, method=call.method))
                 error = Internal()
+                _release_at_end(fault)
             finally:
                 call.replies.close()
             _end(self.metrics, call, code_of(error) if error else "OK", error)
@@ -121,10 +125,29 @@ async def _abort(call: Call, error: VoxCPMError) -> None:
         if call.replies.header_is_stuck:
             await asyncio.get_running_loop().create_future()  # until the reset
         await call.context.abort(*status_of(error, call.request_id))
-    except grpc.aio.AbortError:
+    except grpc.aio.AbortError as abort:  # which gRPC's state of the RPC refers to
+        _release_at_end(abort)
         raise
     except grpc.aio.BaseError:
         raise asyncio.CancelledError from None  # the connection ended before the status was sent
+
+
+def _release_at_end(error: BaseException) -> None:
+    """Clear the traceback of an error, and of those behind it, when the current task ends.
+
+    Its frames refer to the call, and the call to the error, so that only the garbage collector would free them.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    task.add_done_callback(lambda _: _release(error))
+
+
+def _release(error: BaseException | None) -> None:
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        behind = error.__cause__ or error.__context__
+        error.__traceback__ = error.__cause__ = error.__context__ = None
+        error = behind
 
 
 def _shutdown_error(seconds: float, *, after_audio: bool) -> VoxCPMError:

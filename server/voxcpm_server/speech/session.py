@@ -129,8 +129,10 @@ class Session:
             preparation=preparation or TextPreparation(),
         )
 
+        summary = self.summary  # not the session, which would then refer to itself
+
         def header(delay: int) -> pb.StreamHeader:
-            queue, seed = self.summary.queue or 0.0, config.turn.sampling.seed
+            queue, seed = summary.queue or 0.0, config.turn.sampling.seed
             return replies.header(
                 info, config.output, request_id, delay=delay, seed=seed, voice=voice_name, queue=queue
             )
@@ -206,7 +208,10 @@ class Session:
 
         def done(task: asyncio.Task[None]) -> None:
             self._tasks.discard(task)
-            error = Internal() if task.cancelled() else task.exception()  # reading it keeps asyncio from logging it
+            try:  # reading it keeps asyncio from logging it, and frees the frames of a task that was cancelled
+                error = task.exception()
+            except asyncio.CancelledError:
+                error = Internal()
             if self._outcome.done() or task.cancelling():
                 return
             if error is not None:
@@ -223,7 +228,7 @@ class Session:
 
     async def _read(self, first: GenerateInput | None, messages: AsyncIterator[GenerateInput]) -> None:
         try:
-            async with self._idle.timeout:
+            async with self._idle:
                 message = first or await self._next(messages)
                 while message is not None and not isinstance(message, Finish | Idle):
                     await self._handle(message)
