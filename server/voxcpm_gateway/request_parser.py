@@ -8,6 +8,7 @@ from typing import Any
 import h11
 
 from voxcpm_gateway.errors import HttpError
+from voxcpm_grpc.credentials import MAX_CREDENTIAL_BYTES
 
 MAX_HEAD = 64 << 10  # bytes; room for a key of 32 KiB
 MAX_HEADERS = 128
@@ -122,6 +123,6 @@ def _long_head() -> HttpError:
     return HttpError(
         431,
         f"the head of the request has more than {MAX_HEAD} bytes; send shorter headers and cookies, and a key of "
-        "at most 32768 bytes",
+        f"at most {MAX_CREDENTIAL_BYTES} bytes",
         code="headers_too_large",
     )

@@ -27,7 +27,6 @@ OPTIONS = (
     *CHANNEL_OPTIONS,
     ("grpc.enable_retries", 0),  # the client retries by itself: it knows which calls can be repeated
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2000),
     ("grpc.max_receive_message_length", 64 << 20),
     ("grpc.max_send_message_length", 64 << 20),
