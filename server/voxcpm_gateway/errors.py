@@ -59,6 +59,7 @@ VOICE = "config.conditioning.voice"  # path of the voice in the gRPC request
 MISSING: Mapping[str, str] = {  # other paths, by the reason
     "LORA_NOT_FOUND": "lora",
     "MODEL_NOT_FOUND": "model",
+    "NAME_TAKEN": "display_name",
     "PRESET_NOT_FOUND": VOICE,
     "VOICE_NOT_FOUND": VOICE,
 }

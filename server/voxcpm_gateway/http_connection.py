@@ -10,7 +10,7 @@ import socket
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import h11
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -60,7 +60,8 @@ class HttpConnection(H11Protocol):
     def __init__(self, *, options: ConnectionOptions, **uvicorn: Any) -> None:
         super().__init__(**uvicorn)
         self.conn: RequestParser = RequestParser()
-        self.app, self._app = self._serve, self.app
+        self._app: Any = self.app
+        self.app = self._serve
         self._options = options
         self._socket: asyncio.Transport
         self._head: asyncio.TimerHandle | None = None
@@ -68,6 +69,7 @@ class HttpConnection(H11Protocol):
         self._lingering: asyncio.TimerHandle | None = None
         self._thrown_away = 0
         self._half_closed: asyncio.Task[None] | None = None
+        self._lost = False
 
     @property
     def _is_serving(self) -> bool:
@@ -116,6 +118,16 @@ class HttpConnection(H11Protocol):
                 running.cancel()
         self._options.waiting.discard(self._socket)
         super().connection_lost(exc)
+        self._lost = True
+        self._free()
+
+    def _free(self) -> None:
+        """Drop what refers to this connection, so that its memory is free without the garbage collector."""
+        self.app = self._app
+        cast(_Transport, self.transport).free()
+        self._half_closed = None
+        if not self._is_serving:
+            self.cycle = None  # type: ignore[assignment]
 
     # ---- requests
 
@@ -183,6 +195,9 @@ class HttpConnection(H11Protocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        if self._lost:
+            self._free()
+            return
         if not self._is_serving:
             if self._half_closed:
                 self.transport.close()
@@ -208,6 +223,7 @@ class HttpConnection(H11Protocol):
         protocol.open(self.scope)
         if data := self.conn.trailing_data[0]:
             protocol.data_received(data)
+        self._free()
 
     # ---- limits
 
@@ -287,6 +303,10 @@ class _Transport:
 
     def is_closing(self) -> bool:
         return self._closing or self._transport.is_closing()
+
+    def free(self) -> None:
+        """Drop the function that closes."""
+        self._close = self._transport.close
 
 
 def _keep_alive(opened: socket.socket | None) -> None:

@@ -36,7 +36,7 @@ async def far_server() -> AsyncIterator[str]:
     await server.start()
     network = await asyncio.start_server(pass_on, "127.0.0.1", 0)
     try:
-        yield "127.0.0.1:{}".format(network.sockets[0].getsockname()[1])
+        yield f"127.0.0.1:{network.sockets[0].getsockname()[1]}"
     finally:
         network.close()
         await server.stop(0)
@@ -50,9 +50,9 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 @pytest.mark.parametrize("retry_seconds", [0, HANG_SECONDS])
 async def test_a_connection_may_take_long(retry_seconds):
-    async with far_server() as target:
-        async with AsyncClient(target, timeout=HANG_SECONDS, retry_seconds=retry_seconds) as client:
-            assert (await client.model_info()).model == "far"
+    options = {"timeout": HANG_SECONDS, "retry_seconds": retry_seconds}
+    async with far_server() as target, AsyncClient(target, **options) as client:
+        assert (await client.model_info()).model == "far"
 
 
 async def test_the_blocking_client_waits_as_long():

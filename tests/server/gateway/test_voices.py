@@ -86,7 +86,7 @@ async def test_a_recording_has_many_names_and_a_name_one_recording(named):
     speech = await spoken_by(named, "Ada")
     assert await spoken_by(named, "Eve") == speech
     taken = await store(6, "ada", "signed by C")
-    assert taken.status_code == 409
+    assert (taken.status_code, taken.json()["error"]["param"]) == (409, "name")
     assert "belongs to another recording" in taken.json()["error"]["message"]
     assert await spoken_by(named, "Ada") == speech
     gone = (await named.http.delete("/v1/audio/voices/Eve")).json()

@@ -105,7 +105,7 @@ class VoiceChanges:
         if not found:
             raise no_voice(id)
         hifis = await self._hifis(found) if cascade else []
-        await self._writer.end(found)
+        await self._end(id, found)
         if members := _members(hifis):
             members -= _members(await self._hifis((await self._generations.survey()).voices.values()))
         names = [one.name for hifi in hifis for one in hifi.names]
@@ -133,7 +133,19 @@ class VoiceChanges:
         except Damaged:
             if keep:
                 return
-        await self._writer.end(await self._generations.of(id))
+        await self._end(id, await self._generations.of(id))
+
+    async def _end(self, id: str, found: Sequence[Generation]) -> None:
+        """End a voice of these generations.
+
+        Another server that gave the voice a name meanwhile has ended them itself, in favour of a new one.
+        """
+        await self._writer.end(found)
+        for _ in range(ATTEMPTS):
+            new = live(await self._generations.of(id), self._generations.now())
+            if new is None:
+                return
+            await self._writer.end([new])
 
     async def _hifis(self, voices: Iterable[Generation]) -> list[Voice]:
         """The hifi voices among these."""
