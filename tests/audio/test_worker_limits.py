@@ -76,7 +76,7 @@ async def test_a_worker_opens_no_more_files_and_leaves_no_core_dump(pool):
     limits = limits_of(pid)
     files = re.search(r"Max open files +(\d+) +(\d+)", limits)
     assert files
-    highest = max(int(file.name) for file in Path(f"/proc/{pid}/fd").iterdir())  # perhaps one of this process
+    highest = max(map(int, os.listdir(f"/proc/{pid}/fd")))  # perhaps one of this process
     assert int(files[1]) == int(files[2]) < highest + 64
     assert re.search(r"Max core file size +0 +0", limits)
 
