@@ -6,7 +6,7 @@ import signal
 import pytest
 from hypothesis import HealthCheck, settings
 from support import gpu_workers
-from support.gpu_workers import pytest_xdist_auto_num_workers  # noqa: F401, a hook
+from support.gpu_workers import pytest_runtest_teardown, pytest_xdist_auto_num_workers  # noqa: F401, hooks
 
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(name, "1")

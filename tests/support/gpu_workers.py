@@ -5,14 +5,16 @@ pytest-xdist asks for both with `-n auto --dist loadgroup`, as `make test-gpu` h
 
 from __future__ import annotations
 
+import gc
 import os
+import sys
 from collections.abc import Sequence
 
 import pytest
 
 GIB = 1 << 30
 LARGE_GIB = 40  # of a process with models of the released dimensions, its engines included
-SMALL_GIB = 4  # of any other; 19 were the most that ten of them took together on an H200
+SMALL_GIB = 4  # of any other, in the mean: two or three files take 8 to 12, all others below 3
 GIB_PER_LANE = 64
 LARGE = {"full_size", "full_sizes"}  # fixtures
 SPREAD = (
@@ -37,6 +39,16 @@ def pytest_xdist_auto_num_workers() -> int | None:
     """The number of processes of `-n auto`. None, which leaves it to pytest-xdist, on a host without a GPU."""
     gib = _gib()
     return workers(gib, os.cpu_count() or 1) if gib else None
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Give the memory of a file's tests back, which PyTorch would keep for this process alone."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized() or (nextitem and _file(nextitem) == _file(item)):
+        return
+    gc.collect()
+    torch.cuda.empty_cache()
 
 
 def group(items: Sequence[pytest.Item]) -> None:
