@@ -47,7 +47,11 @@ class Container:
             for name, value in deployment.image_variables().items()
         }
         own = {name: free_address() for name in LISTENING}
-        path = f"{Path(sys.executable).parent}:{os.defpath}"
+        program = folder / "bin" / "voxcpm-grpc"  # the environment of the suite has the package, and not its command
+        program.parent.mkdir()
+        program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m voxcpm_client "$@"\n', "utf-8")
+        program.chmod(0o755)
+        path = f"{program.parent}:{os.defpath}"
         self.variables = named | own | {"PATH": path, "TMPDIR": str(temporary)}
         self.isolated = subprocess.run([*MOUNTED, *CHOSEN, "true"], capture_output=True).returncode == 0
 
