@@ -8,6 +8,8 @@ from collections.abc import Mapping
 # Names without a package are those of voxcpm_grpc.
 RULES: Mapping[str, tuple[str, ...]] = {
     "errors": (),
+    "addresses": (),
+    "proxies": ("addresses",),
     "control_characters": (),
     "v1": (),
     "peekable_queue": (),
@@ -72,10 +74,10 @@ RULES: Mapping[str, tuple[str, ...]] = {
     "pool.ray": ("pool", "worker", "ipc", "logs", "progress", "request", "settings", "errors"),
     "library": ("pool", "loop_thread", "audio", "checkpoint", "request", "settings", "errors"),
     "voxcpm_grpc": ("library", "errors"),
-    "voxcpm_client": ("v1", "loop_thread", "audio", "control_characters", "errors"),
+    "voxcpm_client": ("v1", "loop_thread", "audio", "control_characters", "addresses", "proxies", "errors"),
     "voxcpm_gateway": ("voxcpm_client", "logs", "errors"),
     "voxcpm_server.signals": ("errors",),
-    "voxcpm_server.auth": ("settings", "errors"),
+    "voxcpm_server.auth": ("settings", "addresses", "errors"),
     "voxcpm_server.text": ("ipc", "logs", "errors"),
     "voxcpm_server.wire": (
         "voxcpm_server.text",
@@ -126,6 +128,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
         "v1",
         "pool",
         "logs",
+        "proxies",
         "request",
         "settings",
         "errors",
@@ -311,5 +314,5 @@ LAZY = {
 }
 LAZY_IN_CLIENT = ("voxcpm_gateway", "voxcpm_server", "settings.sources", "checkpoint", "hub")
 NEEDS_PACKAGES = ("figure", "figures", "__main__")  # names of files that need matplotlib, or run a command
-# core_log sets the level of gRPC's log, which is a variable, for the time of an import.
-READ_ENVIRONMENT = ("voxcpm_grpc.settings.sources", "voxcpm_client.core_log")
+# core_log sets the level of gRPC's log, which is a variable, for the time of an import. Proxies are variables only.
+READ_ENVIRONMENT = ("voxcpm_grpc.settings.sources", "voxcpm_grpc.proxies", "voxcpm_client.core_log")

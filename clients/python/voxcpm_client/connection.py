@@ -19,6 +19,7 @@ from voxcpm_client.security import Security, lower_case
 from voxcpm_client.target import parse
 from voxcpm_client.text_window import BLOCK_CHARS, UNLIMITED
 from voxcpm_client.tracing import Metadata, with_trace
+from voxcpm_grpc.proxies import DIRECT, Proxy, proxy_of
 from voxcpm_grpc.v1 import admin_pb2_grpc, tts_pb2_grpc
 from voxcpm_grpc.v1 import tts_pb2 as pb
 
@@ -92,11 +93,19 @@ class Connection:
     @property
     def channel(self) -> Any:
         if self._server.channel is None:
+            options = (*OPTIONS, *(() if self._proxy else DIRECT))
             if self._credentials is None:
-                self._server.channel = grpc.aio.insecure_channel(self.target, OPTIONS)
+                self._server.channel = grpc.aio.insecure_channel(self.target, options)
             else:
-                self._server.channel = grpc.aio.secure_channel(self.target, self._credentials, OPTIONS)
+                self._server.channel = grpc.aio.secure_channel(self.target, self._credentials, options)
         return self._server.channel
+
+    @property
+    def _proxy(self) -> Proxy | None:
+        """The proxy of the environment for this server."""
+        if self._parsed.is_loopback:
+            return None
+        return proxy_of(self._parsed.host, self._parsed.port)
 
     @property
     def stub(self) -> Any:
@@ -133,12 +142,21 @@ class Connection:
         self, error: grpc.aio.AioRpcError, attempts: Attempts, request_id: str = "", *, answered: bool = False
     ) -> SpeechError:
         """The SpeechError for a failed RPC. Raises Unavailable for a wrong configuration that no retry can mend."""
+        proxy = self._proxy
+        concerned = proxy is not None and not (self.reached and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED)
         failure = from_rpc(
-            error, target=self.target, request_id=request_id, timeout=attempts.timeout, answered=answered
+            error,
+            target=self.target,
+            request_id=request_id,
+            timeout=attempts.timeout,
+            answered=answered,
+            advice=proxy.advice(self._parsed.host) if proxy and concerned else "",
         )
         if answered or not _from_network(error):
             self.reached = True
-        elif not self.reached and isinstance(failure, Unavailable) and not attempts.diagnosed:
+        elif self.reached or attempts.diagnosed or (proxy and proxy.used):
+            pass
+        elif isinstance(failure, Unavailable):
             attempts.diagnosed = True
             with suppress(TimeoutError):
                 async with asyncio.timeout(attempts.remaining()):
