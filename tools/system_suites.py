@@ -162,7 +162,7 @@ SUITES = (
         "what clients and hosts of the field do: upgrades, proxies, rebinding, odd bodies, long tokens, forks",
         12,
         extras=("http",),
-        pypi=("openai>=3",),
+        pypi=("openai>=3", "gunicorn>=23"),
         npm=("openai@7",),
         debian=("curl", "nginx", "default-jdk-headless"),
     ),

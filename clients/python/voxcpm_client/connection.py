@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import os
+import weakref
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import grpc
 from google.protobuf.wrappers_pb2 import StringValue
 
+from voxcpm_client import forks
 from voxcpm_client.diagnosis import diagnose
-from voxcpm_client.errors import SpeechError, Unavailable, from_rpc
+from voxcpm_client.errors import SpeechError, Unavailable, UnusableClient, from_rpc
 from voxcpm_client.retry import Attempts
 from voxcpm_client.security import Security, lower_case
 from voxcpm_client.target import parse
@@ -46,10 +49,14 @@ class _Server:
     stub: Any = None
     reached: bool = False
     text_limit: int | None = None
+    streams: weakref.WeakSet[Any] = field(default_factory=weakref.WeakSet[Any])  # those that have started
+    closed: bool = False
+    loop: asyncio.AbstractEventLoop | None = None  # that of the channel
+    process: int = 0
 
 
 class Connection:
-    """A channel that is opened at its first use, in the event loop of that use."""
+    """A channel that is opened at its first use, for the event loop and the process of that use."""
 
     def __init__(
         self,
@@ -86,19 +93,74 @@ class Connection:
         self._server.reached = reached
 
     @property
+    def streams(self) -> weakref.WeakSet[Any]:
+        """The streams that end with the client."""
+        return self._server.streams
+
+    @property
     def metadata(self) -> Metadata:
         """The metadata of a call that starts now."""
         return with_trace(self._metadata)
 
+    def check(self) -> None:
+        """Raise UnusableClient if the client is closed, or belongs to another event loop or process than this one."""
+        if self._server.closed:
+            raise UnusableClient("the client is closed; make another one")
+        forks.check()
+        self._check_loop()
+
+    def _check_loop(self) -> None:
+        if self._server.loop not in (None, asyncio.get_running_loop()):
+            raise UnusableClient(
+                "the client belongs to the event loop of its first call; make an AsyncClient for each event loop, or "
+                "use a Client, which threads can share"
+            )
+
     @property
-    def channel(self) -> Any:
-        if self._server.channel is None:
+    def lost(self) -> bool:
+        """True if the event loop of the channel has ended, or is that of the process from which this one was forked."""
+        loop = self._server.loop
+        return loop is not None and (loop.is_closed() or self._server.process != os.getpid())
+
+    def _open(self) -> _Server:
+        self.check()
+        server = self._server
+        if server.channel is None:
             options = (*OPTIONS, *(() if self._proxy else DIRECT))
             if self._credentials is None:
-                self._server.channel = grpc.aio.insecure_channel(self.target, options)
+                server.channel = grpc.aio.insecure_channel(self.target, options)
             else:
-                self._server.channel = grpc.aio.secure_channel(self.target, self._credentials, options)
-        return self._server.channel
+                server.channel = grpc.aio.secure_channel(self.target, self._credentials, options)
+            forks.register(server.channel)
+            server.stub = tts_pb2_grpc.VoxCPMServiceStub(server.channel)
+            server.loop, server.process = asyncio.get_running_loop(), os.getpid()
+        return server
+
+    @property
+    def channel(self) -> Any:
+        return self._open().channel
+
+    @property
+    def stub(self) -> Any:
+        return self._open().stub
+
+    @property
+    def admin_stub(self) -> Any:
+        return admin_pb2_grpc.VoxCPMAdminServiceStub(self.channel)
+
+    async def close(self) -> None:
+        """Cancel the running calls and close the channel.
+
+        Raises UnusableClient in another event loop than that of the channel, as long as that one exists.
+        """
+        server = self._server
+        if not self.lost:
+            self._check_loop()
+        server.closed = True
+        channel, server.channel, server.stub = server.channel, None, None  # a fork after this finds no gRPC in use
+        if channel is not None and not self.lost:
+            await asyncio.gather(*(stream.release() for stream in server.streams))
+            await channel.close()
 
     @property
     def _proxy(self) -> Proxy | None:
@@ -106,21 +168,6 @@ class Connection:
         if self._parsed.is_loopback:
             return None
         return proxy_of(self._parsed.host, self._parsed.port)
-
-    @property
-    def stub(self) -> Any:
-        if self._server.stub is None:
-            self._server.stub = tts_pb2_grpc.VoxCPMServiceStub(self.channel)
-        return self._server.stub
-
-    @property
-    def admin_stub(self) -> Any:
-        return admin_pb2_grpc.VoxCPMAdminServiceStub(self.channel)
-
-    async def close(self) -> None:
-        """Cancel the running calls and close the channel."""
-        if self._server.channel is not None:
-            await self._server.channel.close()
 
     def attempts(self, timeout: float | None) -> Attempts:
         """The attempts of a call that starts now and may take `timeout` seconds."""
@@ -164,6 +211,12 @@ class Connection:
                         raise Unavailable(fault, request_id=request_id)
         return failure
 
+    def explain_cancellation(self) -> None:
+        """Raise UnusableClient if a call was cancelled because its client was closed, and not by its caller."""
+        task = asyncio.current_task()
+        if self._server.closed and not (task is not None and task.cancelling()):
+            self.check()
+
     async def repeat(
         self, attempt: Callable[[float | None], Awaitable[T]], attempts: Attempts, request_id: str = ""
     ) -> T:
@@ -173,6 +226,9 @@ class Connection:
                 result = await attempt(attempts.remaining())
             except grpc.aio.AioRpcError as error:
                 failed = error
+            except asyncio.CancelledError:
+                self.explain_cancellation()
+                raise
             else:
                 self.reached = True
                 return result

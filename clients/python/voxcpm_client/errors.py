@@ -70,6 +70,11 @@ class FailedPrecondition(SpeechError):
     code = "FAILED_PRECONDITION"
 
 
+class UnusableClient(FailedPrecondition, RuntimeError):
+    """The client cannot be used here: it was closed, or it belongs to another event loop, or this process was forked
+    from one that was using gRPC. The message names the case."""
+
+
 class Unauthenticated(SpeechError):
     """The server needs credentials, or does not accept the ones given."""
 
