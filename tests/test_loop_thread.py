@@ -8,7 +8,7 @@ from voxcpm_grpc.loop_thread import LoopThread
 
 
 def test_a_coroutine_that_ends_while_the_thread_stops_still_returns():
-    thread = LoopThread()
+    thread = LoopThread("test")
     ended: asyncio.Future[str] | None = None
     waiting = threading.Event()
     returned = queue.SimpleQueue[str]()

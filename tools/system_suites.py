@@ -190,7 +190,11 @@ SUITES = (
         "what clients and hosts of the field do: upgrades, proxies, rebinding, odd bodies, long tokens, forks",
         12,
         extras=("http",),
-        pypi=("httptools>=0.6.3", "openai>=3"),  # uvicorn's other parser, which must stay without effect
+        pypi=(
+            "gunicorn>=23",
+            "httptools>=0.6.3",  # uvicorn's other parser, which must stay without effect
+            "openai>=3",
+        ),
         npm=("openai@7",),
         debian=("caddy", "curl", "nginx", "default-jdk-headless"),
     ),

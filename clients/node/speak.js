@@ -22,6 +22,7 @@ const definition = loader.loadSync(["voxcpm_grpc/v1/tts.proto", "google/rpc/erro
 const {VoxCPMService} = grpc.loadPackageDefinition(definition).voxcpm_grpc.v1;
 const credentials = ca ? grpc.credentials.createSsl(fs.readFileSync(ca)) : grpc.credentials.createInsecure();
 const client = new VoxCPMService(address, credentials, {
+  "grpc.enable_http_proxy": /^(localhost|127\.[\d.]+|\[::1\]):/.test(address) ? 0 : 1, // no http_proxy for this host
   "grpc.keepalive_time_ms": 60_000, // notices a server that is gone
   "grpc.max_receive_message_length": 64 << 20, // 4 MiB are too few for long latents
 });

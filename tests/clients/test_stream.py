@@ -338,6 +338,7 @@ def test_a_blocking_client_leaves_no_thread_behind(server):
         assert len(ours()) == before + 1
     assert len(ours()) == before
     forgotten = Client(server.target)
+    forgotten.health()
     del forgotten
     gc.collect()
     wait_until(lambda: len(ours()) == before)

@@ -37,7 +37,7 @@ RIGHT = [
     ("dns://8.8.8.8/localhost:50051", "localhost", 50051, True),
     ("unix:/run/tts.sock", "", 0, True),
     ("unix-abstract:tts", "", 0, True),
-    ("ipv4:127.0.0.1:50051", "", 0, False),
+    ("ipv4:127.0.0.1:50051", "127.0.0.1", 50051, True),
     ("xds:///tts", "", 0, False),
 ]
 

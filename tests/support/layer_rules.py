@@ -8,6 +8,8 @@ from collections.abc import Mapping
 # Names without a package are those of voxcpm_grpc.
 RULES: Mapping[str, tuple[str, ...]] = {
     "errors": (),
+    "addresses": (),
+    "proxies": ("addresses",),
     "control_characters": (),
     "credentials": (),
     "v1": (),
@@ -75,10 +77,19 @@ RULES: Mapping[str, tuple[str, ...]] = {
     "pool.ray": ("pool", "worker", "ipc", "logs", "progress", "request", "settings", "errors"),
     "library": ("pool", "loop_thread", "audio", "checkpoint", "request", "settings", "errors"),
     "voxcpm_grpc": ("library", "errors"),
-    "voxcpm_client": ("v1", "loop_thread", "audio", "control_characters", "credentials", "errors"),
+    "voxcpm_client": (
+        "v1",
+        "loop_thread",
+        "audio",
+        "control_characters",
+        "credentials",
+        "addresses",
+        "proxies",
+        "errors",
+    ),
     "voxcpm_gateway": ("voxcpm_client", "credentials", "logs", "web_names", "errors"),
     "voxcpm_server.signals": ("errors",),
-    "voxcpm_server.auth": ("credentials", "settings", "web_names", "errors"),
+    "voxcpm_server.auth": ("credentials", "settings", "web_names", "addresses", "errors"),
     "voxcpm_server.text": ("ipc", "logs", "errors"),
     "voxcpm_server.wire": (
         "voxcpm_server.text",
@@ -130,6 +141,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
         "pool",
         "credentials",
         "logs",
+        "proxies",
         "request",
         "settings",
         "errors",
@@ -317,5 +329,11 @@ LAZY = {
 }
 LAZY_IN_CLIENT = ("voxcpm_gateway", "voxcpm_server", "settings.sources", "checkpoint", "hub")
 NEEDS_PACKAGES = ("figure", "figures", "__main__")  # names of files that need matplotlib, or run a command
-# core_log sets the level of gRPC's log, which is a variable, for the time of an import.
-READ_ENVIRONMENT = ("voxcpm_grpc.settings.sources", "voxcpm_client.core_log")
+# core_log sets the level of gRPC's log, which is a variable, for the time of an import. Proxies, and gRPC's support of
+# forks, are variables only.
+READ_ENVIRONMENT = (
+    "voxcpm_grpc.settings.sources",
+    "voxcpm_grpc.proxies",
+    "voxcpm_client.core_log",
+    "voxcpm_client.forks",
+)

@@ -38,7 +38,7 @@ class Model:
         settings: Mapping[str, object],
     ) -> Model:
         """Start an engine on each device. See `voxcpm_grpc.load`."""
-        loop = LoopThread()
+        loop = LoopThread("model")
         try:
             loaded = loop.run(
                 AsyncModel.load(model, devices, revision=revision, cache_dir=cache_dir, settings=settings)

@@ -28,6 +28,7 @@ from voxcpm_client.errors import (
     Unauthenticated,
     Unavailable,
     Unimplemented,
+    UnusableClient,
 )
 from voxcpm_client.model_info import ModelInfo, ServedModel
 from voxcpm_client.options import Audition, Prompt, SpeechOptions, TurnOptions, VoiceOptions
@@ -99,6 +100,7 @@ __all__ = [
     "Unauthenticated",
     "Unavailable",
     "Unimplemented",
+    "UnusableClient",
     "Voice",
     "VoiceName",
     "VoiceOptions",

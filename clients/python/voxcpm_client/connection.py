@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import os
+import weakref
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import grpc
 from google.protobuf.wrappers_pb2 import StringValue
 
+from voxcpm_client import forks
 from voxcpm_client.diagnosis import diagnose
-from voxcpm_client.errors import SpeechError, Unavailable, from_rpc
+from voxcpm_client.errors import SpeechError, Unavailable, UnusableClient, from_rpc
 from voxcpm_client.retry import Attempts
 from voxcpm_client.security import Security, checked, lower_case
 from voxcpm_client.target import parse
 from voxcpm_client.text_window import BLOCK_CHARS, UNLIMITED
 from voxcpm_client.tracing import Metadata, with_trace
 from voxcpm_grpc.credentials import CHANNEL_OPTIONS
+from voxcpm_grpc.proxies import DIRECT, Proxy, proxy_of
 from voxcpm_grpc.v1 import admin_pb2_grpc, tts_pb2_grpc
 from voxcpm_grpc.v1 import tts_pb2 as pb
 
@@ -46,10 +50,14 @@ class _Server:
     stub: Any = None
     reached: bool = False
     text_limit: int | None = None
+    streams: weakref.WeakSet[Any] = field(default_factory=weakref.WeakSet[Any])  # those that have started
+    closed: bool = False
+    loop: asyncio.AbstractEventLoop | None = None  # that of the channel
+    process: int = 0
 
 
 class Connection:
-    """A channel that is opened at its first use, in the event loop of that use."""
+    """A channel that is opened at its first use, for the event loop and the process of that use."""
 
     def __init__(
         self,
@@ -89,33 +97,81 @@ class Connection:
         self._server.reached = reached
 
     @property
+    def streams(self) -> weakref.WeakSet[Any]:
+        """The streams that end with the client."""
+        return self._server.streams
+
+    @property
     def metadata(self) -> Metadata:
         """The metadata of a call that starts now."""
         return with_trace(self._metadata)
 
+    def check(self) -> None:
+        """Raise UnusableClient if the client is closed, or belongs to another event loop or process than this one."""
+        if self._server.closed:
+            raise UnusableClient("the client is closed; make another one")
+        forks.check()
+        self._check_loop()
+
+    def _check_loop(self) -> None:
+        if self._server.loop not in (None, asyncio.get_running_loop()):
+            raise UnusableClient(
+                "the client belongs to the event loop of its first call; make an AsyncClient for each event loop, or "
+                "use a Client, which threads can share"
+            )
+
+    @property
+    def lost(self) -> bool:
+        """True if the event loop of the channel has ended, or is that of the process from which this one was forked."""
+        loop = self._server.loop
+        return loop is not None and (loop.is_closed() or self._server.process != os.getpid())
+
+    def _open(self) -> _Server:
+        self.check()
+        server = self._server
+        if server.channel is None:
+            options = (*OPTIONS, *(() if self._proxy else DIRECT))
+            if self._credentials is None:
+                server.channel = grpc.aio.insecure_channel(self.target, options)
+            else:
+                server.channel = grpc.aio.secure_channel(self.target, self._credentials, options)
+            forks.register(server.channel)
+            server.stub = tts_pb2_grpc.VoxCPMServiceStub(server.channel)
+            server.loop, server.process = asyncio.get_running_loop(), os.getpid()
+        return server
+
     @property
     def channel(self) -> Any:
-        if self._server.channel is None:
-            if self._credentials is None:
-                self._server.channel = grpc.aio.insecure_channel(self.target, OPTIONS)
-            else:
-                self._server.channel = grpc.aio.secure_channel(self.target, self._credentials, OPTIONS)
-        return self._server.channel
+        return self._open().channel
 
     @property
     def stub(self) -> Any:
-        if self._server.stub is None:
-            self._server.stub = tts_pb2_grpc.VoxCPMServiceStub(self.channel)
-        return self._server.stub
+        return self._open().stub
 
     @property
     def admin_stub(self) -> Any:
         return admin_pb2_grpc.VoxCPMAdminServiceStub(self.channel)
 
     async def close(self) -> None:
-        """Cancel the running calls and close the channel."""
-        if self._server.channel is not None:
-            await self._server.channel.close()
+        """Cancel the running calls and close the channel.
+
+        Raises UnusableClient in another event loop than that of the channel, as long as that one exists.
+        """
+        server = self._server
+        if not self.lost:
+            self._check_loop()
+        server.closed = True
+        channel, server.channel, server.stub = server.channel, None, None  # a fork after this finds no gRPC in use
+        if channel is not None and not self.lost:
+            await asyncio.gather(*(stream.release() for stream in server.streams))
+            await channel.close()
+
+    @property
+    def _proxy(self) -> Proxy | None:
+        """The proxy of the environment for this server."""
+        if self._parsed.is_loopback:
+            return None
+        return proxy_of(self._parsed.host, self._parsed.port)
 
     def attempts(self, timeout: float | None) -> Attempts:
         """The attempts of a call that starts now and may take `timeout` seconds."""
@@ -140,12 +196,21 @@ class Connection:
         self, error: grpc.aio.AioRpcError, attempts: Attempts, request_id: str = "", *, answered: bool = False
     ) -> SpeechError:
         """The SpeechError for a failed RPC. Raises Unavailable for a wrong configuration that no retry can mend."""
+        proxy = self._proxy
+        concerned = proxy is not None and not (self.reached and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED)
         failure = from_rpc(
-            error, target=self.target, request_id=request_id, timeout=attempts.timeout, answered=answered
+            error,
+            target=self.target,
+            request_id=request_id,
+            timeout=attempts.timeout,
+            answered=answered,
+            advice=proxy.advice(self._parsed.host) if proxy and concerned else "",
         )
         if answered or not _from_network(error):
             self.reached = True
-        elif not self.reached and isinstance(failure, Unavailable) and not attempts.diagnosed:
+        elif self.reached or attempts.diagnosed or (proxy and proxy.used):
+            pass
+        elif isinstance(failure, Unavailable):
             attempts.diagnosed = True
             with suppress(TimeoutError):
                 async with asyncio.timeout(attempts.remaining()):
@@ -154,6 +219,12 @@ class Connection:
                         failure.about_connection = True
                         raise failure
         return failure
+
+    def explain_cancellation(self) -> None:
+        """Raise UnusableClient if a call was cancelled because its client was closed, and not by its caller."""
+        task = asyncio.current_task()
+        if self._server.closed and not (task is not None and task.cancelling()):
+            self.check()
 
     async def repeat(
         self, attempt: Callable[[float | None], Awaitable[T]], attempts: Attempts, request_id: str = ""
@@ -164,6 +235,9 @@ class Connection:
                 result = await attempt(attempts.remaining())
             except grpc.aio.AioRpcError as error:
                 failed = error
+            except asyncio.CancelledError:
+                self.explain_cancellation()
+                raise
             else:
                 self.reached = True
                 return result

@@ -90,6 +90,11 @@ class FailedPrecondition(SpeechError):
     code = "FAILED_PRECONDITION"
 
 
+class UnusableClient(FailedPrecondition, RuntimeError):
+    """The client cannot be used here: it was closed, or it belongs to another event loop, or this process was forked
+    from one that was using gRPC. The message names the case."""
+
+
 class Unauthenticated(SpeechError):
     """The server needs credentials, or does not accept the ones given."""
 
@@ -169,15 +174,23 @@ LOST = (*GOING_AWAY, "Socket closed", "Connection reset", "Broken pipe", "keepal
 
 
 def from_rpc(
-    error: grpc.aio.AioRpcError, *, target: str, request_id: str = "", timeout: float | None, answered: bool = False
+    error: grpc.aio.AioRpcError,
+    *,
+    target: str,
+    request_id: str = "",
+    timeout: float | None,
+    answered: bool = False,
+    advice: str = "",
 ) -> SpeechError:
     """The SpeechError for a failed RPC, with the details of its google.rpc.Status.
 
     answered: True if the server had sent a message before
+    advice: about the way to the server, for calls that did not arrive there
     """
     code = error.code().name
     message = error.details() or code
     field, retry_after, reason, details = "", None, "", {}
+    advice = advice and f"; {advice}"
     trailers = dict(error.trailing_metadata() or ())
     status = _status(trailers.get("grpc-status-details-bin"))
     if code in OVERWRITTEN and status.code in NAMES:
@@ -197,7 +210,7 @@ def from_rpc(
     if (pushback := trailers.get("grpc-retry-pushback-ms")) is not None:
         retry_after = _pushback_seconds(pushback)
     if code == "DEADLINE_EXCEEDED" and timeout is not None:
-        message = f"the call did not end within its timeout of {timeout:g} s; allow more with timeout"
+        message = f"the call did not end within its timeout of {timeout:g} s; allow more with timeout{advice}"
     elif status.details:
         pass
     elif code == Exhausted.code and (refused := _refusal(message)):
@@ -206,7 +219,7 @@ def from_rpc(
         message = f"the connection was cut between client and server, and the server may have ended ({message})"
         code = Unavailable.code
     elif code == "UNAVAILABLE":  # from the network, not from the server
-        message = f"{_network_fault(message, target, answered)} ({message})"
+        message = f"{_network_fault(message, target, answered)} ({message}){advice}"
     raised = KINDS.get(code, SpeechError)(
         message, request_id=request_id, field=field, retry_after=retry_after, reason=reason, details=details
     )

@@ -75,7 +75,11 @@ class AsyncStream:
 
     async def start(self) -> None:
         """Start the call. `async with` and the first chunk do this too."""
-        if self._attempts is None and not self._ended:
+        if self._ended:
+            return
+        self._connection.check()
+        if self._attempts is None:
+            self._connection.streams.add(self)
             self._attempts = self._connection.attempts(self._timeout)
             if self._text is not None:
                 self._feeder = asyncio.create_task(self._feed(self._text))
@@ -94,6 +98,11 @@ class AsyncStream:
     async def aclose(self) -> None:
         """Cancel the call, which frees its slot on the server. Has no effect if the stream has ended."""
         self._ended = True
+        if not self._connection.lost:  # else the call ended with its event loop, or belongs to another process
+            await self.release()
+
+    async def release(self) -> None:
+        """Cancel the call, and free all that belongs to gRPC. The client does this when it is closed."""
         self._window.close()
         if self._call is not None:
             self._call.cancel()
@@ -105,6 +114,7 @@ class AsyncStream:
         self._feeder = self._reading = None  # their exceptions refer to this stream
         if self._responses is not None:
             await self._responses.aclose()  # which refers to the call, and the call to it
+        self._call = self._responses = self._status = None  # each holds the channel
 
     def __aiter__(self) -> Self:
         return self
@@ -154,6 +164,7 @@ class AsyncStream:
             self._raise_feeder_error()
             if self._ended:  # another task has closed the stream
                 return None
+            self._connection.explain_cancellation()
             raise
         except BaseException:
             await self.aclose()
@@ -210,12 +221,16 @@ class AsyncStream:
     async def _send(self, text: str) -> None:
         await self._window.send(text, self._put_text, self._text_limit)
 
+    async def _put(self, message: pb.GenerateRequest) -> None:
+        self._connection.check()
+        await self._requests.put(message)
+
     async def _put_text(self, text: str) -> None:
-        await self._requests.put(pb.GenerateRequest(text=text))
+        await self._put(pb.GenerateRequest(text=text))
 
     async def _put_pause(self, pause: Pause) -> None:
         self._window.open_turn()
-        await self._requests.put(pb.GenerateRequest(pause=pb.Pause(milliseconds=round(1000 * pause.seconds))))
+        await self._put(pb.GenerateRequest(pause=pb.Pause(milliseconds=round(1000 * pause.seconds))))
 
     async def _text_limit(self) -> int:
         if self._by_flush:
@@ -258,6 +273,7 @@ class AsyncSession(AsyncStream):
             text: Any part of the text, of any length. It is split into messages as needed.
         """
         check_string(text, "text")
+        self._connection.check()
         for piece in parts(text):
             await self._send(piece)
 
@@ -270,7 +286,7 @@ class AsyncSession(AsyncStream):
         """
         if end_turn:
             self._window.end_turn()
-        await self._requests.put(pb.GenerateRequest(flush=pb.Flush(end_turn=end_turn, tag=tag)))
+        await self._put(pb.GenerateRequest(flush=pb.Flush(end_turn=end_turn, tag=tag)))
 
     async def interrupt(self, *, tag: str = "", played_samples: int | None = None) -> None:
         """End the turn, and drop all text that is not spoken and all audio that is not sent yet. A chunk with
@@ -283,7 +299,7 @@ class AsyncSession(AsyncStream):
         if played_samples is not None:
             check_position(played_samples, "played_samples")
         self._window.interrupt()
-        await self._requests.put(pb.GenerateRequest(interrupt=pb.Interrupt(tag=tag, played_samples=played_samples)))
+        await self._put(pb.GenerateRequest(interrupt=pb.Interrupt(tag=tag, played_samples=played_samples)))
 
     async def pause(self, seconds: float) -> None:
         """Add silence after all text sent so far, which is spoken first as by a flush. It opens a turn if none is open.
@@ -300,10 +316,11 @@ class AsyncSession(AsyncStream):
             options: See TurnOptions. What is left out has its default, but the seed stays that of the session.
         """
         check_options("set_turn", options, TurnOptions)
-        await self._requests.put(pb.GenerateRequest(turn=turn_config(options)))
+        await self._put(pb.GenerateRequest(turn=turn_config(options)))
 
     async def finish(self) -> None:
         """Send no more text. The stream ends when all of the text has been spoken."""
+        self._connection.check()
         # Without a Finish message: the server could end the call before the half-close arrives, and proxies such as
         # HAProxy 2.6 then reset the stream instead of forwarding the status.
         await self._requests.close()

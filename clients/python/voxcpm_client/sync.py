@@ -18,10 +18,10 @@ from voxcpm_client.options import SpeechOptions, VoiceKind, VoiceOptions
 from voxcpm_client.recordings import Recording
 from voxcpm_client.results import Latents, Speech, Voice
 from voxcpm_client.server_stats import ServerStats
+from voxcpm_client.sync_loop import ClientLoop
 from voxcpm_client.sync_stream import Session, Stream
 from voxcpm_client.text import Text
 from voxcpm_grpc.audio import AudioFormat
-from voxcpm_grpc.loop_thread import LoopThread
 
 
 class Client:
@@ -87,7 +87,7 @@ class Client:
             retry_seconds=retry_seconds,
         )
         self._made_from: Client | None = None
-        self._loop = LoopThread()
+        self._loop = ClientLoop()
         self._stop = weakref.finalize(self, self._loop.stop)
 
     def __enter__(self) -> Self:

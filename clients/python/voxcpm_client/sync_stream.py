@@ -8,7 +8,7 @@ from typing import Self, Unpack
 from voxcpm_client.options import TurnOptions
 from voxcpm_client.results import Chunk, Header, Speech, SpeechWarning, Summary
 from voxcpm_client.stream import AsyncSession, AsyncStream
-from voxcpm_grpc.loop_thread import LoopThread
+from voxcpm_client.sync_loop import ClientLoop
 
 
 class Stream:
@@ -19,7 +19,7 @@ class Stream:
     retries the call.
     """
 
-    def __init__(self, stream: AsyncStream, loop: LoopThread) -> None:
+    def __init__(self, stream: AsyncStream, loop: ClientLoop) -> None:
         self._stream = stream
         self._loop = loop
 
@@ -54,6 +54,8 @@ class Stream:
 
     def close(self) -> None:
         """Cancel the call, which frees its slot on the server. Has no effect if the stream has ended."""
+        if self._loop.stopped:  # the call has ended with its client
+            return
         self._loop.run(self._stream.aclose())
 
     def __iter__(self) -> Self:
@@ -88,7 +90,7 @@ class Session(Stream):
     end of the stream.
     """
 
-    def __init__(self, session: AsyncSession, loop: LoopThread) -> None:
+    def __init__(self, session: AsyncSession, loop: ClientLoop) -> None:
         super().__init__(session, loop)
         self._session = session
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from dataclasses import dataclass
 
 from voxcpm_client.errors import InvalidArgument
+from voxcpm_grpc.addresses import LOCALHOST, ip_address, is_loopback
 
 SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)")
 OPAQUE = ("unix:", "unix-abstract:", "vsock:", "ipv4:", "ipv6:", "xds:", "google-c2p:")  # resolved by gRPC alone
+LITERAL = re.compile(r"ipv[46]:(.*)")  # IP addresses, separated by commas
 DEFAULT_PORT = 50051
-LOCALHOST = "localhost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +25,12 @@ class Target:
     @property
     def is_loopback(self) -> bool:
         """True if data for this address stays on this host."""
-        if not self.host:
+        if self.host:
+            return is_loopback(self.host)
+        listed = LITERAL.fullmatch(self.name)
+        if listed is None:
             return self.name.startswith(("unix:", "unix-abstract:"))
-        if self.host == LOCALHOST or self.host.endswith(f".{LOCALHOST}"):
-            return True
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
+        return all(is_loopback(_literal(address)[0]) for address in listed[1].split(","))
 
 
 def parse(target: str) -> Target:
@@ -43,7 +41,9 @@ def parse(target: str) -> Target:
     if not isinstance(target, str):  # pyright: ignore[reportUnnecessaryIsInstance]: not every caller checks types
         raise TypeError(f"target is {type(target).__name__}; it must be str, HOST:PORT")
     if target.startswith(OPAQUE):
-        return Target(target)
+        literal = LITERAL.fullmatch(target)
+        host, port = _literal(literal[1]) if literal else ("", 0)
+        return Target(target, host, port)
     address = target
     if target.startswith("dns:"):
         address = target.removeprefix("dns:")
@@ -63,6 +63,13 @@ def parse(target: str) -> Target:
     if not (port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16):
         raise _invalid(target, f"the port is {port!r} and must be 1 to 65535, as in {_suggestion(host)}")
     return Target(target, host.strip("[]"), int(port))
+
+
+def _literal(address: str) -> tuple[str, int]:
+    """The host and the port of an IP address with a port; an empty host for anything else."""
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    return (host, int(port)) if ip_address(host) and port.isascii() and port.isdigit() else ("", 0)
 
 
 def _invalid(target: str, remedy: str) -> InvalidArgument:

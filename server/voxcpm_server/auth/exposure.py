@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import ipaddress
-
+from voxcpm_grpc.addresses import is_loopback
 from voxcpm_grpc.settings.schema import Settings
 
 
@@ -49,8 +48,4 @@ def is_local(listen: str) -> bool:
     """True if only programs of this host can reach an address such as 127.0.0.1:50051, [::1]:0 or unix:/run/x."""
     if listen.startswith(("unix:", "unix-abstract:")):
         return True
-    host = listen.rpartition(":")[0].strip("[]")
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    return is_loopback(listen.rpartition(":")[0].strip("[]"))

@@ -10,11 +10,13 @@ import uuid
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import grpc
 
 from voxcpm_grpc import __version__
 from voxcpm_grpc.errors import StartupError, VoxCPMError, code_of
+from voxcpm_grpc.proxies import DIRECT, proxy_of
 from voxcpm_grpc.settings.operation import TracingSettings
 from voxcpm_server.speech.timing import SegmentTiming
 
@@ -62,7 +64,9 @@ class Tracing:
                 "service.instance.id": str(uuid.uuid4()),  # each front is an instance
             }
         ).merge(OTELResourceDetector().detect())  # OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES
-        self._exporter = exporter or OTLPSpanExporter(endpoint=settings.endpoint)
+        self._exporter = exporter or OTLPSpanExporter(
+            endpoint=settings.endpoint, channel_options=_channel_options(settings.endpoint or "")
+        )
         self._provider = TracerProvider(
             ParentBased(TraceIdRatioBased(settings.sample_ratio)), resource, shutdown_on_exit=False
         )
@@ -175,6 +179,12 @@ class RpcTrace:
 
     def _time(self, seconds: float) -> int:
         return int(seconds * NANOSECONDS) + self._offset
+
+
+def _channel_options(endpoint: str) -> Any:
+    """Options of gRPC that keep the proxy of the environment from a collector that is to be reached directly."""
+    collector = urlsplit(endpoint)
+    return () if proxy_of(collector.hostname or "", collector.port or 0) else DIRECT
 
 
 def _record_error(span: Span, code: str, message: str) -> None:

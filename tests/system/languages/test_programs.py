@@ -13,7 +13,8 @@ import grpc
 import numpy as np
 import pytest
 import trustme
-from support.client_programs import BUILD_SECONDS, LANGUAGES, SOURCES
+from support.client_programs import BUILD_SECONDS, LANGUAGES, SOURCES, Program
+from support.connect_proxy import connect_proxy
 from support.servers import Server, serving
 from support.tolerances import ALONE
 from support.waiting import HANG_SECONDS, wait_until
@@ -104,6 +105,15 @@ def test_a_program_sends_its_key_encrypted(program, guarded, call, tmp_path):
     status, said = program.run(address, call.voice, text=call.text, out=tmp_path / "refused.wav", **variables)
     assert status != 0
     assert "has no credential" in said
+
+
+def test_the_program_in_javascript_reaches_this_host_past_a_proxy_of_the_environment(copies, server, call, tmp_path):
+    node = Program("node", copies / "clients" / "node")
+    with connect_proxy() as proxy:
+        proxies = dict.fromkeys(("http_proxy", "https_proxy", "grpc_proxy"), proxy.url)
+        status, said = node.run(server.address, call.voice, text=call.text, out=tmp_path / "speech.wav", **proxies)
+    assert status == 0, said
+    assert not proxy.asked
 
 
 def test_types_for_typescript_are_made(copies):

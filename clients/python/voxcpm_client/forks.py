@@ -1,0 +1,98 @@
+"""Processes that were forked from one that was using gRPC.
+
+The asynchronous API of gRPC has a thread that polls as long as there is a channel. A child that is forked meanwhile has
+no such thread: its calls wait forever, or crash. The clients of such a child therefore refuse to be used.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import time
+import weakref
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from voxcpm_client.errors import UnusableClient
+
+POLLER = "_poll_wrapper"  # in the name of that thread
+SUPPORT = "GRPC_ENABLE_FORK_SUPPORT"
+OFF = ("0", "n", "no", "f", "false")  # values of SUPPORT with which no part of gRPC survives a fork
+CORE_THREADS = ("grpc", "event_engine", "lifeguard")  # beginnings of their names
+CLOSE_SECONDS = 1.0  # in which the threads of closed channels end
+MESSAGE = (
+    "gRPC does not work in this process, because it was forked from one that was using gRPC: close the clients before "
+    "the fork, make the first call after it, or start processes with spawn"
+)
+
+
+class _State:
+    """The gRPC of this process.
+
+    usable: False if this process was forked while gRPC was in use
+    used: True if gRPC is in use, at the begin of a fork
+    opened: True if a channel was ever opened
+    channels: the open ones
+    inherited: those of the parent, whose destructors would wait for the thread that is not there
+    """
+
+    def __init__(self) -> None:
+        self.usable = True
+        self.used = False
+        self.opened = False
+        self.channels: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.inherited: list[Any] = []
+
+
+_state = _State()
+
+
+def register(channel: Any) -> None:
+    """Keep a channel from being destroyed in children, as long as it is open here."""
+    _state.channels.add(channel)
+    _state.opened = True
+
+
+def check() -> None:
+    """Raise UnusableClient in a process in which gRPC does not work, because it was forked."""
+    if not _state.usable:
+        raise UnusableClient(MESSAGE)
+
+
+def _before() -> None:
+    _state.used = _in_use()
+    if not _state.used or _state.channels or not _state.opened:
+        return
+    gc.collect()  # a call that was cancelled keeps its channel until then
+    deadline = time.monotonic() + CLOSE_SECONDS
+    while _state.used and time.monotonic() < deadline:
+        time.sleep(CLOSE_SECONDS / 50)
+        _state.used = _in_use()
+
+
+def _in_use() -> bool:
+    """True if a thread of gRPC runs that a child would miss."""
+    if any(POLLER in thread.name for thread in threading.enumerate()):
+        return True
+    return os.environ.get(SUPPORT, "").lower() in OFF and _core_runs()
+
+
+def _core_runs() -> bool:
+    """True if gRPC's core has threads, as with channels of other libraries. Only Linux tells."""
+    with suppress(OSError):
+        for task in Path("/proc/self/task").iterdir():
+            with suppress(OSError):  # it has ended
+                if (task / "comm").read_text("utf-8").startswith(CORE_THREADS):
+                    return True
+    return False
+
+
+def _in_child() -> None:
+    _state.usable = _state.usable and not _state.used
+    _state.inherited += list(_state.channels)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before, after_in_child=_in_child)
