@@ -123,11 +123,20 @@ async def serve(config: GatewayConfig, opened: socket.socket) -> None:
         await serving
 
 
-async def serve_until_signal(config: GatewayConfig, opened: socket.socket, *signals: signal.Signals) -> None:
-    """As `serve`, until one of the signals arrives. A second one does not wait for requests in progress."""
+async def serve_until_signal(
+    config: GatewayConfig,
+    opened: socket.socket,
+    *signals: signal.Signals,
+    announce: Callable[[], None] = lambda: None,
+) -> None:
+    """As `serve`, until one of the signals arrives. A second one does not wait for requests in progress.
+
+    announce: called once the signals have their effect
+    """
     serving = asyncio.ensure_future(serve(config, opened))
     for number in signals:
         asyncio.get_running_loop().add_signal_handler(number, serving.cancel)
+    announce()
     with contextlib.suppress(asyncio.CancelledError):
         await serving
 
