@@ -121,7 +121,7 @@ def _run_front(
 ) -> None:
     """The main function of a front's process: serve with the host's engines until the host stops this front."""
     set_up(settings.log)
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+    with suppress(asyncio.CancelledError), asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(_serve_front(addresses, restarted, settings, directories, replicas, engine_metrics))
 
 
@@ -134,7 +134,9 @@ async def _serve_front(
     engine_metrics: bool,
 ) -> None:
     async with connected_to_host(addresses) as host:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, host.stopped.set)
+        main = asyncio.current_task()
+        assert main is not None
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, main.cancel)
         try:
             pools = [AttachedPool(host, names) for names in replicas]
             # While a front restarts, the others take its share of the connections.
@@ -148,6 +150,7 @@ async def _serve_front(
                 summarized=engine_metrics and not restarted,
             )
             async with server as running:
+                asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, host.stopped.set)
                 host.send_ready(running.pool.info)
                 await host.stopped.wait()
                 if not host.skip_delay:

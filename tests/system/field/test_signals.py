@@ -24,6 +24,7 @@ FAULTS = re.compile(r" ERROR |Traceback|Exception ignored|never retrieved|never 
     [
         ("the model is loading", (), [signal.SIGINT]),
         ("the model is loading", ("--devices", "cpu:2"), [signal.SIGTERM, signal.SIGTERM]),
+        ("start: the port", ("--fronts", "2"), [signal.SIGINT]),
         ("PyTorch is being imported", (), [signal.SIGTERM]),
         ("listening on", (), [signal.SIGTERM, signal.SIGTERM]),
     ],
