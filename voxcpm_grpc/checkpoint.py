@@ -12,6 +12,7 @@ from typing import cast
 from voxcpm_grpc import other_systems
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.file_digest import digest_file
+from voxcpm_grpc.home import expanded
 from voxcpm_grpc.hub import Listing, Place, fetch, fetch_copy, fetch_file, list_files, read_file, require_space
 from voxcpm_grpc.hub_bars import DOWNLOADING as DOWNLOADING
 
@@ -65,7 +66,7 @@ def resolve(model: str, revision: str | None = None, cache_dir: Path | None = No
     """
     if model == "demo":
         return _local(_bundled_voice(), revision)
-    path = Path.home() / model[2:] if model.startswith("~/") else Path(model)
+    path = expanded(model)
     if model and _is_directory(path):
         return _local(path, revision)
     if _REPOSITORY.fullmatch(model):
@@ -125,7 +126,7 @@ def config_directory(model: str, revision: str | None = None) -> Path:
     if is_repository(model):
         _require_hub(model)
         return fetch_file(model, revision, "config.json").parent
-    path = Path.home() / model[2:] if model.startswith("~/") else Path(model)
+    path = expanded(model)
     if model != "demo" and _is_directory(path):
         return path
     return resolve(model, revision)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from voxcpm_grpc.errors import StartupError
+from voxcpm_grpc.home import home
 
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS}
 
@@ -38,6 +39,8 @@ def remedy_of(error: Exception, model: str, revision: str | None) -> str | None:
     from huggingface_hub import errors
 
     match error:
+        case RuntimeError() if home() is None:
+            return "this user has no home directory: set HF_HOME to a folder for downloads, or the variable HOME"
         case errors.GatedRepoError():
             return (
                 f"{model} is gated: accept its terms on its page, then log in with `hf auth login`, or set HF_TOKEN to "

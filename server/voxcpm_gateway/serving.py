@@ -24,7 +24,7 @@ from voxcpm_gateway.http_connection import ConnectionOptions, HttpConnection
 from voxcpm_gateway.metrics import GatewayMetrics
 from voxcpm_gateway.middleware import ExchangeLog
 from voxcpm_gateway.waiting_connections import WaitingConnections, most_waiting
-from voxcpm_grpc.errors import StartupError
+from voxcpm_grpc.listen_address import ListenAddress, bound, cannot_listen
 
 log = logging.getLogger("voxcpm_gateway")
 
@@ -61,28 +61,19 @@ def listening(listen: str, *, shared: bool = False) -> socket.socket:
 
     shared: other processes may listen on the same port
     """
-    host, _, port = listen.rpartition(":")
-    if not (port.isascii() and port.isdigit() and int(port) < 1 << 16):
-        raise StartupError(f"cannot listen on {listen}; name a host and a port, such as 127.0.0.1:8000")
-    host = host.strip("[]")
+    opened = bound(listen, shared=shared)
     try:
-        found = socket.getaddrinfo(host or None, int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, protocol, _, address = found[0]
-        opened = socket.socket(family, kind, protocol)
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if shared:
-            opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        opened.bind(address)
         opened.listen(BACKLOG)
     except OSError as error:
-        raise StartupError(f"cannot listen on {listen}: {error.strerror or error}") from None
+        opened.close()
+        raise cannot_listen(listen, error) from None
     return opened
 
 
 def address_of(opened: socket.socket) -> str:
     """The address of a socket as HOST:PORT."""
     host, port = opened.getsockname()[:2]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return str(ListenAddress(host, port))
 
 
 def server(config: GatewayConfig) -> Server:
@@ -132,11 +123,20 @@ async def serve(config: GatewayConfig, opened: socket.socket) -> None:
         await serving
 
 
-async def serve_until_signal(config: GatewayConfig, opened: socket.socket, *signals: signal.Signals) -> None:
-    """As `serve`, until one of the signals arrives. A second one does not wait for requests in progress."""
+async def serve_until_signal(
+    config: GatewayConfig,
+    opened: socket.socket,
+    *signals: signal.Signals,
+    announce: Callable[[], None] = lambda: None,
+) -> None:
+    """As `serve`, until one of the signals arrives. A second one does not wait for requests in progress.
+
+    announce: called once the signals have their effect
+    """
     serving = asyncio.ensure_future(serve(config, opened))
     for number in signals:
         asyncio.get_running_loop().add_signal_handler(number, serving.cancel)
+    announce()
     with contextlib.suppress(asyncio.CancelledError):
         await serving
 

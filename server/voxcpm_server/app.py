@@ -14,6 +14,7 @@ from pathlib import Path
 from voxcpm_grpc import progress
 from voxcpm_grpc.audio import DecodePool, codecs
 from voxcpm_grpc.errors import StartupError, VoxCPMError
+from voxcpm_grpc.home import needed_home
 from voxcpm_grpc.ipc.socket_folder import SocketFolder
 from voxcpm_grpc.lexicon import read_lexicon
 from voxcpm_grpc.pool.background import close_all, keep_running
@@ -108,6 +109,7 @@ async def running_server(
     summarized: True if the log shows a summary of the server when it is ready
     """
     served = models(settings)
+    url = settings.voices.url or str(needed_home("set voices.url to a place for voices") / VOICES_FOLDER)
     directories = directories or [directory] * len(served)
     pools = pools or ([] if pool is None else [pool])
     async with AsyncExitStack() as stack:
@@ -169,7 +171,6 @@ async def running_server(
         await asyncio.gather(*(each.start() for each in pools), _started(decoder), asyncio.to_thread(codecs.preload))
         await asyncio.gather(*(each.warm_up() for each in pools))
         progress.report("the voices are loading")
-        url = settings.voices.url or str(Path.home() / VOICES_FOLDER)
         objects = await threads.run(Objects, url, settings.voices.timeout_seconds)
         store = await stack.enter_async_context(VoiceStore(objects, settings.voices, fingerprints(pools)))
         made = Models(

@@ -8,14 +8,15 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from voxcpm_grpc import logs, progress
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.ipc.child_process import Addresses
+from voxcpm_grpc.listen_address import MAX_PORT, ListenAddress, bound, cannot_listen, is_unix, listen_address
 from voxcpm_grpc.pool.host.attached import AttachedPool, connected_to_host, set_up
 from voxcpm_grpc.pool.host.engine_host import EngineHost
 from voxcpm_grpc.request import ModelInfo
@@ -28,8 +29,6 @@ from voxcpm_server.signals import Signals
 from voxcpm_server.start import StartLog
 
 log = logging.getLogger(__name__)
-
-MAX_PORT = 65535
 
 
 def serve(settings: Settings) -> None:
@@ -122,7 +121,7 @@ def _run_front(
 ) -> None:
     """The main function of a front's process: serve with the host's engines until the host stops this front."""
     set_up(settings.log)
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+    with suppress(asyncio.CancelledError), asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(_serve_front(addresses, restarted, settings, directories, replicas, engine_metrics))
 
 
@@ -135,7 +134,9 @@ async def _serve_front(
     engine_metrics: bool,
 ) -> None:
     async with connected_to_host(addresses) as host:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, host.stopped.set)
+        main = asyncio.current_task()
+        assert main is not None
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, main.cancel)
         try:
             pools = [AttachedPool(host, names) for names in replicas]
             # While a front restarts, the others take its share of the connections.
@@ -149,6 +150,7 @@ async def _serve_front(
                 summarized=engine_metrics and not restarted,
             )
             async with server as running:
+                asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, host.stopped.set)
                 host.send_ready(running.pool.info)
                 await host.stopped.wait()
                 if not host.skip_delay:
@@ -164,52 +166,30 @@ def reserved(listen: str, count: int, *, shared: bool) -> Iterator[list[str]]:
 
     The block holds a shared port, so that no other process takes it while a front restarts.
     """
-    host, _, port = listen.rpartition(":")
-    if listen.startswith("unix:") or not port.isdecimal():
+    if is_unix(listen):
         raise StartupError(f"fronts cannot listen on {listen}; name a host and a port, such as 127.0.0.1:50051")
-    first = int(port)
+    try:
+        first = listen_address(listen)
+    except ValueError as error:
+        raise cannot_listen(listen, error) from None
     if not shared:
-        if first + count - 1 > MAX_PORT:
+        if first.port + count - 1 > MAX_PORT:
             raise StartupError(
-                f"{count} fronts need the ports from {first} on and the last port is {MAX_PORT}; listen on a lower one"
+                f"{count} fronts need the ports from {first.port} on and the last port is {MAX_PORT}; "
+                "listen on a lower one"
             )
-        yield [f"{host}:{port}" for port in _free(host, *(first and first + number for number in range(count)))]
+        yield _free(*(replace(first, port=first.port and first.port + number) for number in range(count)))
         return
     if not hasattr(socket, "SO_REUSEPORT"):
         raise StartupError("this system does not let processes share a port; set front_ports to consecutive")
-    with _open_socket(host) as holder:
-        [found] = _free(host, first)
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        _bind(holder, host, found)
-        yield [f"{host}:{found}"] * count
+    [address] = _free(first)
+    with closing(bound(address, shared=True)):
+        yield [address] * count
 
 
-def _free(host: str, *ports: int) -> list[int]:
-    """The ports, with a free one for each 0, after a check that no process listens on them, even to share them."""
+def _free(*addresses: ListenAddress) -> list[str]:
+    """The addresses, with a free port for each 0, after a check that no process listens there, even to share them."""
     with ExitStack() as probes:
-        return [_bind(probes.enter_context(_open_socket(host)), host, port) for port in ports]
-
-
-def _open_socket(host: str) -> socket.socket:
-    opened = socket.socket(_resolved(host, 0)[0])
-    opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # closed connections may linger
-    return opened
-
-
-def _bind(sock: socket.socket, host: str, port: int) -> int:
-    try:
-        sock.bind(_resolved(host, port)[1])
-    except OSError:
-        raise StartupError(
-            f"cannot listen on {host}:{port}: the port is taken, or the address is not this host's"
-        ) from None
-    return sock.getsockname()[1]
-
-
-def _resolved(host: str, port: int) -> tuple[socket.AddressFamily, Any]:
-    try:
-        found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except OSError as error:
-        raise StartupError(f"cannot listen on {host}:{port}: {error.strerror}") from None
-    family, _, _, _, address = found[0]
-    return family, address
+        sockets = [probes.enter_context(closing(bound(str(address)))) for address in addresses]
+        ports = [probe.getsockname()[1] for probe in sockets]
+    return [str(replace(address, port=port)) for address, port in zip(addresses, ports, strict=True)]

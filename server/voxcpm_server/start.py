@@ -13,6 +13,7 @@ from pathlib import Path
 
 from voxcpm_grpc import progress
 from voxcpm_grpc.checkpoint import DOWNLOADING
+from voxcpm_grpc.home import home
 from voxcpm_grpc.progress import Progress
 from voxcpm_grpc.settings.schema import Settings
 
@@ -122,10 +123,8 @@ def _key(settings: Settings) -> str:
 
 
 def _cache_file() -> Path | None:
-    try:
-        return Path.home() / CACHE_FILE
-    except RuntimeError:  # this user has no home
-        return None
+    found = home()
+    return found and found / CACHE_FILE
 
 
 def _read(file: Path | None) -> dict[str, float]:

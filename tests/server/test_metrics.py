@@ -135,13 +135,10 @@ def test_a_port_that_is_taken_is_an_error(tmp_path: Path):
         holder.bind(("127.0.0.1", 0))
         holder.listen()
         listen = f"127.0.0.1:{holder.getsockname()[1]}"
-        with pytest.raises(StartupError, match=r"metrics\.listen"), Metrics().served(listen):
+        with pytest.raises(StartupError, match=r"cannot listen on .*: the port is taken"), Metrics().served(listen):
             pass
 
 
 def test_each_front_has_a_port_of_its_own():
     assert MetricsSettings(listen="0.0.0.0:9464").of_front(2).listen == "0.0.0.0:9466"
     assert MetricsSettings().of_front(2).listen is None
-    for wrong in ("9464", ":9464", "0.0.0.0", "0.0.0.0:x"):
-        with pytest.raises(ValueError, match="an address and a port"):
-            MetricsSettings(listen=wrong)

@@ -76,6 +76,7 @@ class DecodeWorker:
         self._cpu_seconds = cpu_seconds
         self._process: Any = None
         self._pipe: Any = None
+        self._closed = False
 
     @property
     def pid(self) -> int | None:
@@ -95,7 +96,8 @@ class DecodeWorker:
             if self._pipe.poll(STARTUP_SECONDS) and self._pipe.recv_bytes() == b"ready":
                 return
         self.stop()
-        log.error("a decode worker did not start")
+        if not self._closed:
+            log.error("a decode worker did not start")
         raise Internal
 
     def decode(self, job: Job) -> Decoded:
@@ -130,6 +132,11 @@ class DecodeWorker:
         if status is None or status >= 0 or status in OTHERS_SIGNALS:
             return WorkerStopped()
         return BadAudio(f"the audio could not be decoded: it crashes its decoder; {REMEDY}")
+
+    def close(self) -> None:
+        """Kill the process for good: its end is no error."""
+        self._closed = True
+        self.stop()
 
     def stop(self) -> None:
         if self._process is not None:

@@ -99,7 +99,7 @@ class DecodePool:
 
     def _stop(self) -> None:
         for worker in self._workers:
-            worker.stop()
+            worker.close()
 
     def _warm(self) -> None:
         worker = self._idle.get()  # first in, first out, so that as many calls as workers get each of them

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 
+from voxcpm_grpc.home import home
+
 logger = logging.getLogger(__name__)
 
 DELAY_SECONDS = 30.0  # after the start, so that a short one never competes with its own compiler
@@ -27,10 +29,8 @@ class Compilation:
 
 def cache_folder() -> Path | None:
     """The folder for compiled parts, which only its owner can read or write; None for a user without a home."""
-    try:
-        return Path.home() / ".cache" / "voxcpm-grpc" / "compiled"
-    except RuntimeError:
-        return None
+    found = home()
+    return found and found / ".cache" / "voxcpm-grpc" / "compiled"
 
 
 def has_compiler() -> bool:

@@ -55,7 +55,9 @@ class ChildProcess(Channel):
         start_seconds: float,
         stop_seconds: float,
         daemon: bool = True,
+        unwind_seconds: float = 0.0,
     ) -> None:
+        """unwind_seconds: after SIGTERM, for a process that is not ready to end its own children; else it is killed"""
         context = zmq.asyncio.Context()
         heartbeats: zmq.asyncio.Socket = context.socket(zmq.PULL)
         super().__init__(context, asyncio.Event(), heartbeats)
@@ -64,6 +66,7 @@ class ChildProcess(Channel):
         self._start_seconds = start_seconds
         self._stop_seconds = stop_seconds
         self._daemon = daemon
+        self._unwind_seconds = unwind_seconds
         self._stop = Stop()
         self._pid: int | None = None
         self._status: int | None = None
@@ -131,6 +134,11 @@ class ChildProcess(Channel):
             self.post(self._stop)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._stop_seconds):
+                    await self._ended.wait()
+        elif self._unwind_seconds and not self._ready and not self._ended.is_set():
+            process.terminate()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._unwind_seconds):
                     await self._ended.wait()
         if not self._ended.is_set():
             process.kill()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from voxcpm_grpc.settings.operation import OwnPort
-from voxcpm_grpc.settings.types import Seconds
+from voxcpm_grpc.settings.types import Seconds, checked
 from voxcpm_grpc.web_names import allowed_host, allowed_origin
 
 
@@ -52,21 +52,14 @@ class HttpSettings(OwnPort):
     @field_validator("allowed_hosts")
     @classmethod
     def _hosts(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
-        return _checked(hosts, allowed_host)
+        return tuple(checked(allowed_host, host) for host in hosts)
 
     @field_validator("allowed_origins")
     @classmethod
     def _origins(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
-        return _checked(origins, allowed_origin)
+        return tuple(checked(allowed_origin, origin) for origin in origins)
 
     @property
     def aliases(self) -> Mapping[str, str]:
         """The voices by the names of callers."""
         return {name: voice for name, _, voice in (alias.partition("=") for alias in self.voice_aliases)}
-
-
-def _checked(given: tuple[str, ...], check: Callable[[str], str]) -> tuple[str, ...]:
-    try:
-        return tuple(map(check, given))
-    except ValueError as error:
-        raise PydanticCustomError("web_name", "{reason}", {"reason": str(error)}) from None

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from voxcpm_grpc.settings.types import Frozen
+from voxcpm_grpc.listen_address import listen_address
+from voxcpm_grpc.settings.types import Frozen, checked
 
 
 class OwnPort(Frozen):
@@ -20,16 +22,16 @@ class OwnPort(Frozen):
     @field_validator("listen")
     @classmethod
     def _check(cls, listen: str | None) -> str | None:
-        if listen is not None and not (listen.rpartition(":")[0] and listen.rpartition(":")[2].isdecimal()):
-            raise PydanticCustomError("listen", "it must be an address and a port, such as 127.0.0.1:9464")
+        if listen is not None:
+            checked(listen_address, listen)
         return listen
 
     def of_front(self, number: int) -> Self:
         """The settings of a front, counted from 0, of several."""
         if self.listen is None:
             return self
-        host, _, port = self.listen.rpartition(":")
-        return self.model_copy(update={"listen": f"{host}:{int(port) and int(port) + number}"})
+        first = listen_address(self.listen)
+        return self.model_copy(update={"listen": str(replace(first, port=first.port and first.port + number))})
 
 
 class MetricsSettings(OwnPort):

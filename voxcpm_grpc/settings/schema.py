@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from voxcpm_grpc.errors import StartupError
+from voxcpm_grpc.listen_address import check_address_or_socket, unix_path
 from voxcpm_grpc.logs import LogOptions
 from voxcpm_grpc.settings.engine import EngineSettings, RaySettings, SupervisionSettings
 from voxcpm_grpc.settings.http import HttpSettings
@@ -17,10 +19,11 @@ from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.settings.operation import AdminSettings, MetricsSettings, TracingSettings
 from voxcpm_grpc.settings.security import AuthSettings, TlsSettings
 from voxcpm_grpc.settings.text import TextSettings
-from voxcpm_grpc.settings.types import Frozen, Interval, Positive, Seconds
+from voxcpm_grpc.settings.types import Frozen, Interval, Positive, Seconds, checked
 from voxcpm_grpc.settings.voices import VoiceSettings
 
 DEVICES = re.compile(r"auto|cpu(:[1-9]\d*)?|(cuda:)?\d+")
+OCTAL = re.compile(r"0?[0-7]{3}")
 SEPARATOR = ";"  # between several models
 NAMED = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]{0,63})=(?P<path>.*?)(@(?P<devices>[^@/]*))?", re.DOTALL)
 
@@ -30,6 +33,12 @@ def _device(text: str) -> str:
         raise PydanticCustomError(
             "device", "each must be auto, the number of a GPU, cpu, or cpu:N for N engines on the CPU"
         )
+    return text
+
+
+def _mode(text: str) -> str:
+    if not OCTAL.fullmatch(text):
+        raise PydanticCustomError("mode", "it must be permissions in octal, such as '0660' for owner and group")
     return text
 
 
@@ -58,8 +67,15 @@ class Settings(Frozen):
     )
     revision: str | None = Field(default=None, description="branch, tag or commit of the repository")
     cache_dir: Path | None = Field(default=None, description="folder for downloads; default: the cache of Hugging Face")
-    listen: str = Field(
-        default="127.0.0.1:50051", description="address and port to listen on; port 0 picks a free port"
+    listen: Annotated[str, AfterValidator(partial(checked, check_address_or_socket))] = Field(
+        default="127.0.0.1:50051",
+        description="address and port to listen on, such as 0.0.0.0:50051 for all interfaces or [::1]:50051; port 0 "
+        "picks a free port; or a Unix socket, as unix:PATH",
+    )
+    listen_mode: Annotated[str, AfterValidator(_mode)] | None = Field(
+        default=None,
+        description="permissions of the file of a Unix socket, with listen = unix:PATH: 0660 lets its owner and its "
+        "group connect, 0666 all users of the host; default: as the umask says, mostly the owner alone",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="lowest level of log lines that are printed"
@@ -124,6 +140,12 @@ class Settings(Frozen):
     tracing: TracingSettings = Field(default=TracingSettings(), description="traces for OpenTelemetry")
     http: HttpSettings = Field(default=HttpSettings(), description="HTTP gateway beside the server")
     admin: AdminSettings = Field(default=AdminSettings(), description="statistics and LoRA adapters for operators")
+
+    @model_validator(mode="after")
+    def _with_socket(self) -> Settings:
+        if self.listen_mode is not None and unix_path(self.listen) is None:
+            raise PydanticCustomError("listen_mode", "listen_mode needs a Unix socket: listen = unix:PATH")
+        return self
 
     @property
     def log(self) -> LogOptions:

@@ -23,6 +23,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from voxcpm_grpc.errors import StartupError
+from voxcpm_grpc.home import expanded
 from voxcpm_grpc.settings.models import unnamed
 from voxcpm_grpc.settings.schema import NAMED, SEPARATOR, Settings
 
@@ -259,7 +260,7 @@ def _typed(field: FieldInfo, value: Any) -> Any:
     if not value:
         return field.default
     if Path in get_args(field.annotation) and value.startswith("~/"):
-        return Path.home() / value[2:]
+        return expanded(value)
     if get_origin(field.annotation) is tuple:
         return tuple(part.strip() for part in value.split(","))
     if get_origin(field.annotation) is Literal:

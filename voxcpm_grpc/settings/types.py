@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
+Checked = TypeVar("Checked")
 Positive = Annotated[int, Field(gt=0)]
 MAX_SECONDS = 100 * 365 * 86400.0
 """100 years, the largest duration of a setting. A time that far from now is still a valid date in every format."""
@@ -20,6 +23,14 @@ class Frozen(BaseModel):
     """Settings that do not change after the start."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def checked(check: Callable[[str], Checked], text: str) -> Checked:
+    """What `check` makes of a text. Raises an error of the schema with the message of its ValueError."""
+    try:
+        return check(text)
+    except ValueError as error:
+        raise PydanticCustomError("text", "{reason}", {"reason": str(error)}) from None
 
 
 def quota(setting: int | None, default: int) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from voxcpm_grpc.addresses import is_loopback
+from voxcpm_grpc.listen_address import is_unix
 from voxcpm_grpc.settings.schema import Settings
 
 
@@ -46,6 +47,6 @@ def _grpc_exposure(settings: Settings) -> str:
 
 def is_local(listen: str) -> bool:
     """True if only programs of this host can reach an address such as 127.0.0.1:50051, [::1]:0 or unix:/run/x."""
-    if listen.startswith(("unix:", "unix-abstract:")):
+    if is_unix(listen):
         return True
     return is_loopback(listen.rpartition(":")[0].strip("[]"))

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 
 import grpc
 from grpc_channelz.v1 import channelz, channelz_pb2, channelz_pb2_grpc
 
 from voxcpm_grpc.errors import PermissionDenied, VoxCPMError
+from voxcpm_grpc.home import home, needed_home
+from voxcpm_grpc.settings.operation import AdminSettings
 from voxcpm_grpc.settings.schema import Settings
 from voxcpm_grpc.v1 import admin_pb2 as pb
 from voxcpm_grpc.v1 import admin_pb2_grpc
@@ -123,9 +126,8 @@ class AdminServer:
 
     def __init__(self, settings: Settings, server: RpcServer, authenticator: Authenticator) -> None:
         """Raises StartupError if a source of adapters is not valid."""
-        cache = settings.admin.lora_cache or Path.home() / LORA_CACHE
         self.stats = ServerStatistics(server)
-        self.loras = LoraRegistry(LoraSources(settings.admin.lora_sources, cache))
+        self.loras = LoraRegistry(LoraSources(settings.admin.lora_sources, _lora_cache(settings.admin)))
         self._listen = settings.admin.listen or ""
         self._tls = settings.tls
         self._service = AdminService(self.stats, self.loras, authenticator, settings)
@@ -148,3 +150,12 @@ class AdminServer:
         self._service.stop()
         self._reflections.end(STOP_SECONDS)
         await self._server.stop(STOP_SECONDS)
+
+
+def _lora_cache(settings: AdminSettings) -> Path:
+    """The folder of downloaded adapters, which nothing uses without sources. Raises StartupError."""
+    if settings.lora_cache is not None:
+        return settings.lora_cache
+    if settings.lora_sources:
+        return needed_home("set admin.lora_cache to a folder for adapters") / LORA_CACHE
+    return (home() or Path(gettempdir())) / LORA_CACHE

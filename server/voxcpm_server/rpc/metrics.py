@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from voxcpm_grpc.errors import StartupError
+from voxcpm_grpc.listen_address import cannot_listen, listen_address
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.request import ModelInfo
 
@@ -184,15 +186,13 @@ class Metrics:
         """Serve the page /metrics inside the block, from a thread. Returns its address. Raises StartupError."""
         import prometheus_client as prometheus
 
-        host, _, port = listen.rpartition(":")
         try:
-            server, thread = prometheus.start_http_server(int(port), host.strip("[]"), registry=self.registry)
-        except (OSError, OverflowError):
-            raise StartupError(
-                f"metrics.listen is {listen}: the port is taken, or the address is not this host's"
-            ) from None
+            address = listen_address(listen)
+            server, thread = prometheus.start_http_server(address.port, address.host, registry=self.registry)
+        except (OSError, ValueError) as error:
+            raise cannot_listen(listen, error) from None
         try:
-            yield f"{host}:{server.server_port}"
+            yield str(replace(address, port=server.server_port))
         finally:
             server.shutdown()
             server.server_close()

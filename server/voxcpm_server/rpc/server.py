@@ -6,11 +6,13 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 
 import grpc
 
 from voxcpm_grpc.credentials import CHANNEL_OPTIONS
 from voxcpm_grpc.errors import Reason, StartupError, Unavailable
+from voxcpm_grpc.listen_address import bound, check_unix, is_unix, listen_address, unix_path
 from voxcpm_grpc.settings.schema import Settings
 from voxcpm_grpc.v1 import tts_pb2_grpc
 from voxcpm_server.rpc import tls
@@ -87,7 +89,10 @@ class RpcServer:
         """
         if local is not None:
             bind(self._server, local, None)
-        address = bind(self._server, self._settings.listen, tls.credentials(self._settings.tls))
+        credentials, shared = tls.credentials(self._settings.tls), self._settings.fronts_share_port
+        address = bind(self._server, self._settings.listen, credentials, shared=shared)
+        if (path := unix_path(address)) is not None and self._settings.listen_mode is not None:
+            path.chmod(int(self._settings.listen_mode, 8))
         await self._server.start()
         return address
 
@@ -203,12 +208,19 @@ def _milliseconds(seconds: float) -> int:
     return min(round(1000 * seconds), MAX_MILLISECONDS)
 
 
-def bind(server: grpc.aio.Server, listen: str, credentials: grpc.ServerCredentials | None) -> str:
-    """Bind a server to an address, and return it with the real port. Raises StartupError."""
+def bind(
+    server: grpc.aio.Server, listen: str, credentials: grpc.ServerCredentials | None, *, shared: bool = False
+) -> str:
+    """Bind a server to an address, and return it with the real port. Raises StartupError.
+
+    shared: other processes of this server may have the same port
+    """
+    if is_unix(listen):
+        check_unix(listen)
+    else:
+        bound(listen, shared=shared).close()  # gRPC does not say why it fails
     try:
         port = server.add_secure_port(listen, credentials) if credentials else server.add_insecure_port(listen)
     except RuntimeError:
-        port = 0
-    if not port:
-        raise StartupError(f"cannot listen on {listen}: the port is taken, or the address is not this host's")
-    return listen if listen.startswith("unix:") else f"{listen.rpartition(':')[0]}:{port}"
+        raise StartupError(f"cannot listen on {listen}: gRPC cannot open the address; use another one") from None
+    return listen if is_unix(listen) else str(replace(listen_address(listen), port=port))

@@ -83,7 +83,7 @@ def test_the_command_refuses_a_host_and_an_origin_that_are_none(option, value, r
 def test_the_command_refuses_an_address_that_it_cannot_use():
     result = CliRunner().invoke(main, ["gateway", "--listen", "nowhere"])
     assert result.exit_code == 1
-    assert "cannot listen on nowhere; name a host and a port" in result.output
+    assert "cannot listen on nowhere: it has no port" in result.output
     result = CliRunner().invoke(main, ["gateway", "--listen", "127.0.0.1:0", "--target", "http://x"])
     assert result.exit_code == 1
     assert "leave out http://" in result.output

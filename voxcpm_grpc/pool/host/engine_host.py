@@ -44,6 +44,7 @@ FRONT_START_SECONDS = 120.0
 # The event loop of a front sends its heartbeats, and one large call can block it. An engine has a thread for them. A
 # front that is restarted without need costs all its streams; one that is restarted late costs a pause.
 FRONT_SILENCE_SECONDS = 5.0
+UNWIND_SECONDS = 5.0  # of a front that starts, until it has ended its children
 LEAVE_SECONDS = 20.0  # from the end of a front's drain to the end of its process, with that of its HTTP gateway
 FrontMain = Callable[..., None]
 """The main function of a front, `(addresses, *, restarted)`. A front is restarted if the server was ready before."""
@@ -181,6 +182,7 @@ class FrontProcess(ChildProcess):
             start_seconds=START_SECONDS + FRONT_START_SECONDS,  # the engines may start at the same time
             stop_seconds=drain_seconds + LEAVE_SECONDS,
             daemon=False,  # it has children
+            unwind_seconds=UNWIND_SECONDS,  # children that were being spawned would report that it has gone
         )
         self.id = f"{next(self._numbers)}"
         self._host = host

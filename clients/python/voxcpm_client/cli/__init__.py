@@ -6,7 +6,9 @@ another attempt continues, 130 stopped by Ctrl-C.
 
 from __future__ import annotations
 
+import errno
 import logging
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -23,6 +25,7 @@ from voxcpm_client.cli.memory import memory
 from voxcpm_client.cli.models import models
 from voxcpm_client.cli.say import say
 from voxcpm_client.cli.serve import serve
+from voxcpm_client.cli.standard_streams import hold_closed
 from voxcpm_client.cli.top import top
 from voxcpm_client.cli.voices import voices
 from voxcpm_client.errors import SpeechError
@@ -37,6 +40,15 @@ logging.getLogger("voxcpm_client").addHandler(logging.NullHandler())  # the comm
 class Program(click.Group):
     """The group of all commands. It turns errors into messages and exit codes."""
 
+    def main(self, *args: Any, **extra: Any) -> Any:
+        hold_closed()
+        try:
+            return super().main(*args, **extra)
+        except OSError as error:  # of an output for help or for an error, such as a full disk
+            with suppress(OSError):
+                click.echo(f"Error: {_described(error)}", err=True)
+            raise SystemExit(1) from None
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
@@ -47,8 +59,13 @@ class Program(click.Group):
         except BrokenPipeError:  # the program that reads the output has ended; click exits without a message
             raise
         except OSError as error:
-            message = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-            raise click.ClickException(message) from None
+            raise click.ClickException(_described(error)) from None
+
+
+def _described(error: OSError) -> str:
+    if error.errno == errno.ENOSPC and not error.filename:
+        return "the output cannot be written: no space is left on its device"
+    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
 
 
 @click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import signal
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import click
@@ -127,7 +128,8 @@ def gateway(
     try:
         loops = asyncio.Runner(loop_factory=serving.loop_factory())
         with contextlib.closing(serving.listening(listen)) as opened, loops as runner:
-            click.echo(f"listening on http://{serving.address_of(opened)} target={made.server.target}")
-            runner.run(serving.serve_until_signal(made, opened, signal.SIGTERM, signal.SIGINT))
+            line = f"listening on http://{serving.address_of(opened)} target={made.server.target}"
+            until = partial(serving.serve_until_signal, announce=partial(click.echo, line))
+            runner.run(until(made, opened, signal.SIGTERM, signal.SIGINT))
     except StartupError as error:
         raise click.ClickException(str(error)) from None

@@ -38,6 +38,8 @@ class Output:
     encoding: Encoding = Encoding.PCM_S16LE
 
     def __post_init__(self) -> None:
+        if self.stdout and sys.stdout is None:
+            raise click.ClickException("stdout is closed; write a file with --out FILE.wav, or open stdout")
         if self.stdout and sys.stdout.isatty():
             raise click.UsageError(
                 "audio is binary and stdout is a terminal; write a file with --out FILE.wav, or pipe it to a player: "

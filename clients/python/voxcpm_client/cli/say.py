@@ -73,6 +73,8 @@ def _source(text: str | None, file: Path | None) -> str | Iterator[str]:
         if text is not None:
             raise click.UsageError("give either TEXT or --file, not both")
         return _read_file(file)
+    if text in (None, "-") and sys.stdin is None:
+        raise click.ClickException("there is no text: stdin is closed; give TEXT, --file FILE, or open stdin")
     if text is None and sys.stdin.isatty():
         raise click.UsageError("there is no text: give TEXT, --file FILE, or text on stdin (use - to type it)")
     return _read_stdin() if text in (None, "-") else str(text)

@@ -54,9 +54,10 @@ def top(client: Client, interval: float, once: bool) -> None:
         from voxcpm_client.cli.top_view import page
     except ImportError:
         raise click.ClickException(REMEDY) from None
-    if not once and not sys.stdout.isatty():
+    terminal = sys.stdout is not None and sys.stdout.isatty()
+    if not once and not terminal:
         raise click.UsageError("stdout is not a terminal; use --once")
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else PLAIN_WIDTH)
+    console = Console(highlight=False, width=None if terminal else PLAIN_WIDTH)
     target = str(click.get_current_context().params["target"])
     history = deque([_read(client)], maxlen=KEPT)
     if once:
