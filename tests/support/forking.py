@@ -27,7 +27,7 @@ class Before:
 
     def __init__(self, target: str, state: str) -> None:
         self.client: Any = None
-        self.loop = asyncio.new_event_loop()
+        self.loop: Any = asyncio.new_event_loop() if state.startswith("async") else None
         self.held: Any = None
         if state in ("made", "used", "closed", "stream closed"):
             self.client = Client(target, timeout=TIMEOUT)
@@ -94,8 +94,8 @@ def fork(target: str, after: str, before: Before) -> int:
     in_main = threading.current_thread() is threading.main_thread()
     if not (pid := os.fork()):
         child(target, after, before)
-        if in_main:
-            sys.exit(0)  # with all destructors
+        if in_main and before.loop is None:
+            sys.exit(0)  # with all destructors, of which that of an event loop is not made for children
         os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
@@ -121,6 +121,8 @@ def main(target: str, state: str, after: str, way: str) -> None:
     print("status:", run(target, after, before), flush=True)
     if "used" in state or state == "made":
         print("parent:", before.call(), flush=True)
+    if before.loop is not None:
+        before.loop.close()
 
 
 if __name__ == "__main__":

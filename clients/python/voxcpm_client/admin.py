@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from voxcpm_client.arguments import check_string, check_strings
 from voxcpm_client.connection import Connection
 from voxcpm_client.retry import Attempts
 from voxcpm_client.server_stats import ServerStats, server_stats
@@ -65,6 +66,9 @@ class AdminCalls:
             sha256: SHA-256 of the weights, in hexadecimal digits. Default: `None`, any weights.
             model: Name of the model. Default: `""`, the default model.
         """
+        for argument, value in (("name", name), ("source", source), ("model", model)):
+            check_string(value, argument)
+        check_strings(sha256=sha256)
         request = pb.RegisterLoraRequest(name=name, source=source, sha256=sha256, model=model)
         return _lora((await self._admin("RegisterLora", request)).lora)
 
@@ -74,6 +78,7 @@ class AdminCalls:
         Args:
             model: Name of a model. Default: `""`, all models.
         """
+        check_string(model, "model")
         answer = await self._admin("ListLoras", pb.ListLorasRequest(model=model), limit=STATS_TIMEOUT)
         return [_lora(lora) for lora in answer.loras]
 
@@ -86,6 +91,8 @@ class AdminCalls:
             name: Name of the adapter.
             model: Name of the model. Default: `""`, the default model.
         """
+        check_string(name, "name")
+        check_string(model, "model")
         await self._admin("UnregisterLora", pb.UnregisterLoraRequest(name=name, model=model))
 
     async def _admin(self, method: str, request: Any, *, limit: float = math.inf) -> Any:

@@ -13,7 +13,7 @@ import grpc
 
 from voxcpm_client import responses, upload
 from voxcpm_client.admin import AdminCalls
-from voxcpm_client.arguments import check_options, check_string, check_text
+from voxcpm_client.arguments import check_labels, check_options, check_string, check_strings, check_text
 from voxcpm_client.connection import Connection
 from voxcpm_client.errors import InvalidArgument
 from voxcpm_client.hifi import hifi_upload, load
@@ -255,6 +255,7 @@ class AsyncClient(AdminCalls):
         roles = {"prompt": pb.AUDIO_ROLE_PROMPT, "reference": pb.AUDIO_ROLE_REFERENCE}
         if role not in roles:
             raise InvalidArgument(f"role is {role!r}; it must be one of {', '.join(roles)}", field="role")
+        check_string(model, "model")
         config = pb.EncodeLatentsConfig(
             source=upload.source_format({"source": source} if source else {}),
             role=roles[role],
@@ -279,6 +280,8 @@ class AsyncClient(AdminCalls):
         """
         if kind is not None and kind not in get_args(VoiceKind):
             raise InvalidArgument(f"kind is {kind!r}; it must be prompt, reference or hifi", field="kind")
+        check_string(model, "model")
+        check_labels(labels)
         number: Any = pb.VoiceKind.Value(f"VOICE_KIND_{kind.upper()}") if kind else pb.VOICE_KIND_UNSPECIFIED
         found: list[Voice] = []
         token = ""
@@ -301,6 +304,8 @@ class AsyncClient(AdminCalls):
             id: Id or name of the voice, or the name of a preset.
             model: Name of the model whose presets and voices are meant first. Default: `""`, the default model.
         """
+        check_string(id, "id")
+        check_string(model, "model")
         return responses.voice((await self._unary("GetVoice", pb.GetVoiceRequest(id=id, model=model))).handle)
 
     async def update_voice(
@@ -326,6 +331,10 @@ class AsyncClient(AdminCalls):
             lora: New LoRA adapter, as in VoiceOptions; an empty string removes it. Default: `None`.
             model: As for `get_voice`. Default: `""`.
         """
+        check_string(id, "id")
+        check_string(model, "model")
+        check_strings(name=name, lora=lora)
+        check_labels(labels)
         request = pb.UpdateVoiceRequest(id=id, display_name=name, lora=lora, model=model)
         if labels is not None:
             request.labels.CopyFrom(pb.VoiceLabels(labels=labels))
@@ -347,6 +356,8 @@ class AsyncClient(AdminCalls):
             cascade: True also deletes members of a hifi voice without another use or another name. Default: `False`.
             model: As for `get_voice`. Default: `""`.
         """
+        check_string(id, "id")
+        check_string(model, "model")
         request = pb.DeleteVoiceRequest(id=id, allow_missing=missing_ok, cascade=cascade, model=model)
         return tuple((await self._unary("DeleteVoice", request)).kept_names)
 
@@ -358,6 +369,7 @@ class AsyncClient(AdminCalls):
         Args:
             model: Name of the model, one of `list_models`. Default: `""`, the default model.
         """
+        check_string(model, "model")
         return responses.model_info(await self._unary("GetModelInfo", pb.GetModelInfoRequest(model=model)))
 
     async def list_models(self) -> list[ServedModel]:
@@ -373,6 +385,7 @@ class AsyncClient(AdminCalls):
         Args:
             service: Name of a service of the health service, such as "liveness". Default: `""`, the whole server.
         """
+        check_string(service, "service")
         return await self._connection.health(service, self._short())
 
     async def _unary(self, method: str, request: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from voxcpm_client import upload
+from voxcpm_client.arguments import check_string
 from voxcpm_client.errors import InvalidArgument
 from voxcpm_client.options import VoiceOptions
 from voxcpm_client.recordings import Recording, has_samples, read
@@ -30,6 +31,9 @@ async def hifi_upload(
     )
     source, cleaning = upload.source_format(options), upload.cleaning(options)
     uploads: list[Upload] = []
+    for name, recording, begin in (("prompt", prompt, PROMPT_ID), ("reference", reference, REFERENCE_ID)):
+        if isinstance(recording, str) and recording.startswith(begin):
+            check_string(recording, name)
     if isinstance(prompt, str) and prompt.startswith(PROMPT_ID):
         config.prompt_id = prompt
     else:

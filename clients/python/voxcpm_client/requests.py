@@ -11,6 +11,7 @@ from typing import Any, cast, get_args
 import numpy as np
 from google.protobuf.duration_pb2 import Duration
 
+from voxcpm_client.arguments import check_string
 from voxcpm_client.encodings import ENCODINGS
 from voxcpm_client.errors import InvalidArgument
 from voxcpm_client.options import (
@@ -75,6 +76,8 @@ def _lexicon(options: SpeechOptions) -> list[pb.LexiconEntry]:
     for word, spelling in cast("Mapping[object, object]", entries).items():
         if not isinstance(word, str) or not isinstance(spelling, str):
             raise TypeError(f"lexicon has the entry {word!r}: {spelling!r}; words and spellings must be str")
+        check_string(word, "lexicon")
+        check_string(spelling, "lexicon")
         found.append(pb.LexiconEntry(word=word, spelling=spelling))
     return found
 
@@ -146,6 +149,7 @@ def _conditioning(options: SpeechOptions) -> pb.Conditioning:
                 "a style cannot be combined with a prompt, because the model would read it aloud; remove one of them",
                 field="style",
             )
+        check_string(prompt.transcript, "transcript")
         inline["inline_prompt"] = pb.InlinePrompt(transcript=prompt.transcript, **_source(prompt.audio, options))
     if (reference := options.get("reference")) is not None:
         inline["inline_reference"] = pb.InlineReference(**_source(reference, options))
@@ -166,8 +170,10 @@ def _voices(options: SpeechOptions) -> list[str]:
     if not isinstance(voices, str | Sequence):
         raise TypeError(f"voice is {type(voices).__name__}; it must be the name or the id of a voice, or two of them")
     names: list[Any] = [voices] if isinstance(voices, str) else list(cast("Sequence[object]", voices))
-    if not all(isinstance(name, str) for name in names):
-        raise TypeError("voice has an item that is not a str; give the name or the id of each voice")
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError("voice has an item that is not a str; give the name or the id of each voice")
+        check_string(name, "voice")
     if not all(names):
         raise InvalidArgument("a voice is empty; give the name or the id of a voice", field="voice")
     if len(names) == 2 and (names[0].startswith(REFERENCE_ID) or names[1].startswith(PROMPT_ID)):

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
 
+from voxcpm_client.arguments import check_string
 from voxcpm_client.errors import METADATA_TOO_LONG, InvalidArgument
 from voxcpm_client.target import Target
 from voxcpm_client.tracing import Metadata
 from voxcpm_grpc.credentials import MAX_METADATA_BYTES, PAIR_BYTES, fault, size_of
 
 PathOrStr = str | os.PathLike[str]
+NAME = re.compile(r"[A-Za-z0-9_.-]+")  # of metadata, as gRPC takes it
+VALUE = re.compile(r"[ -~]*")
+BINARY = "-bin"  # the end of names whose values are bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +51,7 @@ class Security:
             )
         if self.api_key is None:
             return
+        check_string(self.api_key, "api_key")
         if not self.api_key.isascii() or not self.api_key.isprintable() or not self.api_key.strip():
             raise InvalidArgument("api_key is empty or has characters that HTTP does not allow", field="api_key")
         if not self.encrypted and not target.is_loopback:
@@ -88,8 +94,27 @@ def checked(metadata: Mapping[str, str], field: str = "metadata") -> Metadata:
 
 
 def lower_case(metadata: Mapping[str, str]) -> dict[str, str]:
-    """The metadata with names in lower case, as HTTP/2 wants them."""
-    return {name.lower(): value for name, value in metadata.items()}
+    """The metadata with names in lower case, as HTTP/2 wants them.
+
+    Raises TypeError for names and values of other types, and InvalidArgument for those that HTTP/2 does not allow.
+    """
+    found: dict[str, str] = {}
+    for name, value in metadata.items():
+        check_string(name, "a name of metadata")
+        if not NAME.fullmatch(name):
+            raise InvalidArgument(
+                f"metadata has the name {name!r}; names have letters, digits and - _ . only", field="metadata"
+            )
+        if not (isinstance(value, bytes) and name.lower().endswith(BINARY)):
+            check_string(value, f"the value of {name} in metadata")
+            if not VALUE.fullmatch(value):
+                raise InvalidArgument(
+                    f"the value of {name} in metadata has a character that is not printable ASCII; encode it, or send "
+                    f"bytes under a name that ends in {BINARY}",
+                    field="metadata",
+                )
+        found[name.lower()] = value
+    return found
 
 
 def tls_credentials(

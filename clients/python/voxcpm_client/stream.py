@@ -284,6 +284,7 @@ class AsyncSession(AsyncStream):
             end_turn: True also ends the turn; the next text starts a new one. Default: `False`.
             tag: Returned as `Flushed.tag`, at most 128 characters. Default: `""`.
         """
+        check_string(tag, "tag")
         if end_turn:
             self._window.end_turn()
         await self._put(pb.GenerateRequest(flush=pb.Flush(end_turn=end_turn, tag=tag)))
@@ -296,6 +297,7 @@ class AsyncSession(AsyncStream):
             tag: Returned as `Interrupted.tag`, at most 128 characters. Default: `""`.
             played_samples: Samples that the listener has heard; the answer then names their text. Default: `None`.
         """
+        check_string(tag, "tag")
         if played_samples is not None:
             check_position(played_samples, "played_samples")
         self._window.interrupt()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from voxcpm_client.arguments import check_string
 from voxcpm_client.errors import InvalidArgument
 from voxcpm_grpc.addresses import LOCALHOST, ip_address, is_loopback
 
@@ -38,8 +39,7 @@ def parse(target: str) -> Target:
 
     Raises InvalidArgument, with the address as it should be written.
     """
-    if not isinstance(target, str):  # pyright: ignore[reportUnnecessaryIsInstance]: not every caller checks types
-        raise TypeError(f"target is {type(target).__name__}; it must be str, HOST:PORT")
+    check_string(target, "target")
     if target.startswith(OPAQUE):
         literal = LITERAL.fullmatch(target)
         host, port = _literal(literal[1]) if literal else ("", 0)

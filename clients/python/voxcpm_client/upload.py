@@ -12,10 +12,11 @@ from typing import Any, TypeVar, cast
 import grpc
 
 from voxcpm_client import responses
+from voxcpm_client.arguments import check_options, check_string
 from voxcpm_client.connection import Connection
 from voxcpm_client.encodings import ENCODINGS
 from voxcpm_client.errors import InvalidArgument, SpeechError
-from voxcpm_client.options import Audition, SpeechOptions, VoiceOptions
+from voxcpm_client.options import Audition, SpeechOptions, TurnOptions, VoiceOptions
 from voxcpm_client.requests import duration, turn_config
 from voxcpm_client.results import Chunk, Header, SpeechWarning, Voice
 from voxcpm_client.retry import Attempts
@@ -85,6 +86,7 @@ def preview(options: VoiceOptions) -> pb.Preview:
     asked = options.get("preview")
     announced = bool(options.get("auditions"))
     if isinstance(asked, Audition):
+        check_string(asked.text, "preview")
         turn = turn_config(_sampled(asked))
         return pb.Preview(mode=pb.PREVIEW_MODE_SYNTHESIS, text=asked.text, turn=turn, auditions=announced)
     mode = pb.PREVIEW_MODE_RECONSTRUCTION if asked else pb.PREVIEW_MODE_NONE
@@ -101,6 +103,7 @@ def auditions(options: VoiceOptions) -> list[pb.Audition]:
         if not isinstance(one, str | Audition):
             raise TypeError(f"auditions has a {type(one).__name__}; it must be a sequence of texts and Auditions")
         audition = Audition(one) if isinstance(one, str) else one
+        check_string(audition.text, "auditions")
         if not audition.text:
             raise InvalidArgument("an audition has no text; give the words to speak", field="auditions")
         found.append(pb.Audition(text=audition.text, turn=turn_config(_sampled(audition))))
@@ -111,6 +114,7 @@ def _sampled(audition: Audition) -> SpeechOptions:
     """The style and the sampling of an audition as options."""
     names = [one.name for one in dataclasses.fields(audition) if one.name != "text"]
     given = {name: value for name in names if (value := getattr(audition, name)) is not None}
+    check_options("Audition", given, TurnOptions)
     return cast(SpeechOptions, given)
 
 
