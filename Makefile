@@ -14,7 +14,7 @@ WORKERS ?= 3
 GPU_TESTS = $(addprefix tests/,attention engine kernels layers models test_served_gpu.py test_two_gpus.py)
 
 # As many processes as the memory of the GPU has room for (tests/support/gpu_workers.py).
-GPU_WORKERS = $(shell $(PYTHON) -c 'import xdist' 2>/dev/null && echo "-n auto --dist loadgroup")
+GPU_WORKERS = $(shell $(PYTHON) -c 'import xdist' 2>/dev/null && echo "-n auto --dist loadscope")
 
 # What make demo needs, and with it what make test needs.
 INSTALLED = $(VENV)/.installed

@@ -5,8 +5,11 @@ import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
-from support import gpu_workers
-from support.gpu_workers import pytest_runtest_teardown, pytest_xdist_auto_num_workers  # noqa: F401, hooks
+from support.gpu_workers import (  # noqa: F401, hooks
+    pytest_runtest_teardown,
+    pytest_xdist_auto_num_workers,
+    pytest_xdist_make_scheduler,
+)
 
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(name, "1")
@@ -31,10 +34,7 @@ LONGEST = (
 )
 
 
-@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in the same hook
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("loadgroup", False):
-        gpu_workers.group(items)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     order = {path: place for place, path in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get(item.nodeid.partition("::")[0], len(LONGEST)))
 

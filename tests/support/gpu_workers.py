@@ -1,6 +1,6 @@
 """The number of processes that run the GPU tests, and the tests that share one, by the memory of the GPU.
 
-pytest-xdist asks for both with `-n auto --dist loadgroup`, as `make test-gpu` has it.
+pytest-xdist asks for both with `-n auto --dist loadscope`, as `make test-gpu` has it.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -16,7 +16,14 @@ GIB = 1 << 30
 LARGE_GIB = 40  # of a process with models of the released dimensions, its engines included
 SMALL_GIB = 4  # of any other, in the mean: two or three files take 8 to 12, all others below 3
 GIB_PER_LANE = 64
-LARGE = {"full_size", "full_sizes"}  # fixtures
+LARGE = (  # files with models of the released dimensions
+    "tests/models/voxcpm/test_full_size.py",
+    "tests/models/voxcpm/test_persistent.py",
+    "tests/models/voxcpm/test_few_rows.py",
+    "tests/models/voxcpm/test_pruning.py",
+    "tests/test_served_gpu.py",
+    "tests/test_two_gpus.py",
+)
 SPREAD = (
     "tests/layers/test_ops.py",
     "tests/layers/test_low_rank.py",
@@ -51,17 +58,27 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
     torch.cuda.empty_cache()
 
 
-def group(items: Sequence[pytest.Item]) -> None:
-    """Keep the tests of a file in one process, and those of large models in as many as there are lanes."""
-    count = lanes(_gib())
-    large: dict[str, str] = {}
-    for item in items:
-        if LARGE & set(getattr(item, "fixturenames", ())):
-            large.setdefault(_file(item), f"large-{len(large) % count}")
-    for item in items:
-        file = _file(item)
-        if file not in SPREAD:
-            item.add_marker(pytest.mark.xdist_group(large.get(file, file)))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """The scheduler of `--dist loadscope` on a host with a GPU."""
+    gib = _gib()
+    if config.getoption("dist") != "loadscope" or not gib:
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByMemory(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return scope(nodeid, lanes(gib))
+
+    return ByMemory(config, log)
+
+
+def scope(nodeid: str, lanes: int) -> str:
+    """The name of what one process runs as a whole: a lane of files with large models, another file, or a test."""
+    file = nodeid.partition("::")[0]
+    if file in LARGE:
+        return f"large models {LARGE.index(file) % lanes}"
+    return nodeid if file in SPREAD else file
 
 
 def _file(item: pytest.Item) -> str:
