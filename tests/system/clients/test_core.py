@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 import pytest
 from google.protobuf.json_format import ParseDict
-from google.rpc.error_details_pb2 import BadRequest, RequestInfo
+from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RequestInfo
 from google.rpc.status_pb2 import Status
 from grpclib.client import Channel, Stream
 from grpclib.const import Cardinality
@@ -185,7 +185,7 @@ class Grpcurl:
             status = json.loads(done.stderr.decode().removeprefix("ERROR:"))
             details = Status(code=status["code"], message=status["message"])
             for detail in status.get("details", ()):
-                kinds = {kind.DESCRIPTOR.full_name: kind for kind in (RequestInfo, BadRequest)}
+                kinds = {kind.DESCRIPTOR.full_name: kind for kind in (RequestInfo, BadRequest, ErrorInfo)}
                 kind = kinds[detail.pop("@type").rpartition("/")[2]]
                 made = kind()
                 details.details.add().Pack(ParseDict(detail, made))
