@@ -26,8 +26,6 @@ LONGEST = (
     "tests/pool/test_losses.py",
     "tests/engine/test_engine.py",
     "tests/test_served_parity.py",
-    "tests/kernels/test_paged_attention.py",
-    "tests/layers/test_ops.py",
     "tests/engine/test_adapters.py",
     "tests/engine/test_swapping.py",
     "tests/test_checkpoint.py",

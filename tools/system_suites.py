@@ -217,6 +217,12 @@ SUITES = (
         pypi_alone=("voxcpm==2.0.3",),
         debian=("flite", "scowl", "wordnet-base"),
     ),
+    Suite(
+        "interpreter",
+        "kernels of all shapes, in Triton's interpreter",
+        8,
+        ("tests/kernels", "tests/layers", "tests/models", "-m=interpreter and not gpu"),
+    ),
     Suite("kernels", "one variant of each kernel, compiled for GPUs that are not there", 5),
     Suite(
         "gpus",

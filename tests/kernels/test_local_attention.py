@@ -5,6 +5,8 @@ import torch
 
 from voxcpm_grpc.kernels import reference
 
+pytestmark = pytest.mark.interpreter
+
 
 @pytest.fixture
 def kernel():
