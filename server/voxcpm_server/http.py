@@ -7,7 +7,7 @@ import logging
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from multiprocessing.context import SpawnProcess
 from types import ModuleType
@@ -71,16 +71,14 @@ async def _supervise(start: Callable[[], SpawnProcess]) -> None:
         raise RuntimeError(f"the process of the HTTP gateway ended with status {process.exitcode}")
     except asyncio.CancelledError:
         process.terminate()
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(STOP_SECONDS):
                 await ended.wait()
-        except TimeoutError:
-            process.kill()
-            await ended.wait()
-        process.join()
         raise
-    finally:
+    finally:  # also after a second cancellation, which waits for nothing
         loop.remove_reader(process.sentinel)
+        process.kill()
+        process.join()
         process.close()
 
 

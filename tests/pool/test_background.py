@@ -62,6 +62,24 @@ async def test_a_cancelled_task_does_not_start_again():
     await cancel_and_wait(None)
 
 
+async def test_a_task_that_fails_when_it_is_cancelled_does_not_start_again(caplog):
+    runs: list[int] = []
+
+    async def work() -> None:
+        runs.append(len(runs))
+        try:
+            await asyncio.sleep(NEVER_SECONDS)
+        finally:
+            raise ValueError("it cannot be closed")
+
+    task = keep_running(work, "the work", retry_seconds=0.01)
+    await asyncio.sleep(0)
+    async with asyncio.timeout(HANG_SECONDS):
+        await cancel_and_wait(task)
+    assert runs == [0]
+    assert "ValueError: it cannot be closed" in caplog.text
+
+
 async def test_an_error_in_one_close_does_not_stop_the_others(caplog):
     closed = []
 

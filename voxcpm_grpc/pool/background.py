@@ -17,7 +17,8 @@ def keep_running(
 ) -> asyncio.Task[None]:
     """Run `work` in a task until it returns or the task is cancelled.
 
-    If `work` raises, its `name` and the traceback are logged, and it starts again after `retry_seconds`.
+    If `work` raises, its `name` and the traceback are logged, and it starts again after `retry_seconds`, unless the
+    task was cancelled.
     """
 
     async def run() -> None:
@@ -25,10 +26,14 @@ def keep_running(
             try:
                 return await work()
             except Exception:
+                if task.cancelling():  # nothing would end what started again
+                    logger.exception("%s failed when it was cancelled", name)
+                    return None
                 logger.exception("%s failed; it starts again in %g s", name, retry_seconds)
             await asyncio.sleep(retry_seconds)
 
-    return asyncio.create_task(run(), name=name)
+    task = asyncio.create_task(run(), name=name)
+    return task
 
 
 async def cancel_and_wait(*tasks: asyncio.Task[Any] | None) -> None:

@@ -52,6 +52,21 @@ def test_a_gateway_that_is_killed_is_started_again_and_ends_with_the_server(tmp_
         assert not second.is_running() or second.status() == psutil.STATUS_ZOMBIE
 
 
+def test_a_second_signal_does_not_wait_for_a_gateway_that_does_not_end(tmp_path):
+    with serving(tmp_path / "voices", "--http", "127.0.0.1:0") as server:
+        wait_until(lambda: is_ready(gateway_of(server)))
+        [gateway] = children(server.process.pid)
+        gateway.suspend()
+
+        def ended() -> bool:
+            server.process.send_signal(signal.SIGTERM)  # does nothing to a process that has ended
+            return server.process.poll() is not None
+
+        wait_until(ended)
+        assert server.process.returncode in (0, -signal.SIGTERM)  # the latter if one arrives behind the end of the server
+        assert not gateway.is_running() or gateway.status() == psutil.STATUS_ZOMBIE
+
+
 def test_fronts_share_the_port_of_http(tmp_path):
     address = f"127.0.0.1:{free_port()}"
     with serving(tmp_path / "voices", "--http", address, "--fronts", "2") as server:

@@ -55,7 +55,9 @@ from voxcpm_client import (
     Unauthenticated,
     Unavailable,
     Unimplemented,
+    UnusableClient,
     Voice,
+    VoiceName,
     VoiceOptions,
     tls_credentials,
 )
@@ -76,6 +78,7 @@ permanent: tuple[type[SpeechError], ...] = (
     InternalError,
     Unimplemented,
 )
+unusable: type[RuntimeError] = UnusableClient
 passing: tuple[type[SpeechError], ...] = (Aborted, Cancelled, DeadlineExceeded, Exhausted, Unavailable)
 
 
@@ -138,6 +141,8 @@ def blocking() -> None:
             session.interrupt(tag="b")
             session.finish()
         voice: Voice = client.add_prompt("a.wav", "The words. ", **stored)
+        names: tuple[VoiceName, ...] = voice.names
+        print([name.name for name in names if name.labels])
         client.add_reference((noise, 16000), name="Ada", preview=True)
         auditioned = client.add_reference(
             b"", preview=Audition(seed=7), auditions=["One.", Audition("Two.", style="sad")]
