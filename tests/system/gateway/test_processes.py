@@ -63,7 +63,7 @@ def test_a_second_signal_does_not_wait_for_a_gateway_that_does_not_end(tmp_path)
             return server.process.poll() is not None
 
         wait_until(ended)
-        assert server.process.returncode in (0, -signal.SIGTERM)  # the latter if one arrives behind the end of the server
+        assert server.process.returncode in (0, -signal.SIGTERM)  # the latter if one came after its end
         assert not gateway.is_running() or gateway.status() == psutil.STATUS_ZOMBIE
 
 

@@ -193,6 +193,7 @@ async def asynchronous() -> None:
                 print(describe(chunk), stream.request_id, stream.header, stream.summary)
         await client.speak("Hello.").speech()
         await client.speak("Hello.").aclose()
+        await stream.release()
         other: AsyncClient = client.with_metadata({"authorization": "Bearer secret"})
         print((await other.say("Hello.")).seconds)
         session: AsyncSession
