@@ -1,0 +1,85 @@
+"""Chinese text's forms of characters before it is read, and its spaces, brackets and dashes after."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from voxcpm_server.text.chinese_numbers import TRADITIONAL, cardinal
+
+_WIDE = re.compile(r"[\uff10-\uff19\uff21-\uff3a\uff41-\uff5a＄＃％＆＋－／＜＝＞＠]")
+_BETWEEN_DIGITS = re.compile(r"(?<=\d)[：．](?=\d)")
+_COMPATIBLE = re.compile(r"[\u3300-\u33ff\u00bc-\u00be\u2150-\u215e]")  # units such as ㎡, and fractions
+_CIRCLED = re.compile(r"[\u2460-\u2473\u24f5-\u24fe\u2776-\u2793\u3220-\u3229\u3280-\u3289]")
+_SINGLE_NUMBER = re.compile(rf"[\u2160-\u217b]|{_CIRCLED.pattern}")
+_LIST = re.compile(rf"^{_CIRCLED.pattern} ?|^(?:\d{{1,2}}[.、)]|[（(]\d{{1,2}}[)）])(?!\d) ?")
+_HAN = r"\u3400-\u9fff\uf900-\ufaff"
+_SPACE = re.compile(rf"(?<=[{_HAN}]) +(?=[!-~℃])|(?<=[!-~℃]) +(?=[{_HAN}])| *(?<=[\u3000-\u303f\uff00-\uff65]) *| +(?=[\u3000-\u303f\uff00-\uff65])")
+_STEERING = re.compile(r"^\([^()]*\)")
+_CALL = re.compile(r"(?<=[A-Za-z_])\([!-'*-~ ]*\)")
+_PAUSE = re.compile(r" *(?:[（）()【】［］\[\]〔〕|｜•]|—+|―+|─+|–+|[~～]+| -{1,2} |--+)(?:[ （）()【】［］\[\]〔〕|｜•—―─]*)")
+_SILENT = set("，。！？；：、…,.!?;:“「『《\n")
+_MARKS_AFTER = set("，。！？；：、…,.!?;:”」』》")
+
+
+def with_plain_characters(text: str) -> str:
+    """The text with ASCII for wide letters and digits, and with numbers for characters such as Ⅱ, ½ and ㎡."""
+    text = _WIDE.sub(lambda m: unicodedata.normalize("NFKC", m[0]), text.replace("\u3000", " "))
+    text = _BETWEEN_DIGITS.sub(lambda m: {"：": ":", "．": "."}[m[0]], text)
+    text = _COMPATIBLE.sub(lambda m: unicodedata.normalize("NFKC", m[0]).replace("\u2044", "/"), text)
+    if len(_CIRCLED.findall(text)) > 1:  # a list within a sentence
+        text = _CIRCLED.sub(lambda m: f"（{_value(m[0])}）", text)
+    text = _LIST.sub(lambda m: f"{_value(m[0])}，", text)
+    return _SINGLE_NUMBER.sub(lambda m: cardinal(str(_value(m[0]))), text)
+
+
+def _value(mark: str) -> str:
+    digits = re.search(r"\d+", mark)
+    return digits[0] if digits and digits[0].isascii() else str(int(unicodedata.numeric(mark.strip()[0])))
+
+
+def without_loose_spaces(text: str) -> str:
+    """The text without the spaces between Chinese and other scripts, and beside Chinese marks."""
+    return _SPACE.sub("", " ".join(text.split()))
+
+
+def with_pauses(text: str) -> str:
+    """The text with a comma where brackets, dashes and the like make a pause, unless another mark stands there.
+
+    Parentheses at the start stay, because they may describe the voice, and so do those of calls such as f(x).
+    """
+    kept = _STEERING.match(text)
+    start = kept.end() if kept else 0
+    pieces, place = [text[:start]], start
+    calls = [call.span() for call in _CALL.finditer(text)]
+    for mark in _PAUSE.finditer(text, start):
+        if any(first <= mark.start() < last for first, last in calls):
+            continue
+        before, behind = text[place : mark.start()], text[mark.end() : mark.end() + 1]
+        pieces.append(before)
+        previous = "".join(pieces)[-1:]
+        if previous and behind and previous not in _SILENT and behind not in _MARKS_AFTER:
+            pieces.append("，")
+        place = mark.end()
+    return "".join(pieces) + text[place:]
+
+
+def is_traditional(text: str) -> bool:
+    """True if more characters are of traditional script alone than of simplified script alone."""
+    balance = 0
+    for character in re.findall(f"[{_HAN}]", text):
+        balance += _encodes(character, "big5") - _encodes(character, "gb2312")
+    return balance > 0
+
+
+def in_traditional_script(text: str) -> str:
+    """The text with the words that reading adds in traditional script."""
+    return text.translate(TRADITIONAL)
+
+
+def _encodes(character: str, charset: str) -> bool:
+    try:
+        character.encode(charset)
+    except UnicodeEncodeError:
+        return False
+    return True
