@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from voxcpm_server.text.chinese_amounts import marks_in_words, ordinals_and_powers_in_words
+from voxcpm_server.text.chinese_amounts import marks_in_words, ordinals_and_powers_in_words, symbols_in_words
 from voxcpm_server.text.chinese_codes import addresses_in_words, codes_in_words
 from voxcpm_server.text.chinese_dates import dates_in_words
 from voxcpm_server.text.chinese_marks import (
@@ -26,8 +26,8 @@ def prepared(text: str) -> str:
     text = without_loose_spaces(with_plain_characters(text))
     text = _THOUSANDS.sub(lambda m: m[0].replace(",", ""), text)
     text = dates_in_words(addresses_in_words(text))
-    text = codes_in_words(with_names_of_units(ordinals_and_powers_in_words(text)))
-    text = with_pauses(numbers_in_words(marks_in_words(text)))
+    text = codes_in_words(ordinals_and_powers_in_words(with_names_of_units(text)))
+    text = with_pauses(symbols_in_words(numbers_in_words(marks_in_words(text))))
     return in_traditional_script(text) if traditional else text
 
 

@@ -16,7 +16,9 @@ SYMBOLS = {
     "²": "平方", "³": "立方", "√": "根号", "≈": "约等于", "≤": "小于等于", "≥": "大于等于", "≠": "不等于", "=": "等于", ">": "大于", "<": "小于",
     "→": "到", "×": "乘", "÷": "除以", "∞": "无穷大",
 }  # fmt: skip
-_RESULTS = either("战胜 击败 获胜 取胜 领先 落后 大胜 险胜 逆转 横扫 战平 打平 负于 不敌 惜败 告负 输给 赢 比分 的比分 的总比分 胜 负")
+_RESULTS = either(
+    "战胜 击败 获胜 取胜 领先 落后 大胜 险胜 逆转 横扫 战平 打平 负于 不敌 惜败 告负 输给 赢 比分 的比分 的总比分 胜 负"
+)
 
 _SUM = re.compile(rf"{_N}(?: ?[-+−×*÷/] ?{_N})+(?= ?=)")
 _SPACED_SUM = re.compile(rf"(?<![\d.]){_N}(?: [-+−×*÷] {_N})+(?![\d.])")
@@ -35,11 +37,17 @@ _SCORE = re.compile(
     rf"(?<![\d.])(\d{{1,3}})[-–—](\d{{1,3}})(?= ?(?:{_RESULTS}))|{after('比分 比分是 比分为')}(\d{{1,3}})[-–—](\d{{1,3}})(?!\d)"
 )
 _RANGE = re.compile(rf"(?<=\d)((?:{COUNTED}|[年月日号號时時折级級楼樓章节節])?){_DASH}(?=[-−第]?\d)")
+_RESULT = re.compile(
+    rf"(?<![\d.A-Za-z-])(\d{{1,2}})-(\d{{1,2}})(?![\d.%-]|℃| ?(?:{COUNTED}|[年月日号號折级級楼樓章节節]))"
+)
 _ABOUT = re.compile(r"(?<![\dA-Za-z])[~～] ?(?=\d)")
-_PLUS = re.compile(rf"(?<=[\w+])\+(?!{_N}(?:度|摄氏|华氏))")
+_ADDED = re.compile(rf"(?<=[\w+])\+(?={_N})(?!{_N}(?:度|摄氏|华氏))")
+_PLUS = re.compile(r"(?<=[\w+]) ?\+ ?")
 _NEGATIVE = re.compile(r"(?<![\dA-Za-z])[-−] ?(?=\d)|(?<=[A-Za-z])−(?=\d)")
 _POSITIVE = re.compile(r"\+(?=\d)")
 _DISCOUNT = re.compile(r"(?<![\d.])([1-9])\.?([1-9])(?=折)")
+_AND = re.compile(r"(?<=[\u4e00-\u9fff]) ?& ?(?=\w)|(?<=\w) ?& ?(?=[\u4e00-\u9fff])")
+_TOPIC = re.compile(r"# ?(\w{1,30}) ?#")
 _NUMBER_SIGN = re.compile(r"(?:№|#|(?<![A-Za-z])[Nn][Oo]\.? ?)(?=\d)")
 _ENGLISH_ORDINAL = re.compile(r"(?<![\dA-Za-z])(\d+)(?:st|nd|rd|th)(?![A-Za-z])")
 
@@ -58,13 +66,18 @@ def marks_in_words(text: str) -> str:
     text = _FRACTION.sub(r"\2分之\1", text)
     text = _RATIO.sub(lambda m: re.sub(" ?[:∶] ?", "比", m[0]), text)
     text = _SCORE.sub(lambda m: f"{m[1] or m[3]}比{m[2] or m[4]}", text)
+    text = _RESULT.sub(lambda m: f"{m[1]}{'比' if int(m[1]) >= int(m[2]) else '到'}{m[2]}", text)
     text = _RANGE.sub(r"\1到", text)
     text = _TIMES.sub(lambda m: "除以" if m[1] == "÷" else "乘", text)
-    text = _PLUS.sub("加", _ABOUT.sub("约", text).replace("±", "正负"))
-    text = _POSITIVE.sub("正", _NEGATIVE.sub("负", text))
+    text = _ADDED.sub("加", _ABOUT.sub("约", text).replace("±", "正负"))
+    return _POSITIVE.sub("正", _NEGATIVE.sub("负", text))
+
+
+def symbols_in_words(text: str) -> str:
+    """The text with words for symbols that need no number."""
     for symbol, reading in SYMBOLS.items():
         text = text.replace(symbol, reading)
-    return text
+    return _AND.sub("和", _PLUS.sub("加", _TOPIC.sub(r"\1", text)))
 
 
 def ordinals_and_powers_in_words(text: str) -> str:

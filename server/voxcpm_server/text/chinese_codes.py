@@ -7,7 +7,17 @@ import re
 from voxcpm_server.text.chinese_numbers import COUNTED, after, cardinal, decimal, either, spelled
 
 Match = re.Match[str]
-_ADDRESS_MARKS = {".": "点", "/": "斜杠", ":": "冒号", "@": "艾特", "-": "杠", "_": "下划线", "?": "问号", "=": "等于", "#": "井号"}
+_ADDRESS_MARKS = {
+    ".": "点",
+    "/": "斜杠",
+    ":": "冒号",
+    "@": "艾特",
+    "-": "杠",
+    "_": "下划线",
+    "?": "问号",
+    "=": "等于",
+    "#": "井号",
+}
 _URL = re.compile(
     r"(?<![A-Za-z\d])(?:(?:https?|ftp)://[A-Za-z\d][^\s\u3000-\uffef]*|[\w.+-]+@[A-Za-z\d-]+(?:\.[A-Za-z\d-]+)+"
     r"|(?:[A-Za-z\d-]+\.)+(?:com|cn|net|org|io|gov|edu|ai|hk|tw)\b(?:/[^\s\u3000-\uffef]*)?)",
@@ -20,7 +30,9 @@ _HOUSE = re.compile(r"(?<![A-Za-z\d.-])(\d{1,4})-(\d{1,4})-(\d{1,4})(?![\d.-])")
 _BOOKS = re.compile(r"(?<![\d-])97[89](?:[- ]\d{1,7}){3}[- ]\d(?!\d)|(?<![\d-])\d+(?:-\d+){3,}(?![\d-])")
 
 _MOBILE = re.compile(r"(?<![\d.])(?:\+?(86)[- ]?)?(1[3-9]\d)([- ]?)(\d{4})\3(\d{4})(?![\d])")
-_LANDLINE = re.compile(r"(?<![\d.-])(?:\+(\d{1,3})[- ])?[(（]?(0\d{2,3})[)）]?[- ]?(\d{7,8}|\d{4}[- ]\d{4})(?:-(\d{1,5}))?(?![\d-])")
+_LANDLINE = re.compile(
+    r"(?<![\d.-])(?<!\d )(?:\+(\d{1,3})[- ])?[(（]?(0\d{2,3})[)）]?[- ]?(\d{7,8}|\d{4}[- ]\d{4})(?:-(\d{1,5}))?(?![\d-])"
+)
 _FREE = re.compile(r"(?<![\d-])([48]00)([- ]?)(\d{3})\2(\d{4})(?![\d-])|(?<![\d-])([48]00)-(\d{4})-(\d{3})(?![\d-])")
 _ABROAD = re.compile(r"(?<![\dA-Za-z])\+(\d{1,3})(?:[- ]?\(?(\d{1,4})\)?)((?:[- ]\d{3,4}){1,3})(?![\d-])")
 _CALLED = re.compile(
@@ -32,32 +44,42 @@ _SERVICE = re.compile(
     rf"(?<![\d.A-Za-z第约約共有])({'|'.join(_SERVICES.split())})(?![\d.%:/~～‰-]|[A-Za-z])(?! ?(?:{COUNTED}|[多余年月日号號]))"
 )
 _NUMBERED = re.compile(
-    rf"{after('号码 编号 订单 订单号 账号 帐号 卡号 尾号 验证码 密码 邮编 学号 工号 群号 单号 取件码 代码 型号 邮政编码 身份证 身份证号 准考证 准考证号 条形码 门牌号 房间号 座位号 流水号 校验码 口令 股票 端口 车次 航班 房号')}"
+    rf"{after('号码 编号 订单 订单号 账号 帐号 卡号 尾号 验证码 密码 邮编 学号 工号 群号 单号 取件码 代码 型号 邮政编码 身份证 身份证号 准考证 准考证号 条形码 门牌号 房间号 座位号 流水号 校验码 口令 股票 端口 端口号 车次 航班 房号 会议室 教室 病房 包间 寝室 宿舍 号码是 号码为 号：')}"
     r"((?:[是为為：: ]|号是|號是|号：)*)([A-Za-z]{0,3})(\d[\d -]{1,}\d)(?![\d.])"
 )
 _QQ = re.compile(r"(?<=QQ|ID|id|qq)([号：: 是]{0,3})(\d{4,})(?!\d)")
-_LONG = re.compile(rf"(?<![\d.+-])(?!\d+0000(?!\d))\d{{8,}}(?![\d.,]\d)(?! ?(?:{COUNTED}|[%％℃]))|(?<![\d.])\d{{12,}}(?![.,]?\d)")
-_PLATE = re.compile(r"(?<=[京津沪渝冀豫云辽黑湘皖鲁新苏浙赣鄂桂甘晋蒙陕吉闽贵粤青藏川宁琼])([A-Z])[·• ]?([A-Z\d]{5,6})(?![A-Za-z\d])")
-_ROOM = re.compile(r"(?<![\d.])(\d{3,4})(?=室|房|房间|路公交|路车|路公車|路电车|路巴士|路(?:[，。到坐]|$)|次列车|次航班|[号號]房|[号號]病房|[号號]包间|[号號]车厢)")
+_LONG = re.compile(
+    rf"(?<![\d.+-])(?!\d+0000(?!\d))\d{{8,}}(?![\d.,]\d)(?! ?(?:{COUNTED}|[%％℃]))|(?<![\d.])\d{{12,}}(?![.,]?\d)"
+)
+_PLATE = re.compile(
+    r"(?<=[京津沪渝冀豫云辽黑湘皖鲁新苏浙赣鄂桂甘晋蒙陕吉闽贵粤青藏川宁琼])([A-Z])[·• ]?([A-Z\d]{5,6})(?![A-Za-z\d])"
+)
+_ROOM = re.compile(
+    r"(?:(?<=单元)|(?<=單元)|(?<=[栋棟幢座]))(\d{3,4})(?![\d.])|(?<![\d.])(\d{3,4})(?=室|房|房间|路公交|路车|路公車|路电车|路巴士|路(?:[，。到坐]|$)|次列车|次航班|[号號]房|[号號]病房|[号號]包间|[号號]车厢)"
+)
 _TRAIN = re.compile(r"(?<![A-Za-z])([GDCZTKYSL]|[A-Z]{2}|[A-Z]\d|\d[A-Z])(\d{3,4})(?=次|航班|列车|高铁|动车|班机)")
 
 _BRANDS = {
-    "58同城": "五八同城", "51job": "五一job", "51Job": "五一Job", "7-11": "七十一", "7-Eleven": "七Eleven", "3721": "三七二一",
+    "58同城": "五八同城", "58到家": "五八到家", "51job": "五一job", "51Job": "五一Job", "7-11": "七十一", "7-Eleven": "七Eleven", "3721": "三七二一",
     "4399": "四三九九", "17173": "幺七幺七三", "2345": "二三四五", "1688": "一六八八", "12306": "幺二三零六", "9527": "九五二七",
     "985": "九八五", "211": "二一一", "360": "三六零", "996": "九九六", "618": "六一八", "520": "五二零", "1314": "一三一四", "404": "四零四",
     "163": "一六三", "126": "一二六", "500强": "五百强", "315": "三一五", "911": "九一一", "365": "三六五", "24/7": "二十四七",
-    "50/50": "五十五十",
+    "50/50": "五十五十", "80/20": "八十二十",
 }  # fmt: skip
 _BRAND = re.compile(
     rf"(?<![\d.第约約共有A-Za-z+¥￥$€-])(?<!\d-)({'|'.join(re.escape(brand) for brand in _BRANDS)})"
     rf"(?![\d%‰:~～℃]|[.-]\d)(?! ?(?:{COUNTED}|[多余餘人年月日号號路室]))(?!/\d(?!\d{{2}}))(?!到\d)(?!\+\d)"
 )
-_EVENT = re.compile(r"(?<![\d.·])(\d{1,2})·(\d{1,2})(?![\d.·])")
-_ALOUD = re.compile(r"(?<=[歼轟轰运直图])-(?=\d)|(?:(?<=[东东風风]风)|(?<=苏)|(?<=米格)|(?<=巨浪)|(?<=长征)|(?<=神舟)|(?<=嫦娥)|(?<=新冠)|(?<=红旗)|(?<=鹰击)|(?<=波音)|(?<=空客)|(?<=北斗))-?(?=\d)")
+_EVENT = re.compile(
+    r"(?<![\d.·])(\d{1,2})(?:·|\.(?=\d+(?:假期|小长假|长假|劳动节|国庆|大促|购物节|购物狂欢节|晚会)))(\d{1,2})(?![\d.·])"
+)
+_ALOUD = re.compile(
+    r"(?<=[歼轟轰运直图])-(?=\d)|(?:(?<=[东东風风]风)|(?<=苏)|(?<=米格)|(?<=巨浪)|(?<=长征)|(?<=神舟)|(?<=嫦娥)|(?<=新冠)|(?<=红旗)|(?<=鹰击)|(?<=波音)|(?<=空客)|(?<=北斗))-?(?=\d)"
+)
 _PLANE = re.compile(r"(?<=波音|空客)(\d{3})")
 _CODED = re.compile(r"(?<![A-Za-z\d])[A-Za-z\d]+(?:[-.][A-Za-z\d]*\d[A-Za-z\d]*)*")
 _AFTER_NAME = re.compile(
-    rf"(?<![\d.])([A-Za-z][A-Za-z+#]*)( ?|-)(\d+(?:\.\d+)?)(?![\d]|\.\d|[%℃°]| ?(?:{COUNTED}|[年月日万亿萬億]))"
+    rf"(?<![\d.])([A-Za-z][A-Za-z+#]*)( ?|-)(\d+(?:\.\d+)?)(-\d{{4}})?(?![\dA-Za-z]|\.\d|[%℃°]| ?[KMGTP]i?B| ?(?:{COUNTED}|[年月日万亿萬億]))"
 )
 _SIZE = re.compile(r"\d+(?:\.\d+)?(?:[KMGTP]i?B|[KMGT]?bps|[KMGBT])")
 _PARTS = re.compile(r"\d+(?:\.\d+)?")
@@ -79,21 +101,23 @@ def codes_in_words(text: str) -> str:
     for pattern in (_MOBILE, _FREE, _LANDLINE, _ABROAD):
         text = pattern.sub(_telephone, text)
     text = _BOOKS.sub(lambda m: "，".join(spelled(part) for part in re.split("[- ]", m[0])), text)
-    text = _HOUSE.sub(lambda m: ("" if len(m[0]) == 5 else "杠").join(_short_or_spelled(part) for part in m.groups()), text)
+    text = _HOUSE.sub(
+        lambda m: ("" if len(m[0]) == 5 else "杠").join(_short_or_spelled(part) for part in m.groups()), text
+    )
     text = _CALLED.sub(lambda m: m[0][: m.start(1) - m.start()] + _digits(m[1], one="幺"), text)
     text = _SERVICE.sub(lambda m: spelled(m[1], one="幺"), text)
     text = _NUMBERED.sub(lambda m: f"{m[1]}{m[2]}{_digits(m[3])}", text)
     text = _QQ.sub(lambda m: f"{m[1]}{spelled(m[2])}", text)
     text = _PLATE.sub(lambda m: m[1] + _digits(m[2]), text)
     text = _LONG.sub(lambda m: spelled(m[0]), text)
-    text = _ROOM.sub(lambda m: spelled(m[1]), text)
+    text = _ROOM.sub(lambda m: spelled(m[0]), text)
     text = _TRAIN.sub(lambda m: _digits(m[1]) + spelled(m[2], one="幺"), text)
     text = _BRAND.sub(lambda m: _BRANDS[m[1]], text)
     text = _EVENT.sub(lambda m: spelled(m[1] + m[2]), text)
     text = _PLANE.sub(lambda m: spelled(m[1]), _ALOUD.sub("", text))
     text = _VERSION.sub(lambda m: "点".join(decimal(part) for part in m[1].split(".")), text)
     text = _CODED.sub(lambda m: _code(m[0]), text)
-    return _AFTER_NAME.sub(lambda m: f"{m[1]}{m[2].replace('-', '')}{_short_or_spelled(m[3])}", text)
+    return _AFTER_NAME.sub(lambda m: f"{m[1]}{m[2].replace('-', '')}{_short_or_spelled(m[3])}{_edition(m[4])}", text)
 
 
 def _telephone(match: Match) -> str:
@@ -102,8 +126,8 @@ def _telephone(match: Match) -> str:
 
 
 def _digits(code: str, *, one: str = "一") -> str:
-    """The digits of a code one by one; its letters stay, and its spaces and hyphens are left out."""
-    return "".join(spelled(character, one=one) if character.isdigit() else character for character in code if character not in " -")
+    """The digits of a code one by one; its letters stay, its spaces are pauses, and its hyphens are left out."""
+    return re.sub(r"\d+", lambda m: spelled(m[0], one=one), code.replace("-", "").replace(" ", "，"))
 
 
 def _code(code: str) -> str:
@@ -112,6 +136,10 @@ def _code(code: str) -> str:
         return code
     code = re.sub(r"(?<=[A-Za-z])-(?=\d)", "", code)
     return _PARTS.sub(lambda m: _short_or_spelled(m[0]), re.sub(r"(?<=\d)-(?=\d)", " ", code))
+
+
+def _edition(year: str | None) -> str:
+    return f"杠{spelled(year[1:])}" if year else ""
 
 
 def _short_or_spelled(number: str) -> str:

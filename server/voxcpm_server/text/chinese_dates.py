@@ -15,7 +15,9 @@ _HOUR = r"(?:2[0-4]|[01]?\d)"
 _END = r"(?![\d/]|[-.:]\d)"
 _LATIN_START = r"(?<![A-Za-z\d./:-])"
 
-_DATE = re.compile(rf"{_LATIN_START}({_YEAR}|\d\d(?=/\d\d?/))([-−/.])({_MONTH})\2({_DAY}){_END}(?:T(?=\d)| (?=\d{{1,2}}:))?")
+_DATE = re.compile(
+    rf"{_LATIN_START}({_YEAR}|\d\d(?=/\d\d?/))([-−/.])({_MONTH})\2({_DAY}){_END}(?:T(?=\d)| (?=\d{{1,2}}:))?"
+)
 _DAYS = re.compile(rf"(?<=日)[-−~–—～](?=({_MONTH}月)?{_DAY}[日号號])|(?<=[年月])[-−~–—～](?=\d)")
 _MONTH_OF_YEAR = re.compile(rf"{_LATIN_START}({_YEAR})[-/.](0[1-9]|1[0-2]){_END}(?! ?[年個个元%到至])")
 _PLAIN_DAY = re.compile(rf"{_LATIN_START}(?=0|\d\d.0)(0[1-9]|1[0-2])[-/](0[1-9]|[12]\d|3[01]){_END}")
@@ -34,10 +36,12 @@ _YEARS = re.compile(rf"(?<![\d.A-Za-z])({_YEAR}){_TO}({_YEAR})(?!\d|\.\d| ?(?:�
 _SEASON = re.compile(rf"(?<![\d.])({_YEAR})([-−/–—])(\d\d)(?=(?:赛季|賽季|学年|學年|财年|財年|年度))")
 _YEAR_DIGITS = re.compile(
     rf"(?<![\d.])(?:"
-    rf"{not_after('第 约 近 过 将近 超过 大约 长达')}({_YEAR})(?=年(?!前的?历史|以来的历史|的?[历歷]史|之久|时间|文明|陈))"
-    r"|([0-9]\d)(?=年(?:0?[1-9]|1[0-2])月)|(0\d|[6-9][1-9])(?=年(?![前后後来來内內间間龄齡的以之多代]))"
+    rf"{not_after('第 约 近 过 将近 超过 大约 长达')}(?!1000)({_YEAR})(?=年(?!前的?历史|以来的历史|的?[历歷]史|之久|时间|文明|陈))"
+    r"|(?<!第)([0-9]\d)(?=年(?:0?[1-9]|1[0-2])月)"
+    rf"|{not_after('第 康熙 乾隆 雍正 光绪 民国 昭和 平成')}(0\d|[6-9][1-9])(?=年(?![前后後来來内內间間龄齡的以之多代]))"
     r"|(\d\d)(?=[后後](?![天年来來卫衛腰]))"
-    rf"|({_YEAR})(?=年?[款版届屆级級赛賽])"
+    rf"|({_YEAR})(?=年?[款版届屆级級赛賽]|[财財学學]年|年度)"
+    r"|(?<=《)(\d{4})(?![\d.])"
     r")"
 )
 _ROUND_YEARS = re.compile(r"(?<![\d.])([1-9]000)(?=年(?:前|以?来|以?來|后|後))")
@@ -51,8 +55,10 @@ _ENGLISH_TIME = re.compile(
     r"|(?<![A-Za-z])([aApP])[mM] ?(\d{1,2})(:[0-5]\d)?(?![\d:]|\.\d)"
 )
 _SAID_TWICE = re.compile(r"(上午|下午|早上|晚上|中午|凌晨)[上下]午")
-_TIME_RANGE = re.compile(rf"(?<=:[0-5]\d){_TO}(?={_HOUR}:[0-5]\d)|(?<=[点點时時半分]){_TO}(?=(?:{either('上午 下午 早上 晚上 凌晨 中午 傍晚 次日 第二天')})?\d{{1,2}}[点點时時:])")
-_WEEKDAYS = re.compile(r"(?<=[周週期][一二三四五六日])[-−~–—～](?=[周週星一二三四五六日])")
+_TIME_RANGE = re.compile(
+    rf"(?<=:[0-5]\d){_TO}(?={_HOUR}:[0-5]\d)|(?<=[点點时時半分]){_TO}(?=(?:{either('上午 下午 早上 晚上 凌晨 中午 傍晚 次日 第二天')})?\d{{1,2}}[点點时時:])"
+)
+_WEEKDAYS = re.compile(r"(?<=[周週期][一二三四五六日1-6])[-−~–—～](?=[周週星一二三四五六日])")
 _TIME = re.compile(rf"(?<![\d:.])({_HOUR}):([0-5]\d)(?::([0-5]\d)(?:\.\d+)?)?(?![\d:]|\.\d)")
 _ZERO_PART = re.compile(r"(?<=[点點时時分])(0\d)(?=[分秒])")
 _SCORE_BEFORE = re.compile(
@@ -71,9 +77,7 @@ def dates_in_words(text: str) -> str:
     text = _SEASON.sub(lambda m: f"{spelled(m[1])}到{spelled(m[3])}", text)
     text = _MONTH_OF_YEAR.sub(lambda m: f"{spelled(m[1])}年{_plain(m[2])}月", text)
     text = _PLAIN_DAY.sub(lambda m: f"{_plain(m[1])}月{_plain(m[2])}日", text)
-    text = _DAYS_OF_YEAR.sub(
-        lambda m: f"{_plain(m[1])}月{_plain(m[2])}日到{_plain(m[3])}月{_plain(m[4])}日", text
-    )
+    text = _DAYS_OF_YEAR.sub(lambda m: f"{_plain(m[1])}月{_plain(m[2])}日到{_plain(m[3])}月{_plain(m[4])}日", text)
     text = _CUED_DAY.sub(lambda m: f"{_plain(m[1] or m[3])}月{_plain(m[2] or m[4])}日", text)
     text = _DAYS.sub("到", text)
     text = _YEARS.sub(lambda m: f"{spelled(m[1])}到{spelled(m[2])}", text)
@@ -106,7 +110,7 @@ def _time(match: Match, text: str) -> str:
     words = f"{_hour(hour)}点"
     if int(minutes) or int(seconds or 0):
         words += f"{_padded(minutes)}分"
-    return words + (f"{_padded(seconds)}秒" if int(seconds or 0) else "")
+    return words + (f"{_padded(seconds)}秒" if seconds and int(seconds) else "")
 
 
 def _hour(digits: str) -> str:

@@ -14,10 +14,14 @@ _CIRCLED = re.compile(r"[\u2460-\u2473\u24f5-\u24fe\u2776-\u2793\u3220-\u3229\u3
 _SINGLE_NUMBER = re.compile(rf"[\u2160-\u217b]|{_CIRCLED.pattern}")
 _LIST = re.compile(rf"^{_CIRCLED.pattern} ?|^(?:\d{{1,2}}[.、)]|[（(]\d{{1,2}}[)）])(?!\d) ?")
 _HAN = r"\u3400-\u9fff\uf900-\ufaff"
-_SPACE = re.compile(rf"(?<=[{_HAN}]) +(?=[!-~℃])|(?<=[!-~℃]) +(?=[{_HAN}])| *(?<=[\u3000-\u303f\uff00-\uff65]) *| +(?=[\u3000-\u303f\uff00-\uff65])")
+_SPACE = re.compile(
+    rf"(?<=[{_HAN}]) +(?=[!-~℃])|(?<=[!-~℃]) +(?=[{_HAN}])| *(?<=[\u3000-\u303f\uff00-\uff65]) *| +(?=[\u3000-\u303f\uff00-\uff65])"
+)
 _STEERING = re.compile(r"^\([^()]*\)")
 _CALL = re.compile(r"(?<=[A-Za-z_])\([!-'*-~ ]*\)")
-_PAUSE = re.compile(r" *(?:[（）()【】［］\[\]〔〕|｜•]|—+|―+|─+|–+|[~～]+| -{1,2} |--+)(?:[ （）()【】［］\[\]〔〕|｜•—―─]*)")
+_PAUSE = re.compile(
+    r" *(?:[（）()【】［］\[\]〔〕|｜•]|—+|―+|─+|–+|[~～]+| -{1,2} |--+)(?:[ （）()【】［］\[\]〔〕|｜•—―─]*)"
+)
 _SILENT = set("，。！？；：、…,.!?;:“「『《\n")
 _MARKS_AFTER = set("，。！？；：、…,.!?;:”」』》")
 

@@ -34,10 +34,10 @@ COUNTED = either(
     # things, people and animals
     "个 個 位 名 只 隻 条 條 张 張 本 件 把 杯 瓶 碗 盒 包 袋 箱 桶 盘 盤 台 臺 部 辆 輛 架 艘 列 节课 門 门 项 項 种 種 类 類 样 樣 "
     "套 双 雙 对 對 副 串 束 朵 棵 株 根 支 枝 枚 颗 顆 粒 滴 片 块 段 句 首 篇 封 幅 面 座 栋楼 幢楼 间 間 家 所 处 處 口 头 頭 匹 "
-    "群 批 组 組 排 行 页 頁 人 者 国 國 地 方 边 邊 侧 側 旁 端 半 成 代人 层楼 層樓 股 份 笔 筆 票 题 題 格 字 桌 席 室 厅 廳 卫 "
-    "床 球 杆 拍 碟 碼 码 集 章 节 節 步 声 聲 下 眼 圈 倍 重 连胜 连败 连冠 連勝 胜 勝 负 平 员 道 扇 顶 頂 尊 台 朝元老 "
+    "群 批 组 組 行 页 頁 人 者 国 國 地 方 边 邊 侧 側 旁 端 半 成 代人 层楼 層樓 股 份 笔 筆 票 题 題 格 字 桌 席 室 厅 廳 卫 "
+    "床被 球 杆 拍 碟 碼 码 款 季 届 屆 集 章 节 節 步 声 聲 下 眼 圈 倍 重 连胜 连败 连冠 連勝 胜 勝 负 平 员 道 扇 顶 頂 尊 台 朝元老 "
     # times that something happens, and time
-    "次 回 遍 趟 场 場 局 轮 輪 顿 頓 阵 陣 年 周 週 星期 礼拜 禮拜 天 晚 夜 小时 小時 分钟 分鐘 分 秒 点 刻钟 刻鐘 岁 世纪 世紀 代 "
+    "次 回 遍 趟 场 場 局 轮 輪 顿 頓 阵 陣 年 周 週 星期 礼拜 禮拜 天 晚 夜 小时 小時 分钟 分鐘 分 秒 点 刻钟 刻鐘 岁 世纪 世紀 "
     "日游 日遊 日之内 周年 週年 "
     # money and measures
     "元 块 块钱 塊錢 角 毛 美元 欧元 英镑 日元 港元 港币 澳元 加元 韩元 美金 卢布 人民币 里 斤 公斤 克 千克 毫克 微克 吨 噸 升 毫升 "
@@ -47,13 +47,13 @@ COUNTED = either(
 )
 _NAMED = either(  # a number before these names one of several, so it is 二
     "年级 年級 月 号 日 楼 樓 等奖 等獎 级 期 路 班 栋 棟 幢 单元 單元 环 環 线 線 手 战 戰 维 維 进制 進制 号线 季度 版 区 區 队 "
-    "隊 胎 孩 哥 姐 叔 舅 比 分之 次方 甲 层 層 等 线 的 流"
+    "隊 胎 孩 哥 姐 叔 舅 比 分之 次方 甲 层 層 等 线 的 流 对2 對2"
 )
 _AFTER_TWO = re.compile(rf"(?:多|几|幾|来|來|余|餘|大|小|整|满|滿)?(?:{COUNTED})|[A-Zμ][A-Za-z]|[KMGT]B")
 _NAMED_AFTER = re.compile(rf"(?:{_NAMED})(?!游|遊|楼|樓|之内)")
 _RANGE_AFTER = re.compile(r"(?:到|至|、|比)负?\d+(?:\.\d+)?")
-_OF_DAY = re.compile(r"[点點]$|(?<!小)[时時]$")
-_MINUTE = re.compile(r"分(?!钟|鐘)")
+_OF_DAY = re.compile(r"(?:[点點]|(?<!小)[时時])(?:分|\d{1,2}分秒)$")
+_CENTIMETERS = re.compile(rf"(?<=\d米)\d\d(?![\d.]|(?:{COUNTED}))")
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
@@ -82,7 +82,10 @@ def decimal(number: str, *, counts: bool = True) -> str:
 
 def numbers_in_words(text: str) -> str:
     """The text with every number in words."""
-    return _NUMBER.sub(lambda m: _in_context(m[0], text[max(0, m.start() - 6) : m.start()], text[m.end() :]), text)
+    text = _CENTIMETERS.sub(lambda m: spelled(m[0]), text)
+    return _NUMBER.sub(
+        lambda m: _in_context(m[0], text[max(0, m.start() - 6) : m.start()], text[m.end() : m.end() + 24]), text
+    )
 
 
 def _in_context(number: str, before: str, after: str) -> str:
@@ -96,7 +99,7 @@ def _in_context(number: str, before: str, after: str) -> str:
 
 def _counts(before: str, after: str) -> bool:
     """True if a 2 says how many, and does not name one of several."""
-    if before.endswith(("第", "之")) or (_OF_DAY.search(before) and _MINUTE.match(after)):
+    if before.endswith(("第", "之")) or _OF_DAY.search(before + after[:1]):
         return False
     if second := _RANGE_AFTER.match(after):
         after = after[second.end() :]

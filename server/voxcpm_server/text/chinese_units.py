@@ -26,7 +26,9 @@ UNITS = {
     "m²": "平方米", "km²": "平方千米", "cm²": "平方厘米", "mm²": "平方毫米", "m³": "立方米", "cm³": "立方厘米", "mm³": "立方毫米",
     "km³": "立方千米", "dm³": "立方分米", "m2": "平方米", "km2": "平方千米", "cm2": "平方厘米", "m3": "立方米", "cm3": "立方厘米",
 }  # fmt: skip
-KEPT = "KB MB GB TB PB kB KiB MiB GiB TiB Mbps Gbps Kbps kbps K M G T MM".split()  # letters that readers say as they are
+KEPT = (
+    "KB MB GB TB PB kB KiB MiB GiB TiB Mbps Gbps Kbps kbps K M G T MM".split()
+)  # letters that readers say as they are
 _PER = UNITS | {"d": "天", "day": "天", "y": "年"}
 _PER_WORDS = (
     "人 次 天 日 月 年 周 季 小时 小時 分钟 分鐘 分 秒 个 個 件 斤 公斤 千克 吨 噸 克 升 平 晚 位 股 张 張 瓶 盒 杯 套 份 本 台 臺 "
@@ -46,19 +48,23 @@ _UNIT_OF_MONEY = r"(?:(?:美|欧|歐|日|港|澳|加)?元|英镑|英鎊|港币|�
 _PRICE = re.compile(
     rf"(?<![A-Za-z])({_any(CURRENCIES)}) ?([-−+]?{_N})(?: ?([-~–—～至到]) ?(?:{_any(CURRENCIES)})?({_N}))?(?:{_SIZE}){_UNIT_OF_MONEY}"
 )
-_PRICE_BEHIND = re.compile(rf"({_N})(?:{_SIZE}) ?({_any(CURRENCIES)})(?![A-Za-z\d])")
+_PRICE_BEHIND = re.compile(rf"(?<![\d.])({_N})(?:{_SIZE}) ?({_any(CURRENCIES)})(?![A-Za-z\d])")
+_DECIMAL_COMMA = re.compile(r"((?<=€)\d+|(?<=€ )\d+|(?<![\d.,])\d+(?=,\d\d ?€)),(\d\d)(?!\d)")
 _NEEDLESS_ZEROS = re.compile(r"(?<=\d)(?:\.00|(?<=\d)(\.[1-9])0)(?=(?:美|欧|歐|港|日|澳|加)?元|英镑|英鎊|块|塊)")
 _THOUSANDS = re.compile(r"(?<![\dA-Za-z.])(\d+(?:\.\d+)?)([kw])(?![A-Za-z\d])")
 _DURATION = re.compile(r"(?<![A-Za-z\d.])(\d+)[hH](\d{1,2})(?:min|m)?(?:(\d{1,2})s)?(?![A-Za-z\d])")
 _ANGLE = re.compile(r"(?<=\d)[°º](\d+)[′'](?:(\d+(?:\.\d+)?)[″\"])?")
-_UNIT = re.compile(rf"(?<=\d) ?({_any(UNITS)})(?:/({_any(_PER)}|{_any(_PER_WORDS)}))?(?![A-Za-z\d²³])")
+_UNIT = re.compile(rf"(?<=\d) ?({_any(UNITS)})(?:/({_any(_PER)}|{_any(_PER_WORDS)}))?(?![A-Za-z\d²³]|/[A-Za-z])")
 _KEPT_PER = re.compile(rf"(?<=\d)( ?(?:{_any(KEPT)}))/({_any(_PER)}|{_any(_PER_WORDS)})(?![A-Za-z\d])")
-_HAN_PER = re.compile(rf"(?<=[{_MEASURED}])/(?=(?:{_any(_PER_WORDS)})(?!/))|(?<=[{_MEASURED}])/({_any(_PER)})(?![A-Za-z\d])")
+_HAN_PER = re.compile(
+    rf"(?<=[{_MEASURED}])/(?=(?:{_any(_PER_WORDS)})(?!/))|(?<=[{_MEASURED}])/({_any(_PER)})(?![A-Za-z\d])"
+)
 _NAME_BEFORE = re.compile(r"[A-Za-z][ -]?\d+$")
 
 
 def with_names_of_units(text: str) -> str:
     """The text with words for currencies and units, behind their numbers."""
+    text = _DECIMAL_COMMA.sub(r"\1.\2", text)
     text = _PRICE.sub(lambda m: _price(m, m[1], m[5], m[6]), text)
     text = _PRICE_BEHIND.sub(lambda m: _sized(m[1], m[2], m[3]) + CURRENCIES[m[4]], text)
     text = _NEEDLESS_ZEROS.sub(lambda m: m[1] or "", text)
