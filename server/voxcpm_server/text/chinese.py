@@ -7,26 +7,22 @@ import re
 from voxcpm_server.text.chinese_amounts import marks_in_words, ordinals_and_powers_in_words, symbols_in_words
 from voxcpm_server.text.chinese_codes import addresses_in_words, codes_in_words
 from voxcpm_server.text.chinese_dates import dates_in_words
-from voxcpm_server.text.chinese_marks import (
-    in_traditional_script,
-    is_traditional,
-    with_pauses,
-    with_plain_characters,
-    without_loose_spaces,
-)
-from voxcpm_server.text.chinese_numbers import numbers_in_words
+from voxcpm_server.text.chinese_marks import with_pauses, with_plain_characters, without_loose_spaces
+from voxcpm_server.text.chinese_measures import numbers_in_words
+from voxcpm_server.text.chinese_script import in_traditional_script, is_traditional
 from voxcpm_server.text.chinese_units import with_names_of_units
 
 _THOUSANDS = re.compile(r"(?<![\d,.])\d{1,3}(?:,\d{3})+(?![\d,])")
 
 
 def prepared(text: str) -> str:
-    """The text in words. The steps go from what only one reading fits to single numbers, and leave words as they are."""
+    """The text in words. The steps go from what has one reading to single numbers; what a step reads has no digits."""
     traditional = is_traditional(text)
     text = without_loose_spaces(with_plain_characters(text))
     text = _THOUSANDS.sub(lambda m: m[0].replace(",", ""), text)
     text = dates_in_words(addresses_in_words(text))
-    text = codes_in_words(ordinals_and_powers_in_words(with_names_of_units(text)))
+    text = with_names_of_units(text)
+    text = codes_in_words(ordinals_and_powers_in_words(text))
     text = with_pauses(symbols_in_words(numbers_in_words(marks_in_words(text))))
     return in_traditional_script(text) if traditional else text
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
-from voxcpm_server.text.chinese_numbers import COUNTED, after, decimal, either, spelled
+from voxcpm_server.text.chinese_measures import COUNTED
+from voxcpm_server.text.chinese_numbers import decimal, spelled
+from voxcpm_server.text.chinese_script import after, either
 
 Match = re.Match[str]
 _N = r"\d+(?:\.\d+)?"
@@ -13,18 +15,17 @@ OPERATORS = {"+": "加", "-": "减", "−": "减", "×": "乘", "*": "乘", "÷"
 PARTS = {"%": "百分之", "‰": "千分之", "‱": "万分之"}
 SIGNS = {"": "", "-": "负", "−": "负", "+": "正"}
 SYMBOLS = {
-    "²": "平方", "³": "立方", "√": "根号", "≈": "约等于", "≤": "小于等于", "≥": "大于等于", "≠": "不等于", "=": "等于", ">": "大于", "<": "小于",
-    "→": "到", "×": "乘", "÷": "除以", "∞": "无穷大",
+    "²": "平方", "³": "立方", "√": "根号", "≈": "约等于", "≤": "小于等于", "≥": "大于等于", "≠": "不等于",
+    "=": "等于", ">": "大于", "<": "小于", "→": "到", "×": "乘", "÷": "除以", "∞": "无穷大",
 }  # fmt: skip
-_RESULTS = either(
-    "战胜 击败 获胜 取胜 领先 落后 大胜 险胜 逆转 横扫 战平 打平 负于 不敌 惜败 告负 输给 赢 比分 的比分 的总比分 胜 负"
-)
+RESULTS = "战胜 击败 获胜 取胜 领先 落后 大胜 险胜 逆转 横扫 战平 打平 负于 不敌 惜败 告负 输给 赢 比分 胜 负"
+_RESULTS = either(RESULTS)
 
 _SUM = re.compile(rf"{_N}(?: ?[-+−×*÷/] ?{_N})+(?= ?=)")
 _SPACED_SUM = re.compile(rf"(?<![\d.]){_N}(?: [-+−×*÷] {_N})+(?![\d.])")
 _OPERATOR = re.compile(r" ?([-+−×*÷/=]) ?")
 _TIMES = re.compile(r"(?<=\d) ?([×xX*÷]) ?(?=\d)")
-_POWER = re.compile(rf"(?<=\d)\^([-−]?)(\d+)")
+_POWER = re.compile(r"(?<=\d)\^([-−]?)(\d+)")
 _SCIENTIFIC = re.compile(rf"(?<![A-Za-z\d.])({_N})[eE]([-−+]?)(\d{{1,3}})(?![A-Za-z\d])")
 _PERCENTS = re.compile(rf"((?<![\d.A-Za-z])[-−+]|)({_N})( ?[%‰‱])?(?:{_DASH}|[到至])([-−+]?)({_N}) ?([%‰‱])")
 _PERCENT = re.compile(rf"((?<![\dA-Za-z])[-−+]|)({_N}) ?([%‰‱])")
@@ -34,7 +35,8 @@ _PRESSURE = re.compile(rf"{after('血压 血压是 血压为')}(\d{{2,3}})/(\d{{
 _FRACTION = re.compile(r"(?<![\d./A-Za-z])(\d{1,5})/(\d{1,5})(?![\d/]|\.\d)")
 _RATIO = re.compile(rf"(?<![\d.:]){_N}(?: ?[:∶] ?{_N})+(?![\d:])")
 _SCORE = re.compile(
-    rf"(?<![\d.])(\d{{1,3}})[-–—](\d{{1,3}})(?= ?(?:{_RESULTS}))|{after('比分 比分是 比分为')}(\d{{1,3}})[-–—](\d{{1,3}})(?!\d)"
+    rf"(?<![\d.])(\d{{1,3}})[-–—](\d{{1,3}})(?= ?的?总?(?:{_RESULTS}))"
+    rf"|{after('比分 比分是 比分为')}(\d{{1,3}})[-–—](\d{{1,3}})(?!\d)"
 )
 _RANGE = re.compile(rf"(?<=\d)((?:{COUNTED}|[年月日号號时時折级級楼樓章节節])?){_DASH}(?=[-−第]?\d)")
 _RESULT = re.compile(

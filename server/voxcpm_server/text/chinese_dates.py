@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
-from voxcpm_server.text.chinese_numbers import after, cardinal, decimal, either, not_after, spelled
+from voxcpm_server.text.chinese_amounts import RESULTS
+from voxcpm_server.text.chinese_numbers import cardinal, decimal, spelled
+from voxcpm_server.text.chinese_script import after, either, not_after
 
 Match = re.Match[str]
 _TO = r" ?[-−~–—～至到]{1,2} ?"
@@ -21,10 +23,16 @@ _DATE = re.compile(
 _DAYS = re.compile(rf"(?<=日)[-−~–—～](?=({_MONTH}月)?{_DAY}[日号號])|(?<=[年月])[-−~–—～](?=\d)")
 _MONTH_OF_YEAR = re.compile(rf"{_LATIN_START}({_YEAR})[-/.](0[1-9]|1[0-2]){_END}(?! ?[年個个元%到至])")
 _PLAIN_DAY = re.compile(rf"{_LATIN_START}(?=0|\d\d.0)(0[1-9]|1[0-2])[-/](0[1-9]|[12]\d|3[01]){_END}")
-_BEFORE_DAY = "日期 生日 时间 活动 今天 明天 昨天 截止 截至 定在 定于 日期是 生日是 时间是 今天是 明天是 日期为 日期： 时间： 截止："
+_BEFORE_DAY = """
+日期 生日 时间 活动 今天 明天 昨天 截止 截至 定在 定于 日期是 生日是 时间是 今天是 明天是 日期为 日期： 时间：
+截止：
+"""
 _AFTER_DAY = either(
-    "截止 提交 出发 开始 见面 上线 上映 发布 当天 那天 开会 晚上 早上 上午 下午 中午 凌晨 放假 开学 考试 （周 （星期 (周 (星期"
-).replace("(", r"\(")
+    """
+    截止 提交 出发 开始 见面 上线 上映 发布 当天 那天 开会 晚上 早上 上午 下午 中午 凌晨 放假 开学 考试 （周
+    （星期 (周 (星期
+    """
+)
 _CUED_DAY = re.compile(
     rf"{after(_BEFORE_DAY)}({_MONTH})/({_DAY}){_END}"
     rf"|{_LATIN_START}({_MONTH})/({_DAY})(?=(?:(?:之?前|以前|之?后)?(?:{_AFTER_DAY})|[^的\W\d]{{1,4}}[节節]))"
@@ -32,17 +40,16 @@ _CUED_DAY = re.compile(
 _DAYS_OF_YEAR = re.compile(
     rf"{_LATIN_START}({_MONTH})/({_DAY}){_TO}({_MONTH})/({_DAY}){_END}(?! ?(?:的|左右|处|處|以))"
 )
-_YEARS = re.compile(rf"(?<![\d.A-Za-z])({_YEAR}){_TO}({_YEAR})(?!\d|\.\d| ?(?:个|個|元|人|米|次|名|吨|件|万))")
-_SEASON = re.compile(rf"(?<![\d.])({_YEAR})([-−/–—])(\d\d)(?=(?:赛季|賽季|学年|學年|财年|財年|年度))")
+_YEARS = re.compile(rf"(?<![\d.A-Za-z])({_YEAR}){_TO}({_YEAR})(?!\d|\.\d| ?(?:{either('个 元 人 米 次 名 吨 件 万')}))")
+_SEASON = re.compile(rf"(?<![\d.])({_YEAR})[-−/–—](\d\d)(?={either('赛季 学年 财年 年度')})")
+_SPAN_AFTER = either("前的历史 以来的历史 历史 的历史 之久 时间 文明 陈")
+_ERAS = "第 康熙 乾隆 雍正 光绪 民国 昭和 平成"
 _YEAR_DIGITS = re.compile(
-    rf"(?<![\d.])(?:"
-    rf"{not_after('第 约 近 过 将近 超过 大约 长达')}(?!1000)({_YEAR})(?=年(?!前的?历史|以来的历史|的?[历歷]史|之久|时间|文明|陈))"
-    r"|(?<!第)([0-9]\d)(?=年(?:0?[1-9]|1[0-2])月)"
-    rf"|{not_after('第 康熙 乾隆 雍正 光绪 民国 昭和 平成')}(0\d|[6-9][1-9])(?=年(?![前后後来來内內间間龄齡的以之多代]))"
-    r"|(\d\d)(?=[后後](?![天年来來卫衛腰]))"
-    rf"|({_YEAR})(?=年?[款版届屆级級赛賽]|[财財学學]年|年度)"
-    r"|(?<=《)(\d{4})(?![\d.])"
-    r")"
+    rf"(?<![\d.])(?:{not_after('第 约 近 过 将近 超过 大约 长达')}(?!1000){_YEAR}(?=年(?!{_SPAN_AFTER}))"
+    rf"|{_YEAR}(?=年?{either('款 版 届 级 赛')}|{either('财年 学年 年度')})"
+    r"|(?<!第)\d\d(?=年(?:0?[1-9]|1[0-2])月)"
+    rf"|{not_after(_ERAS)}(?:0\d|[6-9][1-9])(?=年(?!{either('前 后 来 内 间 龄 的 以 之 多 代')}))"
+    r"|\d\d(?=[后後](?![天年来來卫衛腰]))|(?<=《)\d{4}(?![\d.]))"
 )
 _ROUND_YEARS = re.compile(r"(?<![\d.])([1-9]000)(?=年(?:前|以?来|以?來|后|後))")
 _OF_AN_ERA = re.compile(r"(?:(?<=公元)|(?<=西元))(前?)(\d{1,4})(?=年)")
@@ -54,27 +61,24 @@ _ENGLISH_TIME = re.compile(
     r"(?<![\d:.])(\d{1,2})(:[0-5]\d)? ?([aApP])\.?[mM](?![A-Za-z\d])\.?"
     r"|(?<![A-Za-z])([aApP])[mM] ?(\d{1,2})(:[0-5]\d)?(?![\d:]|\.\d)"
 )
-_SAID_TWICE = re.compile(r"(上午|下午|早上|晚上|中午|凌晨)[上下]午")
+_HALVES = either("上午 下午 早上 晚上 凌晨 中午 傍晚 次日 第二天")
+_SAID_TWICE = re.compile(rf"({_HALVES})[上下]午")
 _TIME_RANGE = re.compile(
-    rf"(?<=:[0-5]\d){_TO}(?={_HOUR}:[0-5]\d)|(?<=[点點时時半分]){_TO}(?=(?:{either('上午 下午 早上 晚上 凌晨 中午 傍晚 次日 第二天')})?\d{{1,2}}[点點时時:])"
+    rf"(?<=:[0-5]\d){_TO}(?={_HOUR}:[0-5]\d)|(?<=[点點时時半分\d]){_TO}(?={_HALVES})"
+    r"|(?<=[点點时時半分]) ?[-−~–—～]{1,2} ?(?=\d{1,2}[点點时時:])"
 )
 _WEEKDAYS = re.compile(r"(?<=[周週期][一二三四五六日1-6])[-−~–—～](?=[周週星一二三四五六日])")
 _TIME = re.compile(rf"(?<![\d:.])({_HOUR}):([0-5]\d)(?::([0-5]\d)(?:\.\d+)?)?(?![\d:]|\.\d)")
 _ZERO_PART = re.compile(r"(?<=[点點时時分])(0\d)(?=[分秒])")
-_SCORE_BEFORE = re.compile(
-    r"(?:比分|比例尺?|比率|配比|[宽高]比|比为|之比|比是|胜率|打成|战成|终场|半场|[局盘总]分|赔率|击败|战胜|大胜|险胜|"
-    r"不敌|负于|取胜|获胜|战平|逆转|横扫)\S{0,4}$"
-)
-_SCORE_AFTER = re.compile(
-    r" ?(?:战?[胜勝]|[战戰]平|击败|擊敗|获胜|獲勝|取[胜勝]|领先|領先|落后|落後|不敌|大胜|险胜|逆转|横扫|赢|贏|输|輸|负于|惜败|"
-    r"的?(?:比例|比分|比率|屏幕?|画面|成绩|大比分|总比分|优势))"
-)
+_RATIOS = "比分 比例 比例尺 比率 配比 宽高比 长宽比 比为 之比 比是 打成 战成 终场 半场 局分 盘分 总分 赔率"
+_SCORE_BEFORE = re.compile(rf"(?:{either(f'{_RATIOS} {RESULTS}')})\S{{0,4}}$")
+_SCORE_AFTER = re.compile(rf" ?的?(?:{either(f'{RESULTS} 比例 比率 屏幕 屏 画面 成绩 大比分 总比分 优势')})")
 
 
 def dates_in_words(text: str) -> str:
     """The text with every date, year and time of day in words."""
     text = _DATE.sub(lambda m: f"{spelled(m[1])}年{_plain(m[3])}月{_plain(m[4])}日", text)
-    text = _SEASON.sub(lambda m: f"{spelled(m[1])}到{spelled(m[3])}", text)
+    text = _SEASON.sub(lambda m: f"{spelled(m[1])}到{spelled(m[2])}", text)
     text = _MONTH_OF_YEAR.sub(lambda m: f"{spelled(m[1])}年{_plain(m[2])}月", text)
     text = _PLAIN_DAY.sub(lambda m: f"{_plain(m[1])}月{_plain(m[2])}日", text)
     text = _DAYS_OF_YEAR.sub(lambda m: f"{_plain(m[1])}月{_plain(m[2])}日到{_plain(m[3])}月{_plain(m[4])}日", text)

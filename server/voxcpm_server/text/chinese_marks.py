@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from voxcpm_server.text.chinese_numbers import TRADITIONAL, cardinal
+from voxcpm_server.text.chinese_numbers import cardinal
 
 _WIDE = re.compile(r"[\uff10-\uff19\uff21-\uff3a\uff41-\uff5a＄＃％＆＋－／＜＝＞＠]")
 _BETWEEN_DIGITS = re.compile(r"(?<=\d)[：．](?=\d)")
@@ -14,8 +14,9 @@ _CIRCLED = re.compile(r"[\u2460-\u2473\u24f5-\u24fe\u2776-\u2793\u3220-\u3229\u3
 _SINGLE_NUMBER = re.compile(rf"[\u2160-\u217b]|{_CIRCLED.pattern}")
 _LIST = re.compile(rf"^{_CIRCLED.pattern} ?|^(?:\d{{1,2}}[.、)]|[（(]\d{{1,2}}[)）])(?!\d) ?")
 _HAN = r"\u3400-\u9fff\uf900-\ufaff"
+_CHINESE_MARK = r"\u3000-\u303f\uff00-\uff65"
 _SPACE = re.compile(
-    rf"(?<=[{_HAN}]) +(?=[!-~℃])|(?<=[!-~℃]) +(?=[{_HAN}])| *(?<=[\u3000-\u303f\uff00-\uff65]) *| +(?=[\u3000-\u303f\uff00-\uff65])"
+    rf"(?<=[{_HAN}]) +(?=[!-~℃])|(?<=[!-~℃]) +(?=[{_HAN}])| *(?<=[{_CHINESE_MARK}]) *| +(?=[{_CHINESE_MARK}])"
 )
 _STEERING = re.compile(r"^\([^()]*\)")
 _CALL = re.compile(r"(?<=[A-Za-z_])\([!-'*-~ ]*\)")
@@ -66,24 +67,3 @@ def with_pauses(text: str) -> str:
             pieces.append("，")
         place = mark.end()
     return "".join(pieces) + text[place:]
-
-
-def is_traditional(text: str) -> bool:
-    """True if more characters are of traditional script alone than of simplified script alone."""
-    balance = 0
-    for character in re.findall(f"[{_HAN}]", text):
-        balance += _encodes(character, "big5") - _encodes(character, "gb2312")
-    return balance > 0
-
-
-def in_traditional_script(text: str) -> str:
-    """The text with the words that reading adds in traditional script."""
-    return text.translate(TRADITIONAL)
-
-
-def _encodes(character: str, charset: str) -> bool:
-    try:
-        character.encode(charset)
-    except UnicodeEncodeError:
-        return False
-    return True
