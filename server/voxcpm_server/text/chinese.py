@@ -13,6 +13,7 @@ from voxcpm_server.text.chinese_script import in_traditional_script, is_traditio
 from voxcpm_server.text.chinese_units import with_names_of_units
 
 _THOUSANDS = re.compile(r"(?<![\d,.])\d{1,3}(?:,\d{3})+(?![\d,])")
+_NUMERAL_BEHIND = re.compile(r"(?<=\d)(?=[一二三四五六七八九]|[两兩][个個位])")
 
 
 def prepared(text: str) -> str:
@@ -20,6 +21,7 @@ def prepared(text: str) -> str:
     traditional = is_traditional(text)
     text = without_loose_spaces(with_plain_characters(text))
     text = _THOUSANDS.sub(lambda m: m[0].replace(",", ""), text)
+    text = _NUMERAL_BEHIND.sub(" ", text)  # C3三个 has two numbers
     text = dates_in_words(addresses_in_words(text))
     text = with_names_of_units(text)
     text = codes_in_words(ordinals_and_powers_in_words(text))

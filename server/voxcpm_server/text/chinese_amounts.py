@@ -32,6 +32,7 @@ _PERCENT = re.compile(rf"((?<![\dA-Za-z])[-−+]|)({_N}) ?([%‰‱])")
 _ADDED_PERCENT = re.compile(rf"(?<=[\u4e00-\u9fff])\+(?={_N} ?[%‰‱])")
 _MIXED = re.compile(r"(?<![\d./])(\d{1,3}) (\d{1,2})/(\d{1,3})(?![\d/])")
 _PRESSURE = re.compile(rf"{after('血压 血压是 血压为')}(\d{{2,3}})/(\d{{2,3}})")
+_OF_PAGES = re.compile(r"第(\d+)/(\d+)([页頁集题題步])")
 _FRACTION = re.compile(r"(?<![\d./A-Za-z])(\d{1,5})/(\d{1,5})(?![\d/]|\.\d)")
 _RATIO = re.compile(rf"(?<![\d.:]){_N}(?: ?[:∶] ?{_N})+(?![\d:])")
 _SCORE = re.compile(
@@ -65,6 +66,7 @@ def marks_in_words(text: str) -> str:
     text = _PERCENT.sub(lambda m: f"{SIGNS[m[1]]}{PARTS[m[3]]}{m[2]}", text)
     text = text.replace("百分之100", "百分之百") if "百分之100" in text else text
     text = _PRESSURE.sub(r"\1比\2", text)
+    text = _OF_PAGES.sub(r"第\1\3共\2\3", text)
     text = _FRACTION.sub(r"\2分之\1", text)
     text = _RATIO.sub(lambda m: re.sub(" ?[:∶] ?", "比", m[0]), text)
     text = _SCORE.sub(lambda m: f"{m[1] or m[3]}比{m[2] or m[4]}", text)

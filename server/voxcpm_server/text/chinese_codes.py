@@ -19,6 +19,7 @@ _URL = re.compile(
 )
 _SCHEME = re.compile(r"^(?:https?|ftp)://")
 _IP = re.compile(r"(?<![\d.])((?:\d{1,3}\.){3}\d{1,3})(/\d{1,2}|:\d{2,5})?(?![\d.]*\d)")
+_PORT = re.compile(r"(?<=[A-Za-z]):\d{2,5}(?![\d:])")
 _VERSION = re.compile(r"(?<![\d.])(\d+(?:\.\d+){2,})(?![\d.]*\d)")
 _HOUSE = re.compile(r"(?<![A-Za-z\d.-])(\d{1,4})-(\d{1,4})-(\d{1,4})(?![\d.-])")
 _BOOKS = re.compile(r"(?<![\d-])97[89](?:[- ]\d{1,7}){3}[- ]\d(?!\d)|(?<![\d-])\d+(?:-\d+){3,}(?![\d-])")
@@ -29,6 +30,7 @@ _LANDLINE = re.compile(
 )
 _FREE = re.compile(r"(?<![\d-])[48]00(?:([- ]?)\d{3}\1\d{4}|-\d{4}-\d{3})(?![\d-])")
 _ABROAD = re.compile(r"(?<![\dA-Za-z])\+\d{1,3}[- ]?\(?\d{1,4}\)?(?:[- ]\d{3,4}){1,3}(?![\d-])")
+_EXTENSION = re.compile(r"(?<=[零幺二三四五六七八九][转轉])\d{2,5}(?!\d)")
 _CALL_CUES = "拨 拨打 致电 呼叫 电话 热线 客服 手机 号码 传真 短信 请打 快打 就打 ，打 。打"
 _CALLED = re.compile(
     rf"(?:{either(_CALL_CUES)}|^打|[Tt]el|TEL)(?:{either('到 给 了 是 为 ： 号 号码')}|[: ])?\+?"
@@ -38,17 +40,18 @@ _SERVICES = """
 110 119 120 122 114 12306 12315 12345 12348 12333 12320 12580 10086 10010 95588 95555 95533 95566 95599 95338 96110
 """
 _SERVICE = re.compile(
-    rf"(?<![\d.A-Za-z第约約共有])({either(_SERVICES)})(?![\dA-Za-z.%:/~～‰-])(?! ?(?:{COUNTED}|[多余年月日号號]))"
+    rf"(?<![\d.A-Za-z第约約共有])(?<![A-Za-z] )({either(_SERVICES)})"
+    rf"(?![\dA-Za-z.%:/~～‰-])(?! ?(?:{COUNTED}|[多余年月日号號]))"
 )
 _NUMBERED = re.compile(
     after(
         """
         号码 编号 订单 订单号 账号 帐号 卡号 尾号 验证码 密码 邮编 邮政编码 学号 工号 群号 单号 取件码 代码 型号
-        身份证 身份证号 准考证 准考证号 条形码 门牌号 房间号 房号 座位号 流水号 校验码 口令 股票 端口 端口号
+        身份证 身份证号 准考证 准考证号 条形码 门牌号 房间号 房号 分机 座位号 流水号 校验码 口令 股票 端口 端口号
         车次 航班 会议室 教室 病房 包间 寝室 宿舍 号码是 号码为 号：
         """
     )
-    + r"((?:[是为為：: ]|号是|號是)*)([A-Za-z]{0,3})(\d[\d -]+\d)(?![\d.])"
+    + r"((?:[是为為：: ]|号是|號是)*)([A-Za-z]{0,3})(\d[\d -]+\d)(?!\d|\.\d)"
 )
 _QQ = re.compile(r"(?:(?<=QQ)|(?<=ID)|(?<=id)|(?<=qq))([号：: 是]{0,3})(\d{4,})(?!\d)")
 _LONG = re.compile(
@@ -93,7 +96,7 @@ _PARTS = re.compile(r"\d+(?:\.\d+)?")
 def addresses_in_words(text: str) -> str:
     """The text with the digits and marks of addresses in words: URLs, e-mail, IP."""
     text = _URL.sub(lambda m: _address(m[0]), text)
-    return _IP.sub(lambda m: _address(m[0]), text)
+    return _PORT.sub(lambda m: _address(m[0]), _IP.sub(lambda m: _address(m[0]), text))
 
 
 def _address(address: str) -> str:
@@ -107,6 +110,7 @@ def codes_in_words(text: str) -> str:
     """The text with every number that is a name in words."""
     for pattern in (_MOBILE, _FREE, _LANDLINE, _ABROAD):
         text = pattern.sub(_telephone, text)
+    text = _EXTENSION.sub(lambda m: spelled(m[0], one="幺"), text)
     text = _BOOKS.sub(lambda m: "，".join(spelled(part) for part in re.split("[- ]", m[0])), text)
     text = _HOUSE.sub(_house, text)
     text = _CALLED.sub(lambda m: m[0][: m.start(1) - m.start()] + _digits(m[1], one="幺"), text)

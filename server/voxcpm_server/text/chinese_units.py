@@ -39,7 +39,7 @@ _PER_WORDS = either(
     亩 公里 桶 户 箱 包 只 平方米 平方公里 立方米 公顷 百万 千字 字
     """
 )
-_MEASURED = "元块塊圆角人个個次件米克斤升度转轉字步里天"
+_MEASURED = "元块塊圆角人个個次件米克斤升度转轉字步里天万亿萬億千百"
 _SIZES = {"k": 3, "K": 3, "m": 6, "M": 6, "b": 9, "B": 9, "bn": 9, "w": 4, "W": 4}
 
 
@@ -60,9 +60,13 @@ _NEEDLESS_ZEROS = re.compile(r"(?<=\d)(?:\.00|(?<=\d)(\.[1-9])0)(?=(?:美|欧|�
 _THOUSANDS = re.compile(r"(?<![\dA-Za-z.])(\d+(?:\.\d+)?)([kw])(?![A-Za-z\d])")
 _DURATION = re.compile(r"(?<![A-Za-z\d.])(\d+)[hH](\d{1,2})(?:min|m)?(?:(\d{1,2})s)?(?![A-Za-z\d])")
 _ANGLE = re.compile(r"(?<=\d)[°º](\d+)[′'](?:(\d+(?:\.\d+)?)[″\"])?")
+_MINUTES = re.compile(r"(?<![\d.])(\d{1,2})['′](\d{1,2})[\"″]")
 _UNIT = re.compile(rf"(?<=\d) ?({_any(UNITS)})(?:/({_any(_PER)}|{_PER_WORDS}))?(?![A-Za-z\d²³]|/[A-Za-z])")
 _KEPT_PER = re.compile(rf"(?<=\d)( ?(?:{_KEPT}))/({_any(_PER)}|{_PER_WORDS})(?![A-Za-z\d])")
-_HAN_PER = re.compile(rf"(?<=[{_MEASURED}])/(?=(?:{_PER_WORDS})(?!/))|(?<=[{_MEASURED}])/({_any(_PER)})(?![A-Za-z\d])")
+_HAN_PER = re.compile(
+    rf"(?<=[{_MEASURED}])/(?=(?:{_PER_WORDS})(?!/))|(?<=[{_MEASURED}])/({_any(_PER)})(?![A-Za-z])"
+    rf"|(?<=[克升米斤])/(?={_N}[{_MEASURED}毫千厘])"
+)
 _NAME_BEFORE = re.compile(r"[A-Za-z][ -]?\d+$")
 
 
@@ -74,10 +78,11 @@ def with_names_of_units(text: str) -> str:
     text = _NEEDLESS_ZEROS.sub(lambda m: m[1] or "", text)
     text = _DURATION.sub(lambda m: f"{m[1]}小时{m[2]}分钟" + (f"{m[3]}秒" if m[3] else ""), text)
     text = _ANGLE.sub(lambda m: f"度{m[1]}分" + (f"{m[2]}秒" if m[2] else ""), text)
+    text = _MINUTES.sub(r"\1分\2秒", text)
     text = _UNIT.sub(lambda m: _unit(m, text), text)
     text = _KEPT_PER.sub(lambda m: f"{m[1]}每{_PER.get(m[2], m[2])}", text)
-    text = _HAN_PER.sub(lambda m: f"每{_PER.get(m[1], '')}" if m[1] else "每", text)
-    return _THOUSANDS.sub(lambda m: _sized(m[1], m[2], ""), text)
+    text = _THOUSANDS.sub(lambda m: _sized(m[1], m[2], ""), text)
+    return _HAN_PER.sub(lambda m: f"每{_PER.get(m[1], '')}" if m[1] else "每", text)
 
 
 def _price(match: Match, size: str | None, multiple: str | None) -> str:
