@@ -16,7 +16,7 @@ PARTS = {"%": "百分之", "‰": "千分之", "‱": "万分之"}
 SIGNS = {"": "", "-": "负", "−": "负", "+": "正"}
 SYMBOLS = {
     "²": "平方", "³": "立方", "√": "根号", "≈": "约等于", "≤": "小于等于", "≥": "大于等于", "≠": "不等于",
-    "=": "等于", ">": "大于", "<": "小于", "→": "到", "×": "乘", "÷": "除以", "∞": "无穷大",
+    "=": "等于", ">": "大于", "<": "小于", "→": "到", "×": "乘", "÷": "除以", "∞": "无穷大", "@": "艾特",
 }  # fmt: skip
 RESULTS = "战胜 击败 获胜 取胜 领先 落后 大胜 险胜 逆转 横扫 战平 打平 负于 不敌 惜败 告负 输给 赢 比分 胜 负"
 _RESULTS = either(RESULTS)
@@ -41,7 +41,7 @@ _SCORE = re.compile(
 )
 _RANGE = re.compile(rf"(?<=\d)((?:{COUNTED}|[年月日号號时時折级級楼樓章节節])?){_DASH}(?=[-−第]?\d)")
 _RESULT = re.compile(
-    rf"(?<![\d.A-Za-z-])(\d{{1,2}})-(\d{{1,2}})(?![\d.%-]|℃| ?(?:{COUNTED}|[年月日号號折级級楼樓章节節]))"
+    rf"(?<![\d.A-Za-z-])(\d{{1,2}})-(\d{{1,2}})(?![\d.%-]|℃| ?(?:{COUNTED}|[年月日号號折级級楼樓章节節班栋棟室]))"
 )
 _ABOUT = re.compile(r"(?<![\dA-Za-z])[~～] ?(?=\d)")
 _ADDED = re.compile(rf"(?<=[\w+])\+(?={_N})(?!{_N}(?:度|摄氏|华氏))")
@@ -51,6 +51,7 @@ _POSITIVE = re.compile(r"\+(?=\d)")
 _DISCOUNT = re.compile(r"(?<![\d.])([1-9])\.?([1-9])(?=折)")
 _AND = re.compile(r"(?<=[\u4e00-\u9fff]) ?& ?(?=\w)|(?<=\w) ?& ?(?=[\u4e00-\u9fff])")
 _TOPIC = re.compile(r"# ?(\w{1,30}) ?#")
+_HOUSE_SIGN = re.compile(r"(?<=\d)#(?=[楼樓机機线線门門])")
 _NUMBER_SIGN = re.compile(r"(?:№|#|(?<![A-Za-z])[Nn][Oo]\.? ?)(?=\d)")
 _ENGLISH_ORDINAL = re.compile(r"(?<![\dA-Za-z])(\d+)(?:st|nd|rd|th)(?![A-Za-z])")
 
@@ -60,7 +61,7 @@ def marks_in_words(text: str) -> str:
     text = _DISCOUNT.sub(lambda m: spelled(m[1] + m[2]), text)
     text = _MIXED.sub(r"\1又\3分之\2", text)
     for pattern in (_SUM, _SPACED_SUM):
-        text = pattern.sub(lambda m: _OPERATOR.sub(lambda one: OPERATORS[one[1]], m[0]), text)
+        text = pattern.sub(_sum, text)
     text = _ADDED_PERCENT.sub("加", text)
     text = _PERCENTS.sub(_percents, text)
     text = _PERCENT.sub(lambda m: f"{SIGNS[m[1]]}{PARTS[m[3]]}{m[2]}", text)
@@ -86,9 +87,18 @@ def symbols_in_words(text: str) -> str:
 
 def ordinals_and_powers_in_words(text: str) -> str:
     """The text with words for signs of ordinals and powers, such as No.1, 10^8 and 1e-5."""
+    text = _HOUSE_SIGN.sub("号", text)
     text = _NUMBER_SIGN.sub("第", _ENGLISH_ORDINAL.sub(r"第\1", text))
     text = _SCIENTIFIC.sub(lambda m: f"{m[1]}乘十的{_signed(m[2], m[3])}次方", text)
     return _POWER.sub(lambda m: f"的{_signed(m[1], m[2])}次方", text)
+
+
+def _sum(match: Match) -> str:
+    """A sum; what it adds may be fractions."""
+    terms = match[0]
+    if re.search("[-+−]", terms):
+        terms = _FRACTION.sub(r"\2分之\1", terms)
+    return _OPERATOR.sub(lambda one: OPERATORS[one[1]], terms)
 
 
 def _percents(match: Match) -> str:

@@ -55,7 +55,7 @@ _NUMBERED = re.compile(
 )
 _QQ = re.compile(r"(?:(?<=QQ)|(?<=ID)|(?<=id)|(?<=qq))([号：: 是]{0,3})(\d{4,})(?!\d)")
 _LONG = re.compile(
-    rf"(?<![\d.+-])(?!\d+0000(?!\d))\d{{8,}}(?![\d.,]\d)(?! ?(?:{COUNTED}|[%℃]))"
+    rf"(?<![\d.+-])(?!\d+0000(?!\d))\d{{8,}}(?!\d|[.,]\d)(?! ?(?:{COUNTED}|[%℃]))"
     rf"|(?<![\d.])\d{{12,}}(?![.,]?\d)"
 )
 _PROVINCES = "京津沪冀豫云辽黑湘皖鲁新苏浙赣鄂桂甘晋蒙陕吉闽贵粤青藏川宁琼渝"
@@ -83,7 +83,7 @@ _HOLIDAYS = either("假期 小长假 长假 劳动节 国庆 大促 购物节 �
 _EVENT = re.compile(rf"(?<![\d.·])(\d{{1,2}})(?:·|\.(?=\d+(?:{_HOLIDAYS})))(\d{{1,2}})(?![\d.·])")
 _SERIES = after("歼 轰 运 直 东风 苏 米格 巨浪 长征 神舟 嫦娥 新冠 红旗 鹰击 波音 空客 北斗")
 _SERIES_HYPHEN = re.compile(rf"{_SERIES}-(?=\d)")
-_PLANE = re.compile(r"(?<=波音|空客)\d{3}")
+_PLANE = re.compile(r"(?<=波音|空客)\d{3}(?:-\d{1,4})?")
 _CODED = re.compile(r"(?<![A-Za-z\d])[A-Za-z\d]+(?:[-.][A-Za-z\d]*\d[A-Za-z\d]*)*")
 _AFTER_NAME = re.compile(
     rf"(?<![\d.])([A-Za-z][A-Za-z+#]*)( ?|-)(\d+(?:\.\d+)?)(-\d{{4}})?"
@@ -113,17 +113,17 @@ def codes_in_words(text: str) -> str:
     text = _EXTENSION.sub(lambda m: spelled(m[0], one="幺"), text)
     text = _BOOKS.sub(lambda m: "，".join(spelled(part) for part in re.split("[- ]", m[0])), text)
     text = _HOUSE.sub(_house, text)
+    text = _PLATE.sub(lambda m: m[1] + _digits(m[2]), text)
     text = _CALLED.sub(lambda m: m[0][: m.start(1) - m.start()] + _digits(m[1], one="幺"), text)
     text = _SERVICE.sub(lambda m: spelled(m[1], one="幺"), text)
     text = _NUMBERED.sub(lambda m: f"{m[1]}{m[2]}{_digits(m[3])}", text)
     text = _QQ.sub(lambda m: f"{m[1]}{spelled(m[2])}", text)
-    text = _PLATE.sub(lambda m: m[1] + _digits(m[2]), text)
     text = _LONG.sub(lambda m: spelled(m[0]), text)
     text = _ROOM.sub(lambda m: spelled(m[0]), text)
     text = _TRAIN.sub(lambda m: _digits(m[1]) + spelled(m[2], one="幺"), text)
     text = _BRAND.sub(_brand, text)
     text = _EVENT.sub(lambda m: spelled(m[1] + m[2]), text)
-    text = _PLANE.sub(lambda m: spelled(m[0]), _SERIES_HYPHEN.sub("", text))
+    text = _PLANE.sub(lambda m: "杠".join(map(spelled, m[0].split("-"))), _SERIES_HYPHEN.sub("", text))
     text = _VERSION.sub(lambda m: "点".join(decimal(part) for part in m[1].split(".")), text)
     text = _CODED.sub(lambda m: _code(m[0]), text)
     return _AFTER_NAME.sub(lambda m: f"{m[1]}{m[2].replace('-', '')}{_short_or_spelled(m[3])}{_edition(m[4])}", text)

@@ -20,7 +20,12 @@ _LATIN_START = r"(?<![A-Za-z\d./:-])"
 _DATE = re.compile(
     rf"{_LATIN_START}({_YEAR}|\d\d(?=/\d\d?/))([-−/.])({_MONTH})\2({_DAY}){_END}(?:T(?=\d)| (?=\d{{1,2}}:))?"
 )
-_DAYS = re.compile(rf"(?<=日)[-−~–—～](?=({_MONTH}月)?{_DAY}[日号號])|(?<=[年月])[-−~–—～](?=\d)")
+_DATES = re.compile(
+    rf"{_LATIN_START}({_YEAR})([-/.])({_MONTH})\2({_DAY}){_TO}(?:({_YEAR})\2)?({_MONTH})\2({_DAY})(?![\d/]|[-.:]\d)"
+)
+_DAYS = re.compile(
+    rf"(?<=日)[-−~–—～](?=(?:(?:{_YEAR}年)?{_MONTH}月)?{_DAY}[日号號]|{_YEAR}[-/.]\d|{_MONTH}[-/.]{_DAY}(?!\d))|(?<=[年月])[-−~–—～](?=\d)"
+)
 _MONTH_OF_YEAR = re.compile(rf"{_LATIN_START}({_YEAR})[-/.](0[1-9]|1[0-2]){_END}(?! ?[年個个元%到至])")
 _PLAIN_DAY = re.compile(rf"{_LATIN_START}(?=0|\d\d.0)(0[1-9]|1[0-2])[-/](0[1-9]|[12]\d|3[01]){_END}")
 _BEFORE_DAY = """
@@ -41,7 +46,7 @@ _DAYS_OF_YEAR = re.compile(
     rf"{_LATIN_START}({_MONTH})/({_DAY}){_TO}({_MONTH})/({_DAY}){_END}(?! ?(?:的|左右|处|處|以))"
 )
 _YEARS = re.compile(rf"(?<![\d.A-Za-z])({_YEAR}){_TO}({_YEAR})(?!\d|\.\d| ?(?:{either('个 元 人 米 次 名 吨 件 万')}))")
-_SEASON = re.compile(rf"(?<![\d.])({_YEAR})[-−/–—](\d\d)(?={either('赛季 学年 财年 年度')})")
+_SEASON = re.compile(rf"(?<![\d.])({_YEAR})[-−/–—](\d\d)(?={either('赛季 学年 财年 年')})")
 _SPAN_AFTER = either("前的历史 以来的历史 历史 的历史 之久 时间 文明 陈")
 _ERAS = "第 康熙 乾隆 雍正 光绪 民国 昭和 平成"
 _YEAR_DIGITS = re.compile(
@@ -68,7 +73,7 @@ _TIME_RANGE = re.compile(
     r"|(?<=[点點时時半分]) ?[-−~–—～]{1,2} ?(?=\d{1,2}[点點时時:])"
 )
 _WEEKDAYS = re.compile(r"(?<=[周週期][一二三四五六日1-6])[-−~–—～](?=[周週星一二三四五六日])")
-_TIME = re.compile(rf"(?<![\d:.])({_HOUR}):([0-5]\d)(?::([0-5]\d)(?:\.\d+)?)?(?![\d:]|\.\d)")
+_TIME = re.compile(rf"(?<![\d:.])({_HOUR}):([0-5]\d)(?::([0-5]\d)(?:\.\d+)?)?(?![\d:]|\.\d)(?:分(?![钟鐘]))?")
 _ZERO_PART = re.compile(r"(?<=[点點时時分])(0\d)(?=[分秒])")
 _RATIOS = "比分 比例 比例尺 比率 配比 宽高比 长宽比 比为 之比 比是 打成 战成 终场 半场 局分 盘分 总分 赔率"
 _SCORE_BEFORE = re.compile(rf"(?:{either(f'{_RATIOS} {RESULTS}')})\S{{0,4}}$")
@@ -77,6 +82,7 @@ _SCORE_AFTER = re.compile(rf" ?的?(?:{either(f'{RESULTS} 比例 比率 屏幕 �
 
 def dates_in_words(text: str) -> str:
     """The text with every date, year and time of day in words."""
+    text = _DATES.sub(_dates, text)
     text = _DATE.sub(lambda m: f"{spelled(m[1])}年{_plain(m[3])}月{_plain(m[4])}日", text)
     text = _SEASON.sub(lambda m: f"{spelled(m[1])}到{spelled(m[2])}", text)
     text = _MONTH_OF_YEAR.sub(lambda m: f"{spelled(m[1])}年{_plain(m[2])}月", text)
@@ -91,6 +97,12 @@ def dates_in_words(text: str) -> str:
     text = _LONG_YEARS.sub(lambda m: f"{spelled(m[1])}{m[2]}", text)
     text = _YEAR_DIGITS.sub(lambda m: spelled(m[0]), text)
     return _times(text)
+
+
+def _dates(match: Match) -> str:
+    first, _, month, day, second, last_month, last_day = match.groups()
+    begin = f"{spelled(first)}年{_plain(month)}月{_plain(day)}日"
+    return f"{begin}到{f'{spelled(second)}年' if second else ''}{_plain(last_month)}月{_plain(last_day)}日"
 
 
 def _times(text: str) -> str:

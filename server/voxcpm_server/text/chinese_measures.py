@@ -23,11 +23,12 @@ COUNTED = either(
 _NAMED = either(
     """
     年级 月 号 日 楼 等 级 期 路 班 栋 幢 单元 环 线 手 战 维 进制 季度 版 区 队 胎 孩 哥 姐 叔 舅 比 分之 次方
-    甲 层 的 流 对2
+    甲 层 的 流 对2 次元 人转 把手 氧化 极管 次函数 次方程 次曲线
+    分法 元论 元一次 元方程
     """
 )
 _BETWEEN = either("多 几 来 余 大 小 整 满")
-_COUNTED_AFTER = re.compile(rf"(?:{_BETWEEN})?(?:{COUNTED})|[A-Zμ][A-Za-z]")
+_COUNTED_AFTER = re.compile(rf"(?:{_BETWEEN})?(?:{COUNTED})| ?[A-Zμ][A-Za-z]")
 _NAMED_AFTER = re.compile(rf"(?:{_NAMED})(?!{either('游 楼 之内')})")
 _RANGE_AFTER = re.compile(r"(?:到|至|、|比)负?\d+(?:\.\d+)?")
 _MINUTE_OF_DAY = re.compile(r"(?:[点點]|(?<!小)[时時])(?:分|\d{1,2}分秒)$")

@@ -57,9 +57,12 @@ _PRICE = re.compile(
 _PRICE_BEHIND = re.compile(rf"(?<![\d.])({_N})(?:{_SIZE}) ?({_any(CURRENCIES)})(?![A-Za-z\d])")
 _DECIMAL_COMMA = re.compile(r"((?<=€)\d+|(?<=€ )\d+|(?<![\d.,])\d+(?=,\d\d ?€)),(\d\d)(?!\d)")
 _NEEDLESS_ZEROS = re.compile(r"(?<=\d)(?:\.00|(?<=\d)(\.[1-9])0)(?=(?:美|欧|歐|港|日|澳|加)?元|英镑|英鎊|块|塊)")
-_THOUSANDS = re.compile(r"(?<![\dA-Za-z.])(\d+(?:\.\d+)?)([kw])(?![A-Za-z\d])")
+_SCREENS = either("视频 电视 屏 画质 分辨率 超清 超高清 影院 金 纯金 黄金")
+_THOUSANDS = re.compile(rf"(?<![\dA-Za-z.])(\d+(?:\.\d+)?)([kw])(?![A-Za-z\d]|{_SCREENS})")
 _DURATION = re.compile(r"(?<![A-Za-z\d.])(\d+)[hH](\d{1,2})(?:min|m)?(?:(\d{1,2})s)?(?![A-Za-z\d])")
 _ANGLE = re.compile(r"(?<=\d)[°º](\d+)[′'](?:(\d+(?:\.\d+)?)[″\"])?")
+_NETWORK = re.compile(rf"(?<=\d)g(?={either('网 手机 时代 信号 基站 技术 流量 套餐')})")
+_WATTS = re.compile(rf"(?<=\d)w(?={either('快充 充电 灯 功率')})")
 _MINUTES = re.compile(r"(?<![\d.])(\d{1,2})['′](\d{1,2})[\"″]")
 _UNIT = re.compile(rf"(?<=\d) ?({_any(UNITS)})(?:/({_any(_PER)}|{_PER_WORDS}))?(?![A-Za-z\d²³]|/[A-Za-z])")
 _KEPT_PER = re.compile(rf"(?<=\d)( ?(?:{_KEPT}))/({_any(_PER)}|{_PER_WORDS})(?![A-Za-z\d])")
@@ -67,7 +70,7 @@ _HAN_PER = re.compile(
     rf"(?<=[{_MEASURED}])/(?=(?:{_PER_WORDS})(?!/))|(?<=[{_MEASURED}])/({_any(_PER)})(?![A-Za-z])"
     rf"|(?<=[克升米斤])/(?={_N}[{_MEASURED}毫千厘])"
 )
-_NAME_BEFORE = re.compile(r"[A-Za-z][ -]?\d+$")
+_NAME_BEFORE = re.compile(r"(?<![A-Za-z\d])[A-Za-z]+[ -]?\d+$")
 
 
 def with_names_of_units(text: str) -> str:
@@ -78,6 +81,7 @@ def with_names_of_units(text: str) -> str:
     text = _NEEDLESS_ZEROS.sub(lambda m: m[1] or "", text)
     text = _DURATION.sub(lambda m: f"{m[1]}小时{m[2]}分钟" + (f"{m[3]}秒" if m[3] else ""), text)
     text = _ANGLE.sub(lambda m: f"度{m[1]}分" + (f"{m[2]}秒" if m[2] else ""), text)
+    text = _WATTS.sub("瓦", _NETWORK.sub("G", text))
     text = _MINUTES.sub(r"\1分\2秒", text)
     text = _UNIT.sub(lambda m: _unit(m, text), text)
     text = _KEPT_PER.sub(lambda m: f"{m[1]}每{_PER.get(m[2], m[2])}", text)
