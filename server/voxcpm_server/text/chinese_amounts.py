@@ -65,7 +65,6 @@ def marks_in_words(text: str) -> str:
     text = _ADDED_PERCENT.sub("加", text)
     text = _PERCENTS.sub(_percents, text)
     text = _PERCENT.sub(lambda m: f"{SIGNS[m[1]]}{PARTS[m[3]]}{m[2]}", text)
-    text = text.replace("百分之100", "百分之百") if "百分之100" in text else text
     text = _PRESSURE.sub(r"\1比\2", text)
     text = _OF_PAGES.sub(r"第\1\3共\2\3", text)
     text = _FRACTION.sub(r"\2分之\1", text)

@@ -18,13 +18,12 @@ _CHINESE_MARK = r"\u3000-\u303f\uff00-\uff65"
 _SPACE = re.compile(
     rf"(?<=[{_HAN}]) +(?=[!-~℃])|(?<=[!-~℃]) +(?=[{_HAN}])| *(?<=[{_CHINESE_MARK}]) *| +(?=[{_CHINESE_MARK}])"
 )
-_STEERING = re.compile(r"^\([^()]*\)")
-_CALL = re.compile(r"(?<=[A-Za-z_])\([!-'*-~ ]*\)")
 _PAUSE = re.compile(
-    r" *(?:[（）()【】［］\[\]〔〕|｜•]|—+|―+|─+|–+|[~～]+| -{1,2} |--+)(?:[ （）()【】［］\[\]〔〕|｜•—―─]*)"
+    r"(?P<kept>^\([^()]*\)|(?<=[A-Za-z_])\([!-'*-~ ]*\))"  # a description of the voice, and calls such as f(x)
+    r"| *(?:[（）()【】［］\[\]〔〕|｜•~～—―─–]| -{1,2} |--)[ （）()【】［］\[\]〔〕|｜•~～—―─–]*"
 )
-_SILENT = set("，。！？；：、…,.!?;:“「『《\n")
-_MARKS_AFTER = set("，。！？；：、…,.!?;:”」』》")
+_QUIET_BEFORE = frozenset("，。！？；：、…,.!?;:“「『《")
+_QUIET_AFTER = frozenset("，。！？；：、…,.!?;:”」』》")
 
 
 def with_plain_characters(text: str) -> str:
@@ -35,12 +34,13 @@ def with_plain_characters(text: str) -> str:
     if len(_CIRCLED.findall(text)) > 1:  # a list within a sentence
         text = _CIRCLED.sub(lambda m: f"（{_value(m[0])}）", text)
     text = _LIST.sub(lambda m: f"{_value(m[0])}，", text)
-    return _SINGLE_NUMBER.sub(lambda m: cardinal(str(_value(m[0]))), text)
+    return _SINGLE_NUMBER.sub(lambda m: cardinal(_value(m[0])), text)
 
 
 def _value(mark: str) -> str:
-    digits = re.search(r"\d+", mark)
-    return digits[0] if digits and digits[0].isascii() else str(int(unicodedata.numeric(mark.strip()[0])))
+    """The digits of a mark such as ③, Ⅲ or (3)."""
+    digits = re.search("[0-9]+", mark)
+    return digits[0] if digits else str(int(unicodedata.numeric(mark.strip()[0])))
 
 
 def without_loose_spaces(text: str) -> str:
@@ -53,17 +53,12 @@ def with_pauses(text: str) -> str:
 
     Parentheses at the start stay, because they may describe the voice, and so do those of calls such as f(x).
     """
-    kept = _STEERING.match(text)
-    start = kept.end() if kept else 0
-    pieces, place = [text[:start]], start
-    calls = [call.span() for call in _CALL.finditer(text)]
-    for mark in _PAUSE.finditer(text, start):
-        if any(first <= mark.start() < last for first, last in calls):
-            continue
-        before, behind = text[place : mark.start()], text[mark.end() : mark.end() + 1]
-        pieces.append(before)
-        previous = "".join(pieces)[-1:]
-        if previous and behind and previous not in _SILENT and behind not in _MARKS_AFTER:
-            pieces.append("，")
-        place = mark.end()
-    return "".join(pieces) + text[place:]
+    return _PAUSE.sub(_pause, text)
+
+
+def _pause(match: re.Match[str]) -> str:
+    if match["kept"]:
+        return match[0]
+    before, behind = match.string[: match.start()][-1:], match.string[match.end() :][:1]
+    silent = not before or not behind or before in _QUIET_BEFORE or behind in _QUIET_AFTER
+    return "" if silent else "，"

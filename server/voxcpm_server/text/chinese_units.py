@@ -67,7 +67,7 @@ _MINUTES = re.compile(r"(?<![\d.])(\d{1,2})['′](\d{1,2})[\"″]")
 _UNIT = re.compile(rf"(?<=\d) ?({_any(UNITS)})(?:/({_any(_PER)}|{_PER_WORDS}))?(?![A-Za-z\d²³]|/[A-Za-z])")
 _KEPT_PER = re.compile(rf"(?<=\d)( ?(?:{_KEPT}))/({_any(_PER)}|{_PER_WORDS})(?![A-Za-z\d])")
 _HAN_PER = re.compile(
-    rf"(?<=[{_MEASURED}])/(?=(?:{_PER_WORDS})(?!/))|(?<=[{_MEASURED}])/({_any(_PER)})(?![A-Za-z])"
+    rf"(?<=[{_MEASURED}\d])/(?=(?:{_PER_WORDS})(?!/))|(?<=[{_MEASURED}\d])/({_any(_PER)})(?![A-Za-z])"
     rf"|(?<=[克升米斤])/(?={_N}[{_MEASURED}毫千厘])"
 )
 _NAME_BEFORE = re.compile(r"(?<![A-Za-z\d])[A-Za-z]+[ -]?\d+$")
