@@ -1,41 +1,34 @@
-"""Chinese text for a reader: what the library `wetext` reads wrongly."""
+"""Chinese text for a reader: every number, unit and sign in words, and a pause for brackets and dashes."""
 
 from __future__ import annotations
 
 import re
 
-SYMBOLS = {"²": "平方", "³": "立方", "√": "根号", "≈": "约等于", "≤": "小于等于", "≥": "大于等于", "≠": "不等于"}
-OPERATORS = {"+": "加", "-": "减", "−": "减", "×": "乘", "*": "乘", "÷": "除以", "/": "除以", "=": "等于"}
-_AREA = re.compile(r"(\d)(km|cm|mm|m)([²³])")
-_AREA_UNITS = {"m": "米", "km": "千米", "cm": "厘米", "mm": "毫米"}
-_DATE = re.compile(r"(?<![\d-])(\d{4})-(\d{1,2})-(\d{1,2})(?![\d-])")
-_PHONE = re.compile(r"(?<![\d-])(0\d{2,3})-(\d{7,8})(?![\d-])")
-_LONG = re.compile(r"(?<![\d.,])\d{12,}(?![\d.,]\d)")
-_RANGE = re.compile(r"(?<![\d.A-Za-z-])(\d+(?:\.\d+)?%?)[-~–—～](\d+(?:\.\d+)?%?)(?![\d-])")
-_MODEL = re.compile(r"(?<=[A-Za-z])-(?=\d)")
-_SUM = re.compile(r"\d[\d.]*(?: ?[-+−×*÷/] ?\d[\d.]*)+(?= ?=)|(?<=\d) ?= ?(?=\d)")
-_OPERATOR = re.compile(r" ?([-+−×*÷/=]) ?")
-_TIMES = re.compile(r"(?<=\d) ?([×÷]) ?(?=\d)")
+from voxcpm_server.text.chinese_amounts import marks_in_words, ordinals_and_powers_in_words, symbols_in_words
+from voxcpm_server.text.chinese_codes import addresses_in_words, codes_in_words
+from voxcpm_server.text.chinese_dates import dates_in_words
+from voxcpm_server.text.chinese_marks import with_pauses, with_plain_characters, without_loose_spaces
+from voxcpm_server.text.chinese_measures import numbers_in_words
+from voxcpm_server.text.chinese_script import in_traditional_script, is_traditional
+from voxcpm_server.text.chinese_units import with_names_of_units
+
+_THOUSANDS = re.compile(r"(?<![\d,.])\d{1,3}(?:,\d{3})+(?![\d,])")
+_NUMERAL_BEHIND = re.compile(r"(?<=\d)(?=[一二三四五六七八九]|[两兩][个個位])")
 
 
 def prepared(text: str) -> str:
-    """The text with what `wetext` reads wrongly already in words."""
-    text = _SUM.sub(lambda m: _OPERATOR.sub(lambda one: OPERATORS[one[1]], m[0]), text)
-    text = _TIMES.sub(lambda m: OPERATORS[m[1]], text)
-    text = text.replace("=", "等于").replace(">", "大于").replace("<", "小于")
-    text = _DATE.sub(lambda m: f"{m[1]}年{int(m[2])}月{int(m[3])}日", text)
-    text = _PHONE.sub(lambda m: "".join("零幺二三四五六七八九"[int(digit)] for digit in m[1] + m[2]), text)
-    text = _LONG.sub(lambda m: "".join("零一二三四五六七八九"[int(digit)] for digit in m[0]), text)
-    text = _RANGE.sub(r"\1到\2", text)
-    text = _MODEL.sub(" ", text)
-    return _AREA.sub(lambda m: f"{m[1]}{'平方' if m[3] == '²' else '立方'}{_AREA_UNITS[m[2]]}", text)
+    """The text in words. The steps go from what has one reading to single numbers; what a step reads has no digits."""
+    traditional = is_traditional(text)
+    text = without_loose_spaces(with_plain_characters(text))
+    text = _THOUSANDS.sub(lambda m: m[0].replace(",", ""), text)
+    text = _NUMERAL_BEHIND.sub(" ", text)  # C3三个 has two numbers
+    text = dates_in_words(addresses_in_words(text))
+    text = with_names_of_units(text)
+    text = codes_in_words(ordinals_and_powers_in_words(text))
+    text = with_pauses(symbols_in_words(numbers_in_words(marks_in_words(text))))
+    return in_traditional_script(text) if traditional else text
 
 
 def finished(text: str) -> str:
-    """The text of `wetext` without spaces inside Chinese, without brackets, and with names for symbols."""
-    for bracket in "（）【】":
-        text = text.replace(bracket, " ")
-    text = text.replace("`", "").replace("——", " ")
-    for symbol, reading in SYMBOLS.items():
-        text = text.replace(symbol, reading)
-    return re.sub(r"(?<![\x21-\x7e]) +| +(?![\x21-\x7e])", "", " ".join(text.split()))
+    """The text without spaces that reading left between words of Chinese and of other scripts."""
+    return without_loose_spaces(text.replace("`", ""))
