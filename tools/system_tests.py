@@ -1,13 +1,15 @@
-"""Runs the system tests, each suite in an environment of its own under .venv-system.
+"""Runs the system tests, in environments under .venv-system.
 
-It prints a line for each suite when it ends, and at the end the output of those that failed.
+It prints a line for each suite when it ends, and at the end the output of those that failed. `logs` under .venv-system
+keeps outputs and reports, and `seconds.json` the time of each suite and file of tests.
 
     python tools/system_tests.py            # all suites
     python tools/system_tests.py ray fuzz   # these two
+    python tools/system_tests.py --changed  # those that judge what changed; all with CI_FULL=1
 
-An environment is a layer over the virtual environment that runs this program: it adds the packages of one suite from
-PyPI, npm and Debian, and changes nothing outside its folder. A suite fails if a tool cannot be installed, if a test
-fails or is skipped, or if its time is over.
+An environment is a layer over the virtual environment that runs this program: it adds packages from PyPI, npm and
+Debian, and changes nothing outside its folder. A suite fails if a tool cannot be installed, if a test fails or is
+skipped, or if its time is over.
 
 Two suites run at once: one of those that mostly wait, and beside it, at a lower priority, one of the others, until only
 others are left. A suite that compares throughput runs alone.
@@ -17,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -26,14 +29,14 @@ import sysconfig
 import threading
 import time
 import xml.etree.ElementTree as ET
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from system_suites import ROOT, SUITES, Load, Suite
+from system_suites import HOME, ROOT, SUITES, Environment, Load, Suite, called_for
 
 PYTEST = ("-m", "pytest", "-p", "no:cacheprovider", "-rs", "--tb=short")
 SHOWN_LINES = 60  # of the begin, and of the end, of the output of a suite that failed
@@ -59,47 +62,48 @@ class Counts:
 # ---- environments
 
 
-def install(suite: Suite) -> None:
-    """Make the environment of a suite, unless it is there and of the same packages. Raises Failed with the remedy."""
-    made_of = repr((sys.prefix, suite.requirements, suite.pypi_alone, suite.npm, suite.debian))
-    stamp = suite.folder / "installed"
+def install(environment: Environment) -> None:
+    """Make an environment, unless it is there and of the same packages. Raises Failed with the remedy."""
+    folder = environment.folder
+    made_of = repr((sys.prefix, environment.requirements, environment))
+    stamp = folder / "installed"
     if stamp.exists() and stamp.read_text("utf-8") == made_of:
         return
-    shutil.rmtree(suite.folder, ignore_errors=True)
-    suite.folder.mkdir(parents=True)
-    call("venv", sys.executable, "-m", "venv", "--without-pip", suite.folder)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    call("venv", sys.executable, "-m", "venv", "--without-pip", folder)
     below = f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n"  # its .pth files count, too
-    (site_packages(suite) / "below.pth").write_text(below, "utf-8")
-    pip = (python(suite), "-m", "pip", "--disable-pip-version-check", "install", "-q")
-    if suite.requirements:
-        call("pip", *pip, *suite.requirements)
-    if suite.pypi_alone:
-        call("pip", *pip, "--no-deps", *suite.pypi_alone)
-    if suite.npm:
+    (next((folder / "lib").glob("python*/site-packages")) / "below.pth").write_text(below, "utf-8")
+    pip = (folder / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "install", "-q")
+    if environment.requirements:
+        call("pip", *pip, *environment.requirements)
+    if environment.pypi_alone:
+        call("pip", *pip, "--no-deps", *environment.pypi_alone)
+    if environment.npm:
         options = ("--no-fund", "--no-audit", "--ignore-scripts", "--no-package-lock", "--loglevel=error")
-        call("npm", "npm", "install", "--prefix", suite.folder, *options, *suite.npm)
-    if suite.debian:
-        unpack(suite)
+        call("npm", "npm", "install", "--prefix", folder, *options, *environment.npm)
+    if environment.debian:
+        unpack(environment)
     stamp.write_text(made_of, "utf-8")
 
 
-def unpack(suite: Suite) -> None:
+def unpack(environment: Environment) -> None:
     """Unpack Debian's packages, and those they need that this host lacks, into the environment."""
-    simulate = ("apt-get", "install", "--simulate", "--no-install-recommends", *suite.debian)
+    simulate = ("apt-get", "install", "--simulate", "--no-install-recommends", *environment.debian)
     try:
         plan = call("apt-get", *simulate)
     except Failed:  # the lists may be missing or old
         call("apt-get", "apt-get", "update", "-qq")
         plan = call("apt-get", *simulate)
     packages = [line.split()[1] for line in plan.splitlines() if line.startswith("Inst ")]
-    archives = suite.folder / "archives"
+    archives = environment.folder / "archives"
     archives.mkdir()
     if packages:
         call("apt-get", "apt-get", "download", "-qq", *packages, folder=archives)
     for archive in sorted(archives.iterdir()):
-        call("dpkg", "dpkg", "-x", archive, suite.folder / "debian")
+        call("dpkg", "dpkg", "-x", archive, environment.folder / "debian")
     shutil.rmtree(archives)
-    keep_links_inside(suite.folder / "debian")
+    keep_links_inside(environment.folder / "debian")
 
 
 def keep_links_inside(folder: Path) -> None:
@@ -125,48 +129,43 @@ def call(tool: str, *command: str | Path, folder: Path = ROOT) -> str:
     return done.stdout
 
 
-def python(suite: Suite) -> Path:
-    return suite.folder / "bin" / "python"
-
-
-def site_packages(suite: Suite) -> Path:
-    return next((suite.folder / "lib").glob("python*/site-packages"))
-
-
-def environment(suite: Suite) -> dict[str, str]:
+def variables(environment: Environment) -> dict[str, str]:
     """Variables with which programs, headers and libraries of the environment are found first."""
-    debian = suite.folder / "debian"
+    folder = environment.folder
+    debian = folder / "debian"
     usr = debian / "usr"
     libraries = [usr / "lib", *sorted((usr / "lib").glob("*-linux-gnu*"))]
     before = {
-        "PATH": [suite.folder / "bin", suite.folder / "node_modules" / ".bin", usr / "bin", usr / "sbin"],
+        "PATH": [folder / "bin", folder / "node_modules" / ".bin", usr / "bin", usr / "sbin"],
         "LD_LIBRARY_PATH": libraries,
         "LIBRARY_PATH": libraries,
         "CPATH": [usr / "include"],
     }
     paths = {name: [*map(str, folders), *filter(None, [os.environ.get(name)])] for name, folders in before.items()}
-    own = {"VIRTUAL_ENV": str(suite.folder), "NODE_PATH": str(suite.folder / "node_modules")}
-    return {**os.environ, **own, "SYSTEM_TEST_DEBIAN": str(debian)} | {k: os.pathsep.join(v) for k, v in paths.items()}
+    own = {"VIRTUAL_ENV": str(folder), "NODE_PATH": str(folder / "node_modules"), "SYSTEM_TEST_DEBIAN": str(debian)}
+    return own | {name: os.pathsep.join(one) for name, one in paths.items()}
 
 
 # ---- runs
 
 
 def run(suite: Suite) -> Counts:
-    """Install and run a suite. Its output goes to the file `log` of its folder. Raises Failed."""
-    with INSTALLING:
-        install(suite)
-    report = suite.folder / "report.xml"
-    report.unlink(missing_ok=True)
+    """Install what a suite needs, and run it. Raises Failed."""
+    python, own = Path(sys.executable), {}
+    if suite.environment is not None:
+        with INSTALLING:
+            install(suite.environment)
+        python, own = suite.environment.folder / "bin" / "python", variables(suite.environment)
+    suite.report.unlink(missing_ok=True)
     tests = suite.tests or (f"tests/system/{suite.name}",)
     priority = ("nice", "-n", "10") if suite.load is Load.COMPUTES else ()
-    command = [*priority, python(suite), *PYTEST, f"--junitxml={report}", *tests]
-    with (suite.folder / "log").open("wb") as log, child(command, environment(suite), log) as process:
+    command = [*priority, python, *PYTEST, f"--junitxml={suite.report}", *tests]
+    with suite.log.open("wb") as log, child(command, {**os.environ, **own}, log) as process:
         try:
             code = process.wait(suite.minutes * 60)
         except subprocess.TimeoutExpired:
             raise Failed(f"did not finish within {suite.minutes:g} min") from None
-    counts = count(report)
+    counts = count(suite.report)
     if code or counts.failed:
         raise Failed(str(counts))
     if counts.skipped or not counts.passed:
@@ -187,7 +186,8 @@ def run_all(suites: Iterable[Suite]) -> dict[str, Counts | list[str]]:
     results: dict[str, Counts | list[str]] = {}
     for suite in suites:
         start = time.monotonic()
-        log = suite.folder / "log"
+        log = suite.log
+        log.parent.mkdir(parents=True, exist_ok=True)
         log.unlink(missing_ok=True)
         try:
             results[suite.name] = run(suite)
@@ -198,8 +198,10 @@ def run_all(suites: Iterable[Suite]) -> dict[str, Counts | list[str]]:
             if len(lines) > 2 * SHOWN_LINES:
                 lines = [*lines[:SHOWN_LINES], f"... the rest is in {log}", *lines[-SHOWN_LINES:]]
             results[suite.name] = [words, *lines]
+        seconds = time.monotonic() - start
         with PRINTING:
-            print(f"{suite.name:15} {time.monotonic() - start:5.0f} s  {words}", flush=True)
+            print(f"{suite.name:15} {seconds:5.0f} s  {words}", flush=True)
+            record(suite, seconds)
     return results
 
 
@@ -232,13 +234,43 @@ def count(report: Path) -> Counts:
     return Counts(len(cases) - failed - skipped, failed, skipped)
 
 
+def record(suite: Suite, seconds: float) -> None:
+    """Keep the time of a suite, and of each of its files, in `seconds.json`."""
+    path = HOME / "seconds.json"
+    found = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    files: Counter[str] = Counter()
+    if suite.report.exists():
+        for case in ET.parse(suite.report).iter("testcase"):
+            files[case.get("classname", "")] += round(float(case.get("time", 0)), 1)  # pyright: ignore[reportArgumentType]
+    found[suite.name] = {"seconds": round(seconds, 1), "files": dict(files.most_common())}
+    path.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+
+
+def changed_paths() -> list[str] | None:
+    """Paths that differ from where this branch left the branch `CI_BASE`, origin/main by default; None if there is no
+    such branch, or nothing differs from it.
+    """
+    git = ("git", "-c", "core.quotepath=off")
+    base = os.environ.get("CI_BASE") or "origin/main"
+    try:
+        fork = call("git", *git, "merge-base", "HEAD", base).strip()
+        return call("git", *git, "diff", "--name-only", fork).splitlines() or None
+    except Failed:
+        return None
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="Run the system tests.", formatter_class=argparse.RawTextHelpFormatter)
     about = "\n".join(f"{suite.name:15} {suite.about}{'' if suite.by_default else ' (*)'}" for suite in SUITES)
     names = [suite.name for suite in SUITES]
     default = [suite.name for suite in SUITES if suite.by_default]
     parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"all but (*) if none is named:\n{about}")
-    chosen = parser.parse_args().suites or default
+    parser.add_argument("--changed", action="store_true", help="those that judge what changed; all with CI_FULL=1")
+    options = parser.parse_args()
+    chosen = options.suites or default
+    if options.changed and os.environ.get("CI_FULL") != "1" and (changed := changed_paths()) is not None:
+        chosen = [suite.name for suite in called_for(changed)]
+        print(f"{len(changed)} changed paths call for: {', '.join(chosen)}", flush=True)
     if unknown := set(chosen) - set(names):
         parser.error(f"no such suite: {', '.join(sorted(unknown))}; there are {', '.join(names)}")
     suites = [suite for suite in SUITES if suite.name in chosen]
