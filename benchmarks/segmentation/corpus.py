@@ -3,8 +3,10 @@
 A file is a list of texts, separated by lines of `---`. The first line of a text is `# LANGUAGE: KIND`; the others are
 its content, with real line breaks. `|` marks a required sentence end, immediately before the first character of the
 next sentence. `¦` marks an acceptable cut: inside a quotation, after an interjection, before an emoji, before a clause
-such as "he said" in Chinese, at the line break of a signature. List items, headings and paragraphs are sentences of
-their own, with or without a full stop.
+such as "he said" in Chinese, at the line break of a signature, between phrases of scripts without full stops. List
+items, headings and paragraphs are sentences of their own, with or without a full stop.
+
+The folder `languages` has a file for each language that the released models claim.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent
 FILES = ("development", "held_out")
+LANGUAGES = tuple(sorted(path.stem for path in (FOLDER / "languages").glob("*.txt")))
 REQUIRED, OPTIONAL = "|", "¦"
 _HEADER = re.compile(r"# ([a-z]{2}): (\S.*)")
 
@@ -42,7 +45,15 @@ class Text:
 
 def load(name: str) -> list[Text]:
     """Read the texts of one of FILES. Raises ValueError, with the file and the line, if a text is malformed."""
-    path = FOLDER / f"{name}.txt"
+    return _read(FOLDER / f"{name}.txt")
+
+
+def load_language(language: str) -> list[Text]:
+    """Read the texts of one of LANGUAGES. Raises ValueError, with the file and the line, if a text is malformed."""
+    return _read(FOLDER / "languages" / f"{language}.txt")
+
+
+def _read(path: Path) -> list[Text]:
     try:
         return parse(path.read_text(encoding="utf-8"))
     except ValueError as error:
