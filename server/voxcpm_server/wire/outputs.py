@@ -29,6 +29,7 @@ class Segment:
     start, end: range of the caller's text since the turn opened, in code points; text between the ranges of two
         segments is not speakable
     source: that range as the caller wrote it
+    respelled: ranges of `source` that a lexicon replaced
     turn_config: the settings of the turn
     """
 
@@ -41,6 +42,7 @@ class Segment:
     cut: CutReason
     source: str
     turn_config: TurnConfig
+    respelled: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
