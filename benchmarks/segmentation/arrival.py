@@ -57,10 +57,9 @@ class Arrival:
     @property
     def held(self) -> list[float]:
         """For each sentence, the seconds from its last character to the cut of the segment with that character."""
-        stops = _stops(self.text)
         return [
             next(cut.seconds for cut in self.cuts if cut.end >= stop) - complete
-            for stop, complete in zip(stops, self.complete, strict=True)
+            for stop, complete in zip(self.text.stops, self.complete, strict=True)
         ]
 
     @property
@@ -79,7 +78,7 @@ def arrive(text: Text, segmenter: PausingRule, *, dialogue: bool = False) -> Arr
     complete: list[float] = []
     cuts: list[TimedCut] = []
     now, fed = 0.0, 0
-    stops = _stops(text)
+    stops = text.stops
     for start, stop in pairwise((0, *stops)):
         for piece in pieces(text.text[start:stop], text.language):
             fed += len(piece)
@@ -106,8 +105,3 @@ def pieces(text: str, language: str) -> Iterator[str]:
             yield text[start:cut]
             start = cut
     yield text[start:]
-
-
-def _stops(text: Text) -> list[int]:
-    """The offset behind the last visible character of each sentence."""
-    return [len(text.text[:end].rstrip()) for end in (*text.required, len(text.text))]

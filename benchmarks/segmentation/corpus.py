@@ -42,6 +42,11 @@ class Text:
         """The text between required ends, without white space around it."""
         return [self.text[a:b].strip() for a, b in pairwise((0, *self.required, len(self.text)))]
 
+    @property
+    def stops(self) -> list[int]:
+        """The offset behind the last visible character of each sentence."""
+        return [len(self.text[:end].rstrip()) for end in (*self.required, len(self.text))]
+
 
 def load(name: str) -> list[Text]:
     """Read the texts of one of FILES. Raises ValueError, with the file and the line, if a text is malformed."""

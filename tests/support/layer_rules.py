@@ -264,6 +264,14 @@ RULES: Mapping[str, tuple[str, ...]] = {
         "voxcpm_server.speech",
         "voxcpm_server.wire",
     ),
+    "benchmarks.languages": (
+        "benchmarks.dialogue",
+        "benchmarks.segmentation",
+        "benchmarks.serving",
+        "benchmarks.measuring",
+        "benchmarks.pages",
+        "voxcpm_client",
+    ),
     "benchmarks.front": (
         "benchmarks.serving",
         "benchmarks.measuring",
