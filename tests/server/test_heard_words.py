@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -36,9 +37,8 @@ class Reader:
         return text
 
 
-async def prepared(source: str, readings: Mapping[str, str], words: Mapping[str, str] | None = None) -> Segment:
-    preparation = TextPreparation(Lexicon(WordList(words or {})), Reader(readings))  # type: ignore[arg-type]
-    segment = Segment(
+def written(source: str) -> Segment:
+    return Segment(
         turn=0,
         index=0,
         text=" ".join(source.split()),
@@ -49,7 +49,11 @@ async def prepared(source: str, readings: Mapping[str, str], words: Mapping[str,
         source=source,
         turn_config=TurnConfig(normalize=True),
     )
-    return await preparation.prepare(segment)
+
+
+async def prepared(source: str, readings: Mapping[str, str], words: Mapping[str, str] | None = None) -> Segment:
+    preparation = TextPreparation(Lexicon(WordList(words or {})), Reader(readings))  # type: ignore[arg-type]
+    return await preparation.prepare(written(source))
 
 
 def heard(segment: Segment, letters: float) -> str:
@@ -150,6 +154,19 @@ def test_every_word_of_both_texts_is_in_one_pair(ours, theirs):
 def test_a_text_is_aligned_with_itself_word_by_word(text):
     assert all(words == said and len(words) == 1 for words, said in aligned(text, text))
     assert len(list(aligned(text, text))) == len(list(word_ends(text)))
+
+
+SPOKEN = {"12": "twelve", "$3.50": "three dollars and fifty cents", "7": "seven", "Boston": "the city of Boston"}
+
+
+@given(WORDS, st.integers(1, 200))
+def test_the_end_goes_on_with_the_speech_and_is_that_of_a_word(words, steps):
+    source = " ".join(["Well,", *words, "12"])
+    spoken = " ".join(SPOKEN.get(word, word) for word in source.split())
+    segment = replace(written(source), text=spoken)
+    found = [len(heard(segment, weight(spoken) * step / steps)) for step in range(1, steps + 1)]
+    assert found == sorted(found)
+    assert set(found) <= {0, *word_ends(source)}
 
 
 def test_long_texts_are_aligned_in_little_time():

@@ -139,5 +139,5 @@ def _spoken_ends(segment: Segment) -> Iterator[tuple[int, float]]:
         whole = written[ends[words.stop]] - before
         for word in words:
             end = ends[word + 1]
-            if not any(start < end < stop for start, stop in segment.respelled):
+            if not any(start < end < stop for start, stop in segment.undivided):
                 yield end, begin + (length * (written[end] - before) / whole if whole else length)

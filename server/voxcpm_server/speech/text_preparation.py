@@ -37,7 +37,7 @@ class TextPreparation:
             text = normalized if is_speakable(normalized) else text  # such as code, of which nothing is left
         if text == segment.text:
             return segment
-        return replace(segment, text=text, respelled=_in_source(segment, words))
+        return replace(segment, text=text, undivided=_in_source(segment, words))
 
 
 def _in_source(segment: Segment, words: Sequence[Replacement]) -> tuple[tuple[int, int], ...]:

@@ -29,7 +29,7 @@ class Segment:
     start, end: range of the caller's text since the turn opened, in code points; text between the ranges of two
         segments is not speakable
     source: that range as the caller wrote it
-    respelled: ranges of `source` that a lexicon replaced
+    undivided: ranges of `source` that are heard as a whole, because a lexicon replaced them
     turn_config: the settings of the turn
     """
 
@@ -42,7 +42,7 @@ class Segment:
     cut: CutReason
     source: str
     turn_config: TurnConfig
-    respelled: tuple[tuple[int, int], ...] = ()
+    undivided: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
