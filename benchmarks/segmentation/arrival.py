@@ -16,7 +16,7 @@ from typing import Protocol
 from benchmarks.segmentation.corpus import Text
 from benchmarks.segmentation.rules import Cut, Rule
 from benchmarks.segmentation.scoring import Trial
-from voxcpm_server.speech.characters import is_joined
+from voxcpm_server.speech.characters import is_joined, is_speakable
 
 INTERVAL = 0.05  # seconds
 PAUSE = 3.0  # seconds
@@ -56,10 +56,14 @@ class Arrival:
 
     @property
     def held(self) -> list[float]:
-        """For each sentence, the seconds from its last character to the cut of the segment with that character."""
+        """For each sentence, the seconds from its last character to the cut of the segment with that character.
+
+        Sentences without a letter, such as an emoji, may never be cut.
+        """
         return [
             next(cut.seconds for cut in self.cuts if cut.end >= stop) - complete
-            for stop, complete in zip(self.text.stops, self.complete, strict=True)
+            for sentence, stop, complete in zip(self.text.sentences, self.text.stops, self.complete, strict=True)
+            if is_speakable(sentence)
         ]
 
     @property

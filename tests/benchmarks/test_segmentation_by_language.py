@@ -99,6 +99,11 @@ def test_a_pause_is_counted_from_the_last_word():
     )
 
 
+def test_a_sentence_that_cannot_be_spoken_is_not_held():
+    (text,) = parse("# en: chat\nWe stay here. |😄\n")
+    assert len(arrive(text, segmenter("en")).held) == 1
+
+
 def test_a_cut_before_the_first_end_is_no_delay():
     (text,) = parse("# en: letter\nWell, ¦we stay. |It rains.\n")
     assert arrive(text, Held(0)).first == 0
