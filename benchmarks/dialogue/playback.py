@@ -66,9 +66,9 @@ def delay(dialogue: Dialogue, max_wait: float) -> Delay:
     )
 
 
-def audio_after(dialogue: Dialogue, end: int) -> float:
-    """Seconds from sending text[:end] to the first audio of the segment that holds its last character."""
-    segment = next(segment for segment in dialogue.segments if segment.end >= end)
+def audio_after(dialogue: Dialogue, end: int, last: int) -> float:
+    """Seconds from sending text[:end] to the first audio of the segment that holds the character before `last`."""
+    segment = next(segment for segment in dialogue.segments if segment.end >= last)
     arrived = next(chunk.time for chunk in dialogue.chunks if chunk.segment == segment.index)
     return arrived - _sent(dialogue, end)
 

@@ -13,6 +13,7 @@ from benchmarks.dialogue.playback import audio_after, first_audio_after
 from benchmarks.languages.scripts import pauses
 from benchmarks.pages.markdown import grid, listed, ms
 from benchmarks.segmentation.arrival import INTERVAL
+from benchmarks.segmentation.corpus import spoken_end
 
 FIRST_GOAL = 0.5  # seconds from the end of the first sentence to the first audio
 WAITS_GOAL = 5  # times max_wait, from a pause until the waiting text is a segment
@@ -43,7 +44,7 @@ class Row:
     """The dialogues of one language.
 
     first: from the end of the first sentence to the first audio
-    pause: from the last character before a pause to the first audio of its segment
+    pause: from the last character before a pause to the first audio of the segment with its last letter
     codes: of failed calls
     """
 
@@ -57,7 +58,11 @@ class Row:
 def row(language: str, dialogues: Sequence[Dialogue], turn: int, max_wait: float) -> Row:
     good = [dialogue for dialogue in dialogues if dialogue.code == "OK"]
     first = [first_audio_after(one, one.script.sentence_ends[0]) for one in good]
-    held = [(one.engine_seconds, audio_after(one, end)) for one in good for end in pauses(one.script, turn)]
+    held = [
+        (one.engine_seconds, audio_after(one, end, spoken_end(one.script.text[:end])))
+        for one in good
+        for end in pauses(one.script, turn)
+    ]
     late = sum(seconds - engine > WAITS_GOAL * max_wait for engine, seconds in held)
     return Row(
         language=language,

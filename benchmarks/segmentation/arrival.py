@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Protocol
 
-from benchmarks.segmentation.corpus import Text
+from benchmarks.segmentation.corpus import Text, spoken_end
 from benchmarks.segmentation.rules import Cut, Rule
 from benchmarks.segmentation.scoring import Trial
-from voxcpm_server.speech.characters import is_joined, is_speakable
+from voxcpm_server.speech.characters import is_joined
 
 INTERVAL = 0.05  # seconds
 PAUSE = 3.0  # seconds
@@ -56,15 +56,18 @@ class Arrival:
 
     @property
     def held(self) -> list[float]:
-        """For each sentence, the seconds from its last character to the cut of the segment with that character.
+        """For each sentence, the seconds from its last character to the cut of the segment with its last letter.
 
-        Sentences without a letter, such as an emoji, may never be cut.
+        What follows that letter, such as an emoji, may come after the cut, and may never be cut.
         """
         return [
-            next(cut.seconds for cut in self.cuts if cut.end >= stop) - complete
+            max(0.0, self._cut_at(spoken_end(self.text.text[:stop])) - complete)
             for sentence, stop, complete in zip(self.text.sentences, self.text.stops, self.complete, strict=True)
-            if is_speakable(sentence)
+            if spoken_end(sentence)
         ]
+
+    def _cut_at(self, end: int) -> float:
+        return next(cut.seconds for cut in self.cuts if cut.end >= end)
 
     @property
     def first(self) -> float:

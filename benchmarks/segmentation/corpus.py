@@ -48,6 +48,11 @@ class Text:
         return [len(self.text[:end].rstrip()) for end in (*self.required, len(self.text))]
 
 
+def spoken_end(text: str) -> int:
+    """The offset behind the last letter or digit; 0 without any."""
+    return next((at for at in range(len(text), 0, -1) if text[at - 1].isalnum()), 0)
+
+
 def load(name: str) -> list[Text]:
     """Read the texts of one of FILES. Raises ValueError, with the file and the line, if a text is malformed."""
     return _read(FOLDER / f"{name}.txt")

@@ -38,6 +38,20 @@ class Held:
     flush = pause
 
 
+class Early(Held):
+    """A rule that cuts at the full stop of the last sentence, and never again."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+
+    def feed(self, text: str, /) -> list[Span]:
+        self.fed += len(text)
+        return [Span(0, self.fed)] if text == " back." else []
+
+    def flush(self) -> list[Span]:
+        return []
+
+
 def seconds(*values: float):
     return pytest.approx(list(values))
 
@@ -102,6 +116,8 @@ def test_a_pause_is_counted_from_the_last_word():
 def test_a_sentence_that_cannot_be_spoken_is_not_held():
     (text,) = parse("# en: chat\nWe stay here. |😄\n")
     assert len(arrive(text, segmenter("en")).held) == 1
+    (text,) = parse("# en: chat\nWe stay here. |Come back. ¦😄\n")
+    assert arrive(text, Early()).held == seconds(2 * INTERVAL, 0)
 
 
 def test_a_cut_before_the_first_end_is_no_delay():
