@@ -1,11 +1,13 @@
 """Measure the delays of dialogues in every script, through a server, while their text arrives word by word.
 
     python -m benchmarks.languages --model demo
+    python -m benchmarks.languages --model tests/checkpoints/tiny --timesteps 4
     python -m benchmarks.languages --target HOST:PORT --languages th,km --json languages.json --page languages.md
 
 A dialogue is the beginning of a marked text of `benchmarks/segmentation/languages`. A word arrives each 50 ms, or a
 visible character in scripts without spaces between words, and the text pauses between turns. Segments are bounded by
-`--max-steps`, because the bundled voice does not read all scripts. Flags that are not listed here go to the server that
+`--max-steps`, because the bundled voice does not read all scripts. With the tiny model of the tests the engine takes
+little time, so that the delays are those of the text alone. Flags that are not listed here go to the server that
 is started. The exit status is 1 if a call failed.
 """
 
