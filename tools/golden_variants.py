@@ -40,8 +40,17 @@ FILE_BOUNDARIES = [10000, 20000, 60000]
 
 NAMES = ["<|audio_start|>", "<|audio_end|>", "<|audio_prompt_start|>", "<|audio_prompt_end|>"]
 BASE = {"tokenizer_class": "LlamaTokenizerFast", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+
+
+def added(tokens: dict[str, Any]) -> dict[str, Any]:
+    """tokenizer.json with these tokens alone."""
+    return {"added_tokens": [{"id": int(id), **FLAGS, **token} for id, token in tokens.items()]}
+
+
+FLAGS = {"single_word": False, "lstrip": False, "rstrip": False}
 LISTED = {str(101 + i): {"content": name, "special": True, "normalized": False} for i, name in enumerate(NAMES)}
 STRIPPING = [{"content": name, "lstrip": True, "rstrip": True, "normalized": False} for name in NAMES]
+NORMALIZED = {id: token | {"normalized": True} for id, token in LISTED.items()}
 TOKENIZERS: dict[str, dict[str, Any]] = {
     "none": {"tokenizer_config.json": BASE},
     "no_files": {},
@@ -62,8 +71,34 @@ TOKENIZERS: dict[str, dict[str, Any]] = {
     },
     "split": {"tokenizer_config.json": BASE | {"added_tokens_decoder": LISTED, "split_special_tokens": True}},
     "other_unknown": {"tokenizer_config.json": BASE | {"unk_token": "</s>", "pad_token": "<pad>"}},
+    "normalized": {"tokenizer_config.json": BASE | {"added_tokens_decoder": NORMALIZED}},
+    "normalized_later": {
+        "tokenizer.json": added(LISTED),
+        "tokenizer_config.json": BASE | {"added_tokens_decoder": NORMALIZED},
+    },
+    "normalized_at_first": {
+        "tokenizer.json": added(NORMALIZED),
+        "tokenizer_config.json": BASE | {"added_tokens_decoder": LISTED},
+    },
+    "normalized_alone": {"tokenizer.json": added(NORMALIZED), "tokenizer_config.json": BASE},
+    "normalized_roles": {
+        "tokenizer_config.json": BASE,
+        "special_tokens_map.json": {
+            role: {"content": name, "normalized": True, "lstrip": role == "eos_token"}
+            for role, name in (("bos_token", "<s>"), ("eos_token", "</s>"), ("unk_token", "<unk>"))
+        },
+    },
+    "roles_in_order": {
+        "tokenizer_config.json": BASE | {"pad_token": "<pad>", "mask_token": "<new>"},
+        "special_tokens_map.json": {"additional_special_tokens": ["<pad>"]},
+    },
+    "flags_of_tokenizer": {
+        "tokenizer.json": added({id: token | {"lstrip": True} for id, token in LISTED.items()}),
+        "tokenizer_config.json": BASE,
+        "added_tokens.json": {"<|audio_end|>": 102, "<s>": 1},
+    },
 }
-"""The files beside a tokenizer.json that registers no audio token."""
+"""The files beside a tokenizer.json that registers no audio token, or keys that it has instead."""
 TEXTS = (
     "say <|audio_start|> aloud", "a<|audio_end|>b", "<s>x</s> <unk>", "你好 <|audio_prompt_start|>你好", "<new> <pad>",
     "\U0001f642",
@@ -142,7 +177,8 @@ def tokenizers(checkpoint: Path) -> list[dict[str, Any]]:
     found = []
     for name, files in TOKENIZERS.items():
         with tempfile.TemporaryDirectory() as folder:
-            for file, content in {"tokenizer.json": bare, **files}.items():
+            tokenizer = bare | files.get("tokenizer.json", {})
+            for file, content in {**files, "tokenizer.json": tokenizer}.items():
                 (Path(folder) / file).write_text(json.dumps(content), "utf-8")
             tokenize = mask_multichar_chinese_tokens(LlamaTokenizerFast.from_pretrained(folder))
             rows = [{"text": text, "ids": tokenize(text)} for text in TEXTS]

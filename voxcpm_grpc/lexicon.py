@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import cast
 
 from voxcpm_grpc.control_characters import CONTROL
+from voxcpm_grpc.invisible_characters import INVISIBLE, readable
 
 MAX_WORD = 100
 MAX_SPELLING = 200
@@ -16,8 +17,8 @@ MAX_FILE_ENTRIES = 100_000
 
 
 def clean(word: str) -> str:
-    """A word as it is looked up: single spaces inside, none at the ends."""
-    return " ".join(word.split())
+    """A word as it is looked up: composed, without invisible characters, single spaces inside, none at the ends."""
+    return " ".join(INVISIBLE.sub("", readable(word)).split())
 
 
 def entry_fault(word: str, spelling: str) -> str:
@@ -29,7 +30,7 @@ def entry_fault(word: str, spelling: str) -> str:
             return f"a {name} has the control character U+{ord(found[0]):04X} at index {found.start()}; remove it"
     if not clean(word):
         return "a word is empty; write the word that is to be spoken in another way"
-    if not any(char.isalnum() for char in spelling):
+    if not any(char.isalnum() for char in readable(spelling)):
         return f"the spelling of {clean(word)!r} has no letter and no digit; write what is to be spoken"
     return ""
 

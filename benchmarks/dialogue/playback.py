@@ -66,6 +66,18 @@ def delay(dialogue: Dialogue, max_wait: float) -> Delay:
     )
 
 
+def audio_after(dialogue: Dialogue, end: int, last: int) -> float:
+    """Seconds from sending text[:end] to the first audio of the segment that holds the character before `last`."""
+    segment = next(segment for segment in dialogue.segments if segment.end >= last)
+    arrived = next(chunk.time for chunk in dialogue.chunks if chunk.segment == segment.index)
+    return arrived - _sent(dialogue, end)
+
+
+def first_audio_after(dialogue: Dialogue, end: int) -> float:
+    """Seconds from sending text[:end] to the first audio of the dialogue; 0 if that was earlier."""
+    return max(0.0, dialogue.chunks[0].time - _sent(dialogue, end))
+
+
 def played(dialogue: Dialogue) -> list[Played]:
     """Each chunk, at the time at which it is played."""
     parts: list[Played] = []

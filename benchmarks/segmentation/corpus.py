@@ -3,8 +3,10 @@
 A file is a list of texts, separated by lines of `---`. The first line of a text is `# LANGUAGE: KIND`; the others are
 its content, with real line breaks. `|` marks a required sentence end, immediately before the first character of the
 next sentence. `¦` marks an acceptable cut: inside a quotation, after an interjection, before an emoji, before a clause
-such as "he said" in Chinese, at the line break of a signature. List items, headings and paragraphs are sentences of
-their own, with or without a full stop.
+such as "he said" in Chinese, at the line break of a signature, between phrases of scripts without full stops. List
+items, headings and paragraphs are sentences of their own, with or without a full stop.
+
+The folder `languages` has a file for each language that the released models claim.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent
 FILES = ("development", "held_out")
+LANGUAGES = tuple(sorted(path.stem for path in (FOLDER / "languages").glob("*.txt")))
 REQUIRED, OPTIONAL = "|", "¦"
 _HEADER = re.compile(r"# ([a-z]{2}): (\S.*)")
 
@@ -39,10 +42,28 @@ class Text:
         """The text between required ends, without white space around it."""
         return [self.text[a:b].strip() for a, b in pairwise((0, *self.required, len(self.text)))]
 
+    @property
+    def stops(self) -> list[int]:
+        """The offset behind the last visible character of each sentence."""
+        return [len(self.text[:end].rstrip()) for end in (*self.required, len(self.text))]
+
+
+def spoken_end(text: str) -> int:
+    """The offset behind the last letter or digit; 0 without any."""
+    return next((at for at in range(len(text), 0, -1) if text[at - 1].isalnum()), 0)
+
 
 def load(name: str) -> list[Text]:
     """Read the texts of one of FILES. Raises ValueError, with the file and the line, if a text is malformed."""
-    path = FOLDER / f"{name}.txt"
+    return _read(FOLDER / f"{name}.txt")
+
+
+def load_language(language: str) -> list[Text]:
+    """Read the texts of one of LANGUAGES. Raises ValueError, with the file and the line, if a text is malformed."""
+    return _read(FOLDER / "languages" / f"{language}.txt")
+
+
+def _read(path: Path) -> list[Text]:
     try:
         return parse(path.read_text(encoding="utf-8"))
     except ValueError as error:

@@ -33,9 +33,14 @@ class Rule(Protocol):
         ...
 
 
-def segmenter(language: str) -> Rule:
-    """The server's rule. It does not receive the language, because the server does not know it."""
+def segmenter(language: str) -> Segmenter:
+    """The server's rule without the language, which a caller need not name."""
     return Segmenter(Segmentation())
+
+
+def told(language: str) -> Segmenter:
+    """The server's rule with the language."""
+    return Segmenter(Segmentation(language=language))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from benchmarks.measuring.statistics import quantile
@@ -17,6 +17,19 @@ class Trial:
 
     text: Text
     cuts: Mapping[int, int]
+
+    @classmethod
+    def of(cls, text: Text, ends: Iterable[tuple[int, int]]) -> Trial:
+        """The trial of the ends of segments, each with the number of code points fed until then.
+
+        Ends are moved over white space to the first character of the next sentence. Those at the end of the text do not
+        count.
+        """
+        cuts: dict[int, int] = {}
+        for end, fed in ends:
+            if rest := text.text[end:].lstrip():
+                cuts.setdefault(len(text.text) - len(rest), fed)
+        return cls(text, cuts)
 
     @property
     def found(self) -> list[int]:
@@ -51,20 +64,19 @@ class Score:
     late_p50: float | None  # code points
     late_p90: float | None
 
+    @property
+    def f1(self) -> float | None:
+        """The harmonic mean of precision and recall; 0 if no required end was cut, None if there is none."""
+        if self.recall is None or not self.precision:
+            return self.recall
+        return 2 * self.precision * self.recall / (self.precision + self.recall)
+
 
 def trial(text: Text, make: Callable[[str], Rule]) -> Trial:
-    """Feed a text to a new rule, code point by code point.
-
-    Offsets are moved over white space to the first character of the next sentence. Cuts at the end of the text do not
-    count, and the rule is not flushed.
-    """
-    rule, cuts = make(text.language), {}
-    for fed, char in enumerate(text.text, 1):
-        for segment in rule.feed(char):
-            rest = text.text[segment.end :].lstrip()
-            if rest:
-                cuts.setdefault(len(text.text) - len(rest), fed)
-    return Trial(text, cuts)
+    """Feed a text to a new rule, code point by code point. The rule is not flushed."""
+    rule = make(text.language)
+    fed = ((segment.end, at) for at, char in enumerate(text.text, 1) for segment in rule.feed(char))
+    return Trial.of(text, fed)
 
 
 def score(trials: Sequence[Trial]) -> Score:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import unicodedata
 from pathlib import Path
 
 import grpc
@@ -20,13 +21,14 @@ from voxcpm_grpc.settings.schema import Settings
 from voxcpm_grpc.settings.text import TextSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.app import running_server
-from voxcpm_server.speech.spelling import Lexicon, WordList
+from voxcpm_server.speech import characters
+from voxcpm_server.speech.spelling import Lexicon, WordList, respelled
 
 STARTED = 1
 
 
 def spoken(text: str, entries: dict[str, str], server: dict[str, str] | None = None) -> str:
-    return Lexicon(WordList(server or {})).preceded_by(entries).apply(text)
+    return respelled(text, list(Lexicon(WordList(server or {})).preceded_by(entries).find(text)))
 
 
 @pytest.mark.parametrize(
@@ -65,8 +67,77 @@ def test_the_words_of_a_request_precede_those_of_the_server():
 
 @given(st.text(max_size=40), st.lists(st.text(min_size=1, max_size=5).filter(lambda word: word != word.lower())))
 def test_words_that_are_spelled_as_they_are_change_nothing(text, words):
-    plain = " ".join(text.split())
-    assert spoken(plain, {" ".join(word.split()): " ".join(word.split()) for word in words}) == plain
+    plain = characters.spoken(text)
+    assert spoken(plain, {word: word for word in map(characters.spoken, words) if word}) == plain
+
+
+INVISIBLE = {
+    "soft hyphen": "\u00ad",
+    "zero-width space": "\u200b",
+    "zero-width non-joiner": "\u200c",
+    "zero-width joiner": "\u200d",
+    "left-to-right mark": "\u200e",
+    "right-to-left mark": "\u200f",
+    "right-to-left embedding": "\u202b",
+    "word joiner": "\u2060",
+    "left-to-right isolate": "\u2066",
+    "byte-order mark": "\ufeff",
+    "variation selector": "\ufe0f",
+    "selector of ideographs": "\U000e0100",
+}
+
+
+@pytest.mark.parametrize("char", INVISIBLE.values(), ids=INVISIBLE)
+async def test_words_are_found_past_invisible_characters_in_the_text_and_in_the_lexicon(served, char):
+    text = f"A {char}G{char}IF{char}. 重{char}庆{char}。"
+    words = (
+        {"gif": "jif", "重庆": "崇庆"}
+        if char == "\u202b" or char == "\u2066"
+        else {f"g{char}if": "jif", "重庆": "崇庆"}
+    )
+    chunks = await served.generate(pb.GenerateConfig(lexicon=lexicon(**words)), text)
+    started = [e for c in chunks for e in c.segment_events if e.kind == STARTED]
+    assert "".join(event.text for event in started) == "A jif.崇庆。"
+    assert started[-1].input_end == len(text)
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+@pytest.mark.parametrize("other", ["NFC", "NFD"])
+@pytest.mark.parametrize("word", ["naïve", "Ångström", "서울", "क़लम", "Việt", "がく", "בָּרוּךְ"])
+async def test_composed_and_decomposed_words_are_the_same(served, form, other, word):
+    entries = lexicon(**{unicodedata.normalize(form, word): "x"})
+    await served.generate(pb.GenerateConfig(lexicon=entries), f"A {unicodedata.normalize(other, word)}, no more.")
+    assert served.pool.requests[0].text == "A x, no more."
+
+
+def test_a_word_with_an_emoji_is_found_in_either_presentation():
+    for word in ("I ❤ it", "I ❤\ufe0f it"):
+        assert spoken("I ❤ it. I ❤\ufe0f it!", {word: "love"}) == "love. love!"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("co\u00adope\u00adrate", "cooperate"),
+        ("\ufeffHe\u200bl\u2060lo\u200e.", "Hello."),
+        ("Cafe\u0301, 서울", "Café, 서울"),
+        ("e\u200b\u0301", "é"),
+        ("葛\U000e0100", "葛"),
+        ("क्\u200dष", "क्\u200dष"),  # after a virama a joiner spells
+        ("می\u200cخواهم", "می\u200cخواهم"),  # as between Arabic letters
+        ("a\u200cb\u200d", "ab"),
+        ("سلام\u200c.", "سلام."),
+        ("I ❤\ufe0f 👨\u200d👩\u200d👧.", "I ❤\ufe0f 👨\u200d👩\u200d👧."),
+    ],
+)
+async def test_the_model_gets_composed_text_without_invisible_characters(served, text, expected):
+    await served.generate(text)
+    assert [request.text for request in served.pool.requests] == [expected]
+
+
+async def test_text_of_invisible_letters_alone_is_refused(served):
+    with pytest.raises(grpc.aio.AioRpcError, match="nothing to speak"):
+        await served.generate("\u3164\uffa0 \u115f")
 
 
 def test_a_thousand_words_cost_little_for_a_long_segment():
@@ -78,7 +149,7 @@ def test_a_thousand_words_cost_little_for_a_long_segment():
         lexicon = Lexicon(one)
         began = time.process_time()
         for _ in range(20):
-            lexicon.apply(text)
+            list(lexicon.find(text))
         costs.append(time.process_time() - began)
     assert costs[0] < 20 * costs[1]
 
@@ -145,6 +216,10 @@ def recording() -> bytes:
         (lexicon(gif="jif", png=""), "config.lexicon[1]", "'png' has no letter"),
         (lexicon(**{" ": "x"}), "config.lexicon[0]", "a word is empty"),
         (lexicon(**{"a b": "x", "a  b": "y"}), "config.lexicon[1]", "'a b' is there twice"),
+        (lexicon(**{"an é": "x", "an e\u0301": "y"}), "config.lexicon[1]", "'an é' is there twice"),
+        (lexicon(**{"GIF": "x", "G\u00adIF": "y"}), "config.lexicon[1]", "'GIF' is there twice"),
+        (lexicon(**{"\u200b": "x"}), "config.lexicon[0]", "a word is empty"),
+        (lexicon(a="\u3164"), "config.lexicon[0]", "no letter and no digit"),
         (lexicon(**{"a" * 101: "x"}), "config.lexicon[0]", f"101 characters and the limit is {MAX_WORD}"),
         (lexicon(a="x" * 201), "config.lexicon[0]", f"201 characters and the limit is {MAX_SPELLING}"),
         (lexicon(a="x\x1b"), "config.lexicon[0]", "control character U+001B"),

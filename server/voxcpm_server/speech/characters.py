@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import unicodedata
 
+from voxcpm_grpc.invisible_characters import INVISIBLE, readable
+
 
 def spoken(text: str) -> str:
-    """The text as the model receives it: no control characters, single spaces, none at the ends."""
-    kept = "".join(c for c in text if c.isspace() or unicodedata.category(c) not in ("Cc", "Cs"))
+    """The text as the model receives it: no control or invisible characters, single spaces, none at the ends."""
+    kept = "".join(c for c in readable(text) if c.isspace() or unicodedata.category(c) not in ("Cc", "Cs"))
     return " ".join(kept.split())
 
 
 def is_speakable(text: str) -> bool:
     """True if the text has a letter or a digit of any script."""
-    return any(c.isalnum() for c in text)
+    return any(c.isalnum() and not INVISIBLE.match(c) for c in text)
 
 
 def is_spaceless(char: str) -> bool:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
+from voxcpm_server.speech.alignment import aligned
 from voxcpm_server.speech.queues import Unsent
 from voxcpm_server.speech.spoken_words import weight, weights, word_ends
 from voxcpm_server.wire.outputs import Heard, Segment
@@ -61,7 +63,7 @@ class SpokenText:
         samples = position - span.begin
         if complete:
             self._samples += samples * _speed(span)
-            self._weight += weight(span.segment.source)
+            self._weight += weight(span.segment.text)
         whole = samples if complete else max(self._expected(span), samples)
         self._spans.append(replace(span, end=position, whole=whole, is_whole=complete))
 
@@ -94,8 +96,8 @@ class SpokenText:
     def heard(self, position: int) -> Heard:
         """The text whose audio lies before a position of the stream, after `cut`.
 
-        It is exact between segments. Within a segment it is the end of a word, as if the speech had an even pace. Text
-        that was not spoken is not heard.
+        It is exact between segments. Within a segment it is the end of a word of the caller, as if the text that was
+        spoken had an even pace. Text that was not spoken is not heard.
         """
         last = next((span for span in reversed(self._spans) if span.begin < position), None)
         if last is None:
@@ -103,20 +105,39 @@ class SpokenText:
         segment, end = last.segment, position if last.end is None else last.end
         if last.is_whole and position >= end:
             return Heard(turn=segment.turn, input_end=segment.end, estimated=False)
-        spoken = weight(segment.source) * (min(position, end) - last.begin) / last.whole
-        return Heard(turn=segment.turn, input_end=segment.start + _word_end(segment.source, spoken), estimated=True)
+        spoken = weight(segment.text) * (min(position, end) - last.begin) / last.whole
+        return Heard(turn=segment.turn, input_end=segment.start + _word_end(segment, spoken), estimated=True)
 
     def _expected(self, span: _Span) -> float:
         """The samples that all text of a segment takes at the pace of the stream so far."""
         per_weight = self._samples / self._weight if self._weight else self._rate * LETTER_SECONDS
-        return weight(span.segment.source) * per_weight / _speed(span)
+        return weight(span.segment.text) * per_weight / _speed(span)
 
 
 def _speed(span: _Span) -> float:
     return span.segment.turn_config.effects.speed
 
 
-def _word_end(text: str, spoken: float) -> int:
-    """The end of a word in the text that is nearest to a weight; 0 if that is the start of the text."""
-    passed = list(accumulate(weights(text), initial=0.0))
-    return min((0, *word_ends(text)), key=lambda end: abs(passed[end] - spoken))
+def _word_end(segment: Segment, spoken: float) -> int:
+    """The end of a word in the caller's text that is nearest to a weight; 0 if that is the start of the text."""
+    ends = [(0, 0.0), *_spoken_ends(segment)]
+    return min(ends, key=lambda end: abs(end[1] - spoken))[0]
+
+
+def _spoken_ends(segment: Segment) -> Iterator[tuple[int, float]]:
+    """The ends of words in the caller's text, each with the weight of the speech up to it.
+
+    Among words that are spoken as others the speech is divided by their own weights.
+    """
+    passed = list(accumulate(weights(segment.text), initial=0.0))
+    spoken = [0.0, *(passed[end] for end in word_ends(segment.text))]
+    written = list(accumulate(weights(segment.source), initial=0.0))
+    ends = [0, *word_ends(segment.source)]
+    for words, said in aligned(segment.source, segment.text):
+        begin, length = spoken[said.start], spoken[said.stop] - spoken[said.start]
+        before = written[ends[words.start]]
+        whole = written[ends[words.stop]] - before
+        for word in words:
+            end = ends[word + 1]
+            if not any(start < end < stop for start, stop in segment.undivided):
+                yield end, begin + (length * (written[end] - before) / whole if whole else length)

@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import unicodedata
 from collections import defaultdict
-from collections.abc import Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
 
+from voxcpm_grpc.invisible_characters import INVISIBLE, readable
 from voxcpm_grpc.lexicon import clean
 from voxcpm_server.speech.characters import is_joined
 from voxcpm_server.speech.spoken_words import is_unspaced
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """A word of a text, text[start:end], and the spelling that is spoken instead of it."""
+
+    start: int
+    end: int
+    spelling: str
 
 
 class WordList:
     """The words of one lexicon. A word in lower case alone matches every case; any other word matches its own case."""
 
     def __init__(self, entries: Mapping[str, str]) -> None:
-        self._entries = {clean(word): spelling for word, spelling in entries.items()}
+        self._entries = {clean(word): readable(spelling) for word, spelling in entries.items()}
         sizes: defaultdict[str, set[int]] = defaultdict(set)
         for word in self._entries:
             sizes[_folded(word[0])].add(len(word))
@@ -48,21 +59,22 @@ class Lexicon:
         """This lexicon with words that take precedence."""
         return Lexicon(WordList(entries), *self._lists) if entries else self
 
-    def apply(self, text: str) -> str:
-        """The text with the spellings of its words. It has single spaces."""
+    def find(self, text: str) -> Iterator[Replacement]:
+        """The words of a composed text with single spaces, in order. Invisible characters in it do not matter."""
         if not self._lists:
-            return text
-        folded = _folded(text)
-        parts: list[str] = []
+            return
+        places = [at for at, char in enumerate(text) if not INVISIBLE.match(char)]
+        visible = "".join(text[at] for at in places)
+        places.append(len(text))
+        folded = _folded(visible)
         done = 0
         for at, first in enumerate(folded):
-            if first not in self._lengths or at < done or not _is_border(text, at):
+            if first not in self._lengths or at < done or not _is_border(visible, at):
                 continue
-            end, spelling = self._longest(text, folded, at)
+            end, spelling = self._longest(visible, folded, at)
             if end:
-                parts += text[done:at], spelling
+                yield Replacement(places[at], places[end], spelling)
                 done = end
-        return "".join([*parts, text[done:]]) if parts else text
 
     def _longest(self, text: str, folded: str, at: int) -> tuple[int, str]:
         """The end of the longest word that begins at a place, and its spelling; 0 if there is none."""
@@ -73,6 +85,16 @@ class Lexicon:
                     if (spelling := one.spelling(word, lower)) is not None and _is_border(text, end):
                         return end, spelling
         return 0, ""
+
+
+def respelled(text: str, replacements: Sequence[Replacement]) -> str:
+    """The text with its replacements, which are in order."""
+    parts: list[str] = []
+    done = 0
+    for word in replacements:
+        parts += text[done : word.start], word.spelling
+        done = word.end
+    return "".join([*parts, text[done:]])
 
 
 def _folded(text: str) -> str:

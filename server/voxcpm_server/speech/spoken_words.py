@@ -11,6 +11,7 @@ DIGIT = 4.0  # letters of its name
 SYLLABLE = 3.0  # letters of a Chinese character or a Korean syllable
 KANA = 2.0
 WORD = 0.5  # for each word after the first, because short words take more time than their letters
+INNER_MARKS = ",.，．٫٬"  # of numbers
 PREVOWELS = "\u0e40\u0e41\u0e42\u0e43\u0e44\u0ec0\u0ec1\u0ec2\u0ec3\u0ec4"  # Thai and Lao, before their consonant
 
 
@@ -47,6 +48,8 @@ def word_ends(text: str) -> Iterator[int]:
 def _splits(text: str, at: int) -> bool:
     """True if a word of a script without spaces ends inside visible text."""
     before, after = text[at - 1], text[at]
+    if after.isdecimal() and text[:at].rstrip(INNER_MARKS)[-1:].isdecimal():
+        return False  # inside a number
     if not (is_unspaced(before) or is_unspaced(after)) or not (after.isalnum() or _opens(after)):
         return False
     return not (before.isspace() or before in PREVOWELS or _opens(before) or is_joined(text, at))

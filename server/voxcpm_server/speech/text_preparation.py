@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+from voxcpm_server.speech.alignment import aligned
 from voxcpm_server.speech.characters import is_speakable, spoken
-from voxcpm_server.speech.spelling import Lexicon
+from voxcpm_server.speech.spelling import Lexicon, Replacement, respelled
+from voxcpm_server.speech.spoken_words import word_ends
 from voxcpm_server.text.normalizer import TextNormalizer
 from voxcpm_server.wire.outputs import Segment
 
@@ -27,8 +30,26 @@ class TextPreparation:
 
     async def prepare(self, segment: Segment) -> Segment:
         """The segment with the text to speak; its place in the caller's text stays. Raises Unavailable."""
-        text = self._lexicon.apply(segment.text)
+        words = list(self._lexicon.find(segment.text))
+        text = respelled(segment.text, words)
         if segment.turn_config.normalize and self._normalizer is not None:
             normalized = spoken(await self._normalizer.normalize(text, self._language))
             text = normalized if is_speakable(normalized) else text  # such as code, of which nothing is left
-        return segment if text == segment.text else replace(segment, text=text)
+        if text == segment.text:
+            return segment
+        return replace(segment, text=text, undivided=_in_source(segment, words))
+
+
+def _in_source(segment: Segment, words: Sequence[Replacement]) -> tuple[tuple[int, int], ...]:
+    """The ranges of the caller's text that hold words of `segment.text`, from the start to the end of words there."""
+    if not words:
+        return ()
+    ends = [0, *word_ends(segment.text)]
+    written = [0, *word_ends(segment.source)]
+    pairs = list(aligned(segment.source, segment.text))
+    ranges: list[tuple[int, int]] = []
+    for word in words:
+        held = [ours for ours, theirs in pairs if ends[theirs.start] < word.end and word.start < ends[theirs.stop]]
+        if held:
+            ranges.append((written[held[0].start], written[held[-1].stop]))
+    return tuple(ranges)

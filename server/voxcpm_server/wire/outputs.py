@@ -29,6 +29,7 @@ class Segment:
     start, end: range of the caller's text since the turn opened, in code points; text between the ranges of two
         segments is not speakable
     source: that range as the caller wrote it
+    undivided: ranges of `source` that are heard as a whole, because a lexicon replaced them
     turn_config: the settings of the turn
     """
 
@@ -41,6 +42,7 @@ class Segment:
     cut: CutReason
     source: str
     turn_config: TurnConfig
+    undivided: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -123,21 +123,30 @@ def test_the_codec_may_be_in_the_file_of_the_networks(load, checkpoint, tiny):
 
 
 def bare_tokenizer(checkpoint: Path, files: dict[str, dict]) -> Path:
-    """tokenizer.json without audio tokens among the registered ones, beside `files`."""
+    """tokenizer.json without audio tokens among the registered ones, beside `files`, which may have keys of it."""
     path = checkpoint / "tokenizer.json"
     content = json.loads(path.read_text("utf-8"))
     content["added_tokens"] = [token for token in content["added_tokens"] if "audio" not in token["content"]]
-    path.write_text(json.dumps(content), "utf-8")
+    path.write_text(json.dumps(content | files.get("tokenizer.json", {})), "utf-8")
     for name in ("tokenizer_config.json", "special_tokens_map.json"):
         (checkpoint / name).unlink()
     for name, value in files.items():
-        (checkpoint / name).write_text(json.dumps(value), "utf-8")
+        if name != "tokenizer.json":
+            (checkpoint / name).write_text(json.dumps(value), "utf-8")
     return path
 
 
 @pytest.mark.parametrize("case", TOKENIZERS, ids=lambda case: case["name"])
 def test_special_tokens_of_every_file_are_registered_as_officially(checkpoint, case):
-    tokenize = TextTokenizer(bare_tokenizer(checkpoint, case["files"]), 608)
+    tokenize = TextTokenizer(bare_tokenizer(checkpoint, case["files"]), 1024)
+    assert [tokenize(row["text"]) for row in case["rows"]] == [row["ids"] for row in case["rows"]]
+
+
+@pytest.mark.parametrize("vocab_size", [609, 73448])
+def test_a_vocabulary_of_the_model_that_is_larger_changes_no_token(checkpoint, vocab_size):
+    """Tokens beside the vocabulary take the numbers behind it, whatever room the model has."""
+    case = next(case for case in TOKENIZERS if case["name"] == "legacy")
+    tokenize = TextTokenizer(bare_tokenizer(checkpoint, case["files"]), vocab_size)
     assert [tokenize(row["text"]) for row in case["rows"]] == [row["ids"] for row in case["rows"]]
 
 
