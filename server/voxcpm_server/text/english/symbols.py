@@ -1,0 +1,66 @@
+"""Signs and symbols in words."""
+
+from __future__ import annotations
+
+import re
+
+from voxcpm_server.text.english.rules import Match, Rule, one_of, rule
+
+SYMBOLS = {
+    "+": " plus ",
+    "=": " equals ",
+    "==": " equals ",
+    "×": " times ",
+    "÷": " divided by ",
+    "≈": " about ",
+    "≤": " less than or equal to ",
+    "≥": " greater than or equal to ",
+    "<=": " less than or equal to ",
+    ">=": " greater than or equal to ",
+    "≠": " not equal to ",
+    "!=": " not equal to ",
+    "±": " plus or minus ",
+    "+/-": " plus or minus ",
+    "√": " square root of ",
+    "∞": " infinity",
+    "→": " to ",
+    "->": " to ",
+    "%": " percent",
+    "‰": " per mille",
+    "°": " degrees",
+    "&": " and ",
+    "@": " at ",
+}
+_BEFORE_NUMBER = r"(?=[$€£]?\.?\d)"
+
+
+def _compared(match: Match) -> str:
+    """x > 3 compares; > 3 is a limit."""
+    sign = match[1]
+    before = match.string[: match.start()]
+    if not (before and (before[-1].isalnum() or before[-1] in ")%")) or re.fullmatch(r" [<>]", match[0]):
+        return "more than " if sign == ">" else "less than "
+    return " is greater than " if sign == ">" else " is less than "
+
+
+def _about(match: Match) -> str:
+    """~5, also after a word that says so."""
+    said = re.search(
+        r"\b(?:about|approximately|around|roughly|circa|nearly|almost)\s$", match.string[: match.start()], re.I
+    )
+    return "" if said else " about "
+
+
+RULES: tuple[Rule, ...] = (
+    rule(r"\b(C|F)#(?!\w)", lambda m: f"{m[1]} sharp"),
+    rule(rf"[~≈] ?{_BEFORE_NUMBER}", _about),
+    rule(rf"(?<![\w)\]%.])[-\u2013\u2212]{_BEFORE_NUMBER}", "minus "),
+    rule(r"(?<=\w) ?\u2212 ?(?=[\w(])", " minus "),
+    rule(r"(?<=\d) ?\* ?(?=\d)", " times "),
+    rule(r"(?<=[\w)%]) ?([<>])(?!=) ?(?=[\w(])", _compared),
+    rule(r"([<>])(?!=) ?(?=[$€£]?\d)", _compared),
+    rule(r"(?<=[A-Za-z])[-\u2011](?=\d)", " "),
+    rule(r"(?<=\d)[-\u2011](?=\d)", " "),
+    rule(r"(?<=[A-Za-z])/(?=\d)", " slash "),
+    rule(one_of(SYMBOLS), lambda m: SYMBOLS[m[0]]),
+)
