@@ -34,6 +34,7 @@ _QUANTITY = re.compile(  # at the end of what stands before a dash; not a part o
     r"(?: ?(?:[%°€£$¢+]|°?[A-Za-z]{1,4}|[ap]\.m\.|[A-Za-z]+/[a-z]+|[a-z]*[²³]))?$"
 )
 _SUPERSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹"
+_RAN = re.compile(r"\b(?:[Rr]an|[Rr]uns?|[Rr]unning)(?: an?| the| my| his| her)? $")
 _RACE = re.compile(r" (?:race|run|runner|screen|TV|video|monitor|resolution|display|marathon|jog)\b")
 
 
@@ -88,7 +89,10 @@ def _to_the(exponent: str) -> str:
 def _scaled(match: Match) -> str | None:
     """20k, 1.5M, 3bn; but a 4K screen, and a 10K race."""
     number, scale = match[1], match[2]
-    if scale in "kK" and (_RACE.match(match.string, match.end()) or (scale == "K" and number in ("2", "4", "5", "8"))):
+    run = scale in "kK" and _RAN.search(match.string[: match.start()])
+    if run or (
+        scale in "kK" and (_RACE.match(match.string, match.end()) or (scale == "K" and number in ("2", "4", "5", "8")))
+    ):
         return f"{decimal(number)} {scale}"
     return f"{decimal(number)} {SCALES[scale]}"
 
@@ -136,7 +140,7 @@ RULES: tuple[Rule, ...] = (
     rule(r"(?<=[\w)])\^((?:[+\u2212-]?\d+(?:\.\d+)?|[a-z])(?!\w)|\{[+\u2212-]?\d+\}|\([+\u2212-]?\d+\))", _power),
     rule(rf"(?<=[\w)])([⁻⁺]?[{_SUPERSCRIPTS}]+)", _power),
     rule(rf"{START}({NUMBER})(k|K|M|m|bn|mn|tn)(?![\w'])", _scaled),
-    rule(rf"{START}({NUMBER})[x×](?!\w)", _times),
+    rule(rf"{START}({NUMBER})[x×](?!\w)(?! ?[+=^*/\u2212-])", _times),
     rule(rf"{START}({NUMBER})[xX×](?=\d)", lambda m: f"{decimal(m[1])} by "),
     rule(r"(?<=\d)( ?[xX] ?)(?=\d)", _multiplied),
     rule(

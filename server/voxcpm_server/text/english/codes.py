@@ -7,10 +7,11 @@ from __future__ import annotations
 import re
 
 from voxcpm_server.text.english.numbers import DIGITS, cardinal, in_pairs, of_version, plural, spelled
-from voxcpm_server.text.english.rules import END, Match, Rule, listed, one_of, rule
+from voxcpm_server.text.english.rules import DASH, END, Match, Rule, listed, one_of, rule
 
 KNOWN = {
     "24/7": "twenty four seven",
+    "24/7/365": "twenty four seven three sixty five",
     "50/50": "fifty fifty",
     "50-50": "fifty fifty",
     "20/20": "twenty twenty",
@@ -36,7 +37,7 @@ LABELS = listed(
     "Room room Rm. Suite suite Apt. apt. Apartment apartment Flight flight Bus bus Train train Route route "
     "Highway highway Interstate interstate Platform Boeing Airbus Extension extension Channel channel Unit Locker "
     "locker Bay Studio Building building Form form Model model platform Hall hall Course course Porsche Peugeot "
-    "BMW RTX GTX"
+    "BMW RTX GTX port Port error Error status Status"
 )
 SECRETS = listed(
     "PIN pin code Code passcode Passcode password Password OTP ID serial Serial ZIP zip Zip postcode account "
@@ -68,6 +69,12 @@ def _phone(match: Match) -> str | None:
     return _groups(match[0]) if 7 <= len(digits) <= 15 else None
 
 
+def _dialled(match: Match) -> str | None:
+    """The number of a telephone without other signs of one: "call 112", "text 555 1234"."""
+    digits = re.sub(r"\D", "", match[2])
+    return match[1] + _groups(match[2]) if len(digits) == 3 or len(digits) > 4 else None
+
+
 def _address(match: Match) -> str | None:
     """192.168.1.1:8080, 10.0.0.0/8."""
     parts = match[1].split(".")
@@ -80,7 +87,7 @@ def _address(match: Match) -> str | None:
 
 def _version(match: Match) -> str:
     said = match["v"] and not re.search(r"\bversion\s$", match.string[: match.start()], re.IGNORECASE)
-    words = " point ".join(of_version(part) for part in match["version"].split("."))
+    words = _parts(match["version"])
     if match["rest"]:
         words += " " + " ".join(
             of_version(one) if one.isdecimal() else one for one in re.findall(r"[a-z]+|\d+", match["rest"])
@@ -89,8 +96,16 @@ def _version(match: Match) -> str:
 
 
 def _labelled_version(match: Match) -> str:
-    words = " point ".join(of_version(part) for part in match[2].split("."))
-    return f"{match[1]} {words}"
+    """Python 3.12; Python 3.9-3.12."""
+    words = f"{match[1]} {_parts(match[2])}"
+    if not match[3]:
+        return words
+    between = re.search(r"and|or", match[0][match.end(2) - match.start() : match.start(3) - match.start()])
+    return f"{words} {between[0] if between else 'to'} {_parts(match[3])}"
+
+
+def _parts(version: str) -> str:
+    return " point ".join(of_version(part) for part in version.split("."))
 
 
 def _token(match: Match) -> str:
@@ -138,13 +153,18 @@ FIGURES: tuple[Rule, ...] = (
         r"(?<![\w.,/-])(?!\d{4}-\d{1,2}-\d{1,2}(?!\d)|\d{1,2}-\d{1,2}-\d{4}(?!\d))\d+(?:-\d+){2,}(?:-X)?(?![\w-])",
         lambda m: _groups(m[0]),
     ),
-    rule(rf"\b({_DIALLED} )(\d{{3}})(?![\w-])(?![.,]\d)", _spelled_after),
+    rule(rf"\b({_DIALLED} (?:(?:me|us|him|her|them) (?:at|on) )?)(\d[\d -]+\d)(?![\w-])(?![.,]\d)", _dialled),
     rule(r"\b((?:ISBN|IBAN|ISSN)(?:-1[03])?:? )([\d -]*\d)(?!\w)", lambda m: f"{_isbn(m[1])}{_groups(m[2])}"),
 )
 
 
 RULES: tuple[Rule, ...] = (
-    rule(r"(?<![\w.])(?P<v>[vV]\.? ?)(?P<version>\d+(?:\.\d+)*)(?P<rest>{_PRERELEASE})?(?!\.?\d|[A-Za-z])", _version),
+    rule(r"\bHTTP/(?=\d)", "HTTP "),
+    rule(r"(?<![\w.])([A-Z])\.(\d{3})(?!\w)", lambda m: f"{m[1]} {in_pairs(m[2])}"),
+    rule(
+        r"(?<![\w.])(?P<v>v\.? ?|V(?=\d+\.\d))(?P<version>\d+(?:\.\d+)*)(?P<rest>{_PRERELEASE})?(?!\.?\d|[A-Za-z])",
+        _version,
+    ),
     rule(
         r"(?<![\w.])(?P<v>(?!))?(?P<version>\d+(?:\.\d+){2,})"
         rf"(?P<rest>{_PRERELEASE})?(?!\.?\d)",
@@ -152,6 +172,7 @@ RULES: tuple[Rule, ...] = (
     ),
     rule(
         rf"(?<!\w)({one_of(SOFTWARE)}|[A-Za-z]*[a-z][A-Z]\w*|[A-Z]{{2,}}) ({_VERSION})"
+        rf"(?: ?(?:{DASH}|to|and|or) ?({_VERSION}))?"
         r"(?!\.?\d)(?!%| ?(?:million|billion|trillion|percent))",
         _labelled_version,
     ),

@@ -55,7 +55,8 @@ def _year(digits: str) -> str:
 
 def _iso(match: Match) -> str | None:
     words = _dated(int(match["day"]), int(match["month"]), match["year"])
-    return f"{words}, " if words and match["time"] else words
+    clock = re.match(r" \d{1,2}:\d\d", match.string[match.end() :])
+    return f"{words}, " if words and (match["time"] or clock) else words
 
 
 def _numeric(match: Match) -> str | None:
@@ -200,6 +201,10 @@ RULES: tuple[Rule, ...] = (
     ),
     rule(r"(?<![\w.,])(?:(?P<century>1\d|20)|(?P<mark>['’])|)(?P<tens>\d0)['’]?s(?!\w)", _decade),
     rule(rf"{START}({_YEAR}) ?[-\u2010-\u2014] ?({_YEAR}|\d\d){END}(?!{DASH}\d)", _years),
+    rule(
+        rf"\b([Ii]n|[Ss]ince|[Uu]ntil|[Ll]ast|[Nn]ext|[Ee]arly|[Ll]ate|[Mm]id|[Tt]hrough) ({_MONTH})(?!\w)",
+        lambda m: f"{m[1]} {_month(m[2])}",
+    ),
     rule(rf"(?<!\w)({_MONTH}) ?{DASH} ?(?={_MONTH})", _months),
     rule(rf"(?:(?<=\d)|(?<=\d(?:st|nd|rd|th))) ?{DASH} ?(?={_MONTH} \d)", " to "),
     rule(

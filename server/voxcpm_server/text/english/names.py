@@ -9,7 +9,7 @@ from voxcpm_server.text.english.rules import Match, Rule, listed, one_of, rule
 
 LABELS = listed(
     "Chapter Part Volume Vol. Book Act Scene Section Article Phase Type Class Level Grade Title Appendix Stage "
-    "Tier Unit Episode Season Canto Division Group Figure Table Annex Mark Schedule Amendment Psalm Model "
+    "Tier Unit Episode Season Canto Division Group Figure Table Annex Schedule Amendment Psalm Model "
     "Category Lesson Version Round Game War Wars Bowl Fantasy Rocky Quest Souls Civilization Apollo Saturn "
     "Olympiad Vatican Titan Area Region"
 )
@@ -51,6 +51,8 @@ NUMBERED = {  # before a number
     "Nos.": "Numbers",
     "nos.": "numbers",
     "№": "number",
+    "Nº": "number",
+    "N°": "number",
     "p.": "page",
     "pp.": "pages",
     "pg.": "page",
@@ -83,9 +85,25 @@ NUMBERED = {  # before a number
     "§§": "sections ",
     "#": "number ",
 }
+ABBREVIATIONS = {
+    "etc.": "et cetera",
+    "Jr.": "Junior",
+    "Sr.": "Senior",
+    "Inc.": "Incorporated",
+    "Ltd.": "Limited",
+    "Corp.": "Corporation",
+    "Dept.": "Department",
+    "dept.": "department",
+    "Ave.": "Avenue",
+    "Blvd.": "Boulevard",
+}
 WORDS = {
     "vs.": "versus",
     "vs": "versus",
+    "WWI": "World War one",
+    "WWII": "World War two",
+    "WW1": "World War one",
+    "WW2": "World War two",
     "e.g.": "for example",
     "E.g.": "For example",
     "i.e.": "that is",
@@ -97,6 +115,10 @@ WORDS = {
 _ROMAN = r"(?=[IVX])X{0,3}(?:IX|IV|V?I{0,3})"
 _LARGE = r"(?=[IVXL])(?:XL|L?X{0,3})(?:IX|IV|V?I{0,3})"
 _LONGER = r"(?=[IVX]{2})(?!X+(?!\w))X{0,3}(?:IX|IV|V?I{0,3})"
+_ALWAYS_NUMBERED = ("World War", "Super Bowl", *listed("War Wars Type Phase Stage Class Grade Act Scene Olympiad"))
+_AFTER_ONE = re.compile(
+    r" (?:of|and|to|or|in|on|is|was|has|had|begins?|began|ends?|ended|opens|covers|describes|introduces|deals)\b"
+)
 _VALUES = {"I": 1, "V": 5, "X": 10, "L": 50}
 _NO_NAME = listed(
     "The A An In On At Of By For To From And Or But My Your His Her Its Our Their This That These Those IV If "
@@ -110,8 +132,12 @@ def _value(roman: str) -> int:
     return sum(-one if one < following else one for one, following in zip(values, [*values[1:], 0], strict=True))
 
 
-def _label(match: Match) -> str:
-    """Chapter IV, Part I, World Wars I and II."""
+def _label(match: Match) -> str | None:
+    """Chapter IV, Part I, World Wars I and II; but not "the Book I read"."""
+    rest = match.string[match.end() :]
+    unsure = match[2] == "I" and match[1] not in _ALWAYS_NUMBERED
+    if unsure and re.match(r" [a-z]", rest) and not _AFTER_ONE.match(rest):
+        return None
     words = f"{match[1]} {cardinal(_value(match[2]))}"
     if match[4] is None:
         return words
@@ -153,7 +179,7 @@ def _street(match: Match) -> str | None:
     if re.match(r" [A-Z]", rest) and not re.search(r"\d\w* (?:[A-Z][\w.]* )*$", text[: match.start()]):
         return None
     ends = not rest or bool(re.match(r"[\"')]? [A-Z][a-z]+ [a-z]", rest))
-    return f"{match[1]} {STREETS[match[2]]}" + ("." if ends else "")
+    return f"{match[1].strip()} {STREETS[match[2]]}" + ("." if ends else "")
 
 
 def _numbered(match: Match) -> str:
@@ -162,16 +188,18 @@ def _numbered(match: Match) -> str:
     return f"{word.lower() if inside and match[1] in ('No.', 'Nos.') else word} "
 
 
-def _et_cetera(match: Match) -> str:
+def _abbreviated(match: Match) -> str:
+    """An abbreviation that may end a sentence, whose full stop is kept there."""
     rest = match.string[match.end() :]
-    return "et cetera" + ("." if not rest or re.match(r"[\"')]*(?:$| [A-Z])", rest) else "")
+    new_sentence = re.match(r"[\"')]* [A-Z]", rest) and match[1] == "etc."
+    return ABBREVIATIONS[match[1]] + ("." if re.fullmatch(r"[\"')]*", rest) or new_sentence else "")
 
 
 RULES: tuple[Rule, ...] = (
     rule(
         rf"\b({one_of(LABELS)}s?|World Wars?|Super Bowl) ({_LARGE})(?!\w|'\w)"
         rf"(?:( (?:and|to|or) | ?[-\u2013] ?)({_ROMAN})(?!\w|'\w))?"
-        r"(?! (?:am|was|have|think|will|can|do|did|had|want|need|like|love|wrote|liked|know|see|saw|say|said)\b)",
+        r"(?! am\b)",
         _label,
     ),
     rule(rf"\b(?P<title>{one_of(TITLES)} )?(?P<name>{one_of(RULERS)}) (?P<roman>{_ROMAN})(?!\w|'(?!s\b)|-\w)", _ruler),
@@ -180,8 +208,9 @@ RULES: tuple[Rule, ...] = (
     rule(rf"(?<!\w)({_ROMAN})(?:th|st|nd|rd)?(?= [Cc]entur(?:y|ies)\b)", lambda m: ordinal(_value(m[1]))),
     rule(rf"(?<!\w)(?:{one_of(PERSONS)})(?= [A-Z])", _person),
     rule(rf"(?<!\w)([A-Z]\w+) ({one_of(STREETS)})(?=\W|$)", _street),
+    rule(rf"(?<=\dst|\dnd|\drd|\dth)( )({one_of(STREETS)})(?=\W|$)", _street),
     rule(rf"(?<!\w)({one_of(NUMBERED)}) ?(?=\d)", _numbered),
-    rule(r"(?<!\w)etc\.", _et_cetera),
+    rule(rf"(?<!\w)({one_of(ABBREVIATIONS)})", _abbreviated),
     rule(r"(?<!\w)etc(?!\w|\.)", "et cetera"),
     rule(rf"(?<![\w.])({one_of(WORDS)})(?!\w)", lambda m: WORDS[m[1]] + (" " if m[1].endswith("/") else "")),
 )

@@ -75,7 +75,7 @@ def of_version(digits: str) -> str:
     """A part of a version: "04" is oh four, "12" twelve."""
     if len(digits) > 1 and digits.startswith("0"):
         return spelled(digits).replace("zero", "oh", 1) if len(digits) == 2 and digits != "00" else spelled(digits)
-    return cardinal(int(digits))
+    return in_pairs(digits)
 
 
 def fraction(above: int, below: int) -> str | None:

@@ -25,6 +25,7 @@ _NOT_A_NOUN = listed(
     "than that the then thick to under until up was were when which who wide will with would"
 )
 _ARTICLE = re.compile(r"\b(?:an?|another|my|our|that|the|this|your)\s$", re.IGNORECASE)
+_EACH = re.compile(r"-an?-[a-z]")
 _NOUN = re.compile(r"(?:\s|-)([a-z]{2,})\b")
 
 
@@ -72,7 +73,9 @@ def applied(rules: Sequence[Rule], text: str) -> str:
 
 
 def modifies(match: Match) -> bool:
-    """Whether a quantity stands before the noun that it measures: "a $5 bill", "a 10 km run"."""
+    """Whether a quantity stands before the noun that it measures: "a $5 bill", "a 10 km run", "$5-a-day"."""
+    if _EACH.match(match.string, match.end()):
+        return True
     noun = _NOUN.match(match.string, match.end())
     return bool(noun and noun[1] not in _NOT_A_NOUN and _ARTICLE.search(match.string[: match.start()]))
 

@@ -31,6 +31,7 @@ SYMBOLS = {
     "&": " and ",
     "@": " at ",
 }
+DIRECTIONS = {"N": "north", "S": "south", "E": "east", "W": "west"}
 _BEFORE_NUMBER = r"(?=[$€£]?\.?\d)"
 
 
@@ -43,6 +44,11 @@ def _compared(match: Match) -> str:
     return " is greater than " if sign == ">" else " is less than "
 
 
+def _before_digits(match: Match) -> str:
+    """GPT-4 loses its hyphen; 9-to-5 keeps it."""
+    return "-" if re.search(r"\d-[a-z]+$", match.string[: match.start()]) else " "
+
+
 def _about(match: Match) -> str:
     """~5, also after a word that says so."""
     said = re.search(
@@ -53,13 +59,15 @@ def _about(match: Match) -> str:
 
 RULES: tuple[Rule, ...] = (
     rule(r"\b(C|F)#(?!\w)", lambda m: f"{m[1]} sharp"),
+    rule(r"(?<=\d) ?~ ?(?=\d)", " to "),
     rule(rf"[~≈] ?{_BEFORE_NUMBER}", _about),
     rule(rf"(?<![\w)\]%.])[-\u2013\u2212]{_BEFORE_NUMBER}", "minus "),
     rule(r"(?<=\w) ?\u2212 ?(?=[\w(])", " minus "),
     rule(r"(?<=\d) ?\* ?(?=\d)", " times "),
     rule(r"(?<=[\w)%]) ?([<>])(?!=) ?(?=[\w(])", _compared),
     rule(r"([<>])(?!=) ?(?=[$€£]?\d)", _compared),
-    rule(r"(?<=[A-Za-z])[-\u2011](?=\d)", " "),
+    rule(r"(?<=[A-Za-z])[-\u2011](?=\d)", _before_digits),
+    rule(r"° ?([NSEW])(?!\w)", lambda m: f" degrees {DIRECTIONS[m[1]]}"),
     rule(r"(?<=\d)[-\u2011](?=\d)", " "),
     rule(r"(?<=[A-Za-z])/(?=\d)", " slash "),
     rule(one_of(SYMBOLS), lambda m: SYMBOLS[m[0]]),

@@ -14,13 +14,17 @@ _SENTENCE_GOES_ON = re.compile(
     r"|January|February|March|April|May|June|July|August|September|October|November|December|on)"
 )
 _RATIO = re.compile(r"\b(?:ratio|scale|aspect|odds|mix|proportions?)(?: \w+){0,2}[ :]*$", re.IGNORECASE)
+_VERSE = re.compile(
+    r"\b(?:Psalms?|Genesis|Exodus|Leviticus|Deuteronomy|Isaiah|Jeremiah|Ezekiel|Daniel|Proverbs|Matthew|Mark|Luke|John"
+    r"|Acts|Romans|Corinthians|Galatians|Ephesians|Philippians|Hebrews|James|Peter|Revelation|[Vv]erse|Quran|Surah) $"
+)
 _PART = r"\d+ ?(?:days?|d|hours?|hrs?|h|minutes?|mins?|m|seconds?|secs?|s)"
 
 
 def _clock(match: Match) -> str | None:
     hour, minute, second = int(match["hour"]), int(match["minute"]), match["second"]
     half = _half(match)
-    if hour > 24 or minute > 59 or (not half and _RATIO.search(match.string[: match.start()])):
+    if minute > 59 or (not half and _RATIO.search(match.string[: match.start()])):
         return None
     words = _hour_and_minute(hour, minute, bool(half), second is not None)
     if second is not None:
@@ -35,6 +39,8 @@ def _hour_and_minute(hour: int, minute: int, half: bool, seconds: bool) -> str:
         return f"{cardinal(hour)} zero zero"
     if half:
         return cardinal(hour)
+    if hour > 24:
+        return f"{cardinal(hour)} minutes"
     return f"{cardinal(hour)} o'clock" if 1 <= hour <= 12 else f"{cardinal(hour)} hundred"
 
 
@@ -74,7 +80,9 @@ def _part(number: str, name: str) -> str:
 
 
 def _ratio(match: Match) -> str:
-    return " to ".join(decimal(part) for part in match[0].split(":"))
+    """16:9; but Psalm 23:4 is a verse."""
+    between = " " if _VERSE.search(match.string[: match.start()]) else " to "
+    return between.join(decimal(part) for part in match[0].split(":"))
 
 
 RULES: tuple[Rule, ...] = (

@@ -214,21 +214,34 @@ def _inches(match: Match) -> str | None:
     """27" monitor: no quotation can end here."""
     if match.string.count('"', 0, match.start()) % 2:
         return None
-    return f"{decimal(match[1])} {'inch' if match[1] == '1' or modifies(match) else 'inches'}"
+    quantity = _quantity(match)
+    return quantity and f"{quantity[0]} {'inch' if quantity[1] or modifies(match) else 'inches'}"
 
 
+def _after_power(match: Match) -> str | None:
+    """The unit of a number that other rules read: 3 × 10^8 m/s, 10 000 kg."""
+    if not re.search(r"(?:[eE^][+\u2212-]?\d+|\d[⁰¹²³⁴⁵⁶⁷⁸⁹]+| 000)$", match.string[: match.start()]):
+        return None
+    words = " " + _many(_raised(UNITS[match["unit"]], match["power"]))
+    return f"{words} per {_raised(PER[match['per']], match['per_power'])}" if match["per"] else words
+
+
+_UNIT = (
+    rf"(?P<unit>{one_of(UNITS)})(?P<power>{_POWER})?"
+    rf"(?:/(?P<per>{one_of(PER)})(?P<per_power>{_POWER})?)?(?![\w²³'’])(?!\.\w)"
+)
 RULES: tuple[Rule, ...] = (
     rule(rf"{START}(\d{{1,2}}) ?(?:ft|feet|foot)\.? (\d{{1,2}}) ?(in|inch|inches)\b\.?(?!\w)", _height),
     rule(r"(?<!\w)(\d)['’′] ?(\d{1,2})(\"|”|″|''|(?!\w))(?![.,]?\d)", _height),
     rule(
-        rf"{START}(?<![$€£])(?<!\d/)(?:{_QUANTITY})(?P<hyphen>[ -]?)(?P<unit>{one_of(UNITS)})(?P<power>{_POWER})?"
-        rf"(?:/(?P<per>{one_of(PER)})(?P<per_power>{_POWER})?)?(?![\w²³'’])(?!\.\w)",
+        rf"{START}(?<![$€£])(?<!\d/)(?:{_QUANTITY})(?P<hyphen>[ -]?){_UNIT}",
         _measured,
     ),
+    rule(rf"(?<=[\d⁰¹²³⁴⁵⁶⁷⁸⁹]) ?{_UNIT}", _after_power),
     rule(
         r"(?<![\w.,])(\d+(?:\.\d+)?) ?in\.(?= (?:long|wide|tall|thick|deep|high|across|by|of|x)\b| ?[x×])",
         lambda m: f"{decimal(m[1])} {'inch' if m[1] == '1' else 'inches'}",
     ),
-    rule(r"(?<![\w.,])(\d+(?:\.\d+)?)(?:\"|″)(?=[\s.,;)]|$)", _inches),
+    rule(rf"{START}(?:{_QUANTITY})(?:\"|″)(?=[\s.,;)]|$)", _inches),
     rule(rf"(?<=[\d$€£¢¥%kKMBnm]) ?/ ?({one_of(PER)})(?![\w/])", _per),
 )
