@@ -34,6 +34,7 @@ _QUANTITY = re.compile(  # at the end of what stands before a dash; not a part o
     r"(?: ?(?:[%°€£$¢+]|°?[A-Za-z]{1,4}|[ap]\.m\.|[A-Za-z]+/[a-z]+|[a-z]*[²³]))?$"
 )
 _SUPERSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹"
+_PLACE = re.compile(r"\b(?:[Ss]tep|[Pp]age|[Pp]art|[Qq]uestion|[Ss]lide|[Ee]pisode|[Tt]ask|[Cc]hapter) $")
 _RAN = re.compile(r"\b(?:[Rr]an|[Rr]uns?|[Rr]unning)(?: an?| the| my| his| her)? $")
 _RACE = re.compile(r" (?:race|run|runner|screen|TV|video|monitor|resolution|display|marathon|jog)\b")
 
@@ -49,6 +50,8 @@ def _fraction(match: Match) -> str | None:
         return f"{decimal(above)} divided by {cardinal(below)}"
     if "." in above:
         return f"{decimal(above)} out of {cardinal(below)}"
+    if _PLACE.search(match.string[: match.start()]) and "." not in above:
+        return f"{decimal(above)} of {cardinal(below)}"
     if re.match(r" of\b", match.string[match.end() :]) is None and _is_score(int(above), below):
         return f"{decimal(above)} out of {cardinal(below)}"
     return fraction(int(above), below) or f"{cardinal(int(above))} over {cardinal(below)}"
@@ -111,7 +114,7 @@ def _dash(match: Match) -> str | None:
     """Between two numbers: a range, or a subtraction."""
     spaced, mark = match[1].startswith(" "), match[1].strip()
     before = _QUANTITY.search(match.string[: match.start()])
-    if before is None:
+    if before is None or (spaced and not match[1].endswith(" ")):
         return None
     after = re.match(r"[$€£]?(\d+(?:\.\d+)?)( ?=)?", match.string[match.end() :])
     falls = bool(after and float(before[1].replace(",", "")) > float(after[1]))
@@ -139,9 +142,11 @@ RULES: tuple[Rule, ...] = (
     rule(rf"{START}(\d+(?:\.\d+)?)[eE]([+\u2212-]?\d+)(?!\w)", _power_of_ten),
     rule(r"(?<=[\w)])\^((?:[+\u2212-]?\d+(?:\.\d+)?|[a-z])(?!\w)|\{[+\u2212-]?\d+\}|\([+\u2212-]?\d+\))", _power),
     rule(rf"(?<=[\w)])([⁻⁺]?[{_SUPERSCRIPTS}]+)", _power),
+    rule(rf"{START}(\d+),(\d{{1,2}})(?= ?[%°])", lambda m: decimal(f"{m[1]}.{m[2]}")),
+    rule(rf"(?<=\d) ?{DASH} ?(?=(?:present|now|today)\b)", " to "),
     rule(rf"{START}({NUMBER})(k|K|M|m|bn|mn|tn)(?![\w'])", _scaled),
     rule(rf"{START}({NUMBER})[x×](?!\w)(?! ?[+=^*/\u2212-])", _times),
-    rule(rf"{START}({NUMBER})[xX×](?=\d)", lambda m: f"{decimal(m[1])} by "),
+    rule(rf"{START}({NUMBER})[xX×](?=\d)(?!10[\^⁻⁰¹²³⁴⁵⁶⁷⁸⁹])", lambda m: f"{decimal(m[1])} by "),
     rule(r"(?<=\d)( ?[xX] ?)(?=\d)", _multiplied),
     rule(
         rf"(?<=\S)( ?{DASH} ?)(?=[$€£]?\d)",

@@ -40,9 +40,11 @@ LABELS = listed(
     "BMW RTX GTX port Port error Error status Status"
 )
 SECRETS = listed(
-    "PIN pin code Code passcode Passcode password Password OTP ID serial Serial ZIP zip Zip postcode account "
-    "Account confirmation reference Reference case Case ticket Ticket order Order tracking invoice Invoice"
-)
+    "PIN pin code Code passcode Passcode password Password OTP ID serial Serial ZIP zip Zip postcode account Account"
+)  # each digit of their numbers is spoken
+PAPERS = listed(
+    "confirmation Confirmation reference Reference case Case ticket Ticket order Order tracking invoice Invoice"
+)  # and of theirs, if a word or sign says that it is a number
 AIRLINES = listed("UA AA DL BA LH AF KL EK QR SQ CX NH JL QF VS WN AC TK LX")
 _DIALLED = r"(?:[Cc]all(?:ed|ing)?|[Dd]ial(?:l?ed)?|[Pp]hone|[Rr]ing|[Tt]ext)"
 _PRERELEASE = r"[-.]?(?:alpha|beta|rc|dev|preview|pre|post)[-.]?\d*"
@@ -61,7 +63,7 @@ def _known(match: Match) -> str | None:
 def _groups(text: str) -> str:
     """Groups of digits, each spelled, with a pause between them."""
     plus = "plus " if text.startswith("+") else ""
-    return plus + ", ".join(spelled(group) for group in re.findall(r"\d+X?", text))
+    return plus + ", ".join(spelled(group) for group in re.findall(r"\d+|X", text))
 
 
 def _phone(match: Match) -> str | None:
@@ -86,7 +88,7 @@ def _address(match: Match) -> str | None:
 
 
 def _version(match: Match) -> str:
-    said = match["v"] and not re.search(r"\bversion\s$", match.string[: match.start()], re.IGNORECASE)
+    said = "v" in match.groupdict() and not re.search(r"\bversion\s$", match.string[: match.start()], re.IGNORECASE)
     words = _parts(match["version"])
     if match["rest"]:
         words += " " + " ".join(
@@ -121,8 +123,8 @@ def _in_pairs_after(match: Match) -> str:
     return f"{match[1]}{in_pairs(match[2])}"
 
 
-def _spelled_after(match: Match) -> str:
-    return f"{match[1].replace('#', 'number ')}{spelled(match[2])}"
+def _grouped_after(match: Match) -> str:
+    return f"{match[1].replace('#', 'number ')}{_groups(match[2])}"
 
 
 def _resolution(match: Match) -> str:
@@ -134,6 +136,8 @@ def _isbn(label: str) -> str:
 
 
 FIGURES: tuple[Rule, ...] = (
+    rule(r"(?<![\w.])(\d{3,4}) ?[x×] ?(\d{3,4})(?![\w=]| ?=)", _resolution),
+    rule(r"(?<![\w.,/-])(?:1-)?8\d\d-(?=[A-Z]{3})", lambda m: f"{_groups(m[0])}, "),
     rule(
         r"(?<!\w)0[xX][0-9a-fA-F]+(?!\w)",
         lambda m: " ".join(DIGITS[int(one)] if one.isdecimal() else one for one in m[0]),
@@ -154,11 +158,13 @@ FIGURES: tuple[Rule, ...] = (
         lambda m: _groups(m[0]),
     ),
     rule(rf"\b({_DIALLED} (?:(?:me|us|him|her|them) (?:at|on) )?)(\d[\d -]+\d)(?![\w-])(?![.,]\d)", _dialled),
-    rule(r"\b((?:ISBN|IBAN|ISSN)(?:-1[03])?:? )([\d -]*\d)(?!\w)", lambda m: f"{_isbn(m[1])}{_groups(m[2])}"),
+    rule(r"\b((?:ISBN|IBAN|ISSN)(?:-1[03])?:? )([\d -]*[\dX])(?!\w)", lambda m: f"{_isbn(m[1])}{_groups(m[2])}"),
 )
-
-
 RULES: tuple[Rule, ...] = (
+    rule(r"(?<![\w.])\d{1,3}(?:\.\d{3}){2,}(?![\w.]\d|\w)", lambda m: cardinal(int(m[0].replace(".", "")))),
+    rule(r"(?<!\w)(?![vV]\d)([A-Za-z]+)(\d+\.\d+)(?!\.?\d|\w)", lambda m: f"{m[1]} {_parts(m[2])}"),
+    rule(r"(?<![\w-])([A-Z]{1,4})-(\d{3,4})(?!\w|[.,]\d)", lambda m: f"{m[1]} {in_pairs(m[2])}"),
+    rule(r"(?<!\w)(7\d7)-(\d{1,3})(?!\d)", lambda m: f"{in_pairs(m[1])} {in_pairs(m[2])}"),
     rule(r"\bHTTP/(?=\d)", "HTTP "),
     rule(r"(?<![\w.])([A-Z])\.(\d{3})(?!\w)", lambda m: f"{m[1]} {in_pairs(m[2])}"),
     rule(
@@ -166,8 +172,7 @@ RULES: tuple[Rule, ...] = (
         _version,
     ),
     rule(
-        r"(?<![\w.])(?P<v>(?!))?(?P<version>\d+(?:\.\d+){2,})"
-        rf"(?P<rest>{_PRERELEASE})?(?!\.?\d)",
+        rf"(?<![\w.])(?P<version>\d+(?:\.\d+){{2,}})(?P<rest>{_PRERELEASE})?(?!\.?\d)",
         _version,
     ),
     rule(
@@ -176,10 +181,16 @@ RULES: tuple[Rule, ...] = (
         r"(?!\.?\d)(?!%| ?(?:million|billion|trillion|percent))",
         _labelled_version,
     ),
-    rule(rf"\b((?:{one_of(SECRETS)})(?: (?:number|code|is|was|no\.|#))*:? #?)(\d{{4,}}){END}", _spelled_after),
-    rule(rf"\b({one_of(_STATES)} )(\d{{5}})(?![\d,])", _spelled_after),
+    rule(
+        rf"\b((?:{one_of(SECRETS)})(?: (?:number|code|is|was|no\.|#))*:? #?)(\d{{4,}}|\d+(?:[- ]\d+)+){END}",
+        _grouped_after,
+    ),
+    rule(
+        rf"\b({one_of(PAPERS)} (?:(?:number|no\.|code|ID)(?: is| was)?:? ?#?|#))(\d{{4,}}|\d+(?:[- ]\d+)+){END}",
+        _grouped_after,
+    ),
+    rule(rf"\b({one_of(_STATES)} )(\d{{5}})(?![\d,])", _grouped_after),
     rule(rf"(?<![\w.])({one_of(LABELS)} )(\d{{3,4}})(?!,\d|\.\d|\d)", _in_pairs_after),
     rule(rf"(?<!\w)((?:[Ff]light )?{one_of(AIRLINES)} )(\d{{2,4}})(?![\w.]\d|\w|,\d)", _in_pairs_after),
-    rule(r"(?<![\w.])(\d{3,4}) ?[x×] ?(\d{3,4})(?!\w)", _resolution),
     rule(r"(?<![\w.])(?=\w*[A-Za-z])(?=\w*\d)[^\W_]+(?:[-\u2011](?=\w*\d)[^\W_]+)*(?!\w)", _token),
 )

@@ -30,6 +30,9 @@ _YEAR_AFTER = re.compile(
     r"|novel|model|AD|BC|BCE|CE|A\.D\.|B\.C\.)(?!\w)"
 )
 _OF_A_DECADE = re.compile(r" (?:music|hits?|pop|rock|fashion|style|films?|movies?|kids?|nostalgia|themed?|cars?|TV)\b")
+_TOTAL = re.compile(
+    r"\b(?:total|sum|maximum|minimum|max|min|number|amount|average|mean|cost|price|count|score|population|limit) of $"
+)
 _COUNTED = re.compile(r"(?: |-)(?:[a-z]+ )?(?:[a-z]{2,}s|people|men|women|children|of|percent)\b(?! (?:was|is)\b)")
 _NOT_COUNTED = re.compile(r" (?:was|is|has|as|its|his|this|thus|always|towards|across|perhaps|sees|marks|brings)\b")
 
@@ -151,6 +154,8 @@ def _lone_year(match: Match) -> str | None:
     if word in _SURE_WORDS or _YEAR_AFTER.match(text, match.end()):
         return year(number)
     recent = 1900 <= number < 2100
+    if not recent and (word in ("to", "and", "from") or _TOTAL.search(text[: match.start()])):
+        return None
     if word in _YEAR_WORDS:
         return year(number) if (recent and word not in ("of", "to", "and", "from")) or not counted else None
     if word == "the":
@@ -159,12 +164,20 @@ def _lone_year(match: Match) -> str | None:
     return year(number) if bracketed or (recent and not counted) else None
 
 
+def _from_year_to_year(match: Match) -> str | None:
+    first, last = int(match[2]), int(match[4])
+    counted = _COUNTED.match(match.string, match.end()) and not _NOT_COUNTED.match(match.string, match.end())
+    if counted or not 1000 < first <= last < 2200:
+        return None
+    return f"{match[1]} {year(first)} {match[3]} {year(last)}"
+
+
 def _day_name(text: str) -> str:
     return next(day for day in WEEKDAYS if day.startswith(text[:3]))
 
 
 def _weekday(match: Match) -> str:
-    return _day_name(match[1]) + match[2]
+    return _day_name(match[1]) + (match[2] or "")
 
 
 def _months(match: Match) -> str:
@@ -194,9 +207,9 @@ RULES: tuple[Rule, ...] = (
         rf"(?:(?:,? |-)(?P<year>{_YEAR}){END})?(?!\w)",
         _before_month,
     ),
-    rule(rf"(?<!\w)({_MONTH}),? ({_YEAR}){END}(?!{DASH}\d)", _month_and_year),
+    rule(rf"(?<!\w)({_MONTH})(?:,? |-)({_YEAR}){END}(?!{DASH}\d)", _month_and_year),
     rule(
-        rf"(?<!\w)({_WEEKDAY})\b\.?(,?)(?= (?:{_MONTH} )?\d)",
+        rf"(?<!\w)({_WEEKDAY})\b(?:\.(?= [a-z])|\.?(,?)(?= (?:{_MONTH} )?\d))",
         _weekday,
     ),
     rule(r"(?<![\w.,])(?:(?P<century>1\d|20)|(?P<mark>['’])|)(?P<tens>\d0)['’]?s(?!\w)", _decade),
@@ -215,5 +228,9 @@ RULES: tuple[Rule, ...] = (
     rule(r"(?<!\w)['’](\d\d)(?![\w'’:])(?![.,]\d)", _short_year),
     rule(r"(?<![\w.,])(?P<number>\d{1,4})(?= (?:BCE?|CE|AD|B\.C\.|A\.D\.)(?!\w))", _era),
     rule(r"(?<=AD )(?P<number>\d{1,4})" + END, _era),
-    rule(rf"{START}{_YEAR}{END}(?!%|[:/]\d|{DASH}\d)", _lone_year),
+    rule(
+        rf"\b([Ff]rom|[Bb]etween) ([1-9]\d{{3}}) (to|and|until|till|through) ([1-9]\d{{3}}){END}",
+        _from_year_to_year,
+    ),
+    rule(rf"{START}[12]\d{{3}}{END}(?!%|[:/]\d|{DASH}\d)", _lone_year),
 )

@@ -9,10 +9,11 @@ from voxcpm_server.text.english.rules import Match, Rule, listed, one_of, rule
 
 LABELS = listed(
     "Chapter Part Volume Vol. Book Act Scene Section Article Phase Type Class Level Grade Title Appendix Stage "
-    "Tier Unit Episode Season Canto Division Group Figure Table Annex Schedule Amendment Psalm Model "
-    "Category Lesson Version Round Game War Wars Bowl Fantasy Rocky Quest Souls Civilization Apollo Saturn "
+    "Tier Episode Season Canto Division Figure Table Annex Schedule Amendment Psalm "
+    "Category Lesson Round Game War Wars Bowl Fantasy Rocky Quest Souls Civilization Apollo Saturn "
     "Olympiad Vatican Titan Area Region"
 )
+LABELS_IN_LOWER_CASE = listed("chapter part volume vol. book act scene section article phase type stage grade class")
 RULERS = listed(
     "Henry Louis Charles Edward George James William Richard Elizabeth Mary Pius Paul Benedict Leo Napoleon "
     "Philip Philippe Ramses Ramesses Rameses Catherine Peter Nicholas Alexander Frederick Wilhelm Ivan Francis "
@@ -138,7 +139,9 @@ def _label(match: Match) -> str | None:
     unsure = match[2] == "I" and match[1] not in _ALWAYS_NUMBERED
     if unsure and re.match(r" [a-z]", rest) and not _AFTER_ONE.match(rest):
         return None
-    words = f"{match[1]} {cardinal(_value(match[2]))}"
+    if match[2] == "I" and match[1].islower():
+        return None
+    words = f"{NUMBERED.get(match[1], match[1])} {cardinal(_value(match[2]))}"
     if match[4] is None:
         return words
     between = match[3].strip() if match[3].strip().isalpha() else "to"
@@ -197,7 +200,7 @@ def _abbreviated(match: Match) -> str:
 
 RULES: tuple[Rule, ...] = (
     rule(
-        rf"\b({one_of(LABELS)}s?|World Wars?|Super Bowl) ({_LARGE})(?!\w|'\w)"
+        rf"\b({one_of((*LABELS, *LABELS_IN_LOWER_CASE))}s?|World Wars?|Super Bowl) ({_LARGE})(?!\w|'\w)"
         rf"(?:( (?:and|to|or) | ?[-\u2013] ?)({_ROMAN})(?!\w|'\w))?"
         r"(?! am\b)",
         _label,

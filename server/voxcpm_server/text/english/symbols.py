@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 
+from voxcpm_server.text.english.numbers import cardinal
 from voxcpm_server.text.english.rules import Match, Rule, one_of, rule
 
 SYMBOLS = {
@@ -45,8 +47,11 @@ def _compared(match: Match) -> str:
 
 
 def _before_digits(match: Match) -> str:
-    """GPT-4 loses its hyphen; 9-to-5 keeps it."""
-    return "-" if re.search(r"\d-[a-z]+$", match.string[: match.start()]) else " "
+    """GPT-4 loses its hyphen, 9-to-5 keeps it, and x-5 is a subtraction."""
+    before = match.string[: match.start()]
+    if re.search(r"(?<![\w-])[a-z]$", before):
+        return " minus "
+    return "-" if re.search(r"\d-[a-z]+$", before) else " "
 
 
 def _about(match: Match) -> str:
@@ -54,14 +59,18 @@ def _about(match: Match) -> str:
     said = re.search(
         r"\b(?:about|approximately|around|roughly|circa|nearly|almost)\s$", match.string[: match.start()], re.I
     )
+    if re.search(r"(?:(?<!\w)[a-zA-Zπ]|[\d)]) $", match.string[: match.start()]):
+        return " is about "
     return "" if said else " about "
 
 
 RULES: tuple[Rule, ...] = (
+    rule(r"[₀₁₂₃₄₅₆₇₈₉]+", lambda m: cardinal(int(unicodedata.normalize("NFKC", m[0])))),
     rule(r"\b(C|F)#(?!\w)", lambda m: f"{m[1]} sharp"),
     rule(r"(?<=\d) ?~ ?(?=\d)", " to "),
     rule(rf"[~≈] ?{_BEFORE_NUMBER}", _about),
     rule(rf"(?<![\w)\]%.])[-\u2013\u2212]{_BEFORE_NUMBER}", "minus "),
+    rule(rf"(?<![\w)\]])\+{_BEFORE_NUMBER}", "plus "),
     rule(r"(?<=\w) ?\u2212 ?(?=[\w(])", " minus "),
     rule(r"(?<=\d) ?\* ?(?=\d)", " times "),
     rule(r"(?<=[\w)%]) ?([<>])(?!=) ?(?=[\w(])", _compared),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from voxcpm_server.text.english.numbers import cardinal, decimal
-from voxcpm_server.text.english.rules import NUMBER, START, Match, Rule, rule
+from voxcpm_server.text.english.rules import DASH, NUMBER, START, Match, Rule, rule
 
 NAMES = {"d": "day", "h": "hour", "m": "minute", "s": "second"}
 _HALF = r"(?P<half>[ap])(?:\.\s?m\.?|m\b)|(?P<capital>[AP])(?:\.\s?M\.?|M\b)"
@@ -18,18 +18,20 @@ _VERSE = re.compile(
     r"\b(?:Psalms?|Genesis|Exodus|Leviticus|Deuteronomy|Isaiah|Jeremiah|Ezekiel|Daniel|Proverbs|Matthew|Mark|Luke|John"
     r"|Acts|Romans|Corinthians|Galatians|Ephesians|Philippians|Hebrews|James|Peter|Revelation|[Vv]erse|Quran|Surah) $"
 )
+_HALF_FOLLOWS = re.compile(rf" ?{DASH} ?\d{{1,2}}(?::\d\d)? ?(?:[ap]\.?m|[AP]\.?M)")  # as in 7:00-9:00 p.m.
 _PART = r"\d+ ?(?:days?|d|hours?|hrs?|h|minutes?|mins?|m|seconds?|secs?|s)"
 
 
 def _clock(match: Match) -> str | None:
-    hour, minute, second = int(match["hour"]), int(match["minute"]), match["second"]
+    hour, minute, second = int(match["hour"]), int(match["minute"]), match.groupdict().get("second")
     half = _half(match)
     if minute > 59 or (not half and _RATIO.search(match.string[: match.start()])):
         return None
-    words = _hour_and_minute(hour, minute, bool(half), second is not None)
+    of_range = _HALF_FOLLOWS.match(match.string, match.end())
+    words = _hour_and_minute(hour, minute, bool(half or of_range), second is not None)
     if second is not None:
         words += f" {_two(int(second))}" if int(second) else ""
-    return words + half + (" UTC" if match["zulu"] else "")
+    return words + half + (" UTC" if match.groupdict().get("zulu") else "")
 
 
 def _hour_and_minute(hour: int, minute: int, half: bool, seconds: bool) -> str:
@@ -91,9 +93,7 @@ RULES: tuple[Rule, ...] = (
         rf"(?P<zulu>Z\b)?(?: ?(?:{_HALF}))?(?![\w:])(?![.,]\d)",
         _clock,
     ),
-    rule(
-        rf"{START}(?P<hour>\d{{1,2}})\.(?P<minute>[0-5]\d)(?P<second>(?!))?(?P<zulu>(?!))? ?(?:{_HALF})(?!\w)", _clock
-    ),
+    rule(rf"{START}(?P<hour>\d{{1,2}})\.(?P<minute>[0-5]\d) ?(?:{_HALF})(?!\w)", _clock),
     rule(rf"{START}(?P<hour>\d{{1,2}}) ?(?:{_HALF})(?!\w)", _hour),
     rule(rf"(?<![\w.,$€£])(?:{_PART}(?:,? (?:and )?)?)*{_PART}(?:,? ?)(?:{_PART})(?!\w|/)", _duration),
     rule(r"(?<![\w.,])(\d+)h ?([0-5]?\d)(?!\w)", _hours_and_minutes),

@@ -80,6 +80,9 @@ OTHERS = {
     "dpi": "dot per inch",
     "psi": "pound per square inch",
     "sq ft": "square foot",
+    "sq. ft": "square foot",
+    "sq. m": "square meter",
+    "sq. mi": "square mile",
     "sq m": "square meter",
     "sq km": "square kilometer",
     "sq mi": "square mile",
@@ -228,7 +231,7 @@ def _after_power(match: Match) -> str | None:
 
 _UNIT = (
     rf"(?P<unit>{one_of(UNITS)})(?P<power>{_POWER})?"
-    rf"(?:/(?P<per>{one_of(PER)})(?P<per_power>{_POWER})?)?(?![\w²³'’])(?!\.\w)"
+    rf"(?:/(?P<per>{one_of(PER)})(?P<per_power>{_POWER})?)?(?![\w²³'’])(?!\.\w)(?:\.(?= [a-z]))?"
 )
 RULES: tuple[Rule, ...] = (
     rule(rf"{START}(\d{{1,2}}) ?(?:ft|feet|foot)\.? (\d{{1,2}}) ?(in|inch|inches)\b\.?(?!\w)", _height),
