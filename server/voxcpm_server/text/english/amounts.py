@@ -107,7 +107,11 @@ def _times(match: Match) -> str:
 def _multiplied(match: Match) -> str:
     """3 x 4 = 12, or a room of 3 x 4 m."""
     rest = match.string[match.end() :]
-    return " times " if match[0].startswith(" ") and re.match(r"[\d.,]+ ?(?:=|is\b|x\b|×)", rest) else " by "
+    return (
+        " times "
+        if match[0].startswith(" ") and re.match(r"[\d.,]+ ?(?:=|is\b|x\b|×)|10[\^⁻⁰¹²³⁴⁵⁶⁷⁸⁹]", rest)
+        else " by "
+    )
 
 
 def _dash(match: Match) -> str | None:
@@ -116,7 +120,7 @@ def _dash(match: Match) -> str | None:
     before = _QUANTITY.search(match.string[: match.start()])
     if before is None or (spaced and not match[1].endswith(" ")):
         return None
-    after = re.match(r"[$€£]?(\d+(?:\.\d+)?)( ?=)?", match.string[match.end() :])
+    after = re.match(r"[$€£'’]?(\d+(?:\.\d+)?)( ?=)?", match.string[match.end() :])
     falls = bool(after and float(before[1].replace(",", "")) > float(after[1]))
     if mark == "\u2212" or (after and after[2]) or (spaced and mark == "-" and falls):
         return " minus "
@@ -141,6 +145,7 @@ RULES: tuple[Rule, ...] = (
     rule(rf"{START}(\d+)? ?([{VULGAR}])", _vulgar),
     rule(rf"{START}(\d+(?:\.\d+)?)[eE]([+\u2212-]?\d+)(?!\w)", _power_of_ten),
     rule(r"(?<=[\w)])\^((?:[+\u2212-]?\d+(?:\.\d+)?|[a-z])(?!\w)|\{[+\u2212-]?\d+\}|\([+\u2212-]?\d+\))", _power),
+    rule(r"(?<=\d)\*\*(?=\d)", " to the power of "),
     rule(rf"(?<=[\w)])([⁻⁺]?[{_SUPERSCRIPTS}]+)", _power),
     rule(rf"{START}(\d+),(\d{{1,2}})(?= ?[%°])", lambda m: decimal(f"{m[1]}.{m[2]}")),
     rule(rf"(?<=\d) ?{DASH} ?(?=(?:present|now|today)\b)", " to "),
@@ -149,7 +154,7 @@ RULES: tuple[Rule, ...] = (
     rule(rf"{START}({NUMBER})[xX×](?=\d)(?!10[\^⁻⁰¹²³⁴⁵⁶⁷⁸⁹])", lambda m: f"{decimal(m[1])} by "),
     rule(r"(?<=\d)( ?[xX] ?)(?=\d)", _multiplied),
     rule(
-        rf"(?<=\S)( ?{DASH} ?)(?=[$€£]?\d)",
+        rf"(?<=\S)( ?{DASH} ?)(?=[$€£'’]?\d)",
         _dash,
     ),
     rule(r"(?<![\w.,])(\d{3,4})'?s(?!\w)", _plurals),

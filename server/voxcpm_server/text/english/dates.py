@@ -114,7 +114,9 @@ def _decade(match: Match) -> str | None:
             re.IGNORECASE,
         )
         known = known or _OF_A_DECADE.match(match.string, match.end())
-        return plural(cardinal(int(tens))) if known and tens != "00" else None
+        if tens == "00":
+            return "two thousands" if match["mark"] else None
+        return plural(cardinal(int(tens))) if known else None
     if tens == "00":
         return plural(cardinal(int(f"{century}00"))) if century[1] == "0" else f"{cardinal(int(century))} hundreds"
     return f"{cardinal(int(century))} {plural(cardinal(int(tens)))}"
@@ -131,7 +133,10 @@ def _years(match: Match) -> str | None:
 
 
 def _season(match: Match) -> str | None:
-    return f"{year(int(match[1]))} {of_version(match[2])}" if (int(match[1]) + 1) % 100 == int(match[2]) else None
+    first, last = int(match[1]), match[2]
+    if (first + 1) % 100 != int(last) % 100:
+        return None
+    return f"{year(first)} {of_version(last) if len(last) == 2 else year(int(last))}"
 
 
 def _short_year(match: Match) -> str | None:
@@ -224,7 +229,7 @@ RULES: tuple[Rule, ...] = (
         rf"(?<!\w)({_WEEKDAY})\.? ?{DASH} ?({_WEEKDAY})(?!\w)",
         lambda m: f"{_day_name(m[1])} to {_day_name(m[2])}",
     ),
-    rule(rf"{START}({_YEAR})/(\d\d){END}(?!/)", _season),
+    rule(rf"{START}({_YEAR})/({_YEAR}|\d\d){END}(?!/)", _season),
     rule(r"(?<!\w)['’](\d\d)(?![\w'’:])(?![.,]\d)", _short_year),
     rule(r"(?<![\w.,])(?P<number>\d{1,4})(?= (?:BCE?|CE|AD|B\.C\.|A\.D\.)(?!\w))", _era),
     rule(r"(?<=AD )(?P<number>\d{1,4})" + END, _era),

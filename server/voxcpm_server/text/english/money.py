@@ -83,7 +83,7 @@ SCALES = {
 }
 _WORDS = "hundred|thousand|million|billion|trillion"
 _AMOUNT = r"(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d{1,3}(?:\.\d{3})*,\d{2}(?!\d)|\d+(?:\.\d+)?|\.\d+)"
-_SCALE = rf"(?: ?(?:{_WORDS})(?!\w)|{one_of(SCALES)}(?![a-z]))"
+_SCALE = rf"(?: ?(?:{_WORDS}|mn|bn|tn)(?!\w)|{one_of(SCALES)}(?![a-z]))"
 _CODE = one_of(CODES)
 _SYMBOL = one_of(CURRENCIES)
 _PREFIXED = (

@@ -246,5 +246,5 @@ RULES: tuple[Rule, ...] = (
         lambda m: f"{decimal(m[1])} {'inch' if m[1] == '1' else 'inches'}",
     ),
     rule(rf"{START}(?:{_QUANTITY})(?:\"|″)(?=[\s.,;)]|$)", _inches),
-    rule(rf"(?<=[\d$€£¢¥%kKMBnm]) ?/ ?({one_of(PER)})(?![\w/])", _per),
+    rule(rf"(?<=[\d$€£¢¥%kKMBnmDRPYF]) ?/ ?({one_of(PER)})(?![\w/])", _per),
 )
