@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from voxcpm_server.text import chinese
-from voxcpm_server.text.chinese_numbers import cardinal
+from voxcpm_server.text.chinese.numbers import cardinal
 
 PIECES = """
 今天是2024-05-03 2024年5月3日 8:05 下午2点 2个 2号 200元 ¥3.50 $5 -5℃ +3 3-5天 5% 3%-5% 1/2 3:2 （真的） ——

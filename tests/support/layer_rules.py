@@ -94,7 +94,9 @@ RULES: Mapping[str, tuple[str, ...]] = {
     "voxcpm_gateway": ("voxcpm_client", "credentials", "listen_address", "logs", "web_names", "errors"),
     "voxcpm_server.signals": ("errors",),
     "voxcpm_server.auth": ("credentials", "listen_address", "settings", "web_names", "addresses", "errors"),
-    "voxcpm_server.text": ("ipc", "logs", "errors"),
+    "voxcpm_server.text.chinese": (),
+    "voxcpm_server.text.english": (),
+    "voxcpm_server.text": ("voxcpm_server.text.chinese", "voxcpm_server.text.english", "ipc", "logs", "errors"),
     "voxcpm_server.wire": (
         "voxcpm_server.text",
         "v1",

@@ -31,8 +31,7 @@ def normalized(text: str, language: str = "") -> str:
     if language == "zh":
         plain = _THOUSANDS.sub(lambda m: m[0].replace(",", ""), plain)
         return chinese.finished(_read("zh", chinese.prepared(plain)))
-    engine = _inflect()
-    return english.without_digits(_read("en", english.prepared(plain, _words)), engine)
+    return english.read(plain)
 
 
 def language_of(text: str, language: str = "") -> str:
@@ -58,14 +57,3 @@ def _wetext(language: str) -> Any:
     from wetext import Normalizer
 
     return Normalizer(lang=language, operator="tn", remove_erhua=language == "zh")
-
-
-@cache
-def _inflect() -> Any:
-    import inflect
-
-    return inflect.engine()
-
-
-def _words(number: int) -> str:
-    return str(_inflect().number_to_words(number)).replace("-", " ").replace(",", "")

@@ -75,7 +75,7 @@ def test_a_server_speaks_numbers_in_words(server: Server):
         events = [event for chunk in session for event in chunk.events if event.kind == "started"]
     assert [event.text for event in events] == [
         "I have three cats.",
-        "On the first of may twenty twenty four it costs five dollars.",
+        "On May first, twenty twenty four it costs five dollars.",
     ]
     assert [(event.input_start, event.input_end) for event in events] == [(0, 15), (15, 41)]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from voxcpm_server.text.chinese_numbers import cardinal
+from voxcpm_server.text.chinese.numbers import cardinal
 
 _WIDE = re.compile(r"[\uff10-\uff19\uff21-\uff3a\uff41-\uff5a＄＃％＆＋－／＜＝＞＠]")
 _BETWEEN_DIGITS = re.compile(r"(?<=\d)[：．](?=\d)")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 
-from voxcpm_server.text.chinese_amounts import marks_in_words, ordinals_and_powers_in_words, symbols_in_words
-from voxcpm_server.text.chinese_codes import addresses_in_words, codes_in_words
-from voxcpm_server.text.chinese_dates import dates_in_words
-from voxcpm_server.text.chinese_marks import with_pauses, with_plain_characters, without_loose_spaces
-from voxcpm_server.text.chinese_measures import numbers_in_words
-from voxcpm_server.text.chinese_script import in_traditional_script, is_traditional
-from voxcpm_server.text.chinese_units import with_names_of_units
+from voxcpm_server.text.chinese.amounts import marks_in_words, ordinals_and_powers_in_words, symbols_in_words
+from voxcpm_server.text.chinese.codes import addresses_in_words, codes_in_words
+from voxcpm_server.text.chinese.dates import dates_in_words
+from voxcpm_server.text.chinese.marks import with_pauses, with_plain_characters, without_loose_spaces
+from voxcpm_server.text.chinese.measures import numbers_in_words
+from voxcpm_server.text.chinese.script import in_traditional_script, is_traditional
+from voxcpm_server.text.chinese.units import with_names_of_units
 
 _THOUSANDS = re.compile(r"(?<![\d,.])\d{1,3}(?:,\d{3})+(?![\d,])")
 _NUMERAL_BEHIND = re.compile(r"(?<=\d)(?=[一二三四五六七八九]|[两兩][个個位])")

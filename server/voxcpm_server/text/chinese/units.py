@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from decimal import Decimal
 
-from voxcpm_server.text.chinese_script import either
+from voxcpm_server.text.chinese.script import either
 
 Match = re.Match[str]
 CURRENCIES = {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from voxcpm_server.text.chinese_measures import COUNTED
-from voxcpm_server.text.chinese_numbers import decimal, spelled
-from voxcpm_server.text.chinese_script import after, either
+from voxcpm_server.text.chinese.measures import COUNTED
+from voxcpm_server.text.chinese.numbers import decimal, spelled
+from voxcpm_server.text.chinese.script import after, either
 
 Match = re.Match[str]
 _ADDRESS_MARKS = str.maketrans(

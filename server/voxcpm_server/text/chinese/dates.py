@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from voxcpm_server.text.chinese_amounts import RESULTS
-from voxcpm_server.text.chinese_numbers import cardinal, decimal, spelled
-from voxcpm_server.text.chinese_script import after, either, not_after
+from voxcpm_server.text.chinese.amounts import RESULTS
+from voxcpm_server.text.chinese.numbers import cardinal, decimal, spelled
+from voxcpm_server.text.chinese.script import after, either, not_after
 
 Match = re.Match[str]
 _TO = r" ?[-−~–—～至到]{1,2} ?"

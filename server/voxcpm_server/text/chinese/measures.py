@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from voxcpm_server.text.chinese_numbers import decimal, spelled
-from voxcpm_server.text.chinese_script import either
+from voxcpm_server.text.chinese.numbers import decimal, spelled
+from voxcpm_server.text.chinese.script import either
 
 COUNTED = either(
     """
