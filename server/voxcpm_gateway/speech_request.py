@@ -84,7 +84,7 @@ FIELDS = (
         "The words of ref_audio. With them the speech continues the recording.",
         sets=("config.conditioning.inline_prompt.transcript", "transcript"),
     ),
-    Field("language", "string", "Language of the text as a BCP 47 tag, for the ends of sentences."),
+    Field("language", "string", "Language of the text: a BCP 47 tag, or a name such as German."),
     Field("normalize", "boolean", "Speak numbers, dates, units and symbols in words, in English and Chinese."),
     Field(
         "lora",

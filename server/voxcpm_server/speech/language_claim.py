@@ -6,6 +6,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
+from voxcpm_server.wire.languages import primary
 from voxcpm_server.wire.outputs import RequestWarning, WarningKind
 
 LATIN = "LATIN"
@@ -41,7 +42,6 @@ SCRIPTS = {
 """The scripts of languages by primary subtag; all others have Latin letters."""
 KNOWN = {LATIN, *(script for scripts in SCRIPTS.values() for script in scripts)}
 NAMES = {"CJK": "Chinese"}  # of scripts in warnings, if the word is not a name
-SAME = {"cmn": "zh", "yue": "zh", "wuu": "zh", "nb": "no", "nn": "no", "fil": "tl", "iw": "he", "in": "id"}
 MAX_LISTED = 8
 SAMPLE_CHARS = 12
 PUNCTUATION = ".,;:!?。、，！？…"
@@ -60,7 +60,7 @@ class LanguageClaim:
 
     def of_language(self, language: str) -> Iterator[RequestWarning]:
         """A warning if the language of the text, a primary subtag, is set and not claimed."""
-        if self._claimed and language and primary(language) not in self._claimed:
+        if self._claimed and language and language not in self._claimed:
             yield self._warning(f"the language of the text is {language}")
 
     def of_text(self, text: str) -> Iterator[RequestWarning]:
@@ -79,11 +79,6 @@ class LanguageClaim:
         listed = ", ".join(self._languages[:MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
         message = f"{cause}, and the model claims to speak {listed} only; parts may be left out or misread"
         return RequestWarning(WarningKind.LANGUAGE, message)
-
-
-def primary(tag: str) -> str:
-    language = tag.partition("-")[0].lower()
-    return SAME.get(language, language)
 
 
 @lru_cache(maxsize=4096)

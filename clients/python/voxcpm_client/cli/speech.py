@@ -142,7 +142,7 @@ DELIVERY = (
         "--language",
         metavar="TAG",
         show_default="by the script",
-        help="Language of the text, such as de. It decides where sentences end.",
+        help="Language of the text, such as de or German. It decides where sentences end and how numbers are read.",
     ),
     click.option(
         "--max-wait",
