@@ -2,45 +2,12 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 
+from voxcpm_server.text.scripts import LATIN, SCRIPTS, script
 from voxcpm_server.wire.languages import primary
 from voxcpm_server.wire.outputs import RequestWarning, WarningKind
 
-LATIN = "LATIN"
-# Scripts are the first words of the Unicode names of letters.
-SCRIPTS = {
-    **dict.fromkeys(("ar", "fa", "ps", "ur"), ("ARABIC",)),
-    **dict.fromkeys(("be", "bg", "kk", "ky", "mk", "mn", "ru", "tg", "uk"), ("CYRILLIC",)),
-    **dict.fromkeys(("hi", "mr", "ne", "sa"), ("DEVANAGARI",)),
-    **dict.fromkeys(("he", "yi"), ("HEBREW",)),
-    **dict.fromkeys(("am", "ti"), ("ETHIOPIC",)),
-    "bn": ("BENGALI",),
-    "bo": ("TIBETAN",),
-    "el": ("GREEK",),
-    "gu": ("GUJARATI",),
-    "hy": ("ARMENIAN",),
-    "ja": ("CJK", "HIRAGANA", "KATAKANA"),
-    "ka": ("GEORGIAN",),
-    "km": ("KHMER",),
-    "kn": ("KANNADA",),
-    "ko": ("HANGUL", "CJK"),
-    "lo": ("LAO",),
-    "ml": ("MALAYALAM",),
-    "my": ("MYANMAR",),
-    "or": ("ORIYA",),
-    "pa": ("GURMUKHI",),
-    "si": ("SINHALA",),
-    "sr": ("CYRILLIC", LATIN),
-    "ta": ("TAMIL",),
-    "te": ("TELUGU",),
-    "th": ("THAI",),
-    "zh": ("CJK", "BOPOMOFO"),
-}
-"""The scripts of languages by primary subtag; all others have Latin letters."""
-KNOWN = {LATIN, *(script for scripts in SCRIPTS.values() for script in scripts)}
 NAMES = {"CJK": "Chinese"}  # of scripts in warnings, if the word is not a name
 MAX_LISTED = 8
 SAMPLE_CHARS = 12
@@ -79,10 +46,3 @@ class LanguageClaim:
         listed = ", ".join(self._languages[:MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
         message = f"{cause}, and the model claims to speak {listed} only; parts may be left out or misread"
         return RequestWarning(WarningKind.LANGUAGE, message)
-
-
-@lru_cache(maxsize=4096)
-def script(char: str) -> str:
-    """The script of a letter; empty for other characters and for scripts that no language here uses."""
-    word = unicodedata.name(char, "").partition(" ")[0] if char.isalpha() else ""
-    return word if word in KNOWN else ""

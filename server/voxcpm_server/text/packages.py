@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 from voxcpm_grpc.errors import FailedPrecondition, Reason
 
-PACKAGES = ("wetext", "inflect", "regex")
+PACKAGES = ("wetext", "inflect", "regex", "unicode_rbnf", "py3langid")
 
 
 def check() -> None:
