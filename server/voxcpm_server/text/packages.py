@@ -10,6 +10,11 @@ from voxcpm_grpc.errors import FailedPrecondition, Reason
 PACKAGES = ("wetext", "inflect", "regex", "unicode_rbnf", "py3langid")
 
 
+def installed() -> bool:
+    """Whether text can be normalised."""
+    return not _missing()
+
+
 def check() -> None:
     """Raise FailedPrecondition if a package is missing."""
     if missing := _missing():
