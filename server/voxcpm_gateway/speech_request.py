@@ -85,7 +85,7 @@ FIELDS = (
         sets=("config.conditioning.inline_prompt.transcript", "transcript"),
     ),
     Field("language", "string", "Language of the text: a BCP 47 tag, or a name such as German."),
-    Field("normalize", "boolean", "Speak numbers, dates, units and symbols in words, in English and Chinese."),
+    Field("normalize", "boolean", "Speak numbers, dates, units and symbols in words."),
     Field(
         "lora",
         "string",

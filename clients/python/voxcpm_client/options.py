@@ -84,8 +84,9 @@ class TurnOptions(TypedDict, total=False):
     dB of full scale or less. Default: `0.0`."""
 
     normalize: bool
-    """True speaks numbers, dates, units and symbols in words, in English and Chinese, without Markdown and emoji. The
-    server needs its extra `normalize`. Default: `False`."""
+    """True speaks numbers, dates, units and symbols in words, in English and Chinese, and numbers of other languages
+    where their words are certain, without Markdown and emoji. The server needs its extra `normalize`.
+    Default: `False`."""
 
     lora: str
     """LoRA adapter to speak with, one of `ModelInfo.loras`; an empty string: none, the model alone. Default: that of

@@ -47,7 +47,7 @@ class TextNormalizer:
     async def normalize(self, text: str, language: str = "") -> str:
         """The text as a reader says it. Raises Unavailable if the process is stopped twice, and after `close`.
 
-        language: `en`, `zh` or empty for the language of the script; text in another language stays as it is
+        language: a primary tag, or empty for the language of the script
         """
         if self._closed:
             raise _closing()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import time
 from pathlib import Path
 from typing import Any
 
@@ -85,3 +86,19 @@ def test_the_script_and_the_language_choose_the_rules(text: str, language: str, 
 )
 def test_odd_text_is_never_an_error(text: str):
     assert isinstance(normalized(text), str)
+
+
+def seconds(text: str) -> float:
+    """The time of this process, whatever others do on its cores."""
+    found = []
+    for _ in range(3):
+        began = time.process_time()
+        normalized(text)
+        found.append(time.process_time() - began)
+    return min(found)
+
+
+@pytest.mark.parametrize("text", ["12 345 ", "1一", "1:", "Dr. $5 ", "("])
+def test_the_time_grows_with_the_length_alone(text: str):
+    short, long = (text * 1600)[:400], (text * 1600)[:3200]
+    assert seconds(long) < 16 * max(seconds(short), 0.005)
