@@ -12,8 +12,9 @@ from voxcpm_server.text.number_rules import LANGUAGES
 from voxcpm_server.text.scripts import HAN, LATIN, SCRIPTS, script
 
 READ = ("en", "zh", *LANGUAGES)
-LATIN_WORDS_FOR_A_CHARACTER = 3
-ENGLISH, ENGLISH_WITH_ACCENTS = 0.05, 0.12  # probabilities below which a text is not English
+LATIN_WORDS_FOR_ONE = 3  # word of another script, or Chinese character
+UNLIKELY = 0.05  # probability below which a text is not English
+LIKELIER, LIKELIER_WITH_ACCENTS = 5, 4  # another language by so much, and a text is not English
 _KANA_OR_HANGUL = ("HIRAGANA", "KATAKANA", "HANGUL")
 _CHINESE_MARKS = re.compile(r"[\u3001-\u3011\uff01-\uff60]")
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
@@ -22,32 +23,33 @@ _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
 def language_of(text: str, language: str = "") -> str:
     """The language whose rules read a text: `en`, `zh`, a key of LANGUAGES, or empty for a text that keeps its numbers.
 
-    Letters of other scripts than Latin and Chinese decide, unless the caller's language has Latin script and most
-    letters are Latin. Chinese characters decide next, unless there are three Latin words for each. What is left is read
-    in the caller's language, if that is written so, or in English unless its words show another language.
+    Words of other scripts than Latin and Chinese decide, and then Chinese characters, unless there are three Latin
+    words for each. What is left is read in the caller's language, if that is written so, or in English unless its words
+    show another language.
 
     language: that of the caller, a primary tag; empty if there is none
     """
     words = _WORD.findall(text)
     scripts = Counter(_script(char) for word in words for char in word if char.isalpha())
-    latin_words = sum(_script(word[0]) == LATIN for word in words)
+    first = [_script(word[0]) for word in words]
+    latin = first.count(LATIN)
     written = SCRIPTS.get(language, (LATIN,)) if language else ()
     if other := _other(scripts):
-        most = max(other, key=lambda name: other[name])
-        if not (LATIN in written and scripts[LATIN] > sum(other.values())):
+        if latin < LATIN_WORDS_FOR_ONE * (len(words) - latin):
+            most = max(other, key=lambda name: other[name])
             return _known(language if most in written else _only_language(most))
     elif han := scripts[HAN]:
         if HAN in written:
             return _known(language)
-        if latin_words < LATIN_WORDS_FOR_A_CHARACTER * han:
+        if latin < LATIN_WORDS_FOR_ONE * han:
             return "zh"
-    if language == "zh" and latin_words < LATIN_WORDS_FOR_A_CHARACTER:
+    if language == "zh" and latin < LATIN_WORDS_FOR_ONE:
         return "zh"
     if language and language != "zh":
-        return _known(language) if LATIN in written or not latin_words else ""
-    if not words and _CHINESE_MARKS.search(text):
+        return _known(language) if LATIN in written or not latin else ""
+    if latin < LATIN_WORDS_FOR_ONE and _CHINESE_MARKS.search(text):
         return "zh"
-    return "en" if _may_be_english(" ".join(words)) else ""
+    return "en" if _may_be_english([word for word, name in zip(words, first, strict=True) if name == LATIN]) else ""
 
 
 @lru_cache(maxsize=4096)
@@ -74,11 +76,14 @@ def _known(language: str) -> str:
     return language if language in READ else ""
 
 
-def _may_be_english(words: str) -> bool:
+def _may_be_english(words: list[str]) -> bool:
     if not words:
         return True
-    likelihood: float = dict(_identifier().rank(words))["en"]
-    return likelihood >= (ENGLISH if words.isascii() else ENGLISH_WITH_ACCENTS)
+    text = " ".join(words)
+    ranked: list[tuple[str, float]] = _identifier().rank(text)
+    english, best = dict(ranked)["en"], ranked[0][1]
+    likelier = LIKELIER if text.isascii() else LIKELIER_WITH_ACCENTS
+    return english >= UNLIKELY and best < likelier * english
 
 
 @cache
