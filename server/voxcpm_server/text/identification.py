@@ -12,7 +12,7 @@ from voxcpm_server.text.number_rules import LANGUAGES
 from voxcpm_server.text.scripts import HAN, LATIN, SCRIPTS, script
 
 READ = ("en", "zh", *LANGUAGES)
-LATIN_WORDS_FOR_ONE = 3  # word of another script, or Chinese character
+LATIN_WORDS_FOR_ONE = 3  # word of another script, or run of Chinese characters
 UNLIKELY = 0.05  # probability below which a text is not English
 LIKELIER, LIKELIER_WITH_ACCENTS = 5, 4  # another language by so much, and a text is not English
 _KANA_OR_HANGUL = ("HIRAGANA", "KATAKANA", "HANGUL")
@@ -24,8 +24,8 @@ def language_of(text: str, language: str = "") -> str:
     """The language whose rules read a text: `en`, `zh`, a key of LANGUAGES, or empty for a text that keeps its numbers.
 
     Words of other scripts than Latin and Chinese decide, and then Chinese characters, unless there are three Latin
-    words for each. What is left is read in the caller's language, if that is written so, or in English unless its words
-    show another language.
+    words for each word or run of them, and as many as Chinese characters. What is left is read in the caller's
+    language, if that is written so, or in English unless its words show another language.
 
     language: that of the caller, a primary tag; empty if there is none
     """
@@ -41,7 +41,7 @@ def language_of(text: str, language: str = "") -> str:
     elif han := scripts[HAN]:
         if HAN in written:
             return _known(language)
-        if latin < LATIN_WORDS_FOR_ONE * han:
+        if latin < max(han, LATIN_WORDS_FOR_ONE * first.count(HAN)):
             return "zh"
     if language == "zh" and latin < LATIN_WORDS_FOR_ONE:
         return "zh"
