@@ -118,7 +118,7 @@ GATEWAY = Environment(
 VOICE = Environment(
     name="voice",
     extras=("normalize",),
-    pypi=("einops",),
+    pypi=("einops", "wetext>=0.1.8"),  # of the official package, which judges
     pypi_alone=("voxcpm==2.0.3",),
     debian=("flite", "scowl", "wordnet-base"),
 )

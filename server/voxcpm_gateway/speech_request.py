@@ -84,8 +84,8 @@ FIELDS = (
         "The words of ref_audio. With them the speech continues the recording.",
         sets=("config.conditioning.inline_prompt.transcript", "transcript"),
     ),
-    Field("language", "string", "Language of the text as a BCP 47 tag, for the ends of sentences."),
-    Field("normalize", "boolean", "Speak numbers, dates, units and symbols in words, in English and Chinese."),
+    Field("language", "string", "Language of the text: a BCP 47 tag, or a name such as German."),
+    Field("normalize", "boolean", "Speak numbers, dates, units and symbols in words."),
     Field(
         "lora",
         "string",

@@ -38,6 +38,7 @@ from voxcpm_server.rpc.tracing import Tracing
 from voxcpm_server.speech.spelling import Lexicon, WordList
 from voxcpm_server.start import Start
 from voxcpm_server.summary import summary
+from voxcpm_server.text import packages
 from voxcpm_server.text.normalizer import TextNormalizer
 from voxcpm_server.voices import presets
 from voxcpm_server.voices.builder import VoiceBuilder
@@ -168,6 +169,8 @@ async def running_server(
         stack.push_async_callback(decoder.close)
         normalizer = TextNormalizer(log=settings.log)
         stack.push_async_callback(normalizer.close)
+        if settings.text.start_normalizer and packages.installed():
+            normalizer.start()
         await asyncio.gather(*(each.start() for each in pools), _started(decoder), asyncio.to_thread(codecs.preload))
         await asyncio.gather(*(each.warm_up() for each in pools))
         progress.report("the voices are loading")

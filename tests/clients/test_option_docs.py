@@ -18,7 +18,7 @@ from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.settings.types import MAX_SECONDS
 from voxcpm_grpc.settings.voices import VoiceSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
-from voxcpm_server.wire import inputs, requests, voice_requests
+from voxcpm_server.wire import inputs, languages, requests, voice_requests
 from voxcpm_server.wire.enums import CONTINUITIES, FIRST_SEGMENTS, MODES, PRIORITIES
 from voxcpm_server.wire.text_requests import DEFAULT_ATTEMPTS
 
@@ -53,7 +53,7 @@ SERVER_DEFAULTS = {
 }
 LIMITS = {
     ("TurnOptions", "style"): LimitSettings().max_style_chars,
-    ("SpeechOptions", "language"): requests.MAX_LANGUAGE,
+    ("SpeechOptions", "language"): languages.MAX_LANGUAGE,
     ("SpeechOptions", "request_id"): requests.MAX_REQUEST_ID,
     ("VoiceOptions", "request_id"): requests.MAX_REQUEST_ID,
     ("VoiceOptions", "name"): inputs.MAX_NAME,

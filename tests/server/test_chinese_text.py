@@ -21,7 +21,7 @@ UNITS = {"十": 10, "百": 100, "千": 1000}
 
 
 def read(text: str) -> str:
-    return chinese.finished(chinese.prepared(text))
+    return chinese.read(text)
 
 
 def value_of(words: str) -> int:

@@ -138,11 +138,11 @@ async def test_a_lost_process_ends_a_stream_that_has_sent_audio(serve_front, dig
 
 
 async def test_without_the_packages_normalize_is_refused(served, details_of, monkeypatch):
-    monkeypatch.setattr(packages, "_missing", lambda: ["wetext", "regex"])
+    monkeypatch.setattr(packages, "_missing", lambda: ["inflect", "regex"])
     for messages in ([config()], ["One.", NORMALIZED]):
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await served.generate(*messages)
         assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
-        assert "wetext, regex are missing, which normalise text" in str(caught.value.details())
+        assert "inflect, regex are missing, which normalise text" in str(caught.value.details())
         assert "voxcpm-grpc[normalize]" in str(caught.value.details())
         assert not details_of(caught.value).field

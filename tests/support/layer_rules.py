@@ -343,8 +343,8 @@ FOREIGN: Mapping[str, tuple[str, ...]] = {  # the only rows that may import thes
 }
 # Not part of every installation, so imported in the function that needs them.
 LAZY = {
-    *("av", "huggingface_hub", "inflect", "jwt", "opentelemetry", "prometheus_client", "ray", "regex", "sounddevice"),
-    *("cryptography", "wetext"),
+    *("av", "cryptography", "huggingface_hub", "inflect", "jwt", "opentelemetry", "prometheus_client", "ray", "regex"),
+    "sounddevice",
 }
 LAZY_IN_CLIENT = ("voxcpm_gateway", "voxcpm_server", "settings.sources", "checkpoint", "hub")
 NEEDS_PACKAGES = ("figure", "figures", "__main__")  # names of files that need matplotlib, or run a command

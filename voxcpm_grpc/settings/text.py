@@ -17,3 +17,9 @@ class TextSettings(Frozen):
         description="file with words and the spellings that are spoken instead of them, in JSON or TOML, read at the "
         "start; the lexicon of a request precedes it; default: none",
     )
+    start_normalizer: bool = Field(
+        default=True,
+        description="start the process that normalises text with the server, if the extra `normalize` is installed, so "
+        "that the first normalised text is as fast as the others; false: the first such text starts it, and waits some "
+        "seconds. The process takes 0.18 GB of memory",
+    )

@@ -84,8 +84,9 @@ class TurnOptions(TypedDict, total=False):
     dB of full scale or less. Default: `0.0`."""
 
     normalize: bool
-    """True speaks numbers, dates, units and symbols in words, in English and Chinese, without Markdown and emoji. The
-    server needs its extra `normalize`. Default: `False`."""
+    """True speaks numbers, dates, units and symbols in words, in English and Chinese, and numbers of other languages
+    where their words are certain, without Markdown and emoji. The server needs its extra `normalize`.
+    Default: `False`."""
 
     lora: str
     """LoRA adapter to speak with, one of `ModelInfo.loras`; an empty string: none, the model alone. Default: that of
@@ -181,8 +182,9 @@ class SpeechOptions(TurnOptions, total=False):
     end of the text. Default: `sentence`."""
 
     language: str
-    """Language of the text as a BCP 47 tag, such as `de` or `pt-BR`, at most 35 characters; `pt_BR` is the same. It
-    selects the rules that find the ends of sentences. Default: the script of the text selects them."""
+    """Language of the text as a BCP 47 tag, such as `de` or `pt-BR`, at most 35 characters; `pt_BR`, the ISO 639 code
+    `deu` and the names `German` and `Deutsch` are understood, too. It selects the rules that find the ends of sentences
+    and read numbers. `auto`: those of the script. Default: those of the script."""
 
     max_wait: float
     """Seconds without new text after which a sentence that looks complete is spoken. If its end is in doubt, five

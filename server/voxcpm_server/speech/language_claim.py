@@ -2,46 +2,13 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 
+from voxcpm_server.text.scripts import LATIN, SCRIPTS, script
+from voxcpm_server.wire.languages import primary
 from voxcpm_server.wire.outputs import RequestWarning, WarningKind
 
-LATIN = "LATIN"
-# Scripts are the first words of the Unicode names of letters.
-SCRIPTS = {
-    **dict.fromkeys(("ar", "fa", "ps", "ur"), ("ARABIC",)),
-    **dict.fromkeys(("be", "bg", "kk", "ky", "mk", "mn", "ru", "tg", "uk"), ("CYRILLIC",)),
-    **dict.fromkeys(("hi", "mr", "ne", "sa"), ("DEVANAGARI",)),
-    **dict.fromkeys(("he", "yi"), ("HEBREW",)),
-    **dict.fromkeys(("am", "ti"), ("ETHIOPIC",)),
-    "bn": ("BENGALI",),
-    "bo": ("TIBETAN",),
-    "el": ("GREEK",),
-    "gu": ("GUJARATI",),
-    "hy": ("ARMENIAN",),
-    "ja": ("CJK", "HIRAGANA", "KATAKANA"),
-    "ka": ("GEORGIAN",),
-    "km": ("KHMER",),
-    "kn": ("KANNADA",),
-    "ko": ("HANGUL", "CJK"),
-    "lo": ("LAO",),
-    "ml": ("MALAYALAM",),
-    "my": ("MYANMAR",),
-    "or": ("ORIYA",),
-    "pa": ("GURMUKHI",),
-    "si": ("SINHALA",),
-    "sr": ("CYRILLIC", LATIN),
-    "ta": ("TAMIL",),
-    "te": ("TELUGU",),
-    "th": ("THAI",),
-    "zh": ("CJK", "BOPOMOFO"),
-}
-"""The scripts of languages by primary subtag; all others have Latin letters."""
-KNOWN = {LATIN, *(script for scripts in SCRIPTS.values() for script in scripts)}
 NAMES = {"CJK": "Chinese"}  # of scripts in warnings, if the word is not a name
-SAME = {"cmn": "zh", "yue": "zh", "wuu": "zh", "nb": "no", "nn": "no", "fil": "tl", "iw": "he", "in": "id"}
 MAX_LISTED = 8
 SAMPLE_CHARS = 12
 PUNCTUATION = ".,;:!?。、，！？…"
@@ -60,7 +27,7 @@ class LanguageClaim:
 
     def of_language(self, language: str) -> Iterator[RequestWarning]:
         """A warning if the language of the text, a primary subtag, is set and not claimed."""
-        if self._claimed and language and primary(language) not in self._claimed:
+        if self._claimed and language and language not in self._claimed:
             yield self._warning(f"the language of the text is {language}")
 
     def of_text(self, text: str) -> Iterator[RequestWarning]:
@@ -79,15 +46,3 @@ class LanguageClaim:
         listed = ", ".join(self._languages[:MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
         message = f"{cause}, and the model claims to speak {listed} only; parts may be left out or misread"
         return RequestWarning(WarningKind.LANGUAGE, message)
-
-
-def primary(tag: str) -> str:
-    language = tag.partition("-")[0].lower()
-    return SAME.get(language, language)
-
-
-@lru_cache(maxsize=4096)
-def script(char: str) -> str:
-    """The script of a letter; empty for other characters and for scripts that no language here uses."""
-    word = unicodedata.name(char, "").partition(" ")[0] if char.isalpha() else ""
-    return word if word in KNOWN else ""

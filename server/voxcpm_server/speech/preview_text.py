@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from voxcpm_server.speech.language_claim import LATIN, SCRIPTS, primary, script
+from voxcpm_server.text.scripts import LATIN, SCRIPTS, script
+from voxcpm_server.wire.languages import primary
 
 ENGLISH = "en"
 TEXTS = {

@@ -1,4 +1,4 @@
-"""Normalisation of text in a process of its own, because wetext holds Python's lock for up to 0.2 s a segment."""
+"""Normalisation of text in a process of its own, because its libraries and rules would hold Python's lock."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from voxcpm_grpc.ipc import child_process
 from voxcpm_grpc.logs import LogOptions
 
 log = logging.getLogger(__name__)
-TIMEOUT = 30.0  # seconds for a text, which takes 0.01 to 0.2
+TIMEOUT = 30.0  # seconds for a text, which takes less than 0.2 on a core of its own
 STARTUP_SECONDS = 120.0
 RETRY_SECONDS = 2.0
+LOADING = ("1 cat.", "1。", "1つ")  # one text for each library
 
 
 class TextNormalizer:
-    """Normalises one text after the other. The process starts with the first text, and ends with `close`."""
+    """Normalises one text after the other. The process starts with `start` or the first text, and ends with `close`."""
 
     def __init__(self, *, timeout: float = TIMEOUT, log: LogOptions = logs.DEFAULT) -> None:
         self._timeout = timeout
@@ -36,13 +37,17 @@ class TextNormalizer:
 
     @property
     def pid(self) -> int | None:
-        """The process id; None before the first text."""
+        """The process id; None before the first start."""
         return None if self._process is None else self._process.pid
+
+    def start(self) -> None:
+        """Start the process in the background, so that the first text finds it ready. If it fails, a text starts it."""
+        self._threads.submit(self._start_early)
 
     async def normalize(self, text: str, language: str = "") -> str:
         """The text as a reader says it. Raises Unavailable if the process is stopped twice, and after `close`.
 
-        language: `en`, `zh` or empty for the language of the script; text in another language stays as it is
+        language: a primary tag, or empty for the language of the script
         """
         if self._closed:
             raise _closing()
@@ -76,6 +81,15 @@ class TextNormalizer:
             reason=Reason.WORKER_STOPPED,
         )
 
+    def _start_early(self) -> None:
+        try:
+            self._start()
+            log.info("the process that normalises text is ready")
+        except Exception as error:
+            if not self._closed:
+                self._stop()
+                log.warning("the process that normalises text did not start: %r; the first text starts it again", error)
+
     def _start(self) -> None:
         """Start the process if it does not run, and wait until it is ready."""
         if self._process is not None and self._process.is_alive():
@@ -86,6 +100,8 @@ class TextNormalizer:
         process.start()
         self._process = process  # after its start, because `close` in another thread needs a running process
         theirs.close()  # only the child holds it, so that the pipe ends when the child dies
+        if self._closed:  # and has ended no process, because there was none yet
+            raise EOFError
         if not self._pipe.poll(STARTUP_SECONDS):
             raise EOFError
         self._pipe.recv_bytes()
@@ -106,10 +122,10 @@ def _serve(pipe: Connection, log_options: LogOptions) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     from voxcpm_server.text.readings import normalized
 
-    normalized("1")  # loads the libraries
-    normalized("1。")
-    pipe.send_bytes(b"ready")
+    for text in LOADING:
+        normalized(text)
     with suppress(EOFError, OSError):
+        pipe.send_bytes(b"ready")
         while True:
             text, language = json.loads(pipe.recv_bytes())
             pipe.send_bytes(json.dumps(normalized(text, language)).encode())

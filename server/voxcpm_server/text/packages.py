@@ -7,7 +7,12 @@ from importlib.util import find_spec
 
 from voxcpm_grpc.errors import FailedPrecondition, Reason
 
-PACKAGES = ("wetext", "inflect", "regex")
+PACKAGES = ("inflect", "regex", "unicode_rbnf", "py3langid")
+
+
+def installed() -> bool:
+    """Whether text can be normalised."""
+    return not _missing()
 
 
 def check() -> None:

@@ -1,59 +1,41 @@
-"""Normalised text: wetext, as in the official package, with rules for what it reads wrongly or cannot read."""
+"""Normalised text: the rules of the language of each text, around what no language reads."""
 
 from __future__ import annotations
 
-import logging
 import re
-from functools import cache
-from typing import Any
+from collections.abc import Callable
 
 from voxcpm_server.text import chinese, english
+from voxcpm_server.text.identification import language_of
 from voxcpm_server.text.markup import without_emoji, without_markup
+from voxcpm_server.text.numerals import numbers_in_words
 
-log = logging.getLogger(__name__)
-LANGUAGES = ("en", "zh")
-_HAN = re.compile(r"[\u3400-\u9fff\uf900-\ufaff]")
-_CHINESE_MARKS = re.compile(r"[\u3001-\u3011\uff01-\uff60]")
-_KANA_OR_HANGUL = re.compile(r"[\u3041-\u30ff\u1100-\u11ff\uac00-\ud7a3]")
-_THOUSANDS = re.compile(r"(?<![\d,.])\d{1,3}(?:,\d{3})+(?![\d,])")
+PHONEMES = re.compile(r"(\{[A-Za-z][A-Za-z0-9ü ]{,99}\})")  # such as {HH AH0 L OW1} and {ni3}, which models may know
 _QUOTES = str.maketrans({"“": '"', "”": '"', "„": '"', "‘": "'", "’": "'"})
 
 
 def normalized(text: str, language: str = "") -> str:
     """The text as a reader says it. Blocks for some milliseconds, and loads the libraries at the first call.
 
-    language: `en`, `zh` or empty for the language of the script. Text in another language only loses marks and emoji.
+    language: a primary tag, or empty for the language of the script; see `identification.language_of`
     """
     plain = " ".join(without_emoji(without_markup(text)).translate(_QUOTES).split())
-    language = language_of(plain, language)
-    if language not in LANGUAGES or not plain:
-        return plain
+    parts = PHONEMES.split(plain)
+    language = language_of("".join(parts[::2]), language)
+    parts[::2] = [_between_spaces(part, lambda text: _in_words(text, language)) for part in parts[::2]]
+    return "".join(parts)
+
+
+def _between_spaces(text: str, read: Callable[[str], str]) -> str:
+    """The text as read, except for the spaces at its ends."""
+    bare = text.strip()
+    before, _, after = text.partition(bare) if bare else (text, "", "")
+    return before + (read(bare) if bare else "") + after
+
+
+def _in_words(text: str, language: str) -> str:
     if language == "zh":
-        plain = _THOUSANDS.sub(lambda m: m[0].replace(",", ""), plain)
-        return chinese.finished(_read("zh", chinese.prepared(plain)))
-    return english.read(plain)
-
-
-def language_of(text: str, language: str = "") -> str:
-    """The language whose rules a text takes: that of its script, or the given one if the script does not tell."""
-    if _KANA_OR_HANGUL.search(text):
-        return language if language not in LANGUAGES else ""
-    if language and language != "en":
-        return language
-    return "zh" if _HAN.search(text) or _CHINESE_MARKS.search(text) else "en"
-
-
-def _read(language: str, text: str) -> str:
-    """The text in the words of wetext, or as it is if wetext has no reading of it."""
-    try:
-        return str(_wetext(language).normalize(text)).replace('\\"', '"').replace("\\\\", "\\")
-    except Exception as error:  # wetext fails by assertions and errors of its own, for example for "#1"
-        log.debug("wetext did not read %d characters: %r", len(text), error)
-        return text
-
-
-@cache
-def _wetext(language: str) -> Any:
-    from wetext import Normalizer
-
-    return Normalizer(lang=language, operator="tn", remove_erhua=language == "zh")
+        return chinese.read(text)
+    if language == "en":
+        return english.read(text)
+    return numbers_in_words(text, language) if language else text

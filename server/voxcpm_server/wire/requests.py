@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 from collections.abc import Callable
 from typing import Any
@@ -17,13 +16,12 @@ from voxcpm_server.text import packages
 from voxcpm_server.wire import inputs
 from voxcpm_server.wire.enums import CONTINUITIES, FIRST_SEGMENTS, MODES, PRIORITIES
 from voxcpm_server.wire.fields import inside, read_enum, read_float, read_format, read_seconds, read_tag
+from voxcpm_server.wire.languages import read_language
 from voxcpm_server.wire.recording_requests import RecordingReader
 from voxcpm_server.wire.text_requests import read_ends, read_lexicon, read_lora, read_max_attempts, read_pause
 
 MAX_REQUEST_ID = 128
 ALONE = ("no_voice", "preset", "voice")  # fields of a conditioning that exclude all others
-MAX_LANGUAGE = 35
-LANGUAGE_TAG = re.compile(rf"(?=.{{0,{MAX_LANGUAGE}}}$)([A-Za-z]{{2,8}}(-[A-Za-z0-9]{{1,8}})*)?")
 
 
 class RequestReader:
@@ -91,19 +89,12 @@ class RequestReader:
             chars = segmentation.max_chars if segmentation.HasField("max_chars") else limit
             if chars < 1:
                 raise InvalidRequest("max_chars is 0; it must be 1 or more", field="max_chars")
-            language = segmentation.language.replace("_", "-")  # as in the names of POSIX's locales
-            if not LANGUAGE_TAG.fullmatch(language):
-                raise InvalidRequest(
-                    f"language is {segmentation.language[:MAX_LANGUAGE]!r}; it must be a BCP 47 tag such as de or "
-                    f"pt-BR, of at most {MAX_LANGUAGE} characters",
-                    field="language",
-                )
             wait = read_seconds(segmentation, "max_wait", or_zero=True)
             return inputs.Segmentation(
                 mode=read_enum(MODES, segmentation.mode, "mode"),
                 max_chars=min(chars, limit),
                 max_wait=inputs.DEFAULT_MAX_WAIT if wait is None else min(wait, MAX_SECONDS),
-                language=language.partition("-")[0].lower(),
+                language=read_language(segmentation.language),
                 first_segment=read_enum(FIRST_SEGMENTS, segmentation.first_segment, "first_segment"),
             )
 

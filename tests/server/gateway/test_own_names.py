@@ -41,6 +41,7 @@ def check(error: dict[str, Any], param: str | None, words: str) -> None:
         ({"sample_rate": 44100, "response_format": "opus"}, "sample_rate", "sample_rate is 44100; for ogg_opus"),
         ({"instructions": "x" * 501}, "instructions", "instructions: the style has 501 characters"),
         ({"language": "x"}, "language", "language is 'x'; it must be a BCP 47 tag"),
+        ({"language": "jp"}, "language", "JP is a country, and the tag of its language is ja"),
         ({"lexicon": WORDS}, "lexicon", "1001 words"),
         ({"lexicon": {"a": "!"}}, "lexicon", "no letter"),
         ({"lora": "nobody"}, "lora", "no LoRA adapter"),
@@ -193,10 +194,10 @@ async def test_errors_of_addresses(gateway, method, path, status):
             "the lexicon has a fault",
         ),
         (
-            FailedPrecondition("wetext is missing, which normalises text; send normalize = false"),
+            FailedPrecondition("inflect is missing, which normalises text; send normalize = false"),
             speech_request.FIELDS,
             "normalize",
-            "wetext is missing, which normalises text; send normalize = false",
+            "inflect is missing, which normalises text; send normalize = false",
         ),
         (
             FailedPrecondition("references need VoxCPM2, and this server's model is old; send it as a prompt"),

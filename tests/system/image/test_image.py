@@ -154,7 +154,7 @@ def test_the_image_has_neither_sources_nor_compilers(buildah, container):
         assert not [name for name in ("src", "build", "wheels") if (root / name).exists()]
         assert not (root / "usr/bin/gcc").exists()
         site = next((root / "opt/voxcpm/lib").glob("python3*/site-packages"))
-        expected = {"voxcpm_server", "voxcpm_grpc_demo", "s3fs", "jwt", "opentelemetry", "uvicorn", "wetext"}
+        expected = {"voxcpm_server", "voxcpm_grpc_demo", "s3fs", "jwt", "opentelemetry", "uvicorn", "inflect"}
         assert expected <= {one.name for one in site.iterdir()}
         data = (root / "data").stat()
         assert (data.st_uid, data.st_gid, data.st_mode & 0o777) == (10001, 0, 0o770)

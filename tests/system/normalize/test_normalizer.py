@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 
 import psutil
 import pytest
@@ -80,11 +81,76 @@ def test_a_server_speaks_numbers_in_words(server: Server):
     assert [(event.input_start, event.input_end) for event in events] == [(0, 15), (15, 41)]
 
 
-async def test_the_process_ends_with_its_server(tmp_path):
+async def test_a_process_that_was_started_early_reads_the_first_text(normalizer: TextNormalizer):
+    normalizer.start()
+    await until(lambda: normalizer.pid)
+    first = normalizer.pid
+    assert await normalizer.normalize("I have 3.") == "I have three."
+    assert normalizer.pid == first
 
-    with serving(tmp_path) as running:
+
+async def test_a_process_that_is_killed_while_it_starts_is_replaced(normalizer: TextNormalizer):
+    normalizer.start()
+    await until(lambda: normalizer.pid)
+    first = normalizer.pid
+    assert first is not None
+    os.kill(first, signal.SIGKILL)
+    assert await normalizer.normalize("I have 3.") == "I have three."
+    assert normalizer.pid != first
+
+
+@pytest.mark.parametrize("is_spawned", [False, True])
+async def test_an_end_during_the_start_leaves_no_process(is_spawned: bool):
+    one = TextNormalizer()
+    one.start()
+    if is_spawned:
+        await until(lambda: one.pid)
+    await one.close()
+    assert not one.pid or ended([psutil.Process(one.pid)] if psutil.pid_exists(one.pid) else [])
+
+
+def normalizers(server: Server) -> list[psutil.Process]:
+    """The processes of a server, and of its fronts, that normalise text."""
+    found = []
+    for child in psutil.Process(server.process.pid).children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            found += [child] if "voxcpm-grpc normalize" in " ".join(child.cmdline()) else []
+    return found
+
+
+def ended(processes: list[psutil.Process]) -> bool:
+    return not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in processes)
+
+
+@pytest.mark.parametrize(("flags", "count"), [((), 1), (("--fronts", "2"), 2)])
+async def test_the_processes_start_and_end_with_their_server(tmp_path, flags: tuple[str, ...], count: int):
+    with serving(tmp_path, *flags) as running:
+        await until(lambda: running.log.count("the process that normalises text is ready") == count)
+        children = psutil.Process(running.process.pid).children(recursive=True)
+        processes = normalizers(running)
+        assert len(processes) == count
         with Client(running.address, timeout=HANG_SECONDS) as client:
             client.say("1", normalize=True, max_steps=4)
-        children = psutil.Process(running.process.pid).children(recursive=True)
+        assert normalizers(running) == processes
         running.kill()
-        await until(lambda: not any(child.is_running() and child.status() != "zombie" for child in children))
+        await until(lambda: ended(children))
+
+
+async def test_a_server_may_leave_the_start_to_the_first_text(tmp_path):
+    with serving(tmp_path, "--text.start-normalizer", "false") as running:
+        with Client(running.address, timeout=HANG_SECONDS) as client:
+            client.say("1", max_steps=4)
+            assert not normalizers(running)
+            client.say("1", normalize=True, max_steps=4)
+        assert len(normalizers(running)) == 1
+
+
+@pytest.mark.parametrize("flags", [(), ("--fronts", "2")])
+async def test_a_server_that_is_stopped_while_the_process_starts_leaves_none(tmp_path, flags: tuple[str, ...]):
+    with serving(tmp_path, *flags) as running:
+        await until(lambda: normalizers(running))
+        children = psutil.Process(running.process.pid).children(recursive=True)
+        running.terminate()
+        await until(lambda: running.process.poll() is not None)
+        await until(lambda: ended(children))
+        assert not running.fault()

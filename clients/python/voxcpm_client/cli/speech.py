@@ -58,7 +58,7 @@ DELIVERY = (
         show_default="0",
         help="Change of the volume in dB, -30 to 20. Peaks are limited.",
     ),
-    click.option("--normalize", is_flag=True, default=None, help="Speak numbers, dates and symbols in words (en, zh)."),
+    click.option("--normalize", is_flag=True, default=None, help="Speak numbers, dates and symbols in words."),
     click.option(
         "--lora",
         metavar="NAME",
@@ -142,7 +142,7 @@ DELIVERY = (
         "--language",
         metavar="TAG",
         show_default="by the script",
-        help="Language of the text, such as de. It decides where sentences end.",
+        help="Language of the text, such as de or German. It decides where sentences end and how numbers are read.",
     ),
     click.option(
         "--max-wait",

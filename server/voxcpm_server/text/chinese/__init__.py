@@ -16,7 +16,7 @@ _THOUSANDS = re.compile(r"(?<![\d,.])\d{1,3}(?:,\d{3})+(?![\d,])")
 _NUMERAL_BEHIND = re.compile(r"(?<=\d)(?=[一二三四五六七八九]|[两兩][个個位])")
 
 
-def prepared(text: str) -> str:
+def read(text: str) -> str:
     """The text in words. The steps go from what has one reading to single numbers; what a step reads has no digits."""
     traditional = is_traditional(text)
     text = without_loose_spaces(with_plain_characters(text))
@@ -26,9 +26,5 @@ def prepared(text: str) -> str:
     text = with_names_of_units(text)
     text = codes_in_words(ordinals_and_powers_in_words(text))
     text = with_pauses(symbols_in_words(numbers_in_words(marks_in_words(text))))
+    text = without_loose_spaces(text.replace("`", ""))
     return in_traditional_script(text) if traditional else text
-
-
-def finished(text: str) -> str:
-    """The text without spaces that reading left between words of Chinese and of other scripts."""
-    return without_loose_spaces(text.replace("`", ""))
