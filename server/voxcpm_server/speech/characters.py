@@ -1,8 +1,12 @@
-"""Properties of characters and scripts."""
+"""Properties of characters and scripts, from Unicode's tables."""
 
 from __future__ import annotations
 
 import unicodedata
+
+import regex
+
+_SPACELESS = regex.compile(r"(?V1)[\p{ea=W}\p{ea=F}\p{ea=H}--\p{Script=Hangul}--\p{Emoji_Presentation}]")
 
 
 def spoken(text: str) -> str:
@@ -18,12 +22,7 @@ def is_speakable(text: str) -> bool:
 
 def is_spaceless(char: str) -> bool:
     """True if the script of a character has no spaces between sentences (Chinese, Japanese)."""
-    return (
-        "\u2e80" <= char <= "\ua4cf"
-        or "\uf900" <= char <= "\ufaff"
-        or "\uff00" <= char <= "\uffef"
-        or char > "\U0001ffff"
-    )
+    return not char.isascii() and _SPACELESS.match(char) is not None
 
 
 def is_joined(text: str, cut: int) -> bool:
