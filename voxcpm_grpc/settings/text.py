@@ -17,3 +17,8 @@ class TextSettings(Frozen):
         description="file with words and the spellings that are spoken instead of them, in JSON or TOML, read at the "
         "start; the lexicon of a request precedes it; default: none",
     )
+    style_in_text: bool = Field(
+        default=False,
+        description="let text that begins with a description in parentheses steer the voice, unless a request says "
+        "otherwise; only for servers whose callers write all of their texts themselves",
+    )

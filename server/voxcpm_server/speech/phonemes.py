@@ -10,10 +10,14 @@ _PHONEMES = regex.compile(r"\{[\p{L}\p{M}\d: ]{1,200}\}")
 _OPEN = regex.compile(r"\{[\p{L}\p{M}\d: ]{0,200}$")
 
 
-def phonemes(text: str) -> Iterator[tuple[int, int]]:
-    """The ranges of a text that are phonemes."""
+def around_phonemes(text: str) -> Iterator[tuple[str, bool]]:
+    """The parts of a text in order, each with True if it is phonemes."""
+    done = 0
     for found in _PHONEMES.finditer(text):
-        yield found.span()
+        yield text[done : found.start()], False
+        yield found[0], True
+        done = found.end()
+    yield text[done:], False
 
 
 def is_in_phonemes(text: str, at: int) -> bool:
@@ -21,4 +25,6 @@ def is_in_phonemes(text: str, at: int) -> bool:
     if "{" not in text[:at]:
         return False
     begun = _OPEN.search(text)
-    return any(start < at < end for start, end in phonemes(text)) or (begun is not None and begun.start() < at)
+    return any(found.start() < at < found.end() for found in _PHONEMES.finditer(text)) or (
+        begun is not None and begun.start() < at
+    )

@@ -30,13 +30,21 @@ class RequestReader:
     """Reads the messages of streams for one model and one set of limits.
 
     Every method raises InvalidRequest with the path of the field at fault, or FailedPrecondition. `find_lora` raises
-    NotFound for the name of a LoRA adapter that the model does not have.
+    NotFound for the name of a LoRA adapter that the model does not have. `style_in_text` is the default of that field.
     """
 
-    def __init__(self, info: ModelInfo, limits: LimitSettings, find_lora: Callable[[str], object]) -> None:
+    def __init__(
+        self,
+        info: ModelInfo,
+        limits: LimitSettings,
+        find_lora: Callable[[str], object],
+        *,
+        style_in_text: bool = False,
+    ) -> None:
         self.info = info
         self.limits = limits
         self.find_lora = find_lora
+        self.style_in_text = style_in_text
         self.recordings = RecordingReader(info, limits)
 
     def generate(self, message: pb.GenerateRequest) -> inputs.GenerateInput:
@@ -119,6 +127,7 @@ class RequestReader:
             return inputs.TurnConfig(
                 sampling=read_ends(turn, self._sampling(turn.sampling), self.info),
                 style=self._style(turn.style),
+                style_in_text=self._style_in_text(turn),
                 effects=self._effects(turn),
                 normalize=turn.normalize,
                 max_attempts=read_max_attempts(turn),
@@ -164,6 +173,11 @@ class RequestReader:
         if kept:
             self.info.require_styles("style")
         return kept
+
+    def _style_in_text(self, turn: pb.TurnConfig) -> bool:
+        if turn.style_in_text:
+            self.info.require_styles("style_in_text")
+        return turn.style_in_text if turn.HasField("style_in_text") else self.style_in_text
 
     def _voice(self, conditioning: pb.Conditioning) -> inputs.VoiceChoice:
         prompt, reference = conditioning.WhichOneof("prompt"), conditioning.WhichOneof("reference")
