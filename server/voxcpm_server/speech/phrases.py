@@ -12,10 +12,11 @@ import regex
 
 from voxcpm_server.speech.heard import LETTER_SECONDS
 from voxcpm_server.speech.phonemes import is_in_phonemes
-from voxcpm_server.speech.spoken_words import is_unspaced, weight
+from voxcpm_server.speech.spoken_words import SYLLABLE, is_unspaced, weight
 from voxcpm_server.speech.word_breaks import word_breaks
 
 LONGEST_SECONDS = 8.0  # of speech without a mark, in one segment
+SHORTEST_LONG = int(LONGEST_SECONDS / LETTER_SECONDS / SYLLABLE)  # code points that may take as long
 PHRASE_SECONDS = 1.0  # of the shortest phrase of Thai or Lao that becomes a segment
 UNMARKED_PHRASE_SECONDS = 4.0  # the same where the marks of the script may still come
 SETTLED = 12  # characters behind a place between words after which more text does not move it
@@ -41,6 +42,8 @@ def ends_phrase(text: str, following: str, *, marked: bool) -> bool:
 
     marked: True if the turn has shown that it marks the ends of sentences
     """
+    if following.isascii() and following.isalnum():
+        return False
     body = text.rstrip()
     if not _continues_script(body[-1:]) or not _begins_phrase(following) or not is_mostly_unspaced(body):
         return False
@@ -51,9 +54,12 @@ def ends_phrase(text: str, following: str, *, marked: bool) -> bool:
 
 def longest_end(text: str, *, marked: bool) -> int | None:
     """The place to cut a text without marks that takes longer than LONGEST_SECONDS; None if it does not."""
-    if not is_unspaced(text[-1]) or not is_mostly_unspaced(text) or seconds(text) < LONGEST_SECONDS:
+    last = text[-1]
+    if last.isascii() or not is_unspaced(last) or len(text) * weight(last) * LETTER_SECONDS < LONGEST_SECONDS:
         return None
     if _may_have_marks(text) and (marked or _MARK.search(text)):
+        return None
+    if not is_mostly_unspaced(text) or seconds(text) < LONGEST_SECONDS:
         return None
     spaces = (at + 1 for at in range(len(text) // 4, len(text) - 1) if text[at].isspace())
     words = (at for at in word_breaks(text) if at <= len(text) - SETTLED)

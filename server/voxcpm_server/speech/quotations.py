@@ -18,6 +18,8 @@ def open_quotations(text: str) -> list[int]:
     one.
     """
     opened: list[int] = []
+    if text.isascii():
+        return opened
     for found in _MARK.finditer(text):
         at, mark = found.start(), found[0]
         if _opens(text, at, mark, text[opened[-1]] if opened else ""):

@@ -11,11 +11,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from voxcpm_server.speech.characters import is_joined, is_spaceless, is_speakable, spoken
+from voxcpm_server.speech.characters import is_joined, is_mark, is_spaceless, is_speakable, spoken
 from voxcpm_server.speech.description import description_end
 from voxcpm_server.speech.language_claim import primary
 from voxcpm_server.speech.phonemes import is_in_phonemes
-from voxcpm_server.speech.phrases import ends_phrase, is_mostly_unspaced, longest_end
+from voxcpm_server.speech.phrases import SHORTEST_LONG, ends_phrase, is_mostly_unspaced, longest_end
 from voxcpm_server.speech.sentence_ends import Boundaries, Ending, clause_ends
 from voxcpm_server.speech.word_breaks import word_breaks
 from voxcpm_server.wire.inputs import FirstSegment, Segmentation, SegmentationMode, TurnConfig
@@ -100,14 +100,14 @@ class Segmenter:
     def _cut(self, stop: int) -> tuple[int, CutReason] | None:
         """The end of a segment and the reason for it if the character before `stop` makes it certain."""
         following, last = self._text[stop - 1], self._text[stop - 2] if stop > 1 else " "
-        if not last.isalnum():
+        if not last.isalnum() and not is_mark(last):
             before = self._text[: stop - 1]
             end = self._boundaries.before(before, following)
             if end is not None and self._may_end(end):
                 return end, CutReason.SENTENCE
             if self._ends_clause(before, following) and self._may_end(len(before)):
                 return len(before), CutReason.CLAUSE
-        if not stop % MEASURED:
+        if stop >= SHORTEST_LONG and not stop % MEASURED:
             place = longest_end(self._text[:stop], marked=self._boundaries.marked)
             if place is not None and self._may_end(place):
                 return place, CutReason.LIMIT
@@ -118,7 +118,11 @@ class Segmenter:
     def _ends_clause(self, before: str, following: str) -> bool:
         if self._in_clauses and self._boundaries.after_clause(before, following):
             return True
-        return before[-1:].isspace() and ends_phrase(before, following, marked=self._boundaries.marked)
+        return (
+            before[-1:].isspace()
+            and not before.isascii()
+            and ends_phrase(before, following, marked=self._boundaries.marked)
+        )
 
     def _may_end(self, end: int) -> bool:
         """True if a segment may end at a place of the waiting text: it is speakable, and cuts no description."""

@@ -8,10 +8,12 @@ number or an ellipsis, and once inside a quotation. The marks are those of Unico
 from __future__ import annotations
 
 import logging
+import string
 import unicodedata
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
+from functools import cache
 
 import regex
 import sentencex
@@ -49,23 +51,30 @@ _EMOJI = (
     r"\p{Block=Arrows}\p{Block=Misc_Symbols}\p{Block=Dingbats}\p{Block=Misc_Arrows}]"
 )
 _MARKS = rf"[[\p{{Pe}}\p{{Pf}}\"'＂＇“«‹*_`]{_EMOJI}]"  # close quotations, brackets and emphasis
-_CLOSERS = rf"(?P<closers>(?:\s*[{_MARKS}--[«‹]]|[«‹])*)\s*$"  # « behind a space opens a quotation
+_CLOSERS = rf"(?P<closers>(?:\s*[{_MARKS}--[«‹]]|[«‹])*)\s*"  # « behind a space opens a quotation
 
 
 def _compile(pattern: str) -> regex.Pattern[str]:
     return regex.compile(pattern, regex.VERSION1)
 
 
-_END = _compile(rf"(?P<run>(?:{_ENDS}|…)+){_CLOSERS}")
+def _compile_end(pattern: str) -> regex.Pattern[str]:
+    """A pattern that `match` compares with the end of a text."""
+    return regex.compile(pattern, regex.VERSION1 | regex.REVERSE)
+
+
+_END = _compile_end(rf"(?P<run>(?:{_ENDS}|…)+){_CLOSERS}")
 # Marks that end sentences only in text of a script: Greek question marks, and stand-ins on keyboards without the mark.
 _SCRIPT_ENDS = tuple(
-    (language, _compile(rf"\p{{Script={name}}}{{2}}"), _compile(rf"(?P<run>(?:{_ENDS}|…|{marks})+){_CLOSERS}"))
+    (language, _compile(rf"\p{{Script={name}}}{{2}}"), _compile_end(rf"(?P<run>(?:{_ENDS}|…|{marks})+){_CLOSERS}"))
     for language, name, marks in (("el", "Greek", "[;\u037e]"), ("hy", "Armenian", ":"), ("am", "Ethiopic", "፡፡|::"))
 )
+_STAND_INS = ";\u037e:፡"
+_AROUND_ENDS = f"{string.whitespace}\"'”’»)]*_`"
 _STOP = _compile(_STOPS)
-_CLAUSE = _compile(rf"(?P<mark>{_PAUSES}|[–—])[{_MARKS}]*\s*$")
+_CLAUSE = _compile_end(rf"(?P<mark>{_PAUSES}|[–—])[{_MARKS}]*\s*")
 _INNER_CLAUSE = _compile(rf"(?:{_PAUSES}|[…–—])(?=\s)|[{_PAUSES}&&[\p{{ea=W}}\p{{ea=F}}\p{{ea=H}}]]|—")
-_COLON = _compile(rf"[:：៖][{_MARKS}]*\s*$")
+_COLON = _compile_end(rf"[:：៖][{_MARKS}]*\s*")
 _QUOTES = _compile(r"[\p{Quotation_Mark}--['‘’‚‛]]")
 _INNER_END = _compile(rf"(?P<run>(?:{_ENDS}|…)+)(?P<closers>[{_MARKS}]*)(?P<space>\s*)(?=(?P<following>\S))")
 _LIST_MARKER = _compile(rf"(?:[-*+•‣◦–—]|\(?\p{{Nd}}{{1,3}}(?:[.)]|{_STOPS})|[A-Za-z][.)]|#{{1,6}})[ \t]+")
@@ -115,8 +124,9 @@ class Boundaries:
 
     def after(self, text: str) -> Boundaries:
         """The rules for the text behind a segment of the same turn."""
-        marked = self.marked or _STOP.search(text) is not None
-        return replace(self, lower_case=self._is_lower_case(text), marked=marked)
+        marked = self.marked or (not text.isascii() and _STOP.search(text) is not None)
+        lower = self._is_lower_case(text)
+        return self if (marked, lower) == (self.marked, self.lower_case) else Boundaries(self.language, lower, marked)
 
     def before(self, text: str, following: str) -> int | None:
         """The length of the sentence in `text` if the character `following` makes its end certain, else None.
@@ -134,7 +144,7 @@ class Boundaries:
 
     def after_clause(self, text: str, following: str) -> bool:
         """True if `text` ends with a clause that is long enough for a segment."""
-        clause = _CLAUSE.search(text[-TAIL:])
+        clause = _CLAUSE.match(text[-TAIL:])
         if clause is None or following.isspace() or words(text) < EAGER_WORDS:
             return False
         return text[-1].isspace() or is_spaceless(clause["mark"])
@@ -143,7 +153,7 @@ class Boundaries:
         """The state of `text` after a pause."""
         end = self._end(text[-TAIL:])
         if end is None:
-            return Ending.DOUBTFUL if _CLAUSE.search(text[-TAIL:]) or may_lack_marks(text) else Ending.OPEN
+            return Ending.DOUBTFUL if _CLAUSE.match(text[-TAIL:]) or may_lack_marks(text) else Ending.OPEN
         if _is_ellipsis(end["run"]):
             return Ending.DOUBTFUL
         if end["run"] == ".":
@@ -162,11 +172,13 @@ class Boundaries:
 
     def _end(self, text: str) -> regex.Match[str] | None:
         """The marks behind a sentence at the end of a short text."""
-        if not text.isascii():
+        if text.rstrip()[-1:].isalnum():  # as nearly always, and faster than the search
+            return None
+        if not text.isascii() and text.rstrip(_AROUND_ENDS)[-1:] in _STAND_INS:
             for language, letters, end in _SCRIPT_ENDS:
                 if self.language in ("", language) and letters.search(text):
-                    return end.search(text)
-        return _END.search(text)
+                    return end.match(text)
+        return _END.match(text)
 
     def _before_word(self, text: str, following: str) -> int | None:
         body = text.rstrip()
@@ -192,7 +204,7 @@ class Boundaries:
         run = end["run"]
         if _is_ellipsis(run) or body.endswith(_KHMER_ETC):
             return newline
-        if _ITEM_NUMBER.fullmatch(body, body.rfind("\n") + 1):
+        if _is_item_number(body):
             return False
         return run != "." or not self._vetoes_stop(body, end, following, newline=newline)
 
@@ -256,9 +268,9 @@ class Boundaries:
             return False
         if text.endswith(_KHMER_ETC) or (f"{text[-1]}{following}" == _KHMER_ETC[:2]):
             return False
-        if _ITEM_NUMBER.fullmatch(text, text.rfind("\n") + 1):
+        if _is_item_number(text):
             return False
-        if _RUN.match(following) or _closes(text, following) or _is_emoji(following):
+        if not following.isalnum() and (_RUN.match(following) or _closes(text, following) or _is_emoji(following)):
             return False
         if self._continues(text, following) or _is_attributed(end, following):
             return False
@@ -280,13 +292,12 @@ class Boundaries:
         """
         letter = following if following.isalnum() and not following.islower() else "A"
         sentence = text[: len(text) - len(end[0]) + len(end["run"])][-LOOK_BACK:].translate(_PLAIN)
-        ends = {
-            language: _sentences(language, f"{sentence} {letter}")[-1] == letter
-            for language in {*languages, "en"} - {"und"}
-        }
-        return all(
-            ends[language] or (language != "en" and not ends["en"]) for language in languages if language != "und"
-        )
+
+        @cache
+        def ends(language: str) -> bool:
+            return _sentences(language, f"{sentence} {letter}")[-1] == letter
+
+        return all(ends(one) or (one != "en" and not ends("en")) for one in languages if one != "und")
 
 
 def clause_ends(text: str, start: int, stop: int) -> Iterator[int]:
@@ -306,6 +317,11 @@ def _is_ellipsis(run: str) -> bool:
     return run[-1] == "…" or run[-2:] in ("..", "。。", "．．")
 
 
+def _is_item_number(text: str) -> bool:
+    """True if the last line of a text is no more than a number and a full stop of a script that needs no space."""
+    return text[-2:-1].isdigit() and _ITEM_NUMBER.fullmatch(text, text.rfind("\n") + 1) is not None
+
+
 def _is_emoji(char: str) -> bool:
     return _EMOJI_CHAR.match(char) is not None
 
@@ -319,14 +335,14 @@ def _last_word(text: str, end: regex.Match[str]) -> str:
 
 def _ends_line(body: str) -> bool:
     """True if the last line of `body` ends with a colon or is a heading."""
-    return _COLON.search(body[-TAIL:]) is not None or _HEADING.fullmatch(body[body.rfind("\n") + 1 :]) is not None
+    return _COLON.match(body[-TAIL:]) is not None or _HEADING.fullmatch(body[body.rfind("\n") + 1 :]) is not None
 
 
 def _is_short_line(body: str) -> bool:
     """True if the last line of `body` is too short for a line of wrapped text, and ends in a word."""
     line = body[body.rfind("\n") + 1 :]
     columns = sum(2 if is_spaceless(char) else 1 for char in line)
-    return columns < LINE_COLUMNS and _CLAUSE.search(line) is None
+    return columns < LINE_COLUMNS and _CLAUSE.match(line) is None
 
 
 def _closes(text: str, char: str) -> bool:
@@ -343,7 +359,7 @@ def _closes(text: str, char: str) -> bool:
 
 def _is_attributed(end: regex.Match[str], following: str) -> bool:
     """True if a quotation has ended and its speaker may follow. Scripts without capitals do not show which."""
-    if _QUOTES.search(end["closers"]) is None:
+    if not end["closers"] or _QUOTES.search(end["closers"]) is None:
         return False
     return following.isspace() or (following.isalpha() and not following.isupper() and not following.istitle())
 
