@@ -32,6 +32,9 @@ def wait(text: str, *, style_in_text: bool = False, **options) -> float | None:
         ("“One is. Two is. Three is. Four.", ["“One is. Two is.", "Three is.", "Four."]),
         ("” It rains. We go. Now.", ["” It rains.", "We go.", "Now."]),
         ("他说：“走吧。然后走了。我也走。好。", ["他说：“走吧。然后走了。", "我也走。", "好。"]),
+        ("Han gik. »Jeg ser. Du?« Hun kom. Ja.", ["Han gik.", "»Jeg ser. Du?«", "Hun kom.", "Ja."]),
+        ("Hon log. ”Hej.” Han gick. Bra.", ["Hon log.", "”Hej.”", "Han gick.", "Bra."]),
+        ("Il dit : « Oui. Non. » Il part. Bien.", ["Il dit : « Oui. Non. »", "Il part.", "Bien."]),
         ("《红楼梦很长。我读了。你呢？", ["《红楼梦很长。我读了。", "你呢？"]),
     ],
 )
@@ -44,6 +47,22 @@ def test_a_quotation_delays_one_sentence_at_most(text, expected):
 )
 def test_no_quotation_makes_the_pause_longer(text):
     assert wait(text) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "— Спал, — соврал он. — Часа три. — Да? — спросил он.",
+            ["— Спал, — соврал он.", "— Часа три.", "— Да? — спросил он."],
+        ),
+        ("It rains. — Then we stay. So be it.", ["It rains.", "— Then we stay.", "So be it."]),
+        ("Paris — London. Go", ["Paris — London.", "Go"]),
+        ("Stop! — he cried. Go", ["Stop! — he cried.", "Go"]),
+    ],
+)
+def test_a_dash_begins_a_sentence_before_a_capital(text, expected):
+    assert segments_of(text) == expected
 
 
 ANSWERS = (
@@ -74,6 +93,8 @@ def test_an_answer_of_one_word_is_a_sentence(answer):
         ("en", "I am 25. You are not.", 2),
         ("de", "Wir kommen am 25. Mai.", 1),
         ("en", "1. Mix it.", 1),
+        ("", "Sprecher K.-H. Lorenz kam.", 1),
+        ("", "Top it up (see p. 14). Repeat it.", 2),
         ("ru", "He met Dr. Who.", 1),
         ("en", "В 1990 г. Москва росла.", 1),
     ],

@@ -18,10 +18,11 @@ from voxcpm_server.speech.word_breaks import word_breaks
 LONGEST_SECONDS = 8.0  # of speech without a mark, in one segment
 SHORTEST_LONG = int(LONGEST_SECONDS / LETTER_SECONDS / SYLLABLE)  # code points that may take as long
 PHRASE_SECONDS = 1.0  # of the shortest phrase of Thai or Lao that becomes a segment
-UNMARKED_PHRASE_SECONDS = 4.0  # the same where the marks of the script may still come
+UNMARKED_PHRASE_SECONDS = 2.5  # the same where the marks of the script may still come
 SETTLED = 12  # characters behind a place between words after which more text does not move it
 _MARKED_SCRIPTS = regex.compile(r"(?V1)[\p{L}--[\p{Script=Thai}\p{Script=Lao}\p{Script=Latin}]]")
 _LETTERS = regex.compile(r"(?s)(?P<first>\p{L})(?:.*(?P<last>\p{L}))?")
+_IN_BRACKETS = regex.compile(r"[(（][^)）]*$")
 _MARK = regex.compile(r"(?V1)[\p{Terminal_Punctuation}--[.:]]")
 
 
@@ -46,6 +47,8 @@ def ends_phrase(text: str, following: str, *, marked: bool) -> bool:
         return False
     body = text.rstrip()
     if not _continues_script(body[-1:]) or not _begins_phrase(following) or not is_mostly_unspaced(body):
+        return False
+    if _IN_BRACKETS.search(body):
         return False
     if not _may_have_marks(body):
         return seconds(body) >= PHRASE_SECONDS
@@ -79,7 +82,8 @@ def _may_have_marks(text: str) -> bool:
 
 
 def _continues_script(char: str) -> bool:
-    return is_unspaced(char) or unicodedata.category(char or " ") in ("Pe", "Pf")
+    kind = unicodedata.category(char or " ")
+    return kind in ("Pe", "Pf") or (is_unspaced(char) and kind != "Lm")  # a sign of repetition is inside a phrase
 
 
 def _begins_phrase(char: str) -> bool:

@@ -89,7 +89,8 @@ _EMOJI_CHAR = _compile(_EMOJI)
 _BLANK_LINE = _compile(r"\n[^\S\n]*\n$|\u2029$")
 _WORD = _compile(r"\S+")
 _LAST_WORD = _compile(r"\S+$")
-_INNER_STOP = _compile(r"\w\.\w")
+_INNER_STOP = _compile(r"\w\.-?\w")  # also J.-P.
+_DASH = _compile_end(r"(?<=\s)\p{Pd}\s+")
 # The library panics on white space of more than one byte behind initials.
 _PLAIN = {c: "\n" if chr(c) in "\x85\u2028\u2029" else " " for c in range(128, 0x3001) if chr(c).isspace()}
 _LANGUAGES = {
@@ -188,13 +189,16 @@ class Boundaries:
         newline = line >= len(body)
         if newline and _ends_line(body):
             return len(text)
+        if not newline and following.isupper() and (dash := _DASH.match(text)):  # in lower case it would go on
+            return self._before_word(text[: dash.start()], following)
         if self._continues(text, following, dash=not newline):
             return None
         end = self._end(body[-TAIL:])
         if end is None:
-            begins_item = unicodedata.category(following) == "Pd"  # perhaps
-            return len(text) if newline and _is_short_line(body) and not begins_item else None
-        if not newline and _is_attributed(end, following):
+            if not newline or following.isdigit() or unicodedata.category(following) == "Pd":  # a number, a list item
+                return None
+            return len(text) if _is_short_line(body) else None
+        if not newline and _may_lead_on(end["run"][-1]) and _is_attributed(end, following):
             return None
         if not self._ends(body, end, following, newline=newline) or self._is_held(body):
             return None
@@ -215,6 +219,8 @@ class Boundaries:
         kind = unicodedata.category(following)
         if kind == "Pd":
             return dash
+        if kind == "Pf" and text[-1:].isspace():  # French « x », but ”x” and »x« in other languages
+            return bool(open_quotations(text))
         return kind == "Pe" or following in "/|\\…%" or _CONTINUES.match(following) is not None
 
     def _is_held(self, text: str) -> bool:
@@ -236,6 +242,8 @@ class Boundaries:
 
     def _vetoes_stop(self, text: str, end: regex.Match[str], following: str, *, newline: bool = False) -> bool:
         """True if the full stop at the end of `text` may belong to its word."""
+        if unicodedata.category(text[: len(text) - len(end[0])][-1:] or " ") == "Pe":  # as in "(see p. 4)."
+            return False
         word = _last_word(text, end)
         bare = word.casefold()
         languages = self._languages(word, text)
@@ -355,6 +363,11 @@ def _closes(text: str, char: str) -> bool:
     if char in "“«‹":  # they close „x“ and »x«, and open others
         return len(open_quotations(text + char)) < len(open_quotations(text))
     return _CLOSING.match(char) is not None
+
+
+def _may_lead_on(mark: str) -> bool:
+    """True for marks behind which a sentence may go on: "Why?" he asked. A full stop becomes a comma there."""
+    return any(word in unicodedata.name(mark, "") for word in ("QUESTION", "EXCLAMATION", "ELLIPSIS"))
 
 
 def _is_attributed(end: regex.Match[str], following: str) -> bool:
