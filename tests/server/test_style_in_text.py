@@ -56,6 +56,9 @@ async def prepared(text: str, lexicon: dict[str, str] | None = None, **options) 
         ("(angry Hello.", "angry Hello."),
         ("Hello (angry) you.", "Hello (angry) you."),
         ("1 (angry)", "1 (angry)"),
+        ("(a (b) c) d", "a (b) c d"),
+        (") (a) b", "a b"),
+        ("(" * 20_000 + "a", "a"),
     ],
 )
 async def test_text_steers_no_voice_unless_it_may(text, spoken):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from itertools import takewhile
 
 MAX_DESCRIPTION = 200  # characters that a text without the closing parenthesis is held together
 
@@ -21,23 +22,24 @@ def description_end(text: str) -> int | None:
 
 
 def without_parentheses(text: str) -> str:
-    """The text without the parentheses of descriptions at its start, so that it is read and does not steer."""
-    while (at := next((at for at, char in enumerate(text) if char.isalnum() or _plain(char) == "("), None)) is not None:
-        if _plain(text[at]) != "(":
-            break
-        closing = _closing(text, at)
-        text = f"{text[:at]} {text[at + 1 : closing]} {text[closing + 1 :]}"
-    return " ".join(text.split())
-
-
-def _closing(text: str, opening: int) -> int:
-    """The place of the parenthesis that closes another one; the end of the text if there is none."""
-    depth = 0
-    for at in range(opening, len(text)):
-        depth += {"(": 1, ")": -1}.get(_plain(text[at]), 0)
-        if not depth:
-            return at
-    return len(text)
+    """The text without the parentheses of a description at its start, so that it is read and does not steer."""
+    if "(" not in map(_plain, takewhile(lambda char: not char.isalnum(), text)):
+        return text
+    kept: list[str] = []
+    left_out: list[bool] = []  # of each parenthesis that is open
+    read = False
+    for char in text:
+        read = read or char.isalnum()
+        plain = _plain(char)
+        if plain == "(":
+            left_out.append(not read)
+        if plain in "()" and (left_out[-1] if left_out else plain == ")" and not read):
+            kept.append(" ")
+        else:
+            kept.append(char)
+        if plain == ")" and left_out:
+            left_out.pop()
+    return " ".join("".join(kept).split())
 
 
 def _plain(char: str) -> str:

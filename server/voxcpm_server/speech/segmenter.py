@@ -126,10 +126,10 @@ class Segmenter:
 
     def _may_end(self, end: int) -> bool:
         """True if a segment may end at a place of the waiting text: it is speakable, and cuts no description."""
-        described = self._described(end)
-        if described is None or is_in_phonemes(self._text, end) or not is_speakable(self._text[:end]):
+        if not is_speakable(self._text[:end]) or is_in_phonemes(self._text, end):
             return False
-        return not self._steers_only(described, end)
+        described = self._described(end)
+        return described is not None and not self._steers_only(described, end)
 
     def _described(self, end: int) -> int | None:
         """The length of the description that the turn begins with; None if it has not ended before a place."""

@@ -86,7 +86,7 @@ _CONTINUES = _compile(rf"[[{_PAUSES}{_ENDS}\p{{Pf}}]{_EMOJI}]")
 _CLOSING = _compile(_MARKS)
 _RUN = _compile(rf"{_ENDS}|…")
 _EMOJI_CHAR = _compile(_EMOJI)
-_BLANK_LINE = _compile(r"\n[^\S\n]*\n$|\u2029$")
+_BLANK_LINE = _compile_end(r"\n[^\S\n]*\n|\u2029")
 _WORD = _compile(r"\S+")
 _LAST_WORD = _compile(r"\S+$")
 _INNER_STOP = _compile(r"\w\.-?\w")  # also J.-P.
@@ -136,7 +136,7 @@ class Boundaries:
         first word of a list item, it is the lines before that item.
         """
         if following.isspace():
-            if _BLANK_LINE.search(text[-TAIL:] + following):
+            if following in "\n\u2029" and _BLANK_LINE.match(text[-TAIL:] + following):
                 return len(text)
             return len(text) if self._ends_spaceless(text, following) else None
         if not text or not text[-1].isspace():
@@ -264,8 +264,8 @@ class Boundaries:
 
     def _ends_spaceless(self, text: str, following: str) -> bool:
         """True if `text` ends with a full stop of a script that needs no space behind it."""
-        end = self._end(text[-TAIL:])
-        if end is None or text[-1:].isspace():
+        end = None if text[-1:].isspace() else self._end(text[-TAIL:])
+        if end is None:
             return False
         run, closers = end["run"], end["closers"]
         if not _STOP.match(run[-1]):
