@@ -140,10 +140,10 @@ DESCRIPTIONS = ("(A calm old man. He speaks slowly.)", "（一位老人。他说
 
 @pytest.mark.parametrize("description", DESCRIPTIONS)
 def test_a_description_at_the_start_stays_whole(description):
-    assert segments_of(f"{description}Hello there. We go.", style_in_text=True) == [
-        f"{description}Hello there.",
-        "We go.",
-    ]
+    segmenter = Segmenter(Segmentation(), TurnConfig(style_in_text=True, style="calm"))
+    first, second = (*segmenter.feed(f"{description}Hello there. We go."), *segmenter.flush())
+    assert (first.text, first.start, second.text) == ("Hello there.", 0, "We go.")
+    assert (first.turn_config.style, second.turn_config.style) == (description[1:-1], "calm")
     assert segments_of(f"{description} Hello there. We go.")[-1] == "We go."
     assert segments_of(f"{description} Hello there. We go.")[0].startswith(description)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import grpc
+import numpy as np
 import pytest
 
 from voxcpm_grpc.v1 import tts_pb2 as pb
@@ -13,6 +14,7 @@ from voxcpm_server.speech.text_preparation import TextPreparation
 from voxcpm_server.wire.inputs import TurnConfig
 from voxcpm_server.wire.outputs import CutReason, Segment
 
+STARTED = pb.SEGMENT_EVENT_KIND_STARTED
 ALONE = pb.Segmentation(continuity=pb.CONTINUITY_MODE_INDEPENDENT)
 
 
@@ -73,9 +75,7 @@ async def test_the_model_gets_no_parentheses_at_the_start_of_a_segment(serve_fro
         texts = [request.text.strip() for request in served.pool.requests]
         assert texts[0] == "angry Hello."
         assert not any(text.startswith("(") for text in texts)
-        events = [
-            event for chunk in chunks for event in chunk.segment_events if event.kind == pb.SEGMENT_EVENT_KIND_STARTED
-        ]
+        events = [event for chunk in chunks for event in chunk.segment_events if event.kind == STARTED]
         assert [event.text for event in events] == texts
         assert (events[0].input_start, events[0].input_end) == (0, 14)
 
@@ -83,12 +83,32 @@ async def test_the_model_gets_no_parentheses_at_the_start_of_a_segment(serve_fro
 async def test_a_turn_may_begin_with_a_style_in_its_text(serve_front):
     async with serve_front() as served:
         turn = pb.TurnConfig(style_in_text=True)
-        config = pb.GenerateConfig(turn=turn, segmentation=ALONE)
-        await served.generate(config, "(An old man. ", "He is calm.)Hello there. We go.")
-        assert [request.text for request in served.pool.requests] == [
+        end = pb.Flush(end_turn=True)
+        texts = "(An old man. ", "He is calm.)Hello there. We go.", end, "（生气）你好。", end
+        chunks = await served.generate(pb.GenerateConfig(turn=turn), *texts)
+        requests = served.pool.requests
+        assert [request.text for request in requests] == [
             "(An old man. He is calm.)Hello there.",
             " We go.",
+            "(生气)你好。",
         ]
+        assert [request.conditioning.prompt is None for request in requests] == [True, False, True]
+        events = [event for chunk in chunks for event in chunk.segment_events if event.kind == STARTED]
+        assert [(event.text, event.input_start) for event in events] == [
+            ("Hello there.", 0),
+            ("We go.", 38),
+            ("你好。", 0),
+        ]
+
+
+async def test_a_style_in_the_text_is_left_out_where_the_voice_takes_none(serve_front):
+    async with serve_front() as served:
+        latents = pb.Latents(data=np.zeros((2, 4, 8), "<f4").tobytes(), feat_dim=8)
+        prompt = pb.InlinePrompt(latents=latents, transcript="Hi.")
+        turn = pb.TurnConfig(style_in_text=True)
+        config = pb.GenerateConfig(turn=turn, conditioning=pb.Conditioning(inline_prompt=prompt))
+        await served.generate(config, "(angry)Hello.")
+        assert served.pool.requests[-1].text == "Hello."
 
 
 @pytest.mark.parametrize("default", [False, True])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from voxcpm_server.speech.characters import is_joined, is_mark, is_spaceless, is_speakable, spoken
 from voxcpm_server.speech.description import description_end
@@ -20,6 +21,7 @@ from voxcpm_server.speech.sentence_ends import Boundaries, Ending, clause_ends
 from voxcpm_server.speech.word_breaks import word_breaks
 from voxcpm_server.wire.inputs import FirstSegment, Segmentation, SegmentationMode, TurnConfig
 from voxcpm_server.wire.outputs import CutReason, Segment
+from voxcpm_server.wire.text_requests import bare_style
 
 DOUBTFUL_WAITS = 5  # a pause lasts that many times max_wait if the end of the sentence is in doubt
 DEFAULT_TURN = TurnConfig()
@@ -181,12 +183,16 @@ class Segmenter:
     def _take(self, cut: int, reason: CutReason) -> Iterator[Segment]:
         """Remove the text up to `cut` and yield it as a segment if it can be spoken."""
         raw, start = self._text[:cut], self._start
+        described = self._described(cut) if self.turn_config.style_in_text else 0
         self._text, self._start = self._text[cut:], start + cut
         spaced = self._spaced or raw[:1].isspace()
         if not is_speakable(raw):
             self._spaced = spaced or _SPACE.search(raw) is not None
             return
-        text = spoken(raw)
+        text, turn_config = spoken(raw), self.turn_config
+        if described and is_speakable(raw[described:]):
+            text = spoken(raw[described:])
+            turn_config = replace(turn_config, style=bare_style(raw[:described]))
         if self._separated and self.last:  # the end of a turn separates words as a space does
             spaced = not (is_spaceless(self.last) and is_spaceless(text[0]))
         self._spaced = raw[-1:].isspace()
@@ -205,7 +211,7 @@ class Segmenter:
             end=end,
             cut=reason,
             source=raw,
-            turn_config=self.turn_config,
+            turn_config=turn_config,
         )
 
 

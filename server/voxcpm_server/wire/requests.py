@@ -18,7 +18,14 @@ from voxcpm_server.wire import inputs
 from voxcpm_server.wire.enums import CONTINUITIES, FIRST_SEGMENTS, MODES, PRIORITIES
 from voxcpm_server.wire.fields import inside, read_enum, read_float, read_format, read_seconds, read_tag
 from voxcpm_server.wire.recording_requests import RecordingReader
-from voxcpm_server.wire.text_requests import read_ends, read_lexicon, read_lora, read_max_attempts, read_pause
+from voxcpm_server.wire.text_requests import (
+    bare_style,
+    read_ends,
+    read_lexicon,
+    read_lora,
+    read_max_attempts,
+    read_pause,
+)
 
 MAX_REQUEST_ID = 128
 ALONE = ("no_voice", "preset", "voice")  # fields of a conditioning that exclude all others
@@ -168,8 +175,7 @@ class RequestReader:
             raise InvalidRequest(
                 f"the style has {len(style)} characters and the limit is {limit}; shorten it", field="style"
             )
-        bare = " ".join(style.translate(str.maketrans("", "", "()（）")).split())
-        kept = "".join(c for c in bare if c.isprintable())
+        kept = bare_style(style)
         if kept:
             self.info.require_styles("style")
         return kept
@@ -177,7 +183,9 @@ class RequestReader:
     def _style_in_text(self, turn: pb.TurnConfig) -> bool:
         if turn.style_in_text:
             self.info.require_styles("style_in_text")
-        return turn.style_in_text if turn.HasField("style_in_text") else self.style_in_text
+        if turn.HasField("style_in_text"):
+            return turn.style_in_text
+        return self.style_in_text and self.info.takes_styles
 
     def _voice(self, conditioning: pb.Conditioning) -> inputs.VoiceChoice:
         prompt, reference = conditioning.WhichOneof("prompt"), conditioning.WhichOneof("reference")
