@@ -28,13 +28,13 @@ def without_parentheses(text: str) -> str:
     kept: list[str] = []
     left_out: list[bool] = []  # of each parenthesis that is open
     read = False
-    for char in text:
+    for at, char in enumerate(text):
         read = read or char.isalnum()
         plain = _plain(char)
         if plain == "(":
             left_out.append(not read)
         if plain in "()" and (left_out[-1] if left_out else plain == ")" and not read):
-            kept.append(" ")
+            kept.append(" " if plain == ")" and text[at + 1 : at + 2].isalnum() else "")
         else:
             kept.append(char)
         if plain == ")" and left_out:
