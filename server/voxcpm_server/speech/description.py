@@ -34,7 +34,8 @@ def without_parentheses(text: str) -> str:
         if plain == "(":
             left_out.append(not read)
         if plain in "()" and (left_out[-1] if left_out else plain == ")" and not read):
-            kept.append(" " if plain == ")" and text[at + 1 : at + 2].isalnum() else "")
+            following = text[at + 1 : at + 2]
+            kept.append(" " if plain == ")" and (following.isalnum() or _plain(following) == "(") else "")
         else:
             kept.append(char)
         if plain == ")" and left_out:
