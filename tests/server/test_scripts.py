@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
+
 import pytest
 
 from voxcpm_server.speech.segmenter import DOUBTFUL_WAITS, Segmenter
@@ -91,6 +94,15 @@ def test_words_are_whole_with_the_breaker_of_icu():
     assert {2, 5, 8, 12} <= set(words)
     assert word_breaks("我们今天一起去") == [2, 4]
     assert word_breaks("ខ្ញុំត្រូវឈប់") == [5, 10]
+
+
+def test_without_the_breaker_syllables_count_as_words(monkeypatch):
+    for name in ("icu4py", "icu4py.breakers"):
+        monkeypatch.setitem(sys.modules, name, None)  # not installed
+    monkeypatch.delitem(sys.modules, "voxcpm_server.speech.word_breaks")
+    found = importlib.import_module("voxcpm_server.speech.word_breaks").word_breaks
+    assert found("เดินไป") == [3, 4]  # no vowel is parted from its consonant
+    assert found("我们去") == [1, 2]
 
 
 def test_phonemes_are_never_cut():
