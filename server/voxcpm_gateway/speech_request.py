@@ -85,6 +85,12 @@ FIELDS = (
         sets=("config.conditioning.inline_prompt.transcript", "transcript"),
     ),
     Field("language", "string", "Language of the text: a BCP 47 tag, or a name such as German."),
+    Field(
+        "style_in_text",
+        "boolean",
+        "Let input begin with a style in parentheses, as in instructions. Default: that of the server, false unless it "
+        "is configured.",
+    ),
     Field("normalize", "boolean", "Speak numbers, dates, units and symbols in words."),
     Field(
         "lora",
@@ -105,7 +111,7 @@ FIELDS = (
     Field("backend", "string", "Ignored. LibreChat sends it."),
 )
 EXTRA_OPTIONS = {"inference_timesteps": "timesteps"}  # those with another name in the client
-PLAIN = ("language", "lexicon", "lora", "normalize", "seed", "sample_rate")  # passed on as they are
+PLAIN = ("language", "lexicon", "lora", "normalize", "seed", "sample_rate", "style_in_text")  # passed on as they are
 DATA_URL = "data:"
 IDEOGRAPHS = 0x2E80  # first code point of scripts without spaces between sentences
 

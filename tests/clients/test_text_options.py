@@ -14,6 +14,7 @@ from voxcpm_client import AsyncClient
 async def test_options_of_text_and_recordings_become_fields(server, tmp_path):
     options: dict[str, Any] = {
         "normalize": True,
+        "style_in_text": False,
         "lora": "anna",
         "retry_badcase": True,
         "retry_badcase_max_times": 4,
@@ -30,6 +31,7 @@ async def test_options_of_text_and_recordings_become_fields(server, tmp_path):
         turn, audio = config.turn, config.conditioning.inline_reference.audio
         assert (turn.normalize, turn.retry_badcase, turn.retry_badcase_max_times) == (True, True, 4)
         assert turn.lora == "anna"
+        assert (turn.HasField("style_in_text"), turn.style_in_text) == (True, False)
         assert (turn.retry_badcase_ratio_threshold, turn.max_silence.ToMilliseconds()) == (2.5, 1500)
         assert [(entry.word, entry.spelling) for entry in config.lexicon] == [("GIF", "jif")]
         assert (audio.denoise, audio.trim_silence_vad) == (True, True)
@@ -37,6 +39,9 @@ async def test_options_of_text_and_recordings_become_fields(server, tmp_path):
         assert server.streams[-1].config.turn.HasField("lora")
         await client.say("Hello.")
         assert not server.streams[-1].config.turn.HasField("lora")
+        assert not server.streams[-1].config.turn.HasField("style_in_text")
+        await client.say("Hello.", style_in_text=True)
+        assert server.streams[-1].config.turn.style_in_text
         await client.add_reference(options["reference"], denoise=True)
         config = server.calls[-1].received[0].config
         assert (config.denoise, config.trim_silence_vad) == (True, False)

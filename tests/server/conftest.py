@@ -307,7 +307,9 @@ def serve_front(tmp_path: Path, decode_pool: DecodePool) -> ServeFront:
             catalog = VoiceCatalog(store, each.info.fingerprint, names)
             builder = VoiceBuilder(each, decode_pool, catalog, threads, settings.limits)
             catalog.set_presets(await build(presets, builder), default(presets, default_voice))
-            reader = RequestReader(each.info, settings.limits, each.find_lora)
+            reader = RequestReader(
+                each.info, settings.limits, each.find_lora, style_in_text=settings.text.style_in_text
+            )
             models.append(Model(each, builder, catalog, reader, UploadReader(reader)))
         rpc = RpcServer(settings, metrics=metrics, tracing=tracing)
         gate = AdmissionGate(settings.limits)

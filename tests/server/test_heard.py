@@ -23,6 +23,7 @@ WORDS = [
     *("remarkable", "understanding"),
 ]
 GREETING = "Good morning, this is the desk of the library and we are glad to help. "
+BRACKETS = str.maketrans("", "", "()")
 
 
 @dataclass(frozen=True)
@@ -114,8 +115,8 @@ def _words(text: str) -> list[str]:
 
 
 def _starts(words: list[str], text: str) -> bool:
-    wanted = text.split()
-    return words[: len(wanted)] == wanted
+    wanted = text.translate(BRACKETS).split()  # those at the start of a segment are not spoken
+    return [word.translate(BRACKETS) for word in words[: len(wanted)]] == wanted
 
 
 def check(conversation: Conversation, heard: list[Sound]) -> int:

@@ -343,7 +343,7 @@ FOREIGN: Mapping[str, tuple[str, ...]] = {  # the only rows that may import thes
 }
 # Not part of every installation, so imported in the function that needs them.
 LAZY = {
-    *("av", "cryptography", "huggingface_hub", "inflect", "jwt", "opentelemetry", "prometheus_client", "ray", "regex"),
+    *("av", "cryptography", "huggingface_hub", "icu4py", "inflect", "jwt", "opentelemetry", "prometheus_client", "ray"),
     "sounddevice",
 }
 LAZY_IN_CLIENT = ("voxcpm_gateway", "voxcpm_server", "settings.sources", "checkpoint", "hub")

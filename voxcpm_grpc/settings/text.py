@@ -23,3 +23,8 @@ class TextSettings(Frozen):
         "that the first normalised text is as fast as the others; false: the first such text starts it, and waits some "
         "seconds. The process takes 0.18 GB of memory",
     )
+    style_in_text: bool = Field(
+        default=False,
+        description="let text that begins with a description in parentheses steer the voice, unless a request says "
+        "otherwise; only for servers whose callers write all of their texts themselves",
+    )

@@ -207,7 +207,7 @@ class LexiconEntry(_message.Message):
     def __init__(self, word: _Optional[str] = ..., spelling: _Optional[str] = ...) -> None: ...
 
 class TurnConfig(_message.Message):
-    __slots__ = ("sampling", "style", "speed", "volume_gain_db", "normalize", "retry_badcase", "retry_badcase_max_times", "retry_badcase_ratio_threshold", "max_silence", "lora")
+    __slots__ = ("sampling", "style", "speed", "volume_gain_db", "normalize", "retry_badcase", "retry_badcase_max_times", "retry_badcase_ratio_threshold", "max_silence", "lora", "style_in_text")
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
     STYLE_FIELD_NUMBER: _ClassVar[int]
     SPEED_FIELD_NUMBER: _ClassVar[int]
@@ -218,6 +218,7 @@ class TurnConfig(_message.Message):
     RETRY_BADCASE_RATIO_THRESHOLD_FIELD_NUMBER: _ClassVar[int]
     MAX_SILENCE_FIELD_NUMBER: _ClassVar[int]
     LORA_FIELD_NUMBER: _ClassVar[int]
+    STYLE_IN_TEXT_FIELD_NUMBER: _ClassVar[int]
     sampling: Sampling
     style: str
     speed: float
@@ -228,7 +229,8 @@ class TurnConfig(_message.Message):
     retry_badcase_ratio_threshold: float
     max_silence: _duration_pb2.Duration
     lora: str
-    def __init__(self, sampling: _Optional[_Union[Sampling, _Mapping]] = ..., style: _Optional[str] = ..., speed: _Optional[float] = ..., volume_gain_db: _Optional[float] = ..., normalize: bool = ..., retry_badcase: bool = ..., retry_badcase_max_times: _Optional[int] = ..., retry_badcase_ratio_threshold: _Optional[float] = ..., max_silence: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., lora: _Optional[str] = ...) -> None: ...
+    style_in_text: bool
+    def __init__(self, sampling: _Optional[_Union[Sampling, _Mapping]] = ..., style: _Optional[str] = ..., speed: _Optional[float] = ..., volume_gain_db: _Optional[float] = ..., normalize: bool = ..., retry_badcase: bool = ..., retry_badcase_max_times: _Optional[int] = ..., retry_badcase_ratio_threshold: _Optional[float] = ..., max_silence: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., lora: _Optional[str] = ..., style_in_text: bool = ...) -> None: ...
 
 class Sampling(_message.Message):
     __slots__ = ("cfg_value", "temperature", "seed", "inference_timesteps", "min_steps", "max_steps")

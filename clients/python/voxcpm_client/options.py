@@ -75,6 +75,11 @@ class TurnOptions(TypedDict, total=False):
     server sets another limit. Cannot be combined with a prompt, alone or in a hifi voice. Models before VoxCPM2 take
     none (`ModelInfo.styles`). Default: none."""
 
+    style_in_text: bool
+    """True lets the text begin with a style in parentheses: "(a calm old man)Good evening.", at most 200 characters.
+    False reads the words in the parentheses; leave it so for text that others write. Default: that of the server,
+    `False` unless it is configured."""
+
     speed: float
     """Speed of the speech at the same pitch, 0.5 to 2. Other speeds than 1 hold up to 0.11 s of the speech back until
     more of it follows. Default: `1.0`."""

@@ -87,6 +87,8 @@ def turn_config(options: TurnOptions) -> pb.TurnConfig:
     config = pb.TurnConfig(
         sampling=_sampling(options), style=options.get("style") or "", normalize=bool(options.get("normalize"))
     )
+    if (in_text := options.get("style_in_text")) is not None:
+        config.style_in_text = bool(in_text)
     if (lora := options.get("lora")) is not None:
         config.lora = lora
     config.retry_badcase = bool(options.get("retry_badcase"))

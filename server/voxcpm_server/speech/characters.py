@@ -1,16 +1,21 @@
-"""Properties of characters and scripts."""
+"""Properties of characters and scripts, from Unicode's tables."""
 
 from __future__ import annotations
 
 import unicodedata
+from functools import lru_cache
+
+import regex
 
 from voxcpm_grpc.invisible_characters import INVISIBLE, readable
+
+_CONTROL = regex.compile(r"(?V1)[\p{Cc}\p{Cs}--[\t-\r\x1c-\x1f\x85]]")
+_SPACELESS = regex.compile(r"(?V1)[\p{ea=W}\p{ea=F}\p{ea=H}--\p{Script=Hangul}--\p{Emoji_Presentation}]")
 
 
 def spoken(text: str) -> str:
     """The text as the model receives it: no control or invisible characters, single spaces, none at the ends."""
-    kept = "".join(c for c in readable(text) if c.isspace() or unicodedata.category(c) not in ("Cc", "Cs"))
-    return " ".join(kept.split())
+    return " ".join(_CONTROL.sub("", readable(text)).split())
 
 
 def is_speakable(text: str) -> bool:
@@ -18,14 +23,15 @@ def is_speakable(text: str) -> bool:
     return any(c.isalnum() and not INVISIBLE.match(c) for c in text)
 
 
+@lru_cache(maxsize=8192)
 def is_spaceless(char: str) -> bool:
     """True if the script of a character has no spaces between sentences (Chinese, Japanese)."""
-    return (
-        "\u2e80" <= char <= "\ua4cf"
-        or "\uf900" <= char <= "\ufaff"
-        or "\uff00" <= char <= "\uffef"
-        or char > "\U0001ffff"
-    )
+    return not char.isascii() and _SPACELESS.match(char) is not None
+
+
+def is_mark(char: str) -> bool:
+    """True for marks that belong to the letter before them."""
+    return not char.isascii() and unicodedata.category(char)[0] == "M"
 
 
 def is_joined(text: str, cut: int) -> bool:

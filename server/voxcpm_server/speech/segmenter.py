@@ -9,15 +9,23 @@ the time and calls `pause`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
-from voxcpm_server.speech.characters import is_joined, is_spaceless, is_speakable, spoken
+from voxcpm_server.speech.characters import is_joined, is_mark, is_spaceless, is_speakable, spoken
+from voxcpm_server.speech.description import description_end
+from voxcpm_server.speech.language_claim import primary
+from voxcpm_server.speech.phonemes import is_in_phonemes
+from voxcpm_server.speech.phrases import SHORTEST_LONG, ends_phrase, is_mostly_unspaced, longest_end
 from voxcpm_server.speech.sentence_ends import Boundaries, Ending, clause_ends
+from voxcpm_server.speech.word_breaks import word_breaks
 from voxcpm_server.wire.inputs import FirstSegment, Segmentation, SegmentationMode, TurnConfig
 from voxcpm_server.wire.outputs import CutReason, Segment
+from voxcpm_server.wire.text_requests import bare_style
 
 DOUBTFUL_WAITS = 5  # a pause lasts that many times max_wait if the end of the sentence is in doubt
 DEFAULT_TURN = TurnConfig()
+MEASURED = 8  # code points after which the time that the waiting text takes is estimated anew
 _SPACE = re.compile(r"\s")
 
 
@@ -41,7 +49,7 @@ class Segmenter:
         self._sentences = segmentation.mode is SegmentationMode.SENTENCE
         self._max_chars = segmentation.max_chars
         self._max_wait = segmentation.max_wait
-        self._boundaries = Boundaries(segmentation.language)
+        self._boundaries = Boundaries(primary(segmentation.language))
         self._text = ""  # waits for the end of its segment
         self._start = 0  # its position in the turn
         self._spaced = False
@@ -58,12 +66,11 @@ class Segmenter:
         """Seconds of a pause after which `pause` is due; None if the waiting text needs more text."""
         if not self._sentences or not self._max_wait or not is_speakable(self._text):
             return None
-        match self._boundaries.ending(self._text):
-            case Ending.COMPLETE:
-                return self._max_wait
-            case Ending.DOUBTFUL:
-                return DOUBTFUL_WAITS * self._max_wait
-        return None
+        described = self._described(len(self._text))
+        ending = self._boundaries.ending(self._text)
+        if ending is Ending.OPEN or (described and self._steers_only(described, len(self._text))):
+            return None
+        return self._max_wait * (1 if ending is Ending.COMPLETE and described is not None else DOUBTFUL_WAITS)
 
     def feed(self, text: str) -> Iterator[Segment]:
         """Take more text; yields the segments that are now certain. Must be exhausted."""
@@ -95,16 +102,44 @@ class Segmenter:
     def _cut(self, stop: int) -> tuple[int, CutReason] | None:
         """The end of a segment and the reason for it if the character before `stop` makes it certain."""
         following, last = self._text[stop - 1], self._text[stop - 2] if stop > 1 else " "
-        if not last.isalnum():
+        if not last.isalnum() and not is_mark(last):
             before = self._text[: stop - 1]
             end = self._boundaries.before(before, following)
-            if end is not None and is_speakable(before[:end]):
+            if end is not None and self._may_end(end):
                 return end, CutReason.SENTENCE
-            if self._in_clauses and self._boundaries.after_clause(before, following):
+            if self._ends_clause(before, following) and self._may_end(len(before)):
                 return len(before), CutReason.CLAUSE
+        if stop >= SHORTEST_LONG and not stop % MEASURED:
+            place = longest_end(self._text[:stop], marked=self._boundaries.marked)
+            if place is not None and self._may_end(place):
+                return place, CutReason.LIMIT
         if stop > self._max_chars:
             return self._cut_at_limit(stop)
         return None
+
+    def _ends_clause(self, before: str, following: str) -> bool:
+        if self._in_clauses and self._boundaries.after_clause(before, following):
+            return True
+        return (
+            before[-1:].isspace()
+            and not before.isascii()
+            and ends_phrase(before, following, marked=self._boundaries.marked)
+        )
+
+    def _may_end(self, end: int) -> bool:
+        """True if a segment may end at a place of the waiting text: it is speakable, and cuts no description."""
+        if not is_speakable(self._text[:end]) or is_in_phonemes(self._text, end):
+            return False
+        described = self._described(end)
+        return described is not None and not self._steers_only(described, end)
+
+    def _described(self, end: int) -> int | None:
+        """The length of the description that the turn begins with; None if it has not ended before a place."""
+        return 0 if self._index else description_end(self._text[:end])
+
+    def _steers_only(self, described: int, end: int) -> bool:
+        """True if the text up to a place is a description for the model, and nothing to speak."""
+        return self.turn_config.style_in_text and not is_speakable(self._text[described:end])
 
     def _cut_at_limit(self, stop: int) -> tuple[int, CutReason] | None:
         first = _first_visible(self._text[:stop])
@@ -123,12 +158,18 @@ class Segmenter:
         first = _first_visible(text)
         last = first + self._max_chars
         places = [] if self._sentences else self._last_sentence_end(first, last)
-        places = places or [end for end in clause_ends(text, first, last + 1) if end <= last]
+        places = places or self._outside_phonemes(end for end in clause_ends(text, first, last + 1) if end <= last)
         if not places or places[-1] - first < self._max_chars // 4:  # avoids a very short segment
-            places = [space.start() for space in _SPACE.finditer(text, first, last + 1)] or places
+            spaces = (space.start() for space in _SPACE.finditer(text, first, last + 1))
+            places = self._outside_phonemes(spaces) or places
+        if not places and is_mostly_unspaced(text):
+            places = self._outside_phonemes(at for at in word_breaks(text) if first < at <= last)
         if places:
             return places[-1]
         return next((cut for cut in range(last, first, -1) if not is_joined(text, cut)), last)
+
+    def _outside_phonemes(self, places: Iterable[int]) -> list[int]:
+        return [at for at in places if not is_in_phonemes(self._text, at)]
 
     def _last_sentence_end(self, first: int, last: int) -> list[int]:
         """The last end of a sentence in text[first:last], or nothing. For manual mode, which does not cut sentences."""
@@ -142,15 +183,20 @@ class Segmenter:
     def _take(self, cut: int, reason: CutReason) -> Iterator[Segment]:
         """Remove the text up to `cut` and yield it as a segment if it can be spoken."""
         raw, start = self._text[:cut], self._start
+        described = self._described(cut) if self.turn_config.style_in_text else 0
         self._text, self._start = self._text[cut:], start + cut
         spaced = self._spaced or raw[:1].isspace()
         if not is_speakable(raw):
             self._spaced = spaced or _SPACE.search(raw) is not None
             return
-        text = spoken(raw)
+        text, turn_config = spoken(raw), self.turn_config
+        if described and is_speakable(raw[described:]):
+            text = spoken(raw[described:])
+            turn_config = replace(turn_config, style=bare_style(raw[:described]))
         if self._separated and self.last:  # the end of a turn separates words as a space does
             spaced = not (is_spaceless(self.last) and is_spaceless(text[0]))
         self._spaced = raw[-1:].isspace()
+        self._boundaries = self._boundaries.after(raw)
         self._in_clauses = self._in_clauses and reason in (CutReason.CLAUSE, CutReason.LIMIT)
         self._separated = False
         index, self._index = self._index, self._index + 1
@@ -165,7 +211,7 @@ class Segmenter:
             end=end,
             cut=reason,
             source=raw,
-            turn_config=self.turn_config,
+            turn_config=turn_config,
         )
 
 

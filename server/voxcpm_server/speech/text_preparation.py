@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from voxcpm_server.speech.alignment import aligned
 from voxcpm_server.speech.characters import is_speakable, spoken
+from voxcpm_server.speech.description import without_parentheses
+from voxcpm_server.speech.phonemes import around_phonemes
 from voxcpm_server.speech.spelling import Lexicon, Replacement, respelled
 from voxcpm_server.speech.spoken_words import word_ends
 from voxcpm_server.text.normalizer import TextNormalizer
@@ -29,15 +31,45 @@ class TextPreparation:
         self._language = language
 
     async def prepare(self, segment: Segment) -> Segment:
-        """The segment with the text to speak; its place in the caller's text stays. Raises Unavailable."""
-        words = list(self._lexicon.find(segment.text))
+        """The segment with the text to speak; its place in the caller's text stays. Raises Unavailable.
+
+        The text is empty if nothing is left to speak.
+        """
+        if not segment.text:
+            return segment
+        words = list(self._words(segment.text))
         text = respelled(segment.text, words)
         if segment.turn_config.normalize and self._normalizer is not None:
-            normalized = spoken(await self._normalizer.normalize(text, self._language))
-            text = normalized if is_speakable(normalized) else text  # such as code, of which nothing is left
-        if text == segment.text:
+            normalized = spoken(await self._normalize(text, self._normalizer))
+            text = normalized if is_speakable(normalized) else ""  # such as emoji
+        if not segment.turn_config.style_in_text:
+            text = without_parentheses(text)
+        if text == segment.text and not words:
             return segment
         return replace(segment, text=text, undivided=_in_source(segment, words))
+
+    def _words(self, text: str) -> Iterator[Replacement]:
+        """The words that a lexicon replaces, and phonemes, which stay as they are, in order."""
+        at = 0
+        for part, is_phonemes in around_phonemes(text):
+            found = [Replacement(0, len(part), part)] if is_phonemes else self._lexicon.find(part)
+            for word in found:
+                yield Replacement(at + word.start, at + word.end, word.spelling)
+            at += len(part)
+
+    async def _normalize(self, text: str, normalizer: TextNormalizer) -> str:
+        """The text in words, with its phonemes as they are."""
+        parts: list[str] = []
+        for part, is_phonemes in around_phonemes(text):
+            if not is_phonemes and is_speakable(part):
+                words = (await normalizer.normalize(part, self._language)).strip()
+                part = f"{_space(part[0])}{words}{_space(part[-1])}"
+            parts.append(part)
+        return "".join(parts)
+
+
+def _space(char: str) -> str:
+    return " " if char.isspace() else ""
 
 
 def _in_source(segment: Segment, words: Sequence[Replacement]) -> tuple[tuple[int, int], ...]:

@@ -114,6 +114,7 @@ class TurnConfig:
     """The settings of turns.
 
     style: a description of the voice or the delivery; empty for none
+    style_in_text: True lets the text begin with such a description in parentheses
     effects: speed and volume of the audio
     normalize: True to speak numbers, dates and symbols in words
     max_attempts: generations of a segment whose speech runs on; more than 1 holds each segment back until it is whole
@@ -123,6 +124,7 @@ class TurnConfig:
 
     sampling: Sampling = field(default_factory=Sampling)
     style: str = ""
+    style_in_text: bool = False
     effects: Effects = NO_EFFECTS
     normalize: bool = False
     max_attempts: int = 1

@@ -18,7 +18,14 @@ from voxcpm_server.wire.enums import CONTINUITIES, FIRST_SEGMENTS, MODES, PRIORI
 from voxcpm_server.wire.fields import inside, read_enum, read_float, read_format, read_seconds, read_tag
 from voxcpm_server.wire.languages import read_language
 from voxcpm_server.wire.recording_requests import RecordingReader
-from voxcpm_server.wire.text_requests import read_ends, read_lexicon, read_lora, read_max_attempts, read_pause
+from voxcpm_server.wire.text_requests import (
+    bare_style,
+    read_ends,
+    read_lexicon,
+    read_lora,
+    read_max_attempts,
+    read_pause,
+)
 
 MAX_REQUEST_ID = 128
 ALONE = ("no_voice", "preset", "voice")  # fields of a conditioning that exclude all others
@@ -28,13 +35,21 @@ class RequestReader:
     """Reads the messages of streams for one model and one set of limits.
 
     Every method raises InvalidRequest with the path of the field at fault, or FailedPrecondition. `find_lora` raises
-    NotFound for the name of a LoRA adapter that the model does not have.
+    NotFound for the name of a LoRA adapter that the model does not have. `style_in_text` is the default of that field.
     """
 
-    def __init__(self, info: ModelInfo, limits: LimitSettings, find_lora: Callable[[str], object]) -> None:
+    def __init__(
+        self,
+        info: ModelInfo,
+        limits: LimitSettings,
+        find_lora: Callable[[str], object],
+        *,
+        style_in_text: bool = False,
+    ) -> None:
         self.info = info
         self.limits = limits
         self.find_lora = find_lora
+        self.style_in_text = style_in_text
         self.recordings = RecordingReader(info, limits)
 
     def generate(self, message: pb.GenerateRequest) -> inputs.GenerateInput:
@@ -110,6 +125,7 @@ class RequestReader:
             return inputs.TurnConfig(
                 sampling=read_ends(turn, self._sampling(turn.sampling), self.info),
                 style=self._style(turn.style),
+                style_in_text=self._style_in_text(turn),
                 effects=self._effects(turn),
                 normalize=turn.normalize,
                 max_attempts=read_max_attempts(turn),
@@ -150,11 +166,17 @@ class RequestReader:
             raise InvalidRequest(
                 f"the style has {len(style)} characters and the limit is {limit}; shorten it", field="style"
             )
-        bare = " ".join(style.translate(str.maketrans("", "", "()（）")).split())
-        kept = "".join(c for c in bare if c.isprintable())
+        kept = bare_style(style)
         if kept:
             self.info.require_styles("style")
         return kept
+
+    def _style_in_text(self, turn: pb.TurnConfig) -> bool:
+        if turn.style_in_text:
+            self.info.require_styles("style_in_text")
+        if turn.HasField("style_in_text"):
+            return turn.style_in_text
+        return self.style_in_text and self.info.takes_styles
 
     def _voice(self, conditioning: pb.Conditioning) -> inputs.VoiceChoice:
         prompt, reference = conditioning.WhichOneof("prompt"), conditioning.WhichOneof("reference")

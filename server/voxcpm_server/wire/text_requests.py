@@ -20,6 +20,12 @@ DEFAULT_ATTEMPTS = 3  # the official number
 MAX_RATIO = 100.0
 
 
+def bare_style(style: str) -> str:
+    """A style as it is written into parentheses before the text."""
+    bare = " ".join(style.translate(str.maketrans("", "", "()（）")).split())
+    return "".join(c for c in bare if c.isprintable())
+
+
 def read_pause(pause: pb.Pause) -> inputs.Pause:
     if not 1 <= pause.milliseconds <= MAX_PAUSE_MILLISECONDS:
         raise InvalidRequest(

@@ -94,6 +94,13 @@ async def test_instructions_and_parameters_reach_the_model(gateway, served):
     assert asked.text.startswith("(a calm old man)")
 
 
+async def test_input_begins_with_a_style_only_if_the_request_says_so(gateway, served):
+    for fields in ({}, {"style_in_text": True}, {"style_in_text": False}):
+        assert (await gateway.speak("(a calm old man)Hello.", **fields)).status_code == 200
+    read = "a calm old man Hello."
+    assert [asked.text for asked in served.pool.requests] == [read, "(a calm old man)Hello.", read]
+
+
 async def test_a_recording_in_a_data_url_is_a_reference_and_with_its_words_a_prompt(gateway, served):
     url = DATA_URL + base64.b64encode(recording()).decode()
     assert (await gateway.speak("Hello.", ref_audio=url, voice="default")).status_code == 200

@@ -48,6 +48,12 @@ DELIVERY = (
     ),
     click.option("--style", metavar="TEXT", help='Description of the voice, such as "a calm old man".'),
     click.option(
+        "--style-in-text/--no-style-in-text",
+        default=None,
+        show_default="that of the server",
+        help="Let the text begin with a style: (a calm old man)Good evening.",
+    ),
+    click.option(
         "--speed", type=float, metavar="X", show_default="1", help="Speed of the speech at the same pitch, 0.5 to 2."
     ),
     click.option(
