@@ -93,6 +93,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
     "voxcpm_gateway": ("voxcpm_client", "credentials", "listen_address", "logs", "web_names", "errors"),
     "voxcpm_server.signals": ("errors",),
     "voxcpm_server.auth": ("credentials", "listen_address", "settings", "web_names", "addresses", "errors"),
+    "voxcpm_server.text.markup": (),
     "voxcpm_server.text": ("ipc", "logs", "errors"),
     "voxcpm_server.wire": (
         "voxcpm_server.text",
@@ -118,6 +119,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
     ),
     "voxcpm_server.speech": (
         "voxcpm_server.text",
+        "voxcpm_server.text.markup",
         "voxcpm_server.voices",
         "voxcpm_server.wire",
         "v1",

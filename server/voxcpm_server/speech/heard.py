@@ -104,7 +104,7 @@ class SpokenText:
         if last.is_whole and position >= end:
             return Heard(turn=segment.turn, input_end=segment.end, estimated=False)
         spoken = weight(segment.source) * (min(position, end) - last.begin) / last.whole
-        return Heard(turn=segment.turn, input_end=segment.start + _word_end(segment.source, spoken), estimated=True)
+        return Heard(turn=segment.turn, input_end=segment.place(_word_end(segment.source, spoken)), estimated=True)
 
     def _expected(self, span: _Span) -> float:
         """The samples that all text of a segment takes at the pace of the stream so far."""

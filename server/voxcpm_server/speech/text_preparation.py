@@ -26,9 +26,14 @@ class TextPreparation:
         self._language = language
 
     async def prepare(self, segment: Segment) -> Segment:
-        """The segment with the text to speak; its place in the caller's text stays. Raises Unavailable."""
+        """The segment with the text to speak; its place in the caller's text stays. Raises Unavailable.
+
+        The text is empty if nothing is left to speak.
+        """
+        if not segment.text:
+            return segment
         text = self._lexicon.apply(segment.text)
         if segment.turn_config.normalize and self._normalizer is not None:
             normalized = spoken(await self._normalizer.normalize(text, self._language))
-            text = normalized if is_speakable(normalized) else text  # such as code, of which nothing is left
+            text = normalized if is_speakable(normalized) else ""  # such as emoji
         return segment if text == segment.text else replace(segment, text=text)

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from voxcpm_server.text import chinese, english
-from voxcpm_server.text.markup import without_emoji, without_markup
+from voxcpm_server.text.emoji import without_emoji
 
 log = logging.getLogger(__name__)
 LANGUAGES = ("en", "zh")
@@ -24,7 +24,7 @@ def normalized(text: str, language: str = "") -> str:
 
     language: `en`, `zh` or empty for the language of the script. Text in another language only loses marks and emoji.
     """
-    plain = " ".join(without_emoji(without_markup(text)).translate(_QUOTES).split())
+    plain = " ".join(without_emoji(text).translate(_QUOTES).split())
     language = language_of(plain, language)
     if language not in LANGUAGES or not plain:
         return plain
