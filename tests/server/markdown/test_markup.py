@@ -52,6 +52,7 @@ READINGS: list[tuple[str, str]] = [
     ),
     ("*Roses are red,\nviolets are blue.*", "Roses are red,\nviolets are blue."),
     ("这是**重点**内容，*你好*。", "这是重点内容，你好。"),
+    ("un*believ*able and price*quantity, *a*", "unbelievable and price*quantity, a"),
     ("**Note:**text and pre**fix**es", "Note:text and prefixes"),
     # links and images
     ('A [link](http://x.y/z "Title") and [another](<a b>), [third](a(b)c).', "A link and another, third."),
@@ -60,7 +61,8 @@ READINGS: list[tuple[str, str]] = [
     ("[![badge](a.svg)](b) Text", " Text"),
     ("<https://x.y> and <me@x.y>", "https://x.y and me@x.y"),
     # footnotes
-    ("True[^1] and false[^note].\n\n[^1]: The source.", "True and false.\n\nThe source."),
+    ("True[^1] and false[^note].\n\n[^1]: The source.", "True and false.\n\n"),
+    ("A[^1].\n\n[^1]: One.\n\n    Its second paragraph.\n[^2]: Two.\n\nEnd.", "A.\n\n\n\nEnd."),
     # code
     ("Run `ls -l *.py*` and ``a`b``.", "Run ls -l *.py* and a`b."),
     ("See:\n```python\nx = 1\n```\nDone.", "See:\n\nDone."),
@@ -75,6 +77,7 @@ READINGS: list[tuple[str, str]] = [
     ("# One\n## Two ##\nThree\n===\nFour\n---\nFive", "One\n\nTwo\n\nThree\n\nFour\n\nFive"),
     ("A\n\n---\n\n* * *\n___\nB", "A\n\n\nB"),
     ("> One\n> two\n>\n> > three\n\nFour", "One\ntwo\n\nthree\n\nFour"),
+    ("> [!NOTE]\n> Text\n\n> [!tip]", "Note\n\nText\n\nTip"),
     # lists
     ("- one\n- two\n  - three\n    more\n* four\n+ five\n• six", "one\n\ntwo\n\nthree\nmore\n\nfour\n\nfive\n\nsix"),
     ("- [ ] open\n- [x] done\n1. [X] third", "open\n\ndone\n1. third"),
@@ -82,6 +85,8 @@ READINGS: list[tuple[str, str]] = [
     ("- **Bold**: text\n* *Italic*\n- - nested", "Bold: text\n\nItalic\n\nnested"),
     # tables
     ("| A | B |\n|---|:-:|\n| 1 | **2** |\n|  | x\\|y |\n\nEnd", "A, B\n\n1, 2\n\nx|y\n\n\nEnd"),
+    ("A | B\n--- | :-:\n1 | `2`\n**3** | x \\| y | z\nText", "A, B\n\n1, 2\n\n3, x | y, z\n\nText"),
+    ("| A | B |\n|---|---|\n| one<br>two | |", "A, B\n\none two\n\n"),
     ("|A|B|\n|-|-|\n|1|2|", "A, B\n\n1, 2\n\n"),
     # HTML
     ("a<br>b<br/>c <b>bold</b> <span class='x y'>text</span>", "a\nb\nc bold text"),

@@ -43,7 +43,7 @@ class Construct:
     is_spoken = True
 
     def __init__(self, before: str = "\n") -> None:
-        self.before = before  # the character before it
+        self.before = before[-1:]  # the character before it
 
     @property
     def kind(self) -> object:
@@ -232,12 +232,17 @@ class Tag(Construct):
 
 
 class Run(Construct):
-    """A run of one character that may begin or end an emphasis. `following` is the character behind it."""
+    """A run of one character that may begin or end an emphasis.
+
+    following: the character behind it
+    follows_letters: True behind at least two letters
+    """
 
     limit = 10**9  # nothing else waits for it
 
     def __init__(self, before: str = "\n") -> None:
         super().__init__(before)
+        self.follows_letters = len(before) == 2 and before.isalpha()
         self.mark = self.following = ""
         self.count = 0
 

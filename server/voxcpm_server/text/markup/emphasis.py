@@ -14,11 +14,16 @@ CLOSERS = frozenset(".,;:!?)]}>/%")  # a single star before one of these is text
 
 @dataclass(slots=True, eq=False)
 class _Emphasis:
-    """An open emphasis. `is_line` is True if it is strong and begins a line."""
+    """An open emphasis.
+
+    is_line: True if it is strong and begins a line
+    in_word: True if it begins inside a word, where it must end, too
+    """
 
     token: Token
     count: int
     is_line: bool
+    in_word: bool
 
 
 class Emphases:
@@ -39,6 +44,9 @@ class Emphases:
             self._output.break_lines(end)
         if not char.isspace() and char not in ":：":
             self._is_heading = False
+        stars = self._open["*"]
+        while stars and stars[-1].in_word and not char.isalpha():
+            stars.pop().token.settle(is_text=True)
 
     def on_run(self, run: Run, end: int) -> None:
         """Take a run of marks, which ends at a position of the caller's text."""
@@ -48,8 +56,9 @@ class Emphases:
         if not left:
             return
         if self._opens(run, left):
-            token = self._output.mark(run.mark * left, end, opens=True)
-            self._open[run.mark].append(_Emphasis(token, left, left > 1 and run.before == "\n"))
+            in_word = run.mark == "*" and left == 1 and _is_word(run.before)
+            token = self._output.mark(run.mark * left, end, opens=not in_word)
+            self._open[run.mark].append(_Emphasis(token, left, left > 1 and run.before == "\n", in_word))
         else:
             self._is_heading = False
             self._output.put(run.mark * left, end)
@@ -79,7 +88,9 @@ class Emphases:
             return not before.isalnum()
         if following in CLOSERS and (count == 1 or _is_word(before)):
             return False
-        return not _is_word(before) or (count > 1 and not following.isdigit())
+        if not _is_word(before):
+            return True
+        return (not following.isdigit()) if count > 1 else run.follows_letters and following.isalpha()
 
     def end(self) -> None:
         """The paragraph ends: marks in doubt are text."""

@@ -51,11 +51,12 @@ class Inline:
     """Reads the characters of paragraphs, and puts their plain text into an output."""
 
     def __init__(self, output: Output) -> None:
+        self.line_break = "\n"  # the text of `<br>`
         self._output = output
         self._construct: Construct | None = None
         self._held: list[Char] = []  # of the construct
         self._input: deque[Char] = deque()
-        self._before = "\n"  # the last character, as it is written
+        self._before = "\n"  # the last two characters, as they are written
         self._at = 0  # end of the last character
         self._emphases = Emphases(output)
         self._brackets: list[_Bracket] = []
@@ -73,6 +74,11 @@ class Inline:
     def is_maths(self) -> bool:
         """True inside maths that is left as it is."""
         return self._passage is not None and self._passage.is_spoken
+
+    @property
+    def is_idle(self) -> bool:
+        """True outside of constructs and passages."""
+        return self._construct is None and self._passage is None
 
     @property
     def held(self) -> str:
@@ -128,7 +134,7 @@ class Inline:
     def _text(self, char: str, end: int) -> None:
         self._output.put(char, end)
         self._emphases.on_text(char, end)
-        self._before, self._at = char, end
+        self._before, self._at = self._before[-1] + char[-1], end
 
     def _begin(self, char: str, end: int) -> None:
         """Read a character outside of constructs."""
@@ -186,7 +192,7 @@ class Inline:
                 self._link(end)
             case _:
                 for char, at in construct.plain(held):
-                    self._text(char, at)
+                    self._text(self.line_break if char == "\n" and isinstance(construct, Tag) else char, at)
                 if isinstance(construct, Tag) and construct.tag and construct.tag.ends_paragraph:
                     self._output.break_lines(end)
                 if construct.until:
@@ -197,7 +203,7 @@ class Inline:
 
     def _open_bracket(self, mark: str, end: int, *, is_image: bool) -> None:
         token = self._output.mark(mark, end)
-        self._brackets.append(_Bracket(token, is_image, not self._before.isalnum()))
+        self._brackets.append(_Bracket(token, is_image, not self._before[-1].isalnum()))
         self._before, self._at = "[", end
 
     def _link(self, end: int) -> None:

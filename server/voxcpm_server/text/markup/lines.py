@@ -6,6 +6,8 @@ then they wait. An empty character is the end of the text.
 
 from __future__ import annotations
 
+from enum import Enum, auto
+
 from voxcpm_server.text.markup.constructs import Char, Construct, Verdict
 from voxcpm_server.text.markup.output import HOLD
 
@@ -123,17 +125,30 @@ class Row(Construct):
         return Verdict.DONE_BEFORE if char in ("", "\n") else Verdict.MORE
 
 
+class Role(Enum):
+    """What a label at the start of a line is for."""
+
+    DEFINITION = auto()  # the target of links; the label and its line are done
+    FOOTNOTE = auto()  # its text follows
+    ALERT = auto()  # `[!NOTE]` in a quotation
+    TASK = auto()
+
+
 class Label(Construct):
-    """A label between brackets at the start of a line: that of a definition, of a footnote, or the box of a task."""
+    """A label between brackets at the start of a line: of a definition, a footnote or an alert, or the box of a task.
+
+    role: once it is done
+    """
 
     limit = LONGEST_LINE
 
-    def __init__(self, *, in_item: bool) -> None:
+    def __init__(self, *, in_item: bool, in_quotation: bool) -> None:
         super().__init__()
         self._in_item = in_item
+        self._in_quotation = in_quotation
         self._label = ""
         self._state = self._in_label
-        self.is_definition = False
+        self.role = Role.DEFINITION
 
     def take(self, char: str) -> Verdict:
         return self._state(char)
@@ -148,10 +163,20 @@ class Label(Construct):
 
     def _behind_label(self, char: str) -> Verdict:
         if char == " " and self._in_item and self._label in ("[ ]", "[x]", "[X]"):
+            self.role = Role.TASK
             return Verdict.DONE
+        if (
+            self._in_quotation
+            and (not char or char.isspace())
+            and self._label[:2] == "[!"
+            and self._label[2:-1].isalpha()
+        ):
+            self.role = Role.ALERT
+            return Verdict.DONE_BEFORE
         if char != ":":
             return Verdict.FAILED
         if self._label.startswith("[^"):
+            self.role = Role.FOOTNOTE
             return Verdict.DONE
         self._state = self._before_target
         return Verdict.MORE
@@ -181,7 +206,6 @@ class Label(Construct):
         return self._end(char) if char in ("", "\n") else Verdict.MORE
 
     def _end(self, char: str) -> Verdict:
-        self.is_definition = True
         return Verdict.DONE if char else Verdict.DONE_BEFORE
 
 

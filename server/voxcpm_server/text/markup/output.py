@@ -76,6 +76,12 @@ class Output:
         self._newlines = 0
         return token
 
+    def mark_behind_space(self, text: str, end: int) -> Token:
+        """Add a mark in doubt, with the space before it if it has not left."""
+        if self._tokens and self._tokens[-1].text == " ":
+            text = self._tokens.pop().text + text
+        return self.mark(text, end)
+
     def leave_out(self, end: int) -> None:
         """Note that text with letters or digits, which ends at a position, is not spoken."""
         self._tokens.append(Token("", end, left_out=True))
@@ -101,10 +107,12 @@ class Output:
                 break
         return "".join(reversed(texts))
 
-    def take(self) -> Iterator[Piece]:
-        """Remove the tokens that are certain."""
+    def take(self, *, last: bool = False) -> Iterator[Piece]:
+        """Remove the tokens that are certain. A space waits for the next character, except for the last time."""
         tokens = self._tokens
         while tokens:
+            if len(tokens) == 1 and tokens[0].text == " " and not last:
+                return
             if tokens[0].in_doubt:
                 if len(tokens) <= HOLD:
                     return

@@ -14,11 +14,12 @@ from voxcpm_server.text.markup.lines import (
     Heading,
     Label,
     Marks,
+    Role,
     Row,
     cells,
     is_delimiter,
 )
-from voxcpm_server.text.markup.output import Output, Piece
+from voxcpm_server.text.markup.output import Output, Piece, Token
 
 CODE_INDENT = 4
 LONGEST_NUMBER = 9  # digits of a list item
@@ -48,6 +49,7 @@ class MarkupRemover:
         self._in_heading = False
         self._closing: list[Char] = []  # marks that may end a heading
         self._digits = 0  # that begin the line
+        self._pipes: list[Token] = []  # of the line before, which may be the header of a table
         self._has_rows = False  # a table has begun
         self._has_bare_rows = False  # its rows begin without a mark
         self._fence: Fence | None = None  # around the code
@@ -74,9 +76,10 @@ class MarkupRemover:
             self._step("", self.end)
             self._work()
         self._take_closing()
+        self._settle_pipes()
         self._report_code()
         self._inline.let_go()
-        return list(self._output.take())
+        return list(self._output.take(last=True))
 
     def _work(self) -> None:
         while self._input:
@@ -100,8 +103,16 @@ class MarkupRemover:
         self._indent = self._quotes = self._digits = 0
         self._in_item = False
 
+    def _settle_pipes(self, *, is_text: bool = True) -> None:
+        for pipe in self._pipes:
+            if pipe.in_doubt:
+                pipe.settle(is_text=is_text)
+                pipe.text = pipe.text or ","
+        self._pipes.clear()
+
     def _break(self, end: int) -> None:
         """End the paragraph."""
+        self._settle_pipes()
         self._inline.end_block()
         self._output.break_lines(end)
         self._in_paragraph = False
@@ -122,6 +133,7 @@ class MarkupRemover:
             self._first(char, end)
 
     def _blank(self, end: int) -> None:
+        self._settle_pipes()
         self._inline.end_block()
         self._output.put("\n", end)
         self._in_paragraph = self._has_rows = self._has_bare_rows = False
@@ -138,7 +150,7 @@ class MarkupRemover:
         column = self._items[-1] if self._items else 0
         if self._indent >= column + CODE_INDENT and not self._in_paragraph and not self._in_item:
             self._output.break_lines(end - 1)
-            self._read = self._indented_code
+            self._read = self._silent_line
             self._read(char, end)
             return
         self._mark = self._mark_for(char)
@@ -152,6 +164,8 @@ class MarkupRemover:
             self._read(char, end)
 
     def _mark_for(self, char: str) -> Construct | None:
+        if self._has_bare_rows:
+            return Row()
         if char == "#":
             return Heading()
         if char in "`~":
@@ -159,10 +173,11 @@ class MarkupRemover:
         if char in BULLETS or char in OTHER_BULLETS or char in "_=:":
             return Marks(in_paragraph=self._in_paragraph)
         if char == "[":
-            return Label(in_item=self._in_item)
-        return Row() if char == "|" or self._has_bare_rows else None
+            return Label(in_item=self._in_item, in_quotation=self._quotes > 0)
+        return Row() if char == "|" else None
 
     def _begin_text(self) -> None:
+        self._settle_pipes()
         self._read = self._text
         self._in_paragraph = True
 
@@ -204,18 +219,28 @@ class MarkupRemover:
                 self._begin_item(2)
                 self._input.extendleft(reversed(held[2:]))
             case Marks():
+                self._settle_pipes(is_text=not mark.is_delimiter)
                 self._break(first)
                 self._has_rows = self._has_bare_rows = mark.is_delimiter
                 self._next_line()
             case Row():
                 self._row(held)
-            case Label(is_definition=True):
+            case Label(role=Role.TASK):
+                self._in_item = True
+                self._indent = 0
+            case Label(role=Role.ALERT):
+                self._break(first)
+                for char, at in held[2:-1]:
+                    self._inline.feed(char.upper() if at == held[2][1] else char.lower(), at)
+                self._begin_text()
+                self._in_heading = True
+            case Label(role=Role.FOOTNOTE):
+                self._break(first)
+                self._read = self._silent_line
+            case _:
                 self._break(first)
                 self._output.leave_out(end)
                 self._next_line()
-            case _:  # the label of a footnote or the box of a task: the text of the line follows
-                self._in_item = True
-                self._indent = 0
 
     def _begin_item(self, width: int) -> None:
         self._items.append(self._indent + width)
@@ -247,6 +272,9 @@ class MarkupRemover:
             return
         if self._closing:
             self._take_closing()
+        if char == "|" and self._inline.is_idle:
+            self._pipes.append(self._output.mark_behind_space(char, end))
+            return
         self._inline.feed(char, end)
         if char == "\n":
             self._next_line()
@@ -270,24 +298,34 @@ class MarkupRemover:
     def _row(self, row: list[Char]) -> None:
         """Read a row of a table: its cells with commas between them."""
         found = cells(row)
-        ends_with_mark = "".join(char for char, _ in row).rstrip().endswith("|")
         if is_delimiter(found):
             self._has_rows = True
-        elif not self._has_rows and (len(found) < 2 or not ends_with_mark):
+        elif self._is_row(found, row):
+            self._break(row[0][1] - 1)
+            self._say_cells([cell for cell in found if cell])
+        else:
+            self._has_rows = self._has_bare_rows = False
             self._begin_text()
             self._input.extendleft(reversed(row))
             return
-        else:
-            self._break(row[0][1] - 1)
-            said = [cell for cell in found if cell]
-            for cell in said:
-                if cell is not said[0]:
-                    self._output.put(", ", cell[0][1] - 1)
-                for char, end in cell:
-                    self._inline.feed(char, end)
-                self._inline.end_block()
         self._break(row[-1][1])
         self._read = self._rest_of_row
+
+    def _is_row(self, found: list[list[Char]], row: list[Char]) -> bool:
+        """True for a row of a table that has begun, or for one that begins as its header does."""
+        if self._has_rows:
+            return len(found) > 1 or not self._has_bare_rows
+        return len(found) > 1 and "".join(char for char, _ in row).rstrip().endswith("|")
+
+    def _say_cells(self, said: list[list[Char]]) -> None:
+        self._inline.line_break = " "
+        for cell in said:
+            if cell is not said[0]:
+                self._output.put(", ", cell[0][1] - 1)
+            for char, end in cell:
+                self._inline.feed(char, end)
+            self._inline.end_block()
+        self._inline.line_break = "\n"
 
     def _rest_of_row(self, char: str, end: int) -> None:
         """Leave out the newline behind a row, or go on behind one that was let go."""
@@ -295,9 +333,10 @@ class MarkupRemover:
         if char != "\n":
             self._read(char, end)
 
-    # ---- code
+    # ---- lines that are left out
 
-    def _indented_code(self, char: str, end: int) -> None:
+    def _silent_line(self, char: str, end: int) -> None:
+        """Leave out a line of indented code, or the text of a footnote."""
         self._is_speakable = self._is_speakable or char.isalnum()
         if char == "\n":
             self._report_code(end)
