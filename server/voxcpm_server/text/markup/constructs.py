@@ -224,11 +224,7 @@ class Tag(Construct):
         return Verdict.DONE
 
     def plain(self, held: list[Char]) -> list[Char]:
-        if self.tag is None:
-            return []
-        if self.tag.is_address:
-            return held[1:-1]
-        return [(self.tag.text, held[-1][1])] if self.tag.text else []
+        return held[1:-1] if self.tag is not None and self.tag.is_address else []
 
 
 class Run(Construct):

@@ -51,7 +51,7 @@ class Emphases:
     def on_run(self, run: Run, end: int) -> None:
         """Take a run of marks, which ends at a position of the caller's text."""
         left = run.count
-        if not run.before.isspace() and not (run.mark == "_" and run.following.isalnum()):
+        if self._may_close(run):
             left = self._close(run.mark, left)
         if not left:
             return
@@ -62,6 +62,15 @@ class Emphases:
         else:
             self._is_heading = False
             self._output.put(run.mark * left, end)
+
+    def _may_close(self, run: Run) -> bool:
+        opened = self._open[run.mark]
+        if not opened or run.before.isspace():
+            return False
+        if run.mark == "_":
+            return not run.following.isalnum()
+        is_inside = _is_word(run.before) and _is_word(run.following)
+        return not is_inside or run.count == opened[-1].count
 
     def _close(self, mark: str, count: int) -> int:
         """Close emphases with at most `count` marks. Returns the number of those that are left."""

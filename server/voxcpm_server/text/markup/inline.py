@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
+from voxcpm_server.text.markup import tags
 from voxcpm_server.text.markup.constructs import (
     Char,
     CodeSpan,
@@ -190,14 +191,22 @@ class Inline:
                 self._open_bracket("![", end, is_image=True)
             case Target():
                 self._link(end)
+            case Tag(tag=tags.Tag(is_address=False) as tag):
+                self._on_tag(tag, end)
             case _:
                 for char, at in construct.plain(held):
-                    self._text(self.line_break if char == "\n" and isinstance(construct, Tag) else char, at)
-                if isinstance(construct, Tag) and construct.tag and construct.tag.ends_paragraph:
-                    self._output.break_lines(end)
-                if construct.until:
-                    self._passage, self._tail = construct, ""
+                    self._text(char, at)
+        if construct.until:
+            self._passage, self._tail = construct, ""
         self._before, self._at = last, end
+
+    def _on_tag(self, tag: tags.Tag, end: int) -> None:
+        if tag.name == "br":
+            self._text(self.line_break, end)
+        elif tag.begins_cell and not self._output.at_line_start:
+            self._output.put(", ", end)
+        elif tag.ends_paragraph:
+            self._output.break_lines(end)
 
     # ---- links, images and footnotes
 

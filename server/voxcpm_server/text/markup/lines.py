@@ -209,6 +209,25 @@ class Label(Construct):
         return Verdict.DONE if char else Verdict.DONE_BEFORE
 
 
+class Title(Construct):
+    """The title of a link in a line of its own, behind the line of its definition."""
+
+    limit = LONGEST_LINE
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._text = ""
+
+    def take(self, char: str) -> Verdict:
+        if char not in ("", "\n"):
+            self._text += char
+            return Verdict.MORE
+        title = self._text.rstrip()
+        if len(title) < 2 or title[-1] != title[0]:
+            return Verdict.FAILED
+        return Verdict.DONE if char else Verdict.DONE_BEFORE
+
+
 def cells(row: list[Char]) -> list[list[Char]]:
     """The cells of a row, without white space around them and without the empty ones at its ends."""
     parts: list[list[Char]] = [[]]

@@ -16,6 +16,7 @@ from voxcpm_server.text.markup.lines import (
     Marks,
     Role,
     Row,
+    Title,
     cells,
     is_delimiter,
 )
@@ -49,7 +50,9 @@ class MarkupRemover:
         self._in_heading = False
         self._closing: list[Char] = []  # marks that may end a heading
         self._digits = 0  # that begin the line
-        self._pipes: list[Token] = []  # of the line before, which may be the header of a table
+        self._pipes: list[tuple[Token, str]] = []  # of the last line, and what they are if it is the header of a table
+        self._ends_with_pipe = False
+        self._may_have_title = False  # directly behind the definition of a link
         self._has_rows = False  # a table has begun
         self._has_bare_rows = False  # its rows begin without a mark
         self._fence: Fence | None = None  # around the code
@@ -104,11 +107,14 @@ class MarkupRemover:
         self._in_item = False
 
     def _settle_pipes(self, *, is_text: bool = True) -> None:
-        for pipe in self._pipes:
+        for pipe, separator in self._pipes:
             if pipe.in_doubt:
                 pipe.settle(is_text=is_text)
-                pipe.text = pipe.text or ","
+                pipe.text = pipe.text or separator
+        if self._ends_with_pipe and not is_text:
+            self._pipes[-1][0].text = ""
         self._pipes.clear()
+        self._ends_with_pipe = False
 
     def _break(self, end: int) -> None:
         """End the paragraph."""
@@ -136,6 +142,7 @@ class MarkupRemover:
         self._settle_pipes()
         self._inline.end_block()
         self._output.put("\n", end)
+        self._may_have_title = False
         self._in_paragraph = self._has_rows = self._has_bare_rows = False
         self._next_line()
 
@@ -166,6 +173,9 @@ class MarkupRemover:
     def _mark_for(self, char: str) -> Construct | None:
         if self._has_bare_rows:
             return Row()
+        if self._may_have_title and char in "\"'":
+            return Title()
+        self._may_have_title = False
         if char == "#":
             return Heading()
         if char in "`~":
@@ -241,6 +251,7 @@ class MarkupRemover:
                 self._break(first)
                 self._output.leave_out(end)
                 self._next_line()
+                self._may_have_title = isinstance(mark, Label)
 
     def _begin_item(self, width: int) -> None:
         self._items.append(self._indent + width)
@@ -273,8 +284,12 @@ class MarkupRemover:
         if self._closing:
             self._take_closing()
         if char == "|" and self._inline.is_idle:
-            self._pipes.append(self._output.mark_behind_space(char, end))
+            separator = "" if self._output.at_line_start else ","
+            self._pipes.append((self._output.mark_behind_space(char, end), separator))
+            self._ends_with_pipe = True
             return
+        if not char.isspace():
+            self._ends_with_pipe = False
         self._inline.feed(char, end)
         if char == "\n":
             self._next_line()
@@ -299,6 +314,7 @@ class MarkupRemover:
         """Read a row of a table: its cells with commas between them."""
         found = cells(row)
         if is_delimiter(found):
+            self._settle_pipes(is_text=False)
             self._has_rows = True
         elif self._is_row(found, row):
             self._break(row[0][1] - 1)

@@ -40,14 +40,14 @@ class Tag:
     """A tag.
 
     name: in lower case; empty for declarations and for addresses
-    text: what is spoken for it
     is_address: True if its content is text
+    begins_cell: True for the start of a cell of a table
     is_silent: True if everything up to its end tag is left out
     """
 
     name: str = ""
-    text: str = ""
     is_address: bool = False
+    begins_cell: bool = False
     is_silent: bool = False
 
     @property
@@ -70,6 +70,8 @@ def parsed(text: str, before: str) -> Tag | None:
     name, closes = found["name"].lower(), bool(found["close"])
     if before.isalnum() and not closes and name not in INLINE | BLOCKS | CELLS | SILENT:
         return None
-    if name == "br" or name in CELLS:
-        return Tag(name, "\n" if name == "br" else " ")
-    return Tag(name, is_silent=name in SILENT and not closes and not text.endswith("/>"))
+    return Tag(
+        name,
+        begins_cell=name in CELLS and not closes,
+        is_silent=name in SILENT and not closes and not text.endswith("/>"),
+    )
