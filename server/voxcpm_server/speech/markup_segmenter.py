@@ -6,8 +6,9 @@ import copy
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from itertools import takewhile
+from itertools import groupby, takewhile
 
+from voxcpm_server.speech.characters import is_speakable
 from voxcpm_server.speech.segmenter import DEFAULT_TURN, Segmenter
 from voxcpm_server.text.markup.output import Piece
 from voxcpm_server.text.markup.remover import MarkupRemover
@@ -30,8 +31,9 @@ class MarkupSegmenter:
         self._turn = turn
         self._count = 0  # segments so far
         self._start = 0  # end of the last segment
-        self._ends: list[int] = []  # of the plain characters that wait for the end of their segment
-        self._length = 0  # of the plain text
+        self._plain = ""  # the plain text that waits for the end of its segment
+        self._ends: list[int] = []  # of its characters
+        self._length = 0  # of all plain text
         self._left_out: deque[tuple[int, int]] = deque()  # positions in the plain text, and ends of what was left out
 
     @property
@@ -66,14 +68,13 @@ class MarkupSegmenter:
         if self._segmenter.max_wait is None or not self._remover.held or not self._with_held_text()[0]:
             yield from self._feed(self._remover.let_go())
         yield from self._placed(self._segmenter.pause())
+        yield from self._silences()
 
     def flush(self) -> Iterator[Segment]:
         """All waiting text, cut as if no more text follows. Must be exhausted."""
         yield from self._feed(self._remover.let_go())
         yield from self._placed(self._segmenter.flush())
-        if self._left_out:
-            yield self._silence(self._left_out[-1][1], CutReason.FLUSH)
-            self._left_out.clear()
+        yield from self._silences(CutReason.FLUSH)
 
     def separate(self) -> None:
         """Let the next text begin a new word, after `flush`."""
@@ -86,14 +87,33 @@ class MarkupSegmenter:
         return bool(ended), trial.max_wait
 
     def _feed(self, pieces: Iterable[Piece]) -> Iterator[Segment]:
-        plain: list[str] = []
-        for piece in pieces:
-            if not piece.text:
-                self._left_out.append((self._length, piece.end))
-            plain.append(piece.text)
-            self._length += len(piece.text)
-            self._ends += [piece.end] * len(piece.text)
-        yield from self._placed(self._segmenter.feed("".join(plain)))
+        for left_out, group in groupby(pieces, lambda piece: not piece.text):
+            if left_out:
+                for piece in group:
+                    self._left_out.append((self._length, piece.end))
+                    yield from self._silences()
+                continue
+            text = ""
+            for piece in group:
+                text += piece.text
+                self._ends += [piece.end] * len(piece.text)
+            self._plain += text
+            self._length += len(text)
+            yield from self._placed(self._segmenter.feed(text))
+            self._forget(len(self._plain) - self._segmenter.pending)
+            yield from self._silences()
+
+    def _forget(self, count: int) -> None:
+        """Remove the first characters of the plain text that waits."""
+        self._plain = self._plain[count:]
+        del self._ends[:count]
+
+    def _silences(self, cut: CutReason = CutReason.SENTENCE) -> Iterator[Segment]:
+        """A silent segment for text that is left out, unless a segment has begun before it."""
+        if self._left_out and not is_speakable(self._plain):
+            end = self._left_out[-1][1]
+            self._left_out.clear()
+            yield self._silence(end, cut)
 
     def _placed(self, segments: Iterable[Segment]) -> Iterator[Segment]:
         """The segments of the plain text with their places in the caller's text, and silent ones between them."""
@@ -101,7 +121,7 @@ class MarkupSegmenter:
             yield from self._silence_before(segment)
             base = self._length - len(self._ends)
             ends = tuple(max(end, self._start) for end in self._ends[segment.start - base : segment.end - base])
-            del self._ends[: segment.end - base]
+            self._forget(segment.end - base)
             end = ends[-1]
             if not self._ends and not self._left_out and not self._remover.held:
                 end = self._remover.end  # with the marks behind the text

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from voxcpm_server.speech.characters import spoken
 from voxcpm_server.speech.markup_segmenter import MarkupSegmenter
 from voxcpm_server.speech.segmenter import DOUBTFUL_WAITS
+from voxcpm_server.text.markup.output import LONGEST_SILENCE
 from voxcpm_server.wire.inputs import Segmentation
 from voxcpm_server.wire.outputs import Segment
 
@@ -126,9 +127,20 @@ def test_an_abbreviation_before_a_link_waits_longer():
     assert segmenter.max_wait is None
 
 
+def test_a_silent_segment_comes_as_soon_as_it_is_complete():
+    segmenter = MarkupSegmenter(Segmentation())
+    text = "Look:\n```\ncode\n```\n"
+    assert [(segment.text, segment.end) for segment in segmenter.feed(text)] == [("Look:", 6), ("", len(text))]
+
+
 def test_text_that_is_left_out_does_not_wait():
     segmenter = MarkupSegmenter(Segmentation())
-    assert not list(segmenter.feed("```\n" + "x = 1\n" * 10_000))
-    assert not segmenter.pending
-    (silent,) = segmenter.flush()
-    assert (silent.text, silent.start, silent.end) == ("", 0, 4 + 60_000)
+    text = "Look:\n```\n" + "x = 1\n" * 10_000
+    first, *silent = segmenter.feed(text)
+    assert segmenter.pending <= 1
+    assert first.text == "Look:"
+    assert {segment.text for segment in silent} == {""}
+    assert len(text) - silent[-1].end < LONGEST_SILENCE, "callers that wait for their text to be taken go on"
+    assert [(segment.start, segment.end) for segment in segmenter.flush()] == [(silent[-1].end, len(text))]
+    by_character = MarkupSegmenter(Segmentation())
+    assert [segment for char in text for segment in by_character.feed(char)] == [first, *silent]

@@ -64,7 +64,6 @@ class Inline:
         self._given_up: dict[object, int] = {}  # kinds of constructs, and up to where none is looked for
         self._passage: Construct | None = None  # done, and its text goes on until its end
         self._tail = ""
-        self._is_speakable = False  # text that is left out has letters or digits
 
     @property
     def leaves_out(self) -> bool:
@@ -106,11 +105,9 @@ class Inline:
 
     def let_go(self) -> None:
         """Let all text that waits go as it is written. An emphasis of two marks stays open."""
-        if self.leaves_out:
-            self._report()
-            return
-        self._end_constructs()
-        self._emphases.let_go()
+        if not self.leaves_out:
+            self._end_constructs()
+            self._emphases.let_go()
 
     def _end_constructs(self) -> None:
         while self._construct is not None:
@@ -242,15 +239,9 @@ class Inline:
         if passage.is_spoken:
             self._text(char, end)
         else:
-            self._is_speakable = self._is_speakable or char.isalnum()
+            self._output.skip(char, end)
             self._at = end
         self._tail = (self._tail + char.lower())[-len(passage.until) :]
         if self._tail == passage.until:
             self._passage, self._before = None, char
-            if not passage.is_spoken:
-                self._report()
-
-    def _report(self) -> None:
-        if self._is_speakable:
-            self._output.leave_out(self._at)
-        self._is_speakable = False
+            self._output.end_skipped()

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 HOLD = 120  # characters that wait for the other half of a mark
+LONGEST_SILENCE = 1000  # characters that are left out in one piece
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,8 @@ class Output:
     def __init__(self) -> None:
         self._tokens: deque[Token] = deque()
         self._newlines = 2  # at the end of the text; no break is due before its start
+        self._skipped = self._skipped_end = 0  # characters of the piece that is being left out, and their end
+        self._skips_words = False
 
     @property
     def at_line_start(self) -> bool:
@@ -85,6 +88,19 @@ class Output:
     def leave_out(self, end: int) -> None:
         """Note that text with letters or digits, which ends at a position, is not spoken."""
         self._tokens.append(Token("", end, left_out=True))
+
+    def skip(self, char: str, end: int) -> None:
+        """Leave out the next character of a text that may be long, up to `end_skipped`."""
+        self._skipped += 1
+        self._skipped_end = end
+        self._skips_words = self._skips_words or char.isalnum()
+        if self._skipped == LONGEST_SILENCE:
+            self.end_skipped()
+
+    def end_skipped(self) -> None:
+        if self._skips_words:
+            self.leave_out(self._skipped_end)
+        self._skipped, self._skips_words = 0, False
 
     def break_lines(self, end: int) -> None:
         """End the paragraph, if it has not ended."""

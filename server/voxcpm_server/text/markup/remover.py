@@ -57,7 +57,6 @@ class MarkupRemover:
         self._has_bare_rows = False  # its rows begin without a mark
         self._fence: Fence | None = None  # around the code
         self._code = ""  # the line of code
-        self._is_speakable = False  # the code has letters or digits
 
     @property
     def held(self) -> str:
@@ -80,8 +79,8 @@ class MarkupRemover:
             self._work()
         self._take_closing()
         self._settle_pipes()
-        self._report_code()
         self._inline.let_go()
+        self._output.end_skipped()
         return list(self._output.take(last=True))
 
     def _work(self) -> None:
@@ -222,8 +221,9 @@ class MarkupRemover:
             case Fence():
                 self._break(first)
                 self._fence, self._code = mark, ""
-                self._is_speakable = any(char.isalnum() for char, _ in held)
                 self._read = self._fenced_code
+                for char, at in held:
+                    self._output.skip(char, at)
             case Marks(is_item=True):
                 self._break(first)
                 self._begin_item(2)
@@ -353,28 +353,23 @@ class MarkupRemover:
 
     def _silent_line(self, char: str, end: int) -> None:
         """Leave out a line of indented code, or the text of a footnote."""
-        self._is_speakable = self._is_speakable or char.isalnum()
+        self._output.skip(char, end)
         if char == "\n":
-            self._report_code(end)
+            self._output.end_skipped()
             self._next_line()
 
     def _fenced_code(self, char: str, end: int) -> None:
         assert self._fence is not None
         if self._quoted and not self._code and not char.isspace() and char != ">":  # the quotation has ended
-            self._report_code(end - 1)
+            self._output.end_skipped()
             self._next_line()
             self._read(char, end)
             return
-        self._is_speakable = self._is_speakable or char.isalnum()
+        self._output.skip(char, end)
         if char != "\n":
             self._code += char if len(self._code) < LONGEST_CLOSER else ""
             return
         line, self._code = self._code, ""
         if self._fence.is_closed_by(line.lstrip("> ") if self._quoted else line):
-            self._report_code(end)
+            self._output.end_skipped()
             self._next_line()
-
-    def _report_code(self, end: int | None = None) -> None:
-        if self._is_speakable:
-            self._output.leave_out(self.end if end is None else end)
-        self._is_speakable = False
