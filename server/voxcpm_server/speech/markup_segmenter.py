@@ -82,7 +82,7 @@ class MarkupSegmenter:
 
     def _with_held_text(self) -> tuple[bool, float | None]:
         """True if the text that waits for a mark would end a segment before it, and `max_wait` behind that text."""
-        trial = copy.deepcopy(self._segmenter)
+        trial = copy.copy(self._segmenter)  # its attributes are immutable values
         ended = list(trial.feed(self._remover.held))
         return bool(ended), trial.max_wait
 

@@ -152,7 +152,20 @@ MARKS = [
         "\n# ",
     ),
     *("\n```\n", "\n> ", "\n    ", "\n1. ", "\n| a | b |\n|--|--|\n", "\n---\n", "[^1]", "\n[a]: b\n", " ", " ", "\t"),
-    *("word", "Two words.", "数", "5", "x", "!", ":", "[x] ", "\r\n"),
+    *(
+        "long text " * 11,
+        "[long text" * 13,
+        "**" + "x" * 121,
+        "word",
+        "Two words.",
+        "数",
+        "5",
+        "x",
+        "!",
+        ":",
+        "[x] ",
+        "\r\n",
+    ),
 ]
 TEXT = st.lists(st.sampled_from(MARKS), max_size=40).map("".join)
 
@@ -176,6 +189,15 @@ def test_every_division_into_messages_gives_the_same_text(text: str, data: Any):
     ends = [piece.end for piece in whole]
     assert ends == sorted(ends)
     assert all(0 <= end <= len(text) for end in ends)
+
+
+@pytest.mark.parametrize("length", [HOLD - 3, HOLD - 2, HOLD - 1, HOLD, HOLD + 1, 3 * HOLD])
+@pytest.mark.parametrize(
+    "marks", ["[{}](b) c", "**{}** c", "*{}* c", "![{}](b) c", "`{}` c", "[{}[^1] c", "a | {}\n--|--\n", "a*{}*"]
+)
+def test_the_limit_of_waiting_does_not_depend_on_messages(marks: str, length: int):
+    text = marks.format("x" * length)
+    assert pieces_of(*text) == pieces_of(text)
 
 
 @settings(max_examples=100, deadline=None)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import unicodedata
-from collections import defaultdict
+from collections import defaultdict, deque
 from dataclasses import dataclass
 
 from voxcpm_server.text.markup.constructs import Run
-from voxcpm_server.text.markup.output import Output, Token
+from voxcpm_server.text.markup.output import HOLD, Output, Token
 
 CLOSERS = frozenset(".,;:!?)]}>/%")  # a single star before one of these is text, as in `*.py`
 
@@ -35,7 +35,7 @@ class Emphases:
 
     def __init__(self, output: Output) -> None:
         self._output = output
-        self._open: defaultdict[str, list[_Emphasis]] = defaultdict(list)
+        self._open: defaultdict[str, deque[_Emphasis]] = defaultdict(lambda: deque(maxlen=HOLD))
         self._is_heading = False  # all of the line so far is strong
 
     def on_text(self, char: str, end: int) -> None:
@@ -111,11 +111,12 @@ class Emphases:
 
     def let_go(self) -> None:
         """No text follows for a while: single marks in doubt are text, and others are silent and stay open."""
+        for emphasis in self._all():
+            if emphasis.token.in_doubt:
+                emphasis.token.settle(is_text=emphasis.count == 1)
         for opened in self._open.values():
-            for emphasis in opened:
-                if emphasis.token.in_doubt:
-                    emphasis.token.settle(is_text=emphasis.count == 1)
-            opened[:] = [emphasis for emphasis in opened if not emphasis.token.text]
+            for emphasis in [one for one in opened if one.token.text]:
+                opened.remove(emphasis)
 
     def _all(self) -> list[_Emphasis]:
         return [emphasis for opened in self._open.values() for emphasis in opened]

@@ -24,7 +24,7 @@ from voxcpm_server.text.markup.constructs import (
     Verdict,
 )
 from voxcpm_server.text.markup.emphasis import Emphases
-from voxcpm_server.text.markup.output import Output, Token
+from voxcpm_server.text.markup.output import HOLD, Output, Token
 
 CONSTRUCTS: dict[str, type[Construct]] = {
     **dict.fromkeys("*_~", Run),
@@ -60,7 +60,7 @@ class Inline:
         self._before = "\n"  # the last two characters, as they are written
         self._at = 0  # end of the last character
         self._emphases = Emphases(output)
-        self._brackets: list[_Bracket] = []
+        self._brackets: deque[_Bracket] = deque(maxlen=HOLD)
         self._given_up: dict[object, int] = {}  # kinds of constructs, and up to where none is looked for
         self._passage: Construct | None = None  # done, and its text goes on until its end
         self._tail = ""

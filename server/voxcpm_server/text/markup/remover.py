@@ -66,11 +66,13 @@ class MarkupRemover:
 
     def feed(self, text: str) -> list[Piece]:
         """Take more text; returns the pieces that are now certain."""
+        pieces: list[Piece] = []
         for char in text:
             self.end += 1
             self._input.append((char, self.end))
             self._work()
-        return list(self._output.take())
+            pieces += self._output.take()
+        return pieces
 
     def let_go(self) -> list[Piece]:
         """All text that waits, as it is written, when no more follows for a while."""
