@@ -61,11 +61,13 @@ class SpokenResponse(Response):
         async with self._stream as stream:
             chunks = aiter(_audio(stream))
             first = await anext(chunks, None)
-            if first is None:
+            if first is not None:
+                exchange.first_audio_seconds = exchange.seconds
+            elif not _is_silent(stream):
                 raise HttpError(400, SILENT, param=exchange.names().get("text"))
-            exchange.first_audio_seconds = exchange.seconds
+            audio = first.audio if first else b""
             if self._form == "blocking":
-                parts = [first.audio]
+                parts = [audio]
                 async for chunk in chunks:
                     parts.append(chunk.audio)
                 body = b"".join(parts)
@@ -74,7 +76,8 @@ class SpokenResponse(Response):
                 return
             await self._start(send, {})
             try:
-                await self._send(send, first.audio)
+                if audio:
+                    await self._send(send, audio)
                 async for chunk in chunks:
                     await self._send(send, chunk.audio)
             except SpeechError as error:
@@ -106,6 +109,11 @@ class SpokenResponse(Response):
         log.warning("stream id=%s ended after its first audio: %s", exchange.request_id, failure.code)
         if self._form == "sse":
             await send({"type": "http.response.body", "body": event("speech.audio.error", error=error.error)})
+
+
+def _is_silent(stream: AsyncStream) -> bool:
+    """True if a stream has ended well and nothing of its text is spoken, such as a block of code."""
+    return stream.summary is not None and stream.summary.finish_reason == "nothing_to_say"
 
 
 async def _audio(stream: AsyncStream) -> AsyncGenerator[Chunk]:

@@ -13,7 +13,7 @@ from voxcpm_grpc.errors import Unavailable
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.text import packages
 
-STARTED = 1
+STARTED, FINISHED = pb.SEGMENT_EVENT_KIND_STARTED, pb.SEGMENT_EVENT_KIND_FINISHED
 
 
 class Digits:
@@ -85,10 +85,59 @@ async def test_normalize_belongs_to_the_turn(serve_front, digits, continuity):
         assert len(digits.texts) == 3
 
 
-async def test_a_segment_of_which_nothing_is_left_is_spoken_as_it_is(serve_front, digits):
+def events_of(chunks: list[pb.AudioChunk]) -> list[tuple[str, int, int, int]]:
+    return [
+        (event.text, event.input_start, event.input_end, event.finish_reason)
+        for chunk in chunks
+        for event in chunk.segment_events
+        if event.kind == FINISHED
+    ]
+
+
+@pytest.mark.parametrize("text", ["code 1", "```sh\ncode 1\n```", "<think>One is 1.</think>", "![code](1.png)"])
+@pytest.mark.parametrize("continuity", [pb.CONTINUITY_MODE_CARRY, pb.CONTINUITY_MODE_INDEPENDENT])
+async def test_a_segment_with_nothing_to_say_is_silent_and_reported(serve_front, digits, text, continuity):
     async with serve_front(normalizer=digits) as served:
-        await served.generate(config(), "code 1")
-        assert served.pool.requests[0].text == "code 1"
+        segmentation = pb.Segmentation(continuity=continuity)
+        chunks = await served.generate(config(segmentation=segmentation), text, pb.Flush(tag="f"))
+        assert not served.pool.requests
+        assert events_of(chunks) == [("", 0, len(text), pb.FINISH_REASON_NOTHING_TO_SAY)]
+        assert not any(event.kind == STARTED for chunk in chunks for event in chunk.segment_events)
+        assert [chunk.flush_done.tag for chunk in chunks if chunk.HasField("flush_done")] == ["f"]
+        summary = chunks[-1].summary
+        assert (summary.finish_reason, summary.total_samples) == (pb.FINISH_REASON_NOTHING_TO_SAY, 0)
+        assert (summary.segments, summary.input_chars, summary.turns) == (0, len(text), 1)
+
+
+@pytest.mark.parametrize("continuity", [pb.CONTINUITY_MODE_CARRY, pb.CONTINUITY_MODE_INDEPENDENT])
+async def test_silent_segments_keep_their_place_between_others(serve_front, digits, continuity):
+    async with serve_front(normalizer=digits) as served:
+        parts = ("One is 1.\n", "```\ncode\n```\n", "Two is 2.\n", "\ncode 3.\n", "\n**Three** is [3](http://x.y).")
+        segmentation = pb.Segmentation(continuity=continuity)
+        chunks = await served.generate(config(segmentation=segmentation), "".join(parts))
+        assert [request.text.strip() for request in served.pool.requests] == [
+            "One is one.",
+            "Two is two.",
+            "Three is three.",
+        ]
+        ends = [0, *(len("".join(parts[:count])) for count in range(1, 6))]
+        complete, silent = pb.FINISH_REASON_COMPLETE, pb.FINISH_REASON_NOTHING_TO_SAY
+        assert events_of(chunks) == [
+            ("One is one.", ends[0], ends[1], complete),
+            ("", ends[1], ends[2], silent),
+            ("Two is two.", ends[2], ends[3], complete),
+            ("", ends[3], ends[4], silent),
+            ("Three is three.", ends[4], ends[5], complete),
+        ]
+        events = [event for chunk in chunks for event in chunk.segment_events]
+        assert [event.segment_index for event in events if event.kind == FINISHED] == [0, 1, 2, 3, 4]
+        assert chunks[-1].summary.finish_reason == complete
+
+
+async def test_without_normalize_markup_is_the_callers_text(serve_front, digits):
+    async with serve_front(normalizer=digits) as served:
+        await served.generate(pb.GenerateConfig(), "**Bold** and `code`.")
+        assert served.pool.requests[0].text == "**Bold** and `code`."
 
 
 async def test_an_interrupt_does_not_wait_for_the_normalisation(serve_front, digits):

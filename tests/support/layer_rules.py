@@ -96,6 +96,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
     "voxcpm_server.auth": ("credentials", "listen_address", "settings", "web_names", "addresses", "errors"),
     "voxcpm_server.text.chinese": (),
     "voxcpm_server.text.english": (),
+    "voxcpm_server.text.markup": (),
     "voxcpm_server.text": ("voxcpm_server.text.chinese", "voxcpm_server.text.english", "ipc", "logs", "errors"),
     "voxcpm_server.wire": (
         "voxcpm_server.text",
@@ -121,6 +122,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
     ),
     "voxcpm_server.speech": (
         "voxcpm_server.text",
+        "voxcpm_server.text.markup",
         "voxcpm_server.voices",
         "voxcpm_server.wire",
         "v1",

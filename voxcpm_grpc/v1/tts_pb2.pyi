@@ -88,6 +88,7 @@ class FinishReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     FINISH_REASON_INTERRUPTED: _ClassVar[FinishReason]
     FINISH_REASON_IDLE: _ClassVar[FinishReason]
     FINISH_REASON_SILENCE: _ClassVar[FinishReason]
+    FINISH_REASON_NOTHING_TO_SAY: _ClassVar[FinishReason]
 
 class WarningKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -147,6 +148,7 @@ FINISH_REASON_MAX_STEPS: FinishReason
 FINISH_REASON_INTERRUPTED: FinishReason
 FINISH_REASON_IDLE: FinishReason
 FINISH_REASON_SILENCE: FinishReason
+FINISH_REASON_NOTHING_TO_SAY: FinishReason
 WARNING_KIND_UNSPECIFIED: WarningKind
 WARNING_KIND_SHORT_RECORDING: WarningKind
 WARNING_KIND_CLIPPED_RECORDING: WarningKind

@@ -92,8 +92,8 @@ class SegmentEvent:
     """End of the segment in the text of its turn, in Unicode code points; the character there is not included."""
 
     finish_reason: str
-    """For `finished`: `complete`, or `max_steps` if a limit cut the speech off. For `dropped`: `interrupted`. Empty
-    for `started`."""
+    """For `finished`: `complete`, `max_steps` if a limit cut the speech off, or `nothing_to_say` for a segment that has
+    no audio and was not started. For `dropped`: `interrupted`. Empty for `started`."""
 
     cut_reason: str
     """The reason why the text ends there: `sentence` (a complete sentence), `pause` (no new text for `max_wait`),
@@ -201,8 +201,8 @@ class Summary:
     """Totals and times of a stream that ended without an error. The server measures the times."""
 
     finish_reason: str
-    """`complete`, `max_steps` or `interrupted`, as for the last segment; `idle` if the server ended the stream because
-    the client sent nothing for too long."""
+    """`complete`, `max_steps` or `interrupted`, as for the last segment; `nothing_to_say` if nothing of the text is
+    spoken; `idle` if the server ended the stream because the client sent nothing for too long."""
 
     total_samples: int
     """Samples sent."""

@@ -105,6 +105,14 @@ class ChunkWriter:
         if at <= self.offset:
             await self._send()
 
+    async def segment_silent(self, segment: Segment) -> None:
+        """This segment has no audio."""
+        at = self._position()
+        kind, reason = pb.SEGMENT_EVENT_KIND_FINISHED, EndReason.NOTHING_TO_SAY
+        self._events.append((at, replies.segment_event(kind, segment, at, reason, first_turn=self.first_turn)))
+        if at <= self.offset:
+            await self._send()
+
     async def silence(self, silence: Silence) -> None:
         """Send silence at the rate of the output. The speech before it ends with its last sample."""
         turn = self.first_turn + silence.turn

@@ -106,7 +106,7 @@ class SpokenText:
         if last.is_whole and position >= end:
             return Heard(turn=segment.turn, input_end=segment.end, estimated=False)
         spoken = weight(segment.text) * (min(position, end) - last.begin) / last.whole
-        return Heard(turn=segment.turn, input_end=segment.start + _word_end(segment, spoken), estimated=True)
+        return Heard(turn=segment.turn, input_end=segment.place(_word_end(segment, spoken)), estimated=True)
 
     def _expected(self, span: _Span) -> float:
         """The samples that all text of a segment takes at the pace of the stream so far."""

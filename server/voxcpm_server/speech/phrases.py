@@ -11,9 +11,9 @@ import unicodedata
 import regex
 
 from voxcpm_server.speech.heard import LETTER_SECONDS
-from voxcpm_server.speech.phonemes import is_in_phonemes
 from voxcpm_server.speech.spoken_words import SYLLABLE, is_unspaced, weight
 from voxcpm_server.speech.word_breaks import word_breaks
+from voxcpm_server.text.phonemes import is_in_phonemes
 
 LONGEST_SECONDS = 8.0  # of speech without a mark, in one segment
 SHORTEST_LONG = int(LONGEST_SECONDS / LETTER_SECONDS / SYLLABLE)  # code points that may take as long

@@ -46,6 +46,13 @@ class Silence:
 
 
 @dataclass(frozen=True, slots=True)
+class Silent:
+    """A segment that has nothing to say."""
+
+    segment: Segment
+
+
+@dataclass(frozen=True, slots=True)
 class Unsent:
     """Audio of a segment that was made and not sent.
 
@@ -88,7 +95,7 @@ class Stop:
 
 
 Work = Segment | Silence | FlushDone | End
-Output = Generated | Silence | FlushDone | Interrupted | End | Stop
+Output = Generated | Silent | Silence | FlushDone | Interrupted | End | Stop
 
 
 class OutputQueue:

@@ -15,10 +15,10 @@ from dataclasses import replace
 from voxcpm_server.speech.characters import is_joined, is_mark, is_spaceless, is_speakable, spoken
 from voxcpm_server.speech.description import description_end
 from voxcpm_server.speech.language_claim import primary
-from voxcpm_server.speech.phonemes import is_in_phonemes
 from voxcpm_server.speech.phrases import SHORTEST_LONG, ends_phrase, is_mostly_unspaced, longest_end
 from voxcpm_server.speech.sentence_ends import Boundaries, Ending, clause_ends
 from voxcpm_server.speech.word_breaks import word_breaks
+from voxcpm_server.text.phonemes import is_in_phonemes
 from voxcpm_server.wire.inputs import FirstSegment, Segmentation, SegmentationMode, TurnConfig
 from voxcpm_server.wire.outputs import CutReason, Segment
 from voxcpm_server.wire.text_requests import bare_style

@@ -32,7 +32,7 @@ from voxcpm_server.speech.idle_timeout import IdleTimeout
 from voxcpm_server.speech.language_claim import LanguageClaim
 from voxcpm_server.speech.lead import Lead
 from voxcpm_server.speech.playback import Playback
-from voxcpm_server.speech.queues import End, FlushDone, Generated, Interrupted, OutputQueue, Silence, Stop, Work
+from voxcpm_server.speech.queues import End, FlushDone, Generated, Interrupted, OutputQueue, Silence, Silent, Stop, Work
 from voxcpm_server.speech.speaker import Speaker
 from voxcpm_server.speech.text_preparation import TextPreparation
 from voxcpm_server.speech.timing import SegmentTiming
@@ -244,16 +244,17 @@ class Session:
 
     async def _next(self, messages: AsyncIterator[GenerateInput]) -> GenerateInput | None:
         """The next message; None after the last one. A pause of the text meanwhile completes its sentence."""
-        if (wait := self._turns.max_wait) is None:
+        if self._turns.max_wait is None:
             message = await self._idle.wait(anext(messages, None))
         else:
             reading = asyncio.ensure_future(anext(messages, None))
             try:
-                left = max(0.0, self._last_read + wait - time.monotonic())
-                await self._idle.wait(asyncio.wait([reading], timeout=left))
-                if not reading.done():
-                    for segment in self._turns.pause():
-                        self._submit(segment)
+                while not reading.done() and (wait := self._turns.max_wait) is not None:
+                    left = max(0.0, self._last_read + wait - time.monotonic())
+                    await self._idle.wait(asyncio.wait([reading], timeout=left))
+                    if not reading.done():
+                        for segment in self._turns.pause():
+                            self._submit(segment)
                 message = await self._idle.wait(reading)
             finally:
                 reading.cancel()
@@ -289,7 +290,7 @@ class Session:
         self._loras.keep(chain(self._turns.configs, unfinished))
 
     async def _on_text(self, text: str) -> None:
-        queued = sum(work.end - work.start for work in self._work if isinstance(work, Segment))
+        queued = sum(len(work.source) for work in self._work if isinstance(work, Segment))
         waiting, limit = queued + self._turns.pending + len(text), self._max_text_chars
         if waiting > limit:
             raise InvalidRequest(
@@ -306,7 +307,7 @@ class Session:
             self._submit(segment)
 
     def _submit(self, segment: Segment) -> None:
-        if self.summary.first_segment is None:
+        if segment.text and self.summary.first_segment is None:
             self.summary.first_segment = time.monotonic()
         self._chunks.warn(*self._claim.of_text(segment.text))
         self._unfinished[segment.turn, segment.index] = segment
@@ -383,6 +384,10 @@ class Session:
                     self._release_loras()
                     self._log_segment("spoken", segment, reason=reason)
                     await chunks.segment_finished(segment, reason)
+                case Silent(segment):
+                    self._unfinished.pop((segment.turn, segment.index), None)
+                    self._release_loras()
+                    await chunks.segment_silent(segment)
                 case Silence() as silence:
                     await chunks.silence(silence)
                 case FlushDone(tag):

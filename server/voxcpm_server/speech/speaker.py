@@ -21,11 +21,11 @@ from voxcpm_server.speech.character_quota import CharacterQuota
 from voxcpm_server.speech.continuity import Context
 from voxcpm_server.speech.idle_timeout import IdleTimeout
 from voxcpm_server.speech.lead import Lead
-from voxcpm_server.speech.queues import End, FlushDone, Generated, OutputQueue, Silence, Work
+from voxcpm_server.speech.queues import End, FlushDone, Generated, OutputQueue, Silence, Silent, Work
 from voxcpm_server.speech.text_preparation import TextPreparation
 from voxcpm_server.speech.timing import SegmentTiming
 from voxcpm_server.wire.inputs import Continuity, GenerateConfig
-from voxcpm_server.wire.outputs import Segment, Summary
+from voxcpm_server.wire.outputs import EndReason, Segment, Summary
 
 DEADLINE_SHARE = 0.9  # of the time left, for the wait: a refusal that arrives after the deadline is lost
 QUEUE_RETRY_SECONDS = 2.0
@@ -81,7 +81,8 @@ class Speaker:
         self._on_segment = on_segment
         self._timings: dict[EngineCall[Event], SegmentTiming] = {}
         self._call: EngineCall[Event]  # the call in progress
-        self._ahead: tuple[Segment, EngineCall[Event]] | None = None  # the next segment, which has started already
+        # The next segment, which has started already; without a call if it has nothing to say.
+        self._ahead: tuple[Segment, EngineCall[Event] | None] | None = None
         self._quota = quota
         self._preparation = preparation
         self.key = uuid.uuid4().hex  # callers may repeat their request ids
@@ -95,7 +96,7 @@ class Speaker:
         )
         self._begun = self._summary.segments > 0  # so that it cannot be retried
         self._has_paused = False  # silence was sent
-        self._pauses: list[Silence] = []  # before the first segment
+        self._pauses: list[Silence | Silent] = []  # before the first segment
         self._first_speech: list[np.ndarray] = []  # audio of the segment that decides the voice, at the output rate
 
     async def run(self) -> None:
@@ -109,10 +110,15 @@ class Speaker:
                     continue
                 if self._ahead is None:
                     segment = await self._preparation.prepare(work)
-                    await self._lead.wait()
-                    await self._wait_for_quota()
-                    self._ahead = segment, self._generate(segment)
-                (segment, self._call), self._ahead = self._ahead, None
+                    if segment.text:
+                        await self._lead.wait()
+                        await self._wait_for_quota()
+                    self._ahead = segment, self._begin(segment)
+                (segment, call), self._ahead = self._ahead, None
+                if call is None:
+                    self._pass_on(Silent(segment))
+                    continue
+                self._call = call
                 try:
                     await self._speak(segment)
                 finally:
@@ -120,7 +126,8 @@ class Speaker:
         finally:
             if self._ahead is not None:
                 (_, call), self._ahead = self._ahead, None
-                await self._close(call)
+                if call is not None:
+                    await self._close(call)
 
     async def _speak(self, segment: Segment) -> None:
         with self._spent(segment):
@@ -136,7 +143,7 @@ class Speaker:
             following = self._work.peek()
             if self._ahead is None and isinstance(following, Segment) and self._may_go_ahead(following):
                 following = await self._preparation.prepare(following)
-                self._ahead = following, self._generate(following)
+                self._ahead = following, self._begin(following)
 
     async def _speak_whole(self, segment: Segment, first: Event) -> None:
         """Generate a segment again as long as its speech runs on, and put the last attempt into the output."""
@@ -177,16 +184,18 @@ class Speaker:
         self._call = self._generate(segment)
 
     @property
-    def pauses(self) -> Sequence[Silence]:
-        """The pauses that wait for the first segment."""
+    def pauses(self) -> Sequence[Silence | Silent]:
+        """The pauses and the silent segments that wait for the first segment."""
         return self._pauses
 
-    def _pass_on(self, work: Silence | FlushDone | End) -> None:
+    def _pass_on(self, work: Silence | Silent | FlushDone | End) -> None:
         """Put an item that is not generated into the output.
 
         Pauses wait for the first segment, because a stream that has sent audio cannot be retried if it gets no slot.
         """
-        if isinstance(work, Silence) and not self._begun:
+        if isinstance(work, Silent) and self._summary.first_audio is None:
+            self._summary.reason = EndReason.NOTHING_TO_SAY
+        if isinstance(work, Silence | Silent) and not self._begun:
             self._pauses.append(work)
             return
         self._put_pauses()
@@ -194,10 +203,10 @@ class Speaker:
         self._output.put(work)
 
     def _put_pauses(self) -> None:
-        if self._pauses:
+        if any(isinstance(item, Silence) for item in self._pauses):
             self._begun = self._has_paused = True
-        for silence in self._pauses:
-            self._output.put(silence)
+        for item in self._pauses:
+            self._output.put(item)
         self._pauses.clear()
 
     async def _close(self, call: EngineCall[Event]) -> None:
@@ -232,7 +241,7 @@ class Speaker:
     @contextmanager
     def _spent(self, segment: Segment) -> Iterator[None]:
         """Count a segment against the quota of the caller, unless the block fails: then it gets no slot."""
-        characters = segment.end - segment.start
+        characters = len(segment.source)
         if self._quota:
             self._quota.spend(characters)
         try:
@@ -253,6 +262,10 @@ class Speaker:
         if self._context.wants_timbre and made >= VOICE_SECONDS * self._pool.info.output_sample_rate:
             self._context.remember_timbre(await self._encode(np.concatenate(self._first_speech)))
         self._first_speech.clear()  # not earlier: another interrupt may cancel the encoding
+
+    def _begin(self, segment: Segment) -> EngineCall[Event] | None:
+        """Generate a segment; None if it has nothing to say."""
+        return self._generate(segment) if segment.text else None
 
     def _generate(self, segment: Segment) -> EngineCall[Event]:
         text, conditioning = self._context.conditioning_for(segment)

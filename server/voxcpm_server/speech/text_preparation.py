@@ -8,10 +8,10 @@ from dataclasses import replace
 from voxcpm_server.speech.alignment import aligned
 from voxcpm_server.speech.characters import is_speakable, spoken
 from voxcpm_server.speech.description import without_parentheses
-from voxcpm_server.speech.phonemes import around_phonemes
 from voxcpm_server.speech.spelling import Lexicon, Replacement, respelled
 from voxcpm_server.speech.spoken_words import word_ends
 from voxcpm_server.text.normalizer import TextNormalizer
+from voxcpm_server.text.phonemes import around_phonemes
 from voxcpm_server.wire.outputs import Segment
 
 
@@ -40,7 +40,7 @@ class TextPreparation:
         words = list(self._words(segment.text))
         text = respelled(segment.text, words)
         if segment.turn_config.normalize and self._normalizer is not None:
-            normalized = spoken(await self._normalize(text, self._normalizer))
+            normalized = spoken(await self._normalizer.normalize(text, self._language))
             text = normalized if is_speakable(normalized) else ""  # such as emoji
         if not segment.turn_config.style_in_text:
             text = without_parentheses(text)
@@ -56,20 +56,6 @@ class TextPreparation:
             for word in found:
                 yield Replacement(at + word.start, at + word.end, word.spelling)
             at += len(part)
-
-    async def _normalize(self, text: str, normalizer: TextNormalizer) -> str:
-        """The text in words, with its phonemes as they are."""
-        parts: list[str] = []
-        for part, is_phonemes in around_phonemes(text):
-            if not is_phonemes and is_speakable(part):
-                words = (await normalizer.normalize(part, self._language)).strip()
-                part = f"{_space(part[0])}{words}{_space(part[-1])}"
-            parts.append(part)
-        return "".join(parts)
-
-
-def _space(char: str) -> str:
-    return " " if char.isspace() else ""
 
 
 def _in_source(segment: Segment, words: Sequence[Replacement]) -> tuple[tuple[int, int], ...]:

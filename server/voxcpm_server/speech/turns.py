@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 
 from voxcpm_server.speech.characters import is_speakable
+from voxcpm_server.speech.markup_segmenter import MarkupSegmenter
 from voxcpm_server.speech.segmenter import Segmenter
 from voxcpm_server.wire.inputs import Segmentation, TurnConfig
 from voxcpm_server.wire.outputs import Segment
@@ -24,7 +25,7 @@ class Turns:
     def __init__(self, segmentation: Segmentation, config: TurnConfig) -> None:
         self.config = config  # of the turns that open from now on
         self._segmentation = segmentation
-        self._segmenter = Segmenter(segmentation, config)
+        self._segmenter: Segmenter | MarkupSegmenter = Segmenter(segmentation, config)  # of the latest turn
         self._is_open = False
         self.opened = 0  # turns opened so far
         self.has_text = False  # True after any text message, even an empty one
@@ -79,11 +80,12 @@ class Turns:
     def _open(self) -> None:
         if not self._is_open:
             self._is_open = True
-            self._segmenter.turn_config = self.config
+            kind = MarkupSegmenter if self.config.normalize else Segmenter
+            self._segmenter = kind(self._segmentation, self.config, self.opened, after=self._segmenter.last)
             self.opened += 1
 
     def end(self) -> None:
         """Close the turn and discard waiting text. The next text opens a new turn."""
         if self._is_open:
             self._is_open = False
-            self._segmenter = Segmenter(self._segmentation, self.config, self.opened, after=self._segmenter.last)
+            self._segmenter = Segmenter(self._segmentation, self.config, after=self._segmenter.last)

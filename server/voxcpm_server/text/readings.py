@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
-
 from voxcpm_server.text import chinese, english
+from voxcpm_server.text.emoji import without_emoji
 from voxcpm_server.text.identification import language_of
-from voxcpm_server.text.markup import without_emoji, without_markup
 from voxcpm_server.text.numerals import numbers_in_words
+from voxcpm_server.text.phonemes import around_phonemes
 
-PHONEMES = re.compile(r"(\{[A-Za-z][A-Za-z0-9ü ]{,99}\})")  # such as {HH AH0 L OW1} and {ni3}, which models may know
 _QUOTES = str.maketrans({"“": '"', "”": '"', "„": '"', "‘": "'", "’": "'"})
 
 
@@ -19,23 +16,24 @@ def normalized(text: str, language: str = "") -> str:
 
     language: a primary tag, or empty for the language of the script; see `identification.language_of`
     """
-    plain = " ".join(without_emoji(without_markup(text)).translate(_QUOTES).split())
-    parts = PHONEMES.split(plain)
-    language = language_of("".join(parts[::2]), language)
-    parts[::2] = [_between_spaces(part, lambda text: _in_words(text, language)) for part in parts[::2]]
-    return "".join(parts)
-
-
-def _between_spaces(text: str, read: Callable[[str], str]) -> str:
-    """The text as read, except for the spaces at its ends."""
-    bare = text.strip()
-    before, _, after = text.partition(bare) if bare else (text, "", "")
-    return before + (read(bare) if bare else "") + after
+    plain = " ".join(without_emoji(text).split())
+    parts = list(around_phonemes(plain))
+    language = language_of("".join(part for part, is_phonemes in parts if not is_phonemes), language)
+    return "".join(part if is_phonemes else _in_words(part, language) for part, is_phonemes in parts)
 
 
 def _in_words(text: str, language: str) -> str:
+    """The text as read, with the spaces at its ends."""
+    bare = text.strip()
+    if not bare:
+        return text
+    before, _, after = text.partition(bare)
+    return before + _read(bare, language) + after
+
+
+def _read(text: str, language: str) -> str:
     if language == "zh":
         return chinese.read(text)
     if language == "en":
-        return english.read(text)
+        return english.read(text.translate(_QUOTES))
     return numbers_in_words(text, language) if language else text

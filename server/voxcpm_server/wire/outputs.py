@@ -28,7 +28,8 @@ class Segment:
     spaced: True if white space stands before it in the caller's text
     start, end: range of the caller's text since the turn opened, in code points; text between the ranges of two
         segments is not speakable
-    source: that range as the caller wrote it
+    source: the caller's text in that range, without markup if the turn is normalised
+    ends: end of each character of `source` in the caller's text; empty if they stand side by side from `start` on
     undivided: ranges of `source` that are heard as a whole, because a lexicon replaced them
     turn_config: the settings of the turn
     """
@@ -43,6 +44,11 @@ class Segment:
     source: str
     turn_config: TurnConfig
     undivided: tuple[tuple[int, int], ...] = ()
+    ends: tuple[int, ...] = ()
+
+    def place(self, length: int) -> int:
+        """The end of the first characters of `source` in the caller's text."""
+        return self.ends[length - 1] if length and self.ends else self.start + length
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +88,7 @@ class EndReason(Enum):
 
     INTERRUPTED = "interrupted"
     IDLE = "idle"
+    NOTHING_TO_SAY = "nothing_to_say"
 
 
 @dataclass(slots=True, kw_only=True)
