@@ -117,10 +117,14 @@ class Detach(_Message, frozen=True):
 
 
 class EngineReady(_Message, frozen=True):
-    """The engine of a replica is ready, and connects to `address` when the front listens there."""
+    """The engine of a replica is ready, and connects to `address` when the front listens there.
+
+    It is the one after `restarts` others.
+    """
 
     replica: str
     address: str
+    restarts: int = 0
 
 
 class EngineStarting(_Message, frozen=True):
@@ -128,6 +132,13 @@ class EngineStarting(_Message, frozen=True):
 
     replica: str
     progress: Progress
+
+
+class EngineExpected(_Message, frozen=True):
+    """The next engine of a replica is expected in `seconds`; none will be started if they are infinite."""
+
+    replica: str
+    seconds: float
 
 
 class EngineLost(_Message, frozen=True):
@@ -184,6 +195,7 @@ Command = (
     | Attach
     | Detach
     | EngineReady
+    | EngineExpected
     | EngineStarting
     | EngineLost
     | RegisteredLoras

@@ -86,7 +86,7 @@ def _engine(replica: Replica, model: str) -> pb.EngineStats:
         _phase(replica),
         model=model,
         device="" if info is None else info.device,
-        restarts=replica.supervisor.restarts,
+        restarts=replica.restarts.count,
         process_id=0 if found is None else found.process_id,
         age=None if found is None else replica.stats_age,
         stats=Stats() if found is None else found.stats,

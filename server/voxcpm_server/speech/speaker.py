@@ -269,12 +269,21 @@ class Speaker:
             lora=segment.turn_config.lora,
         )
         call = self._pool.generate(
-            request, lead_chunks=self._lead.share, grant_on_read=False, seconds_left=self._remaining()
+            request,
+            lead_chunks=self._lead.share,
+            grant_on_read=False,
+            seconds_left=self._remaining(),
+            max_wait=self._max_wait(),
         )
         self._lead.open(call)
         if self._on_segment is not None:
             self._timings[call] = SegmentTiming(segment)
         return call
+
+    def _max_wait(self) -> float:
+        """The longest wait for a slot, or for an engine that restarts."""
+        max_queue, remaining = self._config.max_queue, self._remaining()
+        return max_queue if remaining is None else min(max_queue, DEADLINE_SHARE * remaining)
 
     async def _admission(self, call: EngineCall[Event]) -> Event | None:
         """The first event of a segment; None if the engine has no room for its context, which is shorter now."""
@@ -288,17 +297,19 @@ class Speaker:
     async def _first_event(self, call: EngineCall[Event]) -> Event:
         """Raises Exhausted if a stream without audio gets no slot in time.
 
-        A stream with audio waits until its deadline, because it cannot be retried.
+        A stream with audio waits until its deadline, because it cannot be retried. The wait for an engine that restarts
+        ends in the pool.
         """
         if self._has_paused or self._summary.first_audio is not None:
             return await anext(call)
-        max_queue, remaining = self._config.max_queue, self._remaining()
-        wait = max_queue if remaining is None else min(max_queue, DEADLINE_SHARE * remaining)
+        wait = self._max_wait()
         loop = asyncio.get_running_loop()
 
         def expire() -> None:
-            if wait == max_queue or self._pool.waits_for_slot(call):  # otherwise the deadline itself ends the call
-                limit.reschedule(loop.time())
+            if self._pool.waits_for_engine(call):
+                return
+            if wait == self._config.max_queue or self._pool.waits_for_slot(call):
+                limit.reschedule(loop.time())  # otherwise the deadline itself ends the call
 
         timer = loop.call_later(wait, expire)
         try:

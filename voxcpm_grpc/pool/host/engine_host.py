@@ -22,6 +22,7 @@ from voxcpm_grpc.ipc.child_process import Addresses, ChildProcess
 from voxcpm_grpc.ipc.messages import (
     Attach,
     Detach,
+    EngineExpected,
     EngineLost,
     EngineReady,
     EngineStarting,
@@ -133,6 +134,10 @@ class EngineHost:
         for front in self._fronts.values():
             front.post(EngineStarting(engine.name, step))
 
+    def on_engine_expected(self, engine: _EngineReplica, seconds: float) -> None:
+        for front in self._fronts.values():
+            front.post(EngineExpected(engine.name, seconds))
+
     def on_engine_lost(self, engine: _EngineReplica) -> None:
         for front in self._fronts.values():
             front.post(EngineLost(engine.name))
@@ -155,8 +160,10 @@ class EngineHost:
     def _connect(self, front: FrontProcess, engine: _EngineReplica) -> None:
         if engine.handle:
             address = f"ipc://{self._folder.path}/{front.id}-{next(self._sockets)}"
-            front.post(EngineReady(engine.name, address))
+            front.post(EngineReady(engine.name, address, engine.supervisor.restarts.count))
             engine.handle.post(Attach(front.id, address))
+        else:
+            front.post(EngineExpected(engine.name, engine.supervisor.restarts.seconds_left))
 
 
 def _socket_folder() -> SocketFolder:
@@ -221,6 +228,7 @@ class _EngineReplica:
             on_lost=self._on_lost,
             on_given_up=host.on_given_up,
         )
+        self.supervisor.restarts.on_expected = partial(host.on_engine_expected, self)
         self._host = host
         self._catalog = host.loras.catalog(name)
 
