@@ -156,6 +156,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
         "v1",
         "pool",
         "credentials",
+        "duration_text",
         "listen_address",
         "logs",
         "proxies",

@@ -120,7 +120,7 @@ def rpc(*, stream: bool) -> Callable[[Callable[..., Awaitable[Any]]], Callable[.
 
 async def _abort(call: Call, error: VoxCPMError) -> None:
     """End the RPC with the status of an error, or without one if the client does not read."""
-    reset_after(STATUS_SECONDS)
+    reset_after(min(STATUS_SECONDS, call.replies.shortened))
     try:
         if call.replies.header_is_stuck:
             await asyncio.get_running_loop().create_future()  # until the reset
