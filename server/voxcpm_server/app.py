@@ -267,9 +267,15 @@ async def _model(
 
 
 async def _drain(rpc: RpcServer, kind: type[BaseException] | None, *_: object) -> None:
-    """Drain a server at the end of its block; a second signal cancels the block, and then open calls are cut off."""
-    if kind is not asyncio.CancelledError:
+    """Drain a server at the end of its block. A second signal cancels block or drain; open calls are then cut off."""
+    if kind is asyncio.CancelledError:
+        await rpc.cut_off()
+        return
+    try:
         await rpc.drain()
+    except asyncio.CancelledError:
+        await rpc.cut_off()
+        raise
 
 
 async def _watch(pool: EnginePool, name: str, health: Health) -> None:

@@ -95,9 +95,13 @@ class UnregisterLora(_Message, frozen=True):
 
 
 class Stop(_Message, frozen=True):
-    """End the process after the current step. A front drains first, without the drain delay if `skip_delay` is true."""
+    """End the process after the current step. A front drains first, without the drain delay if `skip_delay` is true.
+
+    With `at_once` it cuts its calls off instead, also in a drain.
+    """
 
     skip_delay: bool = False
+    at_once: bool = False
 
 
 class Attach(_Message, frozen=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -54,12 +54,14 @@ class HostConnection:
     """The connection of a front to its host.
 
     `stopped` is set when the front must drain and end, and `skip_delay` if it must do so without the drain delay.
+    `cut_off` is called when it must end at once.
     """
 
     def __init__(self, context: zmq.asyncio.Context, socket: zmq.asyncio.Socket) -> None:
         self.context = context
         self.stopped = asyncio.Event()
         self.skip_delay = False
+        self.cut_off: Callable[[], object] = self.stopped.set
         self._socket = socket
         self._attachments: dict[str, _Attachment] = {}  # by replica
         self._registries: dict[str, HostRegistry] = {}  # by replica
@@ -106,6 +108,8 @@ class HostConnection:
                 case Failed() as failed:
                     for registry in set(self._registries.values()):
                         registry.on_failed(failed)
+                case Stop(at_once=True):
+                    self.cut_off()
                 case Stop(skip_delay):
                     self.skip_delay = skip_delay
                     self.stopped.set()

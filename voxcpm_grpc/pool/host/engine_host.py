@@ -46,6 +46,7 @@ FRONT_START_SECONDS = 120.0
 # front that is restarted without need costs all its streams; one that is restarted late costs a pause.
 FRONT_SILENCE_SECONDS = 5.0
 UNWIND_SECONDS = 5.0  # of a front that starts, until it has ended its children
+CUT_OFF_SECONDS = 5.0  # for a front to tell its callers that it ends at once
 LEAVE_SECONDS = 20.0  # from the end of a front's drain to the end of its process, with that of its HTTP gateway
 FrontMain = Callable[..., None]
 """The main function of a front, `(addresses, *, restarted)`. A front is restarted if the server was ready before."""
@@ -100,10 +101,13 @@ class EngineHost:
         await self._over.wait()
 
     async def close(self) -> None:
-        """Let the fronts drain, then stop the engines. Cancelling this ends all processes without the drain."""
+        """Let the fronts drain, then stop the engines. If this is cancelled, the fronts cut their calls off."""
         supervisors = list(self._front_supervisors)
         try:
             await close_all(supervisor.close() for supervisor in supervisors)
+        except asyncio.CancelledError:
+            await self._cut_off()
+            raise
         finally:
             supervisors += [engine.supervisor for engine in self._engines.values()]
             await close_all(supervisor.close(force=True) for supervisor in supervisors)
@@ -153,6 +157,12 @@ class EngineHost:
         [others] = [engines for engines in self._models if replica in engines]
         if any(engine.info and engine.info.fingerprint != info.fingerprint for engine in others):
             raise StartupError("the engines serve different models; give all of them the same checkpoint")
+
+    async def _cut_off(self) -> None:
+        """Let each front end its calls at once, and wait for its end."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CUT_OFF_SECONDS):
+                await asyncio.gather(*(front.cut_off() for front in self._fronts.values()))
 
     def _make_front(self, name: str, main: FrontMain, drain_seconds: float) -> FrontProcess:
         return FrontProcess(self, name, partial(main, restarted=self._started), drain_seconds)
@@ -209,6 +219,12 @@ class FrontProcess(ChildProcess):
         self._stop = Stop(skip_delay=self._host.skip_delay)
         await super().close(force=force)
         self._host.on_front_ended(self)
+
+    async def cut_off(self) -> None:
+        """Let the front end at once, and wait until it has ended. One that starts has no calls, and is killed."""
+        if self._ready:
+            self.post(Stop(at_once=True))
+            await self._ended.wait()
 
 
 class _EngineReplica:
