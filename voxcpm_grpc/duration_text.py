@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+UNITS = ((0.1, 1.0, "s"), (1e-4, 1e3, "ms"), (1e-7, 1e6, "µs"))  # from so many seconds on, their number, and the name
+
 
 def duration_text(seconds: float) -> str:
-    """A duration with its unit, exact to two digits at the least: 90 s, 2.5 s, 40 ms, 0.25 ms, 10 ns."""
-    size = abs(seconds)
-    if size >= 1 or not size:
-        return f"{seconds:.0f} s" if size >= 10 else f"{seconds:.1f}".removesuffix(".0") + " s"
-    for unit, scale in (("ms", 1e3), ("µs", 1e6)):
-        if size * scale >= 0.1:
-            return f"{seconds * scale:.2g} {unit}" if size * scale < 10 else f"{seconds * scale:.0f} {unit}"
-    return f"{seconds * 1e9:.2g} ns"
+    """A duration with its unit and three digits at most; a short one is not 0: 90 s, 0.25 s, 1.5 ms, 10 ns."""
+    if seconds == 0 or abs(seconds) >= 100:
+        return f"{seconds:.0f} s"
+    for least, scale, unit in UNITS:
+        if abs(seconds) >= least:
+            return f"{seconds * scale:.3g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 # server have rows of their own, because they belong to several layers; so has models/base.py, which families implement.
 # Names without a package are those of voxcpm_grpc.
 RULES: Mapping[str, tuple[str, ...]] = {
-    "errors": (),
+    "duration_text": (),
+    "errors": ("duration_text",),
     "addresses": (),
     "proxies": ("addresses",),
     "control_characters": (),
@@ -17,7 +18,6 @@ RULES: Mapping[str, tuple[str, ...]] = {
     "listen_address": ("errors",),
     "home": ("errors",),
     "peekable_queue": (),
-    "duration_text": (),
     "loop_thread": (),
     "logs": (),
     "progress": (),
@@ -94,6 +94,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
     "voxcpm_grpc": ("library", "errors"),
     "voxcpm_client": (
         "v1",
+        "duration_text",
         "loop_thread",
         "audio",
         "control_characters",
@@ -114,6 +115,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
         "settings",
         "lexicon",
         "control_characters",
+        "duration_text",
         "errors",
     ),
     "voxcpm_server.voices.store": ("voxcpm_server.wire", "pool.background", "settings", "errors"),
@@ -134,6 +136,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
         "voxcpm_server.wire",
         "v1",
         "pool",
+        "duration_text",
         "peekable_queue",
         "lexicon",
         "logs",

@@ -76,7 +76,7 @@ class WaitingCalls:
             text, seconds = "no engine can serve this now, and none is being started; use another server", RETRY_SECONDS
         else:
             seconds = max(seconds, RETRY_SECONDS)
-            longer = ", or with a longer max_queue_time" if call.is_stream else ""
+            longer = " or raise max_queue_time" if call.is_stream else ""
             text = (
                 f"no engine is ready, and the next one is expected in {duration_text(seconds)}; try again then{longer}"
             )

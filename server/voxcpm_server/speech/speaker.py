@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from voxcpm_grpc.duration_text import duration_text
 from voxcpm_grpc.errors import Exhausted, Reason, TooLong
 from voxcpm_grpc.peekable_queue import PeekableQueue
 from voxcpm_grpc.pool.engine_call import EngineCall
@@ -222,7 +223,7 @@ class Speaker:
         if not self._begun:
             raise Exhausted(
                 f"this caller has used up its quota of text, and the limit is {self._quota.per_minute} characters "
-                f"a minute; retry in {seconds:.1f} s",
+                f"a minute; retry in {duration_text(seconds)}",
                 retry_after=seconds,
                 reason=Reason.TEXT_QUOTA_USED_UP,
                 limit=self._quota.per_minute,
@@ -317,10 +318,10 @@ class Speaker:
                 return await anext(call)
         except TimeoutError:
             raise Exhausted(
-                f"no slot became free within {wait:.1f} s; retry later or raise max_queue_time",
+                f"no slot became free within {duration_text(wait)}; retry later or raise max_queue_time",
                 retry_after=QUEUE_RETRY_SECONDS,
                 reason=Reason.QUEUE_TIMEOUT,
-                waited_seconds=f"{wait:.1f}",
+                waited_seconds=f"{wait:g}",
             ) from None
         finally:
             timer.cancel()
