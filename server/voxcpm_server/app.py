@@ -200,6 +200,11 @@ async def running_server(
         if metrics is not None:
             metrics.gauge("open_streams", "Streams that are open.", lambda: gate.streams)
             metrics.gauge("upload_bytes", "Recordings of uploads in memory.", lambda: service.uploads.held)
+            metrics.gauge(
+                "front_loop_busy", "Share of the time in which the event loop has work.", lambda: rpc.load.busy
+            )
+            metrics.gauge("front_loop_lag_seconds", "Longest delay of the event loop lately.", lambda: rpc.load.lag)
+            metrics.gauge("front_full", "1 if the event loop has work almost all of the time.", lambda: rpc.load.full)
             metrics.watch(pools, engines=engine_metrics)
         gc.collect()
         gc.freeze()  # the objects so far exist until the process ends; collecting them would block the event loop
@@ -225,6 +230,8 @@ async def running_server(
                 )
             )
         stack.push_async_exit(partial(_drain, rpc))
+        measuring = keep_running(rpc.load.watch, "the measurement of the event loop")
+        stack.callback(measuring.cancel)
         for one in made:
             watch = keep_running(partial(_watch, one.pool, one.name, rpc.health), "the watch of the engines")
             stack.callback(watch.cancel)

@@ -19,6 +19,7 @@ from voxcpm_server.rpc import tls
 from voxcpm_server.rpc.deferred import DeferredService
 from voxcpm_server.rpc.handler import ParseInterceptor
 from voxcpm_server.rpc.health import Health
+from voxcpm_server.rpc.loop_load import LoopLoad
 from voxcpm_server.rpc.metrics import Metrics
 from voxcpm_server.rpc.open_calls import OpenCalls
 from voxcpm_server.rpc.orca import LoadReports
@@ -52,8 +53,8 @@ class RpcServer:
     metrics: counts all calls
     tracing: traces all calls
 
-    `calls` are the open ones, `recent` those that have ended, `step` is the step of the start,
-    `load_reports` those of ORCA, None without them.
+    `calls` are the open ones, `recent` those that have ended, `load` is that of the event loop, `step` is that of the
+    start, `load_reports` are those of ORCA, None without them.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class RpcServer:
     ) -> None:
         self.calls = OpenCalls()
         self.recent = RecentCalls(metrics)
+        self.load = LoopLoad(_more_fronts(settings))
         self.health = Health()
         self.step = "the server is starting"
         self.max_streams = settings.limits.max_streams
@@ -196,6 +198,13 @@ class RpcServer:
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
+
+
+def _more_fronts(settings: Settings) -> str:
+    """What the operator can do about a front that uses a whole processor."""
+    if settings.pool != "processes":
+        return "its event loop uses a whole processor; run another server on the cluster"
+    return f"its event loop uses a whole processor; start more than {settings.fronts} with --fronts, or another server"
 
 
 def options(settings: Settings) -> list[tuple[str, int]]:

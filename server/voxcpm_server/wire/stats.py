@@ -112,6 +112,9 @@ def front(
     uploads: int,
     cpu_seconds: float,
     audio_seconds: float,
+    loop_busy: float,
+    loop_lag: float,
+    full_remedy: str,
     **numbers: int | None,
 ) -> pb.FrontStats:
     """The statistics of a front. `numbers` are fields of the message; None leaves one unset."""
@@ -120,6 +123,9 @@ def front(
         uploads=uploads,
         cpu_time=duration(cpu_seconds),
         audio_sent=duration(audio_seconds),
+        loop_busy=loop_busy,
+        loop_lag=duration(loop_lag),
+        full_remedy=full_remedy,
         **numbers,
     )
 
