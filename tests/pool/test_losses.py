@@ -289,6 +289,7 @@ async def test_an_engine_of_another_model_is_no_replacement():
         engine.kill()
         await asyncio.wait_for(pool.closed_or_given_up(), HANG_SECONDS)
         assert not is_running(engine)
+        assert pool.replicas[0].restarts.count == 0
 
 
 async def test_replicas_are_added_and_removed():

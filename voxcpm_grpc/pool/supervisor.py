@@ -106,10 +106,14 @@ class Supervisor:
         try:
             info = await handle.start()
             self.restarts.start_seconds = asyncio.get_running_loop().time() - began
-            self.restarts.count += self._has_run
-            self._has_run = True
             self._on_cpu = info.device == "cpu"
-            self._on_ready(handle, info)
+            self.restarts.count += self._has_run  # before `on_ready`, which passes it on
+            try:
+                self._on_ready(handle, info)
+            except StartupError:
+                self.restarts.count -= self._has_run
+                raise
+            self._has_run = True
         except BaseException:
             await self._discard()
             raise
