@@ -14,11 +14,10 @@ from google.protobuf.duration_pb2 import Duration
 from support.fake_engine import MakeFake
 from support.grpc_types import EOF
 from support.pools import Launcher, health_is, patient
-from support.ports import free_port
-from support.waiting import NEVER_SECONDS, until, wait_until
+from support.waiting import HANG_SECONDS, NEVER_SECONDS, until, wait_until
 
 from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.settings.operation import MetricsSettings
+from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.settings.schema import Settings
 from voxcpm_grpc.settings.voices import VoiceSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
@@ -40,7 +39,7 @@ async def served(may_start: Path) -> AsyncIterator[tuple[Launcher, EnginePool, A
     settings = Settings(
         listen="127.0.0.1:0",
         voices=VoiceSettings(url=str(may_start.parent / "voices")),
-        metrics=MetricsSettings(listen=f"127.0.0.1:{free_port()}"),
+        limits=LimitSettings(max_queue_seconds=HANG_SECONDS),
     )
     async with running_server(settings, pool=pool) as server, grpc.aio.insecure_channel(server.address) as channel:
         yield engine, pool, tts_pb2_grpc.VoxCPMServiceStub(channel)
@@ -58,15 +57,15 @@ async def test_who_may_wait_is_served_and_who_may_not_is_told_when_to_retry(tmp_
         await health_is(pool, False)
         waiting = stub.Generate(iter(messages("Hello there.")))
         await until(lambda: pool.waiting_for_engine)
-        pool.replicas[0].restarts.expect(12.0)
+        pool.replicas[0].restarts.expect(NEVER_SECONDS)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             brief = Duration(nanos=500_000)
             async for _ in stub.Generate(iter(messages("I cannot wait.", max_queue_time=brief))):
                 pass
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
         details = details_of(caught.value)
-        assert details.reason == "NO_ENGINE" and 6.0 < details.retry_seconds <= 12.0
-        assert details.pushback_ms == 1000 * details.retry_seconds
+        assert details.reason == "NO_ENGINE" and NEVER_SECONDS / 2 < details.retry_seconds <= NEVER_SECONDS
+        assert details.pushback_ms == pytest.approx(1000 * details.retry_seconds)
         may_start.touch()
         chunks = [chunk async for chunk in waiting]
         assert chunks[-1].summary.total_samples
