@@ -11,6 +11,8 @@ from enum import Enum, auto
 from types import MappingProxyType
 from typing import ClassVar
 
+from voxcpm_grpc.duration_text import duration_text
+
 
 class Reason(Enum):
     """The reasons of errors, for programs. docs/errors.md describes them. Their names do not change."""
@@ -215,12 +217,12 @@ class QueueTooLong(Exhausted):
     def __init__(self, wait: float, remaining: float) -> None:
         remaining = max(0.0, remaining)
         super().__init__(
-            f"the estimated wait for a slot is {wait:.1f} s and the deadline is in {remaining:.1f} s; "
-            "retry later, or with a longer deadline",
+            f"the estimated wait for a slot is {duration_text(wait)} and the deadline is in "
+            f"{duration_text(remaining)}; retry later, or with a longer deadline",
             retry_after=max(1.0, wait - remaining),
             reason=Reason.DEADLINE_TOO_SOON,
-            wait_seconds=f"{wait:.1f}",
-            deadline_seconds=f"{remaining:.1f}",
+            wait_seconds=f"{wait:g}",
+            deadline_seconds=f"{remaining:g}",
         )
 
 

@@ -33,7 +33,7 @@ from benchmarks.measuring.environment import command, versions
 from benchmarks.measuring.flags import add_output_flags, command_parser, integers, words
 from benchmarks.serving.clients import HEAD_START, ClientProcesses, default_processes
 from benchmarks.serving.requests import RequestShape, UserRequests, closed_loop
-from voxcpm_grpc.pool.engine_call import EngineCall
+from voxcpm_grpc.pool.engine_call import WAIT_SECONDS, EngineCall
 from voxcpm_grpc.pool.engine_pool import LEAD_CHUNKS, EnginePool
 from voxcpm_grpc.pool.handle import ProcessHandle
 from voxcpm_grpc.request import Event, Request
@@ -67,10 +67,15 @@ class RecordingPool(EnginePool):
         lead_chunks: int = LEAD_CHUNKS,
         grant_on_read: bool = True,
         seconds_left: float | None = None,
+        max_wait: float = WAIT_SECONDS,
     ) -> EngineCall[Event]:
         self.called[request.sampling.seed] = time.perf_counter()
         return super().generate(
-            request, lead_chunks=lead_chunks, grant_on_read=grant_on_read, seconds_left=seconds_left
+            request,
+            lead_chunks=lead_chunks,
+            grant_on_read=grant_on_read,
+            seconds_left=seconds_left,
+            max_wait=max_wait,
         )
 
 

@@ -203,6 +203,11 @@ async def running_server(
         if metrics is not None:
             metrics.gauge("open_streams", "Streams that are open.", lambda: gate.streams)
             metrics.gauge("upload_bytes", "Recordings of uploads in memory.", lambda: service.uploads.held)
+            metrics.gauge(
+                "front_loop_busy", "Share of the time in which the event loop has work.", lambda: rpc.load.busy
+            )
+            metrics.gauge("front_loop_lag_seconds", "Longest delay of the event loop lately.", lambda: rpc.load.lag)
+            metrics.gauge("front_full", "1 if the event loop has work almost all of the time.", lambda: rpc.load.full)
             metrics.watch(pools, engines=engine_metrics)
         gc.collect()
         gc.freeze()  # the objects so far exist until the process ends; collecting them would block the event loop
@@ -228,6 +233,8 @@ async def running_server(
                 )
             )
         stack.push_async_exit(partial(_drain, rpc))
+        measuring = keep_running(rpc.load.watch, "the measurement of the event loop")
+        stack.callback(measuring.cancel)
         for one in made:
             watch = keep_running(partial(_watch, one.pool, one.name, rpc.health), "the watch of the engines")
             stack.callback(watch.cancel)
@@ -270,9 +277,15 @@ async def _model(
 
 
 async def _drain(rpc: RpcServer, kind: type[BaseException] | None, *_: object) -> None:
-    """Drain a server at the end of its block; a second signal cancels the block, and then open calls are cut off."""
-    if kind is not asyncio.CancelledError:
+    """Drain a server at the end of its block. A second signal cancels block or drain; open calls are then cut off."""
+    if kind is asyncio.CancelledError:
+        await rpc.cut_off()
+        return
+    try:
         await rpc.drain()
+    except asyncio.CancelledError:
+        await rpc.cut_off()
+        raise
 
 
 async def _watch(pool: EnginePool, name: str, health: Health) -> None:

@@ -151,6 +151,7 @@ async def _serve_front(
             )
             async with server as running:
                 asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, host.stopped.set)
+                host.cut_off = main.cancel
                 host.send_ready(running.pool.info)
                 await host.stopped.wait()
                 if not host.skip_delay:

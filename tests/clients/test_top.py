@@ -40,6 +40,7 @@ class FakeAdmin(admin_pb2_grpc.VoxCPMAdminServiceServicer):
     calls: list[dict[str, str | bytes]] = field(default_factory=list)  # the metadata of each
     name: str = "engine cuda:0"
     lost_after: int | None = None  # calls
+    full_remedy: str = ""
 
     def GetStats(self, request: pb.GetStatsRequest, context: grpc.ServicerContext) -> pb.GetStatsResponse:
         self.calls.append(dict(context.invocation_metadata()))
@@ -70,6 +71,8 @@ class FakeAdmin(admin_pb2_grpc.VoxCPMAdminServiceServicer):
             open_calls={"Generate": 9},
             resident_bytes=123_400_000,
             cpu_time=duration(0.25 * number),
+            loop_busy=0.97,
+            full_remedy=self.full_remedy,
         )
         recent = pb.RecentStats(
             calls=17, first_audio_p50=duration(0.0432), first_audio_p95=duration(0.1), first_audio_p99=duration(1.5)
@@ -126,11 +129,19 @@ def test_one_page_shows_the_statistics_and_the_rates_between_two_of_them(admin):
         "25 ms 4.8 × 2 75%",
         "4321",
         "cpu 25%",
+        "loop 97%",
         "memory 123.4 MB",
         "open Generate 9",
     ):
         assert shown in page, shown
     assert len(admin.calls) == 2
+
+
+def test_a_front_that_is_full_shows_the_remedy(admin):
+    assert "full" not in run("--target", admin.target, *ONCE).stdout
+    admin.full_remedy = "start more than 1 with --fronts \x1b[2J"
+    page = words(run("--target", admin.target, *ONCE).stdout)
+    assert "this front is full: start more than 1 with --fronts \\x1b[2J" in page
 
 
 def test_text_of_the_server_does_not_reach_the_terminal_raw(admin):

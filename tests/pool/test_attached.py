@@ -35,13 +35,17 @@ async def test_no_engine_leaves_the_file_of_its_socket_behind(context, tmp_path)
         handle, engine = make_handle(), pair_socket(context)
         engine.connect(address)
         await engine.send(m.encode_reports([m.Ready(INFO)]))
-        await host.send(m.encode_command(m.EngineReady("cpu:0", address)))
+        await host.send(m.encode_command(m.EngineReady("cpu:0", address, number)))
         async with asyncio.timeout(HANG_SECONDS):
             assert await handle.start() == INFO
+        [restarts] = connection.restarts(["cpu:0"])
+        assert restarts.count == number, "the host counts them for all fronts, also for one that starts later"
         assert not list(tmp_path.iterdir())
+        await host.send(m.encode_command(m.EngineExpected("cpu:0", 40.0)))
         await host.send(m.encode_command(m.EngineLost("cpu:0")))
         async with asyncio.timeout(HANG_SECONDS):
             assert [batch async for batch in handle.reports()] == []
+        assert 30.0 < restarts.seconds_left <= 40.0
         await handle.close()
     receiving.cancel()
     await asyncio.wait([receiving])

@@ -344,7 +344,7 @@ async def test_a_warm_up_runs_a_request_on_every_engine():
         await until(lambda: all(stats.steps for stats in pool.stats_by_engine().values()))
 
 
-@pytest.mark.parametrize(("text", "reason"), [("fail", "internal error"), ("exit", "no engine can serve this now")])
+@pytest.mark.parametrize(("text", "reason"), [("fail", "internal error"), ("exit", "no engine is ready")])
 async def test_a_warm_up_that_fails_is_an_error_of_the_start(monkeypatch, text, reason):
     monkeypatch.setattr(warm_up, "WARM_UP_TEXT", text)
     async with pool_of(MakeFake()) as pool:

@@ -11,6 +11,7 @@ from support.fake_engine import INFO
 from support.made_up_time import pass_time, run
 
 from voxcpm_grpc.ipc.messages import HEARTBEAT_SECONDS, Command, Heartbeat, Report
+from voxcpm_grpc.pool.restarts import Restarts
 from voxcpm_grpc.pool.supervisor import Supervisor
 from voxcpm_grpc.request import ModelInfo
 from voxcpm_grpc.settings.engine import SupervisionSettings
@@ -29,8 +30,10 @@ class Engine:
     silent_from: float = float("inf")
     step_from: float = float("inf")
     step_to: float = float("inf")
+    start_seconds: float = 0.0
 
     async def start(self) -> ModelInfo:
+        await asyncio.sleep(self.start_seconds)
         return replace(INFO, device=self.device)
 
     def post(self, command: Command) -> None: ...
@@ -60,7 +63,7 @@ def losses(engine: Engine, settings: SupervisionSettings = DEFAULTS, blocked_sec
         await asyncio.sleep(10.1)
         pass_time(blocked_seconds)
         await asyncio.sleep(20.0)
-        assert supervisor.restarts == len(times)
+        assert supervisor.restarts.count == len(times)
         await supervisor.close()
 
     run(supervise())
@@ -77,6 +80,44 @@ def test_a_silent_engine_is_lost_in_time():
 def test_a_step_without_end_is_noticed_in_time(engine):
     [at] = losses(replace(engine, step_from=10.0))
     assert at - 10.0 <= MAX_DELAY
+
+
+@pytest.mark.parametrize("background", [False, True], ids=["awaited", "in the background"])
+def test_a_restart_is_counted_once_and_expected_to_take_as_long_as_the_start_before(background):
+    engines, left = iter([Engine(start_seconds=7.0, silent_from=10.0)]), []
+
+    async def supervise() -> None:
+        supervisor = Supervisor(
+            lambda: next(engines, Engine(start_seconds=3.0)),
+            DEFAULTS,
+            on_lost=lambda: left.append(supervisor.restarts.seconds_left),
+        )
+        if background:
+            supervisor.start_in_background()
+        else:
+            await supervisor.start()
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(9.0 - loop.time())
+        assert supervisor.restarts.count == 0
+        await asyncio.sleep(15.0)
+        assert supervisor.restarts.count == 1
+        assert supervisor.restarts.start_seconds == pytest.approx(3.0)
+        await supervisor.close()
+
+    run(supervise())
+    assert left == [pytest.approx(7.25, abs=1.0)]
+
+
+def test_a_restart_that_takes_longer_than_expected_is_expected_to_take_a_part_of_its_time():
+    async def expect() -> list[float]:
+        restarts, left = Restarts(), []
+        restarts.expect(10.0)
+        for _ in range(4):
+            left.append(restarts.seconds_left)
+            await asyncio.sleep(5.0)
+        return left
+
+    assert run(expect()) == pytest.approx([10.0, 5.0, 1.0, 1.5])
 
 
 LONG = Engine(step_from=10.0, step_to=12.5)

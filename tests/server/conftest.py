@@ -85,6 +85,7 @@ class FakePool:
         lead_chunks: int = 128,
         grant_on_read: bool = True,
         seconds_left: float | None = None,
+        max_wait: float = 30.0,
     ) -> AsyncGenerator[Event]:
         assert not grant_on_read, "the front grants credit when it has sent audio"
         self.requests.append(request)
@@ -102,6 +103,9 @@ class FakePool:
 
     def streams_with(self, id: str) -> int:
         return self.adapters.streams_with(id)
+
+    def waits_for_engine(self, call: Any) -> bool:
+        return False
 
     def waits_for_slot(self, call: Any) -> bool:
         return call.request.id in self.waiting

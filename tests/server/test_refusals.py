@@ -86,7 +86,7 @@ TABLE: dict[str, tuple[dict[str, Any], Step, Step, str, str, dict[str, str]]] = 
         {"max_chars_per_minute_per_caller": 10},
         with_speech,
         speak,
-        r"limit is 10 characters a minute; retry in \d+\.\d s",
+        r"limit is 10 characters a minute; retry in [\d.]+ s",
         "TEXT_QUOTA_USED_UP",
         {"limit": "10"},
     ),
@@ -97,6 +97,14 @@ TABLE: dict[str, tuple[dict[str, Any], Step, Step, str, str, dict[str, str]]] = 
         r"no slot became free within 0\.1 s",
         "QUEUE_TIMEOUT",
         {"waited_seconds": "0.1"},
+    ),
+    "a tiny wait in the queue": (
+        {"max_queue_seconds": 0.0005},
+        with_busy_slots,
+        speak,
+        r"no slot became free within 0\.5 ms",
+        "QUEUE_TIMEOUT",
+        {"waited_seconds": "0.0005"},
     ),
     "uploads": (
         {"max_upload_bytes_total": 9_000, "max_upload_bytes_per_caller": 0},

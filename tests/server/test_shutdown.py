@@ -203,6 +203,26 @@ async def test_a_call_that_is_cut_off_says_so(serve_front, fake, details_of, mad
         await until(lambda: not served.pool.running)
 
 
+@pytest.mark.parametrize("made", [3, 0])
+async def test_a_second_signal_tells_the_streams_that_it_ends(serve_front, fake, details_of, made):
+    async with serve_front(fake(hold_after=made), server=PATIENT) as served:
+        call = served.stub.Generate(iter([pb.GenerateRequest(text="Hello.")]))
+        await call.read()
+        await until(lambda: served.pool.running and served.pool.steps == made)
+        await served.pool.stalled()
+        async with task(served.rpc.drain()) as draining, asyncio.timeout(HANG_SECONDS):
+            await until(lambda: served.rpc.calls.refused)
+            draining.cancel()
+            await served.rpc.cut_off()
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            while await call.read() is not EOF:
+                pass
+        assert caught.value.code() is (grpc.StatusCode.ABORTED if made else grpc.StatusCode.UNAVAILABLE)
+        assert "shutting down, and a second signal" in message_of(caught.value)
+        assert "drain_seconds" not in message_of(caught.value)
+        assert details_of(caught.value).pushback_ms == (None if made else 0)
+
+
 @pytest.mark.parametrize(("made", "error"), [(3, Aborted), (0, Unavailable)])
 async def test_the_python_client_reports_a_call_that_is_cut_off(serve_front, fake, made, error):
     async with (

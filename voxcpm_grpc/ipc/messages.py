@@ -95,9 +95,13 @@ class UnregisterLora(_Message, frozen=True):
 
 
 class Stop(_Message, frozen=True):
-    """End the process after the current step. A front drains first, without the drain delay if `skip_delay` is true."""
+    """End the process after the current step. A front drains first, without the drain delay if `skip_delay` is true.
+
+    With `at_once` it cuts its calls off instead, also in a drain.
+    """
 
     skip_delay: bool = False
+    at_once: bool = False
 
 
 class Attach(_Message, frozen=True):
@@ -117,10 +121,14 @@ class Detach(_Message, frozen=True):
 
 
 class EngineReady(_Message, frozen=True):
-    """The engine of a replica is ready, and connects to `address` when the front listens there."""
+    """The engine of a replica is ready, and connects to `address` when the front listens there.
+
+    It is the one after `restarts` others.
+    """
 
     replica: str
     address: str
+    restarts: int = 0
 
 
 class EngineStarting(_Message, frozen=True):
@@ -128,6 +136,13 @@ class EngineStarting(_Message, frozen=True):
 
     replica: str
     progress: Progress
+
+
+class EngineExpected(_Message, frozen=True):
+    """The next engine of a replica is expected in `seconds`; none will be started if they are infinite."""
+
+    replica: str
+    seconds: float
 
 
 class EngineLost(_Message, frozen=True):
@@ -184,6 +199,7 @@ Command = (
     | Attach
     | Detach
     | EngineReady
+    | EngineExpected
     | EngineStarting
     | EngineLost
     | RegisteredLoras

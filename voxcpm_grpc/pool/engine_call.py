@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Generic, TypeVar, cast
 
+from msgspec.structs import replace
+
 from voxcpm_grpc.errors import VoxCPMError
 from voxcpm_grpc.ipc.messages import Cancel, Command, Credit
 from voxcpm_grpc.logs import request_id
@@ -17,6 +19,7 @@ from voxcpm_grpc.request import Admitted, AudioChunk, CodecChunk, Event, Finishe
 
 T = TypeVar("T")
 
+WAIT_SECONDS = 30.0  # the longest wait for an engine that restarts, unless the caller of the pool names another
 RETRIES = 1  # after the loss of an engine; with more, a request that kills engines could end all of them
 MIN_SHARE_LEFT = 1 / 8  # of the estimated work, which counts until a call ends
 
@@ -33,7 +36,8 @@ class EngineCall(Generic[T]):
     grants another one, unless `grant_on_read` is false; then the reader calls `grant`. If `whole` is true, no piece is
     delivered before the last. With `is_new` the call starts a stream, which a full queue refuses. It is also refused if
     it would not get a slot before `deadline`, a monotonic time. With `is_batch` it gives its slot to calls without. Its
-    engine must have the LoRA adapter with the id `lora`, unless that is empty.
+    engine must have the LoRA adapter with the id `lora`, unless that is empty. While no engine can take it, it waits
+    until `wait_until`, a monotonic time.
     """
 
     name: str
@@ -47,6 +51,7 @@ class EngineCall(Generic[T]):
     is_batch: bool = False
     deadline: float | None = None
     lora: str = ""
+    wait_until: float = field(default_factory=lambda: monotonic() + WAIT_SECONDS)
     retries_left: int = RETRIES
     id: str = field(init=False, default="")
     engine: str = field(init=False, default="")  # the name of the latest one
@@ -56,6 +61,8 @@ class EngineCall(Generic[T]):
     has_output: bool = field(init=False, default=False)
     events: PeekableQueue[Event | CodecChunk | VoxCPMError | None] = field(init=False, default_factory=PeekableQueue)
     _loop: asyncio.AbstractEventLoop = field(init=False, default_factory=asyncio.get_running_loop)
+    _created: float = field(init=False, default_factory=monotonic)
+    _waited: float = field(init=False, default=0.0)  # before the present engine
     _post: Callable[[Credit | Cancel], None] | None = field(init=False, default=None)
     _steps_made: int = field(init=False, default=0)
     _credit_left: int = field(init=False, default=0)
@@ -137,6 +144,16 @@ class EngineCall(Generic[T]):
         return self.credit > 0
 
     @property
+    def ended(self) -> bool:
+        """True if the reader has read the last event, or wants no more."""
+        return self._ended
+
+    @property
+    def wait_seconds_left(self) -> float:
+        """The time until the call waits for an engine no longer."""
+        return self.wait_until - monotonic()
+
+    @property
     def paused(self) -> bool:
         """True if the engine may make no more chunks: the stream then gives its slot to any other that needs one."""
         return self.is_stream and self._credit_left <= 0
@@ -162,6 +179,7 @@ class EngineCall(Generic[T]):
         self._admitted_at = self._paused_seconds = 0.0
         self.has_slot = False
         self._held.clear()
+        self._waited = monotonic() - self._created
         return self.command(id, self.log_id)
 
     def deliver(self, event: Event | CodecChunk) -> None:
@@ -176,7 +194,7 @@ class EngineCall(Generic[T]):
                 self.events.put(event)
             case Admitted():
                 if not self.admitted:  # by an engine that was lost
-                    self.events.put(event)
+                    self.events.put(replace(event, queue_seconds=self._waited + event.queue_seconds))
                 self.admitted = self.has_slot = True
                 self._admitted_at = monotonic()
             case Finished():

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
-from itertools import count
+from itertools import count, repeat
 from pathlib import Path
 from time import monotonic
 
@@ -26,25 +26,24 @@ from voxcpm_grpc.errors import (
     QueueTooLong,
     Reason,
     StartupError,
-    Unavailable,
-    VoxCPMError,
 )
 from voxcpm_grpc.ipc.messages import Check, Decode, Encode, Submit
 from voxcpm_grpc.logs import LogLine, LogOptions
 from voxcpm_grpc.pool.adapters import AdapterCatalog, AdapterRegistry, describe, name_in_use
 from voxcpm_grpc.pool.background import close_all
 from voxcpm_grpc.pool.balancer import Balancer, Room, prefix_of, work_of, work_of_coding
-from voxcpm_grpc.pool.engine_call import EngineCall
+from voxcpm_grpc.pool.engine_call import WAIT_SECONDS, EngineCall
 from voxcpm_grpc.pool.handle import HandleFactory, process_factories
 from voxcpm_grpc.pool.lora_holders import LoraHolders
 from voxcpm_grpc.pool.replica import Replica
+from voxcpm_grpc.pool.restarts import Restarts
+from voxcpm_grpc.pool.waiting_calls import WaitingCalls
 from voxcpm_grpc.pool.warm_up import try_out
 from voxcpm_grpc.request import CodecChunk, Event, LoraInfo, ModelInfo, Request
 from voxcpm_grpc.settings.engine import EngineSettings, SupervisionSettings
 
 logger = logging.getLogger(__name__)
 
-RETRY_SECONDS = 1.0
 LEAD_CHUNKS = 128  # about 20 s of speech
 
 
@@ -52,8 +51,9 @@ class EnginePool:
     """Engines that serve the same model. Created and used on one event loop.
 
     Each call goes to the replica with the least work left. If an engine dies, calls that have delivered nothing are
-    retried on another engine with the same seed; requests that have delivered audio end with Aborted. Calls that no
-    engine can take end with Unavailable. Each replica restarts its engine; see `supervisor`.
+    retried on another engine with the same seed; requests that have delivered audio end with Aborted. Each replica
+    restarts its engine; see `supervisor`. While no engine can take a call, it waits if the next one is expected in time
+    and the queue has room. Otherwise it ends at once, with Unavailable and the time to wait, or with Exhausted.
     """
 
     def __init__(
@@ -61,14 +61,16 @@ class EnginePool:
         factories: Iterable[HandleFactory],
         supervision: SupervisionSettings | None = None,
         registry: AdapterRegistry | None = None,
+        restarts: Iterable[Restarts] | None = None,
     ) -> None:
-        """`registry`: the LoRA adapters of engines that another process owns; default: those of this pool."""
+        """`registry`, `restarts`: the LoRA adapters and the restarts of engines that another process owns."""
         self._registry = registry or AdapterCatalog()
         self._name = uuid.uuid4().hex[:8]  # part of ids, because an engine may serve several pools
         self._loras = LoraHolders(partial(self._registry.release, self._name))
         self._registry.attach_front(self._name, self._loras.update)
         self._supervision = supervision or SupervisionSettings()
-        self._replicas = [self._replica(make_handle) for make_handle in factories]
+        self._replicas = [self._replica(*pair) for pair in zip(factories, restarts or repeat(None), strict=False)]
+        self._waiting = WaitingCalls(self._replicas)
         self._balancer = Balancer(Replica.load)
         self._info: ModelInfo | None = None
         self._numbers = count()
@@ -173,14 +175,15 @@ class EnginePool:
         lead_chunks: int = LEAD_CHUNKS,
         grant_on_read: bool = True,
         seconds_left: float | None = None,
+        max_wait: float = WAIT_SECONDS,
     ) -> EngineCall[Event]:
         """Start a request. Its events are Admitted, then AudioChunks in order, then Finished.
 
         The request is sent to an engine at once; iteration raises its errors. The engine makes up to `lead_chunks`
         chunks ahead of the reader. Reading a chunk lets it make another one, unless `grant_on_read` is false; then only
         `EngineCall.grant` does. A new stream that would wait for a slot for longer than `seconds_left`, the time until
-        its caller's deadline, ends with QueueTooLong at once. Closing the call (see contextlib.aclosing) or dropping it
-        cancels the request.
+        its caller's deadline, ends with QueueTooLong at once. The request waits for an engine that restarts for up to
+        `max_wait` seconds. Closing the call (see contextlib.aclosing) or dropping it cancels the request.
         """
         credit = max(1, lead_chunks)
         work = work_of(request, self.info)
@@ -195,6 +198,7 @@ class EnginePool:
             is_batch=request.is_batch,
             deadline=None if seconds_left is None else monotonic() + seconds_left,
             lora=request.lora,
+            wait_until=monotonic() + max_wait,
         )
         if any(one.name == call.name and one.is_stream for replica in self._replicas for one in replica.calls):
             call.fail(InvalidRequest(f"request id {request.id!r} is in use; choose another", field="request_id"))
@@ -205,6 +209,15 @@ class EnginePool:
     def waits_for_slot(self, call: EngineCall[Event]) -> bool:
         """True if the engine of a request has more requests than slots. Only then a slot can be what it waits for."""
         return any(replica.has_queue(is_batch=call.is_batch) for replica in self._replicas if call in replica.calls)
+
+    def waits_for_engine(self, call: EngineCall[Event]) -> bool:
+        """True while no engine can take a request. It ends at the end of its `max_wait`."""
+        return call in self._waiting
+
+    @property
+    def waiting_for_engine(self) -> int:
+        """The requests that wait for an engine. For any thread."""
+        return self._waiting.streams
 
     async def check(self, request: Request) -> None:
         """Raise InvalidRequest or TooLong if no engine could run a request, however long it waits."""
@@ -295,8 +308,9 @@ class EnginePool:
         self._closing = True
         await close_all(replica.close() for replica in self._replicas)
         self._over.set()
+        self._start_waiting()
 
-    def _replica(self, make_handle: HandleFactory) -> Replica:
+    def _replica(self, make_handle: HandleFactory, restarts: Restarts | None = None) -> Replica:
         return Replica(
             make_handle,
             self._supervision,
@@ -304,6 +318,7 @@ class EnginePool:
             on_change=self._on_change,
             reassign=self._reassign,
             registry=self._registry,
+            restarts=restarts,
         )
 
     def _start(self, call: EngineCall, *, lost: Replica | None = None) -> None:
@@ -312,7 +327,7 @@ class EnginePool:
         able = [replica for replica in ready if replica.has_lora(call.lora)]
         replicas = [replica for replica in able if replica is not lost] or able
         if not replicas:
-            call.fail(self._no_engine_for(call, ready))
+            self._wait_for_engine(call, ready)
             return
         if call.is_new and all(replica.load(is_batch=call.is_batch)[0] is Room.NONE for replica in replicas):
             # The engines would refuse it, too, but only after the step that runs.
@@ -358,15 +373,18 @@ class EnginePool:
             )
         chosen.start(id, call)
 
-    def _no_engine_for(self, call: EngineCall, ready: list[Replica]) -> VoxCPMError:
+    def _wait_for_engine(self, call: EngineCall, ready: list[Replica]) -> None:
         failed = [any(one.id == call.lora for one in replica.loras.failed) for replica in ready]
-        if not ready or (self._loras.may_name(call.lora) and not all(failed)):
-            return _no_engine()
-        return FailedPrecondition(
-            "no engine has the LoRA adapter of this request; its operator must register it again",
-            field="lora",
-            reason=Reason.LORA_LOST,
-        )
+        if ready and (all(failed) or not self._loras.may_name(call.lora)):
+            text = "no engine has the LoRA adapter of this request; its operator must register it again"
+            call.fail(FailedPrecondition(text, field="lora", reason=Reason.LORA_LOST))
+        else:
+            self._waiting.add(call)
+
+    def _start_waiting(self) -> None:
+        """Start the calls that wait for an engine. Those that no engine can take go on waiting, or end."""
+        for call in self._waiting.take():
+            self._start(call)
 
     def _new_id(self, call: EngineCall) -> str:
         """An id that is never used again, because an engine may still report on a call that was cancelled."""
@@ -385,6 +403,7 @@ class EnginePool:
         self._changed = asyncio.Event()
         if self._replicas and all(one.given_up for one in self._replicas):
             self._over.set()
+        self._start_waiting()
 
     def _reassign(self, replica: Replica, calls: list[EngineCall]) -> None:
         """Retry the calls of a lost engine on other replicas, or end them."""
@@ -400,8 +419,4 @@ class EnginePool:
                 )
                 self._start(call, lost=replica)
             else:
-                call.fail(_no_engine())
-
-
-def _no_engine() -> Unavailable:
-    return Unavailable("no engine can serve this now; try again", retry_after=RETRY_SECONDS, reason=Reason.NO_ENGINE)
+                call.fail(self._waiting.no_engine(call))

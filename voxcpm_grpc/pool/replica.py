@@ -31,6 +31,7 @@ from voxcpm_grpc.pool.balancer import Room
 from voxcpm_grpc.pool.engine_call import EngineCall
 from voxcpm_grpc.pool.handle import Handle, HandleFactory
 from voxcpm_grpc.pool.queue_estimate import StepTime, steps_until_slot
+from voxcpm_grpc.pool.restarts import Restarts
 from voxcpm_grpc.pool.supervisor import Supervisor
 from voxcpm_grpc.request import Admitted, AudioChunk, CodecChunk, Finished, ModelInfo
 from voxcpm_grpc.settings.engine import SupervisionSettings
@@ -50,8 +51,9 @@ class Replica:
     """Routes the reports of its engine to the calls. Belongs to one event loop.
 
     Callbacks: `check(info)` may reject an engine with StartupError. `on_change(replica)` follows every change of
-    `ready` and of `given_up`. `reassign(replica, calls)` receives the calls of an engine that was lost, and calls that
-    the engine sent away. `registry` learns which LoRA adapters the engine has.
+    `ready`, of `loras` and of `given_up`. `reassign(replica, calls)` receives the calls of an engine that was lost, and
+    calls that the engine sent away. `registry` learns which LoRA adapters the engine has. `restarts` are those of an
+    engine that another process restarts; default: those of the supervisor.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class Replica:
         on_change: Callable[[Replica], None],
         reassign: Callable[[Replica, list[EngineCall]], None],
         registry: AdapterRegistry,
+        restarts: Restarts | None = None,
     ) -> None:
         self.name = ""
         self.draining = False  # finishes its calls and gets no new ones
@@ -74,6 +77,7 @@ class Replica:
             on_lost=self._on_lost,
             on_given_up=lambda: on_change(self),
         )
+        self.restarts = restarts or self.supervisor.restarts
         self._calls: dict[str, weakref.ref[EngineCall]] = {}  # a call that its reader drops is cancelled
         self._handle: Handle | None = None
         self._info: ModelInfo | None = None
@@ -303,6 +307,7 @@ class Replica:
             case Loras():
                 self._loras = report
                 self._registry.on_report(self, report)
+                self._on_change(self)
             case EngineStats():
                 self._stats, self._stats_at = report, asyncio.get_running_loop().time()
                 if (answer := self._answers.get(report.answers)) and not answer.done():

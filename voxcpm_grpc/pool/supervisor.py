@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 from collections.abc import Callable
 
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.ipc.messages import Heartbeat, Report
 from voxcpm_grpc.pool.background import cancel_and_wait, keep_running
 from voxcpm_grpc.pool.handle import Handle, HandleFactory
+from voxcpm_grpc.pool.restarts import Restarts
 from voxcpm_grpc.request import ModelInfo
 from voxcpm_grpc.settings.engine import SupervisionSettings
 
@@ -40,6 +42,7 @@ class Supervisor:
     The callbacks run on the event loop and must not block. `on_ready(handle, info)` is called when an engine takes
     commands; it may raise StartupError to reject the engine. `on_reports(reports)` receives all reports but heartbeats.
     `on_lost()` is called when nothing more comes from the engine, `on_given_up()` when no other one will be started.
+    `restarts` counts the restarts, and expects the next one.
     """
 
     def __init__(
@@ -52,7 +55,7 @@ class Supervisor:
         on_lost: Callable[[], None] = _ignore,
         on_given_up: Callable[[], None] = _ignore,
     ) -> None:
-        self.restarts = 0
+        self.restarts = Restarts()
         self.given_up = False
         self._make_handle = make_handle
         self._settings = settings
@@ -63,6 +66,7 @@ class Supervisor:
         self._handle: Handle | None = None
         self._on_cpu = False
         self._task: asyncio.Task[None] | None = None
+        self._has_run = False
         self._short_runs = 0  # in a row
         self._failed_starts = 0  # in a row
 
@@ -90,17 +94,26 @@ class Supervisor:
             if loop.time() - started >= STABLE_SECONDS:
                 self._short_runs = 0
             logger.error("%s is lost: %s", self._handle.name, reason)
+            self._expect_start()
             try:
                 self._on_lost()
             finally:
                 await self._discard()
 
     async def _start(self) -> None:
+        began = asyncio.get_running_loop().time()
         self._handle = handle = self._make_handle()
         try:
             info = await handle.start()
+            self.restarts.start_seconds = asyncio.get_running_loop().time() - began
             self._on_cpu = info.device == "cpu"
-            self._on_ready(handle, info)
+            self.restarts.count += self._has_run  # before `on_ready`, which passes it on
+            try:
+                self._on_ready(handle, info)
+            except StartupError:
+                self.restarts.count -= self._has_run
+                raise
+            self._has_run = True
         except BaseException:
             await self._discard()
             raise
@@ -118,8 +131,8 @@ class Supervisor:
         """Start the next engine, with as many attempts as the settings allow. Returns False after giving up."""
         limit = self._settings.restart_limit
         while True:
-            pause = FIRST_PAUSE_SECONDS * PAUSE_FACTOR ** min(self._short_runs, 10)
-            await asyncio.sleep(min(pause, self._settings.restart_seconds))
+            self._expect_start()
+            await asyncio.sleep(self._pause)
             self._short_runs += 1
             try:
                 await self._start()
@@ -129,12 +142,21 @@ class Supervisor:
                 logger.error("an engine did not start again, %d of %d: %s", self._failed_starts, limit, reason)
                 if self._failed_starts >= limit:
                     self.given_up = True
+                    self.restarts.expect(math.inf)
                     self._on_given_up()
                     return False
             else:
                 self._failed_starts = 0
-                self.restarts += 1
                 return True
+
+    @property
+    def _pause(self) -> float:
+        """The seconds before the next start."""
+        pause = FIRST_PAUSE_SECONDS * PAUSE_FACTOR ** min(self._short_runs, 10)
+        return min(pause, self._settings.restart_seconds)
+
+    def _expect_start(self) -> None:
+        self.restarts.expect(self._pause + self.restarts.start_seconds)
 
     async def _watch(self, handle: Handle) -> str:
         """Pass on the reports of an engine until it is lost; returns the reason."""

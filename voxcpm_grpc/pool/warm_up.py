@@ -26,6 +26,7 @@ async def try_out(replica: Replica, info: ModelInfo, new_id: Callable[[EngineCal
         lambda id, _: Submit(replace(request, id=id), WARM_UP_STEPS, WARM_UP_STEPS),
         work=WARM_UP_STEPS,
         credit=WARM_UP_STEPS,
+        wait_until=0.0,  # a start fails at once
     )
     name = replica.name
     replica.start(new_id(call), call)

@@ -139,7 +139,7 @@ class ServerStats(_message.Message):
     def __init__(self, version: _Optional[str] = ..., start_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., read_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., state: _Optional[_Union[ServerState, str]] = ..., start_step: _Optional[str] = ..., model: _Optional[str] = ..., front: _Optional[_Union[FrontStats, _Mapping]] = ..., engines: _Optional[_Iterable[_Union[EngineStats, _Mapping]]] = ..., recent: _Optional[_Union[RecentStats, _Mapping]] = ..., models: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class FrontStats(_message.Message):
-    __slots__ = ("process_id", "open_calls", "streams", "max_streams", "uploads", "upload_bytes", "stored_voices", "tasks", "open_files", "resident_bytes", "cpu_time", "calls_ended", "calls_failed", "audio_sent")
+    __slots__ = ("process_id", "open_calls", "streams", "max_streams", "uploads", "upload_bytes", "stored_voices", "tasks", "open_files", "resident_bytes", "cpu_time", "calls_ended", "calls_failed", "audio_sent", "loop_busy", "loop_lag", "full_remedy")
     class OpenCallsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -161,6 +161,9 @@ class FrontStats(_message.Message):
     CALLS_ENDED_FIELD_NUMBER: _ClassVar[int]
     CALLS_FAILED_FIELD_NUMBER: _ClassVar[int]
     AUDIO_SENT_FIELD_NUMBER: _ClassVar[int]
+    LOOP_BUSY_FIELD_NUMBER: _ClassVar[int]
+    LOOP_LAG_FIELD_NUMBER: _ClassVar[int]
+    FULL_REMEDY_FIELD_NUMBER: _ClassVar[int]
     process_id: int
     open_calls: _containers.ScalarMap[str, int]
     streams: int
@@ -175,7 +178,10 @@ class FrontStats(_message.Message):
     calls_ended: int
     calls_failed: int
     audio_sent: _duration_pb2.Duration
-    def __init__(self, process_id: _Optional[int] = ..., open_calls: _Optional[_Mapping[str, int]] = ..., streams: _Optional[int] = ..., max_streams: _Optional[int] = ..., uploads: _Optional[int] = ..., upload_bytes: _Optional[int] = ..., stored_voices: _Optional[int] = ..., tasks: _Optional[int] = ..., open_files: _Optional[int] = ..., resident_bytes: _Optional[int] = ..., cpu_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., calls_ended: _Optional[int] = ..., calls_failed: _Optional[int] = ..., audio_sent: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    loop_busy: float
+    loop_lag: _duration_pb2.Duration
+    full_remedy: str
+    def __init__(self, process_id: _Optional[int] = ..., open_calls: _Optional[_Mapping[str, int]] = ..., streams: _Optional[int] = ..., max_streams: _Optional[int] = ..., uploads: _Optional[int] = ..., upload_bytes: _Optional[int] = ..., stored_voices: _Optional[int] = ..., tasks: _Optional[int] = ..., open_files: _Optional[int] = ..., resident_bytes: _Optional[int] = ..., cpu_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., calls_ended: _Optional[int] = ..., calls_failed: _Optional[int] = ..., audio_sent: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., loop_busy: _Optional[float] = ..., loop_lag: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., full_remedy: _Optional[str] = ...) -> None: ...
 
 class EngineStats(_message.Message):
     __slots__ = ("name", "state", "device", "process_id", "restarts", "age", "slots_used", "slots_total", "requests_running", "requests_waiting", "requests_resting", "pages_used", "pages_free", "pages_total", "kv_positions", "prefix_hit_positions", "prefill_positions", "steps", "step_time", "preemptions", "swaps", "audio_made", "requests_finished", "requests_cancelled", "requests_failed", "model")

@@ -28,6 +28,7 @@ from voxcpm_grpc.ipc.messages import (
     Decode,
     Detach,
     Encode,
+    EngineExpected,
     EngineLost,
     EngineReady,
     EngineStarting,
@@ -260,7 +261,7 @@ class Dispatcher:
                 for id in [id for id, task in self._tasks.items() if task.front == detached]:
                     del self._tasks[id]
                     engine.cancel(id)
-            case EngineReady() | EngineStarting() | EngineLost() | RegisteredLoras() | Failed():
+            case EngineReady() | EngineExpected() | EngineStarting() | EngineLost() | RegisteredLoras() | Failed():
                 logger.error("an engine received %s, which is for fronts", type(command).__name__)
 
     def _route(self, id: str, result: Event | CodecChunk | VoxCPMError, reports: dict[str, list[Report]]) -> None:

@@ -11,6 +11,8 @@ from google.protobuf.message import DecodeError
 from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RequestInfo, RetryInfo
 from google.rpc.status_pb2 import Status
 
+from voxcpm_grpc.duration_text import duration_text
+
 
 class SpeechError(Exception):
     """A call failed."""
@@ -210,7 +212,9 @@ def from_rpc(
     if (pushback := trailers.get("grpc-retry-pushback-ms")) is not None:
         retry_after = _pushback_seconds(pushback)
     if code == "DEADLINE_EXCEEDED" and timeout is not None:
-        message = f"the call did not end within its timeout of {timeout:g} s; allow more with timeout{advice}"
+        message = (
+            f"the call did not end within its timeout of {duration_text(timeout)}; allow more with timeout{advice}"
+        )
     elif status.details:
         pass
     elif code == Exhausted.code and (refused := _refusal(message)):

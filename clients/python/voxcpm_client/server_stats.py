@@ -59,6 +59,15 @@ class FrontStats:
     audio_sent: float
     """Audio of calls that have ended since the start."""
 
+    loop_busy: float
+    """Share of the last 10 s in which the event loop ran or waited for a processor, from 0 to 1."""
+
+    loop_lag: float
+    """Longest delay of the event loop in this time."""
+
+    full_remedy: str
+    """What the operator can do about a front that is full; empty if it is not."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineStats:
@@ -233,6 +242,9 @@ def _front(message: pb.FrontStats) -> FrontStats:
         calls_ended=message.calls_ended,
         calls_failed=message.calls_failed,
         audio_sent=_seconds(message.audio_sent),
+        loop_busy=message.loop_busy,
+        loop_lag=_seconds(message.loop_lag),
+        full_remedy=message.full_remedy,
     )
 
 

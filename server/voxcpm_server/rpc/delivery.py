@@ -14,6 +14,7 @@ from typing import Any
 
 import grpc
 
+from voxcpm_grpc.duration_text import duration_text
 from voxcpm_grpc.errors import Aborted, Reason
 
 log = logging.getLogger(__name__)
@@ -37,18 +38,30 @@ logging.getLogger("grpc._cython.cygrpc").addFilter(_Departures())
 class ReplyWriter:
     """Sends the messages of one reply stream. For one task at a time, because gRPC does not allow two writes at once.
 
-    seconds: longest wait until the caller's connection takes a message
+    seconds: longest wait until the caller's connection takes a message, the limit of limits.write_seconds
     """
 
     def __init__(self, context: grpc.aio.ServicerContext, seconds: float) -> None:
+        self.shortened = math.inf  # the limit of `shorten`, if there is one
         self.header_is_stuck = False  # True while gRPC sends the HTTP header; a status would send it a second time
         self._context = context
         self._seconds = seconds
+        self._rule = "limits.write_seconds"
         self._has_header = False
         self._timeout: asyncio.Timeout | None = None  # of the write in progress
         self._since = 0.0  # the loop's time at which it began
         self._sent = -math.inf  # the loop's time at which gRPC had taken the last message
         self._timer: asyncio.TimerHandle | None = None
+
+    def shorten(self, seconds: float, rule: str) -> None:
+        """Limit this and all further waits to `seconds`, which follow from the setting `rule`."""
+        if seconds >= self._seconds:
+            return
+        self._seconds, self._rule = seconds, rule
+        self.shortened = seconds
+        if self._timer is not None:
+            self._timer.cancel()
+            self._check()
 
     async def write(self, message: Any) -> None:
         """Send a message. Raises Aborted if the caller does not read in time."""
@@ -62,8 +75,8 @@ class ReplyWriter:
             self._sent = loop.time()
         except TimeoutError:
             raise Aborted(
-                f"the client took no message for {self._seconds:g} s, the limit of limits.write_seconds; read replies "
-                "as they arrive, and open a new stream for the rest",
+                f"the client took no message for {duration_text(self._seconds)}, the limit of {self._rule}; read "
+                "replies as they arrive, and open a new stream for the rest",
                 reason=Reason.REPLIES_NOT_READ,
                 limit_seconds=f"{self._seconds:g}",
             ) from None

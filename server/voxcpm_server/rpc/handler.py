@@ -120,7 +120,7 @@ def rpc(*, stream: bool) -> Callable[[Callable[..., Awaitable[Any]]], Callable[.
 
 async def _abort(call: Call, error: VoxCPMError) -> None:
     """End the RPC with the status of an error, or without one if the client does not read."""
-    reset_after(STATUS_SECONDS)
+    reset_after(min(STATUS_SECONDS, call.replies.shortened))
     try:
         if call.replies.header_is_stuck:
             await asyncio.get_running_loop().create_future()  # until the reset
@@ -150,9 +150,12 @@ def _release(error: BaseException | None) -> None:
         error = behind
 
 
-def _shutdown_error(seconds: float, *, after_audio: bool) -> VoxCPMError:
-    """The error of a call that was still open at the end of the drain."""
-    cause = f"the server is shutting down, and this call did not end within its drain_seconds, {seconds:g} s"
+def _shutdown_error(seconds: float | None, *, after_audio: bool) -> VoxCPMError:
+    """The error of a call that was still open at the end of the drain, or when a second signal cut it off."""
+    if seconds is None:
+        cause = "the server is shutting down, and a second signal has ended its open calls at once"
+    else:
+        cause = f"the server is shutting down, and this call did not end within its drain_seconds, {seconds:g} s"
     if after_audio:
         return Aborted(f"{cause}; the audio that was sent is good, ask again for the rest")
     return Unavailable(f"{cause}; no audio was sent, retry elsewhere", retry_after=0.0, reason=Reason.SHUTTING_DOWN)

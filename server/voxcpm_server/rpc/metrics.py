@@ -149,11 +149,15 @@ class Metrics:
         info = InfoMetricFamily("voxcpm_model", "A model that is served.")
         ready = GaugeMetricFamily("voxcpm_model_engines_ready", "Engines that take requests.", labels=("model",))
         loras = GaugeMetricFamily("voxcpm_model_loras", "LoRA adapters for requests.", labels=("model",))
+        waiting = GaugeMetricFamily(
+            "voxcpm_model_requests_waiting", "Requests that wait for an engine that restarts.", labels=("model",)
+        )
         for pool in self._pools:
             info.add_metric((), _model(pool.info))
+            waiting.add_metric((pool.info.name,), pool.waiting_for_engine)
             loras.add_metric((pool.info.name,), len(pool.loras()))
             ready.add_metric((pool.info.name,), sum(replica.ready for replica in pool.replicas))
-        yield from (info, ready, loras)
+        yield from (info, ready, loras, waiting)
         if not self._engines:
             return
         up = GaugeMetricFamily("voxcpm_engine_up", "1 if the engine takes requests.", labels=("engine",))
@@ -170,7 +174,7 @@ class Metrics:
             serves.add_metric((), {"engine": replica.name, "model": model})
             labels = (replica.name,)
             up.add_metric(labels, float(replica.ready))
-            restarts.add_metric(labels, float(replica.supervisor.restarts))
+            restarts.add_metric(labels, float(replica.restarts.count))
             if (found := replica.stats) is not None:
                 for family, (_, _, attribute) in zip(families, ENGINE_FAMILIES, strict=True):
                     family.add_metric(labels, float(getattr(found.stats, attribute)))

@@ -12,9 +12,9 @@ from voxcpm_grpc.errors import Reason, Unavailable
 
 
 class EndedByShutdown(Exception):
-    """`OpenCalls.end` has ended this call, which had `seconds` to finish."""
+    """`OpenCalls.end` has ended this call, which had `seconds` to finish; None if it had no time."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float | None) -> None:
         super().__init__(seconds)
         self.seconds = seconds
 
@@ -29,7 +29,7 @@ class OpenCalls:
         self._idle = asyncio.Event()
         self._idle.set()
         self._refusal: Callable[[], Unavailable] | None = None
-        self._seconds = 0.0
+        self._seconds: float | None = None
         self._arrived = -math.inf  # time of the event loop
 
     def __len__(self) -> int:
@@ -85,8 +85,8 @@ class OpenCalls:
         while (left := self._arrived + seconds - now()) > 0:  # noqa: ASYNC110, a timer is what it waits for
             await asyncio.sleep(left)
 
-    def end(self, seconds: float) -> None:
-        """End the calls in progress, which had `seconds` to finish: cancel their blocks, and let them raise."""
+    def end(self, seconds: float | None) -> None:
+        """End the calls in progress: cancel their blocks, and let them raise EndedByShutdown with `seconds`."""
         self._seconds = seconds
         for call in self._open:
             call.reschedule(0.0)

@@ -71,7 +71,9 @@ class LoadReports:
             ready = [replica for pool in self._pools for replica in pool.replicas if replica.ready]
             slots = sum(replica.info.max_slots for replica in ready if replica.info)
             running = sum(replica.running for replica in ready)
-            queued = sum(replica.queued(is_batch=True) for replica in ready)
+            queued = sum(replica.queued(is_batch=True) for replica in ready) + sum(
+                pool.waiting_for_engine for pool in self._pools
+            )
             if slots:
                 report.application_utilization = (running + queued) / slots
                 report.utilization["slots"] = min(1.0, running / slots)

@@ -19,6 +19,7 @@ from voxcpm_server.rpc import tls
 from voxcpm_server.rpc.deferred import DeferredService
 from voxcpm_server.rpc.handler import ParseInterceptor
 from voxcpm_server.rpc.health import Health
+from voxcpm_server.rpc.loop_load import LoopLoad
 from voxcpm_server.rpc.metrics import Metrics
 from voxcpm_server.rpc.open_calls import OpenCalls
 from voxcpm_server.rpc.orca import LoadReports
@@ -30,6 +31,7 @@ from voxcpm_server.wire.stats import Phase
 log = logging.getLogger(__name__)
 
 START_SECONDS = 1.0  # expected of a start that gives no estimate
+CUT_OFF_SECONDS = 2.0  # for the statuses of calls that are cut off
 STOP_SECONDS = 1.0  # from the end of the last call to the end of its connection
 QUIET_SECONDS = 0.05  # without a new call, before the listener is closed
 QUIET_WAIT_SECONDS = 1.0  # for such a moment
@@ -44,14 +46,15 @@ class RpcServer:
     """A port with the speech service, health and reflection.
 
     `open` opens the port. Calls are refused with UNAVAILABLE until `serve`, health is NOT_SERVING, reflection works.
-    `withdraw` and then `drain` end it without failing a call; `stop` ends it at once.
+    `withdraw` and then `drain` end it without failing a call; `cut_off` ends it at once, and tells the callers; `stop`
+    does not.
 
     expected_seconds: the expected time until `serve`, for the refusals
     metrics: counts all calls
     tracing: traces all calls
 
-    `calls` are the open ones, `recent` those that have ended, `step` is the step of the start,
-    `load_reports` those of ORCA, None without them.
+    `calls` are the open ones, `recent` those that have ended, `load` is that of the event loop, `step` is that of the
+    start, `load_reports` are those of ORCA, None without them.
     """
 
     def __init__(
@@ -64,6 +67,7 @@ class RpcServer:
     ) -> None:
         self.calls = OpenCalls()
         self.recent = RecentCalls(metrics)
+        self.load = LoopLoad(_more_fronts(settings))
         self.health = Health()
         self.step = "the server is starting"
         self.max_streams = settings.limits.max_streams
@@ -129,7 +133,7 @@ class RpcServer:
         """Refuse new calls and connections, wait for the calls in progress, end those that take too long, and stop."""
         ends, seconds = self._begin_end(), self._settings.drain_seconds
         await self._quiet_moment(ends)
-        self.calls.refuse("the server is shutting down; retry elsewhere", retry_after=0.0)
+        self._refuse()
         if self.calls:
             log.info("draining calls=%d seconds=%g", len(self.calls), max(0.0, ends - _now()))
         with suppress(TimeoutError):
@@ -137,16 +141,33 @@ class RpcServer:
                 # Closes the listener and sends GOAWAY, after which clients send new calls on other connections.
                 group.create_task(self._server.stop(seconds + STOP_SECONDS))
                 await asyncio.sleep(0)  # until it is done
-                self.health.end_watches()  # these and reflection streams would stay open until `ends`
-                self._reflections.end(seconds)
-                if self.load_reports is not None:
-                    self.load_reports.end()
+                self._end_watches()  # which would stay open until `ends`
                 with suppress(TimeoutError):
                     async with asyncio.timeout_at(ends):
                         await self.calls.idle()
                 self.calls.end(seconds)
                 limit.reschedule(_now() + STOP_SECONDS)
         await self.stop()
+
+    async def cut_off(self) -> None:
+        """End the calls in progress at once, also those of a drain, each with a status that says why, and stop."""
+        self._begin_end()
+        self._refuse()
+        if self.calls:
+            log.warning("open calls are cut off calls=%d", len(self.calls))
+        self._end_watches()
+        self.calls.end(None)
+        await self._server.stop(CUT_OFF_SECONDS)
+
+    def _refuse(self) -> None:
+        self.calls.refuse("the server is shutting down; retry elsewhere", retry_after=0.0)
+
+    def _end_watches(self) -> None:
+        """End the calls that last until the server ends."""
+        self.health.end_watches()
+        self._reflections.end(None)
+        if self.load_reports is not None:
+            self.load_reports.end()
 
     async def stop(self) -> None:
         """End all calls and connections at once."""
@@ -177,6 +198,13 @@ class RpcServer:
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
+
+
+def _more_fronts(settings: Settings) -> str:
+    """What the operator can do about a front that uses a whole processor."""
+    if settings.pool != "processes":
+        return "its event loop uses a whole processor; run another server on the cluster"
+    return f"its event loop uses a whole processor; start more than {settings.fronts} with --fronts, or another server"
 
 
 def options(settings: Settings) -> list[tuple[str, int]]:

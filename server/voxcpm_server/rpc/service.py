@@ -347,6 +347,7 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
             request_id=call.request_id,
             remaining=call.context.time_remaining,
             send=call.replies.write,
+            shorten=call.replies.shorten,
             warnings=chosen.warnings,
             on_segment=call.trace and call.trace.add_segment,
             quota=CharacterQuota(self._quotas, call.caller.key) if self._quotas else None,

@@ -58,6 +58,8 @@ log = logging.getLogger(__name__)
 
 MERGED_SECONDS = 0.5  # longest audio of one message
 RESERVE_SECONDS = 1.0  # of audio at the listener, beyond which messages become longer
+IDLE_END_SECONDS = 1.0  # for the end of a stream that was idle and had no text
+IDLE_RULE = "limits.stream_idle_seconds"
 SETTLE_SECONDS = 1.0  # longest wait at the end for the message that is being sent
 
 
@@ -69,6 +71,7 @@ class Session:
     encode: encodes audio of the model, float32 [n] at its output rate, to latents [patches, P, D]
     remaining: seconds until the caller's deadline; None without one
     send: sends a message to the caller
+    shorten: limits the wait for the caller to read a message, in seconds, by the name of a setting
     on_segment: receives the times of each segment when it ends
     quota: the text that the caller may have spoken; None for any
     preparation: lexicons and normalisation of the text
@@ -89,6 +92,7 @@ class Session:
         request_id: str,
         remaining: Callable[[], float | None],
         send: Callable[[pb.AudioChunk], Awaitable[None]],
+        shorten: Callable[[float, str], None] = lambda seconds, rule: None,
         warnings: Iterable[RequestWarning] = (),
         on_segment: Callable[[SegmentTiming], None] | None = None,
         quota: CharacterQuota | None = None,
@@ -99,6 +103,8 @@ class Session:
         self._loras = HeldLoras(pool)
         config = self._config = replace(config, turn=self._loras.hold(config.turn))
         self._max_text_chars = limits.max_text_chars
+        self._idle_seconds = limits.stream_idle_seconds
+        self._shorten = shorten
         self._has_prompt = voice.prompt is not None
         self._turns = Turns(config.segmentation, config.turn)
         self._unfinished: dict[tuple[int, int], Segment] = {}  # queued, and their end not yet sent
@@ -315,12 +321,15 @@ class Session:
         self._work.put(segment)
 
     async def _on_end(self) -> None:
+        if not self._turns.chars:  # a caller that reads nothing has opened a stream for nothing
+            self._shorten(self._idle_seconds, IDLE_RULE)
         await self._flush()
         if self._turns.has_text and not self._turns.speakable:
             raise InvalidRequest("there is nothing to speak: the text has no letter and no digit", field="text")
         self._work.put(End())
 
     async def _on_idle(self) -> None:
+        self._shorten(self._idle_seconds if self._turns.chars else min(IDLE_END_SECONDS, self._idle_seconds), IDLE_RULE)
         await self._flush()
         self._work.put(End(EndReason.IDLE))
 

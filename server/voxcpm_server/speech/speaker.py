@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from voxcpm_grpc.duration_text import duration_text
 from voxcpm_grpc.errors import Exhausted, Reason, TooLong
 from voxcpm_grpc.peekable_queue import PeekableQueue
 from voxcpm_grpc.pool.engine_call import EngineCall
@@ -231,7 +232,7 @@ class Speaker:
         if not self._begun:
             raise Exhausted(
                 f"this caller has used up its quota of text, and the limit is {self._quota.per_minute} characters "
-                f"a minute; retry in {seconds:.1f} s",
+                f"a minute; retry in {duration_text(seconds)}",
                 retry_after=seconds,
                 reason=Reason.TEXT_QUOTA_USED_UP,
                 limit=self._quota.per_minute,
@@ -282,12 +283,21 @@ class Speaker:
             lora=segment.turn_config.lora,
         )
         call = self._pool.generate(
-            request, lead_chunks=self._lead.share, grant_on_read=False, seconds_left=self._remaining()
+            request,
+            lead_chunks=self._lead.share,
+            grant_on_read=False,
+            seconds_left=self._remaining(),
+            max_wait=self._max_wait(),
         )
         self._lead.open(call)
         if self._on_segment is not None:
             self._timings[call] = SegmentTiming(segment)
         return call
+
+    def _max_wait(self) -> float:
+        """The longest wait for a slot, or for an engine that restarts."""
+        max_queue, remaining = self._config.max_queue, self._remaining()
+        return max_queue if remaining is None else min(max_queue, DEADLINE_SHARE * remaining)
 
     async def _admission(self, call: EngineCall[Event]) -> Event | None:
         """The first event of a segment; None if the engine has no room for its context, which is shorter now."""
@@ -301,17 +311,19 @@ class Speaker:
     async def _first_event(self, call: EngineCall[Event]) -> Event:
         """Raises Exhausted if a stream without audio gets no slot in time.
 
-        A stream with audio waits until its deadline, because it cannot be retried.
+        A stream with audio waits until its deadline, because it cannot be retried. The wait for an engine that restarts
+        ends in the pool.
         """
         if self._has_paused or self._summary.first_audio is not None:
             return await anext(call)
-        max_queue, remaining = self._config.max_queue, self._remaining()
-        wait = max_queue if remaining is None else min(max_queue, DEADLINE_SHARE * remaining)
+        wait = self._max_wait()
         loop = asyncio.get_running_loop()
 
         def expire() -> None:
-            if wait == max_queue or self._pool.waits_for_slot(call):  # otherwise the deadline itself ends the call
-                limit.reschedule(loop.time())
+            if self._pool.waits_for_engine(call):
+                return
+            if wait == self._config.max_queue or self._pool.waits_for_slot(call):
+                limit.reschedule(loop.time())  # otherwise the deadline itself ends the call
 
         timer = loop.call_later(wait, expire)
         try:
@@ -319,10 +331,10 @@ class Speaker:
                 return await anext(call)
         except TimeoutError:
             raise Exhausted(
-                f"no slot became free within {wait:.1f} s; retry later or raise max_queue_time",
+                f"no slot became free within {duration_text(wait)}; retry later or raise max_queue_time",
                 retry_after=QUEUE_RETRY_SECONDS,
                 reason=Reason.QUEUE_TIMEOUT,
-                waited_seconds=f"{wait:.1f}",
+                waited_seconds=f"{wait:g}",
             ) from None
         finally:
             timer.cancel()

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from voxcpm_grpc.audio import AudioFormat, Cleaning, usual_rate
 from voxcpm_grpc.control_characters import CONTROL
+from voxcpm_grpc.duration_text import duration_text
 from voxcpm_grpc.errors import InvalidRequest, VoxCPMError
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.wire.enums import ENCODINGS
@@ -61,7 +62,7 @@ def read_seconds(message: Any, name: str, path: str = "", *, or_zero: bool = Fal
     seconds = duration.seconds + duration.nanos / 1e9
     if seconds < 0 or (seconds == 0 and not or_zero):
         rule = "it must be 0 or more" if or_zero else "it must be more than 0"
-        raise InvalidRequest(f"{name} is {seconds:g} s; {rule}", field=path or name)
+        raise InvalidRequest(f"{name} is {duration_text(seconds)}; {rule}", field=path or name)
     return seconds
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from voxcpm_grpc import __version__
+from voxcpm_grpc.duration_text import duration_text
 from voxcpm_grpc.errors import InvalidRequest
 from voxcpm_grpc.request import Stats
 from voxcpm_grpc.v1 import admin_pb2 as pb
@@ -56,7 +57,7 @@ def interval(request: pb.WatchStatsRequest) -> float:
     seconds = read_seconds(request, "interval")
     if seconds is not None and not MIN_INTERVAL <= seconds <= MAX_INTERVAL:
         rule = f"it must be from {MIN_INTERVAL:g} to {MAX_INTERVAL:g} s"
-        raise InvalidRequest(f"interval is {seconds:g} s; {rule}", field="interval")
+        raise InvalidRequest(f"interval is {duration_text(seconds)}; {rule}", field="interval")
     return DEFAULT_INTERVAL if seconds is None else seconds
 
 
@@ -111,6 +112,9 @@ def front(
     uploads: int,
     cpu_seconds: float,
     audio_seconds: float,
+    loop_busy: float,
+    loop_lag: float,
+    full_remedy: str,
     **numbers: int | None,
 ) -> pb.FrontStats:
     """The statistics of a front. `numbers` are fields of the message; None leaves one unset."""
@@ -119,6 +123,9 @@ def front(
         uploads=uploads,
         cpu_time=duration(cpu_seconds),
         audio_sent=duration(audio_seconds),
+        loop_busy=loop_busy,
+        loop_lag=duration(loop_lag),
+        full_remedy=full_remedy,
         **numbers,
     )
 

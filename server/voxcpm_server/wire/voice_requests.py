@@ -84,5 +84,5 @@ def _labels(given: Mapping[str, str], field: str) -> dict[str, str]:
 def _ttl(message: Any, field: str) -> float | None:
     ttl = read_seconds(message, "ttl", field)
     if ttl is not None and ttl > MAX_SECONDS:
-        raise InvalidRequest(f"ttl is {ttl:g} s and the limit is {MAX_SECONDS:g}", field=field)
+        raise InvalidRequest(f"ttl is {ttl:.0f} s and the limit is {MAX_SECONDS:.0f} s", field=field)
     return ttl

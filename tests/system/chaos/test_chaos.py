@@ -32,7 +32,7 @@ async def test_every_loss_once(tmp_path):
             await disturb(w)
             await w.all_work()
             await until(lambda: sum(speech.error is None for speech in w.speeches) > 3 * CALLERS)
-        assert sum(replica.supervisor.restarts for replica in w.pool.replicas) == 4
+        assert sum(replica.restarts.count for replica in w.pool.replicas) == 4
 
 
 async def disturb(w: World) -> None:
@@ -83,7 +83,7 @@ async def test_many_losses_in_any_order(tmp_path, seed):
                     w.speak(replace(mixed_requests()[0], conditioning=POISONED)),
                 )
             await w.all_work()
-        assert sum(replica.supervisor.restarts for replica in w.pool.replicas) >= ROUNDS
+        assert sum(replica.restarts.count for replica in w.pool.replicas) >= ROUNDS
         assert sum(speech.error is None for speech in w.speeches) > ROUNDS
 
 

@@ -19,6 +19,7 @@ import grpc
 import numpy as np
 import psutil
 import pytest
+from google.protobuf.duration_pb2 import Duration
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 from support.checkpoints import TINY
@@ -299,8 +300,9 @@ async def test_a_lost_engine_is_reported_to_callers_and_balancers_and_restarted(
             while await call.read() is not EOF:
                 pass
         assert caught.value.code() is grpc.StatusCode.ABORTED
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await generate(stub, pb.GenerateRequest(text="Hello."))
+        impatient = pb.GenerateConfig(max_queue_time=Duration(nanos=1_000_000))
+        with pytest.raises(grpc.aio.AioRpcError, match="no engine is ready, and the next one is expected in") as caught:
+            await generate(stub, pb.GenerateRequest(config=impatient), pb.GenerateRequest(text="Hello."))
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
         assert (await health.Check(health_pb2.HealthCheckRequest())).status == NOT_SERVING
         assert (await health.Check(health_pb2.HealthCheckRequest(service="liveness"))).status == SERVING

@@ -214,7 +214,7 @@ def test_a_second_signal_does_not_wait_for_open_streams(tmp_path):
             assert server.process.poll() is None
             server.terminate()
             assert server.process.wait(HANG_SECONDS) == 0
-            assert outcome(call) is grpc.StatusCode.UNAVAILABLE
+            assert outcome(call) is grpc.StatusCode.ABORTED
             stream.resume()
         _, alive = psutil.wait_procs(family, HANG_SECONDS)
         assert not alive

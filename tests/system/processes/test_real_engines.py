@@ -21,4 +21,4 @@ async def test_a_retried_request_gives_the_same_audio_and_a_failing_one_fails_al
         assert isinstance(poisoned.error, Internal)
         assert not poisoned.audio
         assert all(w.alive(name) for name in "ab")
-        assert sum(replica.supervisor.restarts for replica in w.pool.replicas) == 1
+        assert sum(replica.restarts.count for replica in w.pool.replicas) == 1

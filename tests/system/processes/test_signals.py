@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 
+import grpc
 import pytest
+from support.grpc_types import message_of
 from support.servers import serving
+from support.streams import PausedStream
 from support.waiting import HANG_SECONDS, NEVER_SECONDS, wait_until
+
+from voxcpm_grpc.v1 import tts_pb2_grpc
 
 
 @pytest.mark.parametrize("fronts", [1, 2])
@@ -19,3 +25,28 @@ def test_neither_ctrl_c_nor_a_second_signal_waits_for_the_drain_delay(tmp_path, 
             wait_until(lambda after=after: after in server.log)
             server.process.send_signal(number)
         assert server.process.wait(HANG_SECONDS) == 0
+
+
+@pytest.mark.parametrize("fronts", [1, 2])
+@pytest.mark.parametrize("delay", [0.0, NEVER_SECONDS], ids=["in the drain", "in the delay before it"])
+def test_a_second_signal_tells_every_stream_that_it_ends(tmp_path, fronts, delay):
+    flags = ("--fronts", str(fronts), "--drain-seconds", f"{NEVER_SECONDS:g}", "--drain-delay-seconds", f"{delay:g}")
+    stream = PausedStream()
+    with serving(tmp_path, *flags) as server, contextlib.ExitStack() as stack:
+        stack.callback(stream.resume)
+        options = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_retries", 0)]
+        channels = [stack.enter_context(grpc.insecure_channel(server.address, options)) for _ in range(6)]
+        calls = [tts_pb2_grpc.VoxCPMServiceStub(channel).Generate(stream.messages()) for channel in channels]
+        for call in calls:
+            while not next(call).HasField("flush_done"):
+                pass
+        server.terminate()
+        wait_until(lambda: ("draining calls=" if not delay else "new calls are served for another") in server.log)
+        server.terminate()
+        for call in calls:
+            with pytest.raises(grpc.RpcError) as caught:
+                list(call)
+            assert caught.value.code() is grpc.StatusCode.ABORTED
+            assert "shutting down, and a second signal" in message_of(caught.value)
+        assert server.process.wait(HANG_SECONDS) == 0
+        assert not server.fault()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from voxcpm_grpc.ipc import child_process, messages
 from voxcpm_grpc.ipc.channel import Channel, pair_socket
 from voxcpm_grpc.ipc.child_process import Addresses
 from voxcpm_grpc.ipc.messages import (
+    EngineExpected,
     EngineLost,
     EngineReady,
     EngineStarting,
@@ -34,6 +35,7 @@ from voxcpm_grpc.pool.background import cancel_and_wait, keep_running
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.handle import HandleFactory
 from voxcpm_grpc.pool.host.loras import HostRegistry
+from voxcpm_grpc.pool.restarts import Restarts
 from voxcpm_grpc.progress import Listener, Progress
 from voxcpm_grpc.request import ModelInfo
 from voxcpm_grpc.settings.engine import SupervisionSettings
@@ -52,12 +54,14 @@ class HostConnection:
     """The connection of a front to its host.
 
     `stopped` is set when the front must drain and end, and `skip_delay` if it must do so without the drain delay.
+    `cut_off` is called when it must end at once.
     """
 
     def __init__(self, context: zmq.asyncio.Context, socket: zmq.asyncio.Socket) -> None:
         self.context = context
         self.stopped = asyncio.Event()
         self.skip_delay = False
+        self.cut_off: Callable[[], object] = self.stopped.set
         self._socket = socket
         self._attachments: dict[str, _Attachment] = {}  # by replica
         self._registries: dict[str, HostRegistry] = {}  # by replica
@@ -67,6 +71,10 @@ class HostConnection:
         made = {replica: _Attachment() for replica in replicas}
         self._attachments |= made
         return [partial(AttachedHandle, replica, self.context, attachment) for replica, attachment in made.items()]
+
+    def restarts(self, replicas: Iterable[str]) -> list[Restarts]:
+        """The restarts of these replicas, as the host counts and expects them."""
+        return [self._attachments[replica].restarts for replica in replicas]
 
     def registry(self, replicas: Iterable[str]) -> HostRegistry:
         """The LoRA adapters of the model to which these replicas belong."""
@@ -87,8 +95,10 @@ class HostConnection:
         """Handle the commands of the host. Runs until cancelled."""
         while True:
             match messages.decode_command(await self._socket.recv()):
-                case EngineReady(replica, address):
-                    self._attachments[replica].on_ready(address)
+                case EngineReady(replica, address, restarts):
+                    self._attachments[replica].on_ready(address, restarts)
+                case EngineExpected(replica, seconds):
+                    self._attachments[replica].restarts.expect(seconds)
                 case EngineStarting(replica, step):
                     self._attachments[replica].on_progress(step)
                 case EngineLost(replica):
@@ -98,6 +108,8 @@ class HostConnection:
                 case Failed() as failed:
                     for registry in set(self._registries.values()):
                         registry.on_failed(failed)
+                case Stop(at_once=True):
+                    self.cut_off()
                 case Stop(skip_delay):
                     self.skip_delay = skip_delay
                     self.stopped.set()
@@ -107,9 +119,10 @@ class HostConnection:
 
 
 class _Attachment:
-    """The address of a replica's current engine, and the event that is set when that engine is lost."""
+    """The address of a replica's current engine, the event that is set when that engine is lost, and its restarts."""
 
     def __init__(self) -> None:
+        self.restarts = Restarts()
         self._address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._lost = asyncio.Event()
         self._listener: Listener = progress.ignore
@@ -125,8 +138,9 @@ class _Attachment:
         self._step = step
         self._listener(step)
 
-    def on_ready(self, address: str) -> None:
+    def on_ready(self, address: str, restarts: int) -> None:
         self._step = None
+        self.restarts.count = restarts
         self._address.set_result(address)
 
     def on_lost(self) -> None:
@@ -188,7 +202,7 @@ class AttachedPool(EnginePool):
 
     def __init__(self, host: HostConnection, replicas: Iterable[str]) -> None:
         names = tuple(replicas)
-        super().__init__(host.factories(names), SUPERVISION, host.registry(names))
+        super().__init__(host.factories(names), SUPERVISION, host.registry(names), host.restarts(names))
 
     async def start(self) -> None:
         for replica in self.replicas:

@@ -22,6 +22,7 @@ from voxcpm_grpc.ipc.child_process import Addresses, ChildProcess
 from voxcpm_grpc.ipc.messages import (
     Attach,
     Detach,
+    EngineExpected,
     EngineLost,
     EngineReady,
     EngineStarting,
@@ -45,6 +46,7 @@ FRONT_START_SECONDS = 120.0
 # front that is restarted without need costs all its streams; one that is restarted late costs a pause.
 FRONT_SILENCE_SECONDS = 5.0
 UNWIND_SECONDS = 5.0  # of a front that starts, until it has ended its children
+CUT_OFF_SECONDS = 5.0  # for a front to tell its callers that it ends at once
 LEAVE_SECONDS = 20.0  # from the end of a front's drain to the end of its process, with that of its HTTP gateway
 FrontMain = Callable[..., None]
 """The main function of a front, `(addresses, *, restarted)`. A front is restarted if the server was ready before."""
@@ -99,10 +101,13 @@ class EngineHost:
         await self._over.wait()
 
     async def close(self) -> None:
-        """Let the fronts drain, then stop the engines. Cancelling this ends all processes without the drain."""
+        """Let the fronts drain, then stop the engines. If this is cancelled, the fronts cut their calls off."""
         supervisors = list(self._front_supervisors)
         try:
             await close_all(supervisor.close() for supervisor in supervisors)
+        except asyncio.CancelledError:
+            await self._cut_off()
+            raise
         finally:
             supervisors += [engine.supervisor for engine in self._engines.values()]
             await close_all(supervisor.close(force=True) for supervisor in supervisors)
@@ -133,6 +138,10 @@ class EngineHost:
         for front in self._fronts.values():
             front.post(EngineStarting(engine.name, step))
 
+    def on_engine_expected(self, engine: _EngineReplica, seconds: float) -> None:
+        for front in self._fronts.values():
+            front.post(EngineExpected(engine.name, seconds))
+
     def on_engine_lost(self, engine: _EngineReplica) -> None:
         for front in self._fronts.values():
             front.post(EngineLost(engine.name))
@@ -149,14 +158,22 @@ class EngineHost:
         if any(engine.info and engine.info.fingerprint != info.fingerprint for engine in others):
             raise StartupError("the engines serve different models; give all of them the same checkpoint")
 
+    async def _cut_off(self) -> None:
+        """Let each front end its calls at once, and wait for its end."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CUT_OFF_SECONDS):
+                await asyncio.gather(*(front.cut_off() for front in self._fronts.values()))
+
     def _make_front(self, name: str, main: FrontMain, drain_seconds: float) -> FrontProcess:
         return FrontProcess(self, name, partial(main, restarted=self._started), drain_seconds)
 
     def _connect(self, front: FrontProcess, engine: _EngineReplica) -> None:
         if engine.handle:
             address = f"ipc://{self._folder.path}/{front.id}-{next(self._sockets)}"
-            front.post(EngineReady(engine.name, address))
+            front.post(EngineReady(engine.name, address, engine.supervisor.restarts.count))
             engine.handle.post(Attach(front.id, address))
+        else:
+            front.post(EngineExpected(engine.name, engine.supervisor.restarts.seconds_left))
 
 
 def _socket_folder() -> SocketFolder:
@@ -203,6 +220,12 @@ class FrontProcess(ChildProcess):
         await super().close(force=force)
         self._host.on_front_ended(self)
 
+    async def cut_off(self) -> None:
+        """Let the front end at once, and wait until it has ended. One that starts has no calls, and is killed."""
+        if self._ready:
+            self.post(Stop(at_once=True))
+            await self._ended.wait()
+
 
 class _EngineReplica:
     """The replica of an engine, which all fronts use."""
@@ -221,6 +244,7 @@ class _EngineReplica:
             on_lost=self._on_lost,
             on_given_up=host.on_given_up,
         )
+        self.supervisor.restarts.on_expected = partial(host.on_engine_expected, self)
         self._host = host
         self._catalog = host.loras.catalog(name)
 

@@ -42,6 +42,8 @@ def page(history: Sequence[ServerStats], target: str, width: int, fault: str = "
     parts: list[RenderableType] = [_header(now, target)]
     if fault:
         parts.append(Text(f" no answer: {escaped(fault)}", "bold red", overflow="ellipsis", no_wrap=True))
+    if now.front.full_remedy:
+        parts.append(Text(f" this front is full: {escaped(now.front.full_remedy)}", "bold red", overflow="fold"))
     wide = width >= WIDE
     parts += [_figures(history, wide), _engines(history, wide), _process(history)]
     return Group(*parts)
@@ -149,6 +151,7 @@ def _process(history: Sequence[ServerStats]) -> RenderableType:
     calls = "  ".join(f"{escaped(name)} {count}" for name, count in sorted(front.open_calls.items()))
     values = (
         ("cpu", "-" if share is None else f"{share:.0%}"),
+        ("loop", f"{front.loop_busy:.0%}"),
         ("memory", "-" if front.resident_bytes is None else _bytes(front.resident_bytes)),
         ("uploads", _bytes(front.upload_bytes)),
         ("tasks", str(front.tasks)),
