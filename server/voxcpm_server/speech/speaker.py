@@ -290,7 +290,7 @@ class Speaker:
 
         A stream with audio waits until its deadline, because it cannot be retried.
         """
-        if self._has_paused or self._summary.first_audio is not None:
+        if self._has_paused or self._summary.speaks:
             return await anext(call)
         max_queue, remaining = self._config.max_queue, self._remaining()
         wait = max_queue if remaining is None else min(max_queue, DEADLINE_SHARE * remaining)
@@ -320,8 +320,7 @@ class Speaker:
             self._timings[self._call].on_event(event)
         match event:
             case AudioChunk(samples=samples):
-                if summary.first_audio is None:
-                    summary.first_audio = time.monotonic()
+                summary.speaks = True
                 if not self._context.has_voice:
                     self._first_speech.append(samples)
             case Admitted():

@@ -18,7 +18,14 @@ from voxcpm_server.wire import inputs
 from voxcpm_server.wire.enums import CONTINUITIES, FIRST_SEGMENTS, MODES, PRIORITIES
 from voxcpm_server.wire.fields import inside, read_enum, read_float, read_format, read_seconds, read_tag
 from voxcpm_server.wire.recording_requests import RecordingReader
-from voxcpm_server.wire.text_requests import read_ends, read_lexicon, read_lora, read_max_attempts, read_pause
+from voxcpm_server.wire.text_requests import (
+    read_ends,
+    read_lexicon,
+    read_lora,
+    read_max_attempts,
+    read_pause,
+    read_trim,
+)
 
 MAX_REQUEST_ID = 128
 ALONE = ("no_voice", "preset", "voice")  # fields of a conditioning that exclude all others
@@ -71,8 +78,9 @@ class RequestReader:
             raise style_with_prompt_error("turn.style")
         priority = read_enum(PRIORITIES, config.priority, "priority")
         lead, queue = self.limits.max_lead_seconds, self.limits.max_queue_seconds
+        trim = self.limits.trim_leading_silence_seconds
         if priority is Priority.BATCH:
-            queue = self.limits.max_batch_queue_seconds
+            queue, trim = self.limits.max_batch_queue_seconds, 0.0  # nobody waits for it to be heard
         return inputs.GenerateConfig(
             voice=voice,
             turn=turn,
@@ -83,6 +91,7 @@ class RequestReader:
             max_queue=min(read_seconds(config, "max_queue_time") or queue, queue),
             priority=priority,
             lexicon=read_lexicon(config.lexicon),
+            trim_leading_silence=read_trim(config, trim),
         )
 
     def _segmentation(self, segmentation: pb.Segmentation) -> inputs.Segmentation:
