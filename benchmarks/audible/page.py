@@ -39,7 +39,8 @@ def render(table: Mapping[str, Any]) -> str:
 
 A server spoke {table["sentences"]} sentences with each voice, one at a time: with all audio of the model (whole), and
 without the silence at its start (trimmed, the default). Both have the same seeds. A listener plays audio as soon as it
-arrives, and hears a window of 5 ms above -45 dBFS. Times are medians.
+arrives, and hears a window of 5 ms above -45 dBFS. Times are medians. They depend on the load of the host, and so do
+late streams: the first message of trimmed audio is shorter, and the next one has to come sooner.
 
 {grid(HEADS, map(line, table["rows"]))}
 
@@ -53,6 +54,9 @@ When the audio passes a level, in ms: median, and range over the sentences.
 
 {grid(heads, map(_opening, table["onsets"]))}
 
-A step of this model is {table["step_ms"]:g} ms of audio. `{table["command"]}`, {table["run"]}, model {table["model"]},
+A step of this model is {table["step_ms"]:g} ms of audio, model {table["model"]}, {table["run"]}:
+
+    {table["command"]}
+
 {listed(table["versions"])}.
 """

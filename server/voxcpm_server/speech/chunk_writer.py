@@ -66,6 +66,7 @@ class ChunkWriter:
         self._signal_start = 0  # position at which the resampler started anew
         self._signal_samples = 0  # samples since then, at the native rate
         self._events: deque[tuple[int, pb.SegmentEvent]] = deque()  # an event may be sent once `offset` is that far
+        self._started = pb.SegmentEvent()  # of the newest segment
         self._spoken = SpokenText(format.sample_rate, native_rate)
         self._turn = self._segment = 0
         self._spoken_turn: int | None = None  # the newest turn of which a segment started
@@ -91,7 +92,7 @@ class ChunkWriter:
         if trimmed := self._pipeline.trimmed - before:
             self._signal_start -= trimmed
             self._summary.trimmed += trimmed
-            self._events[-1][1].trimmed_samples = trimmed  # of the turn's first segment, which has just started
+            self._started.trimmed_samples = trimmed
         if part.data:
             await self._send(part)
 
@@ -102,7 +103,8 @@ class ChunkWriter:
         """
         if not self._sequence:
             await self._send()
-        self._turn, self._segment = turn, _ = self.first_turn + segment.turn, segment.index
+        turn = self.first_turn + segment.turn
+        self._turn, self._segment = turn, segment.index
         if turn != self._spoken_turn:  # it begins after a flush or an interrupt
             self._spoken_turn = turn
             self._pipeline.begin_turn(
@@ -112,6 +114,7 @@ class ChunkWriter:
         self._spoken.started(segment, at)
         event = replies.segment_event(pb.SEGMENT_EVENT_KIND_STARTED, segment, at, first_turn=self.first_turn)
         self._events.append((at + 1, event))  # goes with the segment's first sample
+        self._started = event
 
     async def segment_finished(self, segment: Segment, reason: FinishReason) -> None:
         """All audio of this segment was passed to `audio`. A segment that is silent as a whole is sent."""
