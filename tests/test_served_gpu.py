@@ -56,7 +56,13 @@ async def test_sixteen_streams_of_mixed_modes(full_size, tmp_path):  # noqa: F81
         ]
 
         async def speak(index: int):
-            options = {"seed": index, "max_steps": STEPS, "format": "pcm_f32le", **modes[index % len(modes)]}
+            options = {
+                "seed": index,
+                "max_steps": STEPS,
+                "format": "pcm_f32le",
+                "trim_leading_silence": 0,
+                **modes[index % len(modes)],
+            }
             return await client.say(f"Number {index} speaks a sentence of its own.", **options)
 
         speeches = await asyncio.gather(*(speak(index) for index in range(STREAMS)))

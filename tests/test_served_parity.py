@@ -50,6 +50,7 @@ async def compare(tmp_path, name: str, source: str) -> None:
         speech = await client.say(
             golden.request.text,
             format="pcm_f32le",
+            trim_leading_silence=0,
             segmentation="manual",
             cfg_value=sampling.cfg_value,
             timesteps=sampling.inference_timesteps,

@@ -43,6 +43,7 @@ def speak_repeatedly(tmp_path):
                     max_steps=8,
                     segmentation="manual",
                     format="pcm_f32le",
+                    trim_leading_silence=0,
                 )
                 assert speech.summary is not None
                 if text == REPEATED:

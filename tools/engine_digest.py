@@ -107,6 +107,7 @@ async def _served(client: AsyncClient, name: str, fingerprint: str) -> tuple[str
     speech = await client.say(
         golden.request.text,
         format="pcm_f32le",
+        trim_leading_silence=0,
         segmentation="manual",
         seed=7,
         cfg_value=sampling.cfg_value,

@@ -1,11 +1,11 @@
-"""Find how many listeners a server can serve in real time, for each bound on the time to first audio.
+"""Find how many listeners a server can serve in real time, for each bound on the time until the first sound is heard.
 
     python -m benchmarks.capacity --model demo --ttfb-ms 100,200 --steps 20 --name here
     python -m benchmarks.capacity --model DIR --devices 0 --ttfb-ms 50,100,200 --name h200
     python -m benchmarks.capacity --target HOST:PORT --ttfb-ms 200
 
 A listener plays speech without a pause: each request is sent when playback of the one before has ended. A number of
-listeners is served within a bound if 99 of 100 requests have their first audio at the client within the bound, no
+listeners is served within a bound if 99 of 100 requests are heard at the client within the bound, no
 playback runs out of audio, and no request is refused or fails. A closed loop first measures the seconds of audio that
 the server makes per second. That is about the number of listeners that it could serve without any bound. Short trials
 then search for the largest number within each bound. The command writes capacity-NAME.json, .md and .png into `--out`.
@@ -39,7 +39,7 @@ def main() -> None:
         "--devices", help="devices of the server that is started, such as 0,1 or cpu:2; with --target, those it runs on"
     )
     parser.add_argument(
-        "--ttfb-ms", type=floats, default=[50, 100, 200], help="bounds on the time to first audio, in ms"
+        "--ttfb-ms", type=floats, default=[50, 100, 200], help="bounds on the time until the first sound, in ms"
     )
     loads.add_flags(parser)
     add_flags(parser)

@@ -38,9 +38,9 @@ class Capacity:
 class Plan:
     """The parameters of all trials.
 
-    bounds: on the time to first audio, in ms. settle: seconds of a trial before requests count. seconds: the least time
-    in which requests count. requests: the least number of requests that count, unless that takes more than three times
-    `seconds`. budget: seconds for all trials.
+    bounds: on the time until the first sound is heard, in ms. settle: seconds of a trial before requests count.
+    seconds: the least time in which requests count. requests: the least number of requests that count, unless that
+    takes more than three times `seconds`. budget: seconds for all trials.
     """
 
     bounds: Sequence[float]
@@ -57,7 +57,7 @@ class Plan:
 
 def served(row: Row, ttfb_ms: float) -> bool:
     """True if a trial served all its listeners within a bound."""
-    return row.ttfb_p99_ms <= ttfb_ms and not (row.late_streams or row.refused or row.failed)
+    return row.audible_p99_ms <= ttfb_ms and not (row.late_streams or row.refused or row.failed)
 
 
 def capacity(trials: Sequence[Row], ttfb_ms: float) -> Capacity:

@@ -99,7 +99,10 @@ class Variant:
             listen="127.0.0.1:0",
             decode_workers=1,
             limits=LimitSettings(
-                max_streams=2 * max(options.streams), max_streams_per_caller=0, max_streams_per_connection=0
+                max_streams=2 * max(options.streams),
+                max_streams_per_caller=0,
+                max_streams_per_connection=0,
+                trim_leading_silence_seconds=0,  # every chunk counts, and its first samples are a time
             ),
             voices=VoiceSettings(url=str(folder)),
             auth=AuthSettings(keys=file if "keys" in parts else None),

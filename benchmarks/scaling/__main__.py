@@ -77,7 +77,7 @@ def main() -> None:
         "--ttfb-ms",
         type=floats,
         default=[],
-        help="bounds on the time to first audio, in ms, for which to search for the number of listeners",
+        help="bounds on the time until the first sound, in ms, for which to search for the number of listeners",
     )
     loads.add_flags(parser)
     conditions.add_flags(parser)

@@ -179,4 +179,6 @@ async def _call(client: AsyncClient, request: PlannedRequest, shape: RequestShap
         call.code = "WRONG_LENGTH"
     else:
         call.server_ttfb = stream.summary.time_to_first_audio_seconds
+        audible = stream.summary.time_to_first_audible_seconds
+        call.silent = 0.0 if audible is None else audible - call.server_ttfb
     return call

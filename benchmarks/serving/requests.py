@@ -55,7 +55,8 @@ class Call:
 
     due, sent: when it should have been sent, and when it was; both are the last word's time if a text is in pieces.
     times: the arrival of each chunk with audio. seconds: the length of its audio. server_ttfb: time to first audio by
-    the server's clock. code: status of the call.
+    the server's clock. silent: time from the first chunk to the first sound that a listener hears, by the same clock; 0
+    without a sound. code: status of the call.
     """
 
     due: float
@@ -64,6 +65,7 @@ class Call:
     times: list[float] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     server_ttfb: float = 0.0
+    silent: float = 0.0
     code: str = "OK"
 
 

@@ -17,7 +17,8 @@ REFUSED = {"RESOURCE_EXHAUSTED", "UNAVAILABLE"}  # status codes of a server that
 class Row:
     """One load.
 
-    Times to first audio count at the client from when a request was due, and at the server from its arrival there.
+    Times to first audio count at the client from when a request was due, and at the server from its arrival there. The
+    audible times are those at the client until the first sound is heard, with the silence at the start of the audio.
     A stream is late if playback that begins with its first chunk runs out of audio. The sending lag is how late the
     clients themselves sent.
     """
@@ -31,6 +32,9 @@ class Row:
     ttfb_p90_ms: float
     ttfb_p95_ms: float
     ttfb_p99_ms: float
+    audible_p50_ms: float
+    audible_p95_ms: float
+    audible_p99_ms: float
     server_ttfb_p50_ms: float
     server_ttfb_p90_ms: float
     server_ttfb_p95_ms: float
@@ -52,6 +56,7 @@ def row(loop: str, level: float, calls: Sequence[Call]) -> Row:
     if not good:
         raise RuntimeError(f"no request of {loop} {level:g} succeeded: {dict(codes)}")
     ttfb = sorted(call.times[0] - call.due for call in good)
+    audible = sorted(call.times[0] - call.due + call.silent for call in good)
     server = sorted(call.server_ttfb for call in good)
     gaps = sorted(max((b - a for a, b in pairwise(call.times)), default=0.0) for call in good)
     refused = sum(codes[code] for code in REFUSED)
@@ -62,6 +67,7 @@ def row(loop: str, level: float, calls: Sequence[Call]) -> Row:
         refused=refused,
         failed=len(counted) - len(good) - refused,
         **{f"ttfb_p{p}_ms": quantile(ttfb, p / 100) * 1e3 for p in (50, 90, 95, 99)},
+        **{f"audible_p{p}_ms": quantile(audible, p / 100) * 1e3 for p in (50, 95, 99)},
         **{f"server_ttfb_p{p}_ms": quantile(server, p / 100) * 1e3 for p in (50, 90, 95, 99)},
         late_streams=sum(late(call.times, call.seconds) for call in good),
         longest_gap_p99_ms=quantile(gaps, 0.99) * 1e3,
@@ -109,7 +115,7 @@ def _last_of_each_user(calls: Sequence[Call]) -> list[float]:
 
 HEADINGS = (
     f"{'loop':>6} {'level':>6} {'calls':>6} {'refused':>7} {'failed':>6} {'TTFB p50':>9} {'p95':>9} {'p99':>9}"
-    f" {'server p50':>10} {'p99':>9} {'late':>5} {'gap p99':>9} {'audio-s/s':>9}"
+    f" {'audible p50':>11} {'p99':>9} {'server p50':>10} {'p99':>9} {'late':>5} {'gap p99':>9} {'audio-s/s':>9}"
 )
 
 
@@ -117,7 +123,8 @@ def line(row: Row) -> str:
     """A row under HEADINGS."""
     return (
         f"{row.loop:>6} {row.level:6g} {row.requests:6d} {row.refused:7d} {row.failed:6d} {row.ttfb_p50_ms:6.1f} ms"
-        f" {row.ttfb_p95_ms:6.1f} ms {row.ttfb_p99_ms:6.1f} ms {row.server_ttfb_p50_ms:7.1f} ms"
+        f" {row.ttfb_p95_ms:6.1f} ms {row.ttfb_p99_ms:6.1f} ms {row.audible_p50_ms:8.1f} ms"
+        f" {row.audible_p99_ms:6.1f} ms {row.server_ttfb_p50_ms:7.1f} ms"
         f" {row.server_ttfb_p99_ms:6.1f} ms {row.late_streams:5d} {row.longest_gap_p99_ms:6.1f} ms"
         f" {row.audio_s_per_s:9.1f}"
     )

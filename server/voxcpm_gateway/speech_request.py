@@ -106,12 +106,18 @@ FIELDS = (
         "Sample rate of the audio in Hz. Default: 24000 for pcm, else that of the model.",
         sets=("sample_rate_hz",),
     ),
+    Field(
+        "trim_leading_silence",
+        "number",
+        "Most seconds of silence at the start of the speech that are left out, 0 to 10. Default: 1, by the server.",
+    ),
     Field("word_timestamps", "boolean", "Must be false: this endpoint has no times of words."),
     Field("extra_params", "object", "Sampling parameters.", fields=EXTRA_FIELDS),
     Field("backend", "string", "Ignored. LibreChat sends it."),
 )
 EXTRA_OPTIONS = {"inference_timesteps": "timesteps"}  # those with another name in the client
-PLAIN = ("language", "lexicon", "lora", "normalize", "seed", "sample_rate", "style_in_text")  # passed on as they are
+# Passed on as they are.
+PLAIN = (*("language", "lexicon", "lora", "normalize", "sample_rate", "seed", "style_in_text", "trim_leading_silence"),)
 DATA_URL = "data:"
 IDEOGRAPHS = 0x2E80  # first code point of scripts without spaces between sentences
 

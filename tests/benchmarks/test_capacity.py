@@ -43,6 +43,13 @@ def test_a_trial_is_served_if_first_audio_is_in_time_and_no_request_fails():
     assert not search.served(trial(1, 50, late=1), 100) and not search.served(trial(1, 50, refused=1), 100)
 
 
+def test_silence_at_the_start_of_the_audio_counts():
+    call = Call(due=0.0, sent=0.0, counts=True, times=[0.05], seconds=[0.16], silent=0.08)
+    heard_late = serving.row("listening", 1, [call])
+    assert (heard_late.ttfb_p99_ms, heard_late.audible_p99_ms) == (pytest.approx(50), pytest.approx(130))
+    assert not search.served(heard_late, 100) and search.served(heard_late, 140)
+
+
 def test_counts_above_one_that_was_not_served_are_ignored():
     trials = [trial(100, 40), trial(200, 120), trial(150, 60), trial(220, 90)]
     assert search.capacity(trials, 100) == Capacity(ttfb_ms=100, listeners=150, too_many=200)

@@ -47,6 +47,7 @@ SERVER_DEFAULTS = {
     "continuity": CONTINUITIES[pb.CONTINUITY_MODE_UNSPECIFIED].value,
     "max_lead": LimitSettings().max_lead_seconds,
     "max_queue_time": LimitSettings().max_queue_seconds,
+    "trim_leading_silence": LimitSettings().trim_leading_silence_seconds,
     "priority": PRIORITIES[pb.PRIORITY_UNSPECIFIED].value,
     "ttl": VoiceSettings().ttl_seconds,
     "preview": False,

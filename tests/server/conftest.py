@@ -51,6 +51,7 @@ np.random.default_rng(0)  # the first call loads modules; do that before any tes
 
 STALLED_CHECKS = 30  # a busy host may suspend this process during one of them
 INFO = replace(fake_engine.INFO, fingerprint="f" * 40, max_model_len=4096, max_slots=4, timesteps=(4, 6, 10))
+STEP = INFO.samples_per_step
 
 
 @dataclass
@@ -76,6 +77,7 @@ class FakePool:
     healthy: bool = True
     replicas: tuple[()] = ()  # it has no engines
     adapters: LoraHolders = field(default_factory=lambda: LoraHolders(lambda id: None))
+    opening: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))  # of the speech of every request
     max_positions: int = 10**9  # of a request: its patches, all of its text, and the characters to speak
 
     def generate(
@@ -220,7 +222,9 @@ class _Stream:
                     await self.granted.wait()
                 self.unused -= 1
                 pool.steps += 1
-                yield AudioChunk(index=step, samples=speech(request, step))
+                samples, opening = speech(request, step), pool.opening[step * STEP : (step + 1) * STEP]
+                samples[: len(opening)] = opening
+                yield AudioChunk(index=step, samples=samples)
             reason = FinishReason.MAX_STEPS if count < whole else FinishReason.STOP
             latents = np.full((count, 4, 8), len(request.text), np.float32) if request.keep_latents else None
             ran_on = request.sampling.seed in pool.seeds_that_run_on

@@ -85,6 +85,8 @@ async def test_a_known_load_is_counted_as_its_clients_measured_it(serve_front, f
     assert value(samples, "time_to_first_audio_seconds_count") == len(texts)
     first, whole = sum(seconds for seconds, _, _ in heard), sum(seconds for _, seconds, _ in heard)
     assert 0 < value(samples, "first_audio_seconds_sum") <= value(samples, "time_to_first_audio_seconds_sum") < first
+    assert value(samples, "first_audible_seconds_count") == len(texts)
+    assert value(samples, "first_audio_seconds_sum") <= value(samples, "first_audible_seconds_sum")
     assert 0 < value(samples, "rpc_seconds_sum", method="Generate") < whole + 1
     assert value(samples, "streams_without_underrun_total") + value(samples, "underruns_total") >= len(texts)
 

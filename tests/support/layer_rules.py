@@ -325,6 +325,14 @@ RULES: Mapping[str, tuple[str, ...]] = {
     "benchmarks.report": ("benchmarks.roofline", "benchmarks.measuring", "benchmarks.pages", "checkpoint"),
     "tools.engine_digest": ("engine", "settings", "voxcpm_client"),
     "tools.voice": ("benchmarks.serving", "benchmarks.measuring", "benchmarks.pages", "voxcpm_client", "layers"),
+    "benchmarks.audible": (
+        "benchmarks.serving",
+        "benchmarks.measuring",
+        "benchmarks.pages",
+        "tools.voice",
+        "voxcpm_client",
+        "audio",
+    ),
 }
 FOREIGN: Mapping[str, tuple[str, ...]] = {  # the only rows that may import these packages
     "grpc": (

@@ -16,6 +16,7 @@ from support.ports import free_port
 from support.waiting import HANG_SECONDS
 
 from voxcpm_grpc.pool.engine_pool import EnginePool
+from voxcpm_grpc.settings.limits import LimitSettings
 from voxcpm_grpc.settings.operation import AdminSettings
 from voxcpm_grpc.settings.schema import Settings
 from voxcpm_grpc.settings.voices import VoiceSettings
@@ -70,7 +71,7 @@ async def operated(
         ),
         voices=VoiceSettings(url=str(folder)),
         drain_seconds=0.0,
-        **settings,
+        **{"limits": LimitSettings(trim_leading_silence_seconds=0), **settings},  # its first chunk is silent
     )
     async with (
         running_server(made, pool=EnginePool([launcher], patient())) as running,

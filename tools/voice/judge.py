@@ -36,14 +36,14 @@ class Errors:
 
 
 def word_errors(text: str, transcript: str) -> Errors:
-    wanted = _words(text)
-    return Errors(edits(wanted, _words(transcript)), len(wanted))
+    wanted = words(text)
+    return Errors(edits(wanted, words(transcript)), len(wanted))
 
 
 def character_errors(text: str, transcript: str) -> Errors:
     """The errors in letters and in spaces between words, without case and punctuation."""
-    wanted = " ".join(_words(text))
-    return Errors(edits(wanted, " ".join(_words(transcript))), len(wanted))
+    wanted = " ".join(words(text))
+    return Errors(edits(wanted, " ".join(words(transcript))), len(wanted))
 
 
 def edits(wanted: Sequence[str], got: Sequence[str]) -> int:
@@ -56,7 +56,8 @@ def edits(wanted: Sequence[str], got: Sequence[str]) -> int:
     return row[-1]
 
 
-def _words(text: str) -> list[str]:
+def words(text: str) -> list[str]:
+    """The words of a text in lower case, without punctuation."""
     return re.findall(r"[a-z0-9']+", text.lower())
 
 

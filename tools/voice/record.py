@@ -79,7 +79,7 @@ async def record_missing(
 
     async def record(client: AsyncClient, case: Case) -> None:
         nonlocal done, seconds
-        every: SpeechOptions = {"sample_rate": RATE, "format": "pcm_s16le"}
+        every: SpeechOptions = {"sample_rate": RATE, "format": "pcm_s16le", "trim_leading_silence": 0}
         async with slots, client.speak(case.text, **every | options(case)) as stream:
             chunks = [chunk async for chunk in stream]
         samples = np.concatenate([np.zeros(0, np.int16), *(chunk.samples for chunk in chunks)])

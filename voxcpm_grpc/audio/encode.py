@@ -11,6 +11,7 @@ from voxcpm_grpc.audio.codecs import G711, BarePackets, Codec, Flac, FrameEncode
 from voxcpm_grpc.audio.effects import Effects, StreamEffects
 from voxcpm_grpc.audio.encoder import Encoded, Encoder, PcmEncoder
 from voxcpm_grpc.audio.formats import AudioFormat, Encoding
+from voxcpm_grpc.audio.leading_silence import LeadingSilence
 from voxcpm_grpc.audio.resample import StreamResampler
 from voxcpm_grpc.errors import Internal
 
@@ -74,6 +75,9 @@ class OutputPipeline:
 
     The samples of all parts together are the exact offset. Within a turn the signal is continuous. Effects, resampler
     and encoder keep their last milliseconds until `end_turn`.
+
+    The silence at the start of a turn is left out behind the resampler, so that all samples after it are the same as
+    with it, at every rate and speed.
     """
 
     def __init__(self, native_rate: int, format: AudioFormat) -> None:
@@ -81,6 +85,9 @@ class OutputPipeline:
         self._resampler = StreamResampler(native_rate, format.sample_rate)
         self._rates = native_rate, format.sample_rate
         self._encoder = encoder(format)
+        self._silence = LeadingSilence(format.sample_rate, 0)
+        self.audible: int | None = None
+        """Position of the first audible sample of the turn; None until it is pushed."""
 
     @property
     def delay(self) -> int:
@@ -97,10 +104,20 @@ class OutputPipeline:
         """True if the methods take long enough to be run in a thread."""
         return self._encoder.slow or self._effects.effects.is_filtered
 
-    def begin_turn(self, effects: Effects) -> None:
-        """Apply effects to the signal that begins now, after `end_turn` or `discard`."""
+    @property
+    def trimmed(self) -> int:
+        """Samples of silence at the start of the turn that were left out."""
+        return self._silence.trimmed
+
+    def begin_turn(self, effects: Effects, *, max_silence: float = 0.0) -> None:
+        """Apply effects to the signal that begins now, after `end_turn` or `discard`.
+
+        max_silence: seconds of silence at its start that may be left out
+        """
         if effects != self._effects.effects:
             self._effects.begin(effects)
+        self._silence = LeadingSilence(self._rates[1], max_silence, 10 ** (effects.gain_db / 20))
+        self.audible = None
 
     def length(self, samples: int) -> int:
         """The samples of the output for that many samples of a signal at the native rate."""
@@ -111,7 +128,11 @@ class OutputPipeline:
         """Encode float32 samples [n] at the native rate. Raises Internal for samples that are not finite."""
         if not np.isfinite(samples).all():  # the resampler would spread them over all samples that follow
             raise Internal
-        return self._encoder.push(self._resampler.push(self._effects.push(samples)))
+        return self._encoder.push(self._trim(self._resampler.push(self._effects.push(samples))))
+
+    def end_silence(self) -> Encoded:
+        """Encode samples that are held because they may be left out. What follows is not left out."""
+        return self._encoder.push(self._silence.release())
 
     def pause(self, samples: int) -> Encoded:
         """Encode the samples that effects and resampler still hold, and then that many samples of silence.
@@ -130,6 +151,7 @@ class OutputPipeline:
         """Drop the samples that are still held, because no audio of a turn may follow its interrupt."""
         self._effects.reset()
         self._resampler.reset()
+        self._silence.release()
         self._encoder.discard()
 
     def flush(self) -> Encoded:
@@ -138,6 +160,12 @@ class OutputPipeline:
         return Encoded(rest.data + end.data, rest.samples + end.samples, end.padding)
 
     def _rest(self) -> Encoded:
-        """Encode the samples that effects and resampler still hold."""
-        rest = self._resampler.push(self._effects.flush())
-        return self._encoder.push(np.concatenate([rest, self._resampler.flush()]))
+        """Encode the samples that effects and resampler still hold, and those that may be left out."""
+        rest = self._trim(np.concatenate([self._resampler.push(self._effects.flush()), self._resampler.flush()]))
+        return self._encoder.push(np.concatenate([rest, self._silence.release()]))
+
+    def _trim(self, samples: np.ndarray) -> np.ndarray:
+        passed = self._silence.push(samples)
+        if self.audible is None and self._silence.audible is not None:
+            self.audible = self._encoder.position + self._silence.audible
+        return passed

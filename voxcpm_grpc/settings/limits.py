@@ -6,6 +6,7 @@ from pydantic import Field
 
 from voxcpm_grpc.settings.types import Frozen, Positive, Quota, Seconds, quota
 
+MAX_TRIM_SECONDS = 10.0
 MIN_SHARE = 16  # a smaller number is not worth sharing out
 
 
@@ -50,6 +51,13 @@ class LimitSettings(Frozen):
     )
     max_carry_seconds: Seconds = Field(
         default=20.0, description="earlier speech of a stream that conditions the next segment"
+    )
+    trim_leading_silence_seconds: float = Field(
+        default=1.0,
+        ge=0,
+        le=MAX_TRIM_SECONDS,
+        description="silence at the start of a turn that an interactive stream leaves out at most, unless its request "
+        "says otherwise, so that speech is heard sooner; 0: all audio is sent",
     )
     max_streams: Positive = Field(default=256, description="streams that are open at the same time")
     max_streams_per_connection: Quota | None = Field(

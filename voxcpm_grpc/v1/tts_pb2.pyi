@@ -177,7 +177,7 @@ class GenerateRequest(_message.Message):
     def __init__(self, config: _Optional[_Union[GenerateConfig, _Mapping]] = ..., text: _Optional[str] = ..., flush: _Optional[_Union[Flush, _Mapping]] = ..., interrupt: _Optional[_Union[Interrupt, _Mapping]] = ..., finish: _Optional[_Union[Finish, _Mapping]] = ..., turn: _Optional[_Union[TurnConfig, _Mapping]] = ..., pause: _Optional[_Union[Pause, _Mapping]] = ...) -> None: ...
 
 class GenerateConfig(_message.Message):
-    __slots__ = ("request_id", "conditioning", "turn", "output", "segmentation", "pacing", "max_queue_time", "priority", "lexicon", "model")
+    __slots__ = ("request_id", "conditioning", "turn", "output", "segmentation", "pacing", "max_queue_time", "priority", "lexicon", "model", "trim_leading_silence")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     CONDITIONING_FIELD_NUMBER: _ClassVar[int]
     TURN_FIELD_NUMBER: _ClassVar[int]
@@ -188,6 +188,7 @@ class GenerateConfig(_message.Message):
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     LEXICON_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
+    TRIM_LEADING_SILENCE_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     conditioning: Conditioning
     turn: TurnConfig
@@ -198,7 +199,8 @@ class GenerateConfig(_message.Message):
     priority: Priority
     lexicon: _containers.RepeatedCompositeFieldContainer[LexiconEntry]
     model: str
-    def __init__(self, request_id: _Optional[str] = ..., conditioning: _Optional[_Union[Conditioning, _Mapping]] = ..., turn: _Optional[_Union[TurnConfig, _Mapping]] = ..., output: _Optional[_Union[AudioFormat, _Mapping]] = ..., segmentation: _Optional[_Union[Segmentation, _Mapping]] = ..., pacing: _Optional[_Union[Pacing, _Mapping]] = ..., max_queue_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., priority: _Optional[_Union[Priority, str]] = ..., lexicon: _Optional[_Iterable[_Union[LexiconEntry, _Mapping]]] = ..., model: _Optional[str] = ...) -> None: ...
+    trim_leading_silence: _duration_pb2.Duration
+    def __init__(self, request_id: _Optional[str] = ..., conditioning: _Optional[_Union[Conditioning, _Mapping]] = ..., turn: _Optional[_Union[TurnConfig, _Mapping]] = ..., output: _Optional[_Union[AudioFormat, _Mapping]] = ..., segmentation: _Optional[_Union[Segmentation, _Mapping]] = ..., pacing: _Optional[_Union[Pacing, _Mapping]] = ..., max_queue_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., priority: _Optional[_Union[Priority, str]] = ..., lexicon: _Optional[_Iterable[_Union[LexiconEntry, _Mapping]]] = ..., model: _Optional[str] = ..., trim_leading_silence: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class LexiconEntry(_message.Message):
     __slots__ = ("word", "spelling")
@@ -429,7 +431,7 @@ class StreamHeader(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., format: _Optional[_Union[AudioFormat, _Mapping]] = ..., model: _Optional[str] = ..., model_fingerprint: _Optional[str] = ..., seed: _Optional[int] = ..., queue_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., voice: _Optional[str] = ..., codec_delay_samples: _Optional[int] = ...) -> None: ...
 
 class SegmentEvent(_message.Message):
-    __slots__ = ("kind", "turn_index", "segment_index", "at_samples", "text", "input_start", "input_end", "finish_reason", "cut_reason")
+    __slots__ = ("kind", "turn_index", "segment_index", "at_samples", "text", "input_start", "input_end", "finish_reason", "cut_reason", "trimmed_samples")
     KIND_FIELD_NUMBER: _ClassVar[int]
     TURN_INDEX_FIELD_NUMBER: _ClassVar[int]
     SEGMENT_INDEX_FIELD_NUMBER: _ClassVar[int]
@@ -439,6 +441,7 @@ class SegmentEvent(_message.Message):
     INPUT_END_FIELD_NUMBER: _ClassVar[int]
     FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
     CUT_REASON_FIELD_NUMBER: _ClassVar[int]
+    TRIMMED_SAMPLES_FIELD_NUMBER: _ClassVar[int]
     kind: SegmentEventKind
     turn_index: int
     segment_index: int
@@ -448,7 +451,8 @@ class SegmentEvent(_message.Message):
     input_end: int
     finish_reason: FinishReason
     cut_reason: CutReason
-    def __init__(self, kind: _Optional[_Union[SegmentEventKind, str]] = ..., turn_index: _Optional[int] = ..., segment_index: _Optional[int] = ..., at_samples: _Optional[int] = ..., text: _Optional[str] = ..., input_start: _Optional[int] = ..., input_end: _Optional[int] = ..., finish_reason: _Optional[_Union[FinishReason, str]] = ..., cut_reason: _Optional[_Union[CutReason, str]] = ...) -> None: ...
+    trimmed_samples: int
+    def __init__(self, kind: _Optional[_Union[SegmentEventKind, str]] = ..., turn_index: _Optional[int] = ..., segment_index: _Optional[int] = ..., at_samples: _Optional[int] = ..., text: _Optional[str] = ..., input_start: _Optional[int] = ..., input_end: _Optional[int] = ..., finish_reason: _Optional[_Union[FinishReason, str]] = ..., cut_reason: _Optional[_Union[CutReason, str]] = ..., trimmed_samples: _Optional[int] = ...) -> None: ...
 
 class FlushDone(_message.Message):
     __slots__ = ("tag", "at_samples")
@@ -475,7 +479,7 @@ class Interrupted(_message.Message):
     def __init__(self, tag: _Optional[str] = ..., sent_samples: _Optional[int] = ..., heard_input_end: _Optional[int] = ..., heard_estimated: bool = ..., heard_turn_index: _Optional[int] = ..., dropped_flush_tags: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class StreamSummary(_message.Message):
-    __slots__ = ("finish_reason", "total_samples", "total_bytes", "turns", "segments", "input_chars", "generated_steps", "queue_time", "time_to_first_audio", "engine_time", "wall_time", "cached_prefix_tokens", "text_to_first_audio", "codec_padding_samples")
+    __slots__ = ("finish_reason", "total_samples", "total_bytes", "turns", "segments", "input_chars", "generated_steps", "queue_time", "time_to_first_audio", "engine_time", "wall_time", "cached_prefix_tokens", "text_to_first_audio", "codec_padding_samples", "time_to_first_audible", "text_to_first_audible", "trimmed_samples")
     FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
     TOTAL_SAMPLES_FIELD_NUMBER: _ClassVar[int]
     TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -490,6 +494,9 @@ class StreamSummary(_message.Message):
     CACHED_PREFIX_TOKENS_FIELD_NUMBER: _ClassVar[int]
     TEXT_TO_FIRST_AUDIO_FIELD_NUMBER: _ClassVar[int]
     CODEC_PADDING_SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    TIME_TO_FIRST_AUDIBLE_FIELD_NUMBER: _ClassVar[int]
+    TEXT_TO_FIRST_AUDIBLE_FIELD_NUMBER: _ClassVar[int]
+    TRIMMED_SAMPLES_FIELD_NUMBER: _ClassVar[int]
     finish_reason: FinishReason
     total_samples: int
     total_bytes: int
@@ -504,7 +511,10 @@ class StreamSummary(_message.Message):
     cached_prefix_tokens: int
     text_to_first_audio: _duration_pb2.Duration
     codec_padding_samples: int
-    def __init__(self, finish_reason: _Optional[_Union[FinishReason, str]] = ..., total_samples: _Optional[int] = ..., total_bytes: _Optional[int] = ..., turns: _Optional[int] = ..., segments: _Optional[int] = ..., input_chars: _Optional[int] = ..., generated_steps: _Optional[int] = ..., queue_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., time_to_first_audio: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., engine_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., wall_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., cached_prefix_tokens: _Optional[int] = ..., text_to_first_audio: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., codec_padding_samples: _Optional[int] = ...) -> None: ...
+    time_to_first_audible: _duration_pb2.Duration
+    text_to_first_audible: _duration_pb2.Duration
+    trimmed_samples: int
+    def __init__(self, finish_reason: _Optional[_Union[FinishReason, str]] = ..., total_samples: _Optional[int] = ..., total_bytes: _Optional[int] = ..., turns: _Optional[int] = ..., segments: _Optional[int] = ..., input_chars: _Optional[int] = ..., generated_steps: _Optional[int] = ..., queue_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., time_to_first_audio: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., engine_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., wall_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., cached_prefix_tokens: _Optional[int] = ..., text_to_first_audio: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., codec_padding_samples: _Optional[int] = ..., time_to_first_audible: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., text_to_first_audible: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., trimmed_samples: _Optional[int] = ...) -> None: ...
 
 class AddPromptRequest(_message.Message):
     __slots__ = ("config", "audio", "commit", "audition")

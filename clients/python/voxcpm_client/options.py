@@ -226,6 +226,10 @@ class SpeechOptions(TurnOptions, total=False):
     when no interactive call waits for one. It gives its slot and its memory to interactive calls that need them, and
     goes on later with the same audio. Default: `interactive`."""
 
+    trim_leading_silence: float
+    """Most seconds of silence that are left out at the start of each turn, so that speech is heard sooner, 0 to 10. 0:
+    all audio of the model is sent. Default: `1.0`, with `priority="batch"` 0, unless the server sets another limit."""
+
     request_id: str
     """Id of the call in the server's log and in errors, at most 128 printable characters. Default: a random id."""
 

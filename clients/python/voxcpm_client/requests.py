@@ -65,6 +65,8 @@ def generate_config(options: SpeechOptions) -> pb.GenerateConfig:
         config.pacing.max_lead.CopyFrom(duration("max_lead", lead))
     if (wait := options.get("max_queue_time")) is not None:
         config.max_queue_time.CopyFrom(duration("max_queue_time", wait))
+    if (trim := options.get("trim_leading_silence")) is not None:
+        config.trim_leading_silence.CopyFrom(duration("trim_leading_silence", trim))
     return config
 
 

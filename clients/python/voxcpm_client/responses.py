@@ -84,6 +84,7 @@ def _event(message: pb.SegmentEvent) -> results.SegmentEvent:
         input_end=message.input_end,
         finish_reason=_name(pb.FinishReason, message.finish_reason),
         cut_reason=_name(pb.CutReason, message.cut_reason),
+        trimmed_samples=message.trimmed_samples,
     )
 
 
@@ -103,6 +104,9 @@ def summary(message: pb.StreamSummary) -> results.Summary:
         wall_seconds=_seconds(message.wall_time),
         cached_prefix_tokens=message.cached_prefix_tokens,
         codec_padding_samples=message.codec_padding_samples,
+        time_to_first_audible_seconds=_optional_seconds(message, "time_to_first_audible"),
+        text_to_first_audible_seconds=_optional_seconds(message, "text_to_first_audible"),
+        trimmed_samples=message.trimmed_samples,
     )
 
 
@@ -242,6 +246,10 @@ def _name(enum: Any, number: int) -> str:
 
 def _seconds(duration: Duration) -> float:
     return duration.seconds + duration.nanos / 1e9
+
+
+def _optional_seconds(message: pb.StreamSummary, field: str) -> float | None:
+    return _seconds(getattr(message, field)) if message.HasField(field) else None
 
 
 def _time(timestamp: Timestamp) -> datetime:

@@ -100,6 +100,10 @@ class SegmentEvent:
     `clause` (the end of a clause, with `first_segment="eager"`), `limit` (longer than `max_segment_chars`) or `flush`
     (a flush or the end of the text)."""
 
+    trimmed_samples: int = 0
+    """For `started` of the first segment of a turn: samples of silence before it that were not sent. Positions do not
+    count them. Default: `0`."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flushed:
@@ -226,7 +230,7 @@ class Summary:
     """Time that the first segment waited for a slot, in seconds."""
 
     time_to_first_audio_seconds: float
-    """Time from the moment the first segment's text was complete to its first audio, in seconds."""
+    """Time from the moment the first segment's text was complete to the first message with its audio, in seconds."""
 
     text_to_first_audio_seconds: float
     """Time from the first text received to the first audio, in seconds."""
@@ -242,6 +246,16 @@ class Summary:
 
     codec_padding_samples: int = 0
     """Samples that a decoder makes after the last sample of the stream. Only MP3 has them. Default: `0`."""
+
+    time_to_first_audible_seconds: float | None = None
+    """Time from the moment the first segment's text was complete until somebody who plays all audio as soon as it is
+    sent hears the first sound, in seconds. Default: `None`: there was none, or the server is older."""
+
+    text_to_first_audible_seconds: float | None = None
+    """Time from the first text received to that first sound, in seconds. Default: `None`."""
+
+    trimmed_samples: int = 0
+    """Samples of silence at the starts of turns that were not sent, with `trim_leading_silence`. Default: `0`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -3,6 +3,19 @@
 import { Player } from "./player.js";
 import { Stream } from "./stream.js";
 
+const AUDIBLE = 10 ** (-45 / 20); // root mean square of a window
+const WINDOW_SECONDS = 0.005;
+
+/** The index of the first audible sample, or null. */
+function audible(samples, rate) {
+  const size = Math.round(WINDOW_SECONDS * rate);
+  for (let from = 0; from < samples.length; from += size) {
+    const window = samples.subarray(from, from + size);
+    if (window.reduce((sum, sample) => sum + sample * sample, 0) > AUDIBLE ** 2 * window.length) return from;
+  }
+  return null;
+}
+
 /** The characters of a text by code points, as the gateway counts them. */
 export function slice(points, start, end) {
   return points.slice(start, end).join("");
@@ -41,7 +54,7 @@ export class Conversation extends EventTarget {
     this.speaking = null; // the segment whose audio arrives
     this.flushes = 0; // that are not answered
     this.asked = 0; // time of the last text or flush before the first audio
-    this.figures = { firstAudio: null, busySeconds: 0, audioSeconds: 0 };
+    this.figures = { firstAudio: null, firstSound: null, busySeconds: 0, audioSeconds: 0 };
   }
 
   /** Call it from a handler of a key or a click, the first time. */
@@ -118,7 +131,7 @@ export class Conversation extends EventTarget {
     this.turns.push(this.openTurn);
     this.history = [...this.history.slice(-19), this.openTurn];
     this.openTurn.stream = this.stream;
-    this.figures.firstAudio = null;
+    this.figures.firstAudio = this.figures.firstSound = null;
   }
 
   /** Barge-in: silence at once, and the server says which text was heard. */
@@ -180,13 +193,29 @@ export class Conversation extends EventTarget {
     const offset = this.received;
     this.received += samples.length;
     if (this.muted) return;
-    if (this.figures.firstAudio === null) this.figures.firstAudio = (performance.now() - this.asked) / 1000;
+    this.time(samples);
     this.dispatchEvent(new CustomEvent("audio", { detail: { samples, offset } })); // before the samples are given away
     if (this.speaking && this.speaking.firstAt === undefined) {
       this.speaking.firstAt = performance.now();
       this.speaking.firstSamples = samples.length;
     }
     this.player.push(samples, offset);
+  }
+
+  /** Note when the first audio of a turn arrives, and when its first sound is heard if all is played at once. */
+  time(samples) {
+    const { figures, player } = this;
+    const now = (performance.now() - this.asked) / 1000;
+    if (figures.firstAudio === null) {
+      figures.firstAudio = now;
+      this.silent = 0; // samples of the turn before its first sound
+    }
+    if (figures.firstSound !== null) return;
+    const first = audible(samples, player.rate);
+    if (first !== null) {
+      figures.firstSound = Math.max(now, figures.firstAudio + this.silent / player.rate) + first / player.rate;
+    }
+    this.silent += samples.length;
   }
 
   segment(event) {

@@ -192,6 +192,7 @@ function showState() {
 function showFigures() {
   const { figures, ahead, player } = conversation;
   text($("first-audio"), figures.firstAudio === null ? "–" : `${Math.round(figures.firstAudio * 1000)} ms`);
+  text($("first-sound"), figures.firstSound === null ? "–" : `${Math.round(figures.firstSound * 1000)} ms`);
   text($("real-time"), figures.audioSeconds ? (figures.busySeconds / figures.audioSeconds).toFixed(2) : "–");
   text($("ahead"), `${ahead.toFixed(1)} s`);
   text($("gaps"), String(player?.report.gaps ?? 0));

@@ -38,6 +38,7 @@ class Call:
     characters: length of the text so far; None for calls without text
     queue_seconds: the wait of the first segment for a slot
     first_audio_seconds: from the first segment to its audio
+    first_audible_seconds: from the first segment to the first sample that a listener hears
     arrival_to_audio_seconds: from the arrival of the call to its first audio
     engine_seconds: time of the engine for all segments
     playback: the estimate of the gaps that a listener hears; None for calls without audio
@@ -55,6 +56,7 @@ class Call:
     characters: int | None = None
     queue_seconds: float | None = None
     first_audio_seconds: float | None = None
+    first_audible_seconds: float | None = None
     arrival_to_audio_seconds: float | None = None
     engine_seconds: float | None = None
     playback: Playback | None = None

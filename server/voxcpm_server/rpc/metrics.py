@@ -73,6 +73,11 @@ class Metrics:
         self._first_audio = histogram(
             "first_audio_seconds", "Time from the arrival of the first segment to its audio.", FIRST_AUDIO_BUCKETS
         )
+        self._first_audible = histogram(
+            "first_audible_seconds",
+            "Time from the arrival of the first segment until a listener hears its first sound.",
+            FIRST_AUDIO_BUCKETS,
+        )
         self._arrival = histogram(
             "time_to_first_audio_seconds",
             "Time from the arrival of a stream to its first audio, with the wait for its text.",
@@ -128,6 +133,8 @@ class Metrics:
             self._queue.observe(call.queue_seconds)
         if call.first_audio_seconds is not None:
             self._first_audio.observe(call.first_audio_seconds)
+        if call.first_audible_seconds is not None:
+            self._first_audible.observe(call.first_audible_seconds)
         if call.arrival_to_audio_seconds is not None:
             self._arrival.observe(call.arrival_to_audio_seconds)
         if call.engine_seconds is not None and call.audio_seconds:

@@ -296,10 +296,10 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
         def header(delay: int) -> pb.StreamHeader:
             return replies.header(info, format, call.request_id, delay=delay, **speech)
 
-        chunks = ChunkWriter(call.replies.write, header, info.output_sample_rate, format)
+        summary = Summary(began=call.started)
+        chunks = ChunkWriter(call.replies.write, header, info.output_sample_rate, format, summary)
         chunks.warn(*created.warnings)
         await chunks.voice(created.stored.voice, created.reused, model.name)
-        summary = Summary(began=call.started)
         try:
             if preview is not None and preview.mode is PreviewMode.RECONSTRUCTION:
                 await _send_reconstruction(model, created.stored, chunks)
@@ -307,7 +307,7 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
                 await self._speak_created(model, chosen, preview, messages, Reply(chunks, summary), call)
         finally:
             call.audio_seconds = chunks.offset / format.sample_rate
-        await chunks.finish(summary)
+        await chunks.finish()
 
     async def _speak_created(
         self,
@@ -391,3 +391,4 @@ def _record_speech(call: Call, session: Session) -> None:
     """Copy the times of a call's session, which has ended."""
     call.queue_seconds, call.engine_seconds = session.summary.queue_seconds, session.summary.engine
     call.first_audio_seconds, call.playback = session.summary.first_audio_seconds, session.playback
+    call.first_audible_seconds = session.summary.first_audible_seconds

@@ -43,6 +43,7 @@ class ChunkWriter:
     header: builds the header when the first message is sent, from the codec delay in samples
     native_rate: sample rate of the input
     format: encoding and sample rate of the output
+    summary: receives the times of the first audio, and what is left out
     """
 
     def __init__(
@@ -51,11 +52,13 @@ class ChunkWriter:
         header: Callable[[int], pb.StreamHeader],
         native_rate: int,
         format: AudioFormat,
+        summary: Summary,
     ) -> None:
         self._send_message = send
         self._header = header
         self._pipeline = OutputPipeline(native_rate, format)
         self._rate = format.sample_rate
+        self._summary = summary
         self._sequence = 0
         self.offset = 0  # samples sent so far
         self.playback = Playback()
@@ -63,8 +66,11 @@ class ChunkWriter:
         self._signal_start = 0  # position at which the resampler started anew
         self._signal_samples = 0  # samples since then, at the native rate
         self._events: deque[tuple[int, pb.SegmentEvent]] = deque()  # an event may be sent once `offset` is that far
+        self._started = pb.SegmentEvent()  # of the newest segment
         self._spoken = SpokenText(format.sample_rate, native_rate)
         self._turn = self._segment = 0
+        self._spoken_turn: int | None = None  # the newest turn of which a segment started
+        self._paused_turn: int | None = None  # the newest turn with a pause
         self._playing: tuple[int, int] | None = None  # the segment whose audio comes next; None for a pause
         self.first_turn = 0  # added to the turns of audio and segments
         self._warned: set[RequestWarning] = set()
@@ -78,32 +84,47 @@ class ChunkWriter:
                 self._warnings.append(warning)
 
     async def audio(self, samples: np.ndarray, turn: int = 0, segment: int = 0) -> None:
-        """Send audio, float32 [n] at the native rate; nothing is sent while the resampler holds all of it."""
+        """Send audio, float32 [n] at the native rate; nothing is sent while the pipeline holds all of it."""
         self._turn, self._segment = self._playing = self.first_turn + turn, segment
         self._signal_samples += len(samples)
+        before = self._pipeline.trimmed
         part = await self._run(lambda: self._pipeline.push(samples))
+        if trimmed := self._pipeline.trimmed - before:
+            self._signal_start -= trimmed
+            self._summary.trimmed += trimmed
+            self._started.trimmed_samples = trimmed
         if part.data:
             await self._send(part)
 
-    async def segment_started(self, segment: Segment) -> None:
-        """The next audio belongs to this segment. Sends the header if nothing was sent yet."""
+    async def segment_started(self, segment: Segment, max_silence: float) -> None:
+        """The next audio belongs to this segment. Sends the header if nothing was sent yet.
+
+        max_silence: seconds of silence at the start of a turn that may be left out
+        """
         if not self._sequence:
             await self._send()
-        self._turn, self._segment = self.first_turn + segment.turn, segment.index
-        self._pipeline.begin_turn(segment.turn_config.effects)  # a turn begins after a flush or an interrupt
+        turn = self.first_turn + segment.turn
+        self._turn, self._segment = turn, segment.index
+        if turn != self._spoken_turn:  # it begins after a flush or an interrupt
+            self._spoken_turn = turn
+            self._pipeline.begin_turn(
+                segment.turn_config.effects, max_silence=0.0 if turn == self._paused_turn else max_silence
+            )
         at = self._position()
         self._spoken.started(segment, at)
         event = replies.segment_event(pb.SEGMENT_EVENT_KIND_STARTED, segment, at, first_turn=self.first_turn)
         self._events.append((at + 1, event))  # goes with the segment's first sample
+        self._started = event
 
     async def segment_finished(self, segment: Segment, reason: FinishReason) -> None:
-        """All audio of this segment was passed to `audio`."""
+        """All audio of this segment was passed to `audio`. A segment that is silent as a whole is sent."""
+        part = await self._run(self._pipeline.end_silence)
         at = self._position()
         self._spoken.finished(at, complete=reason is FinishReason.STOP)
         event = replies.segment_event(pb.SEGMENT_EVENT_KIND_FINISHED, segment, at, reason, first_turn=self.first_turn)
         self._events.append((at, event))
-        if at <= self.offset:
-            await self._send()
+        if part.data or at <= self.offset:
+            await self._send(part)
 
     async def segment_silent(self, segment: Segment) -> None:
         """This segment has no audio."""
@@ -115,7 +136,7 @@ class ChunkWriter:
 
     async def silence(self, silence: Silence) -> None:
         """Send silence at the rate of the output. The speech before it ends with its last sample."""
-        turn = self.first_turn + silence.turn
+        turn = self._paused_turn = self.first_turn + silence.turn
         if turn != self._turn:
             self._turn, self._segment = turn, 0
         self._playing = None
@@ -153,12 +174,12 @@ class ChunkWriter:
         """Send the handle of a stored voice, for the model of this name."""
         await self._send(handle=replies.handle(voice, model=model, reused=reused))
 
-    async def finish(self, summary: Summary) -> None:
+    async def finish(self) -> None:
         """Send the last message."""
         part = await self._run(self._pipeline.flush)
         self._end_signal(self.offset + part.samples)
         message = replies.summary(
-            summary,
+            self._summary,
             samples=self.offset + part.samples,
             padding=part.padding,
             bytes=self._bytes + len(part.data),
@@ -211,11 +232,27 @@ class ChunkWriter:
             **extras,
         )
         if samples:
+            self._note_times(end)
             self.playback.sent(samples / self._rate, self._playing, asyncio.get_running_loop().time())
         self._sequence += 1
         self.offset = end
         self._bytes += len(part.data)
         await self._send_message(message)
+
+    def _note_times(self, end: int) -> None:
+        """Note the times of the first audio and of the first audible sample, if the audio up to `end` is the first.
+
+        A listener who plays audio as soon as it is sent hears a sample after all that comes before it.
+        """
+        if self._spoken_turn is None or self._playing is None:
+            return
+        summary, now = self._summary, time.monotonic()
+        if summary.first_audio is None:
+            summary.first_audio = now
+        audible = self._pipeline.audible
+        if summary.first_audible is None and audible is not None and audible < end:
+            waits = max(0.0, self.playback.ends - asyncio.get_running_loop().time())
+            summary.first_audible = now + waits + max(0, audible - self.offset) / self._rate
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,7 +147,9 @@ class Session:
         log.debug(LogLine("stream", request_id=request_id, requests=f"{self._speaker.key}.TURN.SEGMENT"))
         self._ends_reply = reply is None
         self._chunks = (
-            ChunkWriter(send, header, info.output_sample_rate, config.output) if reply is None else reply.chunks
+            ChunkWriter(send, header, info.output_sample_rate, config.output, summary)
+            if reply is None
+            else reply.chunks
         )
         self._claim = LanguageClaim(info.languages)
         self._chunks.warn(*warnings, *self._claim.of_language(config.segmentation.language))
@@ -387,7 +389,7 @@ class Session:
                         prompt_tokens=admitted.prompt_tokens,
                         cached_tokens=admitted.cached_tokens,
                     )
-                    await chunks.segment_started(segment)
+                    await chunks.segment_started(segment, self._config.trim_leading_silence)
                 case Generated(segment, Finished(reason=reason)):
                     self._unfinished.pop((segment.turn, segment.index), None)
                     self._release_loras()
@@ -409,7 +411,7 @@ class Session:
                     summary.turns += self._turns.opened
                     summary.chars += self._turns.chars
                     if self._ends_reply:
-                        await chunks.finish(summary)
+                        await chunks.finish()
                     return
                 case Stop():
                     return

@@ -314,7 +314,7 @@ class Speaker:
         A stream with audio waits until its deadline, because it cannot be retried. The wait for an engine that restarts
         ends in the pool.
         """
-        if self._has_paused or self._summary.first_audio is not None:
+        if self._has_paused or self._summary.speaks:
             return await anext(call)
         wait = self._max_wait()
         loop = asyncio.get_running_loop()
@@ -345,8 +345,7 @@ class Speaker:
             self._timings[self._call].on_event(event)
         match event:
             case AudioChunk(samples=samples):
-                if summary.first_audio is None:
-                    summary.first_audio = time.monotonic()
+                summary.speaks = True
                 if not self._context.has_voice:
                     self._first_speech.append(samples)
             case Admitted():

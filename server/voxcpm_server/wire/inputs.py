@@ -140,6 +140,7 @@ class GenerateConfig:
     max_lead: seconds of audio that may wait for a client that does not read
     max_queue: longest wait for a slot, in seconds
     lexicon: words, and the spellings that are spoken instead of them
+    trim_leading_silence: seconds of silence at the start of each turn that are left out at most; 0 for none
     """
 
     voice: VoiceChoice
@@ -151,6 +152,7 @@ class GenerateConfig:
     max_queue: float
     priority: Priority = Priority.INTERACTIVE
     lexicon: Mapping[str, str] = field(default_factory=dict[str, str])
+    trim_leading_silence: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,17 +95,24 @@ class EndReason(Enum):
 class Summary:
     """Counters of a stream, updated while it runs.
 
-    began, first_text, first_segment, first_audio: seconds of time.monotonic(); None if it has not happened
+    began, first_text, first_segment: seconds of time.monotonic(); None if it has not happened
+    first_audio: likewise, when the first audio of a segment is sent
+    first_audible: likewise, when a listener who plays audio as soon as it is sent hears the first audible sample
     queue: seconds that the first segment waited for a slot
     engine: seconds of engine time of all segments
+    speaks: True once the model has made audio
+    trimmed: samples of silence at the starts of turns that were left out
     """
 
     began: float
     first_text: float | None = None
     first_segment: float | None = None
     first_audio: float | None = None
+    first_audible: float | None = None
     queue: float | None = None
     engine: float = 0.0
+    speaks: bool = False
+    trimmed: int = 0
     reason: FinishReason | EndReason = FinishReason.STOP
     turns: int = 0
     segments: int = 0
@@ -123,14 +130,21 @@ class Summary:
     @property
     def first_audio_seconds(self) -> float | None:
         """The time from the first segment to its audio; None without audio."""
-        if self.first_segment is None or self.first_audio is None:
-            return None
-        return self.first_audio - self.first_segment
+        return _between(self.first_segment, self.first_audio)
+
+    @property
+    def first_audible_seconds(self) -> float | None:
+        """The time from the first segment to its first audible sample; None without one."""
+        return _between(self.first_segment, self.first_audible)
 
     @property
     def arrival_to_audio_seconds(self) -> float | None:
         """The time from the arrival of the stream to its first audio; None without audio."""
         return None if self.first_audio is None else self.first_audio - self.began
+
+
+def _between(begin: float | None, end: float | None) -> float | None:
+    return None if begin is None or end is None else end - begin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

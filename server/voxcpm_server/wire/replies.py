@@ -259,6 +259,9 @@ def summary(summary: Summary, *, samples: int, padding: int, bytes: int, now: fl
         cached_prefix_tokens=summary.cached_tokens,
         text_to_first_audio=_between(summary.first_text, summary.first_audio),
         codec_padding_samples=padding,
+        time_to_first_audible=_between(summary.first_segment, summary.first_audible),
+        text_to_first_audible=_between(summary.first_text, summary.first_audible),
+        trimmed_samples=summary.trimmed,
     )
 
 

@@ -25,6 +25,7 @@ from voxcpm_server.wire.text_requests import (
     read_lora,
     read_max_attempts,
     read_pause,
+    read_trim,
 )
 
 MAX_REQUEST_ID = 128
@@ -84,8 +85,9 @@ class RequestReader:
             raise style_with_prompt_error("turn.style")
         priority = read_enum(PRIORITIES, config.priority, "priority")
         lead, queue = self.limits.max_lead_seconds, self.limits.max_queue_seconds
+        trim = self.limits.trim_leading_silence_seconds
         if priority is Priority.BATCH:
-            queue = self.limits.max_batch_queue_seconds
+            queue, trim = self.limits.max_batch_queue_seconds, 0.0  # nobody waits for it to be heard
         return inputs.GenerateConfig(
             voice=voice,
             turn=turn,
@@ -96,6 +98,7 @@ class RequestReader:
             max_queue=min(read_seconds(config, "max_queue_time") or queue, queue),
             priority=priority,
             lexicon=read_lexicon(config.lexicon),
+            trim_leading_silence=read_trim(config, trim),
         )
 
     def _segmentation(self, segmentation: pb.Segmentation) -> inputs.Segmentation:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from voxcpm_grpc.errors import InvalidRequest
 from voxcpm_grpc.lexicon import clean, entry_fault
 from voxcpm_grpc.request import ModelInfo, Sampling
+from voxcpm_grpc.settings.limits import MAX_TRIM_SECONDS
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_server.wire import inputs
 from voxcpm_server.wire.fields import read_float, read_seconds
@@ -86,3 +87,14 @@ def read_ends(turn: pb.TurnConfig, sampling: Sampling, info: ModelInfo) -> Sampl
     silence = read_seconds(turn, "max_silence")
     steps = None if silence is None else math.ceil(silence * info.output_sample_rate / info.samples_per_step - 1e-6)
     return replace(sampling, steps_per_token=ratio, max_silent_steps=None if steps is None else max(1, steps))
+
+
+def read_trim(config: pb.GenerateConfig, default: float) -> float:
+    """The seconds of silence at the start of each turn that are left out at most."""
+    seconds = read_seconds(config, "trim_leading_silence", or_zero=True)
+    if seconds is not None and seconds > MAX_TRIM_SECONDS:
+        raise InvalidRequest(
+            f"trim_leading_silence is {seconds:g} s; it must be 0 to {MAX_TRIM_SECONDS:g} s",
+            field="trim_leading_silence",
+        )
+    return default if seconds is None else seconds

@@ -57,6 +57,16 @@ async def test_pcm_is_16_bit_at_24_khz_and_that_of_the_server(gateway, served):
     assert len(other.content) == pytest.approx(len(response.content) * 2 / 3, rel=0.01)
 
 
+async def test_the_silence_at_the_start_is_left_out_unless_the_caller_wants_it(gateway, served):
+    served.pool.opening = np.zeros(7200, np.float32)  # 0.15 s
+    spoken = {"response_format": "pcm", "seed": 7, "sample_rate": 48000}
+    whole = await gateway.speak(TEXT, trim_leading_silence=0, **spoken)
+    heard = await gateway.speak(TEXT, **spoken)
+    assert heard.content == whole.content[2 * (7200 - 480) :]  # 10 ms stay
+    refused = await gateway.speak(TEXT, trim_leading_silence=11, **spoken)
+    assert refused.status_code == 400 and refused.json()["error"]["param"] == "trim_leading_silence"
+
+
 async def test_events_carry_the_same_audio_and_the_usage(gateway):
     plain = await gateway.speak(TEXT, response_format="pcm", seed=7)
     response = await gateway.speak(TEXT, response_format="pcm", seed=7, stream_format="sse")

@@ -38,6 +38,10 @@ def test_the_first_sound_follows_the_first_chunk_at_once(page: Page):
     start = page.until("window.voxcpm.conversation.player?.report.start")
     assert 0 <= start["sounded"] - start["arrived"] <= SOUND_SECONDS
     page.until("document.getElementById('first-audio').textContent.endsWith(' ms')")
+    page.until(
+        "parseFloat(document.getElementById('first-sound').textContent) >= "
+        "parseFloat(document.getElementById('first-audio').textContent)"
+    )
 
 
 def test_a_minute_of_speech_has_no_gap(page: Page):

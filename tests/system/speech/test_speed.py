@@ -31,8 +31,9 @@ def test_words_are_understood_and_the_pitch_stays(client, speed):
     recognizer = judge.Recognizer()
     errors, mistaken = judge.Errors(0, 0), judge.Errors(0, 0)
     for voice, text in SENTENCES.items():
-        plain = client.say(text, voice=voice, seed=1, sample_rate=RATE)
-        speech = client.say(text, voice=voice, seed=1, sample_rate=RATE, speed=speed)
+        options = {"voice": voice, "seed": 1, "sample_rate": RATE, "trim_leading_silence": 0}
+        plain = client.say(text, **options)
+        speech = client.say(text, speed=speed, **options)
         assert len(speech.samples) == int(len(plain.samples) / speed + 0.5)
         assert judge.pitch(speech.samples) == pytest.approx(judge.pitch(plain.samples), rel=PITCH)
         transcript = recognizer.transcribe(speech.samples)
@@ -45,8 +46,9 @@ def test_words_are_understood_and_the_pitch_stays(client, speed):
 
 def test_a_louder_voice_is_understood_and_does_not_clip(client):
     text = SENTENCES["rms"]
-    plain = client.say(text, voice="rms", seed=1, sample_rate=RATE, format="pcm_f32le").samples
-    loud = client.say(text, voice="rms", seed=1, sample_rate=RATE, volume_gain_db=12)
+    options = {"voice": "rms", "seed": 1, "sample_rate": RATE, "trim_leading_silence": 0}
+    plain = client.say(text, format="pcm_f32le", **options).samples
+    loud = client.say(text, volume_gain_db=12, **options)
     assert len(loud.samples) == len(plain)
     assert (loud.samples.astype(float) ** 2).mean() > 4 * ((32768 * plain) ** 2).mean()
     assert abs(loud.samples.astype(int)).max() < 0.95 * 32768

@@ -116,6 +116,13 @@ DELIVERY = (
         help="End a segment after this much silence.",
     ),
     click.option(
+        "--trim-leading-silence",
+        type=click.FloatRange(min=0),
+        metavar="SECONDS",
+        show_default="1",
+        help="Silence at the start of speech that is left out at most, none with --priority batch. 0: none.",
+    ),
+    click.option(
         "--rate",
         "sample_rate",
         type=click.IntRange(min=1),
