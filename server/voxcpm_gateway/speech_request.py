@@ -117,7 +117,7 @@ FIELDS = (
 )
 EXTRA_OPTIONS = {"inference_timesteps": "timesteps"}  # those with another name in the client
 # Passed on as they are.
-PLAIN = (*("language", "lexicon", "lora", "normalize", "sample_rate", "seed", "style_in_text", "trim_leading_silence"),)
+PLAIN = ("language", "lexicon", "lora", "normalize", "sample_rate", "seed", "style_in_text", "trim_leading_silence")
 DATA_URL = "data:"
 IDEOGRAPHS = 0x2E80  # first code point of scripts without spaces between sentences
 
