@@ -15,6 +15,8 @@ READ = ("en", "zh", *LANGUAGES)
 LATIN_WORDS_FOR_ONE = 3  # word of another script, or run of Chinese characters
 UNLIKELY = 0.05  # probability below which a text is not English
 LIKELIER, LIKELIER_WITH_ACCENTS = 5, 4  # another language by so much, and a text is not English
+TELLING_LETTERS, TELLING_WORDS = 3, 2  # fewer letters or words, such as units and names, tell little
+LIKELY = 0.5  # probability of the language of a text that tells little
 _KANA_OR_HANGUL = ("HIRAGANA", "KATAKANA", "HANGUL")
 _CHINESE_MARKS = re.compile(r"[\u3001-\u3011\uff01-\uff60]")
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
@@ -77,11 +79,12 @@ def _known(language: str) -> str:
 
 
 def _may_be_english(words: list[str]) -> bool:
-    if not words:
-        return True
-    text = " ".join(words)
+    text = unicodedata.normalize("NFKC", " ".join(words))
+    telling = [word for word in words if len(word) >= TELLING_LETTERS and not word.isupper()]
     ranked: list[tuple[str, float]] = _identifier().rank(text)
     english, best = dict(ranked)["en"], ranked[0][1]
+    if len(telling) < TELLING_WORDS and text.isascii():
+        return english == best or best < LIKELY
     likelier = LIKELIER if text.isascii() else LIKELIER_WITH_ACCENTS
     return english >= UNLIKELY and best < likelier * english
 

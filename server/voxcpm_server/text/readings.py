@@ -8,7 +8,7 @@ from voxcpm_server.text.identification import language_of
 from voxcpm_server.text.numerals import numbers_in_words
 from voxcpm_server.text.phonemes import around_phonemes
 
-_QUOTES = str.maketrans({"“": '"', "”": '"', "„": '"', "‘": "'", "’": "'"})
+_APOSTROPHES = str.maketrans("‘’", "''")
 
 
 def normalized(text: str, language: str = "") -> str:
@@ -35,5 +35,5 @@ def _read(text: str, language: str) -> str:
     if language == "zh":
         return chinese.read(text)
     if language == "en":
-        return english.read(text.translate(_QUOTES))
+        return english.read(text.translate(_APOSTROPHES))
     return numbers_in_words(text, language) if language else text

@@ -43,7 +43,7 @@ _RANGE = re.compile(rf"(?<=\d)((?:{COUNTED}|[年月日号號时時折级級楼�
 _RESULT = re.compile(
     rf"(?<![\d.A-Za-z-])(\d{{1,2}})-(\d{{1,2}})(?![\d.%-]|℃| ?(?:{COUNTED}|[年月日号號折级級楼樓章节節班栋棟室]))"
 )
-_ABOUT = re.compile(r"(?<![\dA-Za-z])[~～] ?(?=\d)")
+_ABOUT = re.compile(r"(约|約|大概|将近|將近|差不多)?(?<![\dA-Za-z])[~～] ?(?=\d)")
 _ADDED = re.compile(rf"(?<=[\w+])\+(?={_N})(?!{_N}(?:度|摄氏|华氏))")
 _PLUS = re.compile(r"(?<=[\w+]) ?\+ ?")
 _NEGATIVE = re.compile(r"(?<![\dA-Za-z])[-−] ?(?=\d)|(?<=[A-Za-z])−(?=\d)")
@@ -73,7 +73,7 @@ def marks_in_words(text: str) -> str:
     text = _RESULT.sub(lambda m: f"{m[1]}{'比' if int(m[1]) >= int(m[2]) else '到'}{m[2]}", text)
     text = _RANGE.sub(r"\1到", text)
     text = _TIMES.sub(lambda m: "除以" if m[1] == "÷" else "乘", text)
-    text = _ADDED.sub("加", _ABOUT.sub("约", text).replace("±", "正负"))
+    text = _ADDED.sub("加", _ABOUT.sub(lambda m: m[1] or "约", text).replace("±", "正负"))
     return _POSITIVE.sub("正", _NEGATIVE.sub("负", text))
 
 

@@ -16,7 +16,7 @@ from voxcpm_server.text.english.numbers import (
     spelled,
     vulgar,
 )
-from voxcpm_server.text.english.rules import DASH, END, NUMBER, START, Match, Rule, rule
+from voxcpm_server.text.english.rules import DASH, END, NUMBER, START, Match, Rule, rule, text_before
 from voxcpm_server.text.english.units import VULGAR
 
 LONG = 10  # digits without commas that are a number of something, such as an account
@@ -50,7 +50,7 @@ def _fraction(match: Match) -> str | None:
         return f"{decimal(above)} divided by {cardinal(below)}"
     if "." in above:
         return f"{decimal(above)} out of {cardinal(below)}"
-    if _PLACE.search(match.string[: match.start()]) and "." not in above:
+    if _PLACE.search(text_before(match)) and "." not in above:
         return f"{decimal(above)} of {cardinal(below)}"
     if re.match(r" of\b", match.string[match.end() :]) is None and _is_score(int(above), below):
         return f"{decimal(above)} out of {cardinal(below)}"
@@ -92,7 +92,7 @@ def _to_the(exponent: str) -> str:
 def _scaled(match: Match) -> str | None:
     """20k, 1.5M, 3bn; but a 4K screen, and a 10K race."""
     number, scale = match[1], match[2]
-    run = scale in "kK" and _RAN.search(match.string[: match.start()])
+    run = scale in "kK" and _RAN.search(text_before(match))
     if run or (
         scale in "kK" and (_RACE.match(match.string, match.end()) or (scale == "K" and number in ("2", "4", "5", "8")))
     ):
@@ -117,7 +117,7 @@ def _multiplied(match: Match) -> str:
 def _dash(match: Match) -> str | None:
     """Between two numbers: a range, or a subtraction."""
     spaced, mark = match[1].startswith(" "), match[1].strip()
-    before = _QUANTITY.search(match.string[: match.start()])
+    before = _QUANTITY.search(text_before(match))
     if before is None or (spaced and not match[1].endswith(" ")):
         return None
     after = re.match(r"[$€£'’]?(\d+(?:\.\d+)?)( ?=)?", match.string[match.end() :])

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 
 from voxcpm_server.text.english.numbers import DIGITS, cardinal, in_pairs, of_version, plural, spelled
-from voxcpm_server.text.english.rules import DASH, END, Match, Rule, listed, one_of, rule
+from voxcpm_server.text.english.rules import DASH, END, Match, Rule, listed, one_of, rule, text_before
 
 KNOWN = {
     "24/7": "twenty four seven",
@@ -88,7 +88,7 @@ def _address(match: Match) -> str | None:
 
 
 def _version(match: Match) -> str:
-    said = "v" in match.groupdict() and not re.search(r"\bversion\s$", match.string[: match.start()], re.IGNORECASE)
+    said = "v" in match.groupdict() and not re.search(r"\bversion\s$", text_before(match), re.IGNORECASE)
     words = _parts(match["version"])
     if match["rest"]:
         words += " " + " ".join(

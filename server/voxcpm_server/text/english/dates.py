@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from voxcpm_server.text.english.numbers import cardinal, of_version, ordinal, plural, year
-from voxcpm_server.text.english.rules import DASH, END, START, Match, Rule, listed, rule
+from voxcpm_server.text.english.rules import DASH, END, START, Match, Rule, listed, rule, text_before
 
 MONTHS = listed("January February March April May June July August September October November December")
 WEEKDAYS = listed("Monday Tuesday Wednesday Thursday Friday Saturday Sunday")
@@ -94,7 +94,7 @@ def _before_month(match: Match) -> str:
     days = ordinal(_number(match["day"]))
     if match["last"]:
         days += f" to {ordinal(_number(match['last']))}"
-    article = "" if re.search(r"\bthe\s$", match.string[: match.start()], re.IGNORECASE) else "the "
+    article = "" if re.search(r"\bthe\s$", text_before(match), re.IGNORECASE) else "the "
     words = f"{article}{days} of {_month(match['month'])}"
     return f"{words} {_year(match['year'])}" if match["year"] else words
 
@@ -107,7 +107,7 @@ def _decade(match: Match) -> str | None:
     """1990s, '90s, 90's, 2000s."""
     century, tens = match["century"], match["tens"]
     if century is None:
-        before = match.string[: match.start()]
+        before = text_before(match)
         known = match["mark"] or re.search(
             rf"(?:\b(?:the|his|her|their|my|your|our|early|mid|late|low|high|upper|in|and|to)|{DASH})\s?$",
             before,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from voxcpm_server.text.english.numbers import cardinal, ordinal
-from voxcpm_server.text.english.rules import Match, Rule, listed, one_of, rule
+from voxcpm_server.text.english.rules import Match, Rule, listed, one_of, rule, text_before
 
 LABELS = listed(
     "Chapter Part Volume Vol. Book Act Scene Section Article Phase Type Class Level Grade Title Appendix Stage "
@@ -187,7 +187,7 @@ def _street(match: Match) -> str | None:
 
 def _numbered(match: Match) -> str:
     word = NUMBERED[match[1]].strip()
-    inside = re.search(r"[\w,] $", match.string[: match.start()])
+    inside = re.search(r"[\w,] $", text_before(match))
     return f"{word.lower() if inside and match[1] in ('No.', 'Nos.') else word} "
 
 

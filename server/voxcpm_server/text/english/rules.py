@@ -11,6 +11,7 @@ Match = re.Match[str]
 START = r"(?:(?<!\w)|(?<=\d[xX]))(?<!\d[.,])"  # a number starts here, also the second of 10x20
 END = r"(?!\w)(?![.,]\d)"  # and ends here
 NUMBER = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?"
+LOOK_BACK = 60  # characters
 DASH = r"[-\u2010-\u2014\u2212]"
 
 
@@ -72,12 +73,17 @@ def applied(rules: Sequence[Rule], text: str) -> str:
     return _joined([*pieces, text[position:]])
 
 
+def text_before(match: Match) -> str:
+    """The characters before a match that may decide on its words."""
+    return match.string[max(match.start() - LOOK_BACK, 0) : match.start()]
+
+
 def modifies(match: Match) -> bool:
     """Whether a quantity stands before the noun that it measures: "a $5 bill", "a 10 km run", "$5-a-day"."""
     if _EACH.match(match.string, match.end()):
         return True
     noun = _NOUN.match(match.string, match.end())
-    return bool(noun and noun[1] not in _NOT_A_NOUN and _ARTICLE.search(match.string[: match.start()]))
+    return bool(noun and noun[1] not in _NOT_A_NOUN and _ARTICLE.search(text_before(match)))
 
 
 def _search(rules: Sequence[Rule], order: int, text: str, position: int) -> _Found | None:

@@ -6,7 +6,7 @@ import re
 import unicodedata
 
 from voxcpm_server.text.english.numbers import cardinal
-from voxcpm_server.text.english.rules import Match, Rule, one_of, rule
+from voxcpm_server.text.english.rules import Match, Rule, one_of, rule, text_before
 
 SYMBOLS = {
     "+": " plus ",
@@ -40,7 +40,7 @@ _BEFORE_NUMBER = r"(?=[$€£]?\.?\d)"
 def _compared(match: Match) -> str:
     """x > 3 compares; > 3 is a limit."""
     sign = match[1]
-    before = match.string[: match.start()]
+    before = text_before(match)
     if not (before and (before[-1].isalnum() or before[-1] in ")%")) or re.fullmatch(r" [<>]", match[0]):
         return "more than " if sign == ">" else "less than "
     return " is greater than " if sign == ">" else " is less than "
@@ -48,7 +48,7 @@ def _compared(match: Match) -> str:
 
 def _before_digits(match: Match) -> str:
     """GPT-4 loses its hyphen, 9-to-5 keeps it, and x-5 is a subtraction."""
-    before = match.string[: match.start()]
+    before = text_before(match)
     if re.search(r"(?<![\w-])[a-z]$", before):
         return " minus "
     return "-" if re.search(r"\d-[a-z]+$", before) else " "
@@ -56,10 +56,8 @@ def _before_digits(match: Match) -> str:
 
 def _about(match: Match) -> str:
     """~5, also after a word that says so."""
-    said = re.search(
-        r"\b(?:about|approximately|around|roughly|circa|nearly|almost)\s$", match.string[: match.start()], re.I
-    )
-    if re.search(r"(?:(?<!\w)[a-zA-Zπ]|[\d)]) $", match.string[: match.start()]):
+    said = re.search(r"\b(?:about|approximately|around|roughly|circa|nearly|almost)\s$", text_before(match), re.I)
+    if re.search(r"(?:(?<!\w)[a-zA-Zπ]|[\d)]) $", text_before(match)):
         return " is about "
     return "" if said else " about "
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from voxcpm_server.text.english.numbers import cardinal, decimal
-from voxcpm_server.text.english.rules import DASH, NUMBER, START, Match, Rule, rule
+from voxcpm_server.text.english.rules import DASH, NUMBER, START, Match, Rule, rule, text_before
 
 NAMES = {"d": "day", "h": "hour", "m": "minute", "s": "second"}
 _HALF = r"(?P<half>[ap])(?:\.\s?m\.?|m\b)|(?P<capital>[AP])(?:\.\s?M\.?|M\b)"
@@ -25,7 +25,7 @@ _PART = r"\d+ ?(?:days?|d|hours?|hrs?|h|minutes?|mins?|m|seconds?|secs?|s)"
 def _clock(match: Match) -> str | None:
     hour, minute, second = int(match["hour"]), int(match["minute"]), match.groupdict().get("second")
     half = _half(match)
-    if minute > 59 or (not half and _RATIO.search(match.string[: match.start()])):
+    if minute > 59 or (not half and _RATIO.search(text_before(match))):
         return None
     of_range = _HALF_FOLLOWS.match(match.string, match.end())
     words = _hour_and_minute(hour, minute, bool(half or of_range), second is not None)
@@ -83,7 +83,7 @@ def _part(number: str, name: str) -> str:
 
 def _ratio(match: Match) -> str:
     """16:9; but Psalm 23:4 is a verse."""
-    between = " " if _VERSE.search(match.string[: match.start()]) else " to "
+    between = " " if _VERSE.search(text_before(match)) else " to "
     return between.join(decimal(part) for part in match[0].split(":"))
 
 
@@ -97,5 +97,5 @@ RULES: tuple[Rule, ...] = (
     rule(rf"{START}(?P<hour>\d{{1,2}}) ?(?:{_HALF})(?!\w)", _hour),
     rule(rf"(?<![\w.,$€£])(?:{_PART}(?:,? (?:and )?)?)*{_PART}(?:,? ?)(?:{_PART})(?!\w|/)", _duration),
     rule(r"(?<![\w.,])(\d+)h ?([0-5]?\d)(?!\w)", _hours_and_minutes),
-    rule(rf"{START}\d+(?::{NUMBER})+(?![\w:])", _ratio),
+    rule(rf"{START}(?<!:)\d+(?::{NUMBER})+(?![\w:])", _ratio),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from voxcpm_server.text.english.numbers import cardinal, decimal, fraction, mixed, plural, vulgar
-from voxcpm_server.text.english.rules import NUMBER, START, Match, Rule, modifies, one_of, rule
+from voxcpm_server.text.english.rules import NUMBER, START, Match, Rule, modifies, one_of, rule, text_before
 
 PREFIXES = {
     "k": "kilo",
@@ -223,7 +223,7 @@ def _inches(match: Match) -> str | None:
 
 def _after_power(match: Match) -> str | None:
     """The unit of a number that other rules read: 3 × 10^8 m/s, 10 000 kg."""
-    if not re.search(r"(?:[eE^][+\u2212-]?\d+|\d[⁰¹²³⁴⁵⁶⁷⁸⁹]+| 000)$", match.string[: match.start()]):
+    if not re.search(r"(?:[eE^][+\u2212-]?\d+|\d[⁰¹²³⁴⁵⁶⁷⁸⁹]+| 000)$", text_before(match)):
         return None
     words = " " + _many(_raised(UNITS[match["unit"]], match["power"]))
     return f"{words} per {_raised(PER[match['per']], match['per_power'])}" if match["per"] else words
