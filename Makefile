@@ -8,8 +8,8 @@ TORCH_VERSION ?= 2.13.0
 TORCH_INDEX ?=
 ARGS ?=
 SUITES ?=
-# Three on two cores: many tests wait for processes rather than compute.
-WORKERS ?= 3
+# Four on two cores: many tests wait for processes rather than compute.
+WORKERS ?= 4
 # A GPU host may lack the packages of the other tests.
 GPU_TESTS = $(addprefix tests/,attention engine kernels layers models test_served_gpu.py test_two_gpus.py)
 

@@ -26,8 +26,8 @@ LONGEST = (
     "tests/pool/test_losses.py",
     "tests/engine/test_engine.py",
     "tests/test_served_parity.py",
-    "tests/engine/test_adapters.py",
-    "tests/engine/test_swapping.py",
+    "tests/library/test_model.py",
+    "tests/pool/test_adapters.py",
     "tests/test_checkpoint.py",
 )
 

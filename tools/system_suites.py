@@ -129,6 +129,7 @@ PROCESSES = ("voxcpm_grpc/pool/", "voxcpm_grpc/ipc/", "voxcpm_grpc/worker/")
 CONTRACT = ("protos/", "voxcpm_grpc/v1/", "buf.yaml")
 START = tuple(f"server/voxcpm_server/{one}" for one in ("app.py", "main.py", "pools.py", "signals.py", "start.py"))
 SERVER = ("server/voxcpm_server/rpc/", "server/voxcpm_server/wire/", "server/voxcpm_server/speech/", *START)
+THOROUGH_GATEWAY = ("access", "bodies", "heads", "openai_habits", "own_names")
 
 SUITES = (
     Suite(
@@ -295,6 +296,10 @@ SUITES = (
         "gateway",
         "HTTP: OpenAI's client, requests of known programs, and LiveKit's and Pipecat's plugins",
         12,
+        (
+            *("tests/system/gateway", "-m=not gpu"),
+            *(f"tests/server/gateway/test_{file}.py" for file in THOROUGH_GATEWAY),
+        ),
         environment=GATEWAY,
         judges=("server/voxcpm_gateway/", "server/voxcpm_server/http.py", "voxcpm_grpc/settings/http.py"),
     ),
@@ -381,10 +386,17 @@ SUITES = (
         judges=("tools/voice/",),
     ),
     Suite(
+        "engine",
+        "adapters, swapping, joining, priorities and weights of 8 bits, with all their cases",
+        8,
+        ("tests/engine", "-m=thorough and not gpu"),
+        judges=(*ENGINE, "voxcpm_grpc/lora_files.py"),
+    ),
+    Suite(
         "interpreter",
         "kernels of all shapes, in Triton's interpreter",
         8,
-        ("tests/kernels", "tests/layers", "tests/models", "-m=interpreter and not gpu"),
+        ("tests/kernels", "tests/layers", "tests/models", "-m=thorough and not gpu"),
         judges=("voxcpm_grpc/kernels/", *MODELS),
     ),
     Suite(

@@ -22,6 +22,8 @@ from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest
 from voxcpm_grpc.models.base import AdapterOptions
 from voxcpm_grpc.request import LoraInfo, Request, Sampling
 
+pytestmark = pytest.mark.thorough
+
 LAYERS, ATTENTION, MERGED = (goldens.GOLDENS / name for name in ("lora_layers", "lora_attention", "lora"))
 KINDS = frozenset({"attention", "mlp", "projections"})
 TOLERANCE = 1e-5

@@ -25,6 +25,8 @@ from support.engines import (
 from voxcpm_grpc.errors import Internal
 from voxcpm_grpc.request import Admitted, AudioChunk, Request, Sampling
 
+pytestmark = pytest.mark.thorough
+
 TOLERANCE = 1e-4
 NEVER = 1 << 30
 

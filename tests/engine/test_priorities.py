@@ -13,6 +13,8 @@ from voxcpm_grpc.engine.engine import Engine
 from voxcpm_grpc.errors import QueueFull
 from voxcpm_grpc.request import Priority, Request, Sampling
 
+pytestmark = pytest.mark.thorough
+
 BATCH = Priority.BATCH
 
 

@@ -18,6 +18,8 @@ from voxcpm_grpc.models.base import AdapterOptions
 from voxcpm_grpc.models.voxcpm.model import VoxCPM
 from voxcpm_grpc.request import LoraInfo
 
+pytestmark = pytest.mark.thorough
+
 ADAPTER = goldens.GOLDENS / "lora_layers" / "adapter"
 
 

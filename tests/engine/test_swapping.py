@@ -15,6 +15,8 @@ from voxcpm_grpc.engine.engine import Engine
 from voxcpm_grpc.errors import Exhausted, Internal, Unavailable
 from voxcpm_grpc.request import Finished, Request, Sampling
 
+pytestmark = pytest.mark.thorough
+
 TOLERANCE = 1e-5
 
 

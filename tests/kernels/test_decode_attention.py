@@ -9,7 +9,7 @@ from support.contexts import step
 from voxcpm_grpc.kernels import reference
 from voxcpm_grpc.kernels.arrivals import COUNT, arrivals
 
-pytestmark = pytest.mark.interpreter
+pytestmark = pytest.mark.thorough
 
 MANY = [1, 2, 16, 17, 131, 64, 33, 34, 97, 500]  # contexts of a launch that adds parts up by itself
 SHAPES = [(2, 1, 8), (4, 2, 8), (16, 2, 128), (3, 1, 24)]  # query heads, KV heads, head size

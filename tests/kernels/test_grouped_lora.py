@@ -5,7 +5,7 @@ import torch
 
 from voxcpm_grpc.kernels import reference
 
-pytestmark = pytest.mark.interpreter
+pytestmark = pytest.mark.thorough
 
 PLACES = 4
 

@@ -7,7 +7,7 @@ import torch
 
 from voxcpm_grpc.kernels import reference
 
-pytestmark = pytest.mark.interpreter
+pytestmark = pytest.mark.thorough
 
 SHAPES = [(2, 1, 8), (4, 2, 8), (16, 2, 128), (3, 1, 24), (8, 1, 64)]  # query heads, KV heads, head size
 

@@ -62,7 +62,7 @@ def test_plain_operations(adapted):
     check(SHAPE, TorchOps(), ("cpu", torch.float32), (4, 3), adapted)
 
 
-@pytest.mark.interpreter
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("rows", "tiled", "adapted"),
     [

@@ -47,7 +47,7 @@ def interpreter():
         pytest.skip("with a GPU the kernels run there, not interpreted")
 
 
-@pytest.mark.interpreter
+@pytest.mark.thorough
 @pytest.mark.parametrize("rows", [(1, 1), (1, 5), (2, 11)], ids=str)
 @pytest.mark.parametrize("tiled", [True, False])
 @pytest.mark.parametrize("quantize", [False, True])

@@ -99,7 +99,7 @@ async def test_late_audio_is_an_underrun(serve_front, fake, metrics):
         while not (await call.read()).audio:
             pass
         await until(lambda: pool.steps >= 3)
-        time.sleep(0.3)  # noqa: ASYNC251 - longer than the audio so far
+        time.sleep(0.8)  # noqa: ASYNC251 - longer than the audio so far
         pool.release()
         while (chunk := await call.read()) and not chunk.HasField("summary"):
             pass

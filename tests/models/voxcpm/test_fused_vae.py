@@ -11,7 +11,7 @@ from voxcpm_grpc.layers.weights import Weights
 from voxcpm_grpc.models.voxcpm.config import VAE2Config, VAEConfig
 from voxcpm_grpc.models.voxcpm.vae import StreamingDecoder, build_decoder
 
-pytestmark = pytest.mark.interpreter
+pytestmark = pytest.mark.thorough
 
 TOOL = Path(__file__).parents[3] / "tools" / "make_checkpoint.py"
 SMALL: dict[str, Any] = {"decoder_dim": 24, "latent_dim": 6, "decoder_rates": [3, 2]}

@@ -9,6 +9,8 @@ from websockets.asyncio.client import connect
 
 from voxcpm_gateway import openapi
 
+pytestmark = pytest.mark.thorough
+
 HOSTILE = [
     "evil.example",
     "evil.example:8000",

@@ -8,6 +8,8 @@ import pytest
 from support.json_values import HALF
 from support.uploads import recording
 
+pytestmark = pytest.mark.thorough
+
 JSON = {"content-type": "application/json"}
 LOW = r"\ude00"  # the other half of HALF
 AUDIO = {"audio_sample": ("a.wav", recording(1), "audio/wav")}

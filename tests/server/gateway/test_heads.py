@@ -7,6 +7,8 @@ import pytest
 from support.raw_http import connected, head, post
 from support.waiting import until
 
+pytestmark = pytest.mark.thorough
+
 MAX_HEAD, MAX_HEADERS, MAX_TARGET = 65536, 128, 8192
 PATH = "/v1/audio/stream"
 HANDSHAKE = (

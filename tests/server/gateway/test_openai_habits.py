@@ -15,6 +15,8 @@ from support.uploads import recording
 from voxcpm_gateway import speech_request
 from voxcpm_server.voices.presets import Preset
 
+pytestmark = pytest.mark.thorough
+
 WAV = recording(5)
 PLAIN = base64.b64encode(WAV).decode()
 URL_SAFE = base64.urlsafe_b64encode(WAV).decode()

@@ -18,6 +18,8 @@ from voxcpm_gateway.fields import names_of
 from voxcpm_gateway.websocket_messages import CONFIG
 from voxcpm_server.auth.keys import create
 
+pytestmark = pytest.mark.thorough
+
 WAV = base64.b64encode(recording(1)).decode()
 BROKEN = base64.b64encode(b"no recording at all").decode()
 WORDS = {f"w{number}": "x" for number in range(1001)}
