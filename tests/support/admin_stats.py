@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import grpc
@@ -24,6 +24,10 @@ class Usage:
     slots: int
     requests: int
     pages: int
+
+    def is_within(self, other: Usage) -> bool:
+        """True if nothing is held that `other` does not hold. A task that was ending is in `other` alone."""
+        return all(ours <= theirs for ours, theirs in zip(astuple(self), astuple(other), strict=True))
 
 
 class Admin:
