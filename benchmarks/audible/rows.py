@@ -80,7 +80,7 @@ def row(voice: str, mode: str, calls: Sequence[Spoken], whole: Sequence[Spoken],
 
 
 def onsets(voice: str, whole: Sequence[Spoken]) -> Onsets:
-    """Where the speech of a voice begins, from its whole audio."""
+    """The begin of speech of a voice, from its whole audio."""
     windows = round(OPENING_SECONDS / 0.005)
     openings = [float(levels(call.samples, call.rate)[:windows].mean()) for call in whole]
     passes = {

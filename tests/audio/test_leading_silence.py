@@ -20,7 +20,7 @@ def noise(samples: int, dbfs: float) -> np.ndarray:
 
 
 def pushed(silence: LeadingSilence, samples: np.ndarray, size: int) -> tuple[np.ndarray, list[int]]:
-    """What is returned of a signal in chunks of a size, and the positions in it of the audible window, once found."""
+    """The part of a signal that is returned, in chunks of a size, and the positions of the audible window in it."""
     parts: list[np.ndarray] = []
     audible: list[int] = []
     for start in range(0, len(samples), size):

@@ -60,7 +60,7 @@ def events(chunks: list[pb.AudioChunk], kind: Any) -> list[pb.SegmentEvent]:
 
 
 def trimmed(chunks: list[pb.AudioChunk]) -> list[int]:
-    """What the start of each segment says, which the summary adds up."""
+    """The samples that the start of each segment reports, which the summary adds up."""
     found = [event.trimmed_samples for event in events(chunks, STARTED)]
     assert chunks[-1].summary.trimmed_samples == sum(found)
     assert not any(event.trimmed_samples for event in events(chunks, FINISHED))

@@ -14,7 +14,7 @@ def _ignore(_: float) -> None:
 
 
 class Restarts:
-    """What is known about the restarts of one replica. Belongs to one event loop.
+    """The number and the expected time of the restarts of one replica. Belongs to one event loop.
 
     count: the engines that have replaced a lost one
     start_seconds: the duration of the latest start

@@ -66,7 +66,7 @@ class FrontStats:
     """Longest delay of the event loop in this time."""
 
     full_remedy: str
-    """What the operator can do about a front that is full; empty if it is not."""
+    """The remedy of the operator for a front that is full; empty if it is not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

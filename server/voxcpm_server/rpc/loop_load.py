@@ -75,7 +75,7 @@ class LoopLoad:
 
     @property
     def remedy(self) -> str:
-        """What the operator can do about a loop that is full."""
+        """The remedy of the operator for a loop that is full."""
         return self._more_fronts if self._ran >= self.busy / 2 else BUSY_HOST
 
     async def watch(self) -> None:

@@ -201,7 +201,7 @@ def _now() -> float:
 
 
 def _more_fronts(settings: Settings) -> str:
-    """What the operator can do about a front that uses a whole processor."""
+    """The remedy of the operator for a front that uses a whole processor."""
     if settings.pool != "processes":
         return "its event loop uses a whole processor; run another server on the cluster"
     return f"its event loop uses a whole processor; start more than {settings.fronts} with --fronts, or another server"

@@ -11,7 +11,7 @@ PACKAGES = ("inflect", "regex", "unicode_rbnf", "py3langid")
 
 
 def installed() -> bool:
-    """Whether text can be normalised."""
+    """True if text can be normalised."""
     return not _missing()
 
 

@@ -25,7 +25,7 @@ async def normalizer() -> AsyncIterator[TextNormalizer]:
 
 
 def parts(segment: Segment) -> list[str]:
-    """What is heard of a segment after each half of a letter."""
+    """The heard part of a segment after each half of a letter."""
     length = round(weight(segment.text) * RATE)
     spoken = SpokenText(RATE, RATE)
     spoken.started(segment, 0)

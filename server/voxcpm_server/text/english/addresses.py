@@ -1,4 +1,4 @@
-"""E-mail addresses, URLs, names of hosts and files, handles; and phonemes, which stay as they are."""
+"""E-mail addresses, URLs, names of hosts and files, and handles."""
 
 from __future__ import annotations
 
@@ -51,7 +51,6 @@ def _url(match: Match) -> str:
 
 
 RULES: tuple[Rule, ...] = (
-    rule(r"\{[A-Za-z]+\d?(?: [A-Za-z]+\d?)*\}", lambda m: m[0]),
     rule(r"(?<![\w.+-])[\w.+-]*\w@[\w-]+(?:\.[\w-]+)*\.[A-Za-z]{2,}(?!\w)", lambda m: _read(m[0])),
     rule(rf"(?<!\w)(?:https?|ftp|wss?)://(?P<rest>[\w.-]+{_PATH}(?<![.,;:!?]))", _url, re.IGNORECASE),
     rule(rf"(?<![\w.@])(?P<rest>www\.{_HOST}[a-z]{{2,}}{_PATH})", _url, re.IGNORECASE),

@@ -156,7 +156,7 @@ def _ruler(match: Match) -> str | None:
 
 
 def _is_numeral(match: Match) -> bool:
-    """Whether one letter after the name of a ruler is a numeral: not in "Malcolm X" and "John I think"."""
+    """True if one letter after the name of a ruler is a numeral: not in "Malcolm X" and "John I think"."""
     if match["name"] == "Malcolm":
         return False
     rest = match.string[match.end() :]

@@ -79,7 +79,7 @@ def text_before(match: Match) -> str:
 
 
 def modifies(match: Match) -> bool:
-    """Whether a quantity stands before the noun that it measures: "a $5 bill", "a 10 km run", "$5-a-day"."""
+    """True if a quantity stands before the noun that it measures: "a $5 bill", "a 10 km run", "$5-a-day"."""
     if _EACH.match(match.string, match.end()):
         return True
     noun = _NOUN.match(match.string, match.end())

@@ -126,7 +126,7 @@ class Row(Construct):
 
 
 class Role(Enum):
-    """What a label at the start of a line is for."""
+    """The use of a label at the start of a line."""
 
     DEFINITION = auto()  # the target of links; the label and its line are done
     FOOTNOTE = auto()  # its text follows
