@@ -60,10 +60,6 @@ def test_a_pause_speaks_text_of_scripts_that_may_do_without_marks(text):
     assert fed(text, max_wait=0.5)[1].max_wait == 0.5 * DOUBTFUL_WAITS
 
 
-def test_a_word_of_such_a_script_in_other_text_does_not_end_it():
-    assert fed("The word 好 means")[1].max_wait is None
-
-
 def test_spaces_between_phrases_end_segments_of_thai_and_lao_that_are_long_enough():
     assert fed("วันนี้อากาศดีมากเลย อยากออกไปเดินเล่น ไป")[0] == ["วันนี้อากาศดีมากเลย", "อยากออกไปเดินเล่น"]
     assert fed("ຂ້ອຍຢາກໄປກິນເຂົ້າຢູ່ຕະຫຼາດ ລາວບໍ່ໄປ")[0] == ["ຂ້ອຍຢາກໄປກິນເຂົ້າຢູ່ຕະຫຼາດ"]

@@ -21,15 +21,8 @@ PHRASE_SECONDS = 1.0  # of the shortest phrase of Thai or Lao that becomes a seg
 UNMARKED_PHRASE_SECONDS = 2.5  # the same where the marks of the script may still come
 SETTLED = 12  # characters behind a place between words after which more text does not move it
 _MARKED_SCRIPTS = regex.compile(r"(?V1)[\p{L}--[\p{Script=Thai}\p{Script=Lao}\p{Script=Latin}]]")
-_LETTERS = regex.compile(r"(?s)(?P<first>\p{L})(?:.*(?P<last>\p{L}))?")
 _IN_BRACKETS = regex.compile(r"[(（][^)）]*$")
 _MARK = regex.compile(r"(?V1)[\p{Terminal_Punctuation}--[.:]]")
-
-
-def may_lack_marks(text: str) -> bool:
-    """True if a text begins or ends with a letter of a script without spaces between words."""
-    letters = _LETTERS.search(text)
-    return letters is not None and (is_unspaced(letters["first"]) or is_unspaced(letters["last"] or ""))
 
 
 def is_mostly_unspaced(text: str) -> bool:

@@ -16,14 +16,14 @@ from voxcpm_server.speech.characters import is_joined, is_mark, is_spaceless, is
 from voxcpm_server.speech.description import description_end
 from voxcpm_server.speech.language_claim import primary
 from voxcpm_server.speech.phrases import SHORTEST_LONG, ends_phrase, is_mostly_unspaced, longest_end
-from voxcpm_server.speech.sentence_ends import Boundaries, Ending, clause_ends
+from voxcpm_server.speech.sentence_ends import Boundaries, clause_ends
 from voxcpm_server.speech.word_breaks import word_breaks
 from voxcpm_server.text.phonemes import is_in_phonemes
 from voxcpm_server.wire.inputs import FirstSegment, Segmentation, SegmentationMode, TurnConfig
 from voxcpm_server.wire.outputs import CutReason, Segment
 from voxcpm_server.wire.text_requests import bare_style
 
-DOUBTFUL_WAITS = 5  # a pause lasts that many times max_wait if the end of the sentence is in doubt
+DOUBTFUL_WAITS = 5  # a pause lasts that many times max_wait if the sentence has not ended for certain
 DEFAULT_TURN = TurnConfig()
 MEASURED = 8  # code points after which the time that the waiting text takes is estimated anew
 _SPACE = re.compile(r"\s")
@@ -66,11 +66,12 @@ class Segmenter:
         """Seconds of a pause after which `pause` is due; None if the waiting text needs more text."""
         if not self._sentences or not self._max_wait or not is_speakable(self._text):
             return None
-        described = self._described(len(self._text))
-        ending = self._boundaries.ending(self._text)
-        if ending is Ending.OPEN or (described and self._steers_only(described, len(self._text))):
+        end = len(self._text)
+        described = self._described(end)
+        if is_in_phonemes(self._text, end) or (described and self._steers_only(described, end)):
             return None
-        return self._max_wait * (1 if ending is Ending.COMPLETE and described is not None else DOUBTFUL_WAITS)
+        complete = described is not None and self._boundaries.is_complete(self._text)
+        return self._max_wait * (1 if complete else DOUBTFUL_WAITS)
 
     def feed(self, text: str) -> Iterator[Segment]:
         """Take more text; yields the segments that are now certain. Must be exhausted."""

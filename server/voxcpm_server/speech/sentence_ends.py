@@ -12,7 +12,6 @@ import string
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import Enum
 from functools import cache
 
 import regex
@@ -29,7 +28,6 @@ from voxcpm_server.speech.lexicon import (
     ORDINALS,
     ORDINARY,
 )
-from voxcpm_server.speech.phrases import may_lack_marks
 from voxcpm_server.speech.quotations import open_quotations
 
 log = logging.getLogger(__name__)
@@ -103,14 +101,6 @@ _LANGUAGES = {
 """The languages whose abbreviations apply to the words of a script if the language of the text is not known."""
 
 
-class Ending(Enum):
-    """The state of a text at its last character, if no more text follows."""
-
-    COMPLETE = "complete"  # the sentence has ended
-    DOUBTFUL = "doubtful"  # the last mark may or may not end the sentence
-    OPEN = "open"  # the sentence has not ended
-
-
 @dataclass(frozen=True, slots=True)
 class Boundaries:
     """The rules of one language, a primary subtag such as `de`; empty takes the rules of the script.
@@ -150,20 +140,17 @@ class Boundaries:
             return False
         return text[-1].isspace() or is_spaceless(clause["mark"])
 
-    def ending(self, text: str) -> Ending:
-        """The state of `text` after a pause."""
+    def is_complete(self, text: str) -> bool:
+        """True if `text` ends as a sentence ends, with no doubt that its last mark could belong to a word."""
         end = self._end(text[-TAIL:])
-        if end is None:
-            return Ending.DOUBTFUL if _CLAUSE.match(text[-TAIL:]) or may_lack_marks(text) else Ending.OPEN
-        if _is_ellipsis(end["run"]):
-            return Ending.DOUBTFUL
-        if end["run"] == ".":
-            word = _last_word(text, end)
-            if word[-1:].isdigit() or self._vetoes_stop(text, end, "A"):
-                return Ending.DOUBTFUL
-            if text.endswith(".") and _may_be_address(text, word):
-                return Ending.DOUBTFUL
-        return Ending.COMPLETE
+        if end is None or _is_ellipsis(end["run"]):
+            return False
+        if end["run"] != ".":
+            return True
+        word = _last_word(text, end)
+        if word[-1:].isdigit() or self._vetoes_stop(text, end, "A"):
+            return False
+        return not (text.endswith(".") and _may_be_address(text, word))
 
     def _is_lower_case(self, text: str) -> bool | None:
         """`lower_case` with the start of a sentence that `text` begins with."""

@@ -114,17 +114,18 @@ def test_a_pause_leaves_a_link_that_has_begun_behind_the_sentence_before_it():
     assert not list(segmenter.feed("All done. [The pa"))
     assert segmenter.max_wait == WAIT
     assert [segment.text for segment in segmenter.pause()] == ["All done."]
-    assert segmenter.max_wait is None
+    assert segmenter.max_wait == DOUBTFUL_WAITS * WAIT
     assert not list(segmenter.feed("ge](http://x.y) has more"))
     assert [segment.text for segment in segmenter.flush()] == ["The page has more"]
 
 
-def test_an_abbreviation_before_a_link_waits_longer():
+def test_an_abbreviation_before_emphasis_waits_longer():
     segmenter = MarkupSegmenter(Segmentation())
     assert not list(segmenter.feed("I asked Dr."))
     assert segmenter.max_wait == DOUBTFUL_WAITS * WAIT
     assert not list(segmenter.feed(" *Smith"))
-    assert segmenter.max_wait is None
+    assert segmenter.max_wait == DOUBTFUL_WAITS * WAIT
+    assert [segment.text for segment in segmenter.pause()] == ["I asked Dr. *Smith"]
 
 
 def test_a_silent_segment_comes_as_soon_as_it_is_complete():
