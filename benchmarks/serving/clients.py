@@ -18,6 +18,7 @@ from typing import Any, Self
 
 from benchmarks.measuring.statistics import playback_end
 from benchmarks.measuring.texts import text
+from benchmarks.serving.recordings import recording
 from benchmarks.serving.requests import Call, PlannedRequest, RequestShape, UserRequests
 from voxcpm_client import AsyncClient, SpeechError
 from voxcpm_client.options import SpeechOptions
@@ -155,6 +156,8 @@ async def _words(text: str, call: Call) -> AsyncIterator[str]:
 
 async def _call(client: AsyncClient, request: PlannedRequest, shape: RequestShape, due: float) -> Call:
     call = Call(due=due, sent=perf_counter(), counts=request.counts)
+    if request.upload:
+        return await _upload(client, request.serial, call)
     steps = request.steps
     options: SpeechOptions = {
         "min_steps": steps,
@@ -181,4 +184,15 @@ async def _call(client: AsyncClient, request: PlannedRequest, shape: RequestShap
         call.server_ttfb = stream.summary.time_to_first_audio_seconds
         audible = stream.summary.time_to_first_audible_seconds
         call.silent = 0.0 if audible is None else audible - call.server_ttfb
+    return call
+
+
+async def _upload(client: AsyncClient, serial: int, call: Call) -> Call:
+    recorded = await asyncio.to_thread(recording, serial)
+    call.sent = perf_counter()
+    try:
+        await client.add_reference(recorded)
+    except SpeechError as error:
+        call.code = error.code
+    call.upload = perf_counter() - call.due
     return call

@@ -6,15 +6,13 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from benchmarks.serving import requests
 from benchmarks.serving.clients import ClientProcesses, default_processes
+from benchmarks.serving.recordings import recording
 from benchmarks.serving.requests import Call, RequestShape, UserRequests
 from voxcpm_client import Client
 
 MIN_EACH = 4  # requests of each user of a closed loop
-VOICE_SECONDS, VOICE_RATE = 5.0, 16000  # of the recording of a cloned voice
 VOICE_TIMEOUT = 60.0  # seconds
 
 
@@ -56,7 +54,7 @@ def request_shape(options: argparse.Namespace) -> RequestShape:
 def mixed(shape: RequestShape, options: argparse.Namespace) -> RequestShape:
     """The shape with what the flags of `add_mix_flags` give. The voices must be stored by `store_voices`."""
     voices = tuple(f"benchmark-{index}" for index in range(options.voices))
-    return replace(shape, min_steps=options.min_steps, pieces=options.pieces, voices=voices)
+    return replace(shape, min_steps=options.min_steps, pieces=options.pieces, voices=voices, uploads=options.uploads)
 
 
 def add_mix_flags(parser: argparse.ArgumentParser) -> None:
@@ -64,18 +62,14 @@ def add_mix_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--min-steps", type=int, help="mixed lengths: each request has from so many to --steps steps")
     parser.add_argument("--pieces", type=float, default=0.0, help="share of the texts that arrive word by word")
     parser.add_argument("--voices", type=int, default=0, help="cloned voices, with which requests take turns")
+    parser.add_argument("--uploads", type=float, default=0.0, help="share of the requests that store a recording")
 
 
 def store_voices(target: str, names: Sequence[str]) -> None:
-    """Store a recording of syllables of a hum as the reference of each of these voices."""
-    time = np.arange(int(VOICE_SECONDS * VOICE_RATE)) / VOICE_RATE
+    """Store a recording as the reference of each of these voices."""
     with Client(target, timeout=VOICE_TIMEOUT) as client:
         for index, name in enumerate(names):
-            draws = np.random.default_rng(index)
-            pitch = 100 + 10 * index + 5 * np.sin(2 * np.pi * 3 * time)
-            hum = np.sin(2 * np.pi * np.cumsum(pitch) / VOICE_RATE) + 0.1 * draws.standard_normal(len(time))
-            syllables = np.sin(2 * np.pi * 2 * time) ** 2
-            client.add_reference(((0.3 * syllables * hum).astype(np.float32), VOICE_RATE), name=name)
+            client.add_reference(recording(index), name=name)
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:

@@ -16,7 +16,7 @@ class RequestShape:
 
     steps: of each request, or the most if lengths are mixed. chars: length of each text. min_steps: the fewest steps of
     mixed lengths. pieces: share of the texts that arrive word by word. voices: stored voices that requests take turns
-    with.
+    with. uploads: share of the requests that store a recording instead of speaking.
     """
 
     steps: int
@@ -25,11 +25,13 @@ class RequestShape:
     min_steps: int | None = None
     pieces: float = 0.0
     voices: tuple[str, ...] = ()
+    uploads: float = 0.0
 
     def mixed(self, serial: int, draws: random.Random, at: float | None = None) -> PlannedRequest:
-        """A request of a random length, whose text may arrive in pieces."""
+        """A request of a random length, whose text may arrive in pieces, or which may be an upload."""
         steps = self.steps if self.min_steps is None else draws.randint(self.min_steps, self.steps)
-        return PlannedRequest(serial=serial, steps=steps, at=at, in_pieces=draws.random() < self.pieces)
+        in_pieces, upload = draws.random() < self.pieces, draws.random() < self.uploads
+        return PlannedRequest(serial=serial, steps=steps, at=at, in_pieces=in_pieces, upload=upload)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +40,8 @@ class PlannedRequest:
 
     serial: number of its text. at: when it is due, after the start of the load; None: when the request before it has
     ended. after_playback: with `at` None, due when playback of the request before it has ended instead. counts: False
-    for a request that only warms up. in_pieces: True if its text is sent word by word.
+    for a request that only warms up. in_pieces: True if its text is sent word by word. upload: True if it stores a
+    recording of its own instead of speaking.
     """
 
     serial: int
@@ -47,6 +50,7 @@ class PlannedRequest:
     after_playback: bool = False
     counts: bool = True
     in_pieces: bool = False
+    upload: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -56,7 +60,7 @@ class Call:
     due, sent: when it should have been sent, and when it was; both are the last word's time if a text is in pieces.
     times: the arrival of each chunk with audio. seconds: the length of its audio. server_ttfb: time to first audio by
     the server's clock. silent: time from the first chunk to the first sound that a listener hears, by the same clock; 0
-    without a sound. code: status of the call.
+    without a sound. upload: seconds in which a recording was stored, None for speech. code: status of the call.
     """
 
     due: float
@@ -66,6 +70,7 @@ class Call:
     seconds: list[float] = field(default_factory=list)
     server_ttfb: float = 0.0
     silent: float = 0.0
+    upload: float | None = None
     code: str = "OK"
 
 

@@ -20,7 +20,8 @@ class Row:
     Times to first audio count at the client from when a request was due, and at the server from its arrival there. The
     audible times are those at the client until the first sound is heard, with the silence at the start of the audio.
     A stream is late if playback that begins with its first chunk runs out of audio. The sending lag is how late the
-    clients themselves sent.
+    clients themselves sent. Uploads count from when they were due until their voice is stored; they are among the
+    requests that were refused or failed.
     """
 
     loop: str  # closed, open or listening
@@ -43,6 +44,9 @@ class Row:
     longest_gap_p99_ms: float
     audio_s_per_s: float
     sending_lag_p99_ms: float
+    uploads: int = 0
+    upload_p50_ms: float = 0.0
+    upload_p99_ms: float = 0.0
 
 
 def row(loop: str, level: float, calls: Sequence[Call]) -> Row:
@@ -52,7 +56,8 @@ def row(loop: str, level: float, calls: Sequence[Call]) -> Row:
     """
     counted = [call for call in calls if call.counts]
     codes = Counter(call.code for call in counted)
-    good = [call for call in counted if call.code == "OK"]
+    good = [call for call in counted if call.code == "OK" and call.upload is None]
+    uploads = sorted(call.upload for call in counted if call.code == "OK" and call.upload is not None)
     if not good:
         raise RuntimeError(f"no request of {loop} {level:g} succeeded: {dict(codes)}")
     ttfb = sorted(call.times[0] - call.due for call in good)
@@ -65,7 +70,7 @@ def row(loop: str, level: float, calls: Sequence[Call]) -> Row:
         level=level,
         requests=len(counted),
         refused=refused,
-        failed=len(counted) - len(good) - refused,
+        failed=len(counted) - len(good) - len(uploads) - refused,
         **{f"ttfb_p{p}_ms": quantile(ttfb, p / 100) * 1e3 for p in (50, 90, 95, 99)},
         **{f"audible_p{p}_ms": quantile(audible, p / 100) * 1e3 for p in (50, 95, 99)},
         **{f"server_ttfb_p{p}_ms": quantile(server, p / 100) * 1e3 for p in (50, 90, 95, 99)},
@@ -73,6 +78,8 @@ def row(loop: str, level: float, calls: Sequence[Call]) -> Row:
         longest_gap_p99_ms=quantile(gaps, 0.99) * 1e3,
         audio_s_per_s=throughput(loop, calls),
         sending_lag_p99_ms=quantile(sorted(call.sent - call.due for call in counted), 0.99) * 1e3,
+        uploads=len(uploads),
+        **{f"upload_p{p}_ms": quantile(uploads, p / 100) * 1e3 for p in (50, 99) if uploads},
     )
 
 
@@ -127,4 +134,5 @@ def line(row: Row) -> str:
         f" {row.audible_p99_ms:6.1f} ms {row.server_ttfb_p50_ms:7.1f} ms"
         f" {row.server_ttfb_p99_ms:6.1f} ms {row.late_streams:5d} {row.longest_gap_p99_ms:6.1f} ms"
         f" {row.audio_s_per_s:9.1f}"
+        + (f"  uploads {row.upload_p50_ms:.0f}, {row.upload_p99_ms:.0f} ms" * bool(row.uploads))
     )

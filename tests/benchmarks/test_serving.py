@@ -38,3 +38,13 @@ def test_a_load_that_fails_does_not_lose_the_rows_before_it(tmp_path, monkeypatc
         serving.main()
     (kept,) = json.loads(path.read_text())["rows"]
     assert kept["level"] == 8.0 and kept["requests"] == 1
+
+
+def test_uploads_have_times_of_their_own():
+    calls = [Call(due=1.0, sent=1.0, counts=True, times=[1.01], seconds=[0.16])]
+    calls += [Call(due=1.0, sent=1.0, counts=True, upload=seconds) for seconds in (0.2, 0.4)]
+    calls.append(Call(due=1.0, sent=1.0, counts=True, upload=9.0, code="RESOURCE_EXHAUSTED"))
+    found = row("open", 8.0, calls)
+    assert (found.requests, found.refused, found.failed, found.uploads) == (4, 1, 0, 2)
+    assert found.ttfb_p50_ms == pytest.approx(10)
+    assert found.upload_p50_ms < found.upload_p99_ms <= 400
