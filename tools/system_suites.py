@@ -129,6 +129,7 @@ PROCESSES = ("voxcpm_grpc/pool/", "voxcpm_grpc/ipc/", "voxcpm_grpc/worker/")
 CONTRACT = ("protos/", "voxcpm_grpc/v1/", "buf.yaml")
 START = tuple(f"server/voxcpm_server/{one}" for one in ("app.py", "main.py", "pools.py", "signals.py", "start.py"))
 SERVER = ("server/voxcpm_server/rpc/", "server/voxcpm_server/wire/", "server/voxcpm_server/speech/", *START)
+READERS = (*PROCESSES, "voxcpm_grpc/engine/", "server/voxcpm_server/speech/", "server/voxcpm_server/rpc/")
 THOROUGH_GATEWAY = ("access", "bodies", "heads", "openai_habits", "own_names")
 
 SUITES = (
@@ -266,11 +267,20 @@ SUITES = (
     ),
     Suite(
         "stalled-readers",
-        "clients that do not read, and the throughput beside them",
-        15,
+        "the throughput of streams beside clients that do not read",
+        10,
+        ("tests/system/stalled-readers/test_throughput.py",),
         environment=PYTHON,
         load=Load.COMPARES,
-        judges=(*PROCESSES, "voxcpm_grpc/engine/", "server/voxcpm_server/speech/", "server/voxcpm_server/rpc/"),
+        judges=READERS,
+    ),
+    Suite(
+        "blocked-writes",
+        "clients that do not read: the steps of others, and the end of calls that take nothing",
+        8,
+        ("tests/system/stalled-readers/test_steps.py", "tests/system/stalled-readers/test_blocked_writes.py"),
+        environment=PYTHON,
+        judges=READERS,
     ),
     Suite(
         "fuzz",

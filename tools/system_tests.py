@@ -11,8 +11,8 @@ An environment is a layer over the virtual environment that runs this program: i
 Debian, and changes nothing outside its folder. A suite fails if a tool cannot be installed, if a test fails or is
 skipped, or if its time is over.
 
-Two suites run at once: one of those that mostly wait, and beside it, at a lower priority, one of the others, until only
-others are left. A suite that compares throughput runs alone.
+One suite more than there are cores runs at once, because none keeps a core busy all the time: one of those that mostly
+wait, and beside it, at a lower priority, some of the others. A suite that compares throughput runs alone.
 """
 
 from __future__ import annotations
@@ -278,8 +278,9 @@ def main() -> int:
         deque(suite for suite in suites if suite.load is load) for load in (Load.WAITS, Load.COMPUTES, Load.COMPARES)
     )
     results = run_all(comparing)
-    with ThreadPoolExecutor(2) as threads:
-        for found in threads.map(run_all, (taken(waiting, computing), taken(computing, waiting))):
+    lanes = [taken(waiting, computing), *(taken(computing, waiting) for _ in range(os.cpu_count() or 1))]
+    with ThreadPoolExecutor(len(lanes)) as threads:
+        for found in threads.map(run_all, lanes):
             results |= found
     passed = {name: result for name, result in results.items() if isinstance(result, Counts)}
     broken = {name: result for name, result in results.items() if not isinstance(result, Counts)}
