@@ -12,7 +12,8 @@ Debian, and changes nothing outside its folder. A suite fails if a tool cannot b
 skipped, or if its time is over.
 
 One suite more than there are cores runs at once, because none keeps a core busy all the time: one of those that mostly
-wait, and beside it, at a lower priority, some of the others. A suite that compares throughput runs alone.
+wait, and beside it, at a lower priority, some of the others, those with the highest limit of time first. A suite that
+compares throughput runs alone.
 """
 
 from __future__ import annotations
@@ -273,7 +274,7 @@ def main() -> int:
         print(f"{len(changed)} changed paths call for: {', '.join(chosen)}", flush=True)
     if unknown := set(chosen) - set(names):
         parser.error(f"no such suite: {', '.join(sorted(unknown))}; there are {', '.join(names)}")
-    suites = [suite for suite in SUITES if suite.name in chosen]
+    suites = sorted((suite for suite in SUITES if suite.name in chosen), key=lambda suite: -suite.minutes)
     waiting, computing, comparing = (
         deque(suite for suite in suites if suite.load is load) for load in (Load.WAITS, Load.COMPUTES, Load.COMPARES)
     )
