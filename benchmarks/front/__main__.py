@@ -44,7 +44,7 @@ from voxcpm_grpc.settings.security import AuthSettings
 from voxcpm_grpc.settings.voices import VoiceSettings
 from voxcpm_server.app import running_server
 from voxcpm_server.auth import keys
-from voxcpm_server.main import loop_factory
+from voxcpm_server.event_loop import loop_factory
 
 SHORT_SHARE = 10  # steps of a long request for each step of a short one
 SHORT_REQUESTS = 5  # short requests of a user for each long one

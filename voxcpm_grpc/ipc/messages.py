@@ -158,6 +158,20 @@ class RegisteredLoras(_Message, frozen=True):
     infos: tuple[LoraInfo, ...]
 
 
+class AskFront(_Message, frozen=True):
+    """Answer a question about this front with a FrontAnswer of the same number."""
+
+    number: int
+    topic: str
+
+
+class FrontAnswers(_Message, frozen=True):
+    """The answers of other fronts to the AskFronts of this number, by the name of the front."""
+
+    number: int
+    answers: dict[str, bytes]
+
+
 class Failed(_Message, frozen=True):
     """A request, a codec job, or the registration or withdrawal of a LoRA adapter ended with an error."""
 
@@ -203,6 +217,8 @@ Command = (
     | EngineStarting
     | EngineLost
     | RegisteredLoras
+    | AskFront
+    | FrontAnswers
     | Failed
 )
 
@@ -262,6 +278,20 @@ class ReleaseLora(_Message, frozen=True):
     id: str
 
 
+class AskFronts(_Message, frozen=True):
+    """Ask the other fronts about a topic. A FrontAnswers of the same number answers."""
+
+    number: int
+    topic: str
+
+
+class FrontAnswer(_Message, frozen=True):
+    """The answer of a front to an AskFront of its host, empty if the front knows nothing about the topic."""
+
+    number: int
+    answer: bytes
+
+
 class ExternalLoad(_Message, frozen=True):
     """The work of an engine for other fronts.
 
@@ -306,6 +336,8 @@ Report = (
     | RegisterLora
     | UnregisterLora
     | ReleaseLora
+    | AskFronts
+    | FrontAnswer
 )
 
 
