@@ -197,6 +197,7 @@ async def running_server(
             normalizer=normalizer,
             metrics=rpc.recent,
             tracing=tracing,
+            fronts=fronts,
         )
         if admin is not None:
             admin.stats.watch(pools, gate, service.uploads, lambda: store.count)

@@ -18,6 +18,7 @@ from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.ipc.child_process import Addresses
 from voxcpm_grpc.listen_address import MAX_PORT, ListenAddress, bound, cannot_listen, is_unix, listen_address
 from voxcpm_grpc.merged_metrics import MergedMetrics, metrics_page, new_registry
+from voxcpm_grpc.pool.handle import HandleFactory
 from voxcpm_grpc.pool.host.attached import AttachedPool, connected_to_host, set_up
 from voxcpm_grpc.pool.host.engine_host import EngineHost
 from voxcpm_grpc.settings.models import models
@@ -46,23 +47,34 @@ class RunningFronts:
 
 
 @asynccontextmanager
-async def running_fronts(settings: Settings, directories: Sequence[Path | None]) -> AsyncIterator[RunningFronts]:
-    """Serve with `settings.fronts` processes inside the block, then drain them. Raises StartupError."""
+async def running_fronts(
+    settings: Settings,
+    directories: Sequence[Path | None] = (),
+    engines: Sequence[Mapping[str, HandleFactory]] | None = None,
+) -> AsyncIterator[RunningFronts]:
+    """Serve with `settings.fronts` processes inside the block, then drain them. Raises StartupError.
+
+    directories: the checkpoint of each model that this host has without a download
+    engines: of each model by name, to use instead of those that the settings describe
+    """
     if settings.pool != "processes":
         raise StartupError("fronts share the engines of their host; on Ray, run several servers on one cluster instead")
     if (settings.voices.url or "").startswith("memory:"):
         raise StartupError("voices.url is in memory, where fronts do not see each other's voices; name a folder")
     with progress.reported_to(StartLog().write), reserved_ports(settings) as each:
         served = models(settings)
-        found = await found_models(served, directories)
-        host = EngineHost(engine_factories(served, found), settings.supervision)
+        found: Sequence[Path | None] = [None] * len(served)
+        if engines is None:
+            found = await found_models(served, directories)
+            engines = engine_factories(served, found)
+        host = EngineHost(engines, settings.supervision)
         with _metrics(settings, host) as metrics:
             fronts = {
                 f"front {number}": partial(
                     _run_front,
                     settings=one.model_copy(update={"metrics": metrics}),
                     directories=tuple(found),
-                    replicas=tuple(tuple(model.engines) for model in served),
+                    replicas=tuple(map(tuple, engines)),
                 )
                 for number, one in enumerate(each)
             }
@@ -99,7 +111,7 @@ def _run_front(
     addresses: Addresses,
     restarted: bool,
     settings: Settings,
-    directories: tuple[Path, ...],
+    directories: tuple[Path | None, ...],
     replicas: tuple[tuple[str, ...], ...],
 ) -> None:
     """The main function of a front's process: serve with the host's engines until the host stops this front."""
@@ -112,7 +124,7 @@ async def _serve_front(
     addresses: Addresses,
     restarted: bool,
     settings: Settings,
-    directories: tuple[Path, ...],
+    directories: tuple[Path | None, ...],
     replicas: tuple[tuple[str, ...], ...],
 ) -> None:
     async with connected_to_host(addresses) as host:

@@ -52,6 +52,12 @@ def _chosen(settings: Settings) -> Settings:
         served = models(chosen)
     fronts = front_count(chosen, served, gpus=gpus, cores=available_cores())
     log.info("fronts: %d, %s; --fronts N sets another number", fronts.count, fronts.reason)
+    if fronts.count > 1:
+        streams, recordings = settings.limits.max_streams, settings.limits.max_upload_bytes_total
+        log.info(
+            "limits: each front has its own: max_streams %d, %d in all; max_upload_bytes_total %d, %d in all",
+            *(streams, fronts.count * streams, recordings, fronts.count * recordings),
+        )
     return chosen.model_copy(update={"fronts": fronts.count})
 
 

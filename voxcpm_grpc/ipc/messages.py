@@ -172,6 +172,13 @@ class FrontAnswers(_Message, frozen=True):
     answers: dict[str, bytes]
 
 
+class FromFront(_Message, frozen=True):
+    """What another front has sent to all in a ToFronts."""
+
+    topic: str
+    body: bytes
+
+
 class Failed(_Message, frozen=True):
     """A request, a codec job, or the registration or withdrawal of a LoRA adapter ended with an error."""
 
@@ -219,6 +226,7 @@ Command = (
     | RegisteredLoras
     | AskFront
     | FrontAnswers
+    | FromFront
     | Failed
 )
 
@@ -285,6 +293,13 @@ class AskFronts(_Message, frozen=True):
     topic: str
 
 
+class ToFronts(_Message, frozen=True):
+    """Send a body about a topic to the other fronts, each of which receives it in a FromFront."""
+
+    topic: str
+    body: bytes
+
+
 class FrontAnswer(_Message, frozen=True):
     """The answer of a front to an AskFront of its host, empty if the front knows nothing about the topic."""
 
@@ -337,6 +352,7 @@ Report = (
     | UnregisterLora
     | ReleaseLora
     | AskFronts
+    | ToFronts
     | FrontAnswer
 )
 

@@ -17,3 +17,9 @@ class Fronts(Protocol):
     async def ask_others(self, topic: str) -> Mapping[str, bytes]:
         """The answers of the other fronts by their names. Those that do not answer within a moment are left out."""
         ...
+
+    def receive(self, topic: str, handler: Callable[[bytes], None]) -> None:
+        """Handle what others send about a topic with this function from now on."""
+
+    def send_others(self, topic: str, body: bytes) -> None:
+        """Send a body to the other fronts that are ready; never waits."""

@@ -15,7 +15,7 @@ import trustme
 from click.testing import CliRunner
 from support.scraping import scraped, total
 from support.servers import ADMIN, Server, serving
-from support.streams import PausedStream
+from support.streams import PausedStream, texts
 from support.tls_files import OPTIONS, Files
 from support.waiting import HANG_SECONDS, wait_until
 
@@ -224,3 +224,22 @@ def test_a_replaced_certificate_is_that_of_both_fronts(tmp_path: Path):
             )
 
         wait_until(both_answer)
+
+
+def test_the_quota_of_a_caller_holds_for_both_fronts_together(tmp_path: Path):
+    """A caller who has spent its characters through one front waits in the other one, too."""
+    words = "This sentence uses up the quota of its caller for minutes."
+    quota = ("--limits.max-chars-per-minute-per-caller", "10")
+    with serving(tmp_path, "--devices", "cpu", "--fronts", "2", *quota) as server:
+
+        def code() -> str:
+            with connection(server.address) as stub:
+                call = stub.Generate(texts(words), timeout=HANG_SECONDS)
+                with contextlib.suppress(grpc.RpcError):
+                    list(call)
+                return call.code().name
+
+        assert code() == "OK"
+        by_both(server, code, "Generate", "RESOURCE_EXHAUSTED")
+        assert len(re.findall(r"method=Generate code=OK", server.log)) == 1
+        assert "max_streams 256, 512 in all" in server.log

@@ -25,6 +25,7 @@ from voxcpm_grpc.ipc.messages import (
     EngineReady,
     EngineStarting,
     Failed,
+    FromFront,
     FrontAnswers,
     Heartbeat,
     Ready,
@@ -115,6 +116,8 @@ class HostConnection:
                         registry.on_failed(failed)
                 case AskFront() as question:
                     self.questions.on_question(question)
+                case FromFront() as message:
+                    self.questions.on_message(message)
                 case FrontAnswers() as answers:
                     self.questions.on_answers(answers)
                 case Stop(at_once=True):

@@ -1,4 +1,4 @@
-"""Questions to all fronts of a host, which the host or one of the fronts asks, such as for their statistics."""
+"""Messages between the fronts of a host, and questions to all of them, which the host or one of the fronts asks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,16 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
-from voxcpm_grpc.ipc.messages import AskFront, AskFronts, Command, FrontAnswer, FrontAnswers, Report
+from voxcpm_grpc.ipc.messages import (
+    AskFront,
+    AskFronts,
+    Command,
+    FromFront,
+    FrontAnswer,
+    FrontAnswers,
+    Report,
+    ToFronts,
+)
 from voxcpm_grpc.pool.background import keep_running
 
 logger = logging.getLogger(__name__)
@@ -29,7 +38,7 @@ class Front(Protocol):
 
 
 class HostQuestions:
-    """Asks the fronts of a host. `fronts`: those that run, by id."""
+    """Asks the fronts of a host, and passes on their messages. `fronts`: those that run, by id."""
 
     def __init__(self, fronts: Mapping[str, Front]) -> None:
         self._fronts = fronts
@@ -56,6 +65,10 @@ class HostQuestions:
                 task = keep_running(lambda: self._pass_on(front, number, topic), "a question to all fronts")
                 self._passing.add(task)
                 task.add_done_callback(self._passing.discard)
+            case ToFronts(topic, body):
+                for other in self._fronts.values():
+                    if other.ready and other.id != front.id:
+                        other.post(FromFront(topic, body))
 
     async def _pass_on(self, front: Front, number: int, topic: str) -> None:
         names = {one.id: one.name for one in self._fronts.values()}
@@ -76,7 +89,7 @@ class HostQuestions:
 
 
 class FrontQuestions:
-    """Answers the questions that reach a front, and asks the other fronts.
+    """Answers the questions that reach a front, asks the other fronts, and exchanges messages with them.
 
     `name` is that of the front. `send` sends a report to the host.
     """
@@ -85,6 +98,7 @@ class FrontQuestions:
         self.name = name
         self._send = send
         self._topics: dict[str, Callable[[], Awaitable[bytes]]] = {}
+        self._handlers: dict[str, Callable[[bytes], None]] = {}
         self._numbers = itertools.count()
         self._waiting: dict[int, asyncio.Future[dict[str, bytes]]] = {}
         self._answering: set[asyncio.Task[None]] = set()
@@ -92,6 +106,14 @@ class FrontQuestions:
     def answer(self, topic: str, function: Callable[[], Awaitable[bytes]]) -> None:
         """Answer the questions about a topic with this function from now on."""
         self._topics[topic] = function
+
+    def receive(self, topic: str, handler: Callable[[bytes], None]) -> None:
+        """Handle what others send about a topic with this function from now on."""
+        self._handlers[topic] = handler
+
+    def send_others(self, topic: str, body: bytes) -> None:
+        """Send a body to the other fronts that are ready; never waits."""
+        self._send(ToFronts(topic, body))
 
     async def ask_others(self, topic: str) -> dict[str, bytes]:
         """The answers of the other fronts by their names. Those that do not answer in time are left out."""
@@ -110,6 +132,10 @@ class FrontQuestions:
         task = keep_running(lambda: self._answer(question), "the answer to a question")
         self._answering.add(task)
         task.add_done_callback(self._answering.discard)
+
+    def on_message(self, message: FromFront) -> None:
+        if handler := self._handlers.get(message.topic):
+            handler(message.body)
 
     def on_answers(self, answers: FrontAnswers) -> None:
         if (waiting := self._waiting.get(answers.number)) and not waiting.done():
