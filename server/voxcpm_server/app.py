@@ -99,6 +99,7 @@ async def running_server(
     pools: Sequence[EnginePool] = (),
     fronts: Fronts | None = None,
     restarted: bool = False,
+    http_metrics: Path | None = None,
 ) -> AsyncIterator[Running]:
     """Run a server inside the block and drain it at the end, unless the block is cancelled. Raises StartupError.
 
@@ -108,6 +109,7 @@ async def running_server(
         started
     fronts: the other fronts, if the server is one of several; their host starts the engines and serves the metrics
     restarted: True for a front that was lost: its port opens when it is ready, and the others take the connections
+    http_metrics: folder for the metrics of the gateways of all fronts
     """
     served = models(settings)
     url = settings.voices.url or str(needed_home("set voices.url to a place for voices") / VOICES_FOLDER)
@@ -156,7 +158,7 @@ async def running_server(
             local = f"unix:{sockets.path / 'grpc'}"
             names = certificate_names(settings.tls.cert) if settings.tls.cert else ()
             allowing = settings.http.model_copy(update={"allowed_hosts": (*settings.http.allowed_hosts, *names)})
-            web = http.served(allowing, local, settings.log, shared=settings.fronts_share_port)
+            web = http.served(allowing, local, settings.log, shared=settings.fronts_share_port, metrics=http_metrics)
             http_address = await stack.enter_async_context(web)
             log.info("HTTP is at http://%s", http_address)
         address = ""

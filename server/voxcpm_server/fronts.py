@@ -12,6 +12,7 @@ from contextlib import ExitStack, asynccontextmanager, closing, contextmanager, 
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from voxcpm_grpc import progress
 from voxcpm_grpc.errors import StartupError
@@ -68,13 +69,14 @@ async def running_fronts(
             found = await found_models(served, directories)
             engines = engine_factories(served, found)
         host = EngineHost(engines, settings.supervision)
-        with _metrics(settings, host) as metrics:
+        with _metrics(settings, host) as metrics, TemporaryDirectory(prefix="voxcpm-http-") as folder:
             fronts = {
                 f"front {number}": partial(
                     _run_front,
                     settings=one.model_copy(update={"metrics": metrics}),
                     directories=tuple(found),
                     replicas=tuple(map(tuple, engines)),
+                    http_metrics=Path(folder) if settings.fronts_share_port else None,
                 )
                 for number, one in enumerate(each)
             }
@@ -113,11 +115,12 @@ def _run_front(
     settings: Settings,
     directories: tuple[Path | None, ...],
     replicas: tuple[tuple[str, ...], ...],
+    http_metrics: Path | None,
 ) -> None:
     """The main function of a front's process: serve with the host's engines until the host stops this front."""
     set_up(settings.log)
     with suppress(asyncio.CancelledError), asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(_serve_front(addresses, restarted, settings, directories, replicas))
+        runner.run(_serve_front(addresses, restarted, settings, directories, replicas, http_metrics))
 
 
 async def _serve_front(
@@ -126,6 +129,7 @@ async def _serve_front(
     settings: Settings,
     directories: tuple[Path | None, ...],
     replicas: tuple[tuple[str, ...], ...],
+    http_metrics: Path | None,
 ) -> None:
     async with connected_to_host(addresses) as host:
         main = asyncio.current_task()
@@ -134,7 +138,12 @@ async def _serve_front(
         try:
             pools = [AttachedPool(host, names) for names in replicas]
             server = running_server(
-                settings, directories=directories, pools=pools, fronts=host.questions, restarted=restarted
+                settings,
+                directories=directories,
+                pools=pools,
+                fronts=host.questions,
+                restarted=restarted,
+                http_metrics=http_metrics,
             )
             async with server as running:
                 asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, host.stopped.set)

@@ -398,11 +398,12 @@ LAZY = {
 }
 LAZY_IN_CLIENT = ("voxcpm_gateway", "voxcpm_server", "settings.sources", "checkpoint", "hub")
 NEEDS_PACKAGES = ("figure", "figures", "__main__")  # names of files that need matplotlib, or run a command
-# core_log sets the level of gRPC's log, which is a variable, for the time of an import. Proxies, and gRPC's support of
-# forks, are variables only.
+# core_log sets the level of gRPC's log, which is a variable, for the time of an import. Proxies, gRPC's support of
+# forks, and prometheus-client's folder of several processes are variables only.
 READ_ENVIRONMENT = (
     "voxcpm_grpc.settings.sources",
     "voxcpm_grpc.proxies",
+    "voxcpm_server.http",
     "voxcpm_client.core_log",
     "voxcpm_client.forks",
 )

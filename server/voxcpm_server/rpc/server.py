@@ -204,7 +204,8 @@ def _more_fronts(settings: Settings) -> str:
     """The remedy of the operator for a front that uses a whole processor."""
     if settings.pool != "processes":
         return "its event loop uses a whole processor; run another server on the cluster"
-    return f"its event loop uses a whole processor; start more than {settings.fronts} with --fronts, or another server"
+    fronts = settings.fronts if settings.several_fronts else 1
+    return f"its event loop uses a whole processor; start more than {fronts} with --fronts, or another server"
 
 
 def options(settings: Settings) -> list[tuple[str, int]]:
