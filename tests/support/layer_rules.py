@@ -281,7 +281,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
         "settings",
     ),
     "benchmarks.serving": ("benchmarks.measuring", "benchmarks.pages", "voxcpm_client"),
-    "benchmarks.capacity": ("benchmarks.serving", "benchmarks.measuring", "benchmarks.pages", "voxcpm_client"),
+    "benchmarks.capacity": ("benchmarks.serving", "benchmarks.measuring", "benchmarks.pages", "voxcpm_client", "gpus"),
     "benchmarks.scaling": (
         "benchmarks.capacity",
         "benchmarks.serving",

@@ -134,7 +134,6 @@ def test_top_shows_both_fronts(server):
 
 
 def test_the_counters_of_a_lost_front_and_a_lost_engine_are_true(server):
-    """The last test of this server."""
     by_both(server, lambda: info(server), "GetModelInfo", "OK")
     called = server.calls("GetModelInfo")
     wait_until(lambda: total(metrics(server), "voxcpm_rpcs_total", method="GetModelInfo") == called)
@@ -158,8 +157,26 @@ def test_the_counters_of_a_lost_front_and_a_lost_engine_are_true(server):
     )
     for one in stats(server).engines:
         assert one.restarts == (one.name == "engine cpu:1")
-    server.terminate()
+
+
+def test_statistics_and_metrics_are_those_of_all_fronts_during_the_drain(server):
+    """The last test of this server."""
+    stream = PausedStream()
+    with contextlib.ExitStack() as stack:
+        calls = [stack.enter_context(connection(server.address)).Generate(stream.messages()) for _ in range(6)]
+        for call in calls:
+            next(call)
+        wait_until(lambda: all(one.streams for one in stats(server).fronts))
+        server.terminate()
+        wait_until(lambda: stats(server).state == admin_pb2.SERVER_STATE_DRAINING)
+        found = stats(server)
+        assert ([one.name for one in found.fronts], found.front.streams) == (["front 0", "front 1"], 6)
+        assert total(metrics(server), "voxcpm_open_streams") == 6
+        stream.resume()
+        for call in calls:
+            assert list(call)[-1].summary.segments == 2
     assert server.process.wait(4 * HANG_SECONDS) == 0
+    assert not server.fault().replace("front 0 ended", "")
 
 
 def test_keys_that_are_made_and_revoked_count_in_both_fronts(tmp_path: Path):
