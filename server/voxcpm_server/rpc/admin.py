@@ -136,8 +136,8 @@ class AdminServer:
         self._service = AdminService(self.stats, self.loras, authenticator, settings)
         self._reflections = OpenCalls()
         self._shared = fronts is not None
-        own_port = [*options(settings), ("grpc.so_reuseport", int(self._shared))]
-        self._server = grpc.aio.server(interceptors=(ParseInterceptor(), AdminsOnly(authenticator)), options=own_port)
+        served = options(settings, shared=self._shared)
+        self._server = grpc.aio.server(interceptors=(ParseInterceptor(), AdminsOnly(authenticator)), options=served)
         admin_pb2_grpc.add_VoxCPMAdminServiceServicer_to_server(self._service, self._server)
         channelz_pb2_grpc.add_ChannelzServicer_to_server(channelz.aio.ChannelzServicer(), self._server)
         server.health.register(self._server)
