@@ -44,7 +44,7 @@ def main() -> None:
     loads.add_flags(parser)
     add_flags(parser)
     options, extra = parser.parse_known_args()  # all others are the server's
-    trials, devices = plan(options), device_count(options.devices or "auto")
+    trials, devices = plan(options), device_count(options.devices or ("0" if options.target else "auto"))
     if not options.target:
         extra = [*NO_LIMIT, *(["--devices", options.devices] if options.devices else []), *extra]
 
@@ -56,7 +56,9 @@ def main() -> None:
         users = devices * (options.users or info.max_slots)
         (saturation,) = printed([rows.row("closed", users, runner.closed(users))])
         found = printed(search(runner, utterance(options, info), trials, saturation.audio_s_per_s))
-    server = {"devices": options.devices or "auto", "device_count": devices, "fronts": len(targets)}
+    chosen = extra[extra.index("--fronts") + 1] if "--fronts" in extra else "auto"
+    fronts = len(targets) if options.target else chosen
+    server = {"devices": options.devices or "auto", "device_count": devices, "fronts": fronts}
     table = conditions(options, info) | server | outcome(saturation, found, trials)
     for one in table["capacities"]:
         print(page.capacity_line(one))

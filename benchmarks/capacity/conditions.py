@@ -13,6 +13,7 @@ from benchmarks.measuring.flags import add_output_flags
 from benchmarks.serving import rows
 from benchmarks.serving.rows import Row
 from voxcpm_client import Client, ModelInfo
+from voxcpm_grpc.gpus import visible_gpus
 
 NO_LIMIT = ("--limits.max-streams", "100000")  # flags of the server: its engines limit the load, not its settings
 
@@ -43,7 +44,9 @@ def plan(options: argparse.Namespace) -> Plan:
 
 
 def device_count(devices: str) -> int:
-    """The number of devices in a list such as `0,1` or `cpu:2`."""
+    """The number of devices in a list such as `0,1` or `cpu:2`, or of those that a server takes with `auto`."""
+    if devices == "auto":
+        return max(1, visible_gpus())
     return sum(int(one.removeprefix("cpu:")) if one.startswith("cpu:") else 1 for one in devices.split(","))
 
 

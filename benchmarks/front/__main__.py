@@ -10,6 +10,13 @@ keep that many streams open: a user sends a request as soon as the one before it
 long and of short requests; their CPU times give the cost of a chunk and the cost of an RPC. The cheapest of `--repeats`
 counts, because other work on the host can only add to it; the variants take turns. The command writes front-NAME.json,
 .md and .png into `--out`.
+
+    python -m benchmarks.front --auto --cores 2,4,16 --engines 1,2,4 --name auto
+
+With `--auto` it measures the number of fronts instead that a server chooses for so many cores and engines, and the
+numbers around it: the first audio of requests at random times, `--rate` a second for each engine. The server runs on
+the first of the host's cores, and the clients on the others if there are some. It starts nothing after `--budget`
+seconds.
 """
 
 from __future__ import annotations
@@ -25,7 +32,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
 
-from benchmarks.front import paced_engine, page
+from benchmarks.front import choice, paced_engine, page
 from benchmarks.front.calls import TimedCall, run_user
 from benchmarks.front.memory import PeakMemory, resident_bytes
 from benchmarks.front.rows import HEADINGS, Load, Row, line, row
@@ -44,7 +51,7 @@ from voxcpm_grpc.settings.security import AuthSettings
 from voxcpm_grpc.settings.voices import VoiceSettings
 from voxcpm_server.app import running_server
 from voxcpm_server.auth import keys
-from voxcpm_server.main import loop_factory
+from voxcpm_server.event_loop import loop_factory
 
 SHORT_SHARE = 10  # steps of a long request for each step of a short one
 SHORT_REQUESTS = 5  # short requests of a user for each long one
@@ -178,8 +185,19 @@ def main() -> None:
     parser.add_argument(
         "--variants", type=words, default=["plain"], help="servers to compare, such as plain,keys+metrics"
     )
+    auto = parser.add_argument_group("the number of fronts")
+    auto.add_argument("--auto", action="store_true", help="measure the number of fronts that a server chooses")
+    auto.add_argument("--cores", type=integers, default=[2, 4, 16, 32], help="processor cores of the server")
+    auto.add_argument("--engines", type=integers, default=[1, 2, 4], help="paced engines")
+    auto.add_argument("--rate", type=float, default=90.0, help="requests a second for each engine")
+    auto.add_argument("--core-rate", type=float, default=20.0, help="most requests a second for each core")
+    auto.add_argument("--seconds", type=float, default=3.0, help="length of the load of each row")
+    auto.add_argument("--budget", type=float, default=600.0, help="seconds after which no row is begun")
     add_output_flags(parser)
     options = parser.parse_args()
+    if options.auto:
+        choice.publish(choice.measure(options), options)
+        return
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         rows = runner.run(measure(options))
     table = {

@@ -36,7 +36,7 @@ def create_app(config: GatewayConfig) -> Starlette:
 
     `app.state.client` is the client of the server that all requests share, `app.state.gateway` a GatewayState.
     """
-    metrics = GatewayMetrics()
+    metrics = GatewayMetrics(config.metrics_folder)
     client = AsyncClient(
         **{field.name: getattr(config.server, field.name) for field in dataclasses.fields(config.server)}
     )

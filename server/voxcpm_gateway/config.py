@@ -45,6 +45,8 @@ class GatewayConfig:
     max_waiting: connections that have not sent a whole request; 0 for as many as there is room for
     read_seconds: longest pause of a client that sends a request
     write_seconds: longest time for which a client may leave the response unread
+    metrics_folder: folder in which gateways on one port keep their metrics, if there are others. The process must have
+        its name in PROMETHEUS_MULTIPROC_DIR from the start
     """
 
     server: ServerConnection
@@ -58,3 +60,4 @@ class GatewayConfig:
     max_waiting: int = 0
     read_seconds: float = 30.0
     write_seconds: float = 300.0
+    metrics_folder: Path | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxcpm_gateway.exchange import Exchange
@@ -15,11 +16,15 @@ UNKNOWN_ROUTE = "other"
 
 
 class GatewayMetrics:
-    """Counts requests. All names start with `voxcpm_gateway_`."""
+    """Counts requests. All names start with `voxcpm_gateway_`.
 
-    def __init__(self) -> None:
+    folder: of the metrics of all gateways on the same port, whose sums each of them shows; None if there is one
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
         import prometheus_client as prometheus
 
+        self._folder = folder
         self.registry: CollectorRegistry = prometheus.CollectorRegistry()
         prometheus.ProcessCollector(registry=self.registry)
 
@@ -32,7 +37,7 @@ class GatewayMetrics:
         self._gone = make(
             prometheus.Counter, "clients_gone_total", "Requests whose client went away before the end.", ("route",)
         )
-        self._open = make(prometheus.Gauge, "open_requests", "Requests in progress.")
+        self._open = make(prometheus.Gauge, "open_requests", "Requests in progress.", multiprocess_mode="livesum")
         self._seconds = make(
             prometheus.Histogram, "request_seconds", "Duration of a request.", ("route",), buckets=SECONDS
         )
@@ -62,6 +67,12 @@ class GatewayMetrics:
 
     def page(self) -> tuple[bytes, str]:
         """The page /metrics, and its content type."""
-        from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+        from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
-        return generate_latest(self.registry), CONTENT_TYPE_LATEST
+        registry = self.registry
+        if self._folder is not None:
+            from prometheus_client.multiprocess import MultiProcessCollector
+
+            registry = CollectorRegistry()
+            MultiProcessCollector(registry, self._folder)
+        return generate_latest(registry), CONTENT_TYPE_LATEST

@@ -17,6 +17,7 @@ from voxcpm_grpc.errors import StartupError, VoxCPMError
 from voxcpm_grpc.home import needed_home
 from voxcpm_grpc.ipc.socket_folder import SocketFolder
 from voxcpm_grpc.lexicon import read_lexicon
+from voxcpm_grpc.merged_metrics import metrics_page, snapshot
 from voxcpm_grpc.pool.background import close_all, keep_running
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.ray.cluster import Membership
@@ -28,6 +29,7 @@ from voxcpm_server.auth.certificate_names import certificate_names
 from voxcpm_server.pools import found_models, joined, local_model, process_pools, ray_pools
 from voxcpm_server.rpc.admin import AdminServer
 from voxcpm_server.rpc.call import AdmissionGate
+from voxcpm_server.rpc.fronts import Fronts
 from voxcpm_server.rpc.handler import SERVICE
 from voxcpm_server.rpc.health import Health
 from voxcpm_server.rpc.metrics import Metrics
@@ -51,6 +53,8 @@ from voxcpm_server.wire.upload_requests import UploadReader
 
 log = logging.getLogger(__name__)
 
+METRICS = "metrics"  # topic of the host's questions
+FIRST_FRONT = "front 0"
 VOICES_FOLDER = ".local/share/voxcpm-grpc/voices"  # under the user's home
 GC_THRESHOLD = 10_000  # new objects between two collections; Python's 700 cost a loaded front 8 % in a profile
 
@@ -93,10 +97,9 @@ async def running_server(
     directories: Sequence[Path | None] = (),
     pool: EnginePool | None = None,
     pools: Sequence[EnginePool] = (),
-    open_early: bool = True,
-    log_engines: bool = True,
-    engine_metrics: bool = True,
-    summarized: bool = True,
+    fronts: Fronts | None = None,
+    restarted: bool = False,
+    http_metrics: Path | None = None,
 ) -> AsyncIterator[Running]:
     """Run a server inside the block and drain it at the end, unless the block is cancelled. Raises StartupError.
 
@@ -104,10 +107,9 @@ async def running_server(
         settings
     pool, pools: engines of the only model, or of each, to use instead of those that the settings describe, not yet
         started
-    open_early: open the port at once, and refuse calls while the model loads; False opens it when the server is ready
-    log_engines: False if another process starts the engines, and logs their steps
-    engine_metrics: False if another process exports the metrics of the same engines
-    summarized: True if the log shows a summary of the server when it is ready
+    fronts: the other fronts, if the server is one of several; their host starts the engines and serves the metrics
+    restarted: True for a front that was lost: its port opens when it is ready, and the others take the connections
+    http_metrics: folder for the metrics of the gateways of all fronts
     """
     served = models(settings)
     url = settings.voices.url or str(needed_home("set voices.url to a place for voices") / VOICES_FOLDER)
@@ -115,7 +117,7 @@ async def running_server(
     pools = pools or ([] if pool is None else [pool])
     async with AsyncExitStack() as stack:
         # A pool that a program has made says nothing about later starts; that of a front is the host's.
-        start = Start(settings, engine_lines=log_engines, recorded=not pools or not log_engines)
+        start = Start(settings, engine_lines=fronts is None, recorded=not pools or fronts is not None)
         stack.enter_context(start.reported())
         authenticator = Authenticator(settings)
         await authenticator.open()
@@ -128,10 +130,12 @@ async def running_server(
             directories = [local_model(one.settings) for one in served]
             stack.push_async_callback(cluster.leave)
             await joined(cluster)
-        metrics_address: str | None = None
-        metrics = Metrics() if settings.metrics.listen else None
-        if metrics is not None:
-            metrics_address = stack.enter_context(metrics.served(settings.metrics.listen or ""))
+        metrics_address = settings.metrics.listen
+        metrics = Metrics() if metrics_address else None
+        if metrics is not None and fronts is not None:
+            fronts.answer(METRICS, partial(_snapshot, metrics))
+        elif metrics is not None:
+            metrics_address = stack.enter_context(metrics_page(metrics.registry, metrics_address or ""))
             log.info("metrics are at http://%s/metrics", metrics_address)
         tracing = None
         if settings.tracing.endpoint:
@@ -141,10 +145,11 @@ async def running_server(
         start.report = rpc.report_start
         admin, admin_address = None, None
         if settings.admin.listen:
-            admin = AdminServer(settings, rpc, authenticator)
+            admin = AdminServer(settings, rpc, authenticator, fronts)
+            stack.push_async_callback(admin.stop)
+        if admin is not None and not restarted:
             admin_address = await admin.open()
             log.info("the admin service listens on %s", admin_address)
-            stack.push_async_callback(admin.stop)
         stack.push_async_callback(rpc.stop)
         local, http_address = None, None
         if settings.http.listen:
@@ -153,11 +158,11 @@ async def running_server(
             local = f"unix:{sockets.path / 'grpc'}"
             names = certificate_names(settings.tls.cert) if settings.tls.cert else ()
             allowing = settings.http.model_copy(update={"allowed_hosts": (*settings.http.allowed_hosts, *names)})
-            web = http.served(allowing, local, settings.log, shared=settings.fronts_share_port)
+            web = http.served(allowing, local, settings.log, shared=settings.fronts_share_port, metrics=http_metrics)
             http_address = await stack.enter_async_context(web)
             log.info("HTTP is at http://%s", http_address)
         address = ""
-        if open_early:
+        if not restarted:
             address = await rpc.open(local)
             log.info("start: the port %s is open; calls are refused until the server is ready", address)
         if not pools:
@@ -194,6 +199,7 @@ async def running_server(
             normalizer=normalizer,
             metrics=rpc.recent,
             tracing=tracing,
+            fronts=fronts,
         )
         if admin is not None:
             admin.stats.watch(pools, gate, service.uploads, lambda: store.count)
@@ -208,7 +214,7 @@ async def running_server(
             )
             metrics.gauge("front_loop_lag_seconds", "Longest delay of the event loop lately.", lambda: rpc.load.lag)
             metrics.gauge("front_full", "1 if the event loop has work almost all of the time.", lambda: rpc.load.full)
-            metrics.watch(pools, engines=engine_metrics)
+            metrics.watch(pools)
         gc.collect()
         gc.freeze()  # the objects so far exist until the process ends; collecting them would block the event loop
         gc.set_threshold(GC_THRESHOLD)
@@ -219,8 +225,10 @@ async def running_server(
             rpc.health.list_models(one.name for one in made)
         rpc.set_ready(True)
         address = address or await rpc.open(local)
+        if admin is not None and restarted:
+            await admin.open()
         start.finish()
-        if summarized:
+        if fronts is None or (fronts.name == FIRST_FRONT and not restarted):
             log.info(
                 await summary(
                     settings,
@@ -239,6 +247,10 @@ async def running_server(
             watch = keep_running(partial(_watch, one.pool, one.name, rpc.health), "the watch of the engines")
             stack.callback(watch.cancel)
         yield Running(address, pools, rpc)
+
+
+async def _snapshot(metrics: Metrics) -> bytes:
+    return await asyncio.to_thread(snapshot, metrics.registry)
 
 
 async def _started(decoder: DecodePool) -> None:

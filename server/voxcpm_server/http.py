@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from multiprocessing.context import SpawnProcess
+from pathlib import Path
 from types import ModuleType
 
 from voxcpm_grpc.errors import StartupError
@@ -26,19 +28,22 @@ STOP_SECONDS = 15.0  # more than the gateway gives its requests
 
 
 @asynccontextmanager
-async def served(settings: HttpSettings, target: str, log_options: LogOptions, *, shared: bool) -> AsyncIterator[str]:
+async def served(
+    settings: HttpSettings, target: str, log_options: LogOptions, *, shared: bool, metrics: Path | None = None
+) -> AsyncIterator[str]:
     """Run a gateway to `target` for the duration of the block, and yield its address. Raises StartupError.
 
     This process holds the socket, so that a gateway that is started again finds the connections that wait.
 
     target: address of the gRPC server, not encrypted
     shared: other fronts listen on the same port
+    metrics: folder in which the gateways of all fronts keep their metrics, so that each shows the sums
     """
     serving = _gateway()
     opened: socket.socket = serving.listening(settings.listen or "", shared=shared)
     try:
-        start = partial(_process, settings, target, log_options, opened)
-        running = keep_running(partial(_supervise, start), "the HTTP gateway")
+        start = partial(_process, settings, target, log_options, opened, metrics)
+        running = keep_running(partial(_supervise, start, metrics), "the HTTP gateway")
         try:
             yield serving.address_of(opened)
         finally:
@@ -55,11 +60,13 @@ def _gateway() -> ModuleType:
     return serving
 
 
-def _process(settings: HttpSettings, target: str, log_options: LogOptions, opened: socket.socket) -> SpawnProcess:
-    return SPAWN.Process(target=_run, args=(settings, target, log_options, opened), name=NAME, daemon=True)
+def _process(
+    settings: HttpSettings, target: str, log_options: LogOptions, opened: socket.socket, metrics: Path | None
+) -> SpawnProcess:
+    return SPAWN.Process(target=_run, args=(settings, target, log_options, opened, metrics), name=NAME, daemon=True)
 
 
-async def _supervise(start: Callable[[], SpawnProcess]) -> None:
+async def _supervise(start: Callable[[], SpawnProcess], metrics: Path | None) -> None:
     """Run the process until this task is cancelled; then end it. Raises RuntimeError if the process ends by itself."""
     process, ended = start(), asyncio.Event()
     await asyncio.to_thread(process.start)  # blocks while it spawns
@@ -79,11 +86,24 @@ async def _supervise(start: Callable[[], SpawnProcess]) -> None:
         loop.remove_reader(process.sentinel)
         process.kill()
         process.join()
+        if metrics is not None:
+            _forget_open_requests(process.pid, metrics)
         process.close()
 
 
-def _run(settings: HttpSettings, target: str, log_options: LogOptions, opened: socket.socket) -> None:
+def _forget_open_requests(pid: int | None, metrics: Path) -> None:
+    """Take the open requests of a gateway that has ended out of the sums. What it has counted stays."""
+    from prometheus_client.multiprocess import mark_process_dead
+
+    mark_process_dead(pid, str(metrics))
+
+
+def _run(
+    settings: HttpSettings, target: str, log_options: LogOptions, opened: socket.socket, metrics: Path | None
+) -> None:
     """The main function of the gateway's process."""
+    if metrics is not None:
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(metrics)  # read by the import of prometheus-client
     from voxcpm_gateway import serving
     from voxcpm_gateway.config import GatewayConfig, ServerConnection
 
@@ -95,6 +115,7 @@ def _run(settings: HttpSettings, target: str, log_options: LogOptions, opened: s
         allowed_hosts=settings.allowed_hosts,
         allowed_origins=settings.allowed_origins,
         allow_ref_audio_urls=settings.allow_ref_audio_urls,
+        metrics_folder=metrics,
     )
     with asyncio.Runner(loop_factory=serving.loop_factory()) as runner:
         runner.run(serving.serve_until_signal(config, opened, signal.SIGTERM))

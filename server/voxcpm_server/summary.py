@@ -69,7 +69,7 @@ async def summary(
 
 
 def _fronts(settings: Settings) -> str:
-    if settings.fronts == 1:
+    if not settings.several_fronts:
         return ""
     return f", {settings.fronts} processes on {'this port' if settings.fronts_share_port else 'consecutive ports'}"
 

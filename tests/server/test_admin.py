@@ -260,10 +260,6 @@ def test_the_warning_about_exposure_covers_the_admin_port():
     assert exposure(both).startswith("0.0.0.0:1 and 0.0.0.0:2 (admin.listen) are open to other hosts")
 
 
-def test_each_front_has_an_admin_port_of_its_own():
-    assert AdminSettings(listen="0.0.0.0:9465").of_front(2).listen == "0.0.0.0:9467"
-
-
 async def test_top_shows_a_running_server(tmp_path):
     async with operated(tmp_path) as server:
         call = server.speak("Hello there.")

@@ -18,6 +18,7 @@ from support.ports import free_port
 from support.waiting import until
 
 from voxcpm_grpc.errors import StartupError
+from voxcpm_grpc.merged_metrics import metrics_page
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.handle import ProcessHandle
 from voxcpm_grpc.settings.operation import MetricsSettings
@@ -50,7 +51,7 @@ def value(samples: dict[Sample, float], name: str, **labels: str) -> float:
 @pytest.fixture
 def metrics() -> Iterator[tuple[Metrics, str]]:
     made = Metrics()
-    with made.served("127.0.0.1:0") as address:
+    with metrics_page(made.registry, "127.0.0.1:0") as address:
         yield made, address
 
 
@@ -137,10 +138,8 @@ def test_a_port_that_is_taken_is_an_error(tmp_path: Path):
         holder.bind(("127.0.0.1", 0))
         holder.listen()
         listen = f"127.0.0.1:{holder.getsockname()[1]}"
-        with pytest.raises(StartupError, match=r"cannot listen on .*: the port is taken"), Metrics().served(listen):
+        with (
+            pytest.raises(StartupError, match=r"cannot listen on .*: the port is taken"),
+            metrics_page(Metrics().registry, listen),
+        ):
             pass
-
-
-def test_each_front_has_a_port_of_its_own():
-    assert MetricsSettings(listen="0.0.0.0:9464").of_front(2).listen == "0.0.0.0:9466"
-    assert MetricsSettings().of_front(2).listen is None

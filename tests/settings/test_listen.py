@@ -12,9 +12,9 @@ import pytest
 from voxcpm_gateway import serving
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.listen_address import cannot_listen, listen_address
-from voxcpm_grpc.settings.operation import AdminSettings
+from voxcpm_grpc.settings.http import HttpSettings
 from voxcpm_grpc.settings.sources import load
-from voxcpm_server.main import reserved
+from voxcpm_server.fronts import reserved
 from voxcpm_server.rpc.server import RpcServer, bind
 
 FLAGS = ("--listen", "--http.listen", "--metrics.listen", "--admin.listen")
@@ -96,7 +96,7 @@ def test_a_privileged_port_names_the_first_free_one_and_the_capability():
 
 def test_an_address_of_ipv6_keeps_its_brackets():
     assert str(listen_address("[::1]:0")) == "[::1]:0"
-    assert AdminSettings(listen="[::1]:5").of_front(2).listen == "[::1]:7"
+    assert HttpSettings(listen="[::1]:5").of_front(2).listen == "[::1]:7"
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from voxcpm_grpc.errors import StartupError
-from voxcpm_grpc.settings.models import ModelSettings, models
+from voxcpm_grpc.settings.models import ModelSettings, models, on_all_gpus
 from voxcpm_grpc.settings.schema import Settings
 from voxcpm_grpc.settings.sources import load, to_toml
 
@@ -155,3 +155,32 @@ def test_adapters_of_the_environment_and_a_file_are_lists(tmp_path):
 def test_adapters_that_name_no_model_are_refused(flags, message):
     with pytest.raises(StartupError, match=message):
         served(*flags)
+
+
+@pytest.mark.parametrize(
+    ("flags", "count", "expected"),
+    [
+        ((), 2, {"cuda:0": 1.0, "cuda:1": 1.0}),
+        ((), 1, {"auto": 1.0}),
+        ((), 0, {"auto": 1.0}),
+        (("--devices", "1"), 4, {"cuda:1": 1.0}),
+        (("--devices", "cpu:2"), 4, {"cpu:0": 1.0, "cpu:1": 1.0}),
+        (("--engine.device", "cuda"), 4, {"auto": 1.0}),
+        (("--engine.device", "cpu"), 4, {"auto": 1.0}),
+        (("--pool", "ray"), 4, {"auto": 1.0}),
+        (
+            ("--model", "a=/a@auto:0.75", "--model", "b=/b@0"),
+            2,
+            {"a@cuda:0": 0.75, "a@cuda:1": 0.75, "b@cuda:0": 0.25},
+        ),
+        (("--model", "a=/a", "--model", "b=/b@cpu"), 2, {"a@cuda:0": 1.0, "a@cuda:1": 1.0, "b@cpu:0": 1.0}),
+        (
+            ("--model", "a=/a", "--model", "b=/b@auto"),
+            2,
+            {f"{name}@cuda:{gpu}": 0.5 for name in "ab" for gpu in (0, 1)},
+        ),
+    ],
+)
+def test_auto_is_every_gpu_unless_one_device_is_named(flags, count, expected):
+    served = models(on_all_gpus(load(flags, {}), count))
+    assert {name: engine.gpu_memory_part for one in served for name, engine in one.engines.items()} == expected

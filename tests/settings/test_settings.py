@@ -186,6 +186,20 @@ def test_devices_become_engines(given, expected):
     assert {engine.max_slots for engine in found.values()} == {3}
 
 
+@pytest.mark.parametrize(("given", "expected"), [([], "auto"), (["--fronts", "auto"], "auto"), (["--fronts", "3"], 3)])
+def test_fronts_are_a_number_or_auto(given, expected):
+    settings = load(given, {})
+    assert settings.fronts == expected
+    assert settings.several_fronts is settings.fronts_share_port is (expected == 3)
+
+
+@pytest.mark.parametrize("given", ["0", "-1", "two", "1.5", "true"])
+def test_other_fronts_are_refused_with_the_rule(given):
+    assert f"fronts is {given!r} in the flag --fronts; it must be auto, or a whole number from 1 on" in refusal(
+        ["--fronts", given]
+    )
+
+
 def test_each_engine_has_its_own_device():
     with pytest.raises(StartupError, match="cuda:1 twice"):
         engines(load(["--devices", "0,1,cuda:1"], {}))

@@ -17,6 +17,9 @@ RULES: Mapping[str, tuple[str, ...]] = {
     "v1": (),
     "web_names": (),
     "listen_address": ("errors",),
+    "merged_metrics": ("listen_address", "errors"),
+    "cores": (),
+    "gpus": (),
     "home": ("errors",),
     "peekable_queue": (),
     "loop_thread": (),
@@ -168,6 +171,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
         "duration_text",
         "listen_address",
         "logs",
+        "merged_metrics",
         "proxies",
         "request",
         "settings",
@@ -186,8 +190,11 @@ RULES: Mapping[str, tuple[str, ...]] = {
         "errors",
     ),
     "voxcpm_server.summary": ("voxcpm_server.rpc", "pool", "logs", "settings"),
+    "voxcpm_server.event_loop": (),
+    "voxcpm_server.front_count": ("listen_address", "settings"),
     "voxcpm_server.app": (
         "home",
+        "merged_metrics",
         "voxcpm_server.http",
         "ipc",
         "voxcpm_server.summary",
@@ -210,18 +217,32 @@ RULES: Mapping[str, tuple[str, ...]] = {
         "settings",
         "errors",
     ),
-    "voxcpm_server.main": (
+    "voxcpm_server.fronts": (
         "voxcpm_server.start",
-        "voxcpm_server.auth",
         "voxcpm_server.pools",
         "voxcpm_server.app",
-        "voxcpm_server.signals",
+        "voxcpm_server.event_loop",
         "pool",
         "pool.host",
         "ipc",
         "listen_address",
-        "logs",
+        "merged_metrics",
         "progress",
+        "request",
+        "settings",
+        "errors",
+    ),
+    "voxcpm_server.main": (
+        "voxcpm_server.auth",
+        "voxcpm_server.pools",
+        "voxcpm_server.app",
+        "voxcpm_server.event_loop",
+        "voxcpm_server.front_count",
+        "voxcpm_server.fronts",
+        "voxcpm_server.signals",
+        "cores",
+        "gpus",
+        "logs",
         "request",
         "settings",
         "errors",
@@ -260,7 +281,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
         "settings",
     ),
     "benchmarks.serving": ("benchmarks.measuring", "benchmarks.pages", "voxcpm_client"),
-    "benchmarks.capacity": ("benchmarks.serving", "benchmarks.measuring", "benchmarks.pages", "voxcpm_client"),
+    "benchmarks.capacity": ("benchmarks.serving", "benchmarks.measuring", "benchmarks.pages", "voxcpm_client", "gpus"),
     "benchmarks.scaling": (
         "benchmarks.capacity",
         "benchmarks.serving",
@@ -299,8 +320,11 @@ RULES: Mapping[str, tuple[str, ...]] = {
         "voxcpm_client",
         "voxcpm_server.auth",
         "voxcpm_server.app",
-        "voxcpm_server.main",
+        "voxcpm_server.event_loop",
+        "voxcpm_server.front_count",
+        "voxcpm_server.fronts",
         "pool",
+        "logs",
         "request",
         "settings",
         "errors",
@@ -374,11 +398,12 @@ LAZY = {
 }
 LAZY_IN_CLIENT = ("voxcpm_gateway", "voxcpm_server", "settings.sources", "checkpoint", "hub")
 NEEDS_PACKAGES = ("figure", "figures", "__main__")  # names of files that need matplotlib, or run a command
-# core_log sets the level of gRPC's log, which is a variable, for the time of an import. Proxies, and gRPC's support of
-# forks, are variables only.
+# core_log sets the level of gRPC's log, which is a variable, for the time of an import. Proxies, gRPC's support of
+# forks, and prometheus-client's folder of several processes are variables only.
 READ_ENVIRONMENT = (
     "voxcpm_grpc.settings.sources",
     "voxcpm_grpc.proxies",
+    "voxcpm_server.http",
     "voxcpm_client.core_log",
     "voxcpm_client.forks",
 )

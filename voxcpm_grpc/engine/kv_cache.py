@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 
 from voxcpm_grpc.attention import PagedKV
+from voxcpm_grpc.engine.gpu_memory import CONTEXT, gpu_name, others_on
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.models.base import KVLayout
 from voxcpm_grpc.settings.engine import EngineSettings
 
 CPU_BUDGET = 2 << 30  # bytes
-CONTEXT = 600 << 20  # bytes of the CUDA context and of libraries, which PyTorch does not count
 
 
 def allocate_kv(layout: KVLayout, pages: int, page_size: int, device: torch.device) -> PagedKV:
@@ -50,12 +50,19 @@ def count_pages(
         raise StartupError(
             f"engine.kv_positions {settings.kv_positions} needs {wanted * page_bytes / 2**30:.2f} GiB and "
             f"{max(budget, 0) / 2**30:.2f} GiB is available ({source}); lower it or raise engine.gpu_memory_utilization"
+            + _beside(device)
         )
     pages = min(wanted, fits)
     if pages < (stream_pages if not settings.kv_positions else 1):
         raise StartupError(
             f"one stream of {max_len} positions needs {stream_pages * page_bytes / 2**30:.2f} GiB of KV cache and "
             f"{max(budget, 0) / 2**30:.2f} GiB is available ({source}); lower engine.max_model_len or "
-            "engine.max_slots, or raise engine.gpu_memory_utilization"
+            f"engine.max_slots, or raise engine.gpu_memory_utilization{_beside(device)}"
         )
     return pages
+
+
+def _beside(device: torch.device) -> str:
+    """A clause about other programs on the GPU; empty without any, and on a CPU."""
+    others = others_on(device) if device.type == "cuda" else ""
+    return f". On {gpu_name(device)}, {others}" if others else ""

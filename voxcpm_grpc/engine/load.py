@@ -12,6 +12,7 @@ from voxcpm_grpc import lora_files
 from voxcpm_grpc.engine.compilation import Compilation, cache_folder
 from voxcpm_grpc.engine.device import default_slots, select_device, select_dtype
 from voxcpm_grpc.engine.engine import Engine
+from voxcpm_grpc.engine.gpu_memory import fitting
 from voxcpm_grpc.engine.host_memory import keep_freed_memory
 from voxcpm_grpc.errors import InvalidRequest, StartupError
 from voxcpm_grpc.models.base import AdapterOptions, LoadOptions
@@ -70,13 +71,15 @@ def load_engine(
         compiled=cache_folder() if device.type == "cpu" and _compiles(settings, size) else None,
         codec_dtype=None if settings.codec_dtype == "auto" else getattr(torch, settings.codec_dtype),
     )
-    model = load_model(directory, options)
+    with fitting(device, size):
+        model = load_model(directory, options)
     graphs = settings.graphs and device.type == "cuda" and model.capturable
     if graphs:
         _require_bindings()
     if device.type == "cpu":
         keep_freed_memory()
-    engine = Engine(model, settings, device, graphs=graphs)
+    with fitting(device, size):
+        engine = Engine(model, settings, device, graphs=graphs)
     if model.compile_command and options.compiled:
         engine.compilation = Compilation(model.compile_command, options.compiled)
     _add_loras(engine, settings)

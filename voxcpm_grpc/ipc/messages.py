@@ -158,6 +158,27 @@ class RegisteredLoras(_Message, frozen=True):
     infos: tuple[LoraInfo, ...]
 
 
+class AskFront(_Message, frozen=True):
+    """Answer a question about this front with a FrontAnswer of the same number."""
+
+    number: int
+    topic: str
+
+
+class FrontAnswers(_Message, frozen=True):
+    """The answers of other fronts to the AskFronts of this number, by the name of the front."""
+
+    number: int
+    answers: dict[str, bytes]
+
+
+class FromFront(_Message, frozen=True):
+    """What another front has sent to all in a ToFronts."""
+
+    topic: str
+    body: bytes
+
+
 class Failed(_Message, frozen=True):
     """A request, a codec job, or the registration or withdrawal of a LoRA adapter ended with an error."""
 
@@ -203,6 +224,9 @@ Command = (
     | EngineStarting
     | EngineLost
     | RegisteredLoras
+    | AskFront
+    | FrontAnswers
+    | FromFront
     | Failed
 )
 
@@ -262,6 +286,27 @@ class ReleaseLora(_Message, frozen=True):
     id: str
 
 
+class AskFronts(_Message, frozen=True):
+    """Ask the other fronts about a topic. A FrontAnswers of the same number answers."""
+
+    number: int
+    topic: str
+
+
+class ToFronts(_Message, frozen=True):
+    """Send a body about a topic to the other fronts, each of which receives it in a FromFront."""
+
+    topic: str
+    body: bytes
+
+
+class FrontAnswer(_Message, frozen=True):
+    """The answer of a front to an AskFront of its host, empty if the front knows nothing about the topic."""
+
+    number: int
+    answer: bytes
+
+
 class ExternalLoad(_Message, frozen=True):
     """The work of an engine for other fronts.
 
@@ -306,6 +351,9 @@ Report = (
     | RegisterLora
     | UnregisterLora
     | ReleaseLora
+    | AskFronts
+    | ToFronts
+    | FrontAnswer
 )
 
 

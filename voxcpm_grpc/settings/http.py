@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
+from voxcpm_grpc.listen_address import listen_address
 from voxcpm_grpc.settings.operation import OwnPort
 from voxcpm_grpc.settings.types import Seconds, checked
 from voxcpm_grpc.web_names import allowed_host, allowed_origin
@@ -58,6 +60,13 @@ class HttpSettings(OwnPort):
     @classmethod
     def _origins(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(checked(allowed_origin, origin) for origin in origins)
+
+    def of_front(self, number: int) -> HttpSettings:
+        """The settings of a front, counted from 0, of several with ports of their own."""
+        if self.listen is None:
+            return self
+        first = listen_address(self.listen)
+        return self.model_copy(update={"listen": str(replace(first, port=first.port and first.port + number))})
 
     @property
     def aliases(self) -> Mapping[str, str]:

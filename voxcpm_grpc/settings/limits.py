@@ -15,7 +15,7 @@ def _share(total: int, part: float) -> int:
 
 
 class LimitSettings(Frozen):
-    """Limits of requests. Each front applies them on its own."""
+    """Limits of requests. Each front applies them on its own, but the quota of text, which holds for all of them."""
 
     max_message_bytes: Positive = Field(default=8 << 20, description="largest request message")
     max_inline_audio_bytes: Positive = Field(
@@ -35,8 +35,8 @@ class LimitSettings(Frozen):
     max_text_chars: Positive = Field(default=20_000, description="text of one stream that may wait to be spoken")
     max_chars_per_minute_per_caller: Quota = Field(
         default=0,
-        description="text of one caller, a principal or an IP address, that is spoken in a minute, in characters; 0: "
-        "no such limit",
+        description="text of one caller, a principal or an IP address, that is spoken in a minute, in characters, "
+        "through all fronts together; 0: no such limit",
     )
     max_segment_chars: Positive = Field(default=400, description="longest segment; longer sentences are split")
     max_transcript_chars: Positive = Field(default=2_000, description="longest transcript of a prompt")

@@ -58,6 +58,31 @@ def models(settings: Settings) -> tuple[ModelSettings, ...]:
     return _with_parts([_read(match, views[match["name"]]) for match in given], alone=len(given) == 1)
 
 
+def on_all_gpus(settings: Settings, count: int) -> Settings:
+    """The settings with the numbers of `count` GPUs for each auto of devices and of models.
+
+    They are as before with fewer than two GPUs, on Ray, and if engine.device names one device.
+    """
+    if count < 2 or settings.pool == "ray" or settings.engine.device != "auto":
+        return settings
+    numbers = tuple(map(str, range(count)))
+    written = (_on_gpus(text, numbers) for text in NEXT.split(settings.model))
+    devices = numbers if settings.devices == ("auto",) else settings.devices
+    return settings.model_copy(update={"model": SEPARATOR.join(written), "devices": devices})
+
+
+def _on_gpus(model: str, numbers: Sequence[str]) -> str:
+    """A model as `model` names it, with these GPUs for auto."""
+    match = NAMED.fullmatch(model)
+    if match is None or match["devices"] is None:
+        return model
+    devices: list[str] = []
+    for text in map(str.strip, match["devices"].split(",")):
+        device, colon, part = text.partition(":")
+        devices += [f"{number}{colon}{part}" for number in numbers] if device == "auto" else [text]
+    return f"{match['name']}={match['path']}@{','.join(devices)}"
+
+
 def _with_loras(settings: Settings, names: Sequence[str]) -> dict[str, Settings]:
     """The settings of each model, the default first, with its LoRA adapters. Raises StartupError."""
     own: dict[str, dict[str, str]] = {name: {} for name in names}

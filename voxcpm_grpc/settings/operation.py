@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
-from typing import Self
 
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
@@ -26,21 +24,14 @@ class OwnPort(Frozen):
             checked(listen_address, listen)
         return listen
 
-    def of_front(self, number: int) -> Self:
-        """The settings of a front, counted from 0, of several."""
-        if self.listen is None:
-            return self
-        first = listen_address(self.listen)
-        return self.model_copy(update={"listen": str(replace(first, port=first.port and first.port + number))})
-
 
 class MetricsSettings(OwnPort):
     """Metrics for Prometheus."""
 
     listen: str | None = Field(
         default=None,
-        description="address and port of the page /metrics, such as 0.0.0.0:9464; of several fronts each listens on "
-        "the next port; default: no metrics",
+        description="address and port of the page /metrics, such as 0.0.0.0:9464, for all fronts together; default: "
+        "no metrics",
     )
     orca: bool = Field(
         default=False,
@@ -54,8 +45,8 @@ class AdminSettings(OwnPort):
 
     listen: str | None = Field(
         default=None,
-        description="address and port of VoxCPMAdminService, which `voxcpm-grpc top` uses, such as 127.0.0.1:50052; "
-        "tls and auth apply to it; of several fronts each listens on the next port; default: no admin service",
+        description="address and port of VoxCPMAdminService, which `voxcpm-grpc top` uses, such as 127.0.0.1:50052, "
+        "for all fronts together; tls and auth apply to it; default: no admin service",
     )
     lora_sources: tuple[str, ...] = Field(
         default=(),

@@ -36,6 +36,12 @@ def _device(text: str) -> str:
     return text
 
 
+def _fronts(given: Any) -> Any:
+    if given == "auto" or (not isinstance(given, bool) and re.fullmatch(r"0*[1-9]\d{0,8}", str(given))):
+        return given if given == "auto" else int(given)
+    raise PydanticCustomError("fronts", "it must be auto, or a whole number from 1 on")
+
+
 def _mode(text: str) -> str:
     if not OCTAL.fullmatch(text):
         raise PydanticCustomError("mode", "it must be permissions in octal, such as '0660' for owner and group")
@@ -85,21 +91,23 @@ class Settings(Frozen):
     )
     devices: tuple[Annotated[str, AfterValidator(_device)], ...] = Field(
         default=("auto",),
-        description="one engine for each device: 0,1 for two GPUs, cpu:2 for two engines on the CPU; auto is one "
-        "engine on engine.device",
+        description="one engine for each device: 0,1 for two GPUs, cpu:2 for two engines on the CPU; auto is every GPU "
+        "that CUDA_VISIBLE_DEVICES leaves, or one engine on the CPU without one, and one engine on engine.device if "
+        "that is set",
     )
     pool: Literal["processes", "ray"] = Field(
         default="processes",
         description="place of the engines: processes of this host, one for each of devices, or a Ray cluster",
     )
-    fronts: Positive = Field(
-        default=1,
-        description="server processes that share the engines; more than 1 if a single Python process limits the "
-        "throughput",
+    fronts: Annotated[int | Literal["auto"], BeforeValidator(_fronts)] = Field(
+        default="auto",
+        description="server processes that share the engines: a number, or auto, which chooses it from the engines and "
+        "the processor cores; the log says which and why",
     )
     front_ports: Literal["shared", "consecutive"] = Field(
         default="shared",
-        description="shared: all fronts listen on one port; consecutive: each front listens on the next port",
+        description="shared: all fronts listen on one port; consecutive: each front listens on the next port, as does "
+        "its HTTP",
     )
     decode_workers: Positive = Field(default=2, description="processes of each front that decode and resample uploads")
     drain_seconds: Annotated[float, Field(ge=0)] = Field(
@@ -153,8 +161,12 @@ class Settings(Frozen):
         return LogOptions(self.log_level, self.log_format)
 
     @property
+    def several_fronts(self) -> bool:
+        return self.fronts != "auto" and self.fronts > 1
+
+    @property
     def fronts_share_port(self) -> bool:
-        return self.fronts > 1 and self.front_ports == "shared"
+        return self.several_fronts and self.front_ports == "shared"
 
 
 def engines(settings: Settings) -> dict[str, EngineSettings]:

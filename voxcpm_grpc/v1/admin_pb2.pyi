@@ -115,7 +115,7 @@ class LoraInfo(_message.Message):
     def __init__(self, name: _Optional[str] = ..., model: _Optional[str] = ..., source: _Optional[str] = ..., fingerprint: _Optional[str] = ..., streams: _Optional[int] = ..., engines: _Optional[int] = ...) -> None: ...
 
 class ServerStats(_message.Message):
-    __slots__ = ("version", "start_time", "read_time", "state", "start_step", "model", "front", "engines", "recent", "models")
+    __slots__ = ("version", "start_time", "read_time", "state", "start_step", "model", "front", "engines", "recent", "models", "fronts")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     START_TIME_FIELD_NUMBER: _ClassVar[int]
     READ_TIME_FIELD_NUMBER: _ClassVar[int]
@@ -126,6 +126,7 @@ class ServerStats(_message.Message):
     ENGINES_FIELD_NUMBER: _ClassVar[int]
     RECENT_FIELD_NUMBER: _ClassVar[int]
     MODELS_FIELD_NUMBER: _ClassVar[int]
+    FRONTS_FIELD_NUMBER: _ClassVar[int]
     version: str
     start_time: _timestamp_pb2.Timestamp
     read_time: _timestamp_pb2.Timestamp
@@ -136,10 +137,11 @@ class ServerStats(_message.Message):
     engines: _containers.RepeatedCompositeFieldContainer[EngineStats]
     recent: RecentStats
     models: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, version: _Optional[str] = ..., start_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., read_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., state: _Optional[_Union[ServerState, str]] = ..., start_step: _Optional[str] = ..., model: _Optional[str] = ..., front: _Optional[_Union[FrontStats, _Mapping]] = ..., engines: _Optional[_Iterable[_Union[EngineStats, _Mapping]]] = ..., recent: _Optional[_Union[RecentStats, _Mapping]] = ..., models: _Optional[_Iterable[str]] = ...) -> None: ...
+    fronts: _containers.RepeatedCompositeFieldContainer[FrontStats]
+    def __init__(self, version: _Optional[str] = ..., start_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., read_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., state: _Optional[_Union[ServerState, str]] = ..., start_step: _Optional[str] = ..., model: _Optional[str] = ..., front: _Optional[_Union[FrontStats, _Mapping]] = ..., engines: _Optional[_Iterable[_Union[EngineStats, _Mapping]]] = ..., recent: _Optional[_Union[RecentStats, _Mapping]] = ..., models: _Optional[_Iterable[str]] = ..., fronts: _Optional[_Iterable[_Union[FrontStats, _Mapping]]] = ...) -> None: ...
 
 class FrontStats(_message.Message):
-    __slots__ = ("process_id", "open_calls", "streams", "max_streams", "uploads", "upload_bytes", "stored_voices", "tasks", "open_files", "resident_bytes", "cpu_time", "calls_ended", "calls_failed", "audio_sent", "loop_busy", "loop_lag", "full_remedy")
+    __slots__ = ("process_id", "open_calls", "streams", "max_streams", "uploads", "upload_bytes", "stored_voices", "tasks", "open_files", "resident_bytes", "cpu_time", "calls_ended", "calls_failed", "audio_sent", "loop_busy", "loop_lag", "full_remedy", "name")
     class OpenCallsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -164,6 +166,7 @@ class FrontStats(_message.Message):
     LOOP_BUSY_FIELD_NUMBER: _ClassVar[int]
     LOOP_LAG_FIELD_NUMBER: _ClassVar[int]
     FULL_REMEDY_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
     process_id: int
     open_calls: _containers.ScalarMap[str, int]
     streams: int
@@ -181,7 +184,8 @@ class FrontStats(_message.Message):
     loop_busy: float
     loop_lag: _duration_pb2.Duration
     full_remedy: str
-    def __init__(self, process_id: _Optional[int] = ..., open_calls: _Optional[_Mapping[str, int]] = ..., streams: _Optional[int] = ..., max_streams: _Optional[int] = ..., uploads: _Optional[int] = ..., upload_bytes: _Optional[int] = ..., stored_voices: _Optional[int] = ..., tasks: _Optional[int] = ..., open_files: _Optional[int] = ..., resident_bytes: _Optional[int] = ..., cpu_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., calls_ended: _Optional[int] = ..., calls_failed: _Optional[int] = ..., audio_sent: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., loop_busy: _Optional[float] = ..., loop_lag: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., full_remedy: _Optional[str] = ...) -> None: ...
+    name: str
+    def __init__(self, process_id: _Optional[int] = ..., open_calls: _Optional[_Mapping[str, int]] = ..., streams: _Optional[int] = ..., max_streams: _Optional[int] = ..., uploads: _Optional[int] = ..., upload_bytes: _Optional[int] = ..., stored_voices: _Optional[int] = ..., tasks: _Optional[int] = ..., open_files: _Optional[int] = ..., resident_bytes: _Optional[int] = ..., cpu_time: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., calls_ended: _Optional[int] = ..., calls_failed: _Optional[int] = ..., audio_sent: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., loop_busy: _Optional[float] = ..., loop_lag: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., full_remedy: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
 
 class EngineStats(_message.Message):
     __slots__ = ("name", "state", "device", "process_id", "restarts", "age", "slots_used", "slots_total", "requests_running", "requests_waiting", "requests_resting", "pages_used", "pages_free", "pages_total", "kv_positions", "prefix_hit_positions", "prefill_positions", "steps", "step_time", "preemptions", "swaps", "audio_made", "requests_finished", "requests_cancelled", "requests_failed", "model")

@@ -26,8 +26,9 @@ if _version_not_supported:
 
 
 class VoxCPMAdminServiceStub(object):
-    """Statistics of one server process, a front, and of the engines that it uses;
-    and the LoRA adapters of its models.
+    """Statistics of a server: of its fronts, the processes that serve gRPC, and of its
+    engines; and the LoRA adapters of its models. Each of several fronts answers for
+    all.
     """
 
     def __init__(self, channel):
@@ -64,8 +65,9 @@ class VoxCPMAdminServiceStub(object):
 
 
 class VoxCPMAdminServiceServicer(object):
-    """Statistics of one server process, a front, and of the engines that it uses;
-    and the LoRA adapters of its models.
+    """Statistics of a server: of its fronts, the processes that serve gRPC, and of its
+    engines; and the LoRA adapters of its models. Each of several fronts answers for
+    all.
     """
 
     def GetStats(self, request, context):
@@ -162,8 +164,9 @@ def add_VoxCPMAdminServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class VoxCPMAdminService(object):
-    """Statistics of one server process, a front, and of the engines that it uses;
-    and the LoRA adapters of its models.
+    """Statistics of a server: of its fronts, the processes that serve gRPC, and of its
+    engines; and the LoRA adapters of its models. Each of several fronts answers for
+    all.
     """
 
     @staticmethod

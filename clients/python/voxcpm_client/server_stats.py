@@ -15,7 +15,7 @@ from voxcpm_grpc.v1 import admin_pb2 as pb
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontStats:
-    """The server process. Times are in seconds."""
+    """A server process, or the sums of several. Times are in seconds."""
 
     process_id: int
     """Process id."""
@@ -67,6 +67,9 @@ class FrontStats:
 
     full_remedy: str
     """The remedy of the operator for a front that is full; empty if it is not."""
+
+    name: str = ""
+    """Name of one of several fronts, such as `front 0`. Default: `""`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +201,7 @@ class ServerStats:
     """Name of the default model; empty while the server starts."""
 
     front: FrontStats
-    """The server process."""
+    """The server process, or the sums of several."""
 
     engines: tuple[EngineStats, ...]
     """The engines, which several server processes may share."""
@@ -208,6 +211,9 @@ class ServerStats:
 
     models: tuple[str, ...] = ()
     """Names of all models, the default first. Default: `()`."""
+
+    fronts: tuple[FrontStats, ...] = ()
+    """Each server process. Default: `()`."""
 
 
 def server_stats(message: pb.ServerStats) -> ServerStats:
@@ -220,6 +226,7 @@ def server_stats(message: pb.ServerStats) -> ServerStats:
         start_step=message.start_step,
         model=message.model,
         front=_front(message.front),
+        fronts=tuple(map(_front, message.fronts)),
         models=tuple(message.models) or ((message.model,) if message.model else ()),
         engines=tuple(map(_engine, message.engines)),
         recent=_recent(message.recent),
@@ -245,6 +252,7 @@ def _front(message: pb.FrontStats) -> FrontStats:
         loop_busy=message.loop_busy,
         loop_lag=_seconds(message.loop_lag),
         full_remedy=message.full_remedy,
+        name=message.name,
     )
 
 

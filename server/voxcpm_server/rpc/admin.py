@@ -21,6 +21,7 @@ from voxcpm_server.auth.principal import Caller
 from voxcpm_server.lora_sources import LoraSources
 from voxcpm_server.rpc import tls
 from voxcpm_server.rpc.call import AdmissionGate, Call
+from voxcpm_server.rpc.fronts import Fronts
 from voxcpm_server.rpc.handler import ParseInterceptor, rpc, status_of
 from voxcpm_server.rpc.loras import LoraRegistry
 from voxcpm_server.rpc.open_calls import OpenCalls
@@ -77,7 +78,7 @@ class AdminService(admin_pb2_grpc.VoxCPMAdminServiceServicer):
     @rpc(stream=False)
     async def ListLoras(self, request: pb.ListLorasRequest, call: Call) -> pb.ListLorasResponse:
         require_admin(call.caller)
-        return loras.listing(self._loras.list(loras.model(request)))
+        return loras.listing(await self._loras.list(loras.model(request)))
 
     @rpc(stream=False)
     async def UnregisterLora(self, request: pb.UnregisterLoraRequest, call: Call) -> pb.UnregisterLoraResponse:
@@ -124,16 +125,19 @@ class AdminsOnly(grpc.aio.ServerInterceptor):
 class AdminServer:
     """The admin port, with health and reflection, too. It is open from the start to the end of the drain."""
 
-    def __init__(self, settings: Settings, server: RpcServer, authenticator: Authenticator) -> None:
-        """Raises StartupError if a source of adapters is not valid."""
-        self.stats = ServerStatistics(server)
-        self.loras = LoraRegistry(LoraSources(settings.admin.lora_sources, _lora_cache(settings.admin)))
+    def __init__(
+        self, settings: Settings, server: RpcServer, authenticator: Authenticator, fronts: Fronts | None = None
+    ) -> None:
+        """`fronts`: the others, which share the port. Raises StartupError if a source of adapters is not valid."""
+        self.stats = ServerStatistics(server, fronts)
+        self.loras = LoraRegistry(LoraSources(settings.admin.lora_sources, _lora_cache(settings.admin)), fronts)
         self._listen = settings.admin.listen or ""
         self._tls = settings.tls
         self._service = AdminService(self.stats, self.loras, authenticator, settings)
         self._reflections = OpenCalls()
-        own_port = [*options(settings), ("grpc.so_reuseport", 0)]
-        self._server = grpc.aio.server(interceptors=(ParseInterceptor(), AdminsOnly(authenticator)), options=own_port)
+        self._shared = fronts is not None
+        served = options(settings, shared=self._shared)
+        self._server = grpc.aio.server(interceptors=(ParseInterceptor(), AdminsOnly(authenticator)), options=served)
         admin_pb2_grpc.add_VoxCPMAdminServiceServicer_to_server(self._service, self._server)
         channelz_pb2_grpc.add_ChannelzServicer_to_server(channelz.aio.ChannelzServicer(), self._server)
         server.health.register(self._server)
@@ -141,7 +145,7 @@ class AdminServer:
 
     async def open(self) -> str:
         """Open the port, and return its address with the real port. Raises StartupError."""
-        address = bind(self._server, self._listen, tls.credentials(self._tls))
+        address = bind(self._server, self._listen, tls.credentials(self._tls), shared=self._shared)
         await self._server.start()
         return address
 

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
+
+import msgspec
 
 from voxcpm_grpc.errors import Reason, Unavailable
 from voxcpm_grpc.logs import LogLine
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.request import LoraInfo
 from voxcpm_server.lora_sources import LoraSources
+from voxcpm_server.rpc.fronts import Fronts
 from voxcpm_server.rpc.models import Models
 from voxcpm_server.wire.loras import RegisteredLora, Registration
 
 log = logging.getLogger(__name__)
 
+TOPIC = "LoRA adapters"  # of questions between fronts
 MAX_FETCHES = 2  # at the same time, because each takes a thread that other work needs, too; the others wait
 START_SECONDS = 5.0  # to wait, for a caller who comes before the server is ready
 
@@ -25,8 +30,11 @@ class LoraRegistry:
     Every method raises Unavailable before `serve`, and NotFound for an unknown model.
     """
 
-    def __init__(self, sources: LoraSources) -> None:
+    def __init__(self, sources: LoraSources, fronts: Fronts | None = None) -> None:
         self._sources = sources
+        self._fronts = fronts
+        if fronts is not None:
+            fronts.answer(TOPIC, self._answer)
         self._models: Models | None = None
         self._fetches = asyncio.Semaphore(MAX_FETCHES)
 
@@ -47,11 +55,20 @@ class LoraRegistry:
         log.info(LogLine("a LoRA adapter is registered", **_names(info, model.name), caller=caller))
         return _registered(model.pool, info)
 
-    def list(self, model: str) -> list[RegisteredLora]:
-        """The adapters of a model, or of all for an empty name."""
+    async def list(self, model: str) -> list[RegisteredLora]:
+        """The adapters of a model, or of all for an empty name, with their streams through all fronts."""
         models = self._served()
         pools = [one.pool for one in ([models.find(model)] if model else models)]
-        return [_registered(pool, info) for pool in pools for info in pool.loras()]
+        elsewhere: Counter[str] = Counter()
+        if self._fronts is not None:
+            for answer in (await self._fronts.ask_others(TOPIC)).values():
+                elsewhere.update(msgspec.msgpack.decode(answer, type=dict[str, int]))
+        return [_registered(pool, info, elsewhere[info.id]) for pool in pools for info in pool.loras()]
+
+    async def _answer(self) -> bytes:
+        """The streams of this front by the ids of the adapters that they hold."""
+        pools = [] if self._models is None else [one.pool for one in self._models]
+        return msgspec.msgpack.encode({info.id: pool.streams_with(info.id) for pool in pools for info in pool.loras()})
 
     async def unregister(self, name: str, model: str, caller: str) -> None:
         """Withdraw an adapter from new streams. Raises NotFound."""
@@ -71,10 +88,10 @@ def _names(info: LoraInfo, model: str) -> dict[str, str]:
     return {"lora": info.name, "model": model, "source": info.source, "fingerprint": info.fingerprint}
 
 
-def _registered(pool: EnginePool, info: LoraInfo) -> RegisteredLora:
+def _registered(pool: EnginePool, info: LoraInfo, elsewhere: int = 0) -> RegisteredLora:
     return RegisteredLora(
         info,
         pool.info.name,
-        streams=pool.streams_with(info.id),
+        streams=pool.streams_with(info.id) + elsewhere,
         engines=sum(replica.has_lora(info.id) for replica in pool.replicas),
     )

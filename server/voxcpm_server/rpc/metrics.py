@@ -1,20 +1,16 @@
-"""Metrics of a server process for Prometheus, on a port of their own."""
+"""Metrics of a server process for Prometheus."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from voxcpm_grpc.errors import StartupError
-from voxcpm_grpc.listen_address import cannot_listen, listen_address
+from voxcpm_grpc.merged_metrics import new_registry
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.request import ModelInfo
 
 if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
     from prometheus_client.core import Metric
 
     from voxcpm_server.rpc.call import Call
@@ -54,11 +50,9 @@ class Metrics:
 
     def __init__(self) -> None:
         """Raises StartupError if prometheus-client is not installed."""
-        try:
-            import prometheus_client as prometheus
-        except ImportError:
-            raise StartupError("metrics.listen needs a package: pip install prometheus-client") from None
-        self.registry: CollectorRegistry = prometheus.CollectorRegistry()
+        self.registry = new_registry()
+        import prometheus_client as prometheus
+
         prometheus.ProcessCollector(registry=self.registry)
         prometheus.GCCollector(registry=self.registry)
 
@@ -104,12 +98,11 @@ class Metrics:
         self._smooth = counter("streams_without_underrun_total", "Streams with audio that had no such gap.")
         self._gauges: list[tuple[str, str, Callable[[], float]]] = []
         self._pools: Sequence[EnginePool] = ()
-        self._engines = False
         self.registry.register(self)  # pyright: ignore[reportArgumentType]
 
-    def watch(self, pools: Sequence[EnginePool], *, engines: bool = True) -> None:
-        """Export the models, and the statistics of their `engines`, from now on."""
-        self._pools, self._engines = pools, engines
+    def watch(self, pools: Sequence[EnginePool]) -> None:
+        """Export the models, and the statistics of their engines, from now on."""
+        self._pools = pools
 
     def gauge(self, name: str, help: str, value: Callable[[], float]) -> None:
         """Export a value that is read for each scrape, by another thread."""
@@ -165,8 +158,6 @@ class Metrics:
             loras.add_metric((pool.info.name,), len(pool.loras()))
             ready.add_metric((pool.info.name,), sum(replica.ready for replica in pool.replicas))
         yield from (info, ready, loras, waiting)
-        if not self._engines:
-            return
         up = GaugeMetricFamily("voxcpm_engine_up", "1 if the engine takes requests.", labels=("engine",))
         restarts = CounterMetricFamily("voxcpm_engine_restarts", "Restarts of a lost engine.", labels=("engine",))
         families: list[Any] = []
@@ -191,23 +182,6 @@ class Metrics:
     def describe(self) -> Iterator[Metric]:
         """Nothing: the families are known when they are collected."""
         return iter(())
-
-    @contextmanager
-    def served(self, listen: str) -> Iterator[str]:
-        """Serve the page /metrics inside the block, from a thread. Returns its address. Raises StartupError."""
-        import prometheus_client as prometheus
-
-        try:
-            address = listen_address(listen)
-            server, thread = prometheus.start_http_server(address.port, address.host, registry=self.registry)
-        except (OSError, ValueError) as error:
-            raise cannot_listen(listen, error) from None
-        try:
-            yield str(replace(address, port=server.server_port))
-        finally:
-            server.shutdown()
-            server.server_close()
-            thread.join()
 
 
 def _model(info: ModelInfo) -> dict[str, str]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from math import ceil
 from typing import TYPE_CHECKING
 
 from voxcpm_server.wire.stats import Recent
@@ -75,13 +74,7 @@ class RecentCalls:
             calls=len(calls),
             failed=sum(call.failed for call in calls),
             audio=sum(call.audio for call in calls),
-            first_audio=_quantiles([call.first_audio for call in calls if call.first_audio is not None]),
-            queue=_quantiles([call.queue for call in calls if call.queue is not None]),
+            first_audio=[call.first_audio for call in calls if call.first_audio is not None],
+            queue=[call.queue for call in calls if call.queue is not None],
             underruns=sum(call.underruns for call in calls),
         )
-
-
-def _quantiles(values: Sequence[float]) -> dict[int, float]:
-    """The smallest value that at least 50, 95 and 99 % do not exceed."""
-    ordered = sorted(values)
-    return {percent: ordered[ceil(percent / 100 * len(ordered)) - 1] for percent in (50, 95, 99)} if ordered else {}

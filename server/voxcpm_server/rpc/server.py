@@ -77,7 +77,8 @@ class RpcServer:
         self._ends: float | None = None
         self._served = False
         self._service = DeferredService(self.calls, settings.limits.write_seconds, self.recent, tracing)
-        self._server = grpc.aio.server(interceptors=(ParseInterceptor(),), options=options(settings))
+        served = options(settings, shared=settings.fronts_share_port)
+        self._server = grpc.aio.server(interceptors=(ParseInterceptor(),), options=served)
         self._server.add_generic_rpc_handlers((self._service,))
         self.health.register(self._server)
         self.load_reports = LoadReports(self.recent) if settings.metrics.orca else None
@@ -204,11 +205,12 @@ def _more_fronts(settings: Settings) -> str:
     """The remedy of the operator for a front that uses a whole processor."""
     if settings.pool != "processes":
         return "its event loop uses a whole processor; run another server on the cluster"
-    return f"its event loop uses a whole processor; start more than {settings.fronts} with --fronts, or another server"
+    fronts = settings.fronts if settings.several_fronts else 1
+    return f"its event loop uses a whole processor; start more than {fronts} with --fronts, or another server"
 
 
-def options(settings: Settings) -> list[tuple[str, int]]:
-    """The options of gRPC that follow from the settings."""
+def options(settings: Settings, *, shared: bool) -> list[tuple[str, int]]:
+    """The options of gRPC that follow from the settings. `shared`: other fronts listen on the same port."""
     keepalive, timeout = _milliseconds(settings.keepalive_seconds), _milliseconds(settings.keepalive_timeout_seconds)
     age, grace = settings.max_connection_age_seconds, settings.max_connection_age_grace_seconds
     ages = [] if age is None else [("grpc.max_connection_age_ms", _milliseconds(age))]
@@ -222,7 +224,7 @@ def options(settings: Settings) -> list[tuple[str, int]]:
         ("grpc.server.max_pending_requests", MAX_PENDING),
         ("grpc.server.max_pending_requests_hard_limit", 2 * MAX_PENDING),
         # Without fronts, two servers on one port would share its calls.
-        ("grpc.so_reuseport", int(settings.fronts_share_port)),
+        ("grpc.so_reuseport", int(shared)),
         ("grpc.keepalive_time_ms", keepalive),
         ("grpc.keepalive_timeout_ms", timeout),
         ("grpc.http2.ping_timeout_ms", timeout),  # a minute by default, and then the line above has no effect

@@ -17,14 +17,16 @@ from voxcpm_grpc.v1 import tts_pb2_grpc
 from voxcpm_server.auth.authenticator import Authenticator
 from voxcpm_server.auth.principal import Caller
 from voxcpm_server.rpc.call import AdmissionGate, Call
+from voxcpm_server.rpc.fronts import Fronts
 from voxcpm_server.rpc.handler import rpc
 from voxcpm_server.rpc.metrics import Metrics
 from voxcpm_server.rpc.models import Model, Models
 from voxcpm_server.rpc.open_calls import OpenCalls
+from voxcpm_server.rpc.quotas import character_quotas
 from voxcpm_server.rpc.recent import RecentCalls
 from voxcpm_server.rpc.tracing import Tracing
 from voxcpm_server.speech.auditions import Auditions
-from voxcpm_server.speech.character_quota import CharacterQuota, CharacterQuotas
+from voxcpm_server.speech.character_quota import CharacterQuota
 from voxcpm_server.speech.chunk_writer import ChunkWriter, Reply
 from voxcpm_server.speech.preview_text import preview_text
 from voxcpm_server.speech.session import Session
@@ -71,6 +73,7 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
         normalizer: TextNormalizer | None = None,
         metrics: Metrics | RecentCalls | None = None,
         tracing: Tracing | None = None,
+        fronts: Fronts | None = None,
     ) -> None:
         self.authenticator = authenticator
         self.metrics = metrics
@@ -79,8 +82,7 @@ class VoxCPMService(tts_pb2_grpc.VoxCPMServiceServicer):
         self.gate = gate
         self.uploads = UploadBudget(limits.max_upload_bytes_total, limits.upload_bytes_per_caller)
         self.write_seconds = limits.write_seconds
-        per_minute = limits.max_chars_per_minute_per_caller
-        self._quotas = CharacterQuotas(per_minute) if per_minute else None
+        self._quotas = character_quotas(limits.max_chars_per_minute_per_caller, fronts)
         self._models = models
         self._threads = threads
         self._limits = limits

@@ -1,4 +1,4 @@
-"""The statistics of a server process and of its engines, as the admin service returns them."""
+"""The statistics of a server and of its engines, as the admin service returns them."""
 
 from __future__ import annotations
 
@@ -8,31 +8,41 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import msgspec
+
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.replica import Replica
 from voxcpm_grpc.request import Stats
 from voxcpm_grpc.v1 import admin_pb2 as pb
 from voxcpm_server.rpc.call import AdmissionGate
+from voxcpm_server.rpc.fronts import Fronts
 from voxcpm_server.rpc.server import RpcServer
 from voxcpm_server.voices.uploads import UploadBudget
 from voxcpm_server.wire import stats as wire
-from voxcpm_server.wire.stats import EnginePhase
+from voxcpm_server.wire.stats import EnginePhase, FrontReport
 
+TOPIC = "statistics"  # of questions between fronts
 ANSWER_SECONDS = 1.0  # for the answer of an engine, which follows its current step
 UPLOADS = ("AddPrompt", "AddReference", "AddHifi", "EncodeLatents")
 PROCESS = Path("/proc/self")  # of Linux
 
 
 class ServerStatistics:
-    """Reads the statistics of a server process. Engines and streams are part of them after `watch`."""
+    """Reads the statistics of a server. Engines and streams are part of them after `watch`.
 
-    def __init__(self, rpc: RpcServer) -> None:
+    fronts: the other fronts, and the name of this one; None if there is one process
+    """
+
+    def __init__(self, rpc: RpcServer, fronts: Fronts | None = None) -> None:
         self._rpc = rpc
+        self._fronts = fronts
         self._started = time.time()
         self._pools: Sequence[EnginePool] = ()
         self._gate: AdmissionGate | None = None
         self._uploads: UploadBudget | None = None
         self._voices: Callable[[], int | None] = lambda: None
+        if fronts is not None:
+            fronts.answer(TOPIC, self._answer)
 
     def watch(
         self,
@@ -45,23 +55,35 @@ class ServerStatistics:
         self._pools, self._gate, self._uploads, self._voices = pools, gate, uploads, voices
 
     async def read(self) -> pb.ServerStats:
-        """The statistics of this moment. Engines are asked for theirs; an engine that is busy too long is not."""
+        """The statistics of this moment, of all fronts. Engines that are busy too long are not asked for theirs."""
         replicas = [(pool.info.name, replica) for pool in self._pools for replica in pool.replicas]
-        await asyncio.gather(*(replica.refresh_stats(ANSWER_SECONDS) for _, replica in replicas))
+        asked = asyncio.gather(*(replica.refresh_stats(ANSWER_SECONDS) for _, replica in replicas))
+        others, _ = await asyncio.gather(self._others(), asked)
         return wire.server(
-            started=self._started,
             now=time.time(),
             phase=self._rpc.phase,
             step=self._rpc.step,
             models=[pool.info.name for pool in self._pools],
-            front=self._front(),
+            fronts=(self._report(), *others),
             engines=[_engine(replica, model) for model, replica in replicas],
-            recent=self._rpc.recent.figures(),
         )
+
+    async def _others(self) -> list[FrontReport]:
+        if self._fronts is None:
+            return []
+        answers = await self._fronts.ask_others(TOPIC)
+        return [msgspec.msgpack.decode(answer, type=FrontReport) for answer in answers.values()]
+
+    async def _answer(self) -> bytes:
+        return msgspec.msgpack.encode(self._report())
+
+    def _report(self) -> FrontReport:
+        return FrontReport(self._started, self._front().SerializeToString(), self._rpc.recent.figures())
 
     def _front(self) -> pb.FrontStats:
         open_calls = {method: count for method, count in self._rpc.calls.methods.items() if count}
         return wire.front(
+            name="" if self._fronts is None else self._fronts.name,
             open_calls=open_calls,
             uploads=sum(open_calls.get(method, 0) for method in UPLOADS),
             cpu_seconds=time.process_time(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 WINDOW_SECONDS = 60.0
@@ -20,10 +21,13 @@ class CharacterQuotas:
 
     A segment needs one character in the bucket and takes all of its own, so that segments of any length get through.
     The average stays within the quota, because the next segment waits until the bucket is no longer empty.
+
+    on_spent: called with the caller and the characters of each `spend`, for processes that share the buckets by `take`
     """
 
-    def __init__(self, per_minute: int) -> None:
+    def __init__(self, per_minute: int, on_spent: Callable[[str, int], None] | None = None) -> None:
         self.per_minute = per_minute
+        self._on_spent = on_spent
         self._accounts: dict[str, _Account] = {}  # of callers whose bucket is not full
         self._pruned = 0.0
 
@@ -44,7 +48,13 @@ class CharacterQuotas:
                 await asyncio.sleep(seconds)
 
     def spend(self, caller: str, characters: int) -> None:
-        """Take characters from the bucket of a caller; give back a negative number."""
+        """Take characters from the bucket of a caller, in all processes; give back a negative number."""
+        self.take(caller, characters)
+        if self._on_spent is not None:
+            self._on_spent(caller, characters)
+
+    def take(self, caller: str, characters: int) -> None:
+        """Take characters that another process has spent."""
         account = self._account(caller)
         account.left = min(account.left - characters, self.per_minute)
         self._accounts[caller] = account

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from math import ceil
 
 from voxcpm_grpc import __version__
 from voxcpm_grpc.duration_text import duration_text
@@ -15,6 +16,11 @@ from voxcpm_server.wire.fields import read_seconds
 from voxcpm_server.wire.replies import duration, timestamp
 
 DEFAULT_INTERVAL, MIN_INTERVAL, MAX_INTERVAL = 1.0, 0.1, 3600.0  # seconds
+
+
+SUMS = ("streams", "max_streams", "uploads", "upload_bytes", "tasks", "calls_ended", "calls_failed")  # of FrontStats
+KNOWN_SUMS = ("open_files", "resident_bytes")  # if they are known
+DURATION_SUMS = ("cpu_time", "audio_sent")
 
 
 class Phase(Enum):
@@ -37,19 +43,45 @@ class EnginePhase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Recent:
-    """Figures of the calls that ended during the last `seconds`. Quantiles by their percentage; empty without data.
+    """Figures of the calls that ended during the last `seconds`.
 
     audio: seconds
-    first_audio, queue: seconds, at 50, 95 and 99 %
+    first_audio, queue: seconds of each call that has them
     """
 
     seconds: float
     calls: int
     failed: int
     audio: float
-    first_audio: Mapping[int, float]
-    queue: Mapping[int, float]
+    first_audio: Sequence[float]
+    queue: Sequence[float]
     underruns: int
+
+    @classmethod
+    def of_all(cls, fronts: Sequence[Recent]) -> Recent:
+        """The figures of several fronts together."""
+        return cls(
+            seconds=max(one.seconds for one in fronts),
+            calls=sum(one.calls for one in fronts),
+            failed=sum(one.failed for one in fronts),
+            audio=sum(one.audio for one in fronts),
+            first_audio=[value for one in fronts for value in one.first_audio],
+            queue=[value for one in fronts for value in one.queue],
+            underruns=sum(one.underruns for one in fronts),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FrontReport:
+    """The part of one front in the statistics of a server, as fronts send it to each other.
+
+    started: seconds since the epoch
+    front: a message FrontStats
+    """
+
+    started: float
+    front: bytes
+    recent: Recent
 
 
 def interval(request: pb.WatchStatsRequest) -> float:
@@ -71,43 +103,80 @@ def update(stats: pb.ServerStats) -> pb.WatchStatsResponse:
 
 def server(
     *,
-    started: float,
     now: float,
     phase: Phase,
     step: str,
     models: Sequence[str],
-    front: pb.FrontStats,
+    fronts: Sequence[FrontReport],
     engines: Iterable[pb.EngineStats],
-    recent: Recent,
 ) -> pb.ServerStats:
-    """The statistics of a server process. `started` and `now` are in seconds since the epoch."""
+    """The statistics of a server. `now` is in seconds since the epoch.
+
+    fronts: the process that answers, and the other fronts
+    """
+    recent = Recent.of_all([one.recent for one in fronts])
+    first_audio, queue = _quantiles(recent.first_audio), _quantiles(recent.queue)
+    first, *others = [pb.FrontStats.FromString(one.front) for one in fronts]
     return pb.ServerStats(
         version=__version__,
-        start_time=timestamp(started),
+        start_time=timestamp(min(one.started for one in fronts)),
         read_time=timestamp(now),
         state=phase.value,
         start_step=step if phase is Phase.STARTING else "",
         model=models[0] if models else "",
         models=models,
-        front=front,
+        front=_sum(first, others),
+        fronts=sorted((first, *others), key=lambda one: one.name),
         engines=engines,
         recent=pb.RecentStats(
             period=duration(recent.seconds),
             calls=recent.calls,
             failed=recent.failed,
             audio_sent=duration(recent.audio),
-            first_audio_p50=duration(recent.first_audio.get(50)),
-            first_audio_p95=duration(recent.first_audio.get(95)),
-            first_audio_p99=duration(recent.first_audio.get(99)),
-            queue_p50=duration(recent.queue.get(50)),
-            queue_p95=duration(recent.queue.get(95)),
+            first_audio_p50=duration(first_audio.get(50)),
+            first_audio_p95=duration(first_audio.get(95)),
+            first_audio_p99=duration(first_audio.get(99)),
+            queue_p50=duration(queue.get(50)),
+            queue_p95=duration(queue.get(95)),
             underruns=recent.underruns,
         ),
     )
 
 
+def _quantiles(values: Sequence[float]) -> dict[int, float]:
+    """The smallest value that at least 50, 95 and 99 % do not exceed, by the percentage; empty without values."""
+    ordered = sorted(values)
+    return {percent: ordered[ceil(percent / 100 * len(ordered)) - 1] for percent in (50, 95, 99)} if ordered else {}
+
+
+def _sum(front: pb.FrontStats, others: Sequence[pb.FrontStats]) -> pb.FrontStats:
+    """Several fronts as one, with the process id of the first."""
+    total = pb.FrontStats()
+    total.CopyFrom(front)
+    for other in others:
+        for method, count in other.open_calls.items():
+            total.open_calls[method] += count
+        for name in SUMS:
+            setattr(total, name, getattr(total, name) + getattr(other, name))
+        for name in KNOWN_SUMS:
+            if total.HasField(name) and other.HasField(name):
+                setattr(total, name, getattr(total, name) + getattr(other, name))
+        for name in DURATION_SUMS:
+            whole = getattr(total, name)
+            whole.FromNanoseconds(whole.ToNanoseconds() + getattr(other, name).ToNanoseconds())
+        if other.HasField("stored_voices"):  # of one store, as each front knows it
+            total.stored_voices = max(total.stored_voices, other.stored_voices)
+        total.loop_busy = max(total.loop_busy, other.loop_busy)
+        total.loop_lag.FromNanoseconds(max(total.loop_lag.ToNanoseconds(), other.loop_lag.ToNanoseconds()))
+        total.full_remedy = total.full_remedy or other.full_remedy
+    if others:
+        total.name = ""
+    return total
+
+
 def front(
     *,
+    name: str,
     open_calls: Mapping[str, int],
     uploads: int,
     cpu_seconds: float,
@@ -119,6 +188,7 @@ def front(
 ) -> pb.FrontStats:
     """The statistics of a front. `numbers` are fields of the message; None leaves one unset."""
     return pb.FrontStats(
+        name=name,
         open_calls=open_calls,
         uploads=uploads,
         cpu_time=duration(cpu_seconds),

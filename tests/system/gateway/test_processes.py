@@ -9,6 +9,7 @@ import sys
 import httpx2
 import psutil
 from support.ports import free_port
+from support.scraping import scraped
 from support.servers import STOP_SECONDS, serving
 from support.waiting import HANG_SECONDS, wait_until
 
@@ -76,6 +77,15 @@ def test_fronts_share_the_port_of_http(tmp_path):
             reply = httpx2.post(f"http://{address}/v1/audio/speech", json=body, timeout=HANG_SECONDS, trust_env=False)
             assert reply.status_code == 200, reply.text
         assert server.calls("Generate") == 6
+        counted = 'voxcpm_gateway_requests_total{route="/v1/audio/speech",status="200"}'
+        for _ in range(6):
+            assert scraped(f"http://{address}/metrics")[counted] == 6, "each gateway counts for all"
+        fronts = psutil.Process(server.process.pid).children()
+        [lost, _] = [gateway for front in fronts for gateway in children(front.pid)]
+        lost.kill()
+        wait_until(lambda: sum(len(children(front.pid)) for front in fronts) == 2)
+        wait_until(lambda: is_ready(f"http://{address}"))
+        assert scraped(f"http://{address}/metrics")[counted] == 6
 
 
 def test_the_command_serves_until_a_signal(tmp_path):

@@ -1,15 +1,13 @@
-"""The admin service of several fronts, and of engines of a model."""
+"""The admin service, and an engine of a model. Several fronts are in test_front_services.py."""
 
 from __future__ import annotations
 
-import re
-import socket
 from pathlib import Path
 from typing import Any
 
 import grpc
-import psutil
 import pytest
+from support.ports import free_port
 from support.servers import serving
 from support.waiting import wait_until
 
@@ -19,38 +17,14 @@ from voxcpm_grpc.v1 import tts_pb2 as pb
 pytestmark = pytest.mark.timeout(400)  # engines and fronts start
 
 
-def consecutive_ports() -> int:
-    """The first of two free ports."""
-    while True:
-        with socket.socket() as first, socket.socket() as second:
-            first.bind(("127.0.0.1", 0))
-            try:
-                second.bind(("127.0.0.1", first.getsockname()[1] + 1))
-            except OSError:
-                continue
-            return first.getsockname()[1]
-
-
 def stats(port: int) -> admin_pb2.ServerStats:
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
         stub: Any = admin_pb2_grpc.VoxCPMAdminServiceStub(channel)
         return stub.GetStats(admin_pb2.GetStatsRequest()).stats
 
 
-def test_each_front_reports_itself_and_the_engines_that_all_share(tmp_path: Path):
-    port = consecutive_ports()
-    with serving(tmp_path, "--fronts", "2", "--admin.listen", f"127.0.0.1:{port}") as server:
-        first, second = stats(port), stats(port + 1)
-        children = {child.pid for child in psutil.Process(server.process.pid).children()}
-        fronts = {first.front.process_id, second.front.process_id}
-        assert len(fronts) == 2 and fronts < children
-        assert first.engines[0].process_id == second.engines[0].process_id
-        assert first.engines[0].process_id in children - fronts
-        assert len(re.findall(r" is ready\n  address", server.log)) == 1
-
-
 def test_a_cancelled_stream_leaves_no_slot_and_no_page(tmp_path: Path):
-    port = consecutive_ports()
+    port = free_port()
     flags = ("--admin.listen", f"127.0.0.1:{port}", "--engine.prefix-caching", "false")
     with serving(tmp_path, *flags) as server, grpc.insecure_channel(server.address) as channel:
         before = stats(port).engines[0]

@@ -29,7 +29,7 @@ from voxcpm_grpc.pool.host.engine_host import EngineHost
 from voxcpm_grpc.settings.engine import SupervisionSettings
 from voxcpm_grpc.v1 import tts_pb2 as pb
 from voxcpm_grpc.v1 import tts_pb2_grpc
-from voxcpm_server.main import reserved
+from voxcpm_server.fronts import reserved
 
 FRONTS = ("front 0", "front 1")
 ENGINE_SECONDS = 120.0  # like HANG_SECONDS, for waits in which an engine loads

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import multiprocessing
 import signal
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
 from functools import partial
@@ -18,11 +19,14 @@ from voxcpm_grpc.ipc import child_process, messages
 from voxcpm_grpc.ipc.channel import Channel, pair_socket
 from voxcpm_grpc.ipc.child_process import Addresses
 from voxcpm_grpc.ipc.messages import (
+    AskFront,
     EngineExpected,
     EngineLost,
     EngineReady,
     EngineStarting,
     Failed,
+    FromFront,
+    FrontAnswers,
     Heartbeat,
     Ready,
     RegisteredLoras,
@@ -35,6 +39,7 @@ from voxcpm_grpc.pool.background import cancel_and_wait, keep_running
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.handle import HandleFactory
 from voxcpm_grpc.pool.host.loras import HostRegistry
+from voxcpm_grpc.pool.host.questions import FrontQuestions
 from voxcpm_grpc.pool.restarts import Restarts
 from voxcpm_grpc.progress import Listener, Progress
 from voxcpm_grpc.request import ModelInfo
@@ -54,14 +59,15 @@ class HostConnection:
     """The connection of a front to its host.
 
     `stopped` is set when the front must drain and end, and `skip_delay` if it must do so without the drain delay.
-    `cut_off` is called when it must end at once.
+    `cut_off` is called when it must end at once. `questions` are those of the host and of other fronts.
     """
 
-    def __init__(self, context: zmq.asyncio.Context, socket: zmq.asyncio.Socket) -> None:
+    def __init__(self, context: zmq.asyncio.Context, socket: zmq.asyncio.Socket, name: str = "") -> None:
         self.context = context
         self.stopped = asyncio.Event()
         self.skip_delay = False
         self.cut_off: Callable[[], object] = self.stopped.set
+        self.questions = FrontQuestions(name, self._send)
         self._socket = socket
         self._attachments: dict[str, _Attachment] = {}  # by replica
         self._registries: dict[str, HostRegistry] = {}  # by replica
@@ -108,6 +114,12 @@ class HostConnection:
                 case Failed() as failed:
                     for registry in set(self._registries.values()):
                         registry.on_failed(failed)
+                case AskFront() as question:
+                    self.questions.on_question(question)
+                case FromFront() as message:
+                    self.questions.on_message(message)
+                case FrontAnswers() as answers:
+                    self.questions.on_answers(answers)
                 case Stop(at_once=True):
                     self.cut_off()
                 case Stop(skip_delay):
@@ -227,7 +239,7 @@ async def connected_to_host(addresses: Addresses) -> AsyncIterator[HostConnectio
     socket.connect(addresses.messages)
     heartbeats.linger = 0
     heartbeats.connect(addresses.heartbeats)
-    host = HostConnection(context, socket)
+    host = HostConnection(context, socket, multiprocessing.current_process().name)
 
     async def send_heartbeats() -> None:
         while True:

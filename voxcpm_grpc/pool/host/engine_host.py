@@ -33,9 +33,10 @@ from voxcpm_grpc.ipc.messages import (
     UnregisterLora,
 )
 from voxcpm_grpc.ipc.socket_folder import SocketFolder
-from voxcpm_grpc.pool.background import close_all
+from voxcpm_grpc.pool.background import cancel_and_wait, close_all, keep_running
 from voxcpm_grpc.pool.handle import START_SECONDS, Handle, HandleFactory
 from voxcpm_grpc.pool.host.loras import HostLoras
+from voxcpm_grpc.pool.host.questions import HostQuestions
 from voxcpm_grpc.pool.supervisor import Supervisor
 from voxcpm_grpc.progress import Progress
 from voxcpm_grpc.request import ModelInfo
@@ -73,9 +74,15 @@ class EngineHost:
         ]
         self._engines = {engine.name: engine for engines in self._models for engine in engines}
         self._fronts: dict[str, FrontProcess] = {}
+        self.questions = HostQuestions(self._fronts)
         self._front_supervisors: list[Supervisor] = []
         self._sockets = itertools.count()
         self._over = asyncio.Event()
+
+    @property
+    def fronts(self) -> dict[str, str]:
+        """The names of the fronts that run, by the ids of their processes: a front that is restarted has a new id."""
+        return {front.id: front.name for front in self._fronts.values()}
 
     @property
     def infos(self) -> list[ModelInfo]:
@@ -208,17 +215,31 @@ class FrontProcess(ChildProcess):
         self._host.on_front_started(self)
         return await super().start()
 
+    @property
+    def ready(self) -> bool:
+        return self._ready
+
     async def reports(self) -> AsyncGenerator[list[Report]]:
         async with contextlib.aclosing(super().reports()) as batches:
             async for reports in batches:
                 for report in reports:
                     await self._host.loras.on_report(self, report)
+                    self._host.questions.on_report(self, report)
                 yield reports
 
     async def close(self, *, force: bool = False) -> None:
         self._stop = Stop(skip_delay=self._host.skip_delay)
-        await super().close(force=force)
+        reading = keep_running(self._read_all, "the reports of a front that drains")
+        try:
+            await super().close(force=force)
+        finally:
+            await cancel_and_wait(reading)
         self._host.on_front_ended(self)
+
+    async def _read_all(self) -> None:
+        """Read the reports of a front that drains: it still answers questions, and asks them."""
+        async for _ in self.reports():
+            pass
 
     async def cut_off(self) -> None:
         """Let the front end at once, and wait until it has ended. One that starts has no calls, and is killed."""

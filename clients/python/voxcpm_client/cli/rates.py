@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from voxcpm_client.server_stats import EngineStats, ServerStats
+from voxcpm_client.server_stats import EngineStats, FrontStats, ServerStats
 
 
 def audio_rate(before: ServerStats, after: ServerStats) -> float:
@@ -27,12 +27,18 @@ def step_seconds(history: Sequence[ServerStats], engine: EngineStats) -> float |
     return engine.step_seconds / engine.steps if engine.steps else None
 
 
-def cpu_share(history: Sequence[ServerStats]) -> float | None:
-    """The share of one processor that the server process uses; None without earlier statistics."""
-    if len(history) < 2 or history[-2].front.process_id != history[-1].front.process_id:
+def cpu_share(history: Sequence[ServerStats], front: FrontStats) -> float | None:
+    """The share of one processor that a server process uses; None without earlier statistics of it."""
+    if len(history) < 2:
         return None
     before, after = history[-2:]
-    return max(0.0, after.front.cpu_seconds - before.front.cpu_seconds) / _seconds(before, after)
+    earlier = next((one for one in fronts(before) if one.process_id == front.process_id), None)
+    return None if earlier is None else max(0.0, front.cpu_seconds - earlier.cpu_seconds) / _seconds(before, after)
+
+
+def fronts(stats: ServerStats) -> tuple[FrontStats, ...]:
+    """The server processes. A server that lists none has one."""
+    return stats.fronts or (stats.front,)
 
 
 def _made(before: ServerStats, engine: EngineStats) -> float:

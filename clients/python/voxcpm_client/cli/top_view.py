@@ -12,8 +12,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from voxcpm_client.cli.rates import audio_rate, cpu_share, engine_rate, step_seconds
-from voxcpm_client.server_stats import EngineStats, ServerStats
+from voxcpm_client.cli.rates import audio_rate, cpu_share, engine_rate, fronts, step_seconds
+from voxcpm_client.server_stats import EngineStats, FrontStats, ServerStats
 from voxcpm_grpc.control_characters import escaped
 
 BLOCKS = "▁▂▃▄▅▆▇█"
@@ -42,10 +42,12 @@ def page(history: Sequence[ServerStats], target: str, width: int, fault: str = "
     parts: list[RenderableType] = [_header(now, target)]
     if fault:
         parts.append(Text(f" no answer: {escaped(fault)}", "bold red", overflow="ellipsis", no_wrap=True))
-    if now.front.full_remedy:
-        parts.append(Text(f" this front is full: {escaped(now.front.full_remedy)}", "bold red", overflow="fold"))
+    for front in fronts(now):
+        if front.full_remedy:
+            name, remedy = escaped(front.name or "this front"), escaped(front.full_remedy)
+            parts.append(Text(f" {name} is full: {remedy}", "bold red", overflow="fold"))
     wide = width >= WIDE
-    parts += [_figures(history, wide), _engines(history, wide), _process(history)]
+    parts += [_figures(history, wide), _engines(history, wide), *(_process(history, one) for one in fronts(now))]
     return Group(*parts)
 
 
@@ -146,8 +148,8 @@ def _engine(history: Sequence[ServerStats], engine: EngineStats, bar: int) -> It
     yield Text(str(engine.process_id or "-"), LABEL)
 
 
-def _process(history: Sequence[ServerStats]) -> RenderableType:
-    front, share = history[-1].front, cpu_share(history)
+def _process(history: Sequence[ServerStats], front: FrontStats) -> RenderableType:
+    share = cpu_share(history, front)
     calls = "  ".join(f"{escaped(name)} {count}" for name, count in sorted(front.open_calls.items()))
     values = (
         ("cpu", "-" if share is None else f"{share:.0%}"),
@@ -164,7 +166,7 @@ def _process(history: Sequence[ServerStats]) -> RenderableType:
     line = Text("  ").join(Text.assemble((f"{name}\N{NO-BREAK SPACE}", LABEL), value) for name, value in values)
     return Panel(
         line,
-        title=Text(f"server process {front.process_id}", LABEL),
+        title=Text(f"{escaped(front.name) or 'server'} process {front.process_id}", LABEL),
         title_align="left",
         box=box.ROUNDED,
         border_style=BORDER,

@@ -1,0 +1,262 @@
+"""What several fronts of a server offer as one: metrics, statistics, keys, certificates, and limits."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import psutil
+import pytest
+import trustme
+from click.testing import CliRunner
+from support.scraping import scraped, total
+from support.servers import ADMIN, Server, serving
+from support.streams import PausedStream, texts
+from support.tls_files import OPTIONS, Files
+from support.waiting import HANG_SECONDS, wait_until
+
+from voxcpm_client.cli import main
+from voxcpm_grpc.v1 import admin_pb2, admin_pb2_grpc, tts_pb2_grpc
+from voxcpm_grpc.v1 import tts_pb2 as pb
+from voxcpm_server.auth.keys import create
+
+ALONE = ("grpc.use_local_subchannel_pool", 1)  # a connection of its own, which the system assigns to a front
+FRONTS = {"front 0", "front 1"}
+ENGINES = ("--devices", "cpu:2", "--supervision.restart-seconds", "0.5")
+
+pytestmark = pytest.mark.timeout(400)  # engines and fronts start
+
+
+@contextlib.contextmanager
+def connection(address: str) -> Iterator[Any]:
+    with grpc.insecure_channel(address, [ALONE]) as channel:
+        yield tts_pb2_grpc.VoxCPMServiceStub(channel)
+
+
+def stats(server: Server) -> admin_pb2.ServerStats:
+    """The statistics, as a front that the system chooses answers."""
+    found = re.search(ADMIN, server.log)
+    assert found
+    with grpc.insecure_channel(found[1], [ALONE]) as channel:
+        stub: Any = admin_pb2_grpc.VoxCPMAdminServiceStub(channel)
+        return stub.GetStats(admin_pb2.GetStatsRequest(), timeout=HANG_SECONDS).stats
+
+
+def fronts_of(server: Server, method: str, code: str) -> set[str]:
+    """The fronts that have answered a method with a code, by the log."""
+    return set(re.findall(rf" (front \d) \S+ rpc id=\S+ method={method} code={code}", server.log))
+
+
+def by_both(server: Server, call: Callable[[], object], method: str, code: str) -> None:
+    """Call over new connections until both fronts have answered with a code."""
+
+    def answered() -> bool:
+        call()
+        return fronts_of(server, method, code) == FRONTS
+
+    wait_until(answered)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    flags = (*ENGINES, "--fronts", "2", "--admin.listen", "127.0.0.1:0", "--metrics.listen", "127.0.0.1:0")
+    with serving(tmp_path_factory.mktemp("voices"), *flags) as server:
+        yield server
+
+
+def metrics(server: Server) -> dict[str, float]:
+    found = re.search(r"metrics are at (http://\S+)", server.log)
+    assert found
+    return scraped(found[1])
+
+
+def info(server: Server) -> None:
+    with connection(server.address) as stub:
+        stub.GetModelInfo(pb.GetModelInfoRequest(), timeout=HANG_SECONDS)
+
+
+def test_one_address_has_the_metrics_of_both_fronts(server):
+    by_both(server, lambda: info(server), "GetModelInfo", "OK")
+    called = server.calls("GetModelInfo")
+    wait_until(lambda: total(metrics(server), "voxcpm_rpcs_total", method="GetModelInfo") == called)
+    found = metrics(server)
+    assert {name for name in found if name.startswith("voxcpm_front_full")} == {
+        f'voxcpm_front_full{{front="{number}"}}' for number in (0, 1)
+    }
+    assert total(found, "voxcpm_engine_up") == 2, "each engine counts once"
+    assert total(found, "voxcpm_model_engines_ready") == 2
+    assert found['process_resident_memory_bytes{front="1"}'] > 1e6
+    assert len(re.findall("metrics are at", server.log)) == 1
+    assert len(re.findall(r" is ready\n  address", server.log)) == 1
+    assert "fronts: 2, as fronts says" in server.log
+
+
+def test_every_front_answers_for_all(server):
+    before = stats(server).front.calls_ended
+    stream = PausedStream()
+    with contextlib.ExitStack() as stack:
+        calls = [stack.enter_context(connection(server.address)).Generate(stream.messages()) for _ in range(6)]
+        for call in calls:
+            next(call)
+        answering: set[int] = set()
+
+        def asked() -> bool:
+            found = stats(server)
+            answering.add(found.front.process_id)
+            assert [one.name for one in found.fronts] == ["front 0", "front 1"]
+            assert found.front.streams == sum(one.streams for one in found.fronts) == 6
+            assert (found.front.name, found.front.max_streams) == ("", sum(one.max_streams for one in found.fronts))
+            assert {one.name for one in found.engines} == {"engine cpu:0", "engine cpu:1"}
+            return len(answering) == 2
+
+        wait_until(asked)
+        assert answering == {one.process_id for one in stats(server).fronts}
+        assert total(metrics(server), "voxcpm_open_streams") == 6
+        stream.resume()
+        for call in calls:
+            list(call)
+    wait_until(lambda: stats(server).front.calls_ended == before + 6)
+    assert stats(server).recent.calls >= 6
+
+
+def test_top_shows_both_fronts(server):
+    found = re.search(ADMIN, server.log)
+    assert found
+    result = CliRunner().invoke(main, ["top", "--once", "--interval", "0.1", "--target", found[1]])
+    page = " ".join(result.output.split())
+    assert result.exit_code == 0, result.output
+    for one in stats(server).fronts:
+        assert f"{one.name} process {one.process_id}" in page
+
+
+def test_the_counters_of_a_lost_front_and_a_lost_engine_are_true(server):
+    by_both(server, lambda: info(server), "GetModelInfo", "OK")
+    called = server.calls("GetModelInfo")
+    wait_until(lambda: total(metrics(server), "voxcpm_rpcs_total", method="GetModelInfo") == called)
+    lost = {one.name: one.process_id for one in stats(server).fronts}["front 0"]
+    psutil.Process(lost).kill()
+    engine = next(one.process_id for one in stats(server).engines if one.name == "engine cpu:1")
+    psutil.Process(engine).kill()
+
+    def restarted() -> bool:
+        found = metrics(server)
+        assert total(found, "voxcpm_rpcs_total", method="GetModelInfo") >= called, "a counter has fallen"
+        up = [found.get(f'voxcpm_engine_up{{engine="engine cpu:{number}"}}') for number in (0, 1)]
+        return up == [1, 1] and 'voxcpm_front_full{front="0"}' in found
+
+    wait_until(restarted, 4 * HANG_SECONDS)
+    found = metrics(server)
+    assert found['voxcpm_engine_restarts_total{engine="engine cpu:1"}'] == 1
+    assert found['voxcpm_engine_restarts_total{engine="engine cpu:0"}'] == 0
+    wait_until(
+        lambda: {one.process_id for one in stats(server).fronts}.isdisjoint({lost}) and len(stats(server).fronts) == 2
+    )
+    for one in stats(server).engines:
+        assert one.restarts == (one.name == "engine cpu:1")
+
+
+def test_statistics_and_metrics_are_those_of_all_fronts_during_the_drain(server):
+    """The last test of this server."""
+    stream = PausedStream()
+    with contextlib.ExitStack() as stack:
+        calls = [stack.enter_context(connection(server.address)).Generate(stream.messages()) for _ in range(6)]
+        for call in calls:
+            next(call)
+        wait_until(lambda: all(one.streams for one in stats(server).fronts))
+        server.terminate()
+        wait_until(lambda: stats(server).state == admin_pb2.SERVER_STATE_DRAINING)
+        found = stats(server)
+        assert ([one.name for one in found.fronts], found.front.streams) == (["front 0", "front 1"], 6)
+        assert total(metrics(server), "voxcpm_open_streams") == 6
+        stream.resume()
+        for call in calls:
+            assert list(call)[-1].summary.segments == 2
+    assert server.process.wait(4 * HANG_SECONDS) == 0
+    assert not server.fault().replace("front 0 ended", "")
+
+
+def test_keys_that_are_made_and_revoked_count_in_both_fronts(tmp_path: Path):
+    file = tmp_path / "keys.toml"
+    create("first", file)
+    with serving(tmp_path / "voices", "--devices", "cpu", "--fronts", "2", "--auth.keys", str(file)) as server:
+        key = create("second", file)
+
+        def call() -> None:
+            with connection(server.address) as stub, contextlib.suppress(grpc.RpcError):
+                stub.GetModelInfo(pb.GetModelInfoRequest(), metadata=(("authorization", f"Bearer {key}"),))
+
+        by_both(server, call, "GetModelInfo", "OK")
+        assert CliRunner().invoke(main, ["keys", "revoke", "second", "--file", str(file)]).exit_code == 0
+        refused = len(server.log)
+
+        def both_refuse() -> bool:
+            call()
+            return (
+                set(
+                    re.findall(
+                        r" (front \d) \S+ rpc id=\S+ method=GetModelInfo code=UNAUTHENTICATED", server.log[refused:]
+                    )
+                )
+                == FRONTS
+            )
+
+        wait_until(both_refuse)
+
+
+def test_a_replaced_certificate_is_that_of_both_fronts(tmp_path: Path):
+    files = Files.new(tmp_path)
+    old, new = files.credentials(), trustme.CA()
+    tls = ("--tls.cert", str(files.settings["cert"]), "--tls.key", str(files.settings["key"]))
+    with serving(tmp_path / "voices", "--devices", "cpu", "--fronts", "2", *tls) as server:
+
+        def call(credentials: grpc.ChannelCredentials) -> None:
+            with grpc.secure_channel(server.address, credentials, (*OPTIONS, ALONE)) as channel:
+                stub: Any = tts_pb2_grpc.VoxCPMServiceStub(channel)
+                stub.GetModelInfo(pb.GetModelInfoRequest(), timeout=HANG_SECONDS)
+
+        by_both(server, lambda: call(old), "GetModelInfo", "OK")
+        files.write(new)
+        renewed = grpc.ssl_channel_credentials(new.cert_pem.bytes())
+
+        def both_renewed() -> bool:
+            refused = 0
+            for _ in range(8):
+                try:
+                    call(old)
+                except grpc.RpcError:
+                    refused += 1
+            return refused == 8
+
+        wait_until(both_renewed)
+        start = len(server.log)
+
+        def both_answer() -> bool:
+            call(renewed)
+            return (
+                set(re.findall(r" (front \d) \S+ rpc id=\S+ method=GetModelInfo code=OK", server.log[start:])) == FRONTS
+            )
+
+        wait_until(both_answer)
+
+
+def test_the_quota_of_a_caller_holds_for_both_fronts_together(tmp_path: Path):
+    """A caller who has spent its characters through one front waits in the other one, too."""
+    words = "This sentence uses up the quota of its caller for minutes."
+    quota = ("--limits.max-chars-per-minute-per-caller", "10")
+    with serving(tmp_path, "--devices", "cpu", "--fronts", "2", *quota) as server:
+
+        def code() -> str:
+            with connection(server.address) as stub:
+                call = stub.Generate(texts(words), timeout=HANG_SECONDS)
+                with contextlib.suppress(grpc.RpcError):
+                    list(call)
+                return call.code().name
+
+        assert code() == "OK"
+        by_both(server, code, "Generate", "RESOURCE_EXHAUSTED")
+        assert len(re.findall(r"method=Generate code=OK", server.log)) == 1
+        assert "max_streams 256, 512 in all" in server.log
