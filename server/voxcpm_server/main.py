@@ -24,7 +24,7 @@ from voxcpm_grpc.settings.models import models
 from voxcpm_grpc.settings.schema import Settings
 from voxcpm_server.app import running_server
 from voxcpm_server.auth.exposure import exposure
-from voxcpm_server.pools import engine_factories, found_models, models_here
+from voxcpm_server.pools import engine_factories, found_models, models_here, standby_process
 from voxcpm_server.signals import Signals
 from voxcpm_server.start import StartLog
 
@@ -85,7 +85,8 @@ async def _serve_fronts(settings: Settings, directories: Sequence[Path | None], 
     ):
         served = models(settings)
         found = await found_models(served, directories)
-        host = EngineHost(engine_factories(served, found), settings.supervision)
+        standby = standby_process(served, found)
+        host = EngineHost(engine_factories(served, found, standby), settings.supervision, standby)
         fronts = {
             f"front {number}": partial(
                 _run_front,
