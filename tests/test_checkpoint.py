@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from support.hub import CHECKPOINT, Hub, commit
 
+from voxcpm_grpc import checkpoint
 from voxcpm_grpc.checkpoint import languages, resolve
 from voxcpm_grpc.errors import StartupError
 
@@ -252,3 +253,18 @@ def test_a_download_reports_its_bytes(hub, fetch):
     assert Path(path, "model.safetensors").read_bytes() == weights
     assert all(step.startswith("the model is being downloaded, ") for step in steps)
     assert re.fullmatch(r"the model is being downloaded, 2\.1 of 2\.\d MB", steps[-1]), steps
+
+
+def test_a_fingerprint_is_computed_once_and_again_when_a_file_changes(tmp_path, monkeypatch):
+    for name in ("config.json", "tokenizer.json", "model.safetensors", "audiovae.safetensors"):
+        (tmp_path / name).write_bytes(name.encode())
+    read: list[str] = []
+    digest = checkpoint.digest_file
+    monkeypatch.setattr(checkpoint, "digest_file", lambda path: read.append(path.name) or digest(path))
+    first = checkpoint.fingerprint(tmp_path)
+    assert checkpoint.fingerprint(tmp_path) == first
+    assert len(read) == len(set(read)) == 4
+    (tmp_path / "config.json").write_bytes(b"config.JSON")
+    os.utime(tmp_path / "config.json", ns=(1, 1))  # the clock of a file system may not have moved since
+    assert checkpoint.fingerprint(tmp_path) != first
+    assert read[4:] == ["config.json"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib.util
 import json
@@ -138,12 +139,23 @@ def is_repository(model: str) -> bool:
 
 
 def fingerprint(directory: Path) -> str:
-    """32 hexadecimal digits, a hash of the content of a checkpoint. Takes seconds. Raises OSError."""
+    """32 hexadecimal digits, a hash of the content of a checkpoint. Raises OSError.
+
+    Takes seconds, and no time again in the same process while the files are unchanged.
+    """
     combined = hashlib.sha256()
     for names in (("config.json",), ("tokenizer.json",), MODEL_FILES, CODEC_FILES):
         present = [name for name in names if (directory / name).is_file()]
-        combined.update(digest_file(directory / (present or names)[0]).digest())
+        path = directory / (present or names)[0]
+        found = path.stat()
+        combined.update(_digest(path, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns))
     return combined.hexdigest()[:32]
+
+
+@functools.lru_cache
+def _digest(path: Path, *_: int) -> bytes:
+    """The hash of a file. The numbers change with its content."""
+    return digest_file(path).digest()
 
 
 def languages(directory: Path, name: str = "") -> tuple[str, ...]:

@@ -27,7 +27,7 @@ from voxcpm_grpc.settings.operation import MetricsSettings
 from voxcpm_grpc.settings.schema import Settings
 from voxcpm_server.app import METRICS, running_server
 from voxcpm_server.event_loop import loop_factory
-from voxcpm_server.pools import engine_factories, found_models
+from voxcpm_server.pools import engine_factories, found_models, standby_process
 from voxcpm_server.start import StartLog
 
 log = logging.getLogger(__name__)
@@ -65,10 +65,12 @@ async def running_fronts(
     with progress.reported_to(StartLog().write), reserved_ports(settings) as each:
         served = models(settings)
         found: Sequence[Path | None] = [None] * len(served)
+        standby = None
         if engines is None:
-            found = await found_models(served, directories)
-            engines = engine_factories(served, found)
-        host = EngineHost(engines, settings.supervision)
+            found = checkpoints = await found_models(served, directories)
+            standby = standby_process(served, checkpoints)
+            engines = engine_factories(served, checkpoints, standby)
+        host = EngineHost(engines, settings.supervision, standby)
         with _metrics(settings, host) as metrics, TemporaryDirectory(prefix="voxcpm-http-") as folder:
             fronts = {
                 f"front {number}": partial(

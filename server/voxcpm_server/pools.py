@@ -12,6 +12,7 @@ from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.pool.handle import HandleFactory, process_factories
 from voxcpm_grpc.pool.ray.cluster import Membership
 from voxcpm_grpc.pool.ray.ray_pool import FindAndLoad, RayPool
+from voxcpm_grpc.pool.standby import Standby
 from voxcpm_grpc.settings.models import ModelSettings
 from voxcpm_grpc.settings.schema import Settings
 from voxcpm_server.download import download, find_model
@@ -34,18 +35,27 @@ async def found_models(served: Sequence[ModelSettings], directories: Sequence[Pa
 
 
 def process_pools(served: Sequence[ModelSettings], directories: Sequence[Path]) -> list[EnginePool]:
-    """Engines in processes of this host, not yet started."""
+    """Engines in processes of this host, not yet started. They share a standby process, so they close together."""
+    standby = standby_process(served, directories)
     return [
-        EnginePool(factories.values(), one.settings.supervision)
-        for one, factories in zip(served, engine_factories(served, directories), strict=True)
+        EnginePool(factories.values(), one.settings.supervision, standby=standby)
+        for one, factories in zip(served, engine_factories(served, directories, standby), strict=True)
     ]
 
 
-def engine_factories(served: Sequence[ModelSettings], directories: Sequence[Path]) -> list[dict[str, HandleFactory]]:
+def standby_process(served: Sequence[ModelSettings], directories: Sequence[Path]) -> Standby:
+    """The standby process of the engines of all models."""
+    settings = served[0].settings
+    return Standby.of_engines(directories, settings.supervision.standby, log=settings.log)
+
+
+def engine_factories(
+    served: Sequence[ModelSettings], directories: Sequence[Path], standby: Standby
+) -> list[dict[str, HandleFactory]]:
     """The factories of each model's engines, by the names of their replicas, for a host of several fronts."""
     here = sum(len(one.engines) for one in served)
     return [
-        process_factories(directory, model_name(one), one.engines, one.settings.log, here)
+        process_factories(directory, model_name(one), one.engines, one.settings.log, here, standby)
         for one, directory in zip(served, directories, strict=True)
     ]
 

@@ -27,6 +27,7 @@ from support.fake_engine import (
     request,
     start_with_a_bug,
 )
+from support.processes import is_gone
 from support.waiting import HANG_SECONDS, NEVER_SECONDS, until, wait_until
 
 from voxcpm_grpc.errors import StartupError
@@ -67,14 +68,6 @@ async def finishes_a_request(handle) -> bool:
 def pid_of(handle: ProcessHandle) -> int:
     assert handle.pid
     return handle.pid
-
-
-def is_gone(pid: int | None) -> bool:
-    assert pid
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 async def test_an_engine_starts_handles_a_request_and_stops(tmp_path, monkeypatch):

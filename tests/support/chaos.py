@@ -20,6 +20,7 @@ from support.checkpoints import TINY
 from support.engines import mixed_requests
 from support.fragile_engine import Fragile
 from support.pools import patient
+from support.processes import children
 from support.recorded_stats import RecordStats, recorded_stats
 from support.waiting import HANG_SECONDS, until
 
@@ -199,9 +200,3 @@ async def lose_one_before_it_is_heard(w: World) -> None:
     np.testing.assert_array_equal(speech.waveform, undisturbed.waveform)
     np.testing.assert_array_equal(speech.finished.latents, undisturbed.finished.latents)
     await until(lambda: w.alive(given))
-
-
-def children() -> set[int]:
-    """All but the one with which Python watches over what its processes share."""
-    found = psutil.Process().children(recursive=True)
-    return {child.pid for child in found if "resource_tracker" not in " ".join(child.cmdline())}

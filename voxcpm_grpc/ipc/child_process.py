@@ -122,11 +122,16 @@ class ChildProcess(Channel):
         self._release()
 
     async def _spawn(self, addresses: Addresses) -> SpawnProcess:
-        process = SPAWN.Process(target=self._main, args=(addresses,), name=self.name, daemon=self._daemon)
-        await asyncio.to_thread(process.start)  # blocks while it forks and fills a pipe
+        process = await self._started(addresses)
         self._pid = process.pid
         self._running.append(process)
         asyncio.get_running_loop().add_reader(process.sentinel, self._on_exit, process)
+        return process
+
+    async def _started(self, addresses: Addresses) -> SpawnProcess:
+        """A process that runs `main`."""
+        process = SPAWN.Process(target=self._main, args=(addresses,), name=self.name, daemon=self._daemon)
+        await asyncio.to_thread(process.start)  # blocks while it forks and fills a pipe
         return process
 
     async def _end(self, process: SpawnProcess, force: bool) -> None:

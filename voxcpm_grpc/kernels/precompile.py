@@ -80,6 +80,22 @@ def precompile(run: Callable[[], object], key: str) -> None:
         cache.put(b"", DONE)
 
 
+def hash_kernels() -> None:
+    """Compute what the keys of Triton's cache have in common: the hashes of Triton and of the kernels imported so far.
+
+    Otherwise the first launches do so. Uses no device.
+    """
+    from triton.runtime.cache import triton_key
+    from triton.runtime.jit import JITFunction
+
+    triton_key()
+    for name, module in list(sys.modules.items()):
+        if name.startswith(f"{PACKAGE.name}."):
+            for kernel in vars(module).values():
+                if isinstance(kernel, JITFunction):
+                    _ = kernel.cache_key
+
+
 def record(run: Callable[[], object], found: Callable[[Launch], object]) -> None:
     """Report each launch of `run` whose kernel this process has not compiled, once. The launches do nothing."""
     from triton import knobs

@@ -37,6 +37,7 @@ from voxcpm_grpc.pool.handle import HandleFactory, process_factories
 from voxcpm_grpc.pool.lora_holders import LoraHolders
 from voxcpm_grpc.pool.replica import Replica
 from voxcpm_grpc.pool.restarts import Restarts
+from voxcpm_grpc.pool.standby import Standby
 from voxcpm_grpc.pool.waiting_calls import WaitingCalls
 from voxcpm_grpc.pool.warm_up import try_out
 from voxcpm_grpc.request import CodecChunk, Event, LoraInfo, ModelInfo, Request
@@ -62,8 +63,12 @@ class EnginePool:
         supervision: SupervisionSettings | None = None,
         registry: AdapterRegistry | None = None,
         restarts: Iterable[Restarts] | None = None,
+        standby: Standby | None = None,
     ) -> None:
-        """`registry`, `restarts`: the LoRA adapters and the restarts of engines that another process owns."""
+        """`registry`, `restarts`: the LoRA adapters and the restarts of engines that another process owns.
+
+        `standby` is closed with the pool.
+        """
         self._registry = registry or AdapterCatalog()
         self._name = uuid.uuid4().hex[:8]  # part of ids, because an engine may serve several pools
         self._loras = LoraHolders(partial(self._registry.release, self._name))
@@ -71,6 +76,7 @@ class EnginePool:
         self._supervision = supervision or SupervisionSettings()
         self._replicas = [self._replica(*pair) for pair in zip(factories, restarts or repeat(None), strict=False)]
         self._waiting = WaitingCalls(self._replicas)
+        self._standby = standby
         self._balancer = Balancer(Replica.load)
         self._info: ModelInfo | None = None
         self._numbers = count()
@@ -89,7 +95,10 @@ class EnginePool:
         log: LogOptions = logs.DEFAULT,
     ) -> EnginePool:
         """A pool of engines in processes of their own, for the checkpoint in `directory`. `start` starts them."""
-        return cls(process_factories(directory, name, engines, log).values(), supervision)
+        supervision = supervision or SupervisionSettings()
+        standby = Standby.of_engines([directory], supervision.standby, log=log)
+        factories = process_factories(directory, name, engines, log, standby=standby)
+        return cls(factories.values(), supervision, standby=standby)
 
     async def start(self) -> None:
         """Wait until every engine is ready. If one cannot start, stops all and raises StartupError."""
@@ -307,6 +316,8 @@ class EnginePool:
         """Stop all engines. Calls in progress end as if the engines were lost."""
         self._closing = True
         await close_all(replica.close() for replica in self._replicas)
+        if self._standby:
+            await self._standby.close()
         self._over.set()
         self._start_waiting()
 

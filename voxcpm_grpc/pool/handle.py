@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
 from functools import partial
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Protocol
 
 from voxcpm_grpc import logs
-from voxcpm_grpc.ipc.child_process import ChildProcess
+from voxcpm_grpc.ipc.child_process import Addresses, ChildProcess
 from voxcpm_grpc.ipc.messages import Command, Report
 from voxcpm_grpc.logs import LogOptions
+from voxcpm_grpc.pool.standby import Standby
 from voxcpm_grpc.request import ModelInfo
 from voxcpm_grpc.settings.engine import EngineSettings
 from voxcpm_grpc.worker import main
 from voxcpm_grpc.worker.dispatcher import EngineLike
+
+logger = logging.getLogger(__name__)
 
 START_SECONDS = 900.0  # reading tens of gigabytes from a cold disk takes minutes
 STOP_SECONDS = 5.0
@@ -56,7 +61,10 @@ HandleFactory = Callable[[], Handle]
 
 
 class ProcessHandle(ChildProcess):
-    """An engine in a spawned process of this host. The process calls `make_engine`, which must be picklable."""
+    """An engine in a process of this host: the standby process if there is one, else a spawned one.
+
+    The process calls `make_engine`, which must be picklable.
+    """
 
     def __init__(
         self,
@@ -64,6 +72,7 @@ class ProcessHandle(ChildProcess):
         *,
         name: str = "engine",
         log: LogOptions = logs.DEFAULT,
+        standby: Standby | None = None,
         start_seconds: float = START_SECONDS,
         stop_seconds: float = STOP_SECONDS,
     ) -> None:
@@ -73,18 +82,39 @@ class ProcessHandle(ChildProcess):
             start_seconds=start_seconds,
             stop_seconds=stop_seconds,
         )
+        self._standby = standby
+
+    async def start(self) -> ModelInfo:
+        if self._standby is None:
+            return await super().start()
+        with self._standby.engine_starts():
+            info = await super().start()
+        self._standby.keep(info.device)
+        return info
+
+    async def _started(self, addresses: Addresses) -> SpawnProcess:
+        if self._standby and (process := self._standby.take(self.name, self._main, addresses)):
+            logger.info("%s starts in the standby process, %s", self.name, process.pid)
+            return process
+        return await super()._started(addresses)
 
 
 def process_factories(
-    directory: Path, name: str, engines: Mapping[str, EngineSettings], log: LogOptions, engines_here: int | None = None
+    directory: Path,
+    name: str,
+    engines: Mapping[str, EngineSettings],
+    log: LogOptions,
+    engines_here: int | None = None,
+    standby: Standby | None = None,
 ) -> dict[str, HandleFactory]:
     """The factory of each engine's process, by the name of its replica, for the checkpoint in `directory`.
 
     engines_here: the engines of all models on this host; default: these
+    standby: of all engines of this host
     """
 
     def make_handle(replica: str, settings: EngineSettings) -> Handle:
         load = main.LoadEngine(directory, name, settings, engines_here or len(engines))
-        return ProcessHandle(load, name=f"engine {replica}", log=log)
+        return ProcessHandle(load, name=f"engine {replica}", log=log, standby=standby)
 
     return {replica: partial(make_handle, replica, settings) for replica, settings in engines.items()}

@@ -133,6 +133,11 @@ class SupervisionSettings(Frozen):
         default=10,
         description="failed starts in a row after which an engine is given up; the server ends when all are given up",
     )
+    standby: Literal["auto", "on", "off"] = Field(
+        default="auto",
+        description="keep one more process, which has imported PyTorch, has no memory of a GPU, and becomes the engine "
+        "that replaces a lost one; auto: if an engine has a GPU",
+    )
 
 
 class RaySettings(Frozen):

@@ -24,10 +24,10 @@ import grpc
 import numpy as np
 import psutil
 import pytest
-from support.chaos import children
 from support.checkpoints import TINY
 from support.lying_files import mp4_bomb
 from support.pools import patient
+from support.processes import children
 from support.raw_calls import Heard, opened, read
 from support.recorded_stats import RecordStats, recorded_stats
 from support.uploads import recording, upload

@@ -7,8 +7,10 @@ imported inside the function that chooses it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -115,6 +117,41 @@ class Backend:
     def encoder(self, net: StreamingNet) -> StreamingNet:
         """The codec's encoder, with the weights of `net`."""
         return with_cpu_modules(net) if self.device.type == "cpu" else net
+
+
+FAST = (
+    "voxcpm_grpc.attention.flash",
+    "voxcpm_grpc.attention.paged_triton",
+    "voxcpm_grpc.kernels.grouped_lora",
+    "voxcpm_grpc.kernels.noise",
+    "voxcpm_grpc.kernels.row_lora",
+    "voxcpm_grpc.kernels.slot_state",
+    "voxcpm_grpc.layers.fused",
+    "voxcpm_grpc.models.voxcpm.compile_ahead",
+    "voxcpm_grpc.models.voxcpm.few_rows",
+    "voxcpm_grpc.models.voxcpm.fused_flow",
+    "voxcpm_grpc.models.voxcpm.fused_maps",
+    "voxcpm_grpc.models.voxcpm.fused_vae",
+    "voxcpm_grpc.models.voxcpm.persistent",
+    "cuda.bindings.driver",
+    "cuda.bindings.nvrtc",
+    "cuda.bindings.runtime",
+)
+"""The modules that fast implementations are in or import when they are used."""
+
+
+def import_fast() -> None:
+    """Import the fast implementations that are installed, which a model on a GPU would import, and hash their kernels.
+
+    Uses no device.
+    """
+    for name in FAST:
+        with suppress(ImportError):
+            import_module(name)
+    with suppress(ImportError):
+        from voxcpm_grpc.kernels.precompile import hash_kernels
+
+        hash_kernels()
 
 
 def choose_backend(options: LoadOptions, frames: int, channels: int) -> Backend:

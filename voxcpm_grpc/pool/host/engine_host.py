@@ -37,6 +37,7 @@ from voxcpm_grpc.pool.background import cancel_and_wait, close_all, keep_running
 from voxcpm_grpc.pool.handle import START_SECONDS, Handle, HandleFactory
 from voxcpm_grpc.pool.host.loras import HostLoras
 from voxcpm_grpc.pool.host.questions import HostQuestions
+from voxcpm_grpc.pool.standby import Standby
 from voxcpm_grpc.pool.supervisor import Supervisor
 from voxcpm_grpc.progress import Progress
 from voxcpm_grpc.request import ModelInfo
@@ -61,11 +62,20 @@ class EngineHost:
     true, `close` lets the fronts drain without the drain delay. Raises StartupError if their sockets cannot be created.
     """
 
-    def __init__(self, models: Sequence[Mapping[str, HandleFactory]], supervision: SupervisionSettings) -> None:
-        """`models`: the factory of each engine of each model, by the name of its replica; names are unique."""
+    def __init__(
+        self,
+        models: Sequence[Mapping[str, HandleFactory]],
+        supervision: SupervisionSettings,
+        standby: Standby | None = None,
+    ) -> None:
+        """`models`: the factory of each engine of each model, by the name of its replica; names are unique.
+
+        `standby` is closed with the host.
+        """
         self.skip_delay = False
         self._started = False
         self._supervision = supervision
+        self._standby = standby
         self._folder = _socket_folder()
         self.loras = HostLoras(models)
         self._models = [
@@ -118,6 +128,8 @@ class EngineHost:
         finally:
             supervisors += [engine.supervisor for engine in self._engines.values()]
             await close_all(supervisor.close(force=True) for supervisor in supervisors)
+            if self._standby:
+                await self._standby.close()
             self._folder.close()
 
     # ---- callbacks of engines and fronts

@@ -1,0 +1,74 @@
+"""A pool of engines that share a standby process."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+from support.fake_engine import MakeFake, request
+from support.pools import everything, patient
+from support.waiting import until
+
+from voxcpm_grpc.pool.engine_pool import EnginePool
+from voxcpm_grpc.pool.handle import ProcessHandle
+from voxcpm_grpc.pool.standby import Standby
+from voxcpm_grpc.request import Finished
+
+KEPT = "on"  # also for engines on a CPU
+
+
+@dataclass
+class Engines:
+    """A pool of engines that share a standby process, and the process of each engine so far, by its name."""
+
+    standby: Standby
+    pool: EnginePool
+    handles: dict[str, list[ProcessHandle]] = field(default_factory=dict)
+
+    def pid(self, name: str = "engine 0") -> int:
+        pid = self.handles[name][-1].pid
+        assert pid
+        return pid
+
+    async def lose(self, *names: str) -> None:
+        """Kill engines, and wait for those that replace them."""
+        lost = [self.pid(name) for name in names]
+        for pid in lost:
+            os.kill(pid, signal.SIGKILL)
+        await until(lambda: not {self.handles[name][-1].pid for name in names} & {*lost, None})
+        await until(lambda: all(replica.ready for replica in self.pool.replicas))
+
+    async def speak(self) -> None:
+        events = await everything(self.pool.generate(request("after", 2)))
+        assert isinstance(events[-1], Finished)
+
+
+@contextlib.asynccontextmanager
+async def engines(standby: Standby, *makes: MakeFake) -> AsyncIterator[Engines]:
+    handles: dict[str, list[ProcessHandle]] = {}
+
+    def factory(name: str, make: MakeFake):
+        def start() -> ProcessHandle:
+            handle = ProcessHandle(make, name=name, standby=standby)
+            handles.setdefault(name, []).append(handle)
+            return handle
+
+        return start
+
+    named = [factory(f"engine {number}", make) for number, make in enumerate(makes or [MakeFake()])]
+    pool = EnginePool(named, patient(restart_seconds=0.05), standby=standby)
+    await pool.start()
+    try:
+        yield Engines(standby, pool, handles)
+    finally:
+        await pool.close()
+
+
+async def prepared(standby: Standby) -> int:
+    """The process that waits, once there is one."""
+    await until(lambda: standby.pid)
+    assert standby.pid
+    return standby.pid
