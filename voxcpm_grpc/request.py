@@ -10,6 +10,8 @@ import numpy as np
 
 from voxcpm_grpc.errors import FailedPrecondition, InvalidRequest, Reason
 
+CREDIT_CHUNKS = 6
+"""A front reports that chunks were sent when there are so many, at the latest: about a second of speech."""
 MAX_SEED = 2**63 - 1
 MAX_DRAWN_SEED = 2**53 - 1
 """The largest seed that a server draws, which clients read exactly whose numbers are doubles, as in JavaScript."""
@@ -97,9 +99,9 @@ class Request:
 
     The noise depends on seed, `turn` and `segment`, so that segments differ and a repeated request gives the same
     speech. `keep_latents` requests the generated latents at the end, with which the next segment can continue.
-    `continues` means that audio of an earlier segment was sent: the request is queued before new streams, and a full
-    queue accepts it. A batch request gets a slot after all interactive ones, and gives it up to them. `log_id` is the
-    request id of the RPC, for the log of the engine.
+    `continues` means that audio of an earlier segment was sent, and a full queue accepts the request; `lead_seconds` of
+    that audio are still to be played. A batch request gets a slot after all interactive ones, and gives it up to them.
+    `log_id` is the request id of the RPC, for the log of the engine.
     """
 
     id: str
@@ -110,6 +112,7 @@ class Request:
     segment: int = 0
     keep_latents: bool = False
     continues: bool = False
+    lead_seconds: float = 0.0
     log_id: str = ""
     priority: Priority = Priority.INTERACTIVE
     lora: str = ""  # the id of a LoraInfo; empty: the model alone

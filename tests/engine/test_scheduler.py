@@ -69,7 +69,7 @@ def test_a_chunked_prefill_does_not_delay_streams_whose_audio_runs_low():
     first = sequence("first", 3, 20)
     sched.add(first)
     sched.schedule(0.0)
-    first.first_audio_at = 0.0
+    first.plays_until = 0.0
     sched.add(sequence("long", 40, 5))
     rounds = [sched.schedule(0.16 * turn) for turn in range(1, 10)]
     assert all("first" in [seq.id for seq in batch.steps] for batch in rounds)
@@ -97,7 +97,7 @@ def test_streams_that_are_ahead_of_playback_skip_rounds_during_a_prefill():
     sched.add(first)
     for _ in range(4):
         sched.schedule(0.0)
-    first.first_audio_at = 0.0  # 0.64 s of audio generated
+    first.plays_until = 0.0  # 0.64 s of audio generated
     sched.add(sequence("long", 12, 5))
     assert [seq.id for seq in sched.schedule(0.1).steps] == []
     assert [seq.id for seq in sched.schedule(0.6).steps] == ["first"]  # 40 ms of audio left
@@ -115,7 +115,7 @@ def test_no_stream_skips_a_round_under_load(running, arriving, skip):
     for _ in range(4):
         sched.schedule(0.0)
     for seq in old:
-        seq.first_audio_at = 0.0  # 0.64 s of audio generated
+        seq.plays_until = 0.0  # 0.64 s of audio generated
     fresh = [sequence(f"new {index}", 3, 20) for index in range(arriving)]
     for seq in fresh:
         sched.add(seq)
@@ -318,7 +318,7 @@ def test_streams_that_share_slots_get_all_their_steps_under_any_pressure(request
         for seq in batch.steps:
             assert seq.slot is not None and seq.filled == seq.length
             seq.delivered += 1
-            seq.first_audio_at = seq.first_audio_at or now
+            seq.on_audio(0.16, now)
             made[seq.id] += 1
             if seq.delivered == seq.max_steps:
                 sched.remove(expected.pop(seq.id))
@@ -341,7 +341,7 @@ def test_the_stream_paused_longest_is_swapped_out_first():
 def heard(name: str, *, until: float, credit: int = 100) -> Sequence:
     """A stream that goes on, whose listener has audio until that time."""
     seq = sequence(name, 3, 100, credit=credit, continues=True)
-    seq.first_audio_at = until - 0.16
+    seq.plays_until = until - 0.16
     return seq
 
 
@@ -366,8 +366,10 @@ def test_streams_do_not_take_a_slot_from_each_other_in_every_round():
         sched.add(seq)
     owners = []
     for turn in range(100):
-        for seq in sched.schedule(0.01 * turn).steps:
+        for seq in sched.schedule(0.04 * turn).steps:
             owners.append(seq.id)
             seq.delivered += 1
+            seq.on_audio(0.16, 0.04 * turn)
+            seq.credit += 1
     changes = sum(before != after for before, after in itertools.pairwise(owners))
     assert 2 <= changes <= len(owners) * 0.16 / SWAP_MARGIN

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 
 import pytest
 from support.fake_engine import MakeFake, request
 from support.pools import everything, patient, pool_of
+from support.waiting import HANG_SECONDS
 
 from voxcpm_grpc.errors import QueueTooLong
-from voxcpm_grpc.pool.queue_estimate import StepTime, steps_until_slot
-from voxcpm_grpc.request import Admitted, AudioChunk
+from voxcpm_grpc.ipc.messages import EngineStats
+from voxcpm_grpc.pool.queue_estimate import Capacity, StepTime, seconds_until_slot
+from voxcpm_grpc.request import Admitted, AudioChunk, Stats
 
-BOOK = "A long story that takes its time. " * 200  # 24,000 steps, or 48 s and more
-ONE_SLOT = MakeFake(slots=1, step_seconds=0.002)
+BOOK = "A long story that takes its time. " * 30  # 3,600 steps, or 72 s and more
+ONE_SLOT = MakeFake(slots=1, step_seconds=0.02)  # as long as the audio of a step, so that no stream gets ahead
+FAST = replace(ONE_SLOT, step_seconds=0.002)
 
 
 async def refused(pool, name: str, seconds_left: float) -> QueueTooLong:
@@ -39,6 +43,20 @@ async def test_a_deadline_shorter_than_the_wait_for_a_slot_is_refused_with_both_
         heard = pool.generate(replace(request("heard", 3), continues=True), seconds_left=1.0)
         assert not any(call.events.peek() for call in (patient_one, no_deadline, heard))
         for call in (book, patient_one, no_deadline, heard):
+            await call.aclose()
+
+
+async def test_a_slot_that_a_stream_ahead_of_its_listener_gives_up_is_soon_enough():
+    """The engine makes audio ten times as fast as it plays: a book is 2 s ahead after a quarter of a second."""
+    async with pool_of(FAST, settings=patient()) as pool:
+        await everything(pool.generate(request("known", 40)))
+        await pool.replicas[0].refresh_stats(HANG_SECONDS)
+        book = pool.generate(request("book", 10**6, BOOK), lead_chunks=10**6)
+        assert isinstance(await anext(book), Admitted)
+        soon = pool.generate(request("soon", 3), seconds_left=10.0)
+        assert not soon.events.peek()
+        await refused(pool, "too soon", 0.01)
+        for call in (book, soon):
             await call.aclose()
 
 
@@ -71,7 +89,7 @@ async def test_streams_without_credit_and_those_that_end_early_shorten_the_wait(
 
 
 @pytest.mark.parametrize(
-    ("running", "waiting", "slots", "steps"),
+    ("running", "waiting", "slots", "seconds"),
     [
         ([], [], 1, 0.0),
         ([50.0], [], 2, 0.0),
@@ -81,8 +99,8 @@ async def test_streams_without_credit_and_those_that_end_early_shorten_the_wait(
         ([5.0, 6.0, 7.0], [], 2, 6.0),  # one is swapped out and comes before a new stream
     ],
 )
-def test_a_slot_is_free_when_the_streams_ahead_have_ended(running, waiting, slots, steps):
-    assert steps_until_slot(running, waiting, slots) == steps
+def test_a_slot_is_free_when_the_streams_ahead_have_ended(running, waiting, slots, seconds):
+    assert seconds_until_slot(running, waiting, slots) == seconds
 
 
 def test_the_time_of_a_step_follows_the_streams_that_ended_last():
@@ -94,3 +112,16 @@ def test_the_time_of_a_step_follows_the_streams_that_ended_last():
     for _ in range(100):
         time.observe(10.0, 100.0)
     assert time.seconds == pytest.approx(0.1, abs=0.001)
+
+
+def stats(chunks: int, seconds: float) -> EngineStats:
+    return EngineStats(Stats(chunks=chunks), seconds)
+
+
+def test_streams_get_ahead_sooner_the_fewer_there_are():
+    capacity = Capacity(0.16)
+    assert capacity.seconds_to_lead(1) == math.inf, "nothing is known"
+    capacity.observe(stats(0, 0.0), stats(100, 1.6))  # ten streams in real time
+    assert capacity.seconds_to_lead(5) == pytest.approx(2.0)
+    assert capacity.seconds_to_lead(8) == pytest.approx(8.0)
+    assert capacity.seconds_to_lead(10) == capacity.seconds_to_lead(11) == math.inf

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from support.sessions import SlowClient, session
+from support.sessions import IDLE_SECONDS, SlowClient, session
 from support.waiting import HANG_SECONDS
 
 from voxcpm_grpc.pool.engine_call import EngineCall
@@ -113,3 +113,27 @@ def test_an_interrupt_gives_back_the_credit_of_dropped_audio(fake):
     sent = session(client.pool, script, client=client, continuity=Continuity.INDEPENDENT, max_lead=4 * STEP / RATE)
     assert samples_of([message for message in sent if message.turn_index == 5]) == len(LAST) * STEP
     assert max(client.unsent) <= 4 + 5, "a dropped chunk counts as unsent here, once for each interrupt"
+
+
+def leads(pool: Any) -> list[float]:
+    return [request.lead_seconds for request in pool.requests]
+
+
+def test_a_segment_says_how_much_audio_its_listener_has_left(fake):
+    pool = fake()
+    session(pool, [Text("One sentence. Another one. "), 0.1, Text("The last.")])
+    made = [len(request.text) * STEP / RATE for request in pool.requests]
+    assert leads(pool) == pytest.approx([0.0, made[0] - 0.1, made[0] + made[1] - 0.1], abs=0.001)
+
+
+def test_audio_that_a_slow_client_has_not_taken_counts_as_left(fake):
+    pool, client = fake(), SlowClient(1)
+    script = [Text("One sentence. "), IDLE_SECONDS / 2, Text("Another one."), client.resume]
+    session(pool, script, client=client)
+    assert leads(pool)[1] == pytest.approx(len("One sentence.") * STEP / RATE, abs=0.03)
+
+
+def test_nothing_is_left_after_an_interrupt(fake):
+    pool = fake()
+    session(pool, [Text("One long sentence. And "), 0.1, Interrupt(""), Text("Another one.")])
+    assert leads(pool) == [0.0, 0.0]

@@ -11,6 +11,7 @@ from voxcpm_grpc.models.base import PromptRows
 from voxcpm_grpc.request import Priority, Request
 
 PAGE = 4
+STEP_SECONDS = 0.16
 PLAYED = 1e9  # a time when all audio has been played
 
 
@@ -41,6 +42,6 @@ def scheduler(*, slots=4, pages=16, budget=8, most=None, max_queue=8, max_len=64
         budget=PrefillBudget(budget, most or budget),
         max_queue=max_queue,
         max_len=max_len,
-        step_seconds=0.16,
+        step_seconds=STEP_SECONDS,
         places=Places(0),
     )

@@ -120,6 +120,7 @@ class Engine:
         slowest = warm_up(self, [max(timesteps)], streams=self.info.max_slots, patches=patches)
         self.scheduler.blocks.clear_cache()
         self.scheduler.preemptions = self.scheduler.swaps = 0
+        self.scheduler.round_seconds = 0.0
         self._counts = dict.fromkeys(self._counts, 0)
         return slowest
 
@@ -357,8 +358,9 @@ class Engine:
         """Wait for the audio of the last round and read it."""
         assert self._in_flight
         in_flight, self._in_flight = self._in_flight, None
+        step_seconds = self.scheduler.step_seconds
         for group, copy in in_flight.frames:
-            frames = copy.wait()
+            frames, now = copy.wait(), monotonic()
             audio, stop, finite = frames[:, :-2], frames[:, -2], frames[:, -1]
             for row, sequence in enumerate(group):
                 if sequence.ended:
@@ -367,7 +369,7 @@ class Engine:
                     logger.error(LogLine("the audio is not finite", **sequence.names, step=sequence.delivered))
                     self._fail(sequence, Internal())
                     continue
-                sequence.first_audio_at = sequence.first_audio_at or monotonic()
+                sequence.on_audio(step_seconds, now)
                 self._counts["chunks"] += 1
                 self._results.append((sequence.id, AudioChunk(index=sequence.delivered, samples=audio[row])))
                 if reason := sequence.deliver(audio[row], stop=bool(stop[row])):

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from itertools import chain
 
 from voxcpm_grpc.engine.places import Lora, Places
 from voxcpm_grpc.engine.sequence import Sequence
 
-SWAP_MARGIN = 2.0  # seconds of audio that a stream must have more than another one which takes its slot
+DRY_MARGIN = 0.5  # seconds of audio with which a stream comes before new ones, and may take slots of others
+SWAP_MARGIN = 2.0  # seconds of audio with which a stream gives its slot to one that runs dry
+START_MARGIN = 3.0  # the same for a new stream, so that others can still give theirs when this one runs dry
+USABLE_SHARE = 0.9  # of the time of an engine for rounds, if streams share slots; the rest is for what that costs
 
 
 class Queues:
@@ -24,50 +28,54 @@ class Queues:
         self.running: list[Sequence] = []  # interactive ones first; of each priority, the oldest first
         self.swapped: list[Sequence] = []  # swapped out
         self.batch = 0  # batch requests, waiting, running or swapped out
+        self.now = 0.0  # monotonic time of the last round
+        self.round_seconds = 0.0  # the time of a round of all slots; 0.0: unknown
 
     def _free_slot(self, sequence: Sequence, slot: int) -> None:
         self.free_slots.append(slot)
         if sequence.lora:
             self.places.release(sequence.lora)
 
-    def _dry_at(self, sequence: Sequence) -> float:
-        """The time at which a listener has played all audio of the sequence; before its audio, the time of arrival."""
-        if sequence.first_audio_at is None:
-            return sequence.queued_at
-        return sequence.first_audio_at + sequence.launched * self.step_seconds
+    def _lead(self, sequence: Sequence) -> float:
+        """Seconds of audio that the listener has left, also the client that reads slower than it could play.
+
+        It is below 0 after these have passed. A new stream has the lead of one that ran dry when it arrived.
+        """
+        made = sequence.plays_until + (sequence.launched - sequence.delivered) * self.step_seconds
+        unsent = sequence.unsent
+        return max(made - self.now, unsent * self.step_seconds) if unsent else made - self.now
 
     def _candidate(self) -> Sequence | None:
-        """The next sequence to admit.
+        """The next sequence to admit."""
+        returning, blocked = self._returning, False
+        if self.places.count and (late := [sequence for sequence in returning if not self._has_place(sequence)]):
+            returning, blocked = [sequence for sequence in returning if sequence not in late], True
+        return min(chain(returning, self._ready(blocked=blocked)), key=self._turn, default=None)
 
-        Sequences with a slot come first, then streams of which audio was sent, then new streams. A batch sequence is
-        next only if no interactive one can be.
+    def _turn(self, sequence: Sequence) -> tuple[bool, bool, int, float]:
+        """Orders sequences that can be admitted.
+
+        Interactive ones come first; of each priority, those with a slot, then streams of which audio was sent, except
+        that new streams come before the interactive ones whose listeners have audio left.
         """
-        heard = self._returning
-        first = self._first_waiting(blocked=False)
-        if self.places.count and (late := [sequence for sequence in heard if not self._has_place(sequence)]):
-            heard = [sequence for sequence in heard if sequence not in late]
-            first = self._first_waiting(blocked=True)
-        if self.batch and heard:
-            interactive = [sequence for sequence in heard if not sequence.is_batch]
-            if first is not None and not first.is_batch:
-                heard = interactive
-            elif interactive:
-                heard, first = interactive, None
-        if first is not None and first.slot is not None:
-            return first
-        if first is not None and not first.is_new:
-            heard.append(first)
-        return min(heard, key=self._dry_at) if heard else first
+        lead = self._lead(sequence)
+        has_audio = not (sequence.is_batch or sequence.is_new) and lead > DRY_MARGIN
+        return sequence.is_batch, sequence.slot is None, 2 if has_audio else sequence.is_new, lead
 
-    def _first_waiting(self, *, blocked: bool) -> Sequence | None:
-        """The first sequence in the queue that can run. `blocked` means that no place for an adapter is left."""
+    def _ready(self, *, blocked: bool) -> Iterator[Sequence]:
+        """The sequences in the queue that can run, up to the first new one, which no later one passes.
+
+        `blocked` means that no place for an adapter is left.
+        """
         for sequence in self.waiting:
             if sequence.paused:
                 continue
             if sequence.lora is None or sequence.slot is not None or (not blocked and self._has_place(sequence)):
-                return sequence
-            blocked = True
-        return None
+                yield sequence
+                if sequence.is_new:
+                    return
+            else:
+                blocked = True
 
     def _has_place(self, sequence: Sequence) -> bool:
         """True if the adapter of a sequence without a slot can get a place, also from streams without credit."""
@@ -114,24 +122,36 @@ class Queues:
             slots += min(len(holders), sum(not (s.is_batch or s.paused or s.slot is not None) for s in others))
         return slots
 
-    def _victim(self, candidate: Sequence, now: float) -> Sequence | None:
+    def _victim(self, candidate: Sequence) -> Sequence | None:
         """The sequence whose slot a candidate takes.
 
         It is the one paused longest, for an interactive candidate then the shortest batch sequence, which is the
-        cheapest to compute again, and at last the one most ahead of its playback. A new stream takes no slot of a
-        stream of its own priority that can run, and a batch stream none of an interactive one.
+        cheapest to compute again, and at last the one whose listener has the most audio left, if the candidate's has
+        none. A batch stream takes no slot of an interactive one, and a new one none of those that can run.
         """
         if paused := self._paused_in_slots:
             return min(paused, key=lambda sequence: sequence.stepped_at)
         if not candidate.is_batch and (holders := self._batch_in_slots):
             return min(holders, key=lambda sequence: sequence.length)
-        if candidate.is_new:
+        if self._lead(candidate) > DRY_MARGIN:
+            return None
+        if candidate.is_new and (candidate.is_batch or not self._serves_another):
             return None
         others = (s for s in self.running if s.prefilled and s.is_batch >= candidate.is_batch)
-        heard = (s for s in others if s.first_audio_at is not None and s.delivered == s.launched)
-        victim = max(heard, key=self._dry_at, default=None)
-        least = max(now, self._dry_at(candidate)) + SWAP_MARGIN
-        return victim if victim is not None and self._dry_at(victim) > least else None
+        victim = max((s for s in others if s.delivered == s.launched), key=self._lead, default=None)
+        least = START_MARGIN if candidate.is_new else SWAP_MARGIN
+        return victim if victim is not None and self._lead(victim) > least else None
+
+    @property
+    def _serves_another(self) -> bool:
+        """True if rounds are short enough for all listeners and one more, who then share the slots.
+
+        Clients that read slowly are no listeners: they have audio, and come back when they have read it.
+        """
+        present = chain(self.running, self.swapped, (sequence for sequence in self.waiting if sequence.admitted))
+        audible = SWAP_MARGIN / self.step_seconds
+        listeners = sum(not (s.is_batch or s.paused) and s.unsent < audible for s in present)
+        return (listeners + 1) * self.round_seconds <= USABLE_SHARE * self.slots * self.step_seconds
 
     def _queue_of(self, sequence: Sequence) -> list[Sequence] | deque[Sequence]:
         return next(queue for queue in (self.running, self.swapped, self.waiting) if sequence in queue)

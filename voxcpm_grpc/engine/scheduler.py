@@ -22,6 +22,8 @@ logger = logging.getLogger(__name__)
 
 
 PLAYBACK_MARGIN = 0.1  # a stream may skip a round only while its user has more seconds of audio left
+AHEAD_MARGIN = 1.0  # seconds of audio with which a stream skips long rounds for others that run dry
+ROUND_MEMORY = 0.9  # the weight that the time of a round keeps with each later one
 STREAMS_PER_PREFILL = 4  # a prefill may delay at least this many streams
 ARRIVAL_SECONDS = 0.25  # as long after a request another one is expected
 
@@ -67,6 +69,7 @@ class Scheduler(Queues):
         self.max_len = min(max_len, blocks.total * page_size)
         self.prefilled = 0  # positions, in the last round
         self.arrived_at = -math.inf  # of the last request
+        self._stepped = 0  # streams in the last round
         self.preemptions = 0
         self.swaps = 0
 
@@ -122,9 +125,10 @@ class Scheduler(Queues):
 
     def schedule(self, now: float) -> Batch:
         """The next round, at monotonic time `now`."""
-        batch, may_skip = Batch(), (self._has_prefill or self._has_starting) and not self._is_loaded
+        self._time_round(now)
+        batch, most = Batch(), self._most_lead
         for sequence in list(self.running):
-            if not (sequence.prefilled and sequence.can_step) or (may_skip and self._is_ahead(sequence, now)):
+            if not (sequence.prefilled and sequence.can_step) or (most < math.inf and self._lead(sequence) > most):
                 continue
             if self._grow(sequence):
                 batch.steps.append(sequence)
@@ -141,6 +145,7 @@ class Scheduler(Queues):
             sequence.launched += 1
             sequence.filled += 1
             sequence.credit -= 1
+        self._stepped = len(batch.steps)
         return batch
 
     def expects_prompts(self, now: float) -> bool:
@@ -187,10 +192,44 @@ class Scheduler(Queues):
             return False
         return candidate.slot is not None or self._available_slots > 0
 
+    def _time_round(self, now: float) -> None:
+        """Follow the time of a round of all slots. Rounds of fewer than half of them tell little about it."""
+        if 2 * self._stepped >= self.slots:
+            took = (now - self.now) * self.slots / self._stepped
+            took = min(took, 2 * self.step_seconds)  # a longer one includes a time without work
+            before = self.round_seconds or took
+            self.round_seconds = ROUND_MEMORY * before + (1 - ROUND_MEMORY) * took
+        self.now = now
+
     @property
-    def _has_starting(self) -> bool:
-        """True if the first step of a stream can be launched now and its prompt is in the cache."""
-        return any(sequence.starting and sequence.can_step for sequence in self.running)
+    def _most_lead(self) -> float:
+        """The lead beyond which a stream skips the round."""
+        if self._has_start and not self._is_loaded:
+            return PLAYBACK_MARGIN
+        margin = 2 * self.round_seconds  # a stream must outlast this round, and gets audio at the end of the next one
+        if margin > PLAYBACK_MARGIN and self._has_dry(margin):
+            return AHEAD_MARGIN
+        return math.inf
+
+    @property
+    def _has_start(self) -> bool:
+        """True if a listener waits for a prompt to be prefilled, or for its first step, and either is possible now."""
+        starts = (s for s in self.running if not s.prefilled or (s.starting and s.can_step))
+        if any(self._lead(sequence) <= PLAYBACK_MARGIN for sequence in starts):
+            return True
+        candidate = self._candidate()
+        if candidate is None or self._lead(candidate) > PLAYBACK_MARGIN or not self._has_room(candidate):
+            return False
+        return candidate.slot is not None or self._available_slots > 0
+
+    def _has_dry(self, margin: float) -> bool:
+        """True if a listener runs dry within `margin` seconds unless the stream is in this round, where it can be."""
+        if any(s.can_step and not s.is_batch and self._lead(s) < margin for s in self.running):
+            return True
+        candidate = self._candidate()
+        if candidate is None or candidate.is_batch or self._lead(candidate) >= margin or not self._has_room(candidate):
+            return False
+        return candidate.slot is not None or bool(self.free_slots) or self._victim(candidate) is not None
 
     @property
     def _is_loaded(self) -> bool:
@@ -224,10 +263,6 @@ class Scheduler(Queues):
         if sequence.is_batch or not self.batch:
             return self._pending
         return sum(other.length - other.filled for other in self.running if not other.is_batch)
-
-    def _is_ahead(self, sequence: Sequence, now: float) -> bool:
-        """True if the playback of its audio does not underrun when the sequence skips a round."""
-        return sequence.first_audio_at is not None and self._dry_at(sequence) > now + PLAYBACK_MARGIN
 
     def _grow(self, sequence: Sequence) -> bool:
         """Allocate a page for the next position if needed, also by preemption; False if it preempted the sequence."""
@@ -301,7 +336,7 @@ class Scheduler(Queues):
             if self._pending_before(sequence) >= budget or not (evicts or self._fits(sequence)):
                 return
             if sequence.slot is None and not self.free_slots:
-                if (victim := self._victim(sequence, now)) is None:
+                if (victim := self._victim(sequence)) is None:
                     return
                 self._swap_out(victim, batch, now)
             if sequence.slot is None and sequence.lora and not self.places.has_room(sequence.lora):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from voxcpm_grpc.engine.places import NO_PLACE, Lora
-from voxcpm_grpc.request import FinishReason, Request
+from voxcpm_grpc.request import CREDIT_CHUNKS, FinishReason, Request
 
 SILENCE_RMS = 10 ** (-50 / 20)  # of full scale; the quietest speech of a step is far louder
 
@@ -45,12 +45,19 @@ class Sequence:
     spoke: bool = False  # its audio was not silent all the time
     silent: int = 0  # silent steps since then
     stepped_at: float = 0.0  # when its last step was launched
-    first_audio_at: float | None = None  # when the first audio reached the host
     ended: bool = False
     is_batch: bool = field(init=False)
+    first_credit: int = field(init=False)
+    plays_until: float = field(init=False)  # when a listener who plays audio at once has played all of the stream
 
     def __post_init__(self) -> None:
         self.is_batch = self.request.is_batch
+        self.first_credit = self.credit
+        self.plays_until = self.queued_at + self.request.lead_seconds
+
+    def on_audio(self, seconds: float, now: float) -> None:
+        """A listener gets audio of this length."""
+        self.plays_until = max(self.plays_until, now) + seconds
 
     def deliver(self, samples: np.ndarray, *, stop: bool) -> FinishReason | None:
         """Count a step whose audio has reached the host. Returns why the speech ends with it, if it does."""
@@ -108,6 +115,12 @@ class Sequence:
     def starting(self) -> bool:
         """Its prompt is in the cache, and its first step was not launched."""
         return self.prefilled and not self.launched
+
+    @property
+    def unsent(self) -> int:
+        """Chunks that its client has not taken; 0 if they are so few that the front may not have reported them."""
+        unsent = self.first_credit - self.credit
+        return unsent if unsent > 2 * CREDIT_CHUNKS else 0
 
     @property
     def can_step(self) -> bool:

@@ -15,7 +15,7 @@ from voxcpm_grpc.errors import VoxCPMError
 from voxcpm_grpc.ipc.messages import Cancel, Command, Credit
 from voxcpm_grpc.logs import request_id
 from voxcpm_grpc.peekable_queue import PeekableQueue
-from voxcpm_grpc.request import Admitted, AudioChunk, CodecChunk, Event, Finished
+from voxcpm_grpc.request import CREDIT_CHUNKS, Admitted, AudioChunk, CodecChunk, Event, Finished
 
 T = TypeVar("T")
 
@@ -105,11 +105,11 @@ class EngineCall(Generic[T]):
     def grant(self, chunks: int) -> None:
         """Let the engine make `chunks` more chunks.
 
-        The credit is sent when it amounts to half of the whole. So messages are few, and the engine never waits for a
-        reader that keeps up.
+        The credit is sent when it amounts to CREDIT_CHUNKS, or to half of the whole. So messages are few, the engine
+        never waits for a reader that keeps up, and it knows which readers do not.
         """
         self._to_grant += chunks
-        if self._to_grant * 2 >= self.credit:
+        if self._to_grant >= CREDIT_CHUNKS or self._to_grant * 2 >= self.credit:
             if self._post:
                 if self.paused:
                     self._paused_seconds += monotonic() - self._paused_at

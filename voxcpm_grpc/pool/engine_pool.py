@@ -196,9 +196,15 @@ class EnginePool:
         """
         credit = max(1, lead_chunks)
         work = work_of(request, self.info)
+        plays_until = monotonic() + request.lead_seconds
+
+        def submit(id: str, log_id: str) -> Submit:
+            lead = max(0.0, plays_until - monotonic())  # the call may have waited for an engine
+            return Submit(replace(request, id=id, log_id=log_id, lead_seconds=lead), credit, work)
+
         call: EngineCall[Event] = EngineCall(
             request.id,
-            lambda id, log_id: Submit(replace(request, id=id, log_id=log_id), credit, work),
+            submit,
             work=work,
             credit=credit,
             grant_on_read=grant_on_read,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import weakref
 from collections.abc import Callable
 from itertools import count
@@ -30,7 +31,7 @@ from voxcpm_grpc.pool.adapters import AdapterRegistry
 from voxcpm_grpc.pool.balancer import Room
 from voxcpm_grpc.pool.engine_call import EngineCall
 from voxcpm_grpc.pool.handle import Handle, HandleFactory
-from voxcpm_grpc.pool.queue_estimate import StepTime, steps_until_slot
+from voxcpm_grpc.pool.queue_estimate import Capacity, StepTime, seconds_until_slot
 from voxcpm_grpc.pool.restarts import Restarts
 from voxcpm_grpc.pool.supervisor import Supervisor
 from voxcpm_grpc.request import Admitted, AudioChunk, CodecChunk, Finished, ModelInfo
@@ -89,6 +90,7 @@ class Replica:
         self._answers: dict[int, asyncio.Future[None]] = {}  # of AskStats, by number
         self._numbers = count(1)
         self._step_time = StepTime()
+        self._capacity = Capacity(0.0)
         self._check = check
         self._on_change = on_change
         self._reassign = reassign
@@ -193,12 +195,14 @@ class Replica:
             return None
         streams = external.streams - (0 if is_batch else external.batch)
         others_wait = external.waiting - (0 if is_batch else external.batch_waiting)
-        each = external.steps / max(1, external.streams)
+        each = seconds * external.steps / max(1, external.streams)
         running, waiting = [each] * (streams - others_wait), [each] * others_wait
         for call in self.calls:
             if call.is_stream and not call.paused and (is_batch or not call.is_batch):
-                (running if call.has_slot else waiting).append(call.steps_left)
-        return seconds * steps_until_slot(running, waiting, self._info.max_slots)
+                (running if call.has_slot else waiting).append(seconds * call.steps_left)
+        most = math.inf if is_batch else self._capacity.seconds_to_lead(len(running) + len(waiting) + 1)
+        running, waiting = ([min(left, most) for left in group] for group in (running, waiting))
+        return seconds_until_slot(running, waiting, self._info.max_slots)
 
     def _count(self, *, with_batch: bool) -> _Work:
         """The work of the engine for all fronts. The steps are always those of all streams."""
@@ -255,6 +259,7 @@ class Replica:
         self._check(info)
         self.name = handle.name
         self._handle, self._info = handle, info
+        self._capacity = Capacity(info.samples_per_step / info.output_sample_rate)
         self._loras = Loras(info.adapters)
         self._registry.on_ready(self, info.adapters)
         self._on_change(self)
@@ -309,6 +314,8 @@ class Replica:
                 self._registry.on_report(self, report)
                 self._on_change(self)
             case EngineStats():
+                if self._stats is not None:
+                    self._capacity.observe(self._stats, report)
                 self._stats, self._stats_at = report, asyncio.get_running_loop().time()
                 if (answer := self._answers.get(report.answers)) and not answer.done():
                     answer.set_result(None)

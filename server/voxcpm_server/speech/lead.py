@@ -22,7 +22,7 @@ class Lead:
     """
 
     def __init__(self, chunks: int, *, ahead: bool) -> None:
-        self._free = chunks
+        self._chunks = self._free = chunks
         self._share = max(1, chunks // 2) if ahead else chunks
         self._unused: dict[Call, int] = {}  # credit of each open call for chunks that are not made, the oldest first
         self._lent = 0
@@ -32,6 +32,11 @@ class Lead:
     def free(self) -> int:
         """Chunks that no call may make yet."""
         return self._free
+
+    @property
+    def unsent(self) -> int:
+        """Chunks that were made and not sent."""
+        return self._chunks + self._lent - self._free - sum(self._unused.values())
 
     async def wait(self) -> None:
         """Wait until a call can start, and what was lent is repaid."""

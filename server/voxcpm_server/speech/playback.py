@@ -23,3 +23,7 @@ class Playback:
             self.underrun_seconds += gap
         self.ends = max(now, self.ends) + seconds
         self._segment = segment
+
+    def cut(self, now: float) -> None:
+        """The listener drops the audio that was not played."""
+        self.ends = min(self.ends, now)

@@ -118,6 +118,19 @@ class Session:
             max_merged=MERGED_SECONDS * info.output_sample_rate,
             max_gathered=config.max_lead / 2 * info.output_sample_rate,  # the engine works on the other half
         )
+        summary = self.summary  # not the session, which would then refer to itself
+
+        def header(delay: int) -> pb.StreamHeader:
+            queue, seed = summary.queue or 0.0, config.turn.sampling.seed
+            return replies.header(
+                info, config.output, request_id, delay=delay, seed=seed, voice=voice_name, queue=queue
+            )
+
+        self._chunks = (
+            ChunkWriter(send, header, info.output_sample_rate, config.output, summary)
+            if reply is None
+            else reply.chunks
+        )
         self._speaker = Speaker(
             config,
             voice,
@@ -125,6 +138,7 @@ class Session:
             encode=encode,
             remaining=remaining,
             lead=self._lead,
+            playback=self._chunks.playback,
             max_carry_seconds=limits.max_carry_seconds,
             work=self._work,
             output=self._output,
@@ -135,22 +149,9 @@ class Session:
             preparation=preparation or TextPreparation(),
         )
 
-        summary = self.summary  # not the session, which would then refer to itself
-
-        def header(delay: int) -> pb.StreamHeader:
-            queue, seed = summary.queue or 0.0, config.turn.sampling.seed
-            return replies.header(
-                info, config.output, request_id, delay=delay, seed=seed, voice=voice_name, queue=queue
-            )
-
         self._request_id = request_id
         log.debug(LogLine("stream", request_id=request_id, requests=f"{self._speaker.key}.TURN.SEGMENT"))
         self._ends_reply = reply is None
-        self._chunks = (
-            ChunkWriter(send, header, info.output_sample_rate, config.output, summary)
-            if reply is None
-            else reply.chunks
-        )
         self._claim = LanguageClaim(info.languages)
         self._chunks.warn(*warnings, *self._claim.of_language(config.segmentation.language))
         self._outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -353,6 +354,7 @@ class Session:
         dropped = self._output.drop()
         await asyncio.wait([self._speaking])
         self._lead.release(dropped)
+        self._chunks.playback.cut(asyncio.get_running_loop().time())
         self._turns.end()
         self._speaker.reset()
         self.summary.reason = EndReason.INTERRUPTED

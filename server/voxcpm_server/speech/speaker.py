@@ -22,6 +22,7 @@ from voxcpm_server.speech.character_quota import CharacterQuota
 from voxcpm_server.speech.continuity import Context
 from voxcpm_server.speech.idle_timeout import IdleTimeout
 from voxcpm_server.speech.lead import Lead
+from voxcpm_server.speech.playback import Playback
 from voxcpm_server.speech.queues import End, FlushDone, Generated, OutputQueue, Silence, Silent, Work
 from voxcpm_server.speech.text_preparation import TextPreparation
 from voxcpm_server.speech.timing import SegmentTiming
@@ -43,6 +44,7 @@ class Speaker:
     encode: encodes audio of the model, float32 [n] at its output rate, to latents [patches, P, D]
     remaining: seconds until the caller's deadline; None without one
     lead: the credit of the stream
+    playback: the playback of the audio that was sent
     max_carry_seconds: speech carried from segment to segment
     on_segment: receives the times of each segment when it ends
     quota: the text that the caller may have spoken; None for any
@@ -60,6 +62,7 @@ class Speaker:
         encode: Callable[[np.ndarray], Awaitable[np.ndarray]],
         remaining: Callable[[], float | None],
         lead: Lead,
+        playback: Playback,
         max_carry_seconds: float,
         work: PeekableQueue[Work],
         output: OutputQueue,
@@ -75,6 +78,7 @@ class Speaker:
         self._encode = encode
         self._remaining = remaining
         self._lead = lead
+        self._playback = playback
         self._work = work
         self._output = output
         self._summary = summary
@@ -279,6 +283,7 @@ class Speaker:
             segment=segment.index,
             keep_latents=self._context.needs_latents,
             continues=self._begun,
+            lead_seconds=self._lead_seconds,
             priority=self._config.priority,
             lora=segment.turn_config.lora,
         )
@@ -293,6 +298,13 @@ class Speaker:
         if self._on_segment is not None:
             self._timings[call] = SegmentTiming(segment)
         return call
+
+    @property
+    def _lead_seconds(self) -> float:
+        """The audio that its listener has not played so far, as long as a step of the model makes it."""
+        info = self._pool.info
+        unsent = self._lead.unsent * info.samples_per_step / info.output_sample_rate
+        return max(0.0, self._playback.ends - asyncio.get_running_loop().time()) + unsent
 
     def _max_wait(self) -> float:
         """The longest wait for a slot, or for an engine that restarts."""
