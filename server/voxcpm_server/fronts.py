@@ -69,14 +69,14 @@ async def running_fronts(
             found = await found_models(served, directories)
             engines = engine_factories(served, found)
         host = EngineHost(engines, settings.supervision)
-        with _metrics(settings, host) as metrics, TemporaryDirectory(prefix="voxcpm-http-") as folder:
+        with _metrics(settings, host) as metrics, _http_metrics(settings) as http_metrics:
             fronts = {
                 f"front {number}": partial(
                     _run_front,
                     settings=one.model_copy(update={"metrics": metrics}),
                     directories=tuple(found),
                     replicas=tuple(map(tuple, engines)),
-                    http_metrics=Path(folder) if settings.fronts_share_port else None,
+                    http_metrics=http_metrics,
                 )
                 for number, one in enumerate(each)
             }
@@ -107,6 +107,16 @@ def _metrics(settings: Settings, host: EngineHost) -> Iterator[MetricsSettings]:
     with metrics_page(registry, settings.metrics.listen) as address:
         log.info("metrics are at http://%s/metrics", address)
         yield settings.metrics.model_copy(update={"listen": address})
+
+
+@contextmanager
+def _http_metrics(settings: Settings) -> Iterator[Path | None]:
+    """A folder for the metrics of the gateways, if they share a port."""
+    if settings.http.listen is None or not settings.fronts_share_port:
+        yield None
+        return
+    with TemporaryDirectory(prefix="voxcpm-http-") as folder:
+        yield Path(folder)
 
 
 def _run_front(
