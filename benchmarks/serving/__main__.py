@@ -5,10 +5,10 @@
 
 Without `--target` it starts a server. Clients in several processes send requests of a fixed length, each with a text of
 its own and of equal token count; `--min-steps`, `--pieces` and `--voices` make them less alike, and `--uploads` stores
-recordings beside them. In the closed loop each user sends a request as soon as the one before it has ended. In the open loop requests arrive at random (Poisson), and
-their times count from when they were due, or from its last word if a text arrives in pieces. A request is refused if
-the server ends it with RESOURCE_EXHAUSTED or UNAVAILABLE; clients do not retry. Flags that are not listed here go to
-the server that is started.
+recordings beside them. In the closed loop each user sends a request as soon as the one before it has ended. In the
+open loop requests arrive at random (Poisson), and their times count from when they were due, or from its last word if a
+text arrives in pieces. A request is refused if the server ends it with RESOURCE_EXHAUSTED or UNAVAILABLE; clients do
+not retry. Flags that are not listed here go to the server that is started.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from voxcpm_grpc.listen_address import is_unix
+from voxcpm_grpc.pool.host.engine_host import socket_fault
 from voxcpm_grpc.settings.engine import EngineSettings
 from voxcpm_grpc.settings.models import ModelSettings
 from voxcpm_grpc.settings.schema import Settings
@@ -59,6 +60,8 @@ def _alone(settings: Settings) -> str:
         return "because voices in memory (voices.url) belong to one process"
     if not hasattr(socket, "SO_REUSEPORT"):
         return "because this system does not let processes share a port"
+    if fault := socket_fault():
+        return f"because {fault}"
     return ""
 
 

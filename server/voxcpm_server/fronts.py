@@ -71,14 +71,14 @@ async def running_fronts(
             standby = standby_process(served, checkpoints)
             engines = engine_factories(served, checkpoints, standby)
         host = EngineHost(engines, settings.supervision, standby)
-        with _metrics(settings, host) as metrics, TemporaryDirectory(prefix="voxcpm-http-") as folder:
+        with _metrics(settings, host) as metrics, _http_metrics(settings) as http_metrics:
             fronts = {
                 f"front {number}": partial(
                     _run_front,
                     settings=one.model_copy(update={"metrics": metrics}),
                     directories=tuple(found),
                     replicas=tuple(map(tuple, engines)),
-                    http_metrics=Path(folder) if settings.fronts_share_port else None,
+                    http_metrics=http_metrics,
                 )
                 for number, one in enumerate(each)
             }
@@ -109,6 +109,16 @@ def _metrics(settings: Settings, host: EngineHost) -> Iterator[MetricsSettings]:
     with metrics_page(registry, settings.metrics.listen) as address:
         log.info("metrics are at http://%s/metrics", address)
         yield settings.metrics.model_copy(update={"listen": address})
+
+
+@contextmanager
+def _http_metrics(settings: Settings) -> Iterator[Path | None]:
+    """A folder for the metrics of the gateways, if they share a port."""
+    if settings.http.listen is None or not settings.fronts_share_port:
+        yield None
+        return
+    with TemporaryDirectory(prefix="voxcpm-http-") as folder:
+        yield Path(folder)
 
 
 def _run_front(

@@ -41,6 +41,7 @@ class FakeAdmin(admin_pb2_grpc.VoxCPMAdminServiceServicer):
     name: str = "engine cuda:0"
     lost_after: int | None = None  # calls
     full_remedy: str = ""
+    names: tuple[str, ...] = ()  # of several fronts
 
     def GetStats(self, request: pb.GetStatsRequest, context: grpc.ServicerContext) -> pb.GetStatsResponse:
         self.calls.append(dict(context.invocation_metadata()))
@@ -84,6 +85,15 @@ class FakeAdmin(admin_pb2_grpc.VoxCPMAdminServiceServicer):
             state=pb.SERVER_STATE_SERVING,
             model="demo",
             front=front,
+            fronts=[
+                pb.FrontStats(
+                    name=name,
+                    process_id=1000 + index,
+                    cpu_time=duration(0.25 * number),
+                    full_remedy=self.full_remedy if index else "",
+                )
+                for index, name in enumerate(self.names)
+            ],
             engines=[engine],
             recent=recent,
         )
@@ -142,6 +152,17 @@ def test_a_front_that_is_full_shows_the_remedy(admin):
     admin.full_remedy = "start more than 1 with --fronts \x1b[2J"
     page = words(run("--target", admin.target, *ONCE).stdout)
     assert "this front is full: start more than 1 with --fronts \\x1b[2J" in page
+
+
+def test_each_of_several_fronts_has_its_own_line_and_says_that_it_is_full(admin):
+    admin.names = ("front 0", "front 1")
+    page = words(run("--target", admin.target, *ONCE).stdout)
+    assert "front 0 process 1000" in page and "front 1 process 1001" in page
+    assert page.count("cpu 25%") == 2
+    assert "full" not in page
+    admin.full_remedy = "start more than 2 with --fronts"
+    page = words(run("--target", admin.target, *ONCE).stdout)
+    assert "front 1 is full: start more than 2 with --fronts" in page
 
 
 def test_text_of_the_server_does_not_reach_the_terminal_raw(admin):

@@ -28,6 +28,18 @@ def quota() -> CharacterQuota:
     return CharacterQuota(CharacterQuotas(LIMIT), "a")
 
 
+async def test_processes_that_share_a_quota_spend_each_others_characters_once():
+    sent: list[tuple[str, int]] = []
+    one = CharacterQuotas(LIMIT, lambda caller, characters: sent.append((caller, characters)))
+    other = CharacterQuotas(LIMIT, lambda *_: pytest.fail("what another process has spent is not sent again"))
+    one.spend("a", 3 * LIMIT)
+    for caller, characters in sent:
+        other.take(caller, characters)
+    assert sent == [("a", 3 * LIMIT)]
+    assert one.wait("a") > 60 and other.wait("a") > 60
+    assert not other.wait("b")
+
+
 def test_a_stream_that_was_heard_waits_for_its_quota_and_ends_well(fake):
     pool, times = fake(), []
     generate = pool.generate

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+
 import pytest
 
 from voxcpm_grpc.settings.models import models, on_all_gpus
@@ -49,3 +51,10 @@ def test_the_number_follows_from_engines_cores_and_settings(flags, gpus, cores, 
 def test_a_system_that_does_not_share_ports_has_one_front(monkeypatch):
     monkeypatch.delattr("socket.SO_REUSEPORT")
     assert chosen(gpus=2) == FrontCount(1, "because this system does not let processes share a port")
+
+
+def test_a_temporary_folder_whose_path_is_too_long_for_sockets_has_one_front(monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", "/tmp/" + "d" * 100)
+    found = chosen(gpus=2)
+    assert found.count == 1
+    assert found.reason.endswith("set TMPDIR to a shorter one")

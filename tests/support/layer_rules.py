@@ -191,7 +191,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
     ),
     "voxcpm_server.summary": ("voxcpm_server.rpc", "pool", "logs", "settings"),
     "voxcpm_server.event_loop": (),
-    "voxcpm_server.front_count": ("listen_address", "settings"),
+    "voxcpm_server.front_count": ("listen_address", "pool.host", "settings"),
     "voxcpm_server.app": (
         "home",
         "merged_metrics",

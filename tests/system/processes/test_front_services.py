@@ -87,8 +87,8 @@ def test_one_address_has_the_metrics_of_both_fronts(server):
     assert {name for name in found if name.startswith("voxcpm_front_full")} == {
         f'voxcpm_front_full{{front="{number}"}}' for number in (0, 1)
     }
-    assert total(found, "voxcpm_engine_up") == 2, "each engine counts once"
-    assert total(found, "voxcpm_model_engines_ready") == 2
+    wait_until(lambda: total(metrics(server), "voxcpm_model_engines_ready") == 2)  # a front serves with the first
+    assert total(metrics(server), "voxcpm_engine_up") == 2, "each engine counts once"
     assert found['process_resident_memory_bytes{front="1"}'] > 1e6
     assert len(re.findall("metrics are at", server.log)) == 1
     assert len(re.findall(r" is ready\n  address", server.log)) == 1
@@ -133,14 +133,23 @@ def test_top_shows_both_fronts(server):
         assert f"{one.name} process {one.process_id}" in page
 
 
+def serves_again(server: Server, lost: int) -> bool:
+    """True if another process has replaced a lost front."""
+    try:
+        fronts = {one.process_id for one in stats(server).fronts}
+    except grpc.RpcError:  # the system gave the connection to the process that ended
+        return False
+    return len(fronts) == 2 and lost not in fronts
+
+
 def test_the_counters_of_a_lost_front_and_a_lost_engine_are_true(server):
     by_both(server, lambda: info(server), "GetModelInfo", "OK")
     called = server.calls("GetModelInfo")
     wait_until(lambda: total(metrics(server), "voxcpm_rpcs_total", method="GetModelInfo") == called)
-    lost = {one.name: one.process_id for one in stats(server).fronts}["front 0"]
-    psutil.Process(lost).kill()
-    engine = next(one.process_id for one in stats(server).engines if one.name == "engine cpu:1")
-    psutil.Process(engine).kill()
+    found = stats(server)
+    lost = next(one.process_id for one in found.fronts if one.name == "front 0")
+    for pid in (lost, next(one.process_id for one in found.engines if one.name == "engine cpu:1")):
+        psutil.Process(pid).kill()
 
     def restarted() -> bool:
         found = metrics(server)
@@ -152,31 +161,32 @@ def test_the_counters_of_a_lost_front_and_a_lost_engine_are_true(server):
     found = metrics(server)
     assert found['voxcpm_engine_restarts_total{engine="engine cpu:1"}'] == 1
     assert found['voxcpm_engine_restarts_total{engine="engine cpu:0"}'] == 0
-    wait_until(
-        lambda: {one.process_id for one in stats(server).fronts}.isdisjoint({lost}) and len(stats(server).fronts) == 2
-    )
+    wait_until(lambda: serves_again(server, lost))
     for one in stats(server).engines:
         assert one.restarts == (one.name == "engine cpu:1")
 
 
 def test_statistics_and_metrics_are_those_of_all_fronts_during_the_drain(server):
     """The last test of this server."""
-    stream = PausedStream()
+    stream, calls = PausedStream(), []
     with contextlib.ExitStack() as stack:
-        calls = [stack.enter_context(connection(server.address)).Generate(stream.messages()) for _ in range(6)]
-        for call in calls:
-            next(call)
-        wait_until(lambda: all(one.streams for one in stats(server).fronts))
+
+        def both_have_streams() -> bool:
+            calls.append(stack.enter_context(connection(server.address)).Generate(stream.messages()))
+            next(calls[-1])
+            return [bool(one.streams) for one in stats(server).fronts] == [True, True]
+
+        wait_until(both_have_streams)
         server.terminate()
         wait_until(lambda: stats(server).state == admin_pb2.SERVER_STATE_DRAINING)
         found = stats(server)
-        assert ([one.name for one in found.fronts], found.front.streams) == (["front 0", "front 1"], 6)
-        assert total(metrics(server), "voxcpm_open_streams") == 6
+        assert [one.name for one in found.fronts] == ["front 0", "front 1"]
+        assert found.front.streams == total(metrics(server), "voxcpm_open_streams") == len(calls)
         stream.resume()
         for call in calls:
             assert list(call)[-1].summary.segments == 2
     assert server.process.wait(4 * HANG_SECONDS) == 0
-    assert not server.fault().replace("front 0 ended", "")
+    assert "Traceback" not in server.log
 
 
 def test_keys_that_are_made_and_revoked_count_in_both_fronts(tmp_path: Path):

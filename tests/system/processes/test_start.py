@@ -93,6 +93,7 @@ def test_a_server_is_alive_before_its_engine_is_ready(tmp_path, fronts):
     log_text = (tmp_path / "log").read_text("utf-8")
     assert_in_order(
         log_text,
+        rf"fronts: {fronts}, as fronts says; --fronts N sets another number",
         r"start: engine auto: the model is loading: PyTorch",
         r"start: engine auto: the model is loading: its tensors, (\d+) of \1$",
         r"start: engine auto: the engine is warming up",

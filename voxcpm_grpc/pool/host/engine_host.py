@@ -195,14 +195,21 @@ class EngineHost:
             front.post(EngineExpected(engine.name, engine.supervisor.restarts.seconds_left))
 
 
+def socket_fault() -> str:
+    """The reason for which a host cannot connect fronts and engines, with the remedy; empty without one."""
+    parent, limit = tempfile.gettempdir(), zmq.IPC_PATH_MAX_LEN - NAME_LENGTH
+    if (length := len(os.fsencode(parent))) <= limit:
+        return ""
+    return (
+        f"the folder for temporary files, {parent}, has a path of {length} bytes; with the sockets between fronts "
+        f"and engines the limit is {limit}; set TMPDIR to a shorter one"
+    )
+
+
 def _socket_folder() -> SocketFolder:
     """Create the folder. Raises StartupError if paths in it would be too long for sockets."""
-    parent, limit = tempfile.gettempdir(), zmq.IPC_PATH_MAX_LEN - NAME_LENGTH
-    if (length := len(os.fsencode(parent))) > limit:
-        raise StartupError(
-            f"the folder for temporary files, {parent}, has a path of {length} bytes; with the sockets between fronts "
-            f"and engines the limit is {limit}; set TMPDIR to a shorter one"
-        )
+    if fault := socket_fault():
+        raise StartupError(fault)
     return SocketFolder()
 
 
