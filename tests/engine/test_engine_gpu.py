@@ -35,7 +35,7 @@ from voxcpm_grpc.settings.engine import EngineSettings
 pytestmark = pytest.mark.gpu
 
 
-def engine(*, slots=8, noise=None, attention="triton", checkpoint=TINY, **settings) -> Engine:
+def engine(*, slots=8, noise=None, attention="triton", checkpoint=TINY, some_graphs_later=False, **settings) -> Engine:
     device = torch.device("cuda", 0)
     options = LoadOptions(
         device=device,
@@ -46,7 +46,8 @@ def engine(*, slots=8, noise=None, attention="triton", checkpoint=TINY, **settin
     )
     wanted = EngineSettings(**settings)
     model = load_model(checkpoint, options)
-    return Engine(model, wanted, device, graphs=wanted.graphs and model.capturable)
+    graphs = wanted.graphs and model.capturable
+    return Engine(model, wanted, device, graphs=graphs, some_graphs_later=some_graphs_later)
 
 
 def graphs_of(eng: Engine):
@@ -134,6 +135,28 @@ def test_prompts_that_join_a_round_give_the_speech_of_prompts_alone(alone, optio
         assert finished(outcomes[name]).steps == finished(expected).steps
         np.testing.assert_allclose(latents(outcomes[name]), latents(expected), atol=1e-3)
         np.testing.assert_allclose(outcomes[name].waveform, expected.waveform, atol=1e-3)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.05], ids=["at every step", "now and then"])
+def test_graphs_that_are_captured_while_requests_run_change_no_speech(alone, monkeypatch, seconds):
+    monkeypatch.setattr("voxcpm_grpc.engine.engine.CAPTURE_SECONDS", seconds)
+    eng = engine(some_graphs_later=True)
+    eng.warm_up()
+    assert graphs_of(eng)._advance[False].sizes == [1, 2, 4, 8]
+    for _ in range(3):
+        for request in mixed_requests():
+            eng.add(request)
+        outcomes = run(eng)  # the first time until all are captured
+        for name, expected in alone.items():
+            assert finished(outcomes[name]).steps == finished(expected).steps
+            np.testing.assert_allclose(latents(outcomes[name]), latents(expected), atol=1e-3)
+            np.testing.assert_allclose(outcomes[name].waveform, expected.waveform, atol=1e-3)
+    later, whole = graphs_of(eng), graphs_of(engine())
+    assert later.complete
+    assert later._decode.sizes == whole._decode.sizes
+    for part in ("_advance", "_prefill", "_encode"):
+        assert getattr(later, part)[False].sizes == getattr(whole, part)[False].sizes
+    assert at_rest(eng)
 
 
 @pytest.mark.parametrize("graphs", [False, True])

@@ -50,6 +50,7 @@ UNLIMITED_CREDIT = 1 << 62
 PREFILL_BUDGETS = {"cuda": PrefillBudget(2048, 4096), "cpu": PrefillBudget(256, 256)}  # by device type
 # Prompts join rounds of at least so many streams. The audio of fewer streams leaves a GPU no time for the launch.
 JOIN_FROM = {"cuda": 9, "cpu": 1}
+CAPTURE_SECONDS = 0.5  # between two captures of graphs while requests run; each lengthens a step by up to 0.1 s
 MAX_CONSECUTIVE_FAULTS = 3  # of launches; the device is then considered lost
 
 Result = tuple[str, Event | CodecChunk | VoxCPMError]
@@ -69,8 +70,15 @@ class Engine:
     """
 
     def __init__(
-        self, model: SpeechModel, settings: EngineSettings, device: torch.device, *, graphs: bool = False
+        self,
+        model: SpeechModel,
+        settings: EngineSettings,
+        device: torch.device,
+        *,
+        graphs: bool = False,
+        some_graphs_later: bool = False,
     ) -> None:
+        """With `some_graphs_later`, `step` captures those of intermediate sizes after the warm-up, when it has time."""
         info = replace(model.info, max_queue=settings.max_queue)
         slots, max_len = info.max_slots, info.max_model_len
         budget = PrefillBudget(tokens, tokens) if (tokens := settings.prefill_tokens) else PREFILL_BUDGETS[device.type]
@@ -95,7 +103,11 @@ class Engine:
             step_seconds=info.samples_per_step / info.output_sample_rate,
             places=Places(model.places),
         )
-        self.runner = Runner(model, on_device, kv, graph_tokens=budget.most if graphs else None)
+        self.runner = Runner(
+            model, on_device, kv, graph_tokens=budget.most if graphs else None, some_graphs_later=some_graphs_later
+        )
+        self._graphs_wait = False  # for `step` to capture them
+        self._captured_at = 0.0
         self._sequences: dict[str, Sequence] = {}
         self._in_flight: InFlight | None = None  # the round whose frames are not read yet
         self._generating: list[Sequence] = []  # the steps of that round, while its second part is not launched
@@ -122,6 +134,7 @@ class Engine:
         self.scheduler.preemptions = self.scheduler.swaps = 0
         self.scheduler.round_seconds = 0.0
         self._counts = dict.fromkeys(self._counts, 0)
+        self._graphs_wait, self._captured_at = self.runner.graphs_wait, monotonic()
         return slowest
 
     def add(self, request: Request, credit: int = UNLIMITED_CREDIT) -> None:
@@ -216,7 +229,7 @@ class Engine:
     @property
     def busy(self) -> bool:
         """True if `step` has work to do now. Streams without credit do not count."""
-        parts = self._in_flight or self._generating
+        parts = self._in_flight or self._generating or self._graphs_wait
         return bool(parts or self._awaiting_latents or self._jobs or self._results) or self.scheduler.runnable
 
     def collect(self) -> None:
@@ -247,11 +260,23 @@ class Engine:
                 self._read_frames()  # on a CPU the audio is complete
             idle = not (batch or self._results)
             self._results += self._jobs.advance(wait=idle)
+        if self._graphs_wait and (idle or monotonic() - self._captured_at >= CAPTURE_SECONDS):
+            self._capture_next()
         while self._awaiting_latents and (idle or self._awaiting_latents[0][2].ready()):
             sequence, event, copy = self._awaiting_latents.popleft()
             self._results.append((sequence.id, replace_event(event, latents=copy.wait())))
         results, self._results = self._results, []
         return results
+
+    def _capture_next(self) -> None:
+        """Capture a graph that the start has left for later. If that fails, larger graphs go on to serve its size."""
+        try:
+            self.runner.capture_next()
+            self._graphs_wait = self.runner.graphs_wait
+        except Exception:
+            logger.exception("the remaining graphs cannot be captured; graphs of larger sizes take their place")
+            self._graphs_wait = False
+        self._captured_at = monotonic()
 
     def stats(self) -> Stats:
         return self.scheduler.stats(**self._counts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -12,7 +12,14 @@ from torch import Tensor
 
 from voxcpm_grpc import progress
 from voxcpm_grpc.attention import PagedKV
-from voxcpm_grpc.engine.graph import StepGraph, advance_buckets, batch_buckets, patch_buckets, token_buckets
+from voxcpm_grpc.engine.graph import (
+    StepGraph,
+    advance_buckets,
+    batch_buckets,
+    intermediate,
+    patch_buckets,
+    token_buckets,
+)
 from voxcpm_grpc.engine.host_copy import HostCopy
 from voxcpm_grpc.engine.rows import PackedChunks, flat_size, prefill_rows, step_rows
 from voxcpm_grpc.engine.slots import PaddedSlots, Slots
@@ -32,8 +39,20 @@ class EngineGraphs:
     """
 
     @torch.inference_mode()
-    def __init__(self, model: SpeechModel, slots: Slots, kv: PagedKV, prefill_tokens: int, staging: Staging) -> None:
-        """Prefills read the result of `padded` from the start of the memory of `staging`."""
+    def __init__(
+        self,
+        model: SpeechModel,
+        slots: Slots,
+        kv: PagedKV,
+        prefill_tokens: int,
+        staging: Staging,
+        *,
+        some_later: bool = False,
+    ) -> None:
+        """Prefills read the result of `padded` from the start of the memory of `staging`.
+
+        With `some_later`, intermediate sizes are left to `capture_next`, and larger ones serve until then.
+        """
         self.slots = slots
         self.scratch = len(slots.state.seed) - 1
         state, device = slots.state, slots.device
@@ -65,23 +84,51 @@ class EngineGraphs:
         steps, audio = GraphPool(Priority.STEP, device), GraphPool(Priority.AUDIO, device)
         sizes, advanced = batch_buckets(self.scratch), advance_buckets(self.scratch)
         kinds = (False, True) if model.places else (False,)
-        per_kind = len(tokens) + len(patches) + len(model.info.timesteps) * len(sizes) + len(advanced)
-        graphs = len(kinds) * per_kind + len(sizes)
+
+        def later(sizes: list[int]) -> set[int]:
+            return intermediate(sizes) if some_later else set()
+
+        def now(sizes: list[int]) -> int:
+            return len(sizes) - len(later(sizes))
+
+        per_kind = now(tokens) + now(patches) + len(model.info.timesteps) * now(sizes) + now(advanced)
+        graphs = len(kinds) * per_kind + now(sizes)
         captured = progress.counting("CUDA graphs are being captured", graphs)
 
         def capture(call: Callable[..., T], sizes: list[int], **options: int) -> dict[bool, StepGraph[T]]:
-            return {kind: StepGraph(partial(call, adapted=kind, **options), sizes, steps, captured) for kind in kinds}
+            return {
+                kind: StepGraph(partial(call, adapted=kind, **options), sizes, steps, captured, later(sizes))
+                for kind in kinds
+            }
 
         self._prefill = capture(prefill, tokens)
         self._encode = capture(encode, patches)
         self._generate = {n: capture(generate, sizes, timesteps=n) for n in model.info.timesteps}
-        self._decode = StepGraph(lambda count: model.decode_patch(slot[:count], state).packed, sizes, audio, captured)
+        self._decode = StepGraph(
+            lambda count: model.decode_patch(slot[:count], state).packed, sizes, audio, captured, later(sizes)
+        )
         self._audio_stream = audio.stream
         # After the last audio. Captured kernels wait for its last record before the replay.
         self._decoded = torch.cuda.Event(external=True)
         self._decoded.record(audio.stream)
         self._advance = capture(advance, advanced)
         self.generated = torch.cuda.Event()  # after the last patches
+        # `_rows` and `padded` give the sizes of language models without adapters. These come last: what has such a size
+        # then has a graph of it or of a smaller one in all other calls, and of the same one with adapters.
+        generating = [graph for by_kind in self._generate.values() for graph in by_kind.values()]
+        self._in_order: list[StepGraph[Any]] = [*generating, self._decode]
+        for calls in (self._advance, self._prefill, self._encode):
+            self._in_order += [calls[kind] for kind in reversed(kinds)]
+
+    @property
+    def complete(self) -> bool:
+        """True if no graph is left for later."""
+        return all(graph.complete for graph in self._in_order)
+
+    @torch.inference_mode()
+    def capture_next(self) -> None:
+        """Capture a graph that was left for later."""
+        next(graph for graph in self._in_order if not graph.complete).capture_next()
 
     def _sequences(self, tokens: int) -> int:
         """The largest number of sequences in a prefill of so many rows."""

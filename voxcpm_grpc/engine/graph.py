@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from bisect import bisect_left, insort
+from collections.abc import Callable, Collection, Sequence
 from typing import Generic, TypeVar
 
 from voxcpm_grpc.kernels.graph import Graph, GraphPool
@@ -14,7 +14,10 @@ MAX_PATCHES = 256  # prompt patches that are encoded at once
 
 
 class StepGraph(Generic[T]):
-    """A call captured for several sizes, largest first, in one pool. Another size uses the next larger one."""
+    """A call captured for several sizes, largest first, in one pool. Another size uses the next larger one.
+
+    sizes: those that are captured so far, ascending
+    """
 
     def __init__(
         self,
@@ -22,13 +25,30 @@ class StepGraph(Generic[T]):
         sizes: Sequence[int],
         pool: GraphPool,
         on_captured: Callable[[], None] = lambda: None,
+        later: Collection[int] = (),
     ) -> None:
-        """`on_captured` is called after each capture."""
-        self.sizes = sorted(sizes)
+        """`on_captured` is called after each capture. The sizes in `later` are left to `capture_next`."""
+        self.sizes: list[int] = []
+        self._call = call
+        self._pool = pool
         self._graphs: dict[int, Graph[T]] = {}
-        for size in reversed(self.sizes):
-            self._graphs[size] = Graph(lambda size=size: call(size), pool)
+        self._later = sorted(later)
+        for size in sorted(set(sizes) - set(later), reverse=True):
+            self._capture(size)
             on_captured()
+
+    @property
+    def complete(self) -> bool:
+        """True if no size is left for later."""
+        return not self._later
+
+    def capture_next(self) -> None:
+        """Capture the largest of the sizes that were left for later."""
+        self._capture(self._later.pop())
+
+    def _capture(self, size: int) -> None:
+        self._graphs[size] = Graph(lambda: self._call(size), self._pool)
+        insort(self.sizes, size)
 
     def bucket(self, count: int) -> int:
         """The captured size for `count` rows."""
@@ -41,6 +61,11 @@ class StepGraph(Generic[T]):
 def bucket(sizes: Sequence[int], count: int) -> int:
     """The smallest of ascending sizes that is no smaller than `count`."""
     return sizes[bisect_left(sizes, count)]
+
+
+def intermediate(sizes: Sequence[int]) -> set[int]:
+    """The sizes that an engine can do without for a while: all but the powers of two and the largest."""
+    return {size for size in sizes if size & (size - 1) and size != max(sizes)}
 
 
 def batch_buckets(most: int) -> list[int]:

@@ -37,10 +37,12 @@ def load_engine(
     *,
     engines: int = 1,
     fingerprint: Callable[[], str] | None = None,
+    restarted: bool = False,
 ) -> Engine:
     """The engine of a checkpoint directory, one of `engines` that share the CPU of the host.
 
     `fingerprint` waits for the fingerprint of the checkpoint, if it is computed already.
+    An engine that is `restarted`, so that requests wait for it, captures a part of its CUDA graphs after the warm-up.
     Only the calling thread may use the engine: its device becomes the current device of the thread. Raises StartupError
     with the remedy.
     """
@@ -84,7 +86,7 @@ def load_engine(
     if device.type == "cpu":
         keep_freed_memory()
     with fitting(device, size):
-        engine = Engine(model, settings, device, graphs=graphs)
+        engine = Engine(model, settings, device, graphs=graphs, some_graphs_later=restarted)
     if model.compile_command and options.compiled:
         engine.compilation = Compilation(model.compile_command, options.compiled)
     _add_loras(engine, settings)

@@ -54,15 +54,38 @@ class InFlight:
 class Runner:
     """Launches the device work of batches. No method waits for the device."""
 
-    def __init__(self, model: SpeechModel, slots: Slots, kv: PagedKV, *, graph_tokens: int | None = None) -> None:
-        """With `graph_tokens`, steps, prefills of up to so many positions and the codec are recorded as CUDA graphs."""
+    def __init__(
+        self,
+        model: SpeechModel,
+        slots: Slots,
+        kv: PagedKV,
+        *,
+        graph_tokens: int | None = None,
+        some_graphs_later: bool = False,
+    ) -> None:
+        """With `graph_tokens`, steps, prefills of up to so many positions and the codec are recorded as CUDA graphs.
+
+        With `some_graphs_later`, `capture_next` records those that a runner can do without for a while.
+        """
         self.model = model
         self.slots = slots
         self.kv = kv
         self._staging = Staging(slots, graph_tokens or 0)
-        self._graphs = None if graph_tokens is None else EngineGraphs(model, slots, kv, graph_tokens, self._staging)
+        self._graphs = None
+        if graph_tokens is not None:
+            self._graphs = EngineGraphs(model, slots, kv, graph_tokens, self._staging, some_later=some_graphs_later)
         self._decoded: set[int | None] = set()  # the slots of the last round, whose audio may still be decoded
         self.codec = model.codec if graph_tokens is None else model.codec.capture()
+
+    @property
+    def graphs_wait(self) -> bool:
+        """True if graphs were left for `capture_next`."""
+        return self._graphs is not None and not self._graphs.complete
+
+    def capture_next(self) -> None:
+        """Record a graph that was left for later, between two launches."""
+        assert self._graphs is not None
+        self._graphs.capture_next()
 
     @torch.inference_mode()
     def launch(self, batch: Batch) -> InFlight:

@@ -113,8 +113,11 @@ def process_factories(
     standby: of all engines of this host
     """
 
+    made: set[str] = set()
+
     def make_handle(replica: str, settings: EngineSettings) -> Handle:
-        load = main.LoadEngine(directory, name, settings, engines_here or len(engines))
+        load = main.LoadEngine(directory, name, settings, engines_here or len(engines), restarted=replica in made)
+        made.add(replica)
         return ProcessHandle(load, name=f"engine {replica}", log=log, standby=standby)
 
     return {replica: partial(make_handle, replica, settings) for replica, settings in engines.items()}

@@ -36,13 +36,15 @@ LINGER_MS = 1000  # for the last reports to a front that still reads
 class LoadEngine:
     """Loads the engine of a checkpoint directory in the process that calls it. Raises StartupError.
 
-    `engines` is the number of engines on this host, this one included.
+    engines: the number of engines on this host, this one included
+    restarted: True if the engine replaces a lost one
     """
 
     directory: Path
     name: str
     settings: EngineSettings
     engines: int = 1
+    restarted: bool = False
 
     def __call__(self) -> EngineLike:
         with ThreadPoolExecutor(1) as threads:
@@ -53,7 +55,12 @@ class LoadEngine:
             from voxcpm_grpc.engine.load import load_engine
 
             engine = load_engine(
-                self.directory, self.name, self.settings, engines=self.engines, fingerprint=fingerprint
+                self.directory,
+                self.name,
+                self.settings,
+                engines=self.engines,
+                fingerprint=fingerprint,
+                restarted=self.restarted,
             )
         if engine.compilation:
             compile_later(engine.compilation)
