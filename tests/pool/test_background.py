@@ -21,6 +21,7 @@ ALLOWED = {
     "voxcpm_grpc/ipc/channel.py": "the task that iterates the reports awaits the reads",
     "voxcpm_grpc/ipc/child_process.py": "start() and close() await it",
     "voxcpm_grpc/pool/ray/handle.py": "both tasks log every exception and mark the engine as lost",
+    "voxcpm_grpc/pool/standby.py": "awaited by the task that keeps the process",
     "voxcpm_grpc/pool/supervisor.py": "a reader that fails counts as a lost engine",
     "server/voxcpm_server/app.py": "a pool that is watched for its end raises nothing, and its task is cancelled",
     "server/voxcpm_server/rpc/call.py": "the caller awaits each read and write",

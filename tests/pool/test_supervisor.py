@@ -108,6 +108,24 @@ def test_a_restart_is_counted_once_and_expected_to_take_as_long_as_the_start_bef
     assert left == [pytest.approx(7.25, abs=1.0)]
 
 
+def test_the_first_start_may_take_longer_than_is_expected_of_the_next_one():
+    engines, left = (
+        iter([Engine(start_seconds=33.0, silent_from=40.0), Engine(start_seconds=21.0, silent_from=80.0)]),
+        [],
+    )
+
+    async def supervise() -> None:
+        supervisor = Supervisor(
+            lambda: next(engines, Engine()), DEFAULTS, on_lost=lambda: left.append(supervisor.restarts.seconds_left)
+        )
+        await supervisor.start()
+        await asyncio.sleep(60.0)
+        await supervisor.close()
+
+    run(supervise())
+    assert left == [pytest.approx(15.25, abs=1.0), pytest.approx(21.25, abs=1.0)]
+
+
 def test_a_restart_that_takes_longer_than_expected_is_expected_to_take_a_part_of_its_time():
     async def expect() -> list[float]:
         restarts, left = Restarts(), []

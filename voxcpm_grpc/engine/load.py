@@ -16,18 +16,14 @@ from voxcpm_grpc.engine.gpu_memory import fitting
 from voxcpm_grpc.engine.host_memory import keep_freed_memory
 from voxcpm_grpc.errors import InvalidRequest, StartupError
 from voxcpm_grpc.models.base import AdapterOptions, LoadOptions
-from voxcpm_grpc.models.families import import_fast, load_model
+from voxcpm_grpc.models.families import import_fast as import_fast
+from voxcpm_grpc.models.families import load_model
 from voxcpm_grpc.request import LoraInfo
 from voxcpm_grpc.settings.engine import DEFAULT_LORAS, EngineSettings
 
 SMALL_MODEL = 64 << 20  # bytes of weights
 LEAST_COMPILED = 16 << 20  # bytes of weights; a compilation of a smaller model, of tests, takes longer than it saves
 WEIGHTS = {".safetensors", ".bin", ".pth"}
-
-
-def import_all() -> None:
-    """Import what `load_engine` imports when it knows the device, as far as it is installed. Uses no device."""
-    import_fast()
 
 
 def load_engine(

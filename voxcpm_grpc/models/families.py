@@ -10,7 +10,7 @@ from typing import Any
 from voxcpm_grpc import other_systems
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.models.base import Footprint, LoadOptions, SpeechModel
-from voxcpm_grpc.models.voxcpm import backend
+from voxcpm_grpc.models.voxcpm.backend import import_fast as import_fast
 from voxcpm_grpc.models.voxcpm.footprint import voxcpm_footprint
 from voxcpm_grpc.models.voxcpm.load import load_voxcpm
 
@@ -19,11 +19,6 @@ FOOTPRINTS: dict[str, Callable[[Any, LoadOptions], Footprint]] = {
     "voxcpm": voxcpm_footprint,
     "voxcpm2": voxcpm_footprint,
 }
-
-
-def import_fast() -> None:
-    """Import what models on a GPU import when they are loaded, as far as it is installed. Uses no device."""
-    backend.import_fast()
 
 
 def load_model(directory: Path, options: LoadOptions) -> SpeechModel:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-UNKNOWN_SECONDS = 15.0  # for the start of an engine that was never started here
+# The start of an engine that was never started here. The second start is expected to take no longer, because the first
+# one may compile kernels and read files from a disk.
+UNKNOWN_SECONDS = 15.0
 OVERDUE = 0.1  # of the time so far, which a start that takes longer than expected is expected to take still
 
 
@@ -17,7 +19,7 @@ class Restarts:
     """The number and the expected time of the restarts of one replica. Belongs to one event loop.
 
     count: the engines that have replaced a lost one
-    start_seconds: the duration of the latest start
+    start_seconds: the expected duration of the next start, which is that of the latest one
     on_expected: receives each new expectation, in seconds; see `expect`
     """
 
@@ -25,8 +27,14 @@ class Restarts:
         self.count = 0
         self.start_seconds = UNKNOWN_SECONDS
         self.on_expected: Callable[[float], None] = _ignore
+        self._first = True
         self._since: float | None = None  # time of the event loop
         self._seconds = UNKNOWN_SECONDS
+
+    def started(self, seconds: float) -> None:
+        """An engine has started within so many seconds."""
+        self.start_seconds = min(seconds, UNKNOWN_SECONDS) if self._first else seconds
+        self._first = False
 
     def expect(self, seconds: float) -> None:
         """The next engine is expected to be ready in `seconds` from now; never if they are infinite."""

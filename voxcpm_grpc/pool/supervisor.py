@@ -105,7 +105,7 @@ class Supervisor:
         self._handle = handle = self._make_handle()
         try:
             info = await handle.start()
-            self.restarts.start_seconds = asyncio.get_running_loop().time() - began
+            self.restarts.started(asyncio.get_running_loop().time() - began)
             self._on_cpu = info.device == "cpu"
             self.restarts.count += self._has_run  # before `on_ready`, which passes it on
             try:

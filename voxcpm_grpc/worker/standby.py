@@ -40,9 +40,9 @@ class PrepareEngine:
     directories: tuple[Path, ...]
 
     def __call__(self) -> None:
-        from voxcpm_grpc.engine.load import import_all
+        from voxcpm_grpc.engine.load import import_fast
 
-        import_all()
+        import_fast()
         for directory in self.directories:
             with contextlib.suppress(OSError):  # the engine reports it
                 checkpoint.fingerprint(directory)
