@@ -1,9 +1,11 @@
-"""Measure what the callers of a server do to each other: uploads to streams, and a full queue to a new call.
+"""Measure what the callers of a server do to each other: uploads, slow readers and a full queue.
 
     python -m benchmarks.interference --model demo --streams 1 --json interference.json
 
-The first row is the time between two messages of a stream, alone and while another client uploads recordings one after
-the other. The second is the time until a call is refused while all slots are taken and the queue is full.
+The first rows are the time between two messages of a stream, alone and while another client uploads recordings one
+after the other. The next ones are of calls beside streams in all slots whose clients read half as fast as they could
+play: the time until the first audio, and the silence that the listener hears after it. The last is the time until a
+call is refused while all slots are taken and the queue is full. `--parts` chooses from streams, readers and refusals.
 """
 
 from __future__ import annotations
@@ -12,14 +14,14 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.measuring.environment import command, versions
-from benchmarks.measuring.flags import command_parser
+from benchmarks.measuring.flags import command_parser, words
 from benchmarks.measuring.statistics import quantile
 from benchmarks.serving import servers
 from voxcpm_client import AsyncClient, Exhausted
@@ -27,6 +29,11 @@ from voxcpm_grpc.audio import wav_bytes
 
 RATE = 16000
 SLOTS, QUEUE = 8, 4
+SLOW_PACE = 0.5  # seconds of audio that a slow reader takes a second
+SLOW_STEPS = 250
+CALL_STEPS = 25
+CALL_SECONDS = 2.0  # between two calls beside slow readers
+PARTS = ("streams", "readers", "refusals")
 TEXT = "The quick brown fox jumps over the lazy dog near the river bank, and nobody minds it at all today. "
 
 
@@ -38,6 +45,50 @@ async def stream(client: AsyncClient, steps: int, timesteps: int) -> list[float]
             if chunk.sample_count:
                 times.append(time.perf_counter())
     return [after - before for before, after in pairwise(times[2:])]
+
+
+async def read_slowly(client: AsyncClient, timesteps: int) -> None:
+    """Start a long stream, and take its audio at SLOW_PACE."""
+    loop, due = asyncio.get_running_loop(), 0.0
+    async with client.speak(
+        TEXT * 4, min_steps=SLOW_STEPS, max_steps=SLOW_STEPS, timesteps=timesteps, sample_rate=RATE
+    ) as speech:
+        async for chunk in speech:
+            due = max(due, loop.time()) + chunk.sample_count / RATE / SLOW_PACE
+            await asyncio.sleep(due - loop.time())
+
+
+async def listen(client: AsyncClient, timesteps: int) -> tuple[float, float]:
+    """The seconds until the first audio of a call, and those without audio after it."""
+    began, ends, silent = time.perf_counter(), 0.0, 0.0
+    first = None
+    async with client.speak(
+        TEXT, min_steps=CALL_STEPS, max_steps=CALL_STEPS, timesteps=timesteps, sample_rate=RATE
+    ) as speech:
+        async for chunk in speech:
+            if not chunk.sample_count:
+                continue
+            now = time.perf_counter()
+            first = now - began if first is None else first
+            silent += max(0.0, now - ends) if ends else 0.0
+            ends = max(now, ends) + chunk.sample_count / RATE
+    assert first is not None
+    return first, silent
+
+
+async def beside_slow_readers(target: str, calls: int, timesteps: int) -> list[tuple[float, float]]:
+    """The results of `listen` for calls that arrive one after the other."""
+    async with AsyncClient(target, timeout=600) as client:
+        slow = [asyncio.create_task(read_slowly(client, timesteps)) for _ in range(SLOTS)]
+        listening = []
+        for _ in range(calls):
+            await asyncio.sleep(CALL_SECONDS)
+            listening.append(asyncio.create_task(listen(client, timesteps)))
+        heard = await asyncio.gather(*listening)
+        for task in slow:
+            task.cancel()
+        await asyncio.wait(slow)
+    return heard
 
 
 @contextlib.asynccontextmanager
@@ -92,12 +143,27 @@ def row(name: str, seconds: list[float]) -> dict[str, str | float]:
     ordered = sorted(seconds)
     shares = {f"p{100 * share:g}_ms": 1e3 * quantile(ordered, share) for share in (0.5, 0.99)}
     found = {"name": name, "count": len(ordered), **shares, "max_ms": 1e3 * ordered[-1]}
-    print("{name:20} {count:5} {p50_ms:8.1f} {p99_ms:8.1f} {max_ms:8.1f} ms".format(**found), flush=True)
+    print("{name:32} {count:5} {p50_ms:8.1f} {p99_ms:8.1f} {max_ms:8.1f} ms".format(**found), flush=True)
     return found
 
 
 async def measure(
-    target: str, *, streams: int, steps: int, timesteps: int, seconds: float, calls: int
+    target: str, parts: Sequence[str], *, streams: int, steps: int, timesteps: int, seconds: float, calls: int
+) -> list[dict[str, str | float]]:
+    rows: list[dict[str, str | float]] = []
+    if "streams" in parts:
+        rows += await beside_uploads(target, streams, steps, timesteps, seconds)
+    if "readers" in parts:
+        heard = await beside_slow_readers(target, calls, timesteps)
+        rows.append(row("first audio beside slow readers", [first for first, _ in heard]))
+        rows.append(row("silence beside slow readers", [silent for _, silent in heard]))
+    if "refusals" in parts:
+        rows.append(row("refusals", await refusals(target, calls, timesteps)))
+    return rows
+
+
+async def beside_uploads(
+    target: str, streams: int, steps: int, timesteps: int, seconds: float
 ) -> list[dict[str, str | float]]:
     rows: list[dict[str, str | float]] = []
     async with AsyncClient(target, timeout=600) as client:
@@ -111,7 +177,6 @@ async def measure(
         async with uploads(target, seconds) as took:
             rows.append(row("gaps beside uploads", await gaps()))
         rows.append(row("uploads", took))
-    rows.append(row("refusals", await refusals(target, calls, timesteps)))
     return rows
 
 
@@ -122,14 +187,15 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=200, help="steps of each stream")
     parser.add_argument("--timesteps", type=int, default=10, help="flow-matching steps")
     parser.add_argument("--upload-seconds", type=float, default=30.0, help="length of each recording")
-    parser.add_argument("--calls", type=int, default=50, help="calls that are refused")
+    parser.add_argument("--calls", type=int, default=50, help="calls beside slow readers, and calls that are refused")
+    parser.add_argument("--parts", type=words, default=list(PARTS), help=f"some of {','.join(PARTS)}")
     parser.add_argument("--json", type=Path, help="also write the table to this file")
     options, extra = parser.parse_known_args()
     limits = ("--engine.max-slots", str(SLOTS), "--engine.max-queue", str(QUEUE))
-    print(f"{'':20} {'count':>5} {'p50':>8} {'p99':>8} {'max':>8}")
+    print(f"{'':32} {'count':>5} {'p50':>8} {'p99':>8} {'max':>8}")
     with servers.reached(options, [*limits, *extra]) as (target, *_):
         shape = {"streams": options.streams, "steps": options.steps, "timesteps": options.timesteps}
-        rows = asyncio.run(measure(target, seconds=options.upload_seconds, calls=options.calls, **shape))
+        rows = asyncio.run(measure(target, options.parts, seconds=options.upload_seconds, calls=options.calls, **shape))
     if options.json:
         about = {"command": command(), "versions": versions("torch", "grpcio")}
         options.json.write_text(json.dumps(about | {"rows": rows}, indent=2) + "\n")

@@ -1,10 +1,13 @@
 """Measure whether a server grows: its memory, descriptors and voices while clients of all kinds call it.
 
     python -m benchmarks.soak --model demo --minutes 5 --name here
+    python -m benchmarks.soak --model demo --requests 5000 --name here
 
 Clients speak, break their streams off, interrupt them, upload voices, delete them and leave uploads unfinished, all at
 random and without a pause. Samples are taken while nothing runs, after each of `--samples` equal parts of the time, so
 that they can be compared. The first part warms the server up. The command writes soak-NAME.json, .md and .png.
+
+With `--requests` the load is so many short requests instead, each with a text of its own.
 """
 
 from __future__ import annotations
@@ -13,14 +16,16 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import suppress
+from itertools import repeat
 from typing import Any
 
 import numpy as np
 
 from benchmarks.measuring.environment import command, versions
 from benchmarks.measuring.flags import add_output_flags, command_parser
+from benchmarks.measuring.texts import text
 from benchmarks.serving.servers import Server
 from benchmarks.soak import page
 from benchmarks.soak.processes import Sample, sample
@@ -82,6 +87,10 @@ async def delete_abandoned(client: AsyncClient) -> None:
         await client.delete_voice(voice.id)
 
 
+async def short_request(client: AsyncClient, chance: random.Random) -> None:
+    await client.say(text(chance.randrange(10**6), chance.randint(10, 80)), max_steps=chance.randint(2, 3))
+
+
 ACTIONS: tuple[Action, ...] = (speak, speak, break_off, interrupt, upload, leave_an_upload)
 
 
@@ -92,12 +101,14 @@ def recording(chance: random.Random) -> bytes:
     return wav_bytes((samples * envelope).astype(np.float32), RATE)
 
 
-async def load(client: AsyncClient, users: int, ends: float, chance: random.Random, done: Counter[str]) -> None:
-    """Run actions at random in so many tasks until a time of time.monotonic()."""
+async def load(
+    client: AsyncClient, users: int, turns: Iterable[Action], chance: random.Random, done: Counter[str]
+) -> None:
+    """Run actions in so many tasks, which take them from `turns`."""
+    waiting = iter(turns)
 
     async def user() -> None:
-        while time.monotonic() < ends:
-            action = chance.choice(ACTIONS)
+        for action in waiting:
             try:
                 await action(client, chance)
                 done[action.__name__] += 1
@@ -109,14 +120,23 @@ async def load(client: AsyncClient, users: int, ends: float, chance: random.Rand
             group.create_task(user())
 
 
+def until(ends: float, chance: random.Random) -> Iterator[Action]:
+    """Actions at random until a time of time.monotonic()."""
+    while time.monotonic() < ends:
+        yield chance.choice(ACTIONS)
+
+
 async def measure(
-    server: Server, minutes: float, samples: int, users: int, seed: int
+    server: Server, minutes: float, requests: int, samples: int, users: int, seed: int
 ) -> tuple[list[Sample], Counter[str]]:
+    """The load lasts so many minutes, or for so many short requests if they are more than 0."""
     chance, done, taken = random.Random(seed), Counter[str](), []
     began = time.monotonic()
     async with AsyncClient((await asyncio.to_thread(server.targets))[0]) as client:
         for part in range(samples):
-            await load(client, users, began + 60 * minutes * (part + 1) / samples, chance, done)
+            timed = until(began + 60 * minutes * (part + 1) / samples, chance)
+            turns = repeat(short_request, requests // samples) if requests else timed
+            await load(client, users, turns, chance, done)
             await asyncio.sleep(SETTLE_SECONDS)
             await delete_abandoned(client)
             voices = sum(voice.created is not None for voice in await client.voices())
@@ -129,6 +149,7 @@ def main() -> None:
     parser = command_parser(__doc__)
     parser.add_argument("--model", default="demo", help="demo, a directory, or a hub repository id")
     parser.add_argument("--minutes", type=float, default=5.0, help="length of the load")
+    parser.add_argument("--requests", type=int, default=0, help="short requests to send, instead of calls of all kinds")
     parser.add_argument("--samples", type=int, default=10, help="samples to take")
     parser.add_argument("--users", type=int, default=6, help="calls at the same time")
     parser.add_argument("--seed", type=int, default=0, help="seed of the calls")
@@ -136,7 +157,9 @@ def main() -> None:
     options = parser.parse_args()
 
     with Server(options.model, 4, ["--decode-workers", "1"]) as server:
-        taken, done = asyncio.run(measure(server, options.minutes, options.samples, options.users, options.seed))
+        taken, done = asyncio.run(
+            measure(server, options.minutes, options.requests, options.samples, options.users, options.seed)
+        )
     table = {
         "command": command(),
         "versions": versions("torch", "grpcio"),

@@ -17,7 +17,7 @@ from voxcpm_grpc.errors import Exhausted, TooLong
 def run(sched, rounds=10_000, each=lambda batch: None):
     """Run rounds until nothing is left, and return the ids of the steps in order. Checks the invariants of a round."""
     order = []
-    while sched.running or sched.waiting:
+    while sched.running or sched.waiting or sched.swapped:
         rounds -= 1
         assert rounds, "the scheduler makes no progress"
         assert sched.runnable

@@ -234,21 +234,23 @@ def test_the_state_of_a_stream_is_freed_when_it_returns():
     assert sequence.saved is None
 
 
-def test_requests_that_continue_a_stream_take_the_slot_of_one_far_ahead_of_its_playback(alone):
+@pytest.mark.parametrize("continues", [False, True])
+def test_a_stream_far_ahead_of_its_playback_gives_its_slot_and_makes_the_same_audio(alone, continues):
+    """To a new stream, and to one that continues. A stream that waits with audio left gets the slot after them."""
     eng = engine(slots=1)
     ahead = replace(mixed_requests()[7], keep_latents=True)
     eng.add(ahead)
     outcomes = defaultdict(Outcome)
     while len(outcomes[ahead.id].audio) < 20:
         collect(outcomes, eng.step())
-    eng._sequences[ahead.id].first_audio_at = monotonic() + 100.0  # as if all of it had been made in one moment
-    eng.add(brief("new"))
-    eng.add(brief("heard", continues=True))
+    eng._sequences[ahead.id].plays_until = monotonic() + 100.0  # as if all of it had been made in one moment
+    eng.add(brief("carried", continues=True, lead_seconds=1000.0))
+    eng.add(brief("dry", continues=continues))
     order = []
     while eng.busy:
         results = eng.step()
         collect(outcomes, results)
         order += [id for id, event in results if isinstance(event, Finished)]
-    assert order == ["heard", ahead.id, "new"]
+    assert order == ["dry", ahead.id, "carried"]
     assert_same(outcomes[ahead.id], alone[ahead.id])
     assert at_rest(eng)

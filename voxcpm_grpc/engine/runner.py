@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from voxcpm_grpc.attention import PagedKV
 from voxcpm_grpc.engine.batch import Batch, PrefillChunk
@@ -26,6 +27,9 @@ from voxcpm_grpc.kernels.precompile import precompile
 from voxcpm_grpc.models.base import SpeechModel, StepRows, upload
 
 LIBRARY_BYTES = 512 << 20  # memory of kernel modules and library workspaces, which PyTorch does not allocate
+# Prefills on a CPU have multiples of so many rows and patches, with padding. oneDNN compiles code for each number of
+# rows of each product, 0.3 MB and a millisecond each, and keeps the last 1,024 of them.
+CPU_ROWS, CPU_PATCHES = 16, 4
 
 OUT_OF_MEMORY = (MemoryError, torch.OutOfMemoryError)
 
@@ -169,7 +173,16 @@ class Runner:
     def _padded(self, packed: PackedChunks) -> np.ndarray:
         if self._graphs is not None:
             return self._graphs.padded(packed)
-        return packed.padded(len(packed), len(packed.slot), 0)
+        return packed.padded(self._eager_size(len(packed), CPU_ROWS), len(packed.slot), self._scratch)
+
+    @property
+    def _scratch(self) -> int:
+        """The slot of padding rows."""
+        return len(self.slots.state.seed) - 1
+
+    def _eager_size(self, count: int, multiple: int) -> int:
+        """The number of rows or patches, padding included, in which a prefill without graphs computes so many."""
+        return -(-count // multiple) * multiple if self.slots.device.type == "cpu" else count
 
     def _open(self, sequences: list[Sequence], content: Tensor) -> None:
         if not sequences:
@@ -193,12 +206,12 @@ class Runner:
                 self._graphs.encoded.index_copy_(0, index, results)
             self._graphs.prefill(len(packed), adapted=adapted)
             return
-        encoded = None
+        encoded, count = None, self._eager_size(len(packed), CPU_ROWS)
         if results is not None:
-            encoded = results.new_zeros(len(packed), *results.shape[1:]).index_copy_(0, index, results)
+            encoded = results.new_zeros(count, *results.shape[1:]).index_copy_(0, index, results)
         rows = prefill_rows(
             flat,
-            len(packed),
+            count,
             len(packed.slot),
             state,
             self.kv.page_size,
@@ -212,10 +225,15 @@ class Runner:
 
     def _encode_history(self, slot: Tensor, patch: Tensor, *, adapted: bool) -> Tensor:
         """`SpeechModel.encode_history` of any number of patches."""
+        count = len(slot)
+        if padding := self._eager_size(count, CPU_PATCHES) - count if self._graphs is None else 0:
+            slot, patch = F.pad(slot, (0, padding), value=self._scratch), F.pad(patch, (0, padding))
         parts = zip(slot.split(MAX_PATCHES), patch.split(MAX_PATCHES), strict=True)
         if self._graphs is not None:
             return torch.cat([self._graphs.encode(*part, adapted=adapted) for part in parts])
-        return torch.cat([self.model.encode_history(*part, self.slots.state, adapted=adapted) for part in parts])
+        return torch.cat([self.model.encode_history(*part, self.slots.state, adapted=adapted) for part in parts])[
+            :count
+        ]
 
     def _generate(self, group: list[Sequence], timesteps: int) -> HostCopy:
         """Generate and decode a patch of these sequences. The copy of the frames does not wait for later launches."""

@@ -1,0 +1,56 @@
+"""A CPU computes prompts in few sizes, because oneDNN keeps code for each one."""
+
+from __future__ import annotations
+
+import numpy as np
+from support.engines import engine, finished, latents, run, voice
+
+from voxcpm_grpc.engine.runner import CPU_PATCHES, CPU_ROWS
+from voxcpm_grpc.request import Conditioning, Request, Sampling
+
+LENGTHS = range(1, 60, 3)  # of texts in letters and of voices in patches
+
+
+def prompted(length: int) -> Request:
+    return Request(
+        id=f"r{length}",
+        text="a" * length,
+        sampling=Sampling(min_steps=3, max_steps=3, inference_timesteps=4, seed=length),
+        conditioning=Conditioning(reference=voice(length, length)),
+        keep_latents=True,
+    )
+
+
+def test_prompts_of_all_lengths_are_prefilled_in_few_sizes(monkeypatch):
+    eng = engine(slots=2)
+    rows, patches = set[int](), set[int]()
+    prefill, encode = eng.model.prefill, eng.model.encode_history
+
+    def count_rows(given, encoded, *args, **options):
+        rows.add(len(given.token))
+        assert encoded is None or len(encoded) == len(given.token)
+        prefill(given, encoded, *args, **options)
+
+    def count_patches(slot, patch, *args, **options):
+        patches.add(len(slot))
+        return encode(slot, patch, *args, **options)
+
+    monkeypatch.setattr(eng.model, "prefill", count_rows)
+    monkeypatch.setattr(eng.model, "encode_history", count_patches)
+    for length in LENGTHS:
+        eng.add(prompted(length))
+    outcomes = run(eng)
+    assert all(finished(outcomes[f"r{length}"]).steps == 3 for length in LENGTHS)
+    assert {size % CPU_ROWS for size in rows} == {0} == {size % CPU_PATCHES for size in patches}
+    assert len(rows) + len(patches) < 2 * len(LENGTHS)
+
+
+def test_padding_rows_change_no_audio(monkeypatch):
+    """Alone, where every prompt has padding, and with a budget that fills each prefill, where few have."""
+    for length in (1, 13, 40):
+        padded, exact = engine(slots=1), engine(slots=1, prefill_tokens=CPU_ROWS)
+        padded.add(prompted(length))
+        exact.add(prompted(length))
+        (first,), (second,) = run(padded).values(), run(exact).values()
+        np.testing.assert_allclose(latents(first), latents(second), atol=1e-5)
+        np.testing.assert_allclose(first.waveform, second.waveform, atol=1e-5)
