@@ -72,7 +72,8 @@ def _prepare(orders: Connection, prepare: Callable[[], object]) -> None:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOWEST_PRIORITY)
     try:
         prepare()
-        orders.send_bytes(b"")
+        with contextlib.suppress(ConnectionError):  # the other end has just been closed
+            orders.send_bytes(b"")
     except Exception:
         logger.exception("the standby process cannot be prepared")
         os._exit(1)

@@ -41,7 +41,7 @@ def test_a_lost_engine_is_replaced_by_the_standby_process_and_all_end_with_the_s
         wait_until(lambda: f"starts in the standby process, {waiting}" in server.log)
         assert speak(server) > 0
         assert pids(server, "engine") == [waiting]
-        wait_until(lambda: server.log.count("a standby process is prepared") == 2)
+        wait_until(lambda: set(pids(server, "standby")) - {waiting})  # the next one, which is not prepared yet
         family = psutil.Process(server.process.pid).children(recursive=True)
         server.terminate()
         server.process.wait(HANG_SECONDS)
