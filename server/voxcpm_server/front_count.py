@@ -15,7 +15,6 @@ from voxcpm_grpc.settings.schema import Settings
 # One front is full at about 100 streams a second, and from half of that on its streams begin later; an engine on a GPU
 # begins as many. See docs/engines.md.
 FRONTS_OF_ENGINE = 2
-FRONT_CORES = 2  # of a front with work: its event loop, and the threads and processes beside it
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +40,7 @@ def front_count(settings: Settings, served: Sequence[ModelSettings], *, gpus: in
     if not used:
         return FrontCount(1, f"which is enough for {_number(len(engines), 'engine')} on the CPU")
     wanted = FRONTS_OF_ENGINE * len(used)
-    fits = max(1, int((cores - len(engines)) // FRONT_CORES))
+    fits = max(1, int(cores - len(engines)))
     beside = f"{_number(cores, 'core')} and {_number(len(engines), 'engine')}"
     if fits < wanted:
         return FrontCount(fits, f"as many as {beside} leave room for, of {wanted} for {_number(len(used), 'GPU')}")

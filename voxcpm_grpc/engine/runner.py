@@ -231,9 +231,8 @@ class Runner:
         parts = zip(slot.split(MAX_PATCHES), patch.split(MAX_PATCHES), strict=True)
         if self._graphs is not None:
             return torch.cat([self._graphs.encode(*part, adapted=adapted) for part in parts])
-        return torch.cat([self.model.encode_history(*part, self.slots.state, adapted=adapted) for part in parts])[
-            :count
-        ]
+        encoded = [self.model.encode_history(*part, self.slots.state, adapted=adapted) for part in parts]
+        return torch.cat(encoded)[:count]
 
     def _generate(self, group: list[Sequence], timesteps: int) -> HostCopy:
         """Generate and decode a patch of these sequences. The copy of the frames does not wait for later launches."""

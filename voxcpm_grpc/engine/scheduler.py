@@ -29,17 +29,17 @@ ARRIVAL_SECONDS = 0.25  # as long after a request another one is expected
 
 
 class Scheduler(Queues):
-    """Serves requests in the order of arrival. Requests that continue a stream come before new streams.
+    """Makes the first seconds of each stream before the later ones of others, and serves new streams as they arrive.
 
     While prompts wait for their prefill or for their first step, streams that are ahead of their playback skip rounds,
     so that the first audio of new streams comes soon. A stream whose audio runs low skips none, and under load none
-    does: new streams then share the step of all. If pages run out, the youngest stream is preempted: it gives its pages
-    back, keeps its slot, and is prefilled again later. `step_seconds` is the audio of one step.
+    does: new streams then share the step of all, unless that takes so long that listeners run dry. If pages run out,
+    the youngest stream is preempted: it gives its pages back, keeps its slot, and is prefilled again later.
+    `step_seconds` is the audio of one step.
 
     If slots run out, a stream without credit is swapped out: it gives its slot and its pages up, and its state is saved
-    on the host. When it gets credit again it waits for a slot, in the order in which the audio of such streams runs
-    dry, before new streams. A stream of which audio was sent may also take the slot of a stream that is far ahead of
-    its playback.
+    on the host. So does a stream whose listener has seconds of audio left, if another one has none. A stream that can
+    go on waits for a slot, before new streams if its listener runs dry, and otherwise after them.
 
     Interactive requests come before batch requests in everything: slots, pages and the prefill budget. A batch stream
     that runs gives its pages to an interactive one when they run out, and is swapped out if an interactive request
@@ -204,9 +204,9 @@ class Scheduler(Queues):
     @property
     def _most_lead(self) -> float:
         """The lead beyond which a stream skips the round."""
-        if self._has_start and not self._is_loaded:
-            return PLAYBACK_MARGIN
         margin = 2 * self.round_seconds  # a stream must outlast this round, and gets audio at the end of the next one
+        if self._has_start and not self._is_loaded:
+            return max(PLAYBACK_MARGIN, margin)
         if margin > PLAYBACK_MARGIN and self._has_dry(margin):
             return AHEAD_MARGIN
         return math.inf
