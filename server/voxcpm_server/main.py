@@ -25,7 +25,7 @@ from voxcpm_grpc.settings.schema import Settings
 from voxcpm_server.app import running_server
 from voxcpm_server.auth.exposure import exposure
 from voxcpm_server.pools import engine_factories, found_models, models_here
-from voxcpm_server.signals import Signals
+from voxcpm_server.signals import Signals, end_now, is_aborted
 from voxcpm_server.start import StartLog
 
 log = logging.getLogger(__name__)
@@ -41,8 +41,13 @@ def serve(settings: Settings) -> None:
         log.warning("%s", fault)
     served = models(settings)
     directories = models_here(served) if settings.pool == "processes" else [None] * len(served)
-    with suppress(asyncio.CancelledError), asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(_serve(settings, directories))
+    try:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            runner.run(_serve(settings, directories))
+    except (asyncio.CancelledError, StartupError) as error:
+        if isinstance(error, StartupError) and not is_aborted():
+            raise
+        end_now()  # a signal during the start, or a second one
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -105,7 +105,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
         "errors",
     ),
     "voxcpm_gateway": ("voxcpm_client", "credentials", "listen_address", "logs", "web_names", "errors"),
-    "voxcpm_server.signals": ("errors",),
+    "voxcpm_server.signals": ("errors", "ipc.child_process"),
     "voxcpm_server.auth": ("credentials", "listen_address", "settings", "web_names", "addresses", "errors"),
     "voxcpm_server.text.chinese": (),
     "voxcpm_server.text.english": (),
