@@ -20,6 +20,7 @@ from voxcpm_grpc.listen_address import MAX_PORT, ListenAddress, bound, cannot_li
 from voxcpm_grpc.pool.host.attached import AttachedPool, connected_to_host, set_up
 from voxcpm_grpc.pool.host.engine_host import EngineHost
 from voxcpm_grpc.request import ModelInfo
+from voxcpm_grpc.settings.deprecated import deprecations
 from voxcpm_grpc.settings.models import models
 from voxcpm_grpc.settings.schema import Settings
 from voxcpm_server.app import running_server
@@ -39,6 +40,8 @@ def serve(settings: Settings) -> None:
     logs.set_up(settings.log)
     if fault := exposure(settings):
         log.warning("%s", fault)
+    for deprecation in deprecations(settings):
+        log.warning("%s", deprecation)
     served = models(settings)
     directories = models_here(served) if settings.pool == "processes" else [None] * len(served)
     try:

@@ -64,7 +64,9 @@ def _numbers(kind: Callable[[str], float]) -> Callable[[click.Context, click.Par
     type=click.IntRange(min=1),
     help="engine.kv_positions. Default: all slots at full length, or as many as fit.",
 )
-@click.option("--page-size", type=click.Choice(["16", "32"]), default="16", show_default=True, help="engine.page_size.")
+@click.option(
+    "--page-size", type=click.Choice(["16", "32"]), default="16", hidden=True
+)  # deprecated, as the setting is
 @click.option(
     "--gpu-memory-utilization",
     "utilization",
