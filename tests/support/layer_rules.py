@@ -175,7 +175,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
     ),
     "voxcpm_server.http": ("voxcpm_gateway", "ipc", "pool.background", "logs", "settings", "errors"),
     "voxcpm_server.download": ("ipc", "checkpoint", "progress", "settings", "errors"),
-    "voxcpm_server.start": ("checkpoint", "home", "progress", "settings"),
+    "voxcpm_server.start": ("checkpoint", "progress"),
     "voxcpm_server.pools": (
         "voxcpm_server.download",
         "pool",
