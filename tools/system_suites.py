@@ -343,7 +343,7 @@ SUITES = (
         judges=(
             *("server/voxcpm_gateway/", "server/deploy/proxies/", "clients/python/", "voxcpm_grpc/credentials.py"),
             *("voxcpm_grpc/addresses.py", "voxcpm_grpc/proxies.py", "voxcpm_grpc/web_names.py"),
-            "voxcpm_grpc/listen_address.py",
+            *("voxcpm_grpc/listen_address.py", "server/voxcpm_server/signals.py"),
         ),
     ),
     Suite(

@@ -116,8 +116,7 @@ async def running_server(
     directories = directories or [directory] * len(served)
     pools = pools or ([] if pool is None else [pool])
     async with AsyncExitStack() as stack:
-        # A pool that a program has made says nothing about later starts; that of a front is the host's.
-        start = Start(settings, engine_lines=fronts is None, recorded=not pools or fronts is not None)
+        start = Start(engine_lines=fronts is None)
         stack.enter_context(start.reported())
         authenticator = Authenticator(settings)
         await authenticator.open()
@@ -204,8 +203,6 @@ async def running_server(
         if admin is not None:
             admin.stats.watch(pools, gate, service.uploads, lambda: store.count)
             admin.loras.serve(made)
-        if rpc.load_reports is not None:
-            rpc.load_reports.watch(pools)
         if metrics is not None:
             metrics.gauge("open_streams", "Streams that are open.", lambda: gate.streams)
             metrics.gauge("upload_bytes", "Recordings of uploads in memory.", lambda: service.uploads.held)

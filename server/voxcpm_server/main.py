@@ -6,13 +6,14 @@ import asyncio
 import logging
 import signal
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from voxcpm_grpc import logs
 from voxcpm_grpc.cores import available_cores
+from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.gpus import visible_gpus
 from voxcpm_grpc.request import ModelInfo
+from voxcpm_grpc.settings.deprecated import deprecations
 from voxcpm_grpc.settings.models import models, on_all_gpus
 from voxcpm_grpc.settings.schema import Settings
 from voxcpm_server.app import running_server
@@ -21,7 +22,7 @@ from voxcpm_server.event_loop import loop_factory
 from voxcpm_server.front_count import front_count
 from voxcpm_server.fronts import running_fronts
 from voxcpm_server.pools import models_here
-from voxcpm_server.signals import Signals
+from voxcpm_server.signals import Signals, end_now, is_aborted
 
 log = logging.getLogger(__name__)
 
@@ -35,10 +36,17 @@ def serve(settings: Settings) -> None:
     settings = _chosen(settings)
     if fault := exposure(settings):
         log.warning("%s", fault)
+    for deprecation in deprecations(settings):
+        log.warning("%s", deprecation)
     served = models(settings)
     directories = models_here(served) if settings.pool == "processes" else [None] * len(served)
-    with suppress(asyncio.CancelledError), asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(_serve(settings, directories))
+    try:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            runner.run(_serve(settings, directories))
+    except (asyncio.CancelledError, StartupError) as error:
+        if isinstance(error, StartupError) and not is_aborted():
+            raise
+        end_now()  # a signal during the start, or a second one
 
 
 def _chosen(settings: Settings) -> Settings:

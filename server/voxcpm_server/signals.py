@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
+import os
 import signal
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, NoReturn
 
 from voxcpm_grpc.errors import StartupError
+from voxcpm_grpc.ipc.child_process import kill_tree
+
+ABORT_SECONDS = 0.5  # for a start to end what it has begun
 
 
 class Signals:
     """Handles SIGTERM and SIGINT from its construction on.
 
-    A signal before `wait` cancels the current task, so that a start is aborted. The first signal during `wait` makes
+    A signal before `wait` cancels the current task, so that a start is aborted, and ends the process after
+    ABORT_SECONDS: threads of a start may wait for a file, a network or a compiler. The first signal during `wait` makes
     `wait` return. Every further signal cancels the task, so that the server does not wait for open streams.
     """
 
@@ -24,6 +30,7 @@ class Signals:
         self._waiting = False
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number)
+            signal.signal(number, self._limit_abort)  # runs also while the event loop is blocked
 
     async def wait(self, no_engine_left: Coroutine[Any, Any, object]) -> signal.Signals:
         """Wait for a signal and return it. Raises StartupError if `no_engine_left` returns first."""
@@ -38,9 +45,26 @@ class Signals:
             raise StartupError("no engine is left and none could be restarted; the log has the reason")
         return self._first
 
+    def _limit_abort(self, *_: object) -> None:
+        if not self._waiting:
+            signal.signal(signal.SIGALRM, end_now)
+            signal.setitimer(signal.ITIMER_REAL, ABORT_SECONDS)
+
     def _on_signal(self, number: signal.Signals) -> None:
         if self._stop.is_set() or not self._waiting:
             assert self._main is not None
             self._main.cancel()
         self._first = self._first or number
         self._stop.set()
+
+
+def is_aborted() -> bool:
+    """True if a signal has aborted the start, whose errors are then of no interest."""
+    return signal.getitimer(signal.ITIMER_REAL)[0] > 0
+
+
+def end_now(*_: object) -> NoReturn:
+    """End this process, with status 0, and all that it has started, without waiting for anything."""
+    for child in multiprocessing.active_children():
+        kill_tree(child)
+    os._exit(0)

@@ -138,6 +138,12 @@ def test_a_model_that_cannot_load_says_why(tmp_path):
         voxcpm_grpc.load(TINY, devices=[99])
 
 
+def test_a_deprecated_setting_is_warned_of(tmp_path, caplog):
+    with pytest.raises(StartupError):
+        voxcpm_grpc.load(tmp_path, settings={"engine.page_size": 32})
+    assert "engine.page_size is deprecated, and the next version refuses it: leave it out" in caplog.text
+
+
 def test_a_closed_model_stops(tmp_path):
     model = voxcpm_grpc.load(TINY, devices=["cpu"])
     running = model.generate("Hello.", sampling=LONG)

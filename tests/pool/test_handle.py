@@ -18,6 +18,7 @@ import psutil
 import pytest
 from support.fake_engine import (
     INFO,
+    CompileForever,
     FakeEngine,
     LoadForever,
     MakeFake,
@@ -104,6 +105,25 @@ async def test_the_socket_is_private_and_a_start_can_be_cancelled(tmp_path, monk
     await handle.close()
     assert is_gone(handle.pid)
     assert list(sockets.iterdir()) == []
+
+
+@pytest.mark.parametrize("ends", ["close", "terminate"])
+async def test_the_end_of_a_start_waits_for_no_compiler_and_leaves_none(tmp_path, ends):
+    handle = ProcessHandle(MakeFake(before=CompileForever(tmp_path)))
+    starting = asyncio.create_task(handle.start())
+    try:
+        await until(lambda: len([*tmp_path.iterdir()]) == 2)
+        if ends == "terminate":
+            os.kill(pid_of(handle), signal.SIGTERM)
+            with pytest.raises(StartupError, match="ended with status 0 before it was ready"):
+                await asyncio.wait_for(starting, HANG_SECONDS)
+    finally:
+        starting.cancel()
+        await asyncio.wait([starting])
+        if ends == "close":
+            await handle.close()
+    await until(lambda: all(is_gone(int(file.name)) for file in tmp_path.iterdir()))
+    await handle.close()
 
 
 async def test_a_start_and_a_close_can_both_be_cancelled(tmp_path, monkeypatch):
@@ -283,7 +303,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize(("before", "wait"), [("NotePid", "await starting"), ("LoadForever", "pass")])
+@pytest.mark.parametrize(("before", "wait"), [("NotePid", "await starting"), ("CompileForever", "pass")])
 async def test_an_engine_ends_when_its_front_is_killed(tmp_path, before, wait):
     script, loading = tmp_path / "front.py", tmp_path / "loading"
     loading.mkdir()
@@ -299,4 +319,4 @@ async def test_an_engine_ends_when_its_front_is_killed(tmp_path, before, wait):
     finally:
         front.kill()
         await front.wait()
-    await until(lambda: is_gone(pid))
+    await until(lambda: all(is_gone(one) for one in (pid, *(int(file.name) for file in loading.iterdir()))))

@@ -93,15 +93,12 @@ def clock(monkeypatch):
     return clock
 
 
-async def test_refusals_have_the_seconds_that_the_last_start_suggests(clock, tmp_path, details_of):
-    earlier = Start(Settings(), file=tmp_path / "cache" / "starts.json")
-    clock.now += 20.0
-    earlier.finish()
-    begun = Start(Settings(), file=tmp_path / "cache" / "starts.json")
+async def test_refusals_have_the_seconds_that_the_time_so_far_suggests(clock, details_of):
+    begun = Start()
     async with loading(expected_seconds=begun.remaining) as channel:
         stub = tts_pb2_grpc.VoxCPMServiceStub(channel)
-        for passed, seconds in ((4.0, 16.0), (18.0, 2.0), (19.9, 1.99), (60.0, 6.0), (10_000.0, 60.0)):
-            clock.now = 1020.0 + passed
+        for passed, seconds in ((4.0, 11.0), (13.0, 2.0), (14.9, 1.49), (60.0, 6.0), (10_000.0, 60.0)):
+            clock.now = 1000.0 + passed
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await stub.GetModelInfo(pb.GetModelInfoRequest())
             details = details_of(caught.value)
@@ -110,24 +107,8 @@ async def test_refusals_have_the_seconds_that_the_last_start_suggests(clock, tmp
             assert f"try again in about {seconds:.0f} s" in message_of(caught.value)
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"a": "b"}', None])
-def test_the_first_start_has_an_estimate_without_a_record(clock, tmp_path, content):
-    if content is not None:
-        (tmp_path / "starts.json").write_text(content)
-    begun = Start(Settings(), file=tmp_path / "starts.json")
-    assert begun.remaining() == start.UNKNOWN_SECONDS
-
-
-def test_a_start_of_other_engines_has_no_influence_on_the_estimate(clock, tmp_path):
-    earlier = Start(Settings(), file=tmp_path / "starts.json")
-    clock.now += 50.0
-    earlier.finish()
-    assert Start(Settings(devices=("cpu:2",)), file=tmp_path / "starts.json").remaining() == start.UNKNOWN_SECONDS
-    assert Start(Settings(listen="127.0.0.1:1"), file=tmp_path / "starts.json").remaining() == 50.0
-
-
-def test_counts_of_a_step_lengthen_the_estimate(clock, tmp_path):
-    begun = Start(Settings(), file=tmp_path / "starts.json")
+def test_counts_of_a_step_lengthen_the_estimate(clock):
+    begun = Start()
     begun.on_progress(Progress("kernels are being compiled", 0, 80, source="engine auto"))
     clock.now += 20.0
     begun.on_progress(Progress("kernels are being compiled", 40, 80, source="engine auto"))
@@ -136,24 +117,17 @@ def test_counts_of_a_step_lengthen_the_estimate(clock, tmp_path):
     assert begun.remaining() == 2.0  # a tenth of what it took so far
 
 
-def test_a_download_counts_its_bytes_and_not_as_part_of_a_start(clock, tmp_path):
-    file = tmp_path / "starts.json"
-    begun = Start(Settings(), file=file)
+def test_a_download_counts_its_bytes_and_not_as_part_of_a_start(clock):
+    begun = Start()
     begun.on_progress(Progress(DOWNLOADING))
-    assert begun.remaining() == start.UNKNOWN_DOWNLOAD_SECONDS + start.UNKNOWN_SECONDS
+    assert begun.remaining() == start.DOWNLOAD_SECONDS + start.EXPECTED_SECONDS
     clock.now += 10.0
     begun.on_progress(Progress(DOWNLOADING, 10**9, 3 * 10**9, in_bytes=True))
-    assert begun.remaining() == 20.0 + start.UNKNOWN_SECONDS
+    assert begun.remaining() == 20.0 + start.EXPECTED_SECONDS
     clock.now += 20.0
     begun.on_progress(Progress("the model is loading"))
     clock.now += 7.0
-    begun.finish()
-    assert Start(Settings(), file=file).remaining() == 7.0
-
-
-def test_a_home_that_cannot_be_written_does_not_fail_the_start(clock, tmp_path):
-    (tmp_path / "file").touch()
-    Start(Settings(), file=tmp_path / "file" / "starts.json").finish()
+    assert begun.remaining() == start.EXPECTED_SECONDS - 7.0
 
 
 async def test_an_unknown_method_is_unimplemented(starting):

@@ -165,11 +165,17 @@ async def test_a_refused_call_before_the_server_is_ready_has_a_span(traced):
 
 @pytest.mark.parametrize(
     ("ratio", "metadata", "expected"),
-    [(1.0, NOT_SAMPLED, False), (0.0, SAMPLED, True), (0.0, (), False), (1.0, (), True)],
-    ids=["unsampled caller", "sampled caller", "ratio 0", "ratio 1"],
+    [("1", NOT_SAMPLED, False), ("0", SAMPLED, True), ("0", (), False), ("1", (), True), (None, (), True)],
+    ids=["unsampled caller", "sampled caller", "ratio 0", "ratio 1", "no ratio"],
 )
-async def test_the_caller_decides_about_the_sample_and_else_the_ratio(serve_front, ratio, metadata, expected):
-    traced = Traced(sample_ratio=ratio)
+@pytest.mark.parametrize("deprecated", [False, True], ids=["variables", "setting"])
+async def test_the_caller_decides_about_the_sample_and_else_the_ratio(
+    serve_front, monkeypatch, ratio, metadata, expected, deprecated
+):
+    if ratio is not None and not deprecated:
+        monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_traceidratio")
+        monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", ratio)
+    traced = Traced(sample_ratio=ratio if deprecated else None)
     async with serve_front(tracing=traced.tracing) as served:
         await served.generate(TEXT, metadata=metadata)
     assert bool(await traced.spans()) is expected

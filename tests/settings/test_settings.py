@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from voxcpm_grpc.errors import StartupError
+from voxcpm_grpc.settings.deprecated import REMEDIES, deprecations
 from voxcpm_grpc.settings.engine import EngineSettings
 from voxcpm_grpc.settings.schema import Settings, engines
-from voxcpm_grpc.settings.sources import FIELDS, describe, help_text, load, to_toml
+from voxcpm_grpc.settings.sources import CURRENT, FIELDS, describe, flags, help_text, load, to_toml
 from voxcpm_grpc.settings.types import MAX_SECONDS
 from voxcpm_grpc.settings.voices import VoiceSettings
 
@@ -48,15 +49,14 @@ def test_the_environment_can_name_the_file_and_a_flag_overrides_it(tmp_path):
 def test_every_type_is_read_from_text():
     env = {
         "VOXCPM_ENGINE__TIMESTEPS": "4, 10",
-        "VOXCPM_ENGINE__PAGE_SIZE": "32",
+        "VOXCPM_FRONT_PORTS": "consecutive",
         "VOXCPM_ENGINE__PREFIX_CACHING": "false",
         "VOXCPM_ENGINE__GPU_MEMORY_UTILIZATION": "0.5",
         "VOXCPM_CACHE_DIR": "~/models",
     }
     settings = load([], env)
-    assert settings.engine == EngineSettings(
-        timesteps=(4, 10), page_size=32, prefix_caching=False, gpu_memory_utilization=0.5
-    )
+    assert settings.engine == EngineSettings(timesteps=(4, 10), prefix_caching=False, gpu_memory_utilization=0.5)
+    assert settings.front_ports == "consecutive"
     assert settings.cache_dir == Path.home() / "models"
     assert load(["--engine.prefix-caching", "--model", "x"], env).engine.prefix_caching is True
 
@@ -224,9 +224,47 @@ def test_printed_settings_read_back_equal(tmp_path_factory, model, folder, times
     assert load(["--config", path], {}) == settings
 
 
+GIVEN = {"model": "demo", "engine.page_size": "32", "metrics.orca": "true", "max_connection_age_grace_seconds": "3600"}
+
+
+@pytest.mark.parametrize("source", ["flags", "environment", "file"])
+def test_a_deprecated_setting_works_and_its_warning_names_the_remedy(tmp_path, source):
+    argv, env = [], {}
+    if source == "flags":
+        argv = [f"--{key.replace('_', '-')}={value}" for key, value in GIVEN.items()]
+    elif source == "environment":
+        env = {f"VOXCPM_{key.upper().replace('.', '__')}": value for key, value in GIVEN.items()}
+    else:
+        lines = "max_connection_age_grace_seconds = 3600\n[engine]\npage_size = 32\n[metrics]\norca = true\n"
+        argv = ["--config", write(tmp_path, lines)]
+    settings = load(argv, env)
+    assert (settings.engine.page_size, settings.max_connection_age_grace_seconds) == (32, 3600.0)
+    assert [*deprecations(settings)] == [
+        f"{key} is deprecated, and the next version refuses it: {REMEDIES[key]}"
+        for key in ("max_connection_age_grace_seconds", "engine.page_size", "metrics.orca")
+    ]
+    printed = to_toml(settings)
+    assert load(["--config", write(tmp_path, printed)], {}) == settings
+    assert "restart_limit" not in printed
+
+
+def test_a_deprecated_setting_is_offered_nowhere():
+    assert REMEDIES.keys() < FIELDS.keys() and not REMEDIES.keys() & CURRENT.keys()
+    assert not [*deprecations(Settings())]
+    offered = [
+        help_text(),
+        to_toml(Settings()),
+        *(flag.name for flag in flags()),
+        refusal(["--engine.page-sizes", "16"]),
+    ]
+    for key, remedy in REMEDIES.items():
+        assert not any(f"--{key.replace('_', '-')} " in f"{text} " for text in offered)
+        assert f"| `{key}` | {remedy} |" in describe()
+
+
 def test_help_and_documentation_have_every_setting():
     shown, documented = help_text(), describe()
-    for key in FIELDS:
+    for key in CURRENT:
         flag = "--" + key.replace("_", "-")
         assert f"  {flag} " in shown
         assert f"`{key}`" in documented

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -319,3 +322,14 @@ class LoadForever(NotePid):
     def __call__(self) -> None:
         super().__call__()
         time.sleep(NEVER_SECONDS)
+
+
+@dataclass(frozen=True)
+class CompileForever(LoadForever):
+    """As LoadForever, with a thread and a process that compile. The id of that process is the name of a file, too."""
+
+    def __call__(self) -> None:
+        ThreadPoolExecutor().submit(time.sleep, NEVER_SECONDS)
+        compiler = subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({NEVER_SECONDS})"])
+        (self.folder / str(compiler.pid)).touch()
+        super().__call__()

@@ -108,7 +108,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
         "errors",
     ),
     "voxcpm_gateway": ("voxcpm_client", "credentials", "listen_address", "logs", "web_names", "errors"),
-    "voxcpm_server.signals": ("errors",),
+    "voxcpm_server.signals": ("errors", "ipc.child_process"),
     "voxcpm_server.auth": ("credentials", "listen_address", "settings", "web_names", "addresses", "errors"),
     "voxcpm_server.text.chinese": (),
     "voxcpm_server.text.english": (),
@@ -179,7 +179,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
     ),
     "voxcpm_server.http": ("voxcpm_gateway", "ipc", "pool.background", "logs", "settings", "errors"),
     "voxcpm_server.download": ("ipc", "checkpoint", "progress", "settings", "errors"),
-    "voxcpm_server.start": ("checkpoint", "home", "progress", "settings"),
+    "voxcpm_server.start": ("checkpoint", "progress"),
     "voxcpm_server.pools": (
         "voxcpm_server.download",
         "pool",

@@ -35,6 +35,20 @@ def test_every_link_leads_somewhere(page):
             assert anchor in anchors(target), f"{path} has no heading {anchor}"
 
 
+def test_every_result_of_a_benchmark_is_named_by_a_page_or_a_command():
+    """The log has the numbers of others."""
+    commands, bundled = (ROOT / "benchmarks").rglob("*.py"), ROOT / "voxcpm_grpc/demo/README.md"
+    results = {path.name: path for path in (ROOT / "benchmarks/results").iterdir()}
+    found = {path: path.read_text(encoding="utf-8") for path in (*PAGES, bundled, *commands)}
+    new = set(found)
+    while new:
+        named = {path for name, path in results.items() if any(name in found[page] for page in new)}
+        new = {path for path in named if path.suffix == ".md"} - set(found)
+        found |= {path: path.read_text(encoding="utf-8") for path in new}
+        results = {name: path for name, path in results.items() if path not in named}
+    assert sorted(results) == []
+
+
 @pytest.mark.parametrize("name", ["docs/architecture.md", "CONTRIBUTING.md"])
 def test_every_file_that_a_page_names_exists(name):
     named = NAMED.findall((ROOT / name).read_text(encoding="utf-8"))

@@ -7,12 +7,15 @@ import contextlib
 import logging
 import multiprocessing
 import os
+import signal
 import threading
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import connection
 from multiprocessing.context import SpawnProcess
+from multiprocessing.process import BaseProcess
 
 import zmq
 import zmq.asyncio
@@ -44,7 +47,8 @@ class ChildProcess(Channel):
     `main` receives the addresses to connect to; it and its arguments must be picklable. The process sends heartbeats,
     then Ready or StartFailed, and ends when it receives Stop. Messages use a Unix socket in a private directory, or the
     loopback interface where that is impossible. Heartbeats have a socket of their own, so that they never queue behind
-    audio. A `daemon` cannot have children. `start` reports the progress of the process; see `voxcpm_grpc.progress`.
+    audio. A `daemon` cannot have children of multiprocessing. Whatever the process has started ends with it. `start`
+    reports the progress of the process; see `voxcpm_grpc.progress`.
     """
 
     def __init__(
@@ -62,7 +66,7 @@ class ChildProcess(Channel):
         heartbeats: zmq.asyncio.Socket = context.socket(zmq.PULL)
         super().__init__(context, asyncio.Event(), heartbeats)
         self.name = name
-        self._main = main
+        self._main = partial(_leading_group, main)
         self._start_seconds = start_seconds
         self._stop_seconds = stop_seconds
         self._daemon = daemon
@@ -155,6 +159,7 @@ class ChildProcess(Channel):
 
     def _on_exit(self, process: SpawnProcess) -> None:
         asyncio.get_running_loop().remove_reader(process.sentinel)
+        _kill_group(process)
         process.join()  # does not block: the process has ended, and this collects its status
         self._status = process.exitcode
         self._running.remove(process)
@@ -164,16 +169,36 @@ class ChildProcess(Channel):
             logger.error("%s ended with status %s", self.name, self._status)
 
 
+def kill_tree(process: BaseProcess) -> None:
+    """Kill a child process and, if it is that of a ChildProcess, all that it has started."""
+    process.kill()
+    _kill_group(process)
+
+
+def _kill_group(process: BaseProcess) -> None:
+    """Kill what is left of the group of processes that a child leads, if it leads one. It must not be joined yet."""
+    assert process.pid
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS denies it where only a zombie is left
+        os.killpg(process.pid, signal.SIGKILL)
+
+
 def _release(context: zmq.asyncio.Context, sockets: Iterable[zmq.asyncio.Socket], running: list[SpawnProcess]) -> None:
     """Free the sockets of a handle, and kill a process that was not closed or that a driver blocks."""
     for process in running:
-        process.kill()
+        kill_tree(process)
     for socket in sockets:
         socket.close(linger=0)
     context.term()
 
 
 # ---- in the child
+
+
+def _leading_group(main: Callable[[Addresses], None], addresses: Addresses) -> None:
+    """Run `main` in a group of processes of its own, with which the parent ends all that this process starts."""
+    os.setpgid(0, 0)
+    signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # else `stty tostop` would stop it at a line of its log
+    main(addresses)
 
 
 def set_up(log: LogOptions) -> None:
@@ -201,6 +226,8 @@ def _exit_with_parent() -> None:
     def wait_and_exit() -> None:
         connection.wait([parent.sentinel])
         logger.critical("the parent process has ended; this process exits")
+        if os.getpgrp() == os.getpid():
+            os.killpg(0, signal.SIGKILL)
         os._exit(1)
 
     threading.Thread(target=wait_and_exit, name="exit-with-parent", daemon=True).start()

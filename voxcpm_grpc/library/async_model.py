@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import multiprocessing
 import uuid
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -19,9 +20,12 @@ from voxcpm_grpc.checkpoint import resolve
 from voxcpm_grpc.errors import InvalidRequest, StartupError
 from voxcpm_grpc.pool.engine_pool import EnginePool
 from voxcpm_grpc.request import AudioChunk, Conditioning, ModelInfo, Priority, Prompt, Request, Sampling
+from voxcpm_grpc.settings.deprecated import deprecations
 from voxcpm_grpc.settings.models import models
 from voxcpm_grpc.settings.schema import Settings
 from voxcpm_grpc.settings.sources import from_values
+
+log = logging.getLogger(__name__)
 
 Device = int | str
 PriorityName = Literal["interactive", "batch"]
@@ -68,6 +72,8 @@ class AsyncModel:
         _check_main_module()
         values = {"model": str(model), "devices": [str(device) for device in devices], "revision": revision}
         checked = from_values({**settings, **values, "cache_dir": cache_dir})
+        for deprecation in deprecations(checked):
+            log.warning("%s", deprecation)
         directory = await asyncio.to_thread(resolve, checked.model, revision, cache_dir, progress=False)
         pool = _pool(checked, directory)
         await pool.start()  # closes the pool if it fails

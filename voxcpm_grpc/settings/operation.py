@@ -33,11 +33,7 @@ class MetricsSettings(OwnPort):
         description="address and port of the page /metrics, such as 0.0.0.0:9464, for all fronts together; default: "
         "no metrics",
     )
-    orca: bool = Field(
-        default=False,
-        description="send load reports (xds.service.orca.v3.OpenRcaService) on the port of the service to every client "
-        "that asks, also without credentials; load balancers weigh servers with them",
-    )
+    orca: bool = Field(default=False, description="no effect; it was for load reports of ORCA")
 
 
 class AdminSettings(OwnPort):
@@ -77,11 +73,12 @@ class TracingSettings(Frozen):
         description="collector that receives traces in OTLP over gRPC, such as http://127.0.0.1:4317; https:// for "
         "TLS; default: no traces",
     )
-    sample_ratio: float = Field(
-        default=1.0,
+    sample_ratio: float | None = Field(
+        default=None,
         ge=0,
         le=1,
-        description="share of the calls that are traced, of those whose caller has not decided it",
+        description="share of the calls that are traced, of those whose caller has not decided it; default: as "
+        "OTEL_TRACES_SAMPLER says, otherwise all",
     )
 
     @field_validator("endpoint")

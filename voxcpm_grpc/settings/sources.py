@@ -24,6 +24,7 @@ from pydantic.fields import FieldInfo
 
 from voxcpm_grpc.errors import StartupError
 from voxcpm_grpc.home import expanded
+from voxcpm_grpc.settings.deprecated import REMEDIES
 from voxcpm_grpc.settings.models import unnamed
 from voxcpm_grpc.settings.schema import NAMED, SEPARATOR, Settings
 
@@ -55,23 +56,28 @@ def from_values(values: Mapping[str, Any]) -> Settings:
 
 
 def to_toml(settings: Settings) -> str:
-    """`settings` as a TOML document. `load` reads it back to equal settings. Settings without a value are comments."""
+    """`settings` as a TOML document. `load` reads it back to equal settings. Settings without a value are comments.
+
+    It has deprecated settings if their values are not the defaults.
+    """
     sections: dict[str, list[str]] = {}
     for key, field in FIELDS.items():
         section, _, name = key.rpartition(".")
         value = _value(settings, key)
+        if key in REMEDIES and value == field.default:
+            continue
         line = f'# {name} = ""' if value is None else f"{name} = {_toml(value)}"
         sections.setdefault(section, []).append(f"{line}  # {field.description}")
     return "\n".join("\n".join([f"[{name}]"] * bool(name) + lines) + "\n" for name, lines in sections.items())
 
 
 def help_text() -> str:
-    """The text of `serve --help`: every flag with its type, meaning and default, by section."""
+    """The text of `serve --help`: every flag that is not deprecated, with its type, meaning and default, by section."""
     rows = [
         ("", "--config FILE", "TOML file of settings"),
         ("", "--print-config", "print the effective settings as TOML and exit"),
     ]
-    for key, field in FIELDS.items():
+    for key, field in CURRENT.items():
         default = "" if field.default is None else f" (default:{NO_BREAK_SPACE}{_plain(field.default)})"
         rows.append((key.rpartition(".")[0], f"{_flag(key)} {_kind(field)}", f"{field.description}{default}"))
     lines = [
@@ -91,20 +97,28 @@ def help_text() -> str:
 
 
 def flags() -> Iterator[Flag]:
-    """Every setting as a flag, in the order of the schema."""
-    for key, field in FIELDS.items():
+    """Every setting that is not deprecated as a flag, in the order of the schema."""
+    for key, field in CURRENT.items():
         kind = _kind(field)
         choices = tuple(kind.split("|")) if "|" in kind else ()
         yield Flag(_flag(key), field.description or "", choices, is_path=kind == "PATH")
 
 
 def describe() -> str:
-    """Every setting as a Markdown table, for the documentation."""
+    """Every setting as a Markdown table for the documentation, and the deprecated ones with their remedies."""
     lines = ["| TOML key | Flag | Environment | Default | Meaning |", "|---|---|---|---|---|"]
-    for key, field in FIELDS.items():
+    for key, field in CURRENT.items():
         default = "" if field.default is None else f"`{_plain(field.default)}`"
         names = " | ".join(f"`{name}`" for name in (key, _flag(key), _variable(key)))
         lines.append(f"| {names} | {default} | {field.description} |")
+    lines += [
+        "",
+        "## Deprecated",
+        "",
+        "These settings still work, with a warning at the start. The next version refuses",
+    ]
+    lines += ["them.", "", "| TOML key | Instead |", "|---|---|"]
+    lines += [f"| `{key}` | {remedy} |" for key, remedy in REMEDIES.items()]
     return "\n".join(lines) + "\n"
 
 
@@ -136,6 +150,8 @@ def _leaves(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Fie
 
 FIELDS: Mapping[str, FieldInfo] = dict(_leaves(Settings))
 """Every setting by its dotted TOML key, in the order of the schema."""
+CURRENT: Mapping[str, FieldInfo] = {key: field for key, field in FIELDS.items() if key not in REMEDIES}
+"""Those that are not deprecated."""
 SECTIONS: Mapping[str, str] = {
     name: field.description or "" for name, field in Settings.model_fields.items() if name not in FIELDS
 }
@@ -158,7 +174,7 @@ def _variable(key: str) -> str:
 def _known(key: str, written: str, source: str, spell: Callable[[str], str]) -> str:
     if key in FIELDS:
         return key
-    nearest = difflib.get_close_matches(key, FIELDS, 1)
+    nearest = difflib.get_close_matches(key, CURRENT, 1)
     remedy = f"did you mean {spell(nearest[0])}?" if nearest else "--help lists every setting"
     raise StartupError(f"unknown setting {written} in {source}; {remedy}")
 

@@ -74,12 +74,13 @@ def main(addresses: Addresses, make_engine: Callable[[], EngineLike], log: LogOp
     """
     child_process.set_up(log)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the front stops the engine
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # a start: threads that compile would be waited for
     with zmq.Context() as context, Connections(context, addresses.messages) as connections:
         timer = StepTimer()
         with sending_heartbeats(timer, context, addresses.heartbeats):
             with progress.reported_to(progress.paced(lambda step: connections.send(OWNER, [Starting(step)]))):
                 engine, report = start_engine(make_engine, timer)
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
             connections.send(OWNER, [report])
             failed = engine is None or _serve(engine, timer, connections)
     if failed:

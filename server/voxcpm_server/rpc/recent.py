@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from voxcpm_server.rpc.metrics import Metrics
 
 SECONDS = 60.0
-RATE_SECONDS = 10.0
 MAX_CALLS = 20_000  # that are kept; with more in a minute, the figures cover less time
 NO_ERRORS = ("OK", "CANCELLED")
 
@@ -53,15 +52,6 @@ class RecentCalls:
         self._calls.append(_Ended(self._clock(), failed, call.audio_seconds, first, call.queue_seconds, underruns))
         if self._metrics is not None:
             self._metrics.ended(call, code, seconds)
-
-    def rates(self) -> tuple[float, float]:
-        """Calls that ended, and those of them that failed, a second, over the last RATE_SECONDS."""
-        since, calls, failed = self._clock() - RATE_SECONDS, 0, 0
-        for call in reversed(self._calls):
-            if call.at < since:
-                break
-            calls, failed = calls + 1, failed + call.failed
-        return calls / RATE_SECONDS, failed / RATE_SECONDS
 
     def figures(self) -> Recent:
         """The figures of the last minute, or of the time since the start if that is less."""

@@ -22,7 +22,6 @@ from voxcpm_server.rpc.health import Health
 from voxcpm_server.rpc.loop_load import LoopLoad
 from voxcpm_server.rpc.metrics import Metrics
 from voxcpm_server.rpc.open_calls import OpenCalls
-from voxcpm_server.rpc.orca import LoadReports
 from voxcpm_server.rpc.recent import RecentCalls
 from voxcpm_server.rpc.reflection import Reflection
 from voxcpm_server.rpc.tracing import Tracing
@@ -54,7 +53,7 @@ class RpcServer:
     tracing: traces all calls
 
     `calls` are the open ones, `recent` those that have ended, `load` is that of the event loop, `step` is that of the
-    start, `load_reports` are those of ORCA, None without them.
+    start.
     """
 
     def __init__(
@@ -81,9 +80,6 @@ class RpcServer:
         self._server = grpc.aio.server(interceptors=(ParseInterceptor(),), options=served)
         self._server.add_generic_rpc_handlers((self._service,))
         self.health.register(self._server)
-        self.load_reports = LoadReports(self.recent) if settings.metrics.orca else None
-        if self.load_reports is not None:
-            self.load_reports.register(self._server)
         Reflection(self._reflections).register(self._server)
         self.calls.refuse_with(self._not_ready)
 
@@ -167,8 +163,6 @@ class RpcServer:
         """End the calls that last until the server ends."""
         self.health.end_watches()
         self._reflections.end(None)
-        if self.load_reports is not None:
-            self.load_reports.end()
 
     async def stop(self) -> None:
         """End all calls and connections at once."""

@@ -67,9 +67,9 @@ class Tracing:
         self._exporter = exporter or OTLPSpanExporter(
             endpoint=settings.endpoint, channel_options=_channel_options(settings.endpoint or "")
         )
-        self._provider = TracerProvider(
-            ParentBased(TraceIdRatioBased(settings.sample_ratio)), resource, shutdown_on_exit=False
-        )
+        ratio = settings.sample_ratio
+        sampler = None if ratio is None else ParentBased(TraceIdRatioBased(ratio))  # None: that of OTEL_TRACES_SAMPLER
+        self._provider = TracerProvider(sampler, resource, shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
         self._tracer = self._provider.get_tracer(SERVICE_NAME, __version__)
         self._extract = TraceContextTextMapPropagator().extract

@@ -1,4 +1,4 @@
-"""A signal at any moment of a start ends the server without a traceback, an error or a process that is left."""
+"""A signal at any moment of a start ends the server soon, without a traceback, an error or a process that is left."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import re
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -16,6 +18,7 @@ from support.waiting import HANG_SECONDS, wait_until
 
 COMMAND = (sys.executable, "-m", "voxcpm_client", "serve", "--model", str(TINY), "--drain-delay-seconds", "0")
 LISTEN = ("--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--metrics.listen", "127.0.0.1:0")
+END_SECONDS = 10.0  # it takes 1 s at most on a quiet host
 FAULTS = re.compile(r" ERROR |Traceback|Exception ignored|never retrieved|never awaited")
 
 
@@ -26,24 +29,50 @@ FAULTS = re.compile(r" ERROR |Traceback|Exception ignored|never retrieved|never 
         ("the model is loading", ("--devices", "cpu:2"), [signal.SIGTERM, signal.SIGTERM]),
         ("start: the port", ("--fronts", "2"), [signal.SIGINT]),
         ("PyTorch is being imported", (), [signal.SIGTERM]),
+        ("PyTorch is being imported", ("--fronts", "2"), [signal.SIGTERM]),
+        ("the voices are loading", (), [signal.SIGTERM]),
         ("listening on", (), [signal.SIGTERM, signal.SIGTERM]),
     ],
 )
 def test_a_signal_at_any_moment_ends_the_server_in_silence(tmp_path, moment, flags, signals):
-    with (tmp_path / "log").open("w") as log:
-        command = [*COMMAND, *LISTEN, *flags, "--voices.url", str(tmp_path / "voices")]
-        server = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+    log = tmp_path / "log"
+    ends_in_silence(log, flags, lambda: moment in log.read_text(), signals)
+    assert moment in log.read_text()
+
+
+def test_a_signal_ends_a_start_that_waits_for_a_file(tmp_path):
+    lexicon = tmp_path / "lexicon.toml"
+    os.mkfifo(lexicon)
+
+    def is_read() -> bool:
         try:
-            wait_until(lambda: moment in Path(log.name).read_text() or server.poll() is not None)
+            os.open(lexicon, os.O_WRONLY | os.O_NONBLOCK)  # stays open, and nothing is written
+        except OSError:
+            return False
+        return True
+
+    ends_in_silence(tmp_path / "log", ("--text.lexicon", str(lexicon)), is_read, [signal.SIGTERM])
+
+
+def ends_in_silence(log: Path, flags, has_come: Callable[[], object], signals) -> None:
+    """Start a server, send it signals when a moment has come, and check that nothing is left of it soon."""
+    command = [*COMMAND, *LISTEN, *flags, "--voices.url", str(log.parent / "voices")]
+    with log.open("w") as output:
+        server = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
+        try:
+            wait_until(lambda: has_come() or server.poll() is not None)
+            began = time.monotonic()
             for number in signals:
                 server.send_signal(number)
             assert server.wait(HANG_SECONDS) == 0
             wait_until(lambda: not members(server.pid))
+            seconds = time.monotonic() - began
         finally:
-            server.kill()
+            for process in members(server.pid):
+                process.kill()
             server.wait()
-        text = Path(log.name).read_text()
-        assert moment in text and not FAULTS.search(text), text
+    assert not FAULTS.search(text := log.read_text()), text
+    assert seconds < END_SECONDS
 
 
 def members(group: int) -> list[psutil.Process]:

@@ -234,4 +234,4 @@ def test_a_server_in_the_image_runs_without_root_is_healthy_speaks_and_drains(bu
     buildah("umount", container)
     assert outside == [], "a read-only root would refuse these"
     kept = buildah("run", "--isolation", "chroot", "--user", f"{user}:{group}", container, "--", "find", "/data")
-    assert {"starts.json", "voices"} <= {Path(path).name for path in kept.split()}
+    assert "voices" in {Path(path).name for path in kept.split()}

@@ -326,5 +326,6 @@ async def test_a_server_ends_when_no_engine_can_be_restarted(tmp_path):
         _, log = await asyncio.to_thread(server.communicate, timeout=200)
         assert server.returncode == 1
         assert "no engine is left" in log.strip().splitlines()[-1]
+        assert " WARNING voxcpm_server.main supervision.restart_limit is deprecated, and the next version" in log
     finally:
         server.kill()

@@ -64,7 +64,8 @@ def _numbers(kind: Callable[[str], float]) -> Callable[[click.Context, click.Par
     type=click.IntRange(min=1),
     help="engine.kv_positions. Default: all slots at full length, or as many as fit.",
 )
-@click.option("--page-size", type=click.Choice(["16", "32"]), default="16", show_default=True, help="engine.page_size.")
+# Deprecated, as engine.page_size is.
+@click.option("--page-size", type=click.Choice(["16", "32"]), default="16", hidden=True)
 @click.option(
     "--gpu-memory-utilization",
     "utilization",
