@@ -1,7 +1,9 @@
 """Engines for tests: the tiny model, requests of every conditioning mode, and a loop that runs them."""
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -194,3 +196,9 @@ def mixed_requests(count: int = 8, *, frames: int = 4, references: bool = True) 
         )
         for index in range(count)
     ]
+
+
+def adapted_requests(count: int, adapters: Mapping[str, Path]) -> list[Request]:
+    """Mixed requests that take turns with no adapter and with those of an engine's settings, by name."""
+    loras = ("", *adapters)
+    return [replace(request, lora=loras[index % len(loras)]) for index, request in enumerate(mixed_requests(count))]
