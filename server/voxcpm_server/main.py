@@ -85,7 +85,8 @@ async def _serve_fronts(settings: Settings, directories: Sequence[Path | None], 
     ):
         served = models(settings)
         found = await found_models(served, directories)
-        host = EngineHost(engine_factories(served, found), settings.supervision)
+        loras = [one.settings.engine.loras for one in served]
+        host = EngineHost(engine_factories(served, found), settings.supervision, loras)
         fronts = {
             f"front {number}": partial(
                 _run_front,

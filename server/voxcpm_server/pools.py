@@ -36,7 +36,7 @@ async def found_models(served: Sequence[ModelSettings], directories: Sequence[Pa
 def process_pools(served: Sequence[ModelSettings], directories: Sequence[Path]) -> list[EnginePool]:
     """Engines in processes of this host, not yet started."""
     return [
-        EnginePool(factories.values(), one.settings.supervision)
+        EnginePool(factories.values(), one.settings.supervision, loras=one.settings.engine.loras)
         for one, factories in zip(served, engine_factories(served, directories), strict=True)
     ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from itertools import chain
 
-from voxcpm_grpc.engine.places import Lora, Places
+from voxcpm_grpc.engine.adapters import Adapters, Lora
 from voxcpm_grpc.engine.sequence import Sequence
 
 SWAP_MARGIN = 2.0  # seconds of audio that a stream must have more than another one which takes its slot
@@ -14,9 +14,9 @@ SWAP_MARGIN = 2.0  # seconds of audio that a stream must have more than another 
 class Queues:
     """The sequences by state, their slots and their places for adapters. `step_seconds` is the audio of one step."""
 
-    def __init__(self, *, slots: int, places: Places, step_seconds: float) -> None:
+    def __init__(self, *, slots: int, adapters: Adapters, step_seconds: float) -> None:
         self.slots = slots
-        self.places = places
+        self.adapters = adapters
         self.step_seconds = step_seconds
         self.free_slots = list(reversed(range(slots)))
         # For their first slot, or for pages. Interactive ones come first; of each priority, those with a slot.
@@ -28,7 +28,7 @@ class Queues:
     def _free_slot(self, sequence: Sequence, slot: int) -> None:
         self.free_slots.append(slot)
         if sequence.lora:
-            self.places.release(sequence.lora)
+            self.adapters.release(sequence.lora)
 
     def _dry_at(self, sequence: Sequence) -> float:
         """The time at which a listener has played all audio of the sequence; before its audio, the time of arrival."""
@@ -42,11 +42,10 @@ class Queues:
         Sequences with a slot come first, then streams of which audio was sent, then new streams. A batch sequence is
         next only if no interactive one can be.
         """
-        heard = self._returning
-        first = self._first_waiting(blocked=False)
-        if self.places.count and (late := [sequence for sequence in heard if not self._has_place(sequence)]):
+        heard, late = self._returning, list[Sequence]()
+        if self.adapters.count and (late := [sequence for sequence in heard if not self._has_place(sequence)]):
             heard = [sequence for sequence in heard if sequence not in late]
-            first = self._first_waiting(blocked=True)
+        first = self._first_waiting(late)
         if self.batch and heard:
             interactive = [sequence for sequence in heard if not sequence.is_batch]
             if first is not None and not first.is_batch:
@@ -59,27 +58,38 @@ class Queues:
             heard.append(first)
         return min(heard, key=self._dry_at) if heard else first
 
-    def _first_waiting(self, *, blocked: bool) -> Sequence | None:
-        """The first sequence in the queue that can run. `blocked` means that no place for an adapter is left."""
+    def _first_waiting(self, late: list[Sequence]) -> Sequence | None:
+        """The first sequence in the queue that can run.
+
+        One that needs a place for its adapter passes none that waits for a place, which `late` do, unless that is a
+        batch sequence and it is interactive itself.
+        """
         for sequence in self.waiting:
-            if sequence.paused:
+            if sequence.paused or sequence.waits_for_adapter:
                 continue
-            if sequence.lora is None or sequence.slot is not None or (not blocked and self._has_place(sequence)):
+            if sequence.lora is None or sequence.slot is not None:
                 return sequence
-            blocked = True
+            if not any(other.is_batch <= sequence.is_batch for other in late) and self._has_place(sequence):
+                return sequence
+            late = [*late, sequence]
         return None
 
     def _has_place(self, sequence: Sequence) -> bool:
-        """True if the adapter of a sequence without a slot can get a place, also from streams without credit."""
-        return sequence.lora is None or self.places.has_room(sequence.lora) or bool(self._paused_holders())
+        """True if the adapter of a sequence without a slot can get a place, also from streams that give way to it."""
+        return sequence.lora is None or self.adapters.has_room(sequence.lora) or bool(self._yielding_holders(sequence))
 
-    def _paused_holders(self) -> list[Sequence]:
-        """All sequences in slots that use a certain adapter, if none of them has credit; empty if there is no such."""
+    def _yielding_holders(self, candidate: Sequence) -> list[Sequence]:
+        """All sequences in slots that use a certain adapter, if all of them give way; empty if there is no such.
+
+        Those without credit give way, and to an interactive candidate all batch sequences. Of several adapters it is
+        the one whose sequences are the cheapest to compute again; those without credit do not count.
+        """
         holders: dict[Lora, list[Sequence]] = {}
-        for sequence in self._paused_in_slots:
+        for sequence in self._paused_in_slots + ([] if candidate.is_batch else self._batch_in_slots):
             if sequence.lora:
                 holders.setdefault(sequence.lora, []).append(sequence)
-        return next((group for lora, group in holders.items() if len(group) == lora.holders), [])
+        groups = [group for lora, group in holders.items() if len(group) == lora.holders]
+        return min(groups, key=lambda group: sum(one.length for one in group if not one.paused), default=[])
 
     @property
     def _returning(self) -> list[Sequence]:
@@ -111,7 +121,10 @@ class Queues:
         slots = self._free_or_paused_slots
         if holders := self._batch_in_slots:
             others = chain(self.waiting, self.swapped)
-            slots += min(len(holders), sum(not (s.is_batch or s.paused or s.slot is not None) for s in others))
+            slots += min(
+                len(holders),
+                sum(not (s.is_batch or s.paused or s.waits_for_adapter or s.slot is not None) for s in others),
+            )
         return slots
 
     def _victim(self, candidate: Sequence, now: float) -> Sequence | None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import uuid
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from itertools import count
 from typing import NamedTuple
 
-from voxcpm_grpc.errors import Internal, Unavailable
+from voxcpm_grpc.errors import Internal, Reason, Unavailable
 from voxcpm_grpc.ipc.messages import (
     NO_LOAD,
     AskStats,
@@ -20,20 +21,18 @@ from voxcpm_grpc.ipc.messages import (
     EngineStats,
     ExternalLoad,
     Failed,
-    Loras,
-    RegisterLora,
+    Keep,
+    Preload,
     Report,
-    UnregisterLora,
 )
 from voxcpm_grpc.logs import LogLine
-from voxcpm_grpc.pool.adapters import AdapterRegistry
 from voxcpm_grpc.pool.balancer import Room
 from voxcpm_grpc.pool.engine_call import EngineCall
 from voxcpm_grpc.pool.handle import Handle, HandleFactory
 from voxcpm_grpc.pool.queue_estimate import StepTime, steps_until_slot
 from voxcpm_grpc.pool.restarts import Restarts
 from voxcpm_grpc.pool.supervisor import Supervisor
-from voxcpm_grpc.request import Admitted, AudioChunk, CodecChunk, Finished, ModelInfo
+from voxcpm_grpc.request import Adapter, Admitted, AudioChunk, CodecChunk, Finished, ModelInfo
 from voxcpm_grpc.settings.engine import SupervisionSettings
 
 logger = logging.getLogger(__name__)
@@ -51,9 +50,9 @@ class Replica:
     """Routes the reports of its engine to the calls. Belongs to one event loop.
 
     Callbacks: `check(info)` may reject an engine with StartupError. `on_change(replica)` follows every change of
-    `ready`, of `loras` and of `given_up`. `reassign(replica, calls)` receives the calls of an engine that was lost, and
-    calls that the engine sent away. `registry` learns which LoRA adapters the engine has. `restarts` are those of an
-    engine that another process restarts; default: those of the supervisor.
+    `ready` and of `given_up`, and `on_ready(replica)` comes before it when an engine takes commands.
+    `reassign(replica, calls)` receives the calls of an engine that was lost, and calls that the engine sent away.
+    `restarts` are those of an engine that another process restarts; default: those of the supervisor.
     """
 
     def __init__(
@@ -62,9 +61,9 @@ class Replica:
         settings: SupervisionSettings,
         *,
         check: Callable[[ModelInfo], None],
+        on_ready: Callable[[Replica], None],
         on_change: Callable[[Replica], None],
         reassign: Callable[[Replica, list[EngineCall]], None],
-        registry: AdapterRegistry,
         restarts: Restarts | None = None,
     ) -> None:
         self.name = ""
@@ -82,14 +81,13 @@ class Replica:
         self._handle: Handle | None = None
         self._info: ModelInfo | None = None
         self._external_load = NO_LOAD
-        self._registry = registry
-        self._loras = Loras()
         self._stats: EngineStats | None = None
         self._stats_at = 0.0  # when they arrived, by the clock of the event loop
         self._answers: dict[int, asyncio.Future[None]] = {}  # of AskStats, by number
         self._numbers = count(1)
         self._step_time = StepTime()
         self._check = check
+        self._on_ready_callback = on_ready
         self._on_change = on_change
         self._reassign = reassign
         self._idle = asyncio.Event()
@@ -111,13 +109,9 @@ class Replica:
         return [call for reference in self._calls.values() if (call := reference())]
 
     @property
-    def loras(self) -> Loras:
-        """The LoRA adapters of the engine; none while there is no engine."""
-        return self._loras
-
-    def has_lora(self, id: str) -> bool:
-        """True if requests for the engine may name this adapter; an empty id is the model alone."""
-        return not id or any(info.id == id for info in self._loras.infos)
+    def adapters(self) -> Collection[str]:
+        """The fingerprints of the LoRA adapters that the engine has read; none while there is no engine."""
+        return () if self._stats is None else self._stats.adapters
 
     @property
     def stats(self) -> EngineStats | None:
@@ -226,10 +220,20 @@ class Replica:
             self._remove(id)
             call.fail(Internal())
 
-    def post(self, command: RegisterLora | UnregisterLora) -> None:
-        """Send a command about an adapter. It is dropped while there is no engine."""
+    def post(self, command: Keep) -> None:
+        """Send a command that is no call. It is dropped while there is no engine."""
         if self._handle is not None:
             self._handle.post(command)
+
+    async def preload(self, adapter: Adapter) -> None:
+        """Let the engine read an adapter. Raises its error, or Unavailable if it is lost meanwhile."""
+        call: EngineCall[CodecChunk] = EngineCall(
+            "preload", lambda id, _: Preload(id, adapter), whole=True, retries_left=0
+        )
+        self.start(f"preload.{uuid.uuid4().hex}", call)
+        async with contextlib.aclosing(call) as pieces:
+            async for _ in pieces:
+                pass
 
     async def idle(self) -> None:
         """Wait until no call is in progress."""
@@ -255,15 +259,12 @@ class Replica:
         self._check(info)
         self.name = handle.name
         self._handle, self._info = handle, info
-        self._loras = Loras(info.adapters)
-        self._registry.on_ready(self, info.adapters)
+        self._on_ready_callback(self)
         self._on_change(self)
 
     def _on_lost(self) -> None:
         self._handle = None
         self._external_load = NO_LOAD
-        self._loras = Loras()
-        self._registry.on_lost(self)
         self._stats = None
         for answer in self._answers.values():
             if not answer.done():
@@ -298,16 +299,15 @@ class Replica:
                 if call := self._calls.get(id, _no_call)():
                     self._remove(id)
                     error = report.error()
-                    if isinstance(error, Unavailable):
+                    if error.reason is Reason.LORA_LOST:
+                        call.unable.add(self)
+                        self._reassign(self, [call])
+                    elif isinstance(error, Unavailable):
                         self._reassign(self, [call])
                     else:
                         call.fail(error)
             case ExternalLoad():
                 self._external_load = report
-            case Loras():
-                self._loras = report
-                self._registry.on_report(self, report)
-                self._on_change(self)
             case EngineStats():
                 self._stats, self._stats_at = report, asyncio.get_running_loop().time()
                 if (answer := self._answers.get(report.answers)) and not answer.done():

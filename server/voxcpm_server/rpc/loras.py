@@ -7,10 +7,9 @@ import logging
 
 from voxcpm_grpc.errors import Reason, Unavailable
 from voxcpm_grpc.logs import LogLine
-from voxcpm_grpc.pool.engine_pool import EnginePool
-from voxcpm_grpc.request import LoraInfo
+from voxcpm_grpc.request import Adapter
 from voxcpm_server.lora_sources import LoraSources
-from voxcpm_server.rpc.models import Models
+from voxcpm_server.rpc.models import Model, Models
 from voxcpm_server.wire.loras import RegisteredLora, Registration
 
 log = logging.getLogger(__name__)
@@ -40,24 +39,24 @@ class LoraRegistry:
         Raises AlreadyExists, InvalidRequest, FailedPrecondition and Unavailable; nothing is registered then.
         """
         model = self._served().find(wanted.model)
-        model.pool.require_new_lora(wanted.name)  # before a long download
+        model.pool.adapters.require_new(wanted.name)  # before a long download
         async with self._fetches:
             directory = await self._sources.fetch(wanted.source, wanted.sha256)
-        info = await model.pool.register_lora(wanted.name, wanted.source, directory)
-        log.info(LogLine("a LoRA adapter is registered", **_names(info, model.name), caller=caller))
-        return _registered(model.pool, info)
+        adapter = await model.pool.adapters.register(wanted.name, wanted.source, directory)
+        log.info(LogLine("a LoRA adapter is registered", **_names(adapter, model.name), caller=caller))
+        return _registered(model, adapter)
 
     def list(self, model: str) -> list[RegisteredLora]:
         """The adapters of a model, or of all for an empty name."""
         models = self._served()
-        pools = [one.pool for one in ([models.find(model)] if model else models)]
-        return [_registered(pool, info) for pool in pools for info in pool.loras()]
+        found = [models.find(model)] if model else models
+        return [_registered(one, adapter) for one in found for adapter in one.pool.adapters.registered]
 
     async def unregister(self, name: str, model: str, caller: str) -> None:
         """Withdraw an adapter from new streams. Raises NotFound."""
         found = self._served().find(model)
-        info = await found.pool.unregister_lora(name)
-        log.info(LogLine("a LoRA adapter is unregistered", **_names(info, found.name), caller=caller))
+        adapter = await found.pool.adapters.unregister(name)
+        log.info(LogLine("a LoRA adapter is unregistered", **_names(adapter, found.name), caller=caller))
 
     def _served(self) -> Models:
         if self._models is None:
@@ -67,14 +66,9 @@ class LoraRegistry:
         return self._models
 
 
-def _names(info: LoraInfo, model: str) -> dict[str, str]:
-    return {"lora": info.name, "model": model, "source": info.source, "fingerprint": info.fingerprint}
+def _names(adapter: Adapter, model: str) -> dict[str, str]:
+    return {"lora": adapter.name, "model": model, "source": adapter.source, "fingerprint": adapter.fingerprint}
 
 
-def _registered(pool: EnginePool, info: LoraInfo) -> RegisteredLora:
-    return RegisteredLora(
-        info,
-        pool.info.name,
-        streams=pool.streams_with(info.id),
-        engines=sum(replica.has_lora(info.id) for replica in pool.replicas),
-    )
+def _registered(model: Model, adapter: Adapter) -> RegisteredLora:
+    return RegisteredLora(adapter, model.name, streams=model.streams_with(adapter), engines=model.engines_with(adapter))
