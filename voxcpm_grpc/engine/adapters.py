@@ -10,15 +10,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from voxcpm_grpc import lora_files
 from voxcpm_grpc.errors import FailedPrecondition, Internal, InvalidRequest, Reason, VoxCPMError, code_of
 from voxcpm_grpc.logs import LogLine
 from voxcpm_grpc.request import Adapter
-
-if TYPE_CHECKING:
-    from voxcpm_grpc.models.base import AdapterWeights
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +27,7 @@ class Lora:
     """An adapter that the engine has read, or is to read. On the device only while it has a place."""
 
     adapter: Adapter
-    weights: AdapterWeights | Any | None = None  # None: they are not read yet
+    weights: Any = None  # AdapterWeights of a model; None: they are not read yet
     place: int = NO_PLACE
     users: set[str] = field(default_factory=set[str])  # ids of the requests that name it
     waiting: set[str] = field(default_factory=set[str])  # ids of the preloads that it answers when it is read
@@ -55,7 +52,7 @@ class Adapters:
     fingerprints: of the adapters that are read
     """
 
-    def __init__(self, count: int, read: Callable[[Path], AdapterWeights | Any]) -> None:
+    def __init__(self, count: int, read: Callable[[Path], Any]) -> None:
         self.count = count
         self.wake: Callable[[], None] = lambda: None
         self.fingerprints: tuple[str, ...] = ()
@@ -206,7 +203,7 @@ class _Reading:
     """The work of the thread: an adapter, the function that reads it, and the one that is called afterwards."""
 
     lora: Lora
-    read: Callable[[Path], AdapterWeights | Any]
+    read: Callable[[Path], Any]
     wake: Callable[[], None]
 
 
@@ -223,7 +220,7 @@ def _read_all(to_read: SimpleQueue[_Reading | None], outcomes: SimpleQueue[tuple
         del lora, reading
 
 
-def _read(adapter: Adapter, read: Callable[[Path], AdapterWeights | Any]) -> AdapterWeights | Any:
+def _read(adapter: Adapter, read: Callable[[Path], Any]) -> Any:
     """The weights of an adapter. Raises InvalidRequest, also for files whose content is another."""
     directory = Path(adapter.directory)
     try:

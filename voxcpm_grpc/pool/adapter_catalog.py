@@ -45,34 +45,34 @@ class AdapterNames:
     """The NameOwner of all fronts, in the process that owns the engines."""
 
     def __init__(self) -> None:
-        self._by_name: dict[str, Registration] = {}
-        self._unfinished: dict[str, str] = {}  # the front of each registration that is not complete, by id
+        self._by_name: dict[str, tuple[str, Registration]] = {}  # with the front of each
         self._fronts: dict[str, OnChange] = {}
 
     def attach_front(self, front: str, on_change: OnChange) -> None:
         self._fronts[front] = on_change
-        on_change(tuple(self._by_name.values()))
+        on_change(self._registrations)
 
     def detach_front(self, front: str) -> None:
         """Forget a front that has ended, with its registrations that are not complete. An unknown one is ignored."""
         self._fronts.pop(front, None)
-        for one in list(self._by_name.values()):
-            if self._unfinished.get(one.id) == front:
+        for owner, one in list(self._by_name.values()):
+            if owner == front and not one.is_registered:
                 self.change(front, replace(one, is_over=True))
 
     def change(self, front: str, registration: Registration) -> None:
         name = registration.adapter.name
-        holder = self._by_name.get(name)
-        if holder.id != registration.id if holder else registration.is_over:
+        _, holder = self._by_name.get(name, (front, registration))
+        if holder.id != registration.id:
             return
         self._by_name.pop(name, None)
-        self._unfinished.pop(registration.id, None)
         if not registration.is_over:
-            self._by_name[name] = registration  # behind those that were complete before
-        if not (registration.is_over or registration.is_registered):
-            self._unfinished[registration.id] = front
+            self._by_name[name] = front, registration  # behind those that were complete before
         for on_change in list(self._fronts.values()):
-            on_change(tuple(self._by_name.values()))
+            on_change(self._registrations)
+
+    @property
+    def _registrations(self) -> tuple[Registration, ...]:
+        return tuple(registration for _, registration in self._by_name.values())
 
 
 class AdapterEngine(Protocol):
@@ -147,7 +147,7 @@ class AdapterCatalog:
                 raise _name_in_use(name)
             await self._read_everywhere(adapter)
             self._change(replace(registration, is_registered=True))
-            await self._until(lambda: adapter in self.registered)
+            await self._until(lambda: not self._is_own(registration.id))
         except BaseException:
             self._change(replace(registration, is_over=True))
             raise
@@ -186,7 +186,7 @@ class AdapterCatalog:
     def _kept(self) -> tuple[Adapter, ...]:
         """The adapters that requests of this front may name."""
         withdrawn = [adapter for reference in self._withdrawn.values() if (adapter := reference())]
-        found = (*self.registered, *self._own.values(), *withdrawn)
+        found = (*withdrawn, *self._own.values(), *self.registered)  # of equal content the last one, whose files stay
         return tuple({adapter.fingerprint: adapter for adapter in found}.values())
 
     def _keep(self) -> None:
@@ -229,6 +229,11 @@ class AdapterCatalog:
             raise Unavailable(
                 "no engine can read a LoRA adapter now; try again", retry_after=RETRY_SECONDS, reason=Reason.NO_ENGINE
             )
+
+    def _is_own(self, id: str) -> bool:
+        """True while the owner of the names has an own registration as one that is not complete."""
+        found = self._registrations.get(id)
+        return found is not None and not found.is_registered
 
     async def _until(self, condition: Callable[[], bool]) -> None:
         while not condition():

@@ -87,7 +87,7 @@ class Replica:
         self._numbers = count(1)
         self._step_time = StepTime()
         self._check = check
-        self._on_ready_callback = on_ready
+        self._on_engine_ready = on_ready
         self._on_change = on_change
         self._reassign = reassign
         self._idle = asyncio.Event()
@@ -259,7 +259,7 @@ class Replica:
         self._check(info)
         self.name = handle.name
         self._handle, self._info = handle, info
-        self._on_ready_callback(self)
+        self._on_engine_ready(self)
         self._on_change(self)
 
     def _on_lost(self) -> None:

@@ -7,6 +7,7 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import chain
 from time import monotonic
 from typing import Protocol
 
@@ -118,7 +119,7 @@ class Dispatcher:
         self.stopped = False  # set by Stop
         self._engine = engine
         engine.adapters.wake = wake
-        self._kept: defaultdict[str, dict[str, Adapter]] = defaultdict(dict)  # for each front, by fingerprint
+        self._kept: dict[str, tuple[Adapter, ...]] = {}  # for each front
         self._timer = timer
         self._attach = attach
         self._detach = detach
@@ -239,9 +240,11 @@ class Dispatcher:
             case Preload(id, adapter):
                 engine.adapters.preload(id, adapter)
                 self._tasks[id] = _Task(front)
-                self._keep(front, {**self._kept[front], adapter.fingerprint: adapter})
+                self._kept[front] = (*self._kept.get(front, ()), adapter)
+                self._keep_all()
             case Keep(adapters):
-                self._keep(front, {adapter.fingerprint: adapter for adapter in adapters})
+                self._kept[front] = adapters
+                self._keep_all()
             case Stop():
                 self.stopped = True
             case Attach(attached, address):
@@ -256,14 +259,14 @@ class Dispatcher:
                 for id in [id for id, task in self._tasks.items() if task.front == detached]:
                     del self._tasks[id]
                     engine.cancel(id)
-                self._keep(detached, {})
+                self._kept.pop(detached, None)
+                self._keep_all()
             case EngineReady() | EngineExpected() | EngineStarting() | EngineLost() | AdapterList():
                 logger.error("an engine received %s, which is for fronts", type(command).__name__)
 
-    def _keep(self, front: str, adapters: dict[str, Adapter]) -> None:
-        """Let the engine keep these adapters for a front, and those of the other fronts."""
-        self._kept[front] = adapters
-        self._engine.adapters.keep(adapter for kept in self._kept.values() for adapter in kept.values())
+    def _keep_all(self) -> None:
+        """Let the engine keep the adapters of all fronts and no others."""
+        self._engine.adapters.keep(chain.from_iterable(self._kept.values()))
 
     def _route(self, id: str, result: Event | CodecChunk | VoxCPMError, reports: dict[str, list[Report]]) -> None:
         task = self._tasks.get(id)
