@@ -61,17 +61,18 @@ class Queues:
     def _first_waiting(self, late: list[Sequence]) -> Sequence | None:
         """The first sequence in the queue that can run.
 
-        One that needs a place for its adapter passes none that waits for a place, which `late` do, unless that is a
-        batch sequence and it is interactive itself.
+        One that needs a place for its adapter passes none of its own priority, or of a higher one, that waits for a
+        place, as `late` do.
         """
+        least = min((sequence.is_batch for sequence in late), default=2)  # the highest priority of those that wait
         for sequence in self.waiting:
             if sequence.paused or sequence.waits_for_adapter:
                 continue
             if sequence.lora is None or sequence.slot is not None:
                 return sequence
-            if not any(other.is_batch <= sequence.is_batch for other in late) and self._has_place(sequence):
+            if sequence.is_batch < least and self._has_place(sequence):
                 return sequence
-            late = [*late, sequence]
+            least = min(least, sequence.is_batch)
         return None
 
     def _has_place(self, sequence: Sequence) -> bool:

@@ -102,7 +102,7 @@ class Session:
     ) -> None:
         info = pool.info
         self._config = config
-        self._open_sessions = open_sessions
+        self._open_sessions = set[Session]() if open_sessions is None else open_sessions
         self._max_text_chars = limits.max_text_chars
         self._idle_seconds = limits.stream_idle_seconds
         self._shorten = shorten
@@ -185,8 +185,7 @@ class Session:
 
         Raises VoxCPMError.
         """
-        if self._open_sessions is not None:
-            self._open_sessions.add(self)
+        self._open_sessions.add(self)
         self._speaking = self._spawn(self._speaker.run())
         self._spawn(self._read(first, messages))
         writing = self._spawn(self._write(), last=True)
@@ -203,8 +202,7 @@ class Session:
             try:
                 await self._end(writing)
             finally:
-                if self._open_sessions is not None:
-                    self._open_sessions.discard(self)
+                self._open_sessions.discard(self)
 
     async def _end(self, writing: asyncio.Task[None]) -> None:
         """Cancel the tasks, the writer last: a status that overtakes the first message never reaches the client.

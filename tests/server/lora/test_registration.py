@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,32 @@ async def test_an_adapter_that_is_unregistered_goes_when_its_last_stream_ends(se
     assert len(replica.adapters) == 2
     stream.cancel()
     await until(lambda: len(replica.adapters) == 1)
+
+
+async def test_a_turn_speaks_on_with_an_adapter_that_is_unregistered_and_whose_files_are_gone(server, sources):
+    await register(server, "anna", sources / "anna")
+    call = server.stub.Generate()
+    turn = pb.TurnConfig(lora="anna", sampling=pb.Sampling(max_steps=2))
+    await call.write(pb.GenerateRequest(config=pb.GenerateConfig(turn=turn)))
+
+    async def say(tag: str) -> set[float]:
+        """The samples of a segment."""
+        await call.write(pb.GenerateRequest(text=f"Hello {tag}. "))
+        await call.write(pb.GenerateRequest(flush=pb.Flush(tag=tag)))
+        audio = b""
+        while (reply := await call.read()).flush_done.tag != tag:
+            audio += reply.audio
+        return {round(sample / 32768, 2) for sample in np.frombuffer(audio, "<i2").tolist()}
+
+    assert 0.25 in await say("there")
+    await unregister(server, "anna")
+    shutil.rmtree(sources / "anna")
+    for tag in ("again", "once more"):
+        assert 0.25 in await say(tag)
+    [replica] = server.running.pool.replicas
+    assert replica.adapters
+    call.cancel()
+    await until(lambda: not replica.adapters)
 
 
 async def test_errors_of_a_registration_name_the_field_and_the_remedy(server, sources, tmp_path):
